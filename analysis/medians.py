@@ -1,0 +1,83 @@
+"""The statistic: per cell the median with min and max over its valid measured runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FIGURES = ("images_per_s", "read_mb_per_s", "wall_s")
+BYTES_PER_MB = 10**6
+
+
+def counted(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs that count: measured, and valid. The only place that decides it."""
+    return runs[(runs["role"] == "measured") & (runs["status"] == "valid")]
+
+
+def medians(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the frame of cells with their statistics, one row per cell.
+
+    Added columns: `n_valid`, `n_invalid`, `n_failed` (measured runs); median, `_min` and `_max` of images/s,
+    MB/s and wall seconds; `spread` = (max - min) / median; `coverage` = 1 - 2/2^n, the probability that
+    [min, max] holds the true median (of independent runs); `bytes_per_image`; `scaling`, the median relative
+    to the same series at one thread.
+    """
+    good = counted(runs)
+    columns = {"n_valid": good.groupby("cell").size()} | _not_counted(runs)
+    for name in FIGURES:
+        groups = good.groupby("cell")[name]
+        columns |= {name: groups.median(), f"{name}_min": groups.min(), f"{name}_max": groups.max()}
+    size = good["read_mb_per_s"] * BYTES_PER_MB / good["images_per_s"]
+    columns["bytes_per_image"] = size.groupby(good["cell"]).median()
+    table = cells.join(pd.DataFrame(columns), on="cell")
+    counts = ["n_valid", "n_invalid", "n_failed"]
+    table[counts] = table[counts].fillna(0).astype("int64")
+    table["spread"] = _spread(table, FIGURES)
+    table["coverage"] = (1 - 2.0 ** (1 - table["n_valid"])).where(table["n_valid"] > 0)
+    table["scaling"] = scaling(table)
+    return table
+
+
+def scaling(table: pd.DataFrame) -> pd.Series[float]:
+    """Return each done cell's images/s relative to the done one-thread cell of its series, else missing.
+
+    Two one-thread cells in one series leave it undefined: there is no saying which is meant.
+    """
+    done = table["status"] == "done"
+    one = table[done & (table["threads"] == 1)] if "threads" in table else table[:0]
+    one = one[~one["series_key"].duplicated(keep=False)]
+    base = table["series_key"].map(one.set_index("series_key")["images_per_s"]).astype("float64")
+    return (table["images_per_s"] / base).where(done)
+
+
+def not_counted(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the invalid and failed runs, one row per cell, role, status and kind of reason.
+
+    Columns `cell, role, status, count, reason`. Reasons are of one kind when they agree up to the first colon
+    (`cold: 99.1 % …` and `cold: 98.7 % …`); the first is quoted.
+    """
+    bad = runs[runs["status"].isin(["invalid", "failed"])]
+    kind = bad["reason"].map(lambda reason: reason.partition(":")[0])
+    by = ["cell", "role", "status", "kind"]
+    groups = bad.assign(kind=kind).groupby(by, sort=False)["reason"]
+    return groups.agg(count="size", reason="first").reset_index().drop(columns="kind")
+
+
+def _not_counted(runs: pd.DataFrame) -> dict[str, pd.Series[int]]:
+    measured = runs[runs["role"] == "measured"]
+    return {
+        f"n_{status}": measured[measured["status"] == status].groupby("cell").size()
+        for status in ("invalid", "failed")
+    }
+
+
+def _spread(table: pd.DataFrame, figures: Sequence[str]) -> pd.Series[float]:
+    """Return the spread of the first figure that a cell has: images/s, else MB/s, else seconds."""
+    spread = pd.Series(float("nan"), index=table.index, dtype="float64")
+    for name in figures:
+        spread = spread.fillna((table[f"{name}_max"] - table[f"{name}_min"]) / table[name])
+    return spread

@@ -1,0 +1,30 @@
+"""The published numbers that our figures may be laid against, with their source.
+
+Chien et al., "Characterizing Deep-Learning I/O Workloads in TensorFlow", PDSW-DISCS 2018, arXiv:1810.03035.
+The heights of the bars are not in the text; only the ratios of Section VII are, and the section does not say
+for which of the two pipelines (Fig. 4 or Fig. 5) they hold. Nothing else may be overlaid.
+"""
+
+from __future__ import annotations
+
+SOURCE = "Chien et al. 2018, Sec. VII"
+
+# {storage: {threads: throughput relative to one thread}}
+THREAD_SCALING = {
+    "hdd": {2: 1.65, 4: 1.95, 8: 2.3},
+    "lustre": {8: 7.8},
+}
+
+# The order of the devices in Section IV and in the figures.
+STORAGES = ("hdd", "ssd", "optane", "lustre")
+
+
+def ratio(storage: str, threads: int) -> float | None:
+    """Return the published throughput relative to one thread, None where the text gives none."""
+    return THREAD_SCALING.get(storage.casefold(), {}).get(threads)
+
+
+def place(storage: str) -> tuple[int, str]:
+    """Return a sort key: the paper's storages in the paper's order, then all others by name."""
+    name = storage.casefold()
+    return (STORAGES.index(name) if name in STORAGES else len(STORAGES), storage)

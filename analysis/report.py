@@ -1,0 +1,83 @@
+"""From a folder of records to tables, figures and a summary: the order of the steps."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from analysis import records, save, tables, terminal
+from analysis.bars import plates
+from analysis.errors import AnalysisError
+from analysis.figures import thread_scaling
+from analysis.frame import cells_frame, runs_frame
+from analysis.medians import medians
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from analysis.bars import Plate
+
+EXIT_SKIPPED = 1
+
+
+def report(folder: Path, out: Path | None, *, quiet: bool = False) -> int:
+    """Write all tables and figures of a campaign and print the summary; return the exit code.
+
+    Raises
+    ------
+    AnalysisError
+        If there is nothing to read, or no place to write.
+    """
+    found = records.read(folder)
+    warn(found.skipped)
+    if not found.records:
+        message = f"none of the {len(found.skipped)} records in {folder} can be read"
+        raise AnalysisError(message, "see the warnings above, each with its cure")
+    runs = runs_frame(found.records)
+    table = medians(cells_frame(found.records), runs)
+    home = out or found.home
+    drawn = plates(table)
+    written = [path for plate in drawn for path in draw(plate, home / "figures")]
+    written += tables.write(table, runs, home / "tables")
+    note(drawn, stale(home / "figures", written), quiet=quiet)
+    if quiet:
+        terminal.put(terminal.paths(written))
+    else:
+        terminal.show(table, runs, written)
+    return EXIT_SKIPPED if found.skipped else 0
+
+
+def draw(plate: Plate, folder: Path) -> list[Path]:
+    """Draw and write one figure; return its files."""
+    figure = thread_scaling(plate.frame, plate.title, plate.caption)
+    return save.save(figure, plate.frame, folder, plate.stem)
+
+
+def warn(skipped: Iterable[records.Skipped]) -> None:
+    """Name each record that was set aside, with the cure."""
+    for each in skipped:
+        say(f"warning: {each.path} {each.why}; skipped\nhint: {each.cure}")
+
+
+def note(drawn: Sequence[Plate], old: Iterable[Path], *, quiet: bool) -> None:
+    """Say what the figures do not show."""
+    if quiet:
+        return
+    if not drawn:
+        say("note: no figure is drawn: no cell of the micro benchmark is done")
+    for plate in drawn:
+        for row in plate.left_out.to_dict("records"):
+            say(f"note: {plate.stem} has no bar for {row['cell']}: the cell is {row['status']}")
+    for path in old:
+        say(f"note: {path} is from an earlier analysis and was left as it is")
+
+
+def stale(folder: Path, written: Iterable[Path]) -> list[Path]:
+    """Return the figures in a folder that an earlier analysis, of other records, has left there."""
+    return sorted({*folder.glob("fig[45].pdf"), *folder.glob("fig[45]-*.pdf")}.difference(written))
+
+
+def say(text: str) -> None:
+    """Write to stderr."""
+    sys.stderr.write(f"{text}\n")

@@ -1,0 +1,142 @@
+"""Settings as flat names, and the keys that say which cells may stand beside each other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    Facts = Mapping[str, Any]
+
+# A file name stays below the 255 bytes of ext4 and NFS, with room for `fig4-` and the ending.
+LONGEST_SUFFIX = 100
+# Told in every description, in this order.
+PLAIN = ("dataset.name", "dataset.files", "batch_size", "prefetch", "cache")
+
+
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings as `{"dataset.name": …}`; a list becomes its JSON text, to be comparable."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = json.dumps(value) if isinstance(value, list) else value
+    return flat
+
+
+def is_storage(name: str) -> bool:
+    """Say whether a flat setting describes the storage."""
+    return name == "storage" or name.startswith("storage.")
+
+
+def storage_name(flat: Facts) -> str:
+    """Return the name of the storage, `""` for a benchmark that has none."""
+    return str(flat.get("storage.name", flat.get("storage", "")))
+
+
+def series_key(facts: Facts) -> str:
+    """Return what all points of one curve share: everything but the number of threads."""
+    return json.dumps({name: facts[name] for name in sorted(facts) if name != "threads"})
+
+
+def set_key(facts: Facts) -> str:
+    """Return what all points of one figure share: everything but threads and storage."""
+    return series_key({name: facts[name] for name in facts if not is_storage(name)})
+
+
+def facts_of(key: str) -> dict[str, Any]:
+    """Return the settings that a key was made of."""
+    facts: dict[str, Any] = json.loads(key)
+    return facts
+
+
+def differing(many: Sequence[Facts]) -> list[str]:
+    """Return the sorted names of the settings that are not the same in all, or missing in some."""
+    names = sorted({name for facts in many for name in facts})
+    return [name for name in names if len({_word(name, facts) for facts in many}) > 1]
+
+
+def telling(many: Sequence[Facts]) -> list[str]:
+    """Return the differing names without those that the name of a group (`dataset.name`) already tells."""
+    names = differing(many)
+    for group in ("dataset", "benchmark", "checkpoint"):
+        also = "data" if group == "dataset" else None
+        parts = [name for name in names if name.startswith(f"{group}.") or name == also]
+        chosen = f"{group}.name"
+        if chosen in parts and len(_distinct(many, parts)) == len(_distinct(many, [chosen])):
+            names = [name for name in names if name == chosen or name not in parts]
+    return names
+
+
+def suffixes(keys: Sequence[str]) -> dict[str, str]:
+    """Return for each key a short file-name suffix of just the settings that differ, `""` for a lone key."""
+    if len(keys) == 1:
+        return {keys[0]: ""}
+    facts = {key: facts_of(key) for key in keys}
+    names = telling(list(facts.values()))
+    made = {key: "-".join(_word(name, facts[key]) for name in names) for key in keys}
+    made = {key: re.sub(r"[^A-Za-z0-9._-]+", "_", text) for key, text in made.items()}
+    # Some file systems do not tell upper from lower case.
+    alike = len({text.casefold()[:LONGEST_SUFFIX] for text in made.values()}) < len(keys)
+    return {
+        key: f"{text[:LONGEST_SUFFIX]}-{_digest(key)}" if alike or len(text) > LONGEST_SUFFIX else text
+        for key, text in made.items()
+    }
+
+
+def storage_labels(keys: Iterable[str]) -> dict[str, str]:
+    """Return for each series key the name of its storage, with what tells two of one name apart."""
+    by_name: dict[tuple[str, str], list[str]] = {}
+    for key in keys:
+        facts = facts_of(key)
+        by_name.setdefault((set_key(facts), storage_name(facts)), []).append(key)
+    labels = {}
+    for (_, name), same in by_name.items():
+        names = differing([facts_of(key) for key in same])
+        for key in same:
+            facts = facts_of(key)
+            more = ", ".join(f"{part.removeprefix('storage.')}={facts.get(part)}" for part in names)
+            labels[key] = f"{name} ({more})" if more else name
+    return labels
+
+
+def describe(facts: Facts, more: Iterable[str] = ()) -> str:
+    """Return what a figure or table is about in a few words, with further settings by name."""
+    told = [f"dataset {facts['dataset.name']}" if facts.get("dataset.name") is not None else ""]
+    if facts.get("dataset.files") is not None:
+        told[0] += f" ({facts['dataset.files']:,} files)" if isinstance(facts["dataset.files"], int) else ""
+    told += [f"batch {facts['batch_size']}" if facts.get("batch_size") is not None else ""]
+    told += [f"prefetch {facts['prefetch']}" if facts.get("prefetch") is not None else ""]
+    told += [f"{facts['cache']} cache" if facts.get("cache") else ""]
+    plain = (*PLAIN, "benchmark", "benchmark.name")
+    told += [_word(name, facts).replace("-", " ") for name in more if name not in plain]
+    return ", ".join(filter(None, told))
+
+
+def _word(name: str, facts: Facts) -> str:
+    """Return one setting as a word that stands alone: `warm`, `batch_size-64`, `no-autotune`."""
+    if name not in facts:
+        return f"{name}-unset"
+    value, last = facts[name], name.rpartition(".")[2]
+    if name == "data":
+        return f"data-{_digest(str(value))}"
+    if name == "benchmark_version":
+        return f"version-{value}"
+    if last == "name" or name == "cache":
+        return str(value)
+    if isinstance(value, bool):
+        return last if value else f"no-{last}"
+    return f"{last}-{'none' if value is None else value}"
+
+
+def _distinct(many: Sequence[Facts], names: Sequence[str]) -> set[tuple[str, ...]]:
+    return {tuple(_word(name, facts) for name in names) for facts in many}
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:6]

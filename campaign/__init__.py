@@ -1,0 +1,1 @@
+"""Decide, submit, watch and record benchmark campaigns of storage under TensorFlow."""

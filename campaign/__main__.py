@@ -1,0 +1,47 @@
+"""`python -m campaign`: the first word is a verb, or else the words describe a grid."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import sys
+
+from campaign.errors import CampaignError
+
+VERBS = ("doctor", "report", "status", "why")
+_BROKEN_PIPE, _INTERRUPTED = 141, 130  # as a shell reports SIGPIPE and SIGINT
+
+
+def main(argv: list[str]) -> int:
+    """Do what the words say and return the exit code (see ``docs`` in the README)."""
+    if argv[:1] == ["--version"]:
+        print(f"tfio-campaign {importlib.metadata.version('tfio-campaign')}")
+        return 0
+    if argv and argv[0] in VERBS:
+        return int(importlib.import_module(f"campaign.verbs.{argv[0]}").main(argv[1:]))
+    from campaign.verbs import run  # noqa: PLC0415 - Hydra is not on the way to the other verbs
+
+    return run.main(argv, VERBS)
+
+
+def guarded(argv: list[str]) -> int:
+    """Run `main`; an error of the user's to cure is said without a traceback."""
+    try:
+        code = main(argv)
+        sys.stdout.flush()
+    except CampaignError as error:
+        from campaign import talk  # noqa: PLC0415 - only where there is something to complain of
+
+        talk.complain(error.message, error.hint)
+        return error.exit_code
+    except BrokenPipeError:  # `| head`: nobody listens any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(sys.argv[1:]))

@@ -1,0 +1,87 @@
+"""A cell: one point of the grid, and the name it has for ever."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.run import version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+# What of a configuration can change a result.
+SETTINGS = ("benchmark", "dataset", "storage", "threads", "batch_size", "prefetch", "iterations", "seed", "cache")
+_HASH_DIGITS = 10
+# The values that stay out of the hash. These are NOT the configuration's defaults, which may change: each is what a
+# cell meant before the setting existed, so a new setting takes its neutral value here and orphans no old record.
+# Never change or remove a line.
+NEUTRAL: dict[str, Any] = {
+    "benchmark.preprocess": True,
+    "benchmark.image_size": 224,
+    "benchmark.ignore_errors": True,
+    "benchmark.autotune": False,
+    "benchmark.map_and_batch_fusion": False,
+    "benchmark.deterministic": True,
+    "benchmark.private_threads": None,
+    "storage.root": "data",
+    "prefetch": 0,
+    "iterations": None,
+    "seed": 0,
+    "cache": "cold",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of the grid.
+
+    Attributes
+    ----------
+    id
+        Readable prefix and a hash of the settings that are not neutral; equal settings, equal id.
+    benchmark, version
+        Which program, and the version of what its figures mean.
+    settings
+        Every setting that can change the result, as in the record; read only.
+    """
+
+    id: str
+    benchmark: str
+    version: int
+    settings: Mapping[str, Any]
+
+
+def make_cell(point: Mapping[str, Any]) -> Cell:
+    """Take the settings out of a composed configuration and name them."""
+    settings = {key: point[key] for key in SETTINGS}
+    if "path" in settings["dataset"]:  # the same folder is the same dataset from wherever it is named
+        settings["dataset"] = {**settings["dataset"], "path": str(Path(settings["dataset"]["path"]).resolve())}
+    name = settings["benchmark"]["name"]
+    version = _version(name)
+    counted = {key: value for key, value in flat(settings) if key not in NEUTRAL or NEUTRAL[key] != value}
+    text = json.dumps({"version": version, **counted}, sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
+    readable = (
+        f"{name}-{settings['dataset']['name']}-{settings['storage']['name']}"
+        f"-t{settings['threads']}-b{settings['batch_size']}-p{settings['prefetch']}"
+    )
+    return Cell(f"{readable}-{digest}", name, version, settings)
+
+
+def flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Walk a nested mapping as dotted keys."""
+    for key, value in node.items():
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+@lru_cache
+def _version(benchmark: str) -> int:
+    return version_of(benchmark)

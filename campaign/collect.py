@@ -1,0 +1,99 @@
+"""Let Hydra collect the grid: all of its command line, and none of its running.
+
+A sweeper and a launcher of ours (`campaign.grid_plugins`) receive the whole grid as lists of overrides; when Hydra has returned, what they
+received is composed (`campaign.compose`) and everything else is ours. Nothing runs inside Hydra, where an exception in
+a callback is a warning and one in a job wears Hydra's traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.plugins import Plugins
+from hydra.main import main as hydra_main
+
+from campaign import schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from omegaconf import DictConfig
+
+_FULL_ERROR = "HYDRA_FULL_ERROR"
+_PLUGIN_MODULE = "hydra_plugins.campaign_collect"  # Hydra takes launchers from no other package (1.3)
+
+
+def register() -> None:
+    """Make our schemas, launcher and sweeper known to Hydra, without a ``hydra_plugins`` folder on disk."""
+    schema.register()
+    plugins = Plugins.instance()  # scans what is installed, so before the package is made up
+    from campaign import grid_plugins  # noqa: PLC0415 - after the scan, see there
+
+    if "hydra_plugins" not in sys.modules:
+        sys.modules["hydra_plugins"] = ModuleType("hydra_plugins")
+        sys.modules["hydra_plugins"].__path__ = []
+    sys.modules[_PLUGIN_MODULE] = grid_plugins
+    launcher, sweeper = grid_plugins.CollectLauncher, grid_plugins.GridSweeper
+    for plugin in (launcher, sweeper):
+        plugin.__module__ = _PLUGIN_MODULE
+        plugins.register(plugin)
+    store = ConfigStore.instance().store
+    store(group="hydra/launcher", name="collect", node={"_target_": f"{_PLUGIN_MODULE}.{launcher.__name__}"})
+    target = {"_target_": f"{_PLUGIN_MODULE}.{sweeper.__name__}"}
+    store(group="hydra/sweeper", name="grid", node={**target, "max_batch_size": None, "params": None})
+
+
+def collect(words: Sequence[str]) -> list[dict[str, Any]] | None:
+    """Hand `words` to Hydra.
+
+    Returns
+    -------
+    list of dict, or None
+        One composed configuration in plain containers for each point asked for; None where Hydra only showed
+        something (``--help``, ``--cfg``).
+
+    Raises
+    ------
+    Exception
+        Whatever Hydra or OmegaConf raise, as they raise it; `campaign.explain` translates.
+    """
+    register()
+    from campaign.grid_plugins import COLLECTED  # noqa: PLC0415 - after the scan, see there
+
+    COLLECTED.clear()
+    with _command_line(words), _raw_errors():
+        hydra_main(version_base="1.3", config_path="pkg://conf", config_name="config")(_nothing)()
+    return [point for batch in COLLECTED for point in batch] if COLLECTED else None
+
+
+def _nothing(_config: DictConfig) -> None:
+    """Stand where Hydra expects a job."""
+
+
+@contextmanager
+def _command_line(words: Sequence[str]) -> Iterator[None]:
+    """Let Hydra see `words` as the command line."""
+    before, sys.argv = sys.argv, ["campaign", *words]
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+@contextmanager
+def _raw_errors() -> Iterator[None]:
+    """Ask Hydra for its exceptions instead of its own print of them and exit code 1."""
+    before = os.environ.get(_FULL_ERROR)
+    os.environ[_FULL_ERROR] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_FULL_ERROR]
+        else:
+            os.environ[_FULL_ERROR] = before

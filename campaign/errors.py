@@ -1,0 +1,55 @@
+"""What can go wrong, each with its cure and its exit code."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class CampaignError(Exception):
+    """An error that the user can cure.
+
+    ::
+
+        CampaignError            exit code 1
+        ├── UsageError           2  wrong configuration or usage
+        └── EnvironmentFaultError  3  the environment cannot run it
+
+    Parameters
+    ----------
+    message
+        What is wrong.
+    hint
+        The cure.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(CampaignError):
+    """Wrong words or values: nothing was started."""
+
+    exit_code = 2
+
+
+class EnvironmentFaultError(CampaignError):
+    """The machine, a folder or a file system does not allow it."""
+
+    exit_code = 3
+
+
+def nearest(word: str, legal: Iterable[str]) -> str:
+    """Say which legal word is meant, or list them all: the body of a hint."""
+    words = sorted(legal)
+    close = difflib.get_close_matches(word, words, n=1)
+    if close:
+        return f"did you mean '{close[0]}'?"
+    return f"legal here: {', '.join(words)}"

@@ -1,0 +1,69 @@
+"""Say in our words what Hydra and OmegaConf complain of, each with its cure."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
+
+from campaign.errors import UsageError, nearest
+from campaign.schema import Campaign
+
+LIBRARY_ERRORS = (HydraException, OmegaConfBaseException)
+GROUPS_TO_ADD = ("paper",)  # groups without a default choice: +paper=fig4
+
+
+def explain(error: Exception, verbs: tuple[str, ...]) -> UsageError:
+    """Translate one of `LIBRARY_ERRORS`; `verbs` are the words that may stand first on the command line."""
+    cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
+    if isinstance(error, MissingConfigException):
+        return _unknown_choice(error)
+    if isinstance(error, OverrideParseException):
+        return _unreadable_word(error, verbs)
+    if isinstance(cause, MissingMandatoryValue):
+        return UsageError(f"{cause.full_key} has no value", f"give one: {cause.full_key}=…")
+    if isinstance(cause, ConfigKeyError | AttributeError) and isinstance(cause, OmegaConfBaseException):
+        return unknown_key(str(cause.full_key), cause.object_type)
+    if isinstance(cause, OmegaConfBaseException) and cause.full_key:
+        return UsageError(f"{cause.full_key}: {_first_line(cause)}", "see `python -m campaign --help` for the keys")
+    return _other(error)
+
+
+def unknown_key(full_key: str, node: Any) -> UsageError:
+    """Name the nearest key of the same node (a dataclass type, or None where it is not known)."""
+    prefix, _, word = full_key.rpartition(".")
+    siblings = [field.name for field in dataclasses.fields(node)] if dataclasses.is_dataclass(node) else []
+    if word in GROUPS_TO_ADD:
+        return UsageError(f"unknown key '{full_key}'", f"write +{full_key}=…")
+    legal = [f"{prefix}.{name}" if prefix else name for name in siblings]
+    return UsageError(f"unknown key '{full_key}'", nearest(full_key, legal))
+
+
+def _unknown_choice(error: MissingConfigException) -> UsageError:
+    group, _, choice = str(error.missing_cfg_file).rpartition("/")
+    options = [option for option in error.options or () if option]
+    if not group:
+        return UsageError(f"no configuration '{choice}'", "see `python -m campaign --info searchpath`")
+    return UsageError(f"{group}: no choice '{choice}'", nearest(choice, options))
+
+
+def _unreadable_word(error: OverrideParseException, verbs: tuple[str, ...]) -> UsageError:
+    word = str(error.override)
+    if "=" not in word:
+        return UsageError(f"'{word}' is neither a verb nor KEY=VALUE", nearest(word, verbs))
+    return UsageError(f"cannot read '{word}'", "quote what the shell or Hydra's grammar would take apart")
+
+
+def _other(error: Exception) -> UsageError:
+    if "No match in the defaults list" in str(error):
+        word = str(error).partition("'")[2].partition("'")[0]
+        groups = [field.name for field in dataclasses.fields(Campaign)]
+        hint = f"write +{word}=…" if word in GROUPS_TO_ADD else nearest(word, groups)
+        return UsageError(f"'{word}' is not a group with a choice to replace", hint)
+    return UsageError(_first_line(error), "see `python -m campaign --help`")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".")

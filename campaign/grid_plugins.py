@@ -1,0 +1,51 @@
+"""The sweeper and the launcher of ours that Hydra hands the grid to; neither runs anything.
+
+Imported only after Hydra has scanned its plugins: the scan loads its own `BasicSweeper` anew, and a class made from an
+earlier import of it would not fit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.launcher import Launcher
+
+from campaign.compose import compose_all
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hydra.types import HydraContext, TaskFunction
+    from omegaconf import DictConfig
+
+COLLECTED: list[list[dict[str, Any]]] = []  # one list of points for each batch that the sweeper launched
+
+
+class CollectLauncher(Launcher):
+    """Composes the points of the grid and runs none of them."""
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Keep what composing needs."""
+        del task_function
+        self.loader, self.config = hydra_context.config_loader, config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Compose the points; answer each with the completed nothing that any sweeper accepts."""
+        del initial_job_idx
+        COLLECTED.append(list(compose_all(self.loader, self.config, job_overrides)))
+        return [JobReturn(_return_value=None, status=JobStatus.COMPLETED) for _ in job_overrides]
+
+
+class GridSweeper(BasicSweeper):
+    """Hydra's basic sweeper, without composing each point once more to validate it and without ``multirun.yaml``."""
+
+    def sweep(self, arguments: list[str]) -> Any:
+        """Expand the product of `arguments` over the recipe's own ``hydra.sweeper.params``."""
+        assert self.hydra_context is not None and self.launcher is not None  # noqa: S101, PT018 - set by setup()
+        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
+        overrides = parser.parse_overrides([*self._parse_config(), *arguments])
+        batches = self.split_arguments(overrides, self.max_batch_size)
+        return [self.launcher.launch(batch, initial_job_idx=0) for batch in batches]

@@ -1,0 +1,97 @@
+"""From composed configurations to what there is to do."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from campaign import limits, record
+from campaign.cell import SETTINGS, Cell, flat, make_cell
+from campaign.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from campaign.folder import CampaignFolder
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A cell, its state on disk, and how many measured runs it lacks.
+
+    Attributes
+    ----------
+    state
+        ``planned`` (no record), ``running`` (begun and not finished), ``done``, ``invalid``, ``failed``, ``damaged``.
+    """
+
+    cell: Cell
+    state: str
+    missing: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cells asked for, in the order of the words, and how they are conducted."""
+
+    entries: tuple[Entry, ...]
+    conduct: Mapping[str, Any]
+
+    @property
+    def to_do(self) -> list[Entry]:
+        """Entries that lack runs, in the seeded shuffled order in which they are run."""
+        entries = [entry for entry in self.entries if entry.missing]
+        random.Random(self.conduct["order_seed"]).shuffle(entries)  # noqa: S311 - an order, not a secret
+        return entries
+
+
+def cells_of(points: Sequence[Mapping[str, Any]]) -> tuple[list[Cell], dict[str, Any]]:
+    """Check the points, make cells of them, drop duplicates.
+
+    Returns
+    -------
+    cells, conduct
+        Each cell once, in order; and the keys that say how the campaign is conducted.
+
+    Raises
+    ------
+    UsageError
+        A value out of its range, or a key of the conduct with several values.
+    """
+    cells: dict[str, Cell] = {}
+    conduct = _conduct(points[0])
+    for point in points:
+        limits.check(point)
+        if _conduct(point) != conduct:
+            raise _swept_conduct(conduct, _conduct(point))
+        cell = make_cell(point)
+        cells.setdefault(cell.id, cell)
+    return list(cells.values()), conduct
+
+
+def make(cells: Sequence[Cell], conduct: Mapping[str, Any], folder: CampaignFolder) -> Plan:
+    """Look up what is recorded of each cell."""
+    return Plan(tuple(_entry(cell, conduct, folder) for cell in cells), conduct)
+
+
+def _entry(cell: Cell, conduct: Mapping[str, Any], folder: CampaignFolder) -> Entry:
+    try:
+        recorded = record.read(folder.record(cell.id))
+    except record.DamagedRecordError:
+        return Entry(cell, "damaged", record.missing_runs(None, conduct))
+    state = recorded["status"] if recorded else "planned"
+    return Entry(cell, state, record.missing_runs(None if conduct["redo"] else recorded, conduct))
+
+
+def _conduct(point: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in point.items() if key not in SETTINGS}
+
+
+def _swept_conduct(one: Mapping[str, Any], other: Mapping[str, Any]) -> UsageError:
+    before, after = dict(flat(one)), dict(flat(other))
+    key = next(key for key in before if before[key] != after.get(key))
+    return UsageError(
+        f"{key} has several values ({before[key]}, {after.get(key)}): it says how the campaign is run, not what",
+        f"give {key} one value, or start one campaign for each",
+    )

@@ -1,0 +1,136 @@
+"""What one cell leaves on disk; the only bridge to the analysis (schema 1, held by a contract test)."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from campaign.errors import CampaignError
+from jobs import checks
+from jobs.durable import write_json
+from jobs.run import utc_now
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from campaign.cell import Cell
+
+SCHEMA = 1
+Record = dict[str, Any]
+Run = dict[str, Any]
+INTERRUPTED = "interrupted: the worker ended during this run"
+
+
+class DamagedRecordError(CampaignError):
+    """The file is there and is no record."""
+
+
+class NewerRecordError(CampaignError):
+    """The record is of a newer schema."""
+
+    exit_code = 3
+
+
+def read(path: Path) -> Record | None:
+    """Read a record; None where there is none.
+
+    Raises
+    ------
+    DamagedRecordError, NewerRecordError
+        See there; the file is left as it is.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DamagedRecordError(f"cannot read {path}: {error}", "restore it, or move it away") from error
+    try:
+        record: Record = json.loads(text)
+        schema = int(record["schema"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedRecordError(f"{path} is damaged: {error}", "restore it, or move it away") from error
+    if schema > SCHEMA:
+        raise NewerRecordError(
+            f"{path} was written by a newer version (schema {schema}, this one knows {SCHEMA})",
+            "update tfio-campaign, or use another folder: campaign_dir=…",
+        )
+    if not isinstance(record.get("runs"), list) or not isinstance(record.get("status"), str):
+        raise DamagedRecordError(f"{path} is damaged: it has no runs or no status", "restore it, or move it away")
+    return record
+
+
+def write(path: Path, record: Mapping[str, Any]) -> None:
+    """Write a record, whole and durably."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_json(path, record)
+
+
+def new(cell: Cell, campaign: Mapping[str, Any], dataset: Mapping[str, Any]) -> Record:
+    """Make the record of a cell that has no run yet."""
+    return {
+        "schema": SCHEMA,
+        "cell": {
+            "id": cell.id,
+            "benchmark": cell.benchmark,
+            "benchmark_version": cell.version,
+            "settings": cell.settings,
+        },
+        "campaign": dict(campaign),
+        "dataset": dict(dataset),
+        "provenance": {},
+        "runs": [],
+        "checks": [],
+        "status": "running",
+        "reason": None,
+    }
+
+
+def begin_run(record: Record, role: str, token: str) -> Run:
+    """Append a run: its number, role and submission (`token`) are written when it starts, never inferred."""
+    number = 1 + max((run["run"] for run in record["runs"]), default=-1)
+    run = {"run": number, "role": role, "status": "running", "reason": None, "started_utc": utc_now()}
+    run["token"] = token
+    record["runs"].append(run)
+    record["status"], record["reason"] = "running", None
+    return run
+
+
+def fail_open_runs(record: Record) -> None:
+    """Mark runs that a worker left open when it ended: they are lost, and say so."""
+    for run in record["runs"]:
+        if run["status"] == "running":
+            run["status"], run["reason"] = "failed", INTERRUPTED
+
+
+def measured(record: Mapping[str, Any], status: str | None = None) -> list[Run]:
+    """List the measured runs (not the warm-ups), all or those of one status."""
+    return [run for run in record["runs"] if run["role"] == "measured" and status in (None, run["status"])]
+
+
+def missing_runs(record: Mapping[str, Any] | None, conduct: Mapping[str, Any]) -> int:
+    """Count the measured runs that are still to be had; a done cell is asked for no more than it lacks.
+
+    A cell that was found done keeps its few invalid runs unrepeated; one that was not gets each of them anew.
+    """
+    wanted = int(conduct["runs"]) - int(conduct["warmup_runs"])
+    if record is None:
+        return wanted
+    counted = len(measured(record)) if record["status"] == "done" else len(measured(record, "valid"))
+    return max(0, wanted - counted)
+
+
+def settle(record: Record, conduct: Mapping[str, Any], limits: checks.Limits) -> None:
+    """Give a cell whose runs are over its checks and its status."""
+    runs, valid = measured(record), measured(record, "valid")
+    record["checks"] = [checks.spread([run["images_per_s"] for run in valid], limits)]
+    needed = min(int(conduct["min_valid_runs"]), int(conduct["runs"]) - int(conduct["warmup_runs"]))
+    if len(valid) >= needed:
+        record["status"], record["reason"] = "done", None
+        return
+    bad = [run for run in record["runs"] if run["status"] in ("invalid", "failed")]
+    record["status"] = "invalid" if any(run["status"] == "invalid" for run in bad) else "failed"
+    worst = Counter(run["reason"] for run in bad).most_common(1)[0][0] if bad else "no run was measured"
+    record["reason"] = f"{len(valid)} of {len(runs)} measured runs valid, {needed} needed; {worst}"

@@ -1,0 +1,81 @@
+"""Talk goes to stderr, data to stdout; live on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_WIDE = 200  # columns of a pipe: lines are never folded there
+_PLAIN_STEPS = 4  # lines that a long preparation prints where there is no terminal
+
+stderr = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else _WIDE)
+
+
+def say(text: str) -> None:
+    """Tell the user something, on stderr."""
+    stderr.print(text, markup=False, soft_wrap=True)
+
+
+def complain(message: str, hint: str) -> None:
+    """Report an error: what is wrong, a blank line, the cure."""
+    stderr.print("error:", style="bold red", end=" ")
+    say(message)
+    if hint:
+        say("")
+        stderr.print("hint:", style="bold", end=" ")
+        say(hint)
+
+
+def bar() -> Progress:
+    """Make a progress bar for stderr that costs little: it draws only when told to."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[latest]}"),
+        TextColumn("ETA"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        console=stderr,
+        auto_refresh=False,
+        transient=True,
+        speed_estimate_period=3600,
+    )
+
+
+@contextmanager
+def preparation() -> Iterator[Callable[[str, int, int], None]]:
+    """Show how far the making of datasets is; yields ``progress(name, done, total)``."""
+    if stderr.is_terminal:
+        with bar() as shown:
+            yield _LivePreparation(shown)
+    else:
+        yield _PlainPreparation()
+
+
+class _LivePreparation:
+    def __init__(self, shown: Progress) -> None:
+        self._shown = shown
+        self._tasks: dict[str, Any] = {}
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        if name not in self._tasks:
+            self._tasks[name] = self._shown.add_task(f"making dataset {name}", total=total, latest="images")
+        self._shown.update(self._tasks[name], completed=done, total=total, refresh=True)
+
+
+class _PlainPreparation:
+    def __init__(self) -> None:
+        self._said: dict[str, int] = {}
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        step = done * _PLAIN_STEPS // max(total, 1)
+        if step > self._said.get(name, -1):
+            self._said[name] = step
+            say(f"making dataset {name}: {done} of {total} images")

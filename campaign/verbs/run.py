@@ -1,0 +1,180 @@
+"""The main verb, spoken without a word of its own: collect the grid, plan, run, report."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import Timeout
+
+from campaign import folder as folders
+from campaign import plan, prepare, submit, talk, watch, words
+from campaign.collect import collect
+from campaign.errors import EnvironmentFaultError
+from campaign.explain import LIBRARY_ERRORS, explain
+from campaign.forks import tail
+from jobs.durable import write_json
+from jobs.run import utc_now
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from campaign.folder import CampaignFolder
+
+INTERRUPTED = 130
+_PATIENCE_S = 0.5
+
+
+def main(argv: Sequence[str], verbs: tuple[str, ...]) -> int:
+    """Run the campaign that the words describe; returns the exit code."""
+    split = words.split(argv)
+    points = composed(split.hydra, verbs)
+    if points is None:
+        return 0
+    cells, conduct = plan.cells_of(points)
+    root = Path(conduct["campaign_dir"]).expanduser()
+    if split.dry_run:
+        _print_plan(plan.make(cells, conduct, folders.CampaignFolder(root.resolve())))
+        return 0
+    folder, campaign = folders.opened(root)
+    with folders.occupied(folder), _sigterm_is_ctrl_c():
+        try:
+            return _conduct(cells, conduct, folder, campaign, argv)
+        except KeyboardInterrupt:
+            talk.say("stopped; what was measured is kept, and the same command goes on from here")
+            return INTERRUPTED
+
+
+def composed(hydra_words: Sequence[str], verbs: tuple[str, ...]) -> list[dict[str, Any]] | None:
+    """Collect the grid, with Hydra's complaints in our words."""
+    try:
+        return collect(hydra_words)
+    except LIBRARY_ERRORS as error:
+        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+            raise
+        raise explain(error, verbs) from error
+
+
+def _conduct(
+    cells: list[plan.Cell],
+    conduct: Mapping[str, Any],
+    folder: CampaignFolder,
+    campaign: dict[str, Any],
+    argv: Sequence[str],
+) -> int:
+    """Do what is missing, then report; the exit code tells whether every cell asked for is done."""
+    _wait_for_worker(folder)
+    todo = plan.make(cells, conduct, folder).to_do
+    token = secrets.token_hex(4)
+    campaign["requests"].append(
+        {
+            "token": token,
+            "utc": utc_now(),
+            "words": list(argv),
+            "order_seed": conduct["order_seed"],
+            "cells": [cell.id for cell in cells],
+        }
+    )
+    write_json(folder.marker, campaign)
+    if todo:
+        _work(todo, conduct, folder, token, argv)
+    else:
+        talk.say(f"nothing to run: {len(cells)} of {len(cells)} cells are done")
+    report(folder.root)
+    # Asked again of the disk, whatever was meant to happen; what redo=true asked for is there now.
+    after = plan.make(cells, {**conduct, "redo": False}, folder).entries
+    return 0 if all(entry.state == "done" for entry in after) else 1
+
+
+def _work(
+    todo: list[plan.Entry], conduct: Mapping[str, Any], folder: CampaignFolder, token: str, argv: Sequence[str]
+) -> None:
+    """Prepare the data, start a worker on the cells and watch it to its end."""
+    with talk.preparation() as progress:
+        data = prepare.datasets(todo, folder, progress)
+    work = {
+        "token": token,
+        "words": list(argv),
+        "campaign_dir": str(folder.root),
+        "conduct": dict(conduct),
+        "cells": [
+            {
+                "id": entry.cell.id,
+                "benchmark": entry.cell.benchmark,
+                "version": entry.cell.version,
+                "settings": entry.cell.settings,
+                "dataset": data[entry.cell.id],
+                "position": position,
+                "missing": entry.missing,
+            }
+            for position, entry in enumerate(todo)
+        ],
+    }
+    runs = sum(entry.missing + conduct["warmup_runs"] for entry in todo)
+    talk.say(f"running {len(todo)} cells, {runs} runs, in {folder.root}")
+    started = submit.submit(folder, work, conduct["cluster"]["name"])
+    follower = watch.Follower(folder, todo, conduct["warmup_runs"], token)
+    try:
+        watch.until_over(follower, started.alive)
+    except KeyboardInterrupt:
+        talk.say("stopping the worker …")
+        started.stop()
+        raise
+    _explain_early_end(started.work_list, follower)
+
+
+def _explain_early_end(work_list: Path, follower: watch.Follower) -> None:
+    """Raise what the worker left behind, if it ended before its list did."""
+    fault = work_list.with_suffix(".error.json")
+    if fault.exists():
+        import json  # noqa: PLC0415 - rare
+
+        left = json.loads(fault.read_text(encoding="utf-8"))
+        raise EnvironmentFaultError(left["message"], left["hint"])
+    step = follower.look()
+    if step.cells_over < len(follower.entries):
+        logs = sorted(work_list.parent.glob("submitit/*.err"), key=lambda log: log.stat().st_mtime)
+        said = tail(logs[-1], 1) if logs else ""
+        raise EnvironmentFaultError(
+            f"the worker ended with {len(follower.entries) - step.cells_over} cells to go: {said or 'it left no word'}",
+            f"its logs are in {work_list.parent}; the same command goes on from here",
+        )
+
+
+def _wait_for_worker(folder: CampaignFolder) -> None:
+    """Wait for a worker that outlived its front process: two would measure each other."""
+    lock = folder.worker_lock()
+    try:
+        lock.acquire(timeout=_PATIENCE_S)
+    except Timeout:
+        talk.say("a worker of an earlier start is still at work in this folder; waiting for it to end …")
+        lock.acquire()
+    lock.release()
+
+
+def report(root: Path, *more: str) -> int:
+    """Let the analysis make tables and figures, in a process of its own: the front one stays small."""
+    return subprocess.run([sys.executable, "-m", "analysis", str(root), *more], check=False).returncode
+
+
+def _print_plan(planned: plan.Plan) -> None:
+    width = max(len(entry.cell.id) for entry in planned.entries)
+    for entry in planned.entries:
+        print(f"{entry.cell.id:{width}}  {entry.state:8}  {entry.missing} measured runs to go")
+    runs = sum(entry.missing + planned.conduct["warmup_runs"] for entry in planned.to_do)
+    talk.say(f"{len(planned.entries)} cells, {len(planned.to_do)} to run, {runs} runs with warm-ups; nothing was started")
+
+
+class _sigterm_is_ctrl_c:  # noqa: N801 - reads as a statement
+    """Let a polite `kill` end a campaign as Ctrl-C does."""
+
+    def __enter__(self) -> None:
+        self._before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGTERM, self._before)

@@ -1,0 +1,80 @@
+"""The words of the command line, put into the order that Hydra's parser can read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from campaign.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CONFIG_DIR_VARIABLE = "CAMPAIGN_CONFIG_DIR"
+_DRY_RUN = "--dry-run"
+_MULTIRUN = ("-m", "--multirun", "-r", "--run")
+_CONFIG_DIR = ("-cd", "--config-dir")
+_SHOWING = ("-h", "--help", "--hydra-help", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion", "--resolve")
+_WITH_VALUE = ("-c", "--cfg", "-p", "--package", "-cp", "--config-path", "-cn", "--config-name", *_CONFIG_DIR)
+_INFO = ("-i", "--info")  # its value is optional
+_INFO_VALUES = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+_FLAGS = {_DRY_RUN, *_MULTIRUN, *_SHOWING, *_WITH_VALUE}
+
+
+@dataclass(frozen=True)
+class Words:
+    """A command line, taken apart.
+
+    Attributes
+    ----------
+    hydra
+        Flags first, then overrides: Hydra's parser reads no other order.
+    dry_run
+        Print the plan and start nothing.
+    """
+
+    hydra: tuple[str, ...]
+    dry_run: bool
+
+
+def split(argv: Sequence[str]) -> Words:
+    """Take the command line apart.
+
+    A grid needs no ``-m``: every call is a sweep, of one point at least.
+
+    Raises
+    ------
+    UsageError
+        A flag that nobody knows.
+    """
+    flags: list[str] = []
+    overrides: list[str] = []
+    rest = list(argv)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-"):
+            overrides.append(word)
+            continue
+        name, has_value, _ = word.partition("=")
+        if name not in _FLAGS:
+            raise UsageError(f"unknown flag '{name}'", nearest(name, _FLAGS))
+        flags.append(word)
+        takes = name in _WITH_VALUE or (name in _INFO and bool(rest) and rest[0] in _INFO_VALUES)
+        if takes and not has_value:
+            if not rest:
+                raise UsageError(f"{name} needs a value", "see `python -m campaign --hydra-help`")
+            flags.append(rest.pop(0))
+    return Words((*_for_hydra(flags), *overrides), _DRY_RUN in flags)
+
+
+def _for_hydra(flags: Sequence[str]) -> list[str]:
+    """Leave out our own flags; add ``-m`` where nothing is only shown, and the user's configuration folder."""
+    kept = [flag for flag in flags if flag not in (_DRY_RUN, *_MULTIRUN)]
+    names = {flag.partition("=")[0] for flag in flags}
+    if not names.intersection(_SHOWING):
+        kept.insert(0, "-m")
+    folder = os.environ.get(CONFIG_DIR_VARIABLE)
+    if folder and not names.intersection(_CONFIG_DIR):
+        kept += ["--config-dir", folder]
+    return kept

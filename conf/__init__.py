@@ -1,0 +1,1 @@
+"""Configuration values: Hydra groups, no logic."""

@@ -1,0 +1,163 @@
+"""Put files out of the page cache (or into it), and prove where they are.
+
+``posix_fadvise(DONTNEED)`` is advice: it skips dirty and mapped pages, and a preloaded library can turn it into
+nothing.  So nothing here trusts it; `residency` asks the kernel afterwards.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+PAGE_BYTES = mmap.PAGESIZE
+_CACHESTAT = 451  # one number on every architecture, include/uapi/asm-generic/unistd.h, Linux 6.5
+_PROT_READ, _MAP_SHARED = 1, 1
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_CHUNK = 1 << 20
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+
+
+class _Range(ctypes.Structure):
+    _fields_ = (("offset", ctypes.c_uint64), ("length", ctypes.c_uint64))
+
+
+class _Stat(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_uint64) for name in ("cached", "dirty", "writeback", "evicted", "recent")
+    )
+
+
+@dataclass(frozen=True)
+class Residency:
+    """How many pages of a set of files are in memory.
+
+    Attributes
+    ----------
+    pages, resident
+        Pages that the files have, and those of them in the page cache.
+    unverifiable
+        Files whose residency the kernel does not tell this user (not owner, no write permission) or that cannot
+        be opened.
+    method
+        ``cachestat`` (Linux 6.5 and later) or ``mincore``.
+    """
+
+    pages: int
+    resident: int
+    unverifiable: int
+    method: str
+
+    @property
+    def fraction(self) -> float | None:
+        """Resident share of the pages, 0 to 1; None where one file's residency cannot be read."""
+        if self.unverifiable:
+            return None
+        return self.resident / self.pages if self.pages else 0.0
+
+
+def sync(folder: Path) -> None:
+    """Write the dirty pages of the file system under `folder` to its device: ``syncfs(2)``."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        if _libc.syncfs(fd) != 0:
+            raise OSError(ctypes.get_errno(), "syncfs failed", str(folder))
+    finally:
+        os.close(fd)
+
+
+def evict(paths: Iterable[Path]) -> None:
+    """Advise the kernel to drop the clean pages of `paths`; files that cannot be opened are passed over."""
+    for path in paths:
+        try:
+            fd = os.open(path, os.O_RDONLY)
+        except OSError:
+            continue
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)  # length 0: to the end of the file
+        finally:
+            os.close(fd)
+
+
+def read_through(paths: Iterable[Path]) -> None:
+    """Read `paths` whole, so that their pages are in memory; files that cannot be opened are passed over."""
+    buffer = bytearray(_CHUNK)
+    for path in paths:
+        try:
+            with path.open("rb", buffering=0) as file:
+                while file.readinto(buffer):
+                    pass
+        except OSError:
+            continue
+
+
+def residency(paths: Iterable[Path]) -> Residency:
+    """Count the pages of `paths` that are in memory, by ``cachestat(2)`` or, before Linux 6.5, ``mincore(2)``."""
+    pages = resident = unverifiable = 0
+    count = _cachestat if _has_cachestat() else _mincore
+    for path in paths:
+        try:
+            fd = os.open(path, os.O_RDONLY)
+        except OSError:
+            unverifiable += 1
+            continue
+        try:
+            size = os.fstat(fd).st_size
+            in_memory = count(fd, size)
+        finally:
+            os.close(fd)
+        if in_memory is None:
+            unverifiable += 1
+        else:
+            pages += -(-size // PAGE_BYTES)
+            resident += in_memory
+    return Residency(pages, resident, unverifiable, count.__name__.lstrip("_"))
+
+
+def _has_cachestat() -> bool:
+    _libc.syscall(_CACHESTAT, -1, None, None, 0)
+    return ctypes.get_errno() != errno.ENOSYS
+
+
+def _cachestat(fd: int, _size: int) -> int | None:
+    stat = _Stat()
+    # length 0 means: to the end of the file (mm/filemap.c)
+    if _libc.syscall(_CACHESTAT, fd, ctypes.byref(_Range(0, 0)), ctypes.byref(stat), 0) != 0:
+        return None
+    return int(stat.cached)
+
+
+def _mincore(fd: int, size: int) -> int | None:
+    if size == 0:
+        return 0
+    if not _may_ask(fd):
+        return None
+    address = _libc.mmap(None, size, _PROT_READ, _MAP_SHARED, fd, 0)
+    if address == _MAP_FAILED:
+        return None
+    try:
+        vector = (ctypes.c_ubyte * -(-size // PAGE_BYTES))()
+        if _libc.mincore(address, size, vector) != 0:
+            return None
+        return sum(page & 1 for page in vector)
+    finally:
+        _libc.munmap(address, size)
+
+
+def _may_ask(fd: int) -> bool:
+    """Tell whether ``mincore`` answers truly: for others it calls every page resident (Linux 5.2, CVE-2019-5489)."""
+    owner = os.fstat(fd).st_uid
+    return os.geteuid() in (0, owner) or os.access(f"/proc/self/fd/{fd}", os.W_OK)

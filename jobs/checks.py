@@ -1,0 +1,166 @@
+"""The rules that a run must meet before its figure counts; pure functions of the raw figures.
+
+A check is a dict ``{rule, passed, observed, limit, message}``; `passed` is None where the machine cannot tell.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+Run = dict[str, Any]
+Check = dict[str, Any]
+_SHOWN_NAMES = 3
+_NEGLIGIBLE_BYTES = 1 << 20  # one journal commit during a run of 0.1 s is not a second user of the device
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The thresholds of the checks; the defaults are those of the configuration's ``checks`` node.
+
+    Attributes
+    ----------
+    resident_max
+        Share of the files' pages that may be in memory before a cold run.
+    device_bytes_min
+        Bytes fetched from the device as a share of the bytes that the pipeline read, cold.
+    time_error_max
+        Share of the wall time that the named parts may miss.
+    other_mb_per_s_max, other_cpu_max
+        What everybody else may do during the run: MB/s on the device, cores kept busy.
+    spread_max
+        (max - min) / median of a cell's measured runs.
+    """
+
+    resident_max: float = 0.01
+    device_bytes_min: float = 0.9
+    time_error_max: float = 0.01
+    other_mb_per_s_max: float = 5.0
+    other_cpu_max: float = 0.5
+    spread_max: float = 0.04
+
+
+def judge(run: Run, cache: str, limits: Limits) -> tuple[list[Check], str | None]:
+    """Apply the rules of one run.
+
+    Returns
+    -------
+    checks, reason
+        The checks, and why the run does not count: None for a valid run.
+    """
+    rules: dict[str, tuple[Callable[[Run, Limits], Check], ...]] = {
+        "cold": (cold, device_bytes),
+        "warm": (warm,),
+        "as_is": (),
+    }
+    checks = [rule(run, limits) for rule in (*rules[cache], complete, time_adds_up, quiet)]
+    failed = [check for check in checks if check["passed"] is False]
+    unproved = [check for check in checks if check["rule"] in ("cold", "device_bytes")]
+    if not failed and unproved and all(check["passed"] is None for check in unproved):
+        failed = unproved  # either one decides; with neither, a cold cache is a claim without proof
+    return checks, "; ".join(f"{check['rule']}: {check['message']}" for check in failed) or None
+
+
+def cold(run: Run, limits: Limits) -> Check:
+    """Hold when next to nothing of the files was in memory just before the start."""
+    resident = run["resident_fraction"]
+    if resident is None:
+        message = "unverifiable: the kernel does not tell this user what is in memory of another user's files"
+    else:
+        message = f"{resident:.2%} of the pages were in memory before the start"
+    return _at_most("cold", resident, limits.resident_max, message)
+
+
+def warm(run: Run, limits: Limits) -> Check:
+    """Hold when next to all of the files was in memory just before the start."""
+    resident, least = run["resident_fraction"], 1 - limits.resident_max
+    message = (
+        "unverifiable" if resident is None else f"{resident:.2%} of the pages were in memory before the start"
+    )
+    return _at_least("warm", resident, least, message)
+
+
+def device_bytes(run: Run, limits: Limits) -> Check:
+    """Hold when the kernel fetched from the device what the pipeline says it read."""
+    fetched, asked = run["device_bytes"], run["bytes_read"]
+    if fetched is None:
+        return _at_least(
+            "device_bytes", None, limits.device_bytes_min, "unverifiable: /proc/self/io is not readable"
+        )
+    share = fetched / asked if asked else 0.0
+    message = f"{fetched / 1e6:.1f} MB came from the device for {asked / 1e6:.1f} MB read"
+    return _at_least("device_bytes", share, limits.device_bytes_min, message)
+
+
+def complete(run: Run, _limits: Limits) -> Check:
+    """Hold when every image asked for was delivered and none was dropped."""
+    delivered, asked, errors = run["images"], run["images_asked"], run["image_errors"]
+    message = f"{delivered} of {asked} images delivered"
+    if errors:
+        names = [bad["file"] for bad in run["unreadable"][:_SHOWN_NAMES]]
+        more = f" and {errors - len(names)} more" if errors > len(names) else ""
+        message += f", {errors} unreadable: {', '.join(names)}{more}"
+    return _check(
+        "complete", passed=delivered == asked and not errors, observed=delivered, limit=asked, message=message
+    )
+
+
+def time_adds_up(run: Run, limits: Limits) -> Check:
+    """Hold when the separately measured parts make up the wall time."""
+    parts = sum(run[part] for part in ("load_s", "compute_s", "checkpoint_s", "other_s"))
+    wall = run["wall_s"]
+    error = abs(wall - parts) / wall if wall else 0.0
+    return _at_most("time_adds_up", error, limits.time_error_max, f"parts {parts:.4f} s, wall {wall:.4f} s")
+
+
+def quiet(run: Run, limits: Limits) -> Check:
+    """Hold when nobody else used the device or the processors during the run.
+
+    Judged over the run itself, not by the load average before it, which after the first run is mostly our own.
+    """
+    other_bytes, other_cpu = run["other_bytes"], run["other_cpu"]
+    rate = None if other_bytes is None else other_bytes / 1e6 / run["elapsed_s"]
+    loud = rate is not None and other_bytes > _NEGLIGIBLE_BYTES and rate > limits.other_mb_per_s_max
+    passed = False if loud or other_cpu > limits.other_cpu_max else None if rate is None else True
+    traffic = "traffic of others on the device unknown" if rate is None else f"others moved {rate:.1f} MB/s"
+    return _check(
+        "quiet",
+        passed=passed,
+        observed={"other_mb_per_s": rate, "other_cpu": other_cpu},
+        limit={"other_mb_per_s": limits.other_mb_per_s_max, "other_cpu": limits.other_cpu_max},
+        message=f"{traffic} and kept {other_cpu:.2f} cores busy",
+    )
+
+
+def spread(rates: Sequence[float], limits: Limits) -> Check:
+    """Hold when the measured runs of a cell agree: (max - min) / median of their rates."""
+    if len(rates) <= 1:
+        return _at_most("spread", None, limits.spread_max, f"unverifiable: {len(rates)} valid measured run")
+    observed = (max(rates) - min(rates)) / statistics.median(rates)
+    message = f"(max - min) / median of {len(rates)} measured runs is {observed:.1%}"
+    return _at_most("spread", observed, limits.spread_max, message)
+
+
+def _at_most(rule: str, observed: float | None, limit: float, message: str) -> Check:
+    passed = None if observed is None else observed <= limit
+    return _check(rule, passed=passed, observed=observed, limit=limit, message=message)
+
+
+def _at_least(rule: str, observed: float | None, limit: float, message: str) -> Check:
+    passed = None if observed is None else observed >= limit
+    return _check(rule, passed=passed, observed=observed, limit=limit, message=message)
+
+
+def _check(
+    rule: str,
+    *,
+    passed: bool | None,
+    observed: float | Mapping[str, float | None] | None,
+    limit: Any,
+    message: str,
+) -> Check:
+    return {"rule": rule, "passed": passed, "observed": observed, "limit": limit, "message": message}

@@ -1,0 +1,101 @@
+"""Which mount and which block device stand behind a path."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+UNKNOWN = "unknown"
+_SECTOR_BYTES = 512  # the unit of /sys/block/*/stat, whatever the device's own sector size
+_READ_SECTORS, _WRITE_SECTORS = 2, 6  # fields, Documentation/block/stat.rst
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One line of ``/proc/self/mountinfo``: where it is mounted, from what, as what, and how."""
+
+    point: str
+    source: str
+    fstype: str
+    options: str
+
+
+@dataclass(frozen=True)
+class Device:
+    """A whole block device (never a partition), found under ``/sys/block``."""
+
+    name: str
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes read from and written to the device since boot, by everybody."""
+        fields = Path("/sys/block", self.name, "stat").read_text(encoding="ascii").split()
+        return int(fields[_READ_SECTORS]) * _SECTOR_BYTES, int(fields[_WRITE_SECTORS]) * _SECTOR_BYTES
+
+    def facts(self) -> dict[str, str | int | bool]:
+        """Model, kind, scheduler and read-ahead of the device, as sysfs has them; else ``unknown``."""
+        queue = Path("/sys/block", self.name, "queue")
+        scheduler = re.search(r"\[(\S+)\]", _first_line(queue / "scheduler"))
+        read_ahead, rotational = _first_line(queue / "read_ahead_kb"), _first_line(queue / "rotational")
+        return {
+            "name": self.name,
+            "model": _first_line(Path("/sys/block", self.name, "device/model")) or UNKNOWN,
+            "rotational": rotational == "1" if rotational else UNKNOWN,
+            "scheduler": scheduler.group(1) if scheduler else UNKNOWN,
+            "read_ahead_kib": int(read_ahead) if read_ahead else UNKNOWN,
+        }
+
+
+def mount_of(path: Path) -> Mount:
+    """Find the mount that holds `path`; every field is ``unknown`` where the kernel does not tell.
+
+    A mount point may be mounted over: the last line that matches is the one in force (proc(5)).
+    """
+    target = os.path.realpath(path)
+    try:
+        lines = (
+            Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        )
+    except OSError:
+        lines = []
+    mounts = [_parse(line) for line in lines]
+    holding = [m for m in mounts if os.path.commonpath([m.point, target]) == m.point]
+    return max(reversed(holding), key=lambda m: len(m.point), default=Mount(*[UNKNOWN] * 4))
+
+
+def device_of(path: Path) -> Device | None:
+    """Find the whole block device behind `path`; None for network, memory and layered file systems."""
+    number = path.stat().st_dev
+    if (
+        os.major(number) == 0
+    ):  # no device of its own (btrfs, overlay, NFS, tmpfs): a local source may still be one
+        source = Path(mount_of(path).source)
+        if not source.is_block_device():
+            return None
+        number = source.stat().st_rdev
+    node = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
+    if not node.exists():
+        return None
+    folder = node.resolve()
+    whole = folder.parent if (folder / "partition").exists() else folder
+    return Device(whole.name) if (Path("/sys/block") / whole.name / "stat").exists() else None
+
+
+def _parse(line: str) -> Mount:
+    left, _, right = line.partition(" - ")
+    point, options = left.split()[4:6]
+    fstype, source, *_ = right.split(" ")
+    return Mount(_unescape(point), _unescape(source), fstype, options)
+
+
+def _unescape(text: str) -> str:
+    """Undo the octal escapes of mountinfo (space, tab, newline, backslash)."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), text)
+
+
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip().partition("\n")[0].strip()
+    except OSError:
+        return ""

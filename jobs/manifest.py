@@ -1,0 +1,260 @@
+"""What a dataset holds: the manifest of our own, the scan of a user's, and the check against the disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+SCHEMA = 1
+MANIFEST_NAME = "manifest.json"
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
+_QUANTILES = {"min": 0.0, "p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9, "max": 1.0}
+_NAMED = 3  # files that an error names; the rest are counted
+
+
+class DatasetError(Exception):
+    """A dataset that cannot be made, read or trusted.
+
+    Parameters
+    ----------
+    message
+        What is wrong.
+    hint
+        The cure, in plain text.
+    """
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class ImageFile(NamedTuple):
+    """One image: its path relative to the dataset, its size in bytes, and the number of its class."""
+
+    name: str
+    size: int
+    label: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a dataset holds.
+
+    Parameters
+    ----------
+    kind
+        `synthetic`: made by us, from `parameters`; `folder`: the user's own.
+    parameters
+        Of a synthetic dataset, all that its bytes follow from; else empty.
+    generator
+        Versions that its bytes depend on: of the generator, numpy, Pillow; None for a folder.
+    files
+        Sorted by name where they were scanned, by number where they were made.
+    classes
+        Names, in the order of the labels.
+    """
+
+    kind: Literal["synthetic", "folder"]
+    parameters: Mapping[str, Any]
+    generator: Mapping[str, Any] | None
+    files: tuple[ImageFile, ...]
+    classes: tuple[str, ...]
+    schema: int = SCHEMA
+
+    @property
+    def total_bytes(self) -> int:
+        """Return the sum of the file sizes."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def quantiles(self) -> dict[str, float]:
+        """Return quantiles of the file size in bytes, by name."""
+        values = np.quantile([file.size for file in self.files], list(_QUANTILES.values()))
+        return dict(zip(_QUANTILES, values.tolist(), strict=True))
+
+    @property
+    def checksum(self) -> str:
+        """Return a checksum of names and sizes, whatever their order."""
+        lines = sorted(f"{file.name}\t{file.size}\n" for file in self.files)
+        return "sha256:" + hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Return all but the list of files, for a record of a measurement."""
+        return {
+            "schema": self.schema,
+            "kind": self.kind,
+            "parameters": dict(self.parameters),
+            "generator": None if self.generator is None else dict(self.generator),
+            "file_count": len(self.files),
+            "total_bytes": self.total_bytes,
+            "size_quantiles_bytes": self.quantiles,
+            "checksum": self.checksum,
+        }
+
+    def to_json(self) -> str:
+        """Return the text of `manifest.json`."""
+        return json.dumps({**self.summary, "classes": self.classes, "files": self.files}) + "\n"
+
+
+def load(folder: Path) -> Manifest:
+    """Read the manifest of a dataset made by us.
+
+    Raises
+    ------
+    DatasetError
+        Where there is none, or it is damaged or of a later version of this program.
+    """
+    path = folder / MANIFEST_NAME
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        schema = document["schema"]
+        if schema == SCHEMA:
+            return _parsed(document)
+    except FileNotFoundError as error:
+        message = f"no dataset in {folder}: {MANIFEST_NAME} is missing"
+        raise DatasetError(
+            message, "make the dataset first; making one that was interrupted resumes"
+        ) from error
+    except OSError as error:
+        message = f"cannot read {path}: {error.strerror}"
+        raise DatasetError(message, f"make {path} readable for you") from error
+    except (ValueError, KeyError, TypeError) as error:
+        message = f"{path} is damaged: {error}"
+        raise DatasetError(
+            message, f"`rm {path}` and make the dataset again; files that are right stay"
+        ) from error
+    message = f"{path} has schema {schema!r}, this program knows {SCHEMA}"
+    raise DatasetError(message, "update this program, or make the dataset in another folder")
+
+
+def _parsed(document: Mapping[str, Any]) -> Manifest:
+    """Build a manifest from its JSON; ValueError where the list of files does not have its checksum."""
+    manifest = Manifest(
+        kind=document["kind"],
+        parameters=document["parameters"],
+        generator=document["generator"],
+        files=tuple(ImageFile(str(name), int(size), int(label)) for name, size, label in document["files"]),
+        classes=tuple(document["classes"]),
+    )
+    if manifest.checksum != document["checksum"]:
+        msg = "its list of files does not have its checksum"
+        raise ValueError(msg)
+    return manifest
+
+
+def scan(folder: Path) -> Manifest:
+    """List a user's own JPEG and PNG files; each sub-folder with images is a class; nothing is written.
+
+    Images at the top have the class `.`. Names that begin with a dot are skipped; links are followed. A file
+    that cannot be read is listed, too: it is for the benchmark to count it.
+
+    Raises
+    ------
+    DatasetError
+        Where the folder is missing, cannot be read in full or has no images.
+    """
+    sizes = _sizes(folder)
+    if not sizes:
+        message = f"no images in {folder}"
+        raise DatasetError(
+            message, f"name a folder that has {', '.join(IMAGE_SUFFIXES)} files or sub-folders of them"
+        )
+    names = sorted(sizes)
+    classes = tuple(sorted({str(Path(name).parent) for name in names}))
+    labels = {name: label for label, name in enumerate(classes)}
+    files = tuple(ImageFile(name, sizes[name], labels[str(Path(name).parent)]) for name in names)
+    return Manifest(kind="folder", parameters={}, generator=None, files=files, classes=classes)
+
+
+def verify(folder: Path, manifest: Manifest) -> None:
+    """Compare a dataset with its manifest, by the names and sizes of its images; other files do not matter.
+
+    Raises
+    ------
+    DatasetError
+        Where an image is missing, has another size or is not in the manifest.
+    """
+    found = _sizes(folder)
+    expected = {file.name: file.size for file in manifest.files}
+    missing = [name for name in expected if name not in found]
+    resized = [name for name, size in expected.items() if found.get(name, size) != size]
+    added = [name for name in found if name not in expected]
+    complaints = [
+        f"{len(names)} {what} ({_some(names)})"
+        for what, names in (
+            ("missing", missing),
+            ("of the wrong size", resized),
+            ("not in the manifest", added),
+        )
+        if names
+    ]
+    if complaints:
+        message = f"{folder} does not match its manifest of {len(expected)} files: {'; '.join(complaints)}"
+        raise DatasetError(message, _cure(folder, manifest, repairable=not added))
+
+
+def _some(names: list[str]) -> str:
+    """Name the first few."""
+    return ", ".join(sorted(names)[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+
+
+def _cure(folder: Path, manifest: Manifest, *, repairable: bool) -> str:
+    """Say how a dataset is made to match its manifest again."""
+    if manifest.kind == "folder":
+        return (
+            "leave the folder alone while a campaign uses it; start the campaign again to list its files anew"
+        )
+    remake = f"`rm {folder / MANIFEST_NAME}` and make the dataset again: only files that differ are written"
+    return (
+        remake if repairable else f"move files that are not part of the dataset out of {folder}, or {remake}"
+    )
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """Return the size in bytes of every image below a folder, by relative name."""
+    if not folder.is_dir():
+        what = "is no folder" if folder.exists() else "does not exist"
+        message = f"{folder} {what}"
+        raise DatasetError(
+            message, "name a folder that holds the images; paths are relative to the current folder"
+        )
+    return {str(path.relative_to(folder)): size for path, size in _walk(folder, frozenset())}
+
+
+def _walk(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[tuple[Path, int]]:
+    """Yield the images below a folder with their sizes; a link to a folder around it is not followed."""
+    try:
+        status = folder.stat()
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        message = f"cannot read the folder {folder}: {error.strerror}"
+        raise DatasetError(message, f"`chmod u+rx {folder}`, or move it out of the dataset") from error
+    here = (status.st_dev, status.st_ino)
+    if here in above:
+        return
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir():
+            yield from _walk(folder / entry.name, above | {here})
+        elif entry.name.lower().endswith(IMAGE_SUFFIXES):
+            yield folder / entry.name, _size(entry)
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    """Return the size of a file in bytes; 0 for a link that leads nowhere."""
+    try:
+        return entry.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,119 @@
+"""Benchmark ``micro``: a STREAM-like read of a folder of images through tf.data (paper III.A; Figs 4 and 5).
+
+By hand, on any node::
+
+    python -m jobs.micro FOLDER --threads 4
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from jobs import pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+VERSION = 1  # raised when the meaning of a figure changes; figures never mix versions
+_NAMED_FILES = 20  # a record names this many unreadable files; the count is always whole
+
+
+def prepare(settings: Mapping[str, Any], paths: Sequence[Path]) -> Callable[[], dict[str, Any]]:
+    """Start TensorFlow, build the pipeline and return what runs the clock; reads none of `paths` yet."""
+    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+    tf.config.set_visible_devices([], "GPU")  # nothing here computes; a GPU's start-up would only cost
+    tf.random.set_seed(settings["seed"])
+    names = [str(path) for path in paths]
+    dataset = pipeline.build(names, settings)
+    wanted = images_asked(settings, len(names))
+    return lambda: _measure(dataset, names, wanted, settings)
+
+
+def images_asked(settings: Mapping[str, Any], files: int) -> int:
+    """Count the images that a run asks for: ``iterations`` whole batches, or each file once."""
+    iterations = settings["iterations"]
+    return files if iterations is None else iterations * int(settings["batch_size"])
+
+
+def _measure(dataset: Any, names: Sequence[str], wanted: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Iterate from the first request to the last batch in hand.
+
+    Waiting for a batch (`load_s`) and book-keeping (`other_s`) have stamps of their own, and the wall time has its
+    own too, so that a part nobody named shows as time that does not add up.
+    """
+    clock = time.perf_counter
+    before = clock()
+    iterator = iter(dataset)
+    startup_s = clock() - before
+    delivered: list[int] = []
+    step_load_s: list[float] = []
+    bytes_read, other_s = 0, 0.0
+    start = asked = clock()
+    for _ in range(-(-wanted // settings["batch_size"])):
+        batch = next(iterator, None)
+        arrived = clock()
+        step_load_s.append(arrived - asked)
+        if batch is not None:
+            index, size, _payload = batch
+            delivered.extend(index.numpy().tolist())
+            bytes_read += int(size.numpy().sum(dtype="int64"))
+        asked = clock()
+        other_s += asked - arrived
+        if batch is None:
+            break
+    wall_s = clock() - start
+    errors, unreadable = _dropped(names, delivered, settings)
+    return {
+        "wall_s": wall_s,
+        "startup_s": startup_s,
+        "load_s": sum(step_load_s),
+        "compute_s": 0.0,
+        "checkpoint_s": 0.0,
+        "other_s": other_s,
+        "images": len(delivered),
+        "images_asked": wanted,
+        "image_errors": errors,
+        "unreadable": unreadable,
+        "bytes_read": bytes_read,
+        "step_load_s": step_load_s,
+        "step_compute_s": [],
+    }
+
+
+def _dropped(
+    names: Sequence[str], delivered: Sequence[int], settings: Mapping[str, Any]
+) -> tuple[int, list[dict[str, str]]]:
+    """Count and name the files that the pipeline passed over, after the clock has stopped.
+
+    The shuffled order is seeded, so the files requested before the last one delivered are known. Those among them
+    that did not arrive are loaded once more, alone: one that loads was only still under way.
+    """
+    benchmark = settings["benchmark"]
+    listing = pipeline.listing(names, settings["seed"]).batch(len(names))
+    order = next(iter(listing))[0].numpy().tolist()
+    seen = set(delivered)
+    every_file = settings["iterations"] is None
+    last = (
+        len(order)
+        if every_file
+        else 1 + max((place for place, i in enumerate(order) if i in seen), default=-1)
+    )
+    complaints = {}
+    for index in order[:last]:
+        if index not in seen:
+            complaint = pipeline.why_unreadable(
+                names[index], preprocess=benchmark["preprocess"], image_size=benchmark["image_size"]
+            )
+            if complaint is not None or every_file:
+                complaints[names[index]] = complaint or "dropped, though it loads now"
+    named = [{"file": file, "error": error} for file, error in list(complaints.items())[:_NAMED_FILES]]
+    return len(complaints), named
+
+
+if __name__ == "__main__":
+    from jobs.byhand import main
+
+    main("micro")

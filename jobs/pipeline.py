@@ -1,0 +1,93 @@
+"""The input pipeline of the paper's section III.A, in current tf.data.
+
+List, shuffle, map with ``threads`` parallel calls, drop unreadable, batch, prefetch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import tensorflow as tf
+
+
+def listing(paths: Sequence[str], seed: int) -> tf.data.Dataset:
+    """Shuffle the whole list: elements ``(index into paths, path)``, the same order each time for one `seed`."""
+    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+    elements = tf.data.Dataset.from_tensor_slices((list(range(len(paths))), list(paths)))
+    return elements.shuffle(len(paths), seed=seed, reshuffle_each_iteration=False)
+
+
+def build(paths: Sequence[str], settings: Mapping[str, Any]) -> tf.data.Dataset:
+    """Make the pipeline.
+
+    Parameters
+    ----------
+    paths
+        Image files, JPEG or PNG.
+    settings
+        ``threads``, ``batch_size``, ``prefetch`` (batches), ``seed`` and the node ``benchmark``.
+
+    Returns
+    -------
+    tf.data.Dataset
+        Batches ``(index int32 (n,), bytes read int32 (n,), payload)``; the payload is float32
+        ``(n, image_size, image_size, 3)``, or the files' contents where ``preprocess`` is off.
+    """
+    benchmark = settings["benchmark"]
+    load = _loader(preprocess=benchmark["preprocess"], image_size=benchmark["image_size"])
+    dataset = listing(paths, settings["seed"]).map(load, num_parallel_calls=settings["threads"])
+    if benchmark["ignore_errors"]:
+        dataset = dataset.ignore_errors()
+    dataset = dataset.batch(settings["batch_size"])
+    if settings["prefetch"]:
+        dataset = dataset.prefetch(settings["prefetch"])
+    return dataset.with_options(options(benchmark, settings["threads"]))
+
+
+def options(benchmark: Mapping[str, Any], threads: int) -> tf.data.Options:
+    """Say what TensorFlow may change by itself; the paper's TensorFlow 1.10 changed nothing.
+
+    TensorFlow's shared pool has one thread a core and would cap ``threads`` there: on two cores, eight parallel
+    calls would run two at a time (the paper's machines had at least as many cores as threads). So the pipeline has a
+    pool of its own of ``threads`` threads, unless ``private_threads`` says otherwise (0: the shared pool).
+    """
+    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+    chosen = tf.data.Options()
+    chosen.autotune.enabled = benchmark["autotune"]
+    chosen.deterministic = benchmark["deterministic"]
+    chosen.experimental_optimization.map_and_batch_fusion = benchmark["map_and_batch_fusion"]
+    private = benchmark["private_threads"]
+    chosen.threading.private_threadpool_size = threads if private is None else private
+    return chosen
+
+
+def _loader(*, preprocess: bool, image_size: int) -> Any:
+    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+    def read(index: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        contents = tf.io.read_file(path)
+        return index, tf.strings.length(contents), contents
+
+    def read_and_preprocess(index: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        index, length, contents = read(index, path)
+        pixels = tf.io.decode_jpeg(contents, channels=3)  # knows PNG too
+        image = tf.image.convert_image_dtype(pixels, tf.float32)
+        return index, length, tf.image.resize(image, (image_size, image_size))
+
+    return read_and_preprocess if preprocess else read
+
+
+def why_unreadable(path: str, *, preprocess: bool, image_size: int) -> str | None:
+    """Load one file alone and return TensorFlow's complaint; None where it loads."""
+    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+    try:
+        _loader(preprocess=preprocess, image_size=image_size)(tf.constant(0), tf.constant(path))
+    except tf.errors.OpError as error:
+        return str(error.message).partition("} ")[2] or str(error.message)
+    return None

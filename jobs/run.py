@@ -1,0 +1,82 @@
+"""One run of a benchmark: put the cache into its state, prove it, run the clock, read the counters, judge."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs import cache, checks, counters, manifest
+from jobs.device import device_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+BENCHMARKS = ("micro",)  # names of modules in this room, each with VERSION and prepare()
+
+
+def utc_now() -> str:
+    """Return the time as ISO 8601, UTC, milliseconds."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def version_of(benchmark: str) -> int:
+    """Return the version of what the benchmark's figures mean."""
+    return int(importlib.import_module(f"jobs.{benchmark}").VERSION)
+
+
+def execute(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a benchmark once, here and now.
+
+    Parameters
+    ----------
+    request
+        ``settings`` (of the cell), ``dataset`` (folder), ``manifest`` (folder that holds ``manifest.json``), ``limits`` (of the checks).
+
+    Returns
+    -------
+    dict
+        The raw figures of one run with its checks, its ``status`` (valid or invalid) and ``reason``.
+    """
+    entered = time.perf_counter()
+    settings, folder = request["settings"], Path(request["dataset"])
+    paths = [folder / entry.name for entry in manifest.load(Path(request["manifest"])).files]
+    measure = importlib.import_module(f"jobs.{settings['benchmark']['name']}").prepare(settings, paths)
+    device = device_of(folder)
+    residency = _set_cache(settings["cache"], paths, folder)
+    load_average = os.getloadavg()[0]
+    before = counters.look(device)
+    figures = measure()
+    meanwhile = counters.between(before, counters.look(device))
+    run = {
+        **figures,
+        **meanwhile,
+        "load_average": load_average,
+        "resident_fraction": residency.fraction,
+        "residency_method": residency.method,
+        "images_per_s": figures["images"] / figures["wall_s"],
+        "read_mb_per_s": figures["bytes_read"] / 1e6 / figures["wall_s"],
+        "device": device.name if device else None,
+    }
+    run["checks"], run["reason"] = checks.judge(run, settings["cache"], checks.Limits(**request["limits"]))
+    run["status"] = "valid" if run["reason"] is None else "invalid"
+    run["overhead_s"] = time.perf_counter() - entered - figures["wall_s"]
+    return run
+
+
+def _set_cache(policy: str, paths: Sequence[Path], folder: Path) -> cache.Residency:
+    """Bring the files' pages into the state that `policy` names, and count what is resident then."""
+    if policy == "cold":
+        cache.evict(paths)
+        residency = cache.residency(paths)
+        if residency.resident:  # dirty pages cannot be dropped: write them, then drop again
+            cache.sync(folder)
+            cache.evict(paths)
+            residency = cache.residency(paths)
+        return residency
+    if policy == "warm":
+        cache.read_through(paths)
+    return cache.residency(paths)

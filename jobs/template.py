@@ -1,0 +1,155 @@
+"""A process that imports TensorFlow once and forks a fresh child for each run.
+
+Importing TensorFlow costs seconds, forking a process that has imported it a tenth of one; and the fork is taken
+before any op or device is touched, so that every run starts with a clean runtime. The protocol is one JSON object a
+line: requests on standard input, answers on standard output.
+
+Request: ``{"job": "module:function", "argument": {…}, "log": path, "timeout_s": seconds}``.
+Answer: ``{"result": {…} | null, "exit": code | null, "signal": number | null, "timed_out": bool, "elapsed_s": …}``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+_CHUNK = 1 << 16
+_GRACE_S = 5.0  # a child that has answered has this long to exit before it is killed
+
+
+class _RequesterGoneError(Exception):
+    """Standard input was closed while a run was under way."""
+
+
+def main() -> None:
+    """Import what is preloaded (the words of the command line), say so, then serve until standard input closes."""
+    die_with_parent()
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not break the protocol
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
+    print(json.dumps({"ready": True, "pid": os.getpid()}), file=answers)
+    while line := _read_line():
+        try:
+            answer = fork_and_wait(json.loads(line))
+        except _RequesterGoneError:
+            return
+        print(json.dumps(answer), file=answers)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent ends, however that happens."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def fork_and_wait(request: dict[str, Any]) -> dict[str, Any]:
+    """Run one request in a child of its own and wait for it, at most ``timeout_s``."""
+    started = time.perf_counter()
+    receive, send = os.pipe()
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        os.close(receive)
+        _run_child(request, send, parent)
+    os.close(send)
+    try:
+        text, timed_out = _await(receive, started + request["timeout_s"])
+        status = _reap(child, 0.0 if timed_out else _GRACE_S)
+    finally:
+        os.close(receive)
+        _kill_group(child)
+    return {
+        "result": json.loads(text) if text and not timed_out and os.WIFEXITED(status) else None,
+        "exit": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
+        "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
+        "timed_out": timed_out,
+        "elapsed_s": time.perf_counter() - started,
+    }
+
+
+def _run_child(request: dict[str, Any], send: int, parent: int) -> None:
+    """Become the run: own session, own log, the result as JSON down the pipe; never returns."""
+    code = 1
+    try:
+        os.setsid()
+        die_with_parent()
+        if os.getppid() != parent:  # the template ended before the line above
+            os._exit(1)
+        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((null, 0), (log, 1), (log, 2)):
+            os.dup2(source, target)
+        module, _, function = request["job"].partition(":")
+        result = getattr(importlib.import_module(module), function)(request["argument"])
+        text = json.dumps(result).encode()
+        while text:
+            text = text[os.write(send, text) :]
+        code = 0
+    except BaseException:  # noqa: BLE001 - a run may fail in any way; the log and the exit code tell
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _await(receive: int, deadline: float) -> tuple[bytes, bool]:
+    """Collect what the child sends until it closes the pipe; tell whether the deadline came first."""
+    text = b""
+    stdin = sys.stdin.fileno()
+    while True:
+        left = deadline - time.perf_counter()
+        ready, _, _ = select.select([receive, stdin], [], [], max(0.0, left))
+        if receive in ready:
+            chunk = os.read(receive, _CHUNK)
+            if not chunk:
+                return text, False
+            text += chunk
+        elif stdin in ready:
+            # One request at a time: more input now can only be the end of it.
+            raise _RequesterGoneError
+        elif left <= 0:
+            return text, True
+
+
+def _reap(child: int, patience_s: float) -> int:
+    """Wait for the child to end; past `patience_s`, kill it."""
+    deadline = time.perf_counter() + patience_s
+    while time.perf_counter() < deadline:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return status
+        time.sleep(0.001)
+    os.kill(child, signal.SIGKILL)  # by its own number too: it may not lead its session yet
+    return os.waitpid(child, 0)[1]
+
+
+def _kill_group(child: int) -> None:
+    """Kill what is left of the child's session, its own children too."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+
+
+def _read_line() -> bytes:
+    """Read one request, byte-exact and unbuffered, so that `select` in `_await` sees all that is left."""
+    line = b""
+    while not line.endswith(b"\n"):
+        byte = os.read(sys.stdin.fileno(), 1)
+        if not byte:
+            return b""
+        line += byte
+    return line
+
+
+if __name__ == "__main__":
+    main()

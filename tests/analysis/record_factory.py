@@ -1,0 +1,65 @@
+"""Records as the campaign writes them, made from the example that holds the contract."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from pathlib import Path
+
+CONTRACT = json.loads((Path(__file__).parents[1] / "contract" / "record.json").read_text(encoding="utf-8"))
+BYTES_PER_IMAGE = 112_000
+
+
+def check(rule, *, passed):
+    return {"rule": rule, "passed": passed, "observed": None, "limit": None, "message": ""}
+
+
+PASSED = [check("cold", passed=True), check("complete", passed=True), check("quiet", passed=True)]
+
+
+def run(number, images_per_s, *, size=BYTES_PER_IMAGE, **keys):
+    """Return a valid measured run of this rate; any key of a run may be given instead."""
+    figures = {
+        "images_per_s": images_per_s,
+        "read_mb_per_s": images_per_s * size / 1e6,
+        "wall_s": 512 / images_per_s,
+    }
+    state = {"run": number, "role": "measured", "status": "valid", "reason": None, "checks": PASSED}
+    return copy.deepcopy(CONTRACT["runs"][0]) | figures | state | keys
+
+
+def record(rates, *, threads=4, storage="local", host="node1", **settings):
+    """Return a done record with an absurdly fast warm-up and measured runs of these rates (or these runs).
+
+    A setting within a group is named like `benchmark__preprocess`.
+    """
+    made = copy.deepcopy(CONTRACT)
+    words = made["cell"]["settings"]
+    words |= {"threads": threads, "storage": {"name": storage, "root": f"/{storage}"}}
+    for name, value in settings.items():
+        group, _, part = name.rpartition("__")
+        (words[group] if group else words)[part] = value
+    tail = hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()[:10]
+    made["cell"]["id"] = f"micro-demo-{storage}-t{threads}-b64-{tail}"
+    made["provenance"]["host"] = host
+    measured = [each if isinstance(each, dict) else run(n, each) for n, each in enumerate(rates, start=1)]
+    made["runs"] = [run(0, 99_999.0, role="warmup"), *measured]
+    return made | {"status": "done", "reason": None, "checks": [check("spread", passed=True)]}
+
+
+def unstable(made):
+    return made | {"checks": [check("spread", passed=False)]}
+
+
+def id_of(made):
+    return made["cell"]["id"]
+
+
+def store(folder, *records):
+    """Write records as a campaign folder; return it."""
+    for each in records:
+        path = folder / "records" / id_of(each) / "record.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(each), encoding="utf-8")
+    return folder
