@@ -145,7 +145,7 @@ def _make(folder: Path, spec: ImageSpec, identity: str, processes: int, progress
     (folder / MANIFEST_NAME).unlink(missing_ok=True)
     for leftover in folder.glob(TEMPORARY_GLOB):
         leftover.unlink()
-    journal = Journal(folder / _JOURNAL_NAME, {"dataset": identity, **_versions()})
+    journal = Journal(folder / _JOURNAL_NAME, {"dataset": identity, **versions()})
     targets = size_targets(spec)
     sizes = {
         index: size
@@ -170,7 +170,7 @@ def _finish(folder: Path, spec: ImageSpec, sizes: dict[int, int]) -> Manifest:
     manifest = Manifest(
         kind="synthetic",
         parameters=_parameters(spec),
-        generator=_versions(),
+        generator=versions(),
         files=tuple(ImageFile(file_name(spec, i), sizes[i], label(spec, i)) for i in range(spec.files)),
         classes=tuple(str(Path(file_name(spec, number)).parent) for number in range(spec.classes)),
     )
@@ -181,7 +181,7 @@ def _finish(folder: Path, spec: ImageSpec, sizes: dict[int, int]) -> Manifest:
     return manifest
 
 
-def _versions() -> dict[str, Any]:
+def versions() -> dict[str, Any]:
     """Return the versions of all that the bytes of an image depend on."""
     return {"generator": GENERATOR_VERSION, "numpy": np.__version__, "pillow": PIL.__version__}
 

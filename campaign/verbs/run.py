@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +16,7 @@ from campaign.collect import collect
 from campaign.errors import EnvironmentFaultError
 from campaign.explain import LIBRARY_ERRORS, explain
 from campaign.forks import tail
+from campaign.verbs.report import analyse
 from jobs.durable import write_json
 from jobs.run import utc_now
 
@@ -85,7 +84,7 @@ def _conduct(
         _work(todo, conduct, folder, token, argv)
     else:
         talk.say(f"nothing to run: {len(cells)} of {len(cells)} cells are done")
-    report(folder.root)
+    analyse(folder.root)
     # Asked again of the disk, whatever was meant to happen; what redo=true asked for is there now.
     after = plan.make(cells, {**conduct, "redo": False}, folder).entries
     return 0 if all(entry.state == "done" for entry in after) else 1
@@ -155,11 +154,6 @@ def _wait_for_worker(folder: CampaignFolder) -> None:
         talk.say("a worker of an earlier start is still at work in this folder; waiting for it to end …")
         lock.acquire()
     lock.release()
-
-
-def report(root: Path, *more: str) -> int:
-    """Let the analysis make tables and figures, in a process of its own: the front one stays small."""
-    return subprocess.run([sys.executable, "-m", "analysis", str(root), *more], check=False).returncode
 
 
 def _print_plan(planned: plan.Plan) -> None:

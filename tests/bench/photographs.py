@@ -8,10 +8,10 @@ and ultralytics carry nine in their wheels; unpack these outside the project:
     skimage/data: astronaut.png chelsea.png coffee.png motorcycle_left.png rocket.jpg
     sklearn/datasets/images: china.jpg flower.jpg          ultralytics/assets: bus.jpg zidane.jpg
 
-Each photograph is scaled down and cropped to the dataset's pixels, and encoded with the JPEG quality that brings
-it nearest to the dataset's median bytes per pixel. Both kinds then go the same way: decoded, looked at, encoded
-anew. The time is CPU time of `tf.io.decode_jpeg` on one core, the kinds taking turns. Medians over images; a
-ratio of 1 is the aim, 0.8 to 1.25 is good.
+Each photograph is scaled down and cropped to the dataset's pixels, and encoded with the JPEG quality that
+brings it nearest to the dataset's median bytes per pixel. Both kinds then go the same way: decoded, looked
+at, encoded anew. The time is CPU time of `tf.io.decode_jpeg` on one core, the kinds taking turns. Medians over
+images; a ratio of 1 is the aim, 0.8 to 1.25 is good.
 """
 
 from __future__ import annotations

@@ -1,0 +1,24 @@
+"""`python -m campaign report`: tables and figures anew, from the records on disk."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from campaign.verbs import asked
+
+
+def main(argv: list[str]) -> int:
+    """Hand the folder to the analysis; its exit code is ours."""
+    parser = asked.parser("report", "Make tables and figures anew, from the records on disk.", json=False)
+    parser.add_argument("--out", type=Path, help="folder for figures/ and tables/ (default: the campaign's own)")
+    asked.add_folder(parser)
+    options = parser.parse_args(argv)
+    folder, _ = asked.opened(options.campaign_dir)
+    return analyse(folder.root, *(["--out", str(options.out)] if options.out else []))
+
+
+def analyse(root: Path, *words: str) -> int:
+    """Run `python -m analysis` in a process of its own: pandas and matplotlib stay out of the front process."""
+    return subprocess.run([sys.executable, "-m", "analysis", str(root), *words], check=False).returncode

@@ -1,0 +1,42 @@
+"""`python -m campaign status`: what is done, what is not, and why."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+from campaign import talk
+from campaign.verbs import asked
+
+_ORDER = ("running", "interrupted", "failed", "invalid", "damaged", "planned", "done")
+_SHOWN = 40
+
+
+def main(argv: list[str]) -> int:
+    """Print the state of each cell; exit code 0 where all are done, else 1."""
+    parser = asked.parser("status", "Show what is done, what is not, and why.", json=True)
+    parser.add_argument("--all", action="store_true", help=f"every cell, also beyond the first {_SHOWN}")
+    asked.add_folder(parser)
+    options = parser.parse_args(argv)
+    folder, campaign = asked.opened(options.campaign_dir)
+    states = asked.states(folder, campaign)
+    counts = Counter(state["status"] for state in states.values())
+    if options.json:
+        print(json.dumps({"campaign_dir": str(folder.root), "counts": counts, "cells": states}, indent=1))
+    else:
+        summary = ", ".join(f"{counts[status]} {status}" for status in _ORDER if counts[status])
+        print(f"{folder.root}: {len(states)} cells: {summary or 'none'}")
+        _print_cells(states, limit=len(states) if options.all else _SHOWN)
+        if counts["interrupted"] or counts["planned"]:
+            talk.say("the command that started the campaign goes on from here")
+    return 0 if counts["done"] == len(states) else 1
+
+
+def _print_cells(states: dict[str, dict[str, object]], limit: int) -> None:
+    """Print a line for each cell, those that need attention first."""
+    ordered = sorted(states.items(), key=lambda item: _ORDER.index(str(item[1]["status"])))
+    for cell, state in ordered[:limit]:
+        reason = f"  {state['reason']}" if state["reason"] else ""
+        print(f"  {state['status']:11}  {state['valid']}/{state['measured']} valid  {cell}{reason}")
+    if len(ordered) > limit:
+        print(f"  … and {len(ordered) - limit} more (--all)")

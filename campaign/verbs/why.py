@@ -1,0 +1,68 @@
+"""`python -m campaign why CELL`: every run of one cell with every check."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+from campaign import record
+from campaign.cell import NEUTRAL, flat
+from campaign.errors import UsageError, nearest
+from campaign.verbs import asked
+
+_MARKS = {True: "ok", False: "FAILED", None: "unverifiable"}
+
+
+def main(argv: list[str]) -> int:
+    """Print the whole story of one cell; exit code 0 where it is done, else 1."""
+    parser = asked.parser("why", "Tell every run of one cell with every check, and how to run it again.", json=True)
+    parser.add_argument("cell", metavar="CELL", help="its id, the start of it, or the hash at its end")
+    asked.add_folder(parser)
+    options = parser.parse_args(argv)
+    folder, _ = asked.opened(options.campaign_dir)
+    cell = _the_one(asked.find(folder, options.cell), options.cell, [p.name for p in folder.records.glob("*")])
+    recorded = record.read(folder.record(cell)) or {}
+    if options.json:
+        print(json.dumps(recorded, indent=1))
+    else:
+        _tell(recorded, str(folder.cell(cell)))
+    return 0 if recorded["status"] == "done" else 1
+
+
+def _the_one(found: list[str], words: str, ids: list[str]) -> str:
+    if not found:
+        raise UsageError(f"no recorded cell '{words}'", nearest(words, ids) if ids else "nothing is recorded yet")
+    if len(found) > 1:
+        raise UsageError(f"'{words}' may be {len(found)} cells", "one of: " + ", ".join(found[:10]))
+    return found[0]
+
+
+def _tell(recorded: record.Record, where: str) -> None:
+    cell, data = recorded["cell"], recorded["dataset"]
+    print(f"{cell['id']}: {recorded['status']}" + (f": {recorded['reason']}" if recorded["reason"] else ""))
+    unusual = [f"{key}={value}" for key, value in flat(cell["settings"]) if NEUTRAL.get(key, value) != value]
+    print(f"  settings   benchmark {cell['benchmark']} version {cell['benchmark_version']} {' '.join(unusual)}".rstrip())
+    print(f"  data       {data['path']}: {data['files']} files, {data['bytes'] / 1e6:.1f} MB")
+    print(f"  record     {where}/record.json")
+    for check in recorded["checks"]:
+        print(f"  {check['rule']:10} {_MARKS[check['passed']]}: {check['message']}")
+    for run in recorded["runs"]:
+        _tell_run(run, where)
+    print(f"again: python -m campaign {shlex.join(recorded['campaign']['words'])}")
+
+
+def _tell_run(run: record.Run, where: str) -> None:
+    figure = f"{run['images_per_s']:.1f} images/s, {run['read_mb_per_s']:.1f} MB/s" if "images_per_s" in run else "no figure"
+    print(f"run {run['run']} ({run['role']}) {run['started_utc']}: {run['status']}, {figure}")
+    checks: list[dict[str, Any]] = run.get("checks", [])
+    for check in checks:
+        print(f"  {check['rule']:12} {_MARKS[check['passed']]}: {check['message']}")
+    for bad in run.get("unreadable", []):
+        print(f"  unreadable   {bad['file']}: {bad['error']}")
+    if run["status"] == "failed":
+        print(f"  reason       {run['reason']}")
+        for line in run.get("log_tail", "").splitlines():
+            print(f"  log          {line}")
+        if "log" in run:
+            print(f"  whole log    {where}/{run['log']}")
