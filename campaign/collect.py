@@ -1,7 +1,7 @@
 """Let Hydra collect the grid: all of its command line, and none of its running.
 
-A sweeper and a launcher of ours (`campaign.grid_plugins`) receive the whole grid as lists of overrides; when Hydra has returned, what they
-received is composed (`campaign.compose`) and everything else is ours. Nothing runs inside Hydra, where an exception in
+A sweeper and a launcher of ours (`campaign.grid_plugins`) receive the whole grid as lists of overrides and compose it
+(`campaign.compose`); when Hydra has returned, everything else is ours. Nothing runs inside Hydra, where an exception in
 a callback is a warning and one in a job wears Hydra's traceback.
 """
 

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
 
-def compose_all(
-    loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequence[str]]
-) -> Iterator[dict[str, Any]]:
+def compose_all(loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
     """Compose every list of overrides in `grid` to plain containers, interpolations resolved."""
     parser = OverridesParser.create(config_loader=loader)
     parse = lru_cache(maxsize=None)(parser.parse_override)
@@ -43,7 +41,7 @@ def compose_all(
                 del bases[key]["hydra"]
         else:
             for value in values:
-                loader._apply_overrides_to_config([value], bases[key])  # type: ignore[attr-defined]  # noqa: SLF001
+                OmegaConf.update(bases[key], value.key_or_group, value.value(), merge=True)
         yield _plain(bases[key])
 
 

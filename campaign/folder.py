@@ -7,7 +7,6 @@ import os
 import platform
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
@@ -17,6 +16,7 @@ from jobs.durable import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 SCHEMA = 1
 TOOL = "tfio-campaign"
@@ -100,7 +100,7 @@ def existing(root: Path) -> tuple[CampaignFolder, dict[str, Any]]:
     try:
         campaign = json.loads(text)
         schema = int(campaign["schema"])
-        campaign["requests"]  # noqa: B018 - absent in a file that is not ours
+        list(campaign["requests"])
     except (ValueError, KeyError, TypeError) as error:
         raise EnvironmentFaultError(
             f"{folder.marker} is damaged: {error}", "move it away; the records beside it are whole without it"
@@ -156,7 +156,7 @@ def _own(folder: CampaignFolder) -> None:
     """Refuse a folder that another user could have prepared: submitit's pickles in it are loaded."""
     stat = folder.root.stat()
     if stat.st_uid != os.geteuid():
-        raise EnvironmentFaultError(f"{folder.root} belongs to another user", "choose a folder of yours: campaign_dir=…")
+        raise EnvironmentFaultError(f"{folder.root} is another user's", "choose a folder of yours: campaign_dir=…")
     if stat.st_mode & 0o022:
         raise EnvironmentFaultError(
             f"{folder.root} may be written by other users", f"chmod go-w {folder.root}, or campaign_dir=…"

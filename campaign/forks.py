@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign.errors import EnvironmentFaultError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 _TAIL_LINES = 15
 _JOB = "jobs.run:execute"

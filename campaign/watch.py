@@ -128,19 +128,15 @@ class _Live:
             if run["status"] != "valid":
                 self._bar.console.print(describe(cell_id, run), style="yellow", markup=False)
         latest = f"{step.ended[-1][1].get('images_per_s', 0):.0f} images/s" if step.ended else None
-        self._bar.update(
-            self._task,
-            completed=step.runs_over,
-            total=step.runs_total,
-            refresh=True,
-            **({"description": self._doing(step)} if step.current else {}),
-            **({"latest": latest} if latest else {}),
-        )
+        if step.current:
+            self._bar.update(self._task, description=self._doing(*step.current, step.cells_over))
+        if latest:
+            self._bar.update(self._task, latest=latest)
+        self._bar.update(self._task, completed=step.runs_over, total=step.runs_total, refresh=True)
 
-    def _doing(self, step: Step) -> str:
-        cell_id, run = step.current or ("", {})
+    def _doing(self, cell_id: str, run: record.Run, cells_over: int) -> str:
         role = "warm-up" if run["role"] == "warmup" else "measured"
-        return f"cell {step.cells_over + 1}/{self._cells} {cell_id.rpartition('-')[0]} run {run['run']} ({role})"
+        return f"cell {cells_over + 1}/{self._cells} {cell_id.rpartition('-')[0]} run {run['run']} ({role})"
 
 
 def _print_plain(step: Step) -> None:

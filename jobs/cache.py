@@ -6,6 +6,7 @@ nothing.  So nothing here trusts it; `residency` asks the kernel afterwards.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import mmap
@@ -36,9 +37,7 @@ class _Range(ctypes.Structure):
 
 
 class _Stat(ctypes.Structure):
-    _fields_ = tuple(
-        (name, ctypes.c_uint64) for name in ("cached", "dirty", "writeback", "evicted", "recent")
-    )
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("cached", "dirty", "writeback", "evicted", "recent"))
 
 
 @dataclass(frozen=True)
@@ -82,26 +81,17 @@ def sync(folder: Path) -> None:
 def evict(paths: Iterable[Path]) -> None:
     """Advise the kernel to drop the clean pages of `paths`; files that cannot be opened are passed over."""
     for path in paths:
-        try:
-            fd = os.open(path, os.O_RDONLY)
-        except OSError:
-            continue
-        try:
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)  # length 0: to the end of the file
-        finally:
-            os.close(fd)
+        with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # length 0: to the end of the file
 
 
 def read_through(paths: Iterable[Path]) -> None:
     """Read `paths` whole, so that their pages are in memory; files that cannot be opened are passed over."""
     buffer = bytearray(_CHUNK)
     for path in paths:
-        try:
-            with path.open("rb", buffering=0) as file:
-                while file.readinto(buffer):
-                    pass
-        except OSError:
-            continue
+        with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
+            while file.readinto(buffer):
+                pass
 
 
 def residency(paths: Iterable[Path]) -> Residency:

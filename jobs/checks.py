@@ -78,9 +78,7 @@ def cold(run: Run, limits: Limits) -> Check:
 def warm(run: Run, limits: Limits) -> Check:
     """Hold when next to all of the files was in memory just before the start."""
     resident, least = run["resident_fraction"], 1 - limits.resident_max
-    message = (
-        "unverifiable" if resident is None else f"{resident:.2%} of the pages were in memory before the start"
-    )
+    message = "unverifiable" if resident is None else f"{resident:.2%} of the pages were in memory before the start"
     return _at_least("warm", resident, least, message)
 
 
@@ -88,9 +86,7 @@ def device_bytes(run: Run, limits: Limits) -> Check:
     """Hold when the kernel fetched from the device what the pipeline says it read."""
     fetched, asked = run["device_bytes"], run["bytes_read"]
     if fetched is None:
-        return _at_least(
-            "device_bytes", None, limits.device_bytes_min, "unverifiable: /proc/self/io is not readable"
-        )
+        return _at_least("device_bytes", None, limits.device_bytes_min, "unverifiable: /proc/self/io is not readable")
     share = fetched / asked if asked else 0.0
     message = f"{fetched / 1e6:.1f} MB came from the device for {asked / 1e6:.1f} MB read"
     return _at_least("device_bytes", share, limits.device_bytes_min, message)

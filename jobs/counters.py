@@ -44,9 +44,7 @@ class Reading:
 
 def look(device: Device | None) -> Reading:
     """Read all counters now."""
-    ticks = [
-        int(field) for field in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]
-    ]
+    ticks = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return Reading(
         at_s=time.perf_counter(),
@@ -77,9 +75,7 @@ def between(before: Reading, after: Reading) -> dict[str, float | int | None]:
         written = after.process["write_bytes"] - before.process["write_bytes"]
     device_read = other = None
     if before.device is not None and after.device is not None:
-        device_read, device_written = (
-            late - early for late, early in zip(after.device, before.device, strict=True)
-        )
+        device_read, device_written = (late - early for late, early in zip(after.device, before.device, strict=True))
         # Our own writes reach the device later or never, so none of them are subtracted: a reader writes nothing.
         other = None if read is None else max(0, device_read - read) + device_written
     return {

@@ -75,9 +75,7 @@ def _silent(_done: int, _total: int) -> None:
     """Report nothing."""
 
 
-def make(
-    folder: Path, spec: ImageSpec, *, name: str, processes: int, progress: Progress = _silent
-) -> Manifest:
+def make(folder: Path, spec: ImageSpec, *, name: str, processes: int, progress: Progress = _silent) -> Manifest:
     """Make a dataset, or complete or repair what is there of it.
 
     Parameters
@@ -133,9 +131,7 @@ def _refuse_foreign(folder: Path, identity: str) -> None:
             raise DatasetError(message, f"name another folder, or `rm -r {folder}` if it is not needed")
     elif any(not name.lstrip(".").startswith(("tfio-dataset", "tfio-lock")) for name in names):
         message = f"{folder} has files that are not ours ({', '.join(sorted(names)[:3])})"
-        raise DatasetError(
-            message, "name an empty or a new folder; use `folder` to measure images of your own"
-        )
+        raise DatasetError(message, "name an empty or a new folder; use `folder` to measure images of your own")
 
 
 def _make(folder: Path, spec: ImageSpec, identity: str, processes: int, progress: Progress) -> Manifest:
@@ -147,11 +143,7 @@ def _make(folder: Path, spec: ImageSpec, identity: str, processes: int, progress
         leftover.unlink()
     journal = Journal(folder / _JOURNAL_NAME, {"dataset": identity, **versions()})
     targets = size_targets(spec)
-    sizes = {
-        index: size
-        for index, size in journal.read().items()
-        if _has_size(folder / file_name(spec, index), size)
-    }
+    sizes = {index: size for index, size in journal.read().items() if _has_size(folder / file_name(spec, index), size)}
     missing = [index for index in range(spec.files) if index not in sizes]
     _require_space(folder, targets[missing].tolist())
     journal.start(sizes)
@@ -202,9 +194,7 @@ def _require_space(folder: Path, sizes: list[int]) -> None:
         raise DatasetError(message, _MORE_SPACE)
 
 
-_MORE_SPACE = (
-    "free some space, name another storage, or ask for fewer or smaller files; what is there is kept"
-)
+_MORE_SPACE = "free some space, name another storage, or ask for fewer or smaller files; what is there is kept"
 _CURES = {
     errno.ENOSPC: _MORE_SPACE,
     errno.EDQUOT: "your quota is used up: " + _MORE_SPACE,
@@ -222,12 +212,8 @@ def _explained(folder: Path) -> Iterator[None]:
         yield
     except PoolBrokenError as error:
         message = f"a process that made images for {folder} was killed, most likely for lack of memory"
-        raise DatasetError(
-            message, "use fewer processes and repeat the command: what is there is kept"
-        ) from error
+        raise DatasetError(message, "use fewer processes and repeat the command: what is there is kept") from error
     except OSError as error:
         message = f"cannot make the dataset in {folder}: {error.strerror or error}"
-        cure = _CURES.get(
-            error.errno or 0, "see to the file system and repeat the command: what is there is kept"
-        )
+        cure = _CURES.get(error.errno or 0, "see to the file system and repeat the command: what is there is kept")
         raise DatasetError(message, cure) from error

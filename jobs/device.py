@@ -54,9 +54,7 @@ def mount_of(path: Path) -> Mount:
     """
     target = os.path.realpath(path)
     try:
-        lines = (
-            Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-        )
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         lines = []
     mounts = [_parse(line) for line in lines]
@@ -67,9 +65,7 @@ def mount_of(path: Path) -> Mount:
 def device_of(path: Path) -> Device | None:
     """Find the whole block device behind `path`; None for network, memory and layered file systems."""
     number = path.stat().st_dev
-    if (
-        os.major(number) == 0
-    ):  # no device of its own (btrfs, overlay, NFS, tmpfs): a local source may still be one
+    if os.major(number) == 0:  # no device of its own (btrfs, overlay, NFS, tmpfs): a local source may still be one
         source = Path(mount_of(path).source)
         if not source.is_block_device():
             return None

@@ -123,17 +123,13 @@ def load(folder: Path) -> Manifest:
             return _parsed(document)
     except FileNotFoundError as error:
         message = f"no dataset in {folder}: {MANIFEST_NAME} is missing"
-        raise DatasetError(
-            message, "make the dataset first; making one that was interrupted resumes"
-        ) from error
+        raise DatasetError(message, "make the dataset first; making one that was interrupted resumes") from error
     except OSError as error:
         message = f"cannot read {path}: {error.strerror}"
         raise DatasetError(message, f"make {path} readable for you") from error
     except (ValueError, KeyError, TypeError) as error:
         message = f"{path} is damaged: {error}"
-        raise DatasetError(
-            message, f"`rm {path}` and make the dataset again; files that are right stay"
-        ) from error
+        raise DatasetError(message, f"`rm {path}` and make the dataset again; files that are right stay") from error
     message = f"{path} has schema {schema!r}, this program knows {SCHEMA}"
     raise DatasetError(message, "update this program, or make the dataset in another folder")
 
@@ -167,9 +163,7 @@ def scan(folder: Path) -> Manifest:
     sizes = _sizes(folder)
     if not sizes:
         message = f"no images in {folder}"
-        raise DatasetError(
-            message, f"name a folder that has {', '.join(IMAGE_SUFFIXES)} files or sub-folders of them"
-        )
+        raise DatasetError(message, f"name a folder that has {', '.join(IMAGE_SUFFIXES)} files or sub-folders of them")
     names = sorted(sizes)
     classes = tuple(sorted({str(Path(name).parent) for name in names}))
     labels = {name: label for label, name in enumerate(classes)}
@@ -212,13 +206,9 @@ def _some(names: list[str]) -> str:
 def _cure(folder: Path, manifest: Manifest, *, repairable: bool) -> str:
     """Say how a dataset is made to match its manifest again."""
     if manifest.kind == "folder":
-        return (
-            "leave the folder alone while a campaign uses it; start the campaign again to list its files anew"
-        )
+        return "leave the folder alone while a campaign uses it; start the campaign again to list its files anew"
     remake = f"`rm {folder / MANIFEST_NAME}` and make the dataset again: only files that differ are written"
-    return (
-        remake if repairable else f"move files that are not part of the dataset out of {folder}, or {remake}"
-    )
+    return remake if repairable else f"move files that are not part of the dataset out of {folder}, or {remake}"
 
 
 def _sizes(folder: Path) -> dict[str, int]:
@@ -226,9 +216,7 @@ def _sizes(folder: Path) -> dict[str, int]:
     if not folder.is_dir():
         what = "is no folder" if folder.exists() else "does not exist"
         message = f"{folder} {what}"
-        raise DatasetError(
-            message, "name a folder that holds the images; paths are relative to the current folder"
-        )
+        raise DatasetError(message, "name a folder that holds the images; paths are relative to the current folder")
     return {str(path.relative_to(folder)): size for path, size in _walk(folder, frozenset())}
 
 

@@ -96,11 +96,7 @@ def _dropped(
     order = next(iter(listing))[0].numpy().tolist()
     seen = set(delivered)
     every_file = settings["iterations"] is None
-    last = (
-        len(order)
-        if every_file
-        else 1 + max((place for place, i in enumerate(order) if i in seen), default=-1)
-    )
+    last = len(order) if every_file else 1 + max((place for place, i in enumerate(order) if i in seen), default=-1)
     complaints = {}
     for index in order[:last]:
         if index not in seen:

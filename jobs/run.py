@@ -34,7 +34,8 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
     Parameters
     ----------
     request
-        ``settings`` (of the cell), ``dataset`` (folder), ``manifest`` (folder that holds ``manifest.json``), ``limits`` (of the checks).
+        ``settings`` (of the cell), ``dataset`` (folder), ``manifest`` (folder that holds ``manifest.json``),
+        ``limits`` (of the checks).
 
     Returns
     -------

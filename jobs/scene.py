@@ -75,9 +75,7 @@ class Photograph:
             self.blue + np.float32(0.15) * grain[::-1, ::-1],
             self.red + np.float32(0.15) * grain[::-1],
         )
-        return Image.merge(
-            "YCbCr", [Image.fromarray(np.clip(band, 0, 255).astype(np.uint8)) for band in bands]
-        )
+        return Image.merge("YCbCr", [Image.fromarray(np.clip(band, 0, 255).astype(np.uint8)) for band in bands])
 
 
 def photograph(rng: np.random.Generator, style: Style, size: tuple[int, int], clutter: float) -> Photograph:
@@ -105,9 +103,7 @@ def _scene(rng: np.random.Generator, style: Style, size: tuple[int, int], clutte
     return scene.filter(ImageFilter.GaussianBlur(0.45))  # the lens; without it edges are stairs
 
 
-def _ground(
-    rng: np.random.Generator, style: Style, draw: ImageDraw.ImageDraw, width: int, height: int
-) -> None:
+def _ground(rng: np.random.Generator, style: Style, draw: ImageDraw.ImageDraw, width: int, height: int) -> None:
     """Fill the image with a sky and a ground, so that every image has large smooth parts."""
     horizon = round(height * float(rng.uniform(0.2, 0.9)))
     sky, ground = _colours(rng, style, 2)

@@ -1,4 +1,4 @@
-"""`python -m campaign doctor`: can this machine measure, and can it prove what it measures?"""
+"""`python -m campaign doctor`: whether this machine can measure, and prove what it measures."""
 
 from __future__ import annotations
 
@@ -113,7 +113,8 @@ def _tensorflow() -> Finding:
         last = (done.stderr.strip().splitlines() or ["no word"])[-1]
         hint = "pip install -c requirements.lock -e ."
         return Finding("tensorflow", passed=False, message=f"cannot be imported: {last}", hint=hint)
-    return Finding("tensorflow", passed=True, message=f"{done.stdout.strip()}, import {time.perf_counter() - before:.1f} s")
+    message = f"{done.stdout.strip()}, import {time.perf_counter() - before:.1f} s"
+    return Finding("tensorflow", passed=True, message=message)
 
 
 def _clock() -> Finding:

@@ -23,6 +23,7 @@ from jobs.run import utc_now
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from campaign.cell import Cell
     from campaign.folder import CampaignFolder
 
 INTERRUPTED = 130
@@ -60,7 +61,7 @@ def composed(hydra_words: Sequence[str], verbs: tuple[str, ...]) -> list[dict[st
 
 
 def _conduct(
-    cells: list[plan.Cell],
+    cells: Sequence[Cell],
     conduct: Mapping[str, Any],
     folder: CampaignFolder,
     campaign: dict[str, Any],
@@ -161,7 +162,7 @@ def _print_plan(planned: plan.Plan) -> None:
     for entry in planned.entries:
         print(f"{entry.cell.id:{width}}  {entry.state:8}  {entry.missing} measured runs to go")
     runs = sum(entry.missing + planned.conduct["warmup_runs"] for entry in planned.to_do)
-    talk.say(f"{len(planned.entries)} cells, {len(planned.to_do)} to run, {runs} runs with warm-ups; nothing was started")
+    talk.say(f"{len(planned.entries)} cells, {len(planned.to_do)} to run, {runs} runs with warm-ups; nothing started")
 
 
 class _sigterm_is_ctrl_c:  # noqa: N801 - reads as a statement

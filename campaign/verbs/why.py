@@ -42,7 +42,7 @@ def _tell(recorded: record.Record, where: str) -> None:
     cell, data = recorded["cell"], recorded["dataset"]
     print(f"{cell['id']}: {recorded['status']}" + (f": {recorded['reason']}" if recorded["reason"] else ""))
     unusual = [f"{key}={value}" for key, value in flat(cell["settings"]) if NEUTRAL.get(key, value) != value]
-    print(f"  settings   benchmark {cell['benchmark']} version {cell['benchmark_version']} {' '.join(unusual)}".rstrip())
+    print(f"  benchmark  {cell['benchmark']} version {cell['benchmark_version']} {' '.join(unusual)}".rstrip())
     print(f"  data       {data['path']}: {data['files']} files, {data['bytes'] / 1e6:.1f} MB")
     print(f"  record     {where}/record.json")
     for check in recorded["checks"]:
@@ -53,7 +53,9 @@ def _tell(recorded: record.Record, where: str) -> None:
 
 
 def _tell_run(run: record.Run, where: str) -> None:
-    figure = f"{run['images_per_s']:.1f} images/s, {run['read_mb_per_s']:.1f} MB/s" if "images_per_s" in run else "no figure"
+    figure = "no figure"
+    if "images_per_s" in run:
+        figure = f"{run['images_per_s']:.1f} images/s, {run['read_mb_per_s']:.1f} MB/s"
     print(f"run {run['run']} ({run['role']}) {run['started_utc']}: {run['status']}, {figure}")
     checks: list[dict[str, Any]] = run.get("checks", [])
     for check in checks:

@@ -10,8 +10,8 @@ and ultralytics carry nine in their wheels; unpack these outside the project:
 
 Each photograph is scaled down and cropped to the dataset's pixels, and encoded with the JPEG quality that
 brings it nearest to the dataset's median bytes per pixel. Both kinds then go the same way: decoded, looked
-at, encoded anew. The time is CPU time of `tf.io.decode_jpeg` on one core, the kinds taking turns. Medians over
-images; a ratio of 1 is the aim, 0.8 to 1.25 is good.
+at, encoded anew. The time is CPU time of `tf.io.decode_jpeg` on one core, the kinds taking turns. Medians
+over images; a ratio of 1 is the aim, 0.8 to 1.25 is good.
 """
 
 from __future__ import annotations
@@ -168,9 +168,7 @@ def compare(title: str, photos: list[Sample], ours: list[Sample], repeats: int) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--photos", type=Path, required=True, help="folder of real photographs")
     parser.add_argument("--files", type=int, default=64, help="synthetic images to make")
     parser.add_argument("--repeats", type=int, default=15, help="times each image is decoded")

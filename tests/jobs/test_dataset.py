@@ -102,9 +102,7 @@ def test_a_dataset_is_what_its_manifest_says(whole):
     assert set(manifest.generator) == {"generator", "numpy", "pillow"}
     assert len(manifest.files) == SPEC.files
     assert manifest.classes == ("class_000", "class_001", "class_002")
-    assert manifest.total_bytes == sum(
-        len(data) for name, data in contents(whole).items() if name != "manifest.json"
-    )
+    assert manifest.total_bytes == sum(len(data) for name, data in contents(whole).items() if name != "manifest.json")
     assert manifest.quantiles["median"] == pytest.approx(SPEC.median_bytes, rel=0.03)
     assert all(file.name.startswith(manifest.classes[file.label]) for file in manifest.files)
 
@@ -145,9 +143,7 @@ def test_a_killed_make_resumes_and_equals_an_unbroken_one(start, tmp_path):
     assert not alive, "processes outlived the make"
     assert not (broken / "manifest.json").exists()
     (broken / "class_001" / ".image_000001.jpg.77.tfio-tmp").write_bytes(b"torn")
-    kept = Journal(
-        broken / ".tfio-journal", module.versions() | {"dataset": dataset_id("test", LARGE)}
-    ).read()
+    kept = Journal(broken / ".tfio-journal", module.versions() | {"dataset": dataset_id("test", LARGE)}).read()
     stamps = {name: (broken / name).stat().st_mtime_ns for name in names(kept)}
     first = []
 
@@ -483,9 +479,7 @@ def test_a_sub_folder_that_cannot_be_read_is_named(request):
     assert "chmod" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("name", "message"), [("", "no images"), ("gone", "does not exist"), ("file", "is no folder")]
-)
+@pytest.mark.parametrize(("name", "message"), [("", "no images"), ("gone", "does not exist"), ("file", "is no folder")])
 def test_a_folder_without_images_is_an_error(tmp_path, name, message):
     (tmp_path / "file").write_text("")
 
@@ -496,9 +490,7 @@ def test_a_folder_without_images_is_an_error(tmp_path, name, message):
 @given(st.permutations(["a.jpg", "b.jpg", "c.jpg"]))
 def test_the_checksum_does_not_depend_on_the_order_of_the_files(order):
     def manifest(names):
-        return Manifest(
-            "folder", {}, None, tuple(module.ImageFile(name, len(name), 0) for name in names), (".",)
-        )
+        return Manifest("folder", {}, None, tuple(module.ImageFile(name, len(name), 0) for name in names), (".",))
 
     assert manifest(order).checksum == manifest(sorted(order)).checksum
     assert manifest(order).checksum != manifest(order[:2]).checksum
