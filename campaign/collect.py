@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 _FULL_ERROR = "HYDRA_FULL_ERROR"
+_RECIPE = "+paper="
 _PLUGIN_MODULE = "hydra_plugins.campaign_collect"  # Hydra takes launchers from no other package (1.3)
 
 
@@ -66,9 +67,19 @@ def collect(words: Sequence[str]) -> list[dict[str, Any]] | None:
     from campaign.grid_plugins import COLLECTED  # noqa: PLC0415 - after the scan, see there
 
     COLLECTED.clear()
-    with _command_line(words), _raw_errors():
-        hydra_main(version_base="1.3", config_path="pkg://conf", config_name="config")(_nothing)()
+    for one_recipe in _recipe_by_recipe(words):
+        with _command_line(one_recipe), _raw_errors():
+            hydra_main(version_base="1.3", config_path="pkg://conf", config_name="config")(_nothing)()
     return [point for batch in COLLECTED for point in batch] if COLLECTED else None
+
+
+def _recipe_by_recipe(words: Sequence[str]) -> list[list[str]]:
+    """Ask for several recipes (``+paper=fig4,fig5``) one after the other: each brings a grid of its own."""
+    asked = [word for word in words if word.startswith(_RECIPE)]
+    if not asked:
+        return [list(words)]
+    rest = [word for word in words if not word.startswith(_RECIPE)]
+    return [[*rest, _RECIPE + name] for name in asked[-1].removeprefix(_RECIPE).split(",")]
 
 
 def _nothing(_config: DictConfig) -> None:

@@ -46,10 +46,10 @@ class EnvironmentFaultError(CampaignError):
     exit_code = 3
 
 
-def nearest(word: str, legal: Iterable[str]) -> str:
-    """Say which legal word is meant, or list them all: the body of a hint."""
+def nearest(word: str, legal: Iterable[str], prefix: str = "") -> str:
+    """Say which legal word is meant, or list them all: the body of a hint; `prefix` stands before each."""
     words = sorted(legal)
     close = difflib.get_close_matches(word, words, n=1)
     if close:
-        return f"did you mean '{close[0]}'?"
-    return f"legal here: {', '.join(words)}"
+        return f"did you mean '{prefix}{close[0]}'?"
+    return f"legal here: {', '.join(prefix + word for word in words)}"

@@ -33,12 +33,11 @@ def explain(error: Exception, verbs: tuple[str, ...]) -> UsageError:
 
 def unknown_key(full_key: str, node: Any) -> UsageError:
     """Name the nearest key of the same node (a dataclass type, or None where it is not known)."""
-    prefix, _, word = full_key.rpartition(".")
+    path, dot, word = full_key.rpartition(".")
     siblings = [field.name for field in dataclasses.fields(node)] if dataclasses.is_dataclass(node) else []
     if word in GROUPS_TO_ADD:
         return UsageError(f"unknown key '{full_key}'", f"write +{full_key}=…")
-    legal = [f"{prefix}.{name}" if prefix else name for name in siblings]
-    return UsageError(f"unknown key '{full_key}'", nearest(full_key, legal))
+    return UsageError(f"unknown key '{full_key}'", nearest(word, siblings, prefix=path + dot))
 
 
 def _unknown_choice(error: MissingConfigException) -> UsageError:

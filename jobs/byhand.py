@@ -25,7 +25,8 @@ def main(benchmark: str, argv: Sequence[str] | None = None) -> None:
     try:
         listing = manifest.scan(options.folder)
     except manifest.DatasetError as error:
-        sys.exit(f"error: {error.message}\n\nhint: {error.hint}")
+        print(f"error: {error.message}\n\nhint: {error.hint}", file=sys.stderr)
+        sys.exit(2)
     with tempfile.TemporaryDirectory(prefix="tfio-") as held:
         Path(held, manifest.MANIFEST_NAME).write_text(listing.to_json(), encoding="utf-8")
         request = {

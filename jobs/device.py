@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 UNKNOWN = "unknown"
+_MOUNTINFO = Path("/proc/self/mountinfo")
 _SECTOR_BYTES = 512  # the unit of /sys/block/*/stat, whatever the device's own sector size
 _READ_SECTORS, _WRITE_SECTORS = 2, 6  # fields, Documentation/block/stat.rst
 
@@ -54,10 +55,10 @@ def mount_of(path: Path) -> Mount:
     """
     target = os.path.realpath(path)
     try:
-        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        text = _MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
-        lines = []
-    mounts = [_parse(line) for line in lines]
+        text = ""
+    mounts = [_parse(line) for line in text.split("\n") if line]  # a name may hold what else ends a line in Unicode
     holding = [m for m in mounts if os.path.commonpath([m.point, target]) == m.point]
     return max(reversed(holding), key=lambda m: len(m.point), default=Mount(*[UNKNOWN] * 4))
 
@@ -80,7 +81,7 @@ def device_of(path: Path) -> Device | None:
 
 def _parse(line: str) -> Mount:
     left, _, right = line.partition(" - ")
-    point, options = left.split()[4:6]
+    point, options = left.split(" ")[4:6]
     fstype, source, *_ = right.split(" ")
     return Mount(_unescape(point), _unescape(source), fstype, options)
 

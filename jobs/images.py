@@ -42,7 +42,7 @@ _ASPECT_JITTER = 0.2  # sigma of ln(width / height)
 _TOLERANCE = 0.02  # of the size; a finer aim costs another encoding
 _MAX_ENCODINGS = 8
 # Amplitude of the texture, ln(grey levels): from a lens out of focus to gravel in the sun.
-_LEAST_DETAIL, _FIRST_DETAIL, _MOST_DETAIL = math.log(0.5), math.log(6), math.log(32)
+_LEAST_DETAIL, _FIRST_DETAIL, _MOST_DETAIL = math.log(0.1), math.log(6), math.log(32)
 _FIRST_SLOPE = 0.6  # of ln(size) over ln(detail), about; the second encoding corrects it
 
 

@@ -95,7 +95,8 @@ def _dropped(
     listing = pipeline.listing(names, settings["seed"]).batch(len(names))
     order = next(iter(listing))[0].numpy().tolist()
     seen = set(delivered)
-    every_file = settings["iterations"] is None
+    # A run that came to the end of the list asked for every file, whatever `iterations` says.
+    every_file = settings["iterations"] is None or len(delivered) < images_asked(settings, len(names))
     last = len(order) if every_file else 1 + max((place for place, i in enumerate(order) if i in seen), default=-1)
     complaints = {}
     for index in order[:last]:

@@ -5,6 +5,7 @@ List, shuffle, map with ``threads`` parallel calls, drop unreadable, batch, pref
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ def listing(paths: Sequence[str], seed: int) -> tf.data.Dataset:
     """Shuffle the whole list: elements ``(index into paths, path)``, the same order each time for one `seed`."""
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
-    elements = tf.data.Dataset.from_tensor_slices((list(range(len(paths))), list(paths)))
+    # As bytes: TensorFlow refuses a str that is not UTF-8, and a file's name may be anything.
+    elements = tf.data.Dataset.from_tensor_slices((list(range(len(paths))), [os.fsencode(path) for path in paths]))
     return elements.shuffle(len(paths), seed=seed, reshuffle_each_iteration=False)
 
 
@@ -87,7 +89,7 @@ def why_unreadable(path: str, *, preprocess: bool, image_size: int) -> str | Non
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
     try:
-        _loader(preprocess=preprocess, image_size=image_size)(tf.constant(0), tf.constant(path))
+        _loader(preprocess=preprocess, image_size=image_size)(tf.constant(0), tf.constant(os.fsencode(path)))
     except tf.errors.OpError as error:
         return str(error.message).partition("} ")[2] or str(error.message)
     return None

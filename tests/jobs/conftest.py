@@ -1,0 +1,59 @@
+"""One process that has TensorFlow imported serves all tests of this room."""
+
+from pathlib import Path
+
+import pytest
+from jobs_factory import make_request, write_jpegs
+
+from campaign.forks import Template
+from jobs.device import device_of
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory):
+    log = tmp_path_factory.mktemp("template") / "template.log"
+    template = Template(log, ("tensorflow", "jobs.run", "jobs.micro", "template_jobs"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        template.run({}, log.with_name("start.log"), 60, job="template_jobs:pid")
+    yield template
+    template.close()
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """Return a folder whose pages can leave memory and come back from a device."""
+    if device_of(tmp_path) is None:
+        pytest.skip(f"{tmp_path} is on no block device: pass --basetemp on a disk")
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory):
+    """Return a folder of 24 good images; nobody writes to it."""
+    folder = tmp_path_factory.mktemp("images")
+    write_jpegs(folder, 24)
+    return folder
+
+
+@pytest.fixture
+def execute(template, tmp_path):
+    """Run a benchmark once in a fresh process and return its figures."""
+
+    def run(folder, *, through=template, **changes):
+        request = make_request(folder, tmp_path / "held", **changes)
+        return through.run(request, tmp_path / "run.log", 60)
+
+    return run
+
+
+@pytest.fixture
+def job(template, tmp_path):
+    """Run a function of `template_jobs` in a fresh process that has TensorFlow."""
+
+    def run(function, **argument):
+        answer = template.run(argument, tmp_path / "job.log", 60, job=f"template_jobs:{function}")
+        assert "value" in answer, answer
+        return answer["value"]
+
+    return run

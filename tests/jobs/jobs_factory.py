@@ -1,0 +1,112 @@
+"""What the tests of `jobs/` share: small images, requests, and other people who use the machine."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from jobs import cache, checks, manifest
+
+ROOT = Path(__file__).parents[2]
+PAGE = 4096
+# Other people work on a machine that tests run on: only the tests of `quiet` judge what they do.
+DEAF = {**asdict(checks.Limits()), "other_mb_per_s_max": 1e9, "other_cpu_max": 1e9}
+_BENCHMARK = {
+    "name": "micro",
+    "preprocess": True,
+    "image_size": 32,
+    "ignore_errors": True,
+    "autotune": False,
+    "map_and_batch_fusion": False,
+    "deterministic": True,
+    "private_threads": None,
+}
+
+
+def write_jpegs(folder, count, side=64, seed=0):
+    """Write noise, about 5 kB a file at 64 pixels, and put it on the device."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(seed)
+    paths = [folder / f"{number:03d}.jpg" for number in range(count)]
+    for path in paths:
+        Image.fromarray(rng.integers(0, 255, (side, side, 3), dtype=np.uint8)).save(path, quality=90)
+    cache.sync(folder)
+    return paths
+
+
+def write_slow_jpeg(path, side=4000):
+    """Write a file that is small on the device and takes long to decode."""
+    Image.fromarray(np.zeros((side, side), dtype=np.uint8)).save(path)
+
+
+def truncate(path):
+    """Cut a file in half, on the device, too."""
+    os.truncate(path, path.stat().st_size // 2)
+    cache.sync(path.parent)
+
+
+def make_settings(**changes):
+    """Return a cell's settings; a change goes where its key belongs."""
+    settings = {"threads": 2, "batch_size": 4, "prefetch": 0, "iterations": None, "seed": 1, "cache": "cold"}
+    benchmark = {**_BENCHMARK, **{key: value for key, value in changes.items() if key in _BENCHMARK}}
+    others = {key: value for key, value in changes.items() if key not in _BENCHMARK}
+    unknown = set(others) - set(settings)
+    if unknown:
+        raise KeyError(unknown)
+    return {**settings, **others, "benchmark": benchmark}
+
+
+def make_request(folder, held, limits=DEAF, **changes):
+    """Return what `jobs.run.execute` takes; the list of files is kept in `held`."""
+    held.mkdir(exist_ok=True)
+    (held / manifest.MANIFEST_NAME).write_text(manifest.scan(folder).to_json(), encoding="utf-8")
+    return {
+        "settings": make_settings(**changes),
+        "dataset": str(folder),
+        "manifest": str(held),
+        "limits": limits,
+    }
+
+
+def check(figures, rule):
+    """Return the one check of this rule."""
+    (found,) = [entry for entry in figures["checks"] if entry["rule"] == rule]
+    return found
+
+
+def pages(paths):
+    """Return how many pages these files fill."""
+    return sum(-(-path.stat().st_size // PAGE) for path in paths)
+
+
+def read_all(paths):
+    """Read files the ordinary way, so that they are in memory."""
+    return sum(len(path.read_bytes()) for path in paths)
+
+
+@contextlib.contextmanager
+def other_process(script, *words):
+    """Run Python in another process; it has begun when it has printed a line, and is killed at the end."""
+    process = subprocess.Popen([sys.executable, "-c", script, *words], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def eventually(condition, within_s=10.0):
+    """Wait until a condition holds; say whether it came to hold."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return False

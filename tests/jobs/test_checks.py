@@ -1,0 +1,231 @@
+"""The rules of a run, as pure functions of its raw figures."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from jobs import checks
+from jobs.checks import Limits
+
+LIMITS = Limits()
+GOOD = {
+    "resident_fraction": 0.0,
+    "device_bytes": 100_000_000,
+    "bytes_read": 100_000_000,
+    "images": 64,
+    "images_asked": 64,
+    "image_errors": 0,
+    "unreadable": [],
+    "wall_s": 10.0,
+    "load_s": 7.0,
+    "compute_s": 2.0,
+    "checkpoint_s": 0.5,
+    "other_s": 0.5,
+    "elapsed_s": 10.0,
+    "other_bytes": 0,
+    "other_cpu": 0.0,
+}
+seconds = st.floats(1e-6, 1e6)
+rates = st.lists(st.floats(1e-3, 1e9), min_size=2, max_size=12)
+
+
+def verdicts(run, cache="cold", limits=LIMITS):
+    found, _ = checks.judge({**GOOD, **run}, cache, limits)
+    return {check["rule"]: check["passed"] for check in found}
+
+
+def reason(run, cache="cold"):
+    return checks.judge({**GOOD, **run}, cache, LIMITS)[1]
+
+
+def test_a_good_run_passes_every_rule_and_has_no_reason():
+    assert verdicts({}) == dict.fromkeys(("cold", "device_bytes", "complete", "time_adds_up", "quiet"), True)
+    assert reason({}) is None
+
+
+@pytest.mark.parametrize(
+    ("cache", "rules"),
+    [
+        ("cold", ["cold", "device_bytes", "complete", "time_adds_up", "quiet"]),
+        ("warm", ["warm", "complete", "time_adds_up", "quiet"]),
+        ("as_is", ["complete", "time_adds_up", "quiet"]),
+    ],
+)
+def test_the_state_of_the_cache_decides_which_rules_apply(cache, rules):
+    found, _ = checks.judge({**GOOD, "resident_fraction": 1.0}, cache, LIMITS)
+
+    assert [check["rule"] for check in found] == rules
+
+
+def test_an_unknown_state_of_the_cache_is_no_reason_to_skip_the_proof():
+    with pytest.raises(KeyError):
+        checks.judge(GOOD, "lukewarm", LIMITS)
+
+
+@pytest.mark.parametrize(("fraction", "passed"), [(0.0, True), (0.01, True), (0.0101, False), (1.0, False)])
+def test_cold_holds_up_to_one_per_cent_of_the_pages(fraction, passed):
+    assert verdicts({"resident_fraction": fraction})["cold"] is passed
+
+
+@pytest.mark.parametrize(("fraction", "passed"), [(1.0, True), (0.99, True), (0.9899, False), (None, None)])
+def test_warm_holds_from_ninety_nine_per_cent_of_the_pages(fraction, passed):
+    assert verdicts({"resident_fraction": fraction}, "warm")["warm"] is passed
+
+
+@pytest.mark.parametrize(
+    ("fetched", "passed"), [(90_000_000, True), (89_999_999, False), (0, False), (140_000_000, True), (None, None)]
+)
+def test_nine_tenths_of_the_bytes_must_come_from_the_device(fetched, passed):
+    assert verdicts({"device_bytes": fetched})["device_bytes"] is passed
+
+
+def test_a_run_that_read_nothing_proves_nothing():
+    assert verdicts({"bytes_read": 0, "device_bytes": 0})["device_bytes"] is False
+
+
+def test_where_residency_is_unreadable_the_bytes_decide():
+    assert reason({"resident_fraction": None}) is None
+    assert reason({"resident_fraction": None, "device_bytes": 0}).startswith("device_bytes: ")
+
+
+def test_where_the_bytes_are_unreadable_residency_decides():
+    assert reason({"device_bytes": None}) is None
+    assert reason({"device_bytes": None, "resident_fraction": 0.5}).startswith("cold: ")
+
+
+def test_a_cold_cache_without_any_proof_does_not_count():
+    assert "unverifiable" in reason({"resident_fraction": None, "device_bytes": None})
+
+
+@pytest.mark.parametrize(("images", "errors"), [(63, 0), (65, 0), (64, 1), (63, 1), (0, 0)])
+def test_an_image_too_few_or_too_many_or_dropped_makes_a_run_incomplete(images, errors):
+    bad = [{"file": "/data/bad.jpg", "error": "no JPEG"}] * errors
+
+    assert verdicts({"images": images, "image_errors": errors, "unreadable": bad})["complete"] is False
+
+
+def test_the_first_three_unreadable_files_are_named_and_the_rest_counted():
+    bad = [{"file": f"/data/{number}.jpg", "error": "no JPEG"} for number in range(5)]
+
+    message = checks.complete({**GOOD, "images": 59, "image_errors": 5, "unreadable": bad}, LIMITS)["message"]
+
+    assert message == (
+        "59 of 64 images delivered, 5 unreadable: /data/0.jpg, /data/1.jpg, /data/2.jpg and 2 more"
+    )
+
+
+# Values that binary fractions hold exactly, so that the boundary itself is tested.
+@pytest.mark.parametrize(("other_s", "passed"), [(0.5, True), (0.375, True), (0.37, False), (0.625, True), (0.63, False)])
+def test_time_adds_up_within_the_tolerance_and_in_both_directions(other_s, passed):
+    limits = replace(LIMITS, time_error_max=1 / 80)
+
+    assert verdicts({"other_s": other_s}, limits=limits)["time_adds_up"] is passed
+
+
+@pytest.mark.parametrize("part", ["load_s", "compute_s", "checkpoint_s", "other_s"])
+def test_each_part_of_the_time_counts(part):
+    assert verdicts({part: GOOD[part] + 1})["time_adds_up"] is False
+
+
+@given(st.tuples(seconds, seconds, seconds, seconds), st.floats(0.02, 0.9))
+def test_time_that_no_part_names_is_found(parts, missing):
+    named = dict(zip(("load_s", "compute_s", "checkpoint_s", "other_s"), parts, strict=True))
+
+    assert verdicts({**named, "wall_s": math.fsum(parts)})["time_adds_up"] is True
+    assert verdicts({**named, "wall_s": math.fsum(parts) / (1 - missing)})["time_adds_up"] is False
+
+
+@pytest.mark.parametrize(
+    ("other_bytes", "other_cpu", "passed"),
+    [
+        (0, 0.5, True),
+        (0, 0.51, False),
+        (50_000_000, 0.0, True),  # 5 MB/s over 10 s
+        (50_000_010, 0.0, False),
+        (None, 0.0, None),
+        (None, 0.51, False),
+    ],
+)
+def test_quiet_holds_up_to_its_limits_and_cpu_alone_can_break_it(other_bytes, other_cpu, passed):
+    assert verdicts({"other_bytes": other_bytes, "other_cpu": other_cpu})["quiet"] is passed
+
+
+@pytest.mark.parametrize(("other_bytes", "passed"), [(1 << 20, True), ((1 << 20) + 1, False)])
+def test_a_mebibyte_of_other_traffic_is_no_second_user_however_short_the_run(other_bytes, passed):
+    assert verdicts({"other_bytes": other_bytes, "elapsed_s": 0.1})["quiet"] is passed
+
+
+def test_an_unknown_device_does_not_make_a_run_invalid():
+    assert reason({"other_bytes": None}) is None
+
+
+@pytest.mark.parametrize(
+    ("run", "rule"),
+    [
+        ({"resident_fraction": 1.0}, "cold"),
+        ({"device_bytes": 0}, "device_bytes"),
+        ({"images": 1}, "complete"),
+        ({"load_s": 0.0}, "time_adds_up"),
+        ({"other_cpu": 2.0}, "quiet"),
+    ],
+)
+def test_one_broken_rule_makes_a_run_invalid_and_is_its_reason(run, rule):
+    assert reason(run).startswith(f"{rule}: ")
+    assert ";" not in reason(run)
+
+
+def test_every_broken_rule_is_in_the_reason():
+    assert [part.split(":")[0] for part in reason({"images": 1, "other_cpu": 2.0}).split("; ")] == ["complete", "quiet"]
+
+
+@pytest.mark.parametrize(
+    ("values", "observed", "passed"),
+    [
+        ([100.0, 100.0, 100.0], 0.0, True),
+        ([98.0, 100.0, 102.0], 0.04, True),
+        ([97.0, 100.0, 102.0], 0.05, False),
+        ([100.0, 1.0, 100.0], 0.99, False),
+        ([96.0, 104.0], 0.08, False),
+    ],
+)
+def test_spread_is_the_range_over_the_median(values, observed, passed):
+    check = checks.spread(values, LIMITS)
+
+    assert check["observed"] == pytest.approx(observed)
+    assert check["passed"] is passed
+
+
+@pytest.mark.parametrize("values", [[], [100.0]])
+def test_the_spread_of_fewer_than_two_runs_is_unverifiable(values):
+    check = checks.spread(values, LIMITS)
+
+    assert (check["passed"], check["observed"]) == (None, None)
+    assert f"{len(values)} valid measured run" in check["message"]
+
+
+@given(rates, st.randoms(use_true_random=False))
+def test_the_order_of_the_runs_does_not_matter_to_their_spread(values, random):
+    shuffled = random.sample(values, len(values))
+
+    assert checks.spread(shuffled, LIMITS) == checks.spread(values, LIMITS)
+
+
+@given(rates, st.integers(-8, 8))
+def test_the_unit_of_the_rates_does_not_matter_to_their_spread(values, power):
+    scaled = [value * 2.0**power for value in values]
+
+    assert checks.spread(scaled, LIMITS)["observed"] == checks.spread(values, LIMITS)["observed"]
+
+
+@given(rates, st.floats(1e-3, 1e9))
+def test_a_run_between_the_others_widens_no_range(values, value):
+    assume(min(values) <= value <= max(values))
+    low, high = min(values), max(values)
+
+    observed = checks.spread([*values, value], LIMITS)["observed"]
+
+    assert (high - low) / high <= observed * (1 + 1e-12)
+    assert observed <= (high - low) / low * (1 + 1e-12)
