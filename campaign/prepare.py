@@ -23,8 +23,10 @@ if TYPE_CHECKING:
     Progress = Callable[[str, int, int], None]
 
 
-def datasets(entries: Sequence[Entry], folder: CampaignFolder, progress: Progress) -> dict[str, dict[str, Any]]:
-    """Make or look through the dataset of each entry.
+def datasets(
+    entries: Sequence[Entry], folder: CampaignFolder, progress: Progress, *, redo: bool
+) -> dict[str, dict[str, Any]]:
+    """Make or look through the dataset of each entry; unless `redo`, it must be what earlier runs of the cell read.
 
     Returns
     -------
@@ -45,7 +47,8 @@ def datasets(entries: Sequence[Entry], folder: CampaignFolder, progress: Progres
         if key not in prepared:
             prepared[key] = _dataset(settings, folder, progress)
         limits.enough_images(settings["iterations"], settings["batch_size"], prepared[key]["files"])
-        _same_as_before(entry, prepared[key], folder)
+        if not redo:
+            _same_as_before(entry, prepared[key], folder)
         found[entry.cell.id] = prepared[key]
     return found
 
@@ -84,6 +87,11 @@ def _dataset(settings: Mapping[str, Any], folder: CampaignFolder, progress: Prog
             held = path
     except manifest.DatasetError as error:
         raise EnvironmentFaultError(error.message, error.hint) from error
+    except OSError as error:
+        raise EnvironmentFaultError(
+            f"cannot prepare the dataset {wanted['name']} in {root}: {error}",
+            "set storage.root=… to a folder that you may write to",
+        ) from error
     return {
         "path": str(path),
         "manifest": str(held),

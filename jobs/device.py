@@ -55,10 +55,10 @@ def mount_of(path: Path) -> Mount:
     """
     target = os.path.realpath(path)
     try:
-        text = _MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape")
+        text = _MOUNTINFO.read_bytes().decode("utf-8", errors="surrogateescape")
     except OSError:
         text = ""
-    mounts = [_parse(line) for line in text.split("\n") if line]  # a name may hold what else ends a line in Unicode
+    mounts = [_parse(line) for line in text.split("\n") if line]  # other line ends may be part of a name
     holding = [m for m in mounts if os.path.commonpath([m.point, target]) == m.point]
     return max(reversed(holding), key=lambda m: len(m.point), default=Mount(*[UNKNOWN] * 4))
 

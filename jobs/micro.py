@@ -20,6 +20,10 @@ VERSION = 1  # raised when the meaning of a figure changes; figures never mix ve
 _NAMED_FILES = 20  # a record names this many unreadable files; the count is always whole
 
 
+class UnreadableImageError(Exception):
+    """A file could not be loaded, and the run was not to pass over it."""
+
+
 def prepare(settings: Mapping[str, Any], paths: Sequence[Path]) -> Callable[[], dict[str, Any]]:
     """Start TensorFlow, build the pipeline and return what runs the clock; reads none of `paths` yet."""
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
@@ -29,7 +33,14 @@ def prepare(settings: Mapping[str, Any], paths: Sequence[Path]) -> Callable[[], 
     names = [str(path) for path in paths]
     dataset = pipeline.build(names, settings)
     wanted = images_asked(settings, len(names))
-    return lambda: _measure(dataset, names, wanted, settings)
+
+    def measure() -> dict[str, Any]:
+        try:
+            return _measure(dataset, names, wanted, settings)
+        except tf.errors.OpError as error:  # `ignore_errors` is off; TensorFlow does not say in which file
+            raise UnreadableImageError(_first_complaint(names, settings) or str(error)) from error
+
+    return measure
 
 
 def images_asked(settings: Mapping[str, Any], files: int) -> int:
@@ -91,9 +102,7 @@ def _dropped(
     The shuffled order is seeded, so the files requested before the last one delivered are known. Those among them
     that did not arrive are loaded once more, alone: one that loads was only still under way.
     """
-    benchmark = settings["benchmark"]
-    listing = pipeline.listing(names, settings["seed"]).batch(len(names))
-    order = next(iter(listing))[0].numpy().tolist()
+    order = _order(names, settings)
     seen = set(delivered)
     # A run that came to the end of the list asked for every file, whatever `iterations` says.
     every_file = settings["iterations"] is None or len(delivered) < images_asked(settings, len(names))
@@ -101,13 +110,29 @@ def _dropped(
     complaints = {}
     for index in order[:last]:
         if index not in seen:
-            complaint = pipeline.why_unreadable(
-                names[index], preprocess=benchmark["preprocess"], image_size=benchmark["image_size"]
-            )
+            complaint = _complaint(names[index], settings)
             if complaint is not None or every_file:
                 complaints[names[index]] = complaint or "dropped, though it loads now"
     named = [{"file": file, "error": error} for file, error in list(complaints.items())[:_NAMED_FILES]]
     return len(complaints), named
+
+
+def _first_complaint(names: Sequence[str], settings: Mapping[str, Any]) -> str | None:
+    """Name the first file that does not load, in the order of the run; None where all load now."""
+    complaints = ((names[index], _complaint(names[index], settings)) for index in _order(names, settings))
+    return next((f"{name}: {complaint}" for name, complaint in complaints if complaint), None)
+
+
+def _order(names: Sequence[str], settings: Mapping[str, Any]) -> list[int]:
+    """List the files in the order in which this process's pipeline asks for them."""
+    listing = pipeline.listing(names, settings["seed"]).batch(len(names))
+    order: list[int] = next(iter(listing))[0].numpy().tolist()
+    return order
+
+
+def _complaint(name: str, settings: Mapping[str, Any]) -> str | None:
+    benchmark = settings["benchmark"]
+    return pipeline.why_unreadable(name, preprocess=benchmark["preprocess"], image_size=benchmark["image_size"])
 
 
 if __name__ == "__main__":

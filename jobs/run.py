@@ -52,6 +52,8 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
     before = counters.look(device)
     figures = measure()
     meanwhile = counters.between(before, counters.look(device))
+    for bad in figures["unreadable"]:
+        bad["file"] = os.path.relpath(bad["file"], folder)
     run = {
         **figures,
         **meanwhile,

@@ -96,7 +96,7 @@ def _work(
 ) -> None:
     """Prepare the data, start a worker on the cells and watch it to its end."""
     with talk.preparation() as progress:
-        data = prepare.datasets(todo, folder, progress)
+        data = prepare.datasets(todo, folder, progress, redo=conduct["redo"])
     work = {
         "token": token,
         "words": list(argv),
@@ -138,12 +138,25 @@ def _explain_early_end(work_list: Path, follower: watch.Follower) -> None:
         raise EnvironmentFaultError(left["message"], left["hint"])
     step = follower.look()
     if step.cells_over < len(follower.entries):
+        _can_write(work_list.parent)
         logs = sorted(work_list.parent.glob("submitit/*.err"), key=lambda log: log.stat().st_mtime)
         said = tail(logs[-1], 1) if logs else ""
         raise EnvironmentFaultError(
             f"the worker ended with {len(follower.entries) - step.cells_over} cells to go: {said or 'it left no word'}",
             f"its logs are in {work_list.parent}; the same command goes on from here",
         )
+
+
+def _can_write(folder: Path) -> None:
+    """Find out whether the worker ended because nothing can be written; it could leave no word then."""
+    try:
+        write_json(folder / "probe.json", None)
+        (folder / "probe.json").unlink()
+    except OSError as error:
+        raise EnvironmentFaultError(
+            f"nothing can be written in {folder}: {error.strerror}",
+            "free some space or mend the folder; what was measured is kept, and the same command goes on from here",
+        ) from error
 
 
 def _wait_for_worker(folder: CampaignFolder) -> None:

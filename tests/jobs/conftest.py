@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from jobs_factory import make_request, write_jpegs
+from jobs_factory import make_request, make_settings, write_jpegs
 
 from campaign.forks import Template
 from jobs.device import device_of
@@ -15,7 +15,11 @@ def template(tmp_path_factory):
     template = Template(log, ("tensorflow", "jobs.run", "jobs.micro", "template_jobs"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent))
-        template.run({}, log.with_name("start.log"), 60, job="template_jobs:pid")
+        # A first run fetches TensorFlow's own code from the device, and its bytes count as the run's.
+        paths = write_jpegs(log.parent / "first", 4)
+        request = {"names": [str(path) for path in paths], "settings": make_settings()}
+        first = template.run(request, log.with_name("first.log"), 60, job="template_jobs:measure")
+        assert "value" in first, first
     yield template
     template.close()
 

@@ -93,7 +93,9 @@ def read_all(paths):
 @contextlib.contextmanager
 def other_process(script, *words):
     """Run Python in another process; it has begun when it has printed a line, and is killed at the end."""
-    process = subprocess.Popen([sys.executable, "-c", script, *words], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout.readline()
         yield process

@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from jobs import byhand, cache, checks, micro, pipeline, run
+from jobs import byhand, cache, checks, counters, micro, pipeline, run
 
 _LIBC = ctypes.CDLL(None)
 _IN_OPEN = 0x20
@@ -117,10 +117,18 @@ def _wait(condition, within_s=20.0):
         time.sleep(0.005)
 
 
+def _build(argument):
+    """Build the pipeline as `micro` does: TensorFlow's own seed takes part in the order."""
+    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
+
+    tf.random.set_seed(argument["settings"]["seed"])
+    return pipeline.build(argument["names"], argument["settings"])
+
+
 def reads_at_once(argument):
     """Count the files that are being opened at one time while none of them lets itself be opened."""
     leases = _Leases(argument["names"])
-    iterator = iter(pipeline.build(argument["names"], argument["settings"]))
+    iterator = iter(_build(argument))
     threading.Thread(target=lambda: list(iterator), daemon=True).start()
     _wait(lambda: len(leases.waiting()) >= argument["expected"])
     time.sleep(_STILL_S)
@@ -130,7 +138,7 @@ def reads_at_once(argument):
 def opened_ahead(argument):
     """Name the files that the pipeline has opened when one batch was taken."""
     opened = _Opened(argument["folder"])
-    iterator = iter(pipeline.build(argument["names"], argument["settings"]))
+    iterator = iter(_build(argument))
     next(iterator)
     names = []
 
@@ -156,7 +164,7 @@ def opened_before_the_clock(argument):
 def delivered(argument):
     """Return the batches: indices, bytes read, shape and type of the payload."""
     batches = []
-    for index, size, payload in pipeline.build(argument["names"], argument["settings"]):
+    for index, size, payload in _build(argument):
         kind = [payload.shape.as_list(), payload.dtype.name]
         batches.append([index.numpy().tolist(), size.numpy().tolist(), *kind])
     return {"value": batches}
@@ -165,12 +173,15 @@ def delivered(argument):
 def contents(argument):
     """Return what the pipeline delivers for each file where it does not decode."""
     pairs = {}
-    for index, _size, payload in pipeline.build(argument["names"], argument["settings"]):
+    for index, _size, payload in _build(argument):
         pairs.update(zip(index.numpy().tolist(), [text.hex() for text in payload.numpy()], strict=True))
     return {"value": [pairs[index] for index in range(len(argument["names"]))]}
 
 
 def order_of_list(argument):
+    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
+
+    tf.random.set_seed(argument["seed"])
     elements = pipeline.listing(argument["names"], argument["seed"])
     return {"value": [int(index) for index, _ in elements.as_numpy_iterator()]}
 
@@ -178,7 +189,7 @@ def order_of_list(argument):
 def order_with_a_late_file(argument):
     """Return the order of delivery where one file cannot be read until two others have had their chance."""
     leases = _Leases([argument["late"]])
-    iterator = iter(pipeline.build(argument["names"], argument["settings"]))
+    iterator = iter(_build(argument))
     order = []
 
     def take():
@@ -198,7 +209,7 @@ def transformations(argument):
     import tensorflow as tf  # noqa: PLC0415 - the module must load without it
     from tensorflow.python.data.experimental.ops import testing  # noqa: PLC0415
 
-    dataset = pipeline.build(argument["names"], argument["settings"])
+    dataset = _build(argument)
     try:
         iter(dataset.apply(testing.assert_prev([(name, {}) for name in ["OptionsDataset", *argument["last"]]])))
     except tf.errors.InvalidArgumentError as error:
@@ -248,6 +259,7 @@ def residency_as_nobody(argument):
 
 def execute_as_nobody(argument):
     """Run on files of somebody else; `readable_io` as for a process that was this user's from its start."""
+    counters.look(None)  # imports what it needs while Python's own library can be read for sure
     os.setuid(_NOBODY)
     _LIBC.prctl(4, int(argument["readable_io"]), 0, 0, 0)  # PR_SET_DUMPABLE: who owns /proc/self
     return {"value": run.execute(argument["request"])}

@@ -112,13 +112,13 @@ def test_the_first_three_unreadable_files_are_named_and_the_rest_counted():
 
     message = checks.complete({**GOOD, "images": 59, "image_errors": 5, "unreadable": bad}, LIMITS)["message"]
 
-    assert message == (
-        "59 of 64 images delivered, 5 unreadable: /data/0.jpg, /data/1.jpg, /data/2.jpg and 2 more"
-    )
+    assert message == ("59 of 64 images delivered, 5 unreadable: /data/0.jpg, /data/1.jpg, /data/2.jpg and 2 more")
 
 
 # Values that binary fractions hold exactly, so that the boundary itself is tested.
-@pytest.mark.parametrize(("other_s", "passed"), [(0.5, True), (0.375, True), (0.37, False), (0.625, True), (0.63, False)])
+@pytest.mark.parametrize(
+    ("other_s", "passed"), [(0.5, True), (0.375, True), (0.37, False), (0.625, True), (0.63, False)]
+)
 def test_time_adds_up_within_the_tolerance_and_in_both_directions(other_s, passed):
     limits = replace(LIMITS, time_error_max=1 / 80)
 

@@ -105,26 +105,24 @@ def test_what_another_process_reads_is_not_ours(disk):
     cache.evict(paths)
     before = counters.look(device_of(disk))
 
-    script = "import sys; print(sum(len(open(name, 'rb').read()) for name in sys.argv[1:]))"
-    with other_process(script, *map(str, paths)) as process:
-        process.wait()
+    script = "import sys; print(sum(len(open(name, 'rb').read()) for name in sys.argv[1:]), flush=True); input()"
+    with other_process(script, *map(str, paths)):
+        after = counters.look(device_of(disk))
 
-    found = between(before, counters.look(device_of(disk)))
-    assert found["device_bytes"] == 0
-    assert found["other_bytes"] >= pages(paths) * PAGE
+    # Once it is waited for, the kernel adds a child's bytes to its parent's: look before.
+    assert between(before, after)["device_bytes"] == 0
+    assert between(before, after)["other_bytes"] >= pages(paths) * PAGE
 
 
-def test_work_of_this_process_is_its_own_and_not_that_of_others():
+def test_work_of_this_process_is_its_own():
     before = counters.look(None)
 
     began = time.process_time()
     while time.process_time() - began < 0.3:
         pass
-    after = counters.look(None)
 
-    found = between(before, after)
+    found = between(before, counters.look(None))
     assert found["cpu_s"] >= 0.3
-    assert found["cpu_s"] + found["other_cpu"] * found["elapsed_s"] <= after.busy_s - before.busy_s + found["cpu_s"]
     assert found["device_read_bytes"] is None
 
 

@@ -1,0 +1,44 @@
+"""A template that forks nothing: it answers with the figures it was given."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+EXAMPLE = json.loads((Path(__file__).parents[1] / "contract" / "record.json").read_text(encoding="utf-8"))
+
+
+def figures(rate=400.0, **changed):
+    """The figures of one valid run."""
+    run = {
+        key: value
+        for key, value in EXAMPLE["runs"][0].items()
+        if key not in ("run", "role", "started_utc", "status", "reason")
+    }
+    return {**run, "images_per_s": rate, "status": "valid", "reason": None, **changed}
+
+
+def invalid(reason="cold: 100.00% of the pages were in memory before the start"):
+    return figures(status="invalid", reason=reason)
+
+
+def failed(reason="killed by signal 9 (SIGKILL)"):
+    return {"status": "failed", "reason": reason, "log_tail": "the last words"}
+
+
+class FakeTemplate:
+    """Answers each run with the next of `answers` (then with valid figures); keeps what it was asked."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.asked = []
+
+    def run(self, argument, log, timeout_s):
+        self.asked.append((argument, log, timeout_s))
+        answer = self.answers.pop(0) if self.answers else figures()
+        if isinstance(answer, BaseException):
+            raise answer
+        return dict(answer)
+
+    def close(self):
+        """Nothing to end."""

@@ -1,0 +1,373 @@
+"""The command line as its user speaks it, for real: TensorFlow, submitit, the page cache, signals, full disks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import TINY, CommandLine
+from filelock import FileLock
+from PIL import Image
+
+LONG = (*TINY, "runs=12")
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+
+
+def _records(folder):
+    return {path.parent.name: json.loads(path.read_text()) for path in folder.glob("results/records/*/record.json")}
+
+
+def _wait_for(condition, what, timeout_s=60):
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if condition():
+            return
+        time.sleep(0.02)
+    pytest.fail(f"waited {timeout_s} s for {what}")
+
+
+def _measured_some(folder):
+    return any(run["status"] == "valid" for record in _records(folder).values() for run in record["runs"][1:])
+
+
+def _processes_in(folder):
+    """Processes of a campaign: those whose command line or working folder is in `folder`."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cwd() == str(folder) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished campaign of two cells."""
+    speak = CommandLine(tmp_path_factory.mktemp("finished"))
+    speak.first = speak("-m", "threads=1,2", *TINY)
+    return speak
+
+
+def test_one_command_ends_in_records_tables_and_figures(finished):
+    results = finished.cwd / "results"
+
+    assert finished.first.returncode == 0, finished.first.stderr
+    assert len(_records(finished.cwd)) == 2
+    for path in ("figures/fig4.pdf", "figures/fig4.png", "figures/fig4.csv", "tables/medians.md", "tables/medians.csv"):
+        assert (results / path).stat().st_size > 0
+        assert path in finished.first.stdout.replace(str(results) + "/", "")
+    assert "paper's hdd" in finished.first.stdout
+
+
+def test_each_run_is_cold_and_proved(finished):
+    for record in _records(finished.cwd).values():
+        assert [run["role"] for run in record["runs"]] == ["warmup", "measured", "measured"]
+        for run in record["runs"]:
+            passed = {check["rule"]: check["passed"] for check in run["checks"]}
+            assert passed == dict.fromkeys(("cold", "device_bytes", "complete", "time_adds_up", "quiet"), True)
+            assert run["resident_fraction"] == 0
+            assert run["images"] == 24
+            assert run["bytes_read"] == record["dataset"]["bytes"]
+
+
+def test_talk_goes_to_stderr_in_plain_lines_without_a_terminal(finished):
+    assert "[6/6]" in finished.first.stderr
+    assert "\x1b" not in finished.first.stderr + finished.first.stdout
+    assert "images/s" in finished.first.stderr
+
+
+def test_nothing_is_written_outside_the_campaign_and_the_storage(finished):
+    assert sorted(path.name for path in finished.cwd.iterdir()) == ["data", "results"]
+
+
+def test_the_status_tells_the_same_to_people_and_to_programs(finished):
+    told, parsed = finished("status"), finished("status", "--json")
+
+    assert told.returncode == parsed.returncode == 0
+    assert "2 cells: 2 done" in told.stdout
+    assert json.loads(parsed.stdout)["counts"] == {"done": 2}
+
+
+def test_why_tells_every_run_and_every_check_of_a_cell_named_by_its_hash(finished):
+    cell = sorted(_records(finished.cwd))[0]
+
+    told, parsed = finished("why", cell.rpartition("-")[2]), finished("why", cell, "campaign_dir=results", "--json")
+
+    assert told.returncode == 0
+    assert told.stdout.count("device_bytes ok") == 3
+    assert "again: python -m campaign -m threads=1,2" in told.stdout
+    assert json.loads(parsed.stdout) == _records(finished.cwd)[cell]
+
+
+def test_why_of_an_unknown_or_ambiguous_cell_says_so(finished):
+    unknown, ambiguous = finished("why", "nothing"), finished("why", "micro")
+
+    assert (unknown.returncode, ambiguous.returncode) == (2, 2)
+    assert "no recorded cell 'nothing'" in unknown.stderr
+    assert "may be 2 cells" in ambiguous.stderr
+
+
+def test_the_report_can_be_made_anew_and_elsewhere(finished, tmp_path):
+    made = finished("report", "--out", str(tmp_path))
+
+    assert made.returncode == 0
+    assert (tmp_path / "figures" / "fig4.pdf").read_bytes() == (finished.cwd / "results/figures/fig4.pdf").read_bytes()
+
+
+@pytest.mark.parametrize("verb", ["status", "why", "report", "doctor"])
+def test_each_verb_has_its_help(verb, finished):
+    shown = finished(verb, "--help")
+
+    assert shown.returncode == 0
+    assert f"python -m campaign {verb}" in shown.stdout
+
+
+@pytest.mark.parametrize("verb", [["status"], ["why", "x"], ["report"]])
+def test_a_verb_where_there_is_no_campaign_says_so(verb, command):
+    done = command(*verb)
+
+    assert done.returncode == 2
+    assert "no campaign in" in done.stderr
+    assert list(command.cwd.iterdir()) == []
+
+
+def test_a_pipe_that_nobody_reads_ends_quietly(finished):
+    done = subprocess.run(
+        f"{sys.executable} -m campaign --dry-run -m 'seed=range(3000)' | head -1",
+        shell=True, cwd=finished.cwd, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.stdout.startswith("micro-")
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+def test_a_dry_run_starts_and_writes_nothing(command):
+    done = command("--dry-run", "-m", "threads=1,2,2")
+
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 2
+    assert "2 to run, 12 runs" in done.stderr
+    assert list(command.cwd.iterdir()) == []
+
+
+def test_asking_again_runs_nothing_and_a_new_point_runs_alone(finished):
+    before = _records(finished.cwd)
+
+    again, more = finished("-m", "threads=1,2", *TINY), finished("threads=1,2,3", *TINY)
+
+    after = _records(finished.cwd)
+    assert (again.returncode, more.returncode) == (0, 0)
+    assert "nothing to run: 2 of 2 cells are done" in again.stderr
+    assert "running 1 cells, 3 runs" in more.stderr
+    assert {cell: after[cell] for cell in before} == before
+    assert len(after) == 3
+
+
+def test_a_killed_worker_loses_at_most_the_run_in_progress(command):
+    front = command.start("-m", "threads=1,2", *LONG)
+    _wait_for(lambda: _measured_some(command.cwd), "a measured run")
+    (worker,) = [process for process in _processes_in(command.cwd) if "submitit.core._submit" in process.cmdline()]
+    before = [run for record in _records(command.cwd).values() for run in record["runs"] if run["status"] == "valid"]
+
+    worker.kill()
+    _, said = front.communicate(timeout=60)
+
+    assert front.returncode == 3
+    assert "the worker ended with 2 cells to go" in said
+    assert _processes_in(command.cwd) == []
+    status = command("status")
+    assert "1 interrupted" in status.stdout
+    assert command("-m", "threads=1,2", *LONG).returncode == 0
+    after = [run for record in _records(command.cwd).values() for run in record["runs"]]
+    assert all(run in after for run in before)
+    assert sum(run["role"] == "measured" and run["status"] == "valid" for run in after) == 22
+
+
+def test_ctrl_c_stops_the_worker_and_the_same_command_goes_on(command):
+    front = command.start("-m", "threads=1,2", *LONG)
+    _wait_for(lambda: _measured_some(command.cwd), "a measured run")
+
+    second = command("-m", "threads=8", *TINY)
+    os.killpg(front.pid, signal.SIGINT)  # as a terminal does: to the whole group
+    _, said = front.communicate(timeout=60)
+
+    assert second.returncode == 3
+    assert f"another campaign is at work in {command.cwd}/results (process {front.pid} on" in second.stderr
+    assert front.returncode == 130
+    assert "the same command goes on from here" in said
+    assert "Traceback" not in said
+    assert _processes_in(command.cwd) == []
+    stopped = [run for record in _records(command.cwd).values() for run in record["runs"] if run["status"] == "failed"]
+    assert len(stopped) <= 1
+    assert command("-m", "threads=1,2", *LONG).returncode == 0
+
+
+def test_a_killed_front_process_leaves_its_worker_and_the_next_one_waits_for_it(command):
+    front = command.start("-m", "threads=1,2", *LONG)
+    _wait_for(lambda: _measured_some(command.cwd), "a measured run")
+
+    front.kill()
+    front.wait()
+    told = command("status")
+    again = command("-m", "threads=1,2", *LONG)
+
+    assert "1 running" in told.stdout
+    assert again.returncode == 0
+    assert "a worker of an earlier start is still at work" in again.stderr
+    runs = [run for record in _records(command.cwd).values() for run in record["runs"]]
+    assert [run["status"] for run in runs] == ["valid"] * 24
+
+
+def test_the_storage_is_used_by_one_worker_at_a_time_and_the_wait_is_recorded(command):
+    (command.cwd / "data").mkdir()
+    with FileLock(command.cwd / "data" / ".tfio-campaign.lock"):
+        front = command.start("threads=1", *TINY)
+        _wait_for(lambda: any(record["runs"] for record in _records(command.cwd).values()), "the first run")
+        time.sleep(4)  # TensorFlow is imported only after the lock: the wait is of the lock alone
+        assert [record["runs"][0]["status"] for record in _records(command.cwd).values()] == ["running"]
+    front.communicate(timeout=120)
+
+    (record,) = _records(command.cwd).values()
+    assert front.returncode == 0
+    assert record["runs"][0]["lock_wait_s"] > 3
+    assert record["runs"][1]["lock_wait_s"] < 1
+
+
+def test_a_truncated_image_is_named_and_the_campaign_says_that_it_failed(command):
+    images = command.cwd / "images" / "cats"
+    images.mkdir(parents=True)
+    for number in range(16):
+        Image.effect_noise((64, 64), 50).convert("RGB").save(images / f"{number}.jpg")
+    whole = (images / "7.jpg").read_bytes()
+    (images / "7.jpg").write_bytes(whole[: len(whole) // 2])
+    words = ["dataset=folder", "dataset.path=images", "batch_size=4", "runs=2", *TINY[-2:]]
+
+    broken = command(*words)
+    (cell,) = _records(command.cwd)
+    why = command("why", cell)
+    (images / "7.jpg").write_bytes(whole)
+    changed = command(*words)
+    mended = command(*words, "redo=true")
+
+    assert (broken.returncode, why.returncode) == (1, 1)
+    assert "1 unreadable: " in broken.stdout
+    assert "unreadable   " in why.stdout
+    assert "cats/7.jpg: jpeg::Uncompress failed" in why.stdout
+    assert changed.returncode == 2
+    assert "was measured on other data (checksum was" in changed.stderr
+    assert mended.returncode == 0
+    assert sorted(path.name for path in images.iterdir()) == sorted(f"{number}.jpg" for number in range(16))
+
+
+def test_a_dataset_that_does_not_match_its_manifest_is_told_with_the_repair(command):
+    assert command("threads=1", *TINY).returncode == 0
+    victim = sorted(command.cwd.glob("data/datasets/*/*/*.jpg"))[0]
+    victim.write_bytes(victim.read_bytes()[:-100])
+
+    refused = command("threads=2", *TINY)
+
+    assert refused.returncode == 3
+    assert "does not match its manifest" in refused.stderr
+    assert victim.name in refused.stderr
+    assert "hint: `rm " in refused.stderr
+
+
+def test_the_debug_cluster_works_in_the_front_process(command):
+    done = command("threads=1", "cluster=debug", *TINY)
+
+    assert done.returncode == 0, done.stderr
+    assert len(_records(command.cwd)) == 1
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 3 MB."""
+    point = tmp_path / "small"
+    point.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(point)], check=True)
+    yield point
+    subprocess.run(["umount", "-l", str(point)], check=True)
+
+
+@root_only
+def test_no_space_for_the_dataset_is_said_before_anything_is_made(command, small_disk):
+    done = command("threads=1", f"storage.root={small_disk}")
+
+    assert done.returncode == 3
+    assert "space" in done.stderr
+    assert "hint: " in done.stderr
+    assert not list(small_disk.rglob("*.jpg"))
+
+
+@root_only
+def test_no_space_for_a_record_loses_nothing_and_the_same_command_finishes(command, small_disk):
+    words = ("-m", "threads=1,2", *LONG, f"campaign_dir={small_disk}/results")
+    front = command.start(*words)
+    records = lambda: [json.loads(p.read_text()) for p in small_disk.glob("results/records/*/record.json")]  # noqa: E731
+    _wait_for(lambda: any(len(record["runs"]) > 2 for record in records()), "a measured run")
+
+    ballast = small_disk / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        try:
+            while file.write(b"x" * 4096):
+                pass
+        except OSError:
+            pass
+    _, said = front.communicate(timeout=60)
+    kept = [run for record in records() for run in record["runs"] if run["status"] == "valid"]
+    ballast.unlink()
+    again = command(*words)
+
+    assert front.returncode == 3, said
+    assert "No space left" in said
+    assert len(kept) >= 2
+    assert again.returncode == 0, again.stderr
+    assert all(run in [run for record in records() for run in record["runs"]] for run in kept)
+
+
+@root_only
+def test_a_read_only_folder_is_named(command, small_disk):
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+
+    refused = [command(f"campaign_dir={small_disk}/results"), command(f"storage.root={small_disk}", "dataset.files=20")]
+
+    for done in refused:
+        assert done.returncode == 3
+        assert "read-only" in done.stderr.lower()
+        assert "Traceback" not in done.stderr
+
+
+def test_a_storage_that_is_not_mounted_is_not_made(command):
+    done = command("threads=1", f"storage.root={command.cwd}/not-mounted")
+
+    assert done.returncode == 3
+    assert "there is no folder" in done.stderr
+    assert not Path(command.cwd, "not-mounted").exists()
+
+
+def test_the_doctor_finds_this_machine_able(command):
+    told, parsed = command("doctor"), command("doctor", "--json")
+
+    findings = {finding["what"]: finding["passed"] for finding in json.loads(parsed.stdout)}
+    assert told.returncode == parsed.returncode == 0, told.stdout
+    assert findings["tensorflow"] is findings["cold"] is findings["write"] is True
+    assert "read from the device" in told.stdout
+
+
+@root_only
+def test_the_doctor_refuses_a_storage_in_memory(command, small_disk):
+    told = command("doctor", f"storage.root={small_disk}")
+
+    assert told.returncode == 3
+    assert "storage     FAILED" in told.stdout
+    assert "cold        FAILED" in told.stdout

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from campaign import plan, record
+from campaign.errors import UsageError
+
+
+def _recorded(folder, cell, status, runs):
+    made = record.new(cell, {"token": "t"}, {})
+    for run_status in runs:
+        record.begin_run(made, "measured", "t").update(status=run_status)
+    made["status"] = status
+    record.write(folder.record(cell.id), made)
+
+
+def test_equal_settings_are_one_cell(point):
+    cells, _ = plan.cells_of([point, copy.deepcopy(point), {**point, "threads": 9}])
+
+    assert [cell.settings["threads"] for cell in cells] == [4, 9]
+
+
+def test_a_key_of_the_conduct_cannot_be_swept(point):
+    with pytest.raises(UsageError, match=r"order_seed has several values \(0, 3\)"):
+        plan.cells_of([point, {**point, "order_seed": 3}])
+
+
+def test_only_what_is_missing_is_to_do(cells, folder):
+    made, conduct = cells
+    _recorded(folder, made[0], "done", ["valid"] * 5)
+    _recorded(folder, made[1], "running", ["valid"] * 2)
+
+    planned = plan.make(made, conduct, folder)
+
+    assert [(entry.state, entry.missing) for entry in planned.entries] == [("done", 0), ("running", 3), ("planned", 5)]
+    assert {entry.cell.id for entry in planned.to_do} == {made[1].id, made[2].id}
+
+
+def test_redo_asks_for_everything(cells, folder):
+    made, conduct = cells
+    _recorded(folder, made[0], "done", ["valid"] * 5)
+
+    assert plan.make(made, {**conduct, "redo": True}, folder).entries[0].missing == 5
+
+
+def test_a_damaged_record_is_to_do_again(cells, folder):
+    made, conduct = cells
+    folder.cell(made[0].id).mkdir(parents=True)
+    folder.record(made[0].id).write_text("{")
+
+    entry = plan.make(made, conduct, folder).entries[0]
+
+    assert (entry.state, entry.missing) == ("damaged", 5)
+
+
+def test_a_newer_record_stops_the_plan(cells, folder):
+    made, conduct = cells
+    folder.cell(made[0].id).mkdir(parents=True)
+    folder.record(made[0].id).write_text('{"schema": 99}')
+
+    with pytest.raises(record.NewerRecordError):
+        plan.make(made, conduct, folder)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 1000))
+def test_the_order_is_a_permutation_that_its_seed_decides(cells, folder, seed):
+    made, conduct = cells
+    first = plan.make(made, {**conduct, "order_seed": seed}, folder).to_do
+
+    again = plan.make(made, {**conduct, "order_seed": seed}, folder).to_do
+
+    assert first == again
+    assert {entry.cell.id for entry in first} == {cell.id for cell in made}
+
+
+def test_another_seed_gives_another_order(cells, folder):
+    made, conduct = cells
+    orders = {
+        tuple(entry.cell.id for entry in plan.make(made, {**conduct, "order_seed": seed}, folder).to_do)
+        for seed in range(20)
+    }
+
+    assert len(orders) > 1

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from fake_template import figures
+from hypothesis import given
+from hypothesis import strategies as st
+
+from campaign import record
+from campaign.cell import make_cell
+from jobs.checks import Limits
+
+CONDUCT = {"runs": 6, "warmup_runs": 1, "min_valid_runs": 3}
+
+
+def _record(point, *runs):
+    made = record.new(make_cell(point), {"token": "t"}, {"path": "/d"})
+    for role, status, rate in runs:
+        run = record.begin_run(made, role, "t")
+        run.update(figures(rate), status=status, reason=None if status == "valid" else f"{status} because")
+    return made
+
+
+def test_a_run_has_its_number_and_role_from_its_start(point):
+    made = record.new(make_cell(point), {}, {})
+
+    first, second = record.begin_run(made, "warmup", "a"), record.begin_run(made, "measured", "b")
+
+    assert (first["run"], first["role"], first["status"]) == (0, "warmup", "running")
+    assert (second["run"], second["role"], second["token"]) == (1, "measured", "b")
+
+
+def test_a_cell_with_enough_valid_runs_is_done_with_its_spread(point):
+    made = _record(point, ("warmup", "valid", 100), *[("measured", "valid", rate) for rate in (100, 110, 90, 100, 100)])
+
+    record.settle(made, CONDUCT, Limits(spread_max=0.1))
+
+    (spread,) = made["checks"]
+    assert made["status"] == "done"
+    assert spread["observed"] == pytest.approx(0.2)
+    assert spread["passed"] is False
+
+
+def test_the_warm_up_counts_neither_for_nor_against(point):
+    made = _record(
+        point, ("warmup", "invalid", 9999), *[("measured", "valid", 100)] * 3, *[("measured", "invalid", 7)] * 2
+    )
+
+    record.settle(made, CONDUCT, Limits())
+
+    assert made["status"] == "done"
+    assert made["checks"][0]["observed"] == 0
+
+
+def test_a_cell_with_too_few_valid_runs_is_invalid_and_says_why(point):
+    made = _record(
+        point, ("warmup", "valid", 100), *[("measured", "valid", 100)] * 2, *[("measured", "invalid", 100)] * 3
+    )
+
+    record.settle(made, CONDUCT, Limits())
+
+    assert made["status"] == "invalid"
+    assert made["reason"] == "2 of 5 measured runs valid, 3 needed; invalid because"
+
+
+def test_a_cell_whose_runs_failed_is_failed(point):
+    made = _record(point, ("warmup", "failed", 0), ("measured", "failed", 0))
+
+    record.settle(made, CONDUCT, Limits())
+
+    assert made["status"] == "failed"
+
+
+def test_a_cell_asked_for_fewer_runs_than_the_minimum_needs_them_all(point):
+    made = _record(point, ("warmup", "valid", 1), ("measured", "valid", 1), ("measured", "valid", 1))
+
+    record.settle(made, {**CONDUCT, "runs": 3}, Limits())
+
+    assert made["status"] == "done"
+
+
+def test_what_is_missing_follows_from_what_is_there(point):
+    done = {**_record(point, *[("measured", "valid", 1)] * 4, ("measured", "invalid", 1)), "status": "done"}
+    broken = {**_record(point, *[("measured", "valid", 1)] * 2, ("measured", "invalid", 1)), "status": "invalid"}
+
+    assert record.missing_runs(None, CONDUCT) == 5
+    assert record.missing_runs(done, CONDUCT) == 0
+    assert record.missing_runs(done, {**CONDUCT, "runs": 8}) == 2
+    assert record.missing_runs(broken, CONDUCT) == 3
+
+
+@given(st.integers(0, 8), st.integers(0, 8), st.integers(2, 12))
+def test_asking_for_what_is_missing_ends(valid, bad, runs):
+    conduct = {"runs": runs, "warmup_runs": 1, "min_valid_runs": 1}
+    made = {"status": "invalid", "runs": []}
+    made["runs"] = [{"role": "measured", "status": "valid"}] * valid + [{"role": "measured", "status": "invalid"}] * bad
+
+    made["runs"] = made["runs"] + [{"role": "measured", "status": "valid"}] * record.missing_runs(made, conduct)
+
+    assert record.missing_runs({**made, "status": "done"}, conduct) == 0
+
+
+def test_a_run_left_open_is_told_as_interrupted(point):
+    made = record.new(make_cell(point), {}, {})
+    record.begin_run(made, "measured", "t")
+
+    record.fail_open_runs(made)
+
+    assert made["runs"][0]["status"] == "failed"
+    assert made["runs"][0]["reason"].startswith("interrupted")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"schema": "x"}', '{"schema": 1}', '{"schema": 1, "runs": 3}', "\x00"]
+)
+def test_a_damaged_record_is_told_and_left_as_it_is(text, tmp_path):
+    path = tmp_path / "record.json"
+    path.write_text(text)
+
+    with pytest.raises(record.DamagedRecordError, match=r"record\.json"):
+        record.read(path)
+
+    assert path.read_text() == text
+
+
+def test_a_newer_record_is_refused_with_the_cure(tmp_path):
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps({"schema": 2, "runs": [], "status": "done"}))
+
+    with pytest.raises(record.NewerRecordError, match="newer") as caught:
+        record.read(path)
+
+    assert "update" in caught.value.hint
+    assert caught.value.exit_code == 3
+
+
+def test_there_is_no_record_where_there_is_no_file(tmp_path):
+    assert record.read(tmp_path / "record.json") is None
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from campaign import record
+path = Path(sys.argv[1])
+n = 0
+while True:
+    n += 1
+    record.write(path, {"schema": 1, "status": "running", "runs": [{"n": n, "filler": "x" * 20000}] * 20})
+    print(n, flush=True)
+"""
+
+
+def test_a_record_is_whole_whenever_its_writer_is_killed(tmp_path):
+    path = tmp_path / "cell" / "record.json"
+    for rounds in (1, 2, 5, 9):
+        writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(path)], stdout=subprocess.PIPE)
+        for _ in range(rounds):
+            writer.stdout.readline()
+
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.communicate()
+
+        assert len(record.read(path)["runs"]) == 20
