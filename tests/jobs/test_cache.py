@@ -1,5 +1,7 @@
 """Pages go out of memory, and the proof that they did does not rest on the advice that was given."""
 
+# ruff: noqa: SLF001 - the parts are tested one by one
+
 import errno
 import mmap
 import os

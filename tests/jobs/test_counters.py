@@ -1,5 +1,7 @@
 """The kernel's counts: the arithmetic on literals, the meaning on a real device."""
 
+# ruff: noqa: SLF001 - the parts are tested one by one
+
 import time
 from dataclasses import replace
 

@@ -1,5 +1,7 @@
 """A run in a process of its own: whatever it does, its figures or its end come back, and nothing stays behind."""
 
+# ruff: noqa: SLF001 - the parts are tested one by one
+
 import json
 import os
 import signal

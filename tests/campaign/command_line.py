@@ -1,0 +1,55 @@
+"""`python -m campaign` as a user speaks it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TINY = (
+    "dataset.files=24",
+    "dataset.median_bytes=3000",
+    "dataset.width=64",
+    "dataset.height=64",
+    "dataset.classes=3",
+    "batch_size=8",
+    "runs=3",
+    # The tests share the machine with whatever else runs on it; the rule itself has tests of its own.
+    "checks.other_cpu_max=1000",
+    "checks.other_mb_per_s_max=100000",
+)
+
+
+@dataclass
+class CommandLine:
+    """`python -m campaign` as a user speaks it, from a folder of its own."""
+
+    cwd: Path
+
+    def __call__(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "campaign", *words],
+            cwd=self.cwd,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=240,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "campaign", *words],
+            cwd=self.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )

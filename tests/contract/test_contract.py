@@ -1,0 +1,96 @@
+"""`record.json` is the only bridge from the campaign to the analysis: what one writes is what the other reads.
+
+``record.json`` beside this file is the contract, key by key: the campaign must write every key in it, with a value of
+its kind, and the analysis is tested on it (tests/analysis). The record under test is of a real, tiny campaign.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CONTRACT = json.loads((Path(__file__).parent / "record.json").read_text(encoding="utf-8"))
+WORDS = (
+    "threads=1", "runs=2", "dataset.files=16", "dataset.median_bytes=3000", "dataset.width=64", "dataset.height=64",
+    "dataset.classes=2", "batch_size=8", "checks.other_cpu_max=1000", "checks.other_mb_per_s_max=100000",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("contract")
+    subprocess.run(
+        [sys.executable, "-m", "campaign", *WORDS],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+    )
+    return folder / "results"
+
+
+@pytest.fixture(scope="module")
+def record(results):
+    (path,) = results.glob("records/*/record.json")
+    return json.loads(path.read_text())
+
+
+def _kind(value):
+    return "number" if isinstance(value, (int, float)) and not isinstance(value, bool) else type(value).__name__
+
+
+def _differences(expected, found, where=""):
+    """Keys that are missing and values of another kind; `null` and `unknown` stand for anything."""
+    if expected in (None, "unknown") or found in (None, "unknown"):
+        return []
+    if _kind(expected) != _kind(found):
+        return [f"{where}: {_kind(expected)} expected, {found!r} found"]
+    if isinstance(expected, dict):
+        missing = [f"{where}.{key}: missing" for key in expected if key not in found]
+        return missing + [
+            line
+            for key in expected.keys() & found
+            for line in _differences(expected[key], found[key], f"{where}.{key}")
+        ]
+    if isinstance(expected, list) and expected and found:
+        return _differences(expected[0], found[0], f"{where}[0]")
+    return []
+
+
+def test_the_campaign_writes_what_the_contract_says(record):
+    assert _differences(CONTRACT, record) == []
+
+
+def test_a_missing_key_or_another_kind_would_be_found(record):
+    broken = {**record, "status": 3}
+    del broken["runs"]
+
+    assert _differences(CONTRACT, broken) == [".runs: missing", ".status: str expected, 3 found"]
+
+
+def test_the_words_of_status_and_role_are_the_contracts(record):
+    assert record["schema"] == 1
+    assert record["status"] == "done"
+    assert [run["role"] for run in record["runs"]] == ["warmup", "measured"]
+    assert {run["status"] for run in record["runs"]} == {"valid"}
+
+
+def test_the_figures_of_a_run_follow_from_its_raw_events(record):
+    for run in record["runs"]:
+        assert run["load_s"] == pytest.approx(sum(run["step_load_s"]))
+        assert len(run["step_load_s"]) == 2
+        assert run["images_per_s"] == pytest.approx(16 / run["wall_s"])
+        assert run["read_mb_per_s"] == pytest.approx(record["dataset"]["bytes"] / 1e6 / run["wall_s"])
+        assert run["load_s"] + run["other_s"] == pytest.approx(run["wall_s"], rel=0.01)
+
+
+def test_the_analysis_reads_it_to_the_same_figures(results, record):
+    rows = (results / "tables" / "medians.csv").read_text().splitlines()
+    row = dict(zip(rows[0].split(","), rows[1].split(","), strict=False))
+
+    assert row["cell"] == record["cell"]["id"]
+    assert float(row["images_per_s"]) == pytest.approx(record["runs"][1]["images_per_s"], rel=1e-6)
