@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -79,8 +77,8 @@ class Manifest:
     @property
     def quantiles(self) -> dict[str, float]:
         """Return quantiles of the file size in bytes, by name."""
-        values = np.quantile([file.size for file in self.files], list(_QUANTILES.values()))
-        return dict(zip(_QUANTILES, values.tolist(), strict=True))
+        sizes = sorted(file.size for file in self.files)
+        return {name: _quantile(sizes, share) for name, share in _QUANTILES.items()}
 
     @property
     def checksum(self) -> str:
@@ -105,6 +103,14 @@ class Manifest:
     def to_json(self) -> str:
         """Return the text of `manifest.json`."""
         return json.dumps({**self.summary, "classes": self.classes, "files": self.files}) + "\n"
+
+
+def _quantile(ordered: list[int], share: float) -> float:
+    """Interpolate linearly between the order statistics; numpy would cost every command line its import."""
+    position = share * (len(ordered) - 1)
+    below = int(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
 def load(folder: Path) -> Manifest:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import Timeout
 
 from campaign import folder as folders
-from campaign import plan, prepare, submit, talk, watch, words
+from campaign import plan, submit, talk, watch, words
 from campaign.collect import collect
 from campaign.errors import EnvironmentFaultError
 from campaign.explain import LIBRARY_ERRORS, explain
@@ -95,6 +95,8 @@ def _work(
     todo: list[plan.Entry], conduct: Mapping[str, Any], folder: CampaignFolder, token: str, argv: Sequence[str]
 ) -> None:
     """Prepare the data, start a worker on the cells and watch it to its end."""
+    from campaign import prepare  # noqa: PLC0415 - numpy is not on the way to --help
+
     with talk.preparation() as progress:
         data = prepare.datasets(todo, folder, progress, redo=conduct["redo"])
     work = {

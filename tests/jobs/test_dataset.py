@@ -12,13 +12,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs import dataset as module
-from jobs.dataset import DatasetError, Manifest, dataset_id, load, make, plan_bytes, scan, verify
+from jobs.dataset import DatasetError, ImageFile, Manifest, dataset_id, load, make, plan_bytes, scan, verify
 from jobs.images import ImageSpec, size_targets
 from jobs.journal import Journal
 
@@ -494,3 +495,13 @@ def test_the_checksum_does_not_depend_on_the_order_of_the_files(order):
 
     assert manifest(order).checksum == manifest(sorted(order)).checksum
     assert manifest(order).checksum != manifest(order[:2]).checksum
+
+
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=50))
+def test_the_quantiles_are_numpys(sizes):
+    files = tuple(ImageFile(str(number), size, 0) for number, size in enumerate(sizes))
+
+    found = Manifest("folder", {}, None, files, (".",)).quantiles
+
+    expected = np.quantile(sizes, [0, 0.1, 0.25, 0.5, 0.75, 0.9, 1])
+    assert list(found.values()) == pytest.approx(expected.tolist())
