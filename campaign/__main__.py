@@ -7,22 +7,29 @@ import importlib.metadata
 import os
 import sys
 
-from campaign.errors import CampaignError
+from campaign.errors import CampaignError, EnvironmentFaultError
 
 VERBS = ("doctor", "report", "status", "why")
 _BROKEN_PIPE, _INTERRUPTED = 141, 130  # as a shell reports SIGPIPE and SIGINT
 
 
 def main(argv: list[str]) -> int:
-    """Do what the words say and return the exit code (see ``docs`` in the README)."""
+    """Do what the words say and return the exit code (0 to 3 and 130, see the README)."""
     if argv[:1] == ["--version"]:
-        print(f"tfio-campaign {importlib.metadata.version('tfio-campaign')}")
+        print(f"tfio-campaign {_version()}")
         return 0
     if argv and argv[0] in VERBS:
         return int(importlib.import_module(f"campaign.verbs.{argv[0]}").main(argv[1:]))
     from campaign.verbs import run  # noqa: PLC0415 - Hydra is not on the way to the other verbs
 
     return run.main(argv, VERBS)
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("tfio-campaign")
+    except importlib.metadata.PackageNotFoundError:
+        return "(a checkout that is not installed)"
 
 
 def guarded(argv: list[str]) -> int:
@@ -40,6 +47,11 @@ def guarded(argv: list[str]) -> int:
         return _BROKEN_PIPE
     except KeyboardInterrupt:
         return _INTERRUPTED
+    except OSError as error:  # a full disk, a folder taken away: the environment's fault, whichever call met it
+        from campaign import talk  # noqa: PLC0415 - only where there is something to complain of
+
+        talk.complain(str(error), "mend what is named here, then give the same command again: what is recorded is kept")
+        return EnvironmentFaultError.exit_code
     return code
 
 

@@ -69,7 +69,7 @@ def cold(run: Run, limits: Limits) -> Check:
     """Hold when next to nothing of the files was in memory just before the start."""
     resident = run["resident_fraction"]
     if resident is None:
-        message = "unverifiable: the kernel does not tell this user what is in memory of another user's files"
+        message = "the kernel does not tell this user what is in memory of another user's files"
     else:
         message = f"{resident:.2%} of the pages were in memory before the start"
     return _at_most("cold", resident, limits.resident_max, message)
@@ -78,7 +78,7 @@ def cold(run: Run, limits: Limits) -> Check:
 def warm(run: Run, limits: Limits) -> Check:
     """Hold when next to all of the files was in memory just before the start."""
     resident, least = run["resident_fraction"], 1 - limits.resident_max
-    message = "unverifiable" if resident is None else f"{resident:.2%} of the pages were in memory before the start"
+    message = "the kernel does not tell" if resident is None else f"{resident:.2%} of the pages were in memory before the start"
     return _at_least("warm", resident, least, message)
 
 
@@ -86,7 +86,7 @@ def device_bytes(run: Run, limits: Limits) -> Check:
     """Hold when the kernel fetched from the device what the pipeline says it read."""
     fetched, asked = run["device_bytes"], run["bytes_read"]
     if fetched is None:
-        return _at_least("device_bytes", None, limits.device_bytes_min, "unverifiable: /proc/self/io is not readable")
+        return _at_least("device_bytes", None, limits.device_bytes_min, "/proc/self/io is not readable")
     share = fetched / asked if asked else 0.0
     message = f"{fetched / 1e6:.1f} MB came from the device for {asked / 1e6:.1f} MB read"
     return _at_least("device_bytes", share, limits.device_bytes_min, message)
@@ -135,7 +135,7 @@ def quiet(run: Run, limits: Limits) -> Check:
 def spread(rates: Sequence[float], limits: Limits) -> Check:
     """Hold when the measured runs of a cell agree: (max - min) / median of their rates."""
     if len(rates) <= 1:
-        return _at_most("spread", None, limits.spread_max, f"unverifiable: {len(rates)} valid measured run")
+        return _at_most("spread", None, limits.spread_max, f"only {len(rates)} valid measured run")
     observed = (max(rates) - min(rates)) / statistics.median(rates)
     message = f"(max - min) / median of {len(rates)} measured runs is {observed:.1%}"
     return _at_most("spread", observed, limits.spread_max, message)

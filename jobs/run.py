@@ -75,7 +75,7 @@ def _set_cache(policy: str, paths: Sequence[Path], folder: Path) -> cache.Reside
     if policy == "cold":
         cache.evict(paths)
         residency = cache.residency(paths)
-        if residency.resident:  # dirty pages cannot be dropped: write them, then drop again
+        if residency.fraction != 0:  # dirty pages cannot be dropped: write them, then drop again
             cache.sync(folder)
             cache.evict(paths)
             residency = cache.residency(paths)

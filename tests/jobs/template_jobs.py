@@ -181,7 +181,7 @@ def contents(argument):
 def order_of_list(argument):
     import tensorflow as tf  # noqa: PLC0415 - the module must load without it
 
-    tf.random.set_seed(argument["seed"])
+    tf.random.set_seed(argument.get("process_seed", argument["seed"]))
     elements = pipeline.listing(argument["names"], argument["seed"])
     return {"value": [int(index) for index, _ in elements.as_numpy_iterator()]}
 

@@ -24,7 +24,7 @@ from jobs_factory import (
 )
 
 from campaign.forks import Template
-from jobs import checks, run
+from jobs import cache, checks, run
 
 SHIM = """
 #include <sys/types.h>
@@ -52,7 +52,8 @@ while True:
 @pytest.fixture
 def data(disk):
     folder = disk / "data"
-    write_jpegs(folder, 24)
+    # Large enough to dwarf what a process may fetch of its own code, which the kernel counts, too.
+    write_jpegs(folder, 24, side=256)
     return folder
 
 
@@ -140,8 +141,12 @@ def test_a_run_has_every_key_that_a_record_promises(execute, data):
 def test_files_that_were_just_written_are_put_on_the_device_and_evicted(execute, disk):
     folder = disk / "dirty"
     write_jpegs(folder, 4)
-    for path in files(folder):
-        path.write_bytes(path.read_bytes())
+    for path in files(folder):  # in place: ext4 writes at once what is truncated and written anew
+        contents = path.read_bytes()
+        with path.open("r+b") as file:
+            file.write(contents)
+    cache.evict(files(folder))
+    assert cache.residency(files(folder)).fraction == 1.0
 
     figures = execute(folder)
 
@@ -158,7 +163,6 @@ def test_a_cold_cache_that_was_only_claimed_is_found_out(execute, data, advice_i
     assert check(figures, "cold")["passed"] is False
     assert check(figures, "cold")["observed"] == 1.0
     assert check(figures, "device_bytes")["passed"] is False
-    assert figures["device_bytes"] == 0
     assert "cold: 100.00% of the pages were in memory" in figures["reason"]
 
 
@@ -200,11 +204,13 @@ def test_pages_that_are_locked_make_a_cold_run_invalid(execute, data):
 
 
 def test_a_warm_run_reads_nothing_from_the_device_and_is_valid(execute, data):
+    cache.evict(files(data))
+
     figures = execute(data, cache="warm")
 
     assert figures["status"] == "valid"
     assert check(figures, "warm")["observed"] == 1.0
-    assert figures["device_bytes"] == 0
+    assert figures["device_bytes"] < 0.1 * figures["bytes_read"]
     assert "cold" not in {entry["rule"] for entry in figures["checks"]}
 
 
