@@ -83,14 +83,10 @@ def bars(cells: pd.DataFrame) -> pd.DataFrame:
     """Return what is drawn, in the paper's order; a cell without a bar keeps its row, without numbers."""
     frame = cells.assign(threads=cells["threads"].astype("int64"))
     shown = drawable(frame)
-    frame["status"] = frame["status"].where(
-        ~frame.duplicated(["storage", "threads"], keep=False), "ambiguous"
-    )
+    frame["status"] = frame["status"].where(~frame.duplicated(["storage", "threads"], keep=False), "ambiguous")
     pairs = zip(frame["storage_name"], frame["threads"], strict=True)
     ratios = [paper.ratio(name, threads) for name, threads in pairs]
-    frame["paper_ratio"] = pd.Series(ratios, index=frame.index, dtype="float64").where(
-        frame["scaling"].notna()
-    )
+    frame["paper_ratio"] = pd.Series(ratios, index=frame.index, dtype="float64").where(frame["scaling"].notna())
     frame["paper_images_per_s"] = frame["paper_ratio"] * frame["images_per_s"] / frame["scaling"]
     numbers = [name for name in COLUMNS if name.startswith(("images", "read", "scaling", "paper", "bytes"))]
     frame[numbers] = frame[numbers].where(shown)

@@ -86,16 +86,12 @@ def _panel(axes: Axes, cells: pd.DataFrame, threads: Sequence[int], *, several_h
     for row in rows_of(cells):
         x, height = threads.index(row["threads"]), row["images_per_s"]
         if math.isnan(height):
-            axes.text(
-                x, 0.02 * axes.get_ylim()[1], row["status"], rotation=90, ha="center", color="0.4", size=7
-            )
+            axes.text(x, 0.02 * axes.get_ylim()[1], row["status"], rotation=90, ha="center", color="0.4", size=7)
             continue
         hatch = UNSTABLE_HATCH if row["unstable"] is True else None
         axes.bar(x, height, WIDTH, color=color, edgecolor="black", hatch=hatch)
         whisker = [[height - row["images_per_s_min"]], [row["images_per_s_max"] - height]]
-        axes.errorbar(
-            x, height, whisker, fmt="none", ecolor="black", elinewidth=0.8, capthick=0.8, capsize=2.5
-        )
+        axes.errorbar(x, height, whisker, fmt="none", ecolor="black", elinewidth=0.8, capthick=0.8, capsize=2.5)
         if row["paper_images_per_s"] > 0:
             _paper_mark(axes, x, row["paper_images_per_s"])
     axes.set_xticks(range(len(threads)), [str(each) for each in threads])

@@ -70,8 +70,7 @@ def not_counted(runs: pd.DataFrame) -> pd.DataFrame:
 def _not_counted(runs: pd.DataFrame) -> dict[str, pd.Series[int]]:
     measured = runs[runs["role"] == "measured"]
     return {
-        f"n_{status}": measured[measured["status"] == status].groupby("cell").size()
-        for status in ("invalid", "failed")
+        f"n_{status}": measured[measured["status"] == status].groupby("cell").size() for status in ("invalid", "failed")
     }
 
 

@@ -51,9 +51,7 @@ def write(path: Path, content: bytes) -> Path:
         _replace(path, content)
     except OSError as error:
         message = f"cannot write {path}: {error.strerror or error}"
-        raise AnalysisError(
-            message, "name another folder with --out DIR, or make room in this one"
-        ) from error
+        raise AnalysisError(message, "name another folder with --out DIR, or make room in this one") from error
     return path
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import io
 import os
 import sys
 
@@ -34,6 +35,8 @@ def _version() -> str:
 
 def guarded(argv: list[str]) -> int:
     """Run `main`; an error of the user's to cure is said without a traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be text
     try:
         code = main(argv)
         sys.stdout.flush()

@@ -200,9 +200,7 @@ def test_help_and_version_load_neither_pandas_nor_matplotlib(word):
     absent = "import sys; sys.modules |= dict.fromkeys(('pandas', 'matplotlib', 'rich'))"
     code = f"{absent}; import analysis.__main__ as m; m.main()"
 
-    done = subprocess.run(
-        [sys.executable, "-c", code, word], capture_output=True, text=True, cwd=ROOT, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code, word], capture_output=True, text=True, cwd=ROOT, check=True)
 
     assert "python -m analysis" in done.stdout
 
@@ -210,9 +208,7 @@ def test_help_and_version_load_neither_pandas_nor_matplotlib(word):
 def test_many_cells_take_seconds():
     shapes = [records.parse(record([100.0 + n, 101.0, 99.0, 100.0, 100.5], threads=n)) for n in range(1, 9)]
     many = [
-        shape.__class__(
-            **(vars(shape) | {"cell": f"c-{n}-{shape.cell}", "settings": {**shape.settings, "seed": n}})
-        )
+        shape.__class__(**(vars(shape) | {"cell": f"c-{n}-{shape.cell}", "settings": {**shape.settings, "seed": n}}))
         for n in range(250)
         for shape in shapes
     ]

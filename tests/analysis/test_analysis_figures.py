@@ -37,9 +37,7 @@ def words(figure):
 def grid():
     rates = {"hdd": (50.0, 90.0), "lustre": (40.0, 80.0)}
     return [
-        record([r, r + 1, r + 2], threads=n, storage=s)
-        for s in rates
-        for n, r in zip((1, 8), rates[s], strict=True)
+        record([r, r + 1, r + 2], threads=n, storage=s) for s in rates for n, r in zip((1, 8), rates[s], strict=True)
     ]
 
 
@@ -101,9 +99,7 @@ def test_other_settings_make_other_figures_named_by_what_differs():
 
 
 def test_panels_stand_in_the_order_of_the_paper_then_by_name():
-    made = plates_of(
-        *(record([1.0], storage=each) for each in ("zfs", "lustre", "ceph", "ssd", "hdd", "optane"))
-    )
+    made = plates_of(*(record([1.0], storage=each) for each in ("zfs", "lustre", "ceph", "ssd", "hdd", "optane")))
 
     titles = [axes.get_title() for axes in drawn(made[0]).axes if axes.get_title()]
     assert titles == ["hdd", "ssd", "optane", "lustre", "ceph", "zfs"]

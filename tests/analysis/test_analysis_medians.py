@@ -37,9 +37,7 @@ def test_mb_per_s_and_bytes_per_image_follow_from_the_runs():
 
 
 def test_invalid_failed_and_running_runs_are_counted_apart_and_enter_no_median():
-    bad = [
-        run(n, 9e9, status=status) for n, status in enumerate(("invalid", "failed", "failed", "running"), 3)
-    ]
+    bad = [run(n, 9e9, status=status) for n, status in enumerate(("invalid", "failed", "failed", "running"), 3)]
 
     row = row_of(record([run(1, 100.0), run(2, 102.0), *bad]))
 
@@ -157,8 +155,7 @@ def test_the_order_of_runs_never_matters(rates, random):
 )
 def test_warm_up_and_invalid_runs_never_matter(rates, others, role):
     extra = [
-        run(n, rate, role=role, status="valid" if role == "warmup" else "invalid")
-        for n, rate in enumerate(others)
+        run(n, rate, role=role, status="valid" if role == "warmup" else "invalid") for n, rate in enumerate(others)
     ]
     plain = record(rates)
 

@@ -94,9 +94,7 @@ def test_a_record_that_breaks_the_contract_is_skipped_and_the_break_is_named(cam
 
 
 def test_keys_added_by_a_later_version_are_no_break(campaign):
-    rewritten(
-        campaign, lambda value: (value.update(new={}), value["runs"][1].update(new_s=[1], new=2, more="x"))
-    )
+    rewritten(campaign, lambda value: (value.update(new={}), value["runs"][1].update(new_s=[1], new=2, more="x")))
 
     found = records.read(campaign)
 

@@ -59,11 +59,7 @@ def test_two_storages_of_one_name_are_labelled_by_what_differs():
 
 
 @settings(max_examples=50, deadline=None)
-@given(
-    st.recursive(
-        st.none() | st.booleans() | st.integers(), lambda leaf: st.dictionaries(NAMES, leaf, min_size=1)
-    )
-)
+@given(st.recursive(st.none() | st.booleans() | st.integers(), lambda leaf: st.dictionaries(NAMES, leaf, min_size=1)))
 def test_flattening_keeps_every_leaf(tree):
     def leaves(value):
         return sum(map(leaves, value.values())) if isinstance(value, dict) else 1

@@ -154,6 +154,28 @@ def test_files_that_were_just_written_are_put_on_the_device_and_evicted(execute,
     assert figures["resident_fraction"] == 0.0
 
 
+class SlowDevice:
+    """A kernel that drops what is clean at once, and on which dirty pages stay dirty until they are synced."""
+
+    def __init__(self):
+        self.dirty, self.resident = True, 8
+
+    def evict(self, _paths):
+        self.resident = self.resident if self.dirty else 0
+
+    def sync(self, _folder):
+        self.dirty = False
+
+    def residency(self, _paths):
+        return cache.Residency(8, self.resident, 0, "fake")
+
+
+def test_dirty_pages_are_synced_before_the_last_eviction_however_slow_the_device(monkeypatch, tmp_path):
+    monkeypatch.setattr(run, "cache", SlowDevice())
+
+    assert run._set_cache("cold", [], tmp_path).resident == 0  # noqa: SLF001 - before TensorFlow has a part in it
+
+
 def test_a_cold_cache_that_was_only_claimed_is_found_out(execute, data, advice_ignored):
     read_all(files(data))
 
@@ -364,7 +386,7 @@ def test_on_files_of_somebody_else_the_bytes_prove_the_cold_cache(template, fore
 
     assert figures["status"] == "valid"
     assert check(figures, "cold")["passed"] is None
-    assert "unverifiable" in check(figures, "cold")["message"]
+    assert "does not tell" in check(figures, "cold")["message"]
     assert check(figures, "device_bytes")["passed"] is True
 
 
@@ -373,7 +395,8 @@ def test_on_files_of_somebody_else_without_accounting_nothing_is_proved(template
 
     assert figures["status"] == "invalid"
     assert figures["device_bytes"] is None
-    assert figures["reason"].count("unverifiable") == 2
+    assert figures["reason"].startswith("cold: ")
+    assert "; device_bytes: " in figures["reason"]
 
 
 def test_each_benchmark_has_a_version():

@@ -146,6 +146,18 @@ def test_what_a_run_prints_is_in_its_log_and_never_in_the_protocol(ask, log):
     assert "to stderr" in text
 
 
+def test_what_a_library_prints_while_it_is_imported_is_in_the_log_of_the_template(tmp_path, monkeypatch, log):
+    (tmp_path / "talkative.py").write_text("print('hello from the import', flush=True)\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(HERE), str(tmp_path))))
+    template = Template(tmp_path / "template.log", ("talkative",))
+
+    answer = template.run({"value": 1}, log, 30, job="template_jobs:echo")
+    template.close()
+
+    assert answer["value"] == 1
+    assert "hello from the import" in (tmp_path / "template.log").read_text()
+
+
 def test_each_run_has_its_own_log(light, tmp_path):
     light.run({}, tmp_path / "one.log", 30, job="template_jobs:fail")
     light.run({"value": 1}, tmp_path / "two.log", 30, job="template_jobs:echo")
