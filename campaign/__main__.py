@@ -21,6 +21,10 @@ def main(argv: list[str]) -> int:
         return 0
     if argv and argv[0] in VERBS:
         return int(importlib.import_module(f"campaign.verbs.{argv[0]}").main(argv[1:]))
+    if {"-h", "--help"}.intersection(argv):
+        from campaign.verbs import usage  # noqa: PLC0415 - as fast as can be
+
+        return usage.main()
     from campaign.verbs import run  # noqa: PLC0415 - Hydra is not on the way to the other verbs
 
     return run.main(argv, VERBS)

@@ -15,11 +15,11 @@ CONFIG_DIR_VARIABLE = "CAMPAIGN_CONFIG_DIR"
 _DRY_RUN = "--dry-run"
 _MULTIRUN = ("-m", "--multirun", "-r", "--run")
 _CONFIG_DIR = ("-cd", "--config-dir")
-_SHOWING = ("-h", "--help", "--hydra-help", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion", "--resolve")
+_SHOWING = ("--hydra-help", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion", "--resolve")
 _WITH_VALUE = ("-c", "--cfg", "-p", "--package", "-cp", "--config-path", "-cn", "--config-name", *_CONFIG_DIR)
 _INFO = ("-i", "--info")  # its value is optional
 _INFO_VALUES = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-_FLAGS = {_DRY_RUN, *_MULTIRUN, *_SHOWING, *_WITH_VALUE}
+_FLAGS = {_DRY_RUN, "--help", *_MULTIRUN, *_SHOWING, *_WITH_VALUE}
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def _points(grid):
     return combinations
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_grids)
 @example({"+paper": ["fig4", "fig5"]})
 @example({"dataset": ["demo", "caltech101"], "threads": ["1", "2"], "batch_size": ["${threads}", "16"]})

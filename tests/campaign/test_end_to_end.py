@@ -15,7 +15,7 @@ from command_line import TINY, CommandLine
 from filelock import FileLock
 from PIL import Image
 
-LONG = (*TINY, "runs=12")
+LONG = (*TINY, "runs=9")
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
 
 
@@ -193,7 +193,7 @@ def test_a_killed_worker_loses_at_most_the_run_in_progress(command):
     assert command("-m", "threads=1,2", *LONG).returncode == 0
     after = [run for record in _records(command.cwd).values() for run in record["runs"]]
     assert all(run in after for run in before)
-    assert sum(run["role"] == "measured" and run["status"] == "valid" for run in after) == 22
+    assert sum(run["role"] == "measured" and run["status"] == "valid" for run in after) == 16
 
 
 def test_ctrl_c_stops_the_worker_and_the_same_command_goes_on(command):
@@ -229,7 +229,7 @@ def test_a_killed_front_process_leaves_its_worker_and_the_next_one_waits_for_it(
     assert again.returncode == 0
     assert "a worker of an earlier start is still at work" in again.stderr
     runs = [run for record in _records(command.cwd).values() for run in record["runs"]]
-    assert [run["status"] for run in runs] == ["valid"] * 24
+    assert [run["status"] for run in runs] == ["valid"] * 18
 
 
 def test_the_storage_is_used_by_one_worker_at_a_time_and_the_wait_is_recorded(command):
@@ -360,12 +360,12 @@ def test_a_storage_that_is_not_mounted_is_not_made(command):
 
 
 def test_the_doctor_finds_this_machine_able(command):
-    told, parsed = command("doctor"), command("doctor", "--json")
+    parsed = command("doctor", "--json")
 
-    findings = {finding["what"]: finding["passed"] for finding in json.loads(parsed.stdout)}
-    assert told.returncode == parsed.returncode == 0, told.stdout
-    assert findings["tensorflow"] is findings["cold"] is findings["write"] is True
-    assert "read from the device" in told.stdout
+    findings = {finding["what"]: finding for finding in json.loads(parsed.stdout)}
+    assert parsed.returncode == 0, parsed.stdout
+    assert all(findings[what]["passed"] for what in ("tensorflow", "cold", "write", "records"))
+    assert "100% read from the device" in findings["cold"]["message"]
 
 
 @root_only

@@ -23,7 +23,7 @@ def test_dry_run_is_ours_and_may_stand_anywhere():
     assert words.hydra == ("-m", "threads=1", "seed=2")
 
 
-@pytest.mark.parametrize("flags", [["--help"], ["--cfg", "job"], ["--cfg=job"], ["--info"], ["-sc"]])
+@pytest.mark.parametrize("flags", [["--hydra-help"], ["--cfg", "job"], ["--cfg=job"], ["--info"], ["-sc"]])
 def test_a_flag_that_only_shows_something_is_no_multirun(flags):
     assert split(["threads=1", *flags]).hydra == (*flags, "threads=1")
 
