@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -284,6 +285,25 @@ def test_a_dataset_that_does_not_match_its_manifest_is_told_with_the_repair(comm
     assert "does not match its manifest" in refused.stderr
     assert victim.name in refused.stderr
     assert "hint: `rm " in refused.stderr
+
+
+def test_a_run_that_hangs_is_killed_at_its_limit_and_told(command):
+    """The storage hangs: a file that is opened blocks, as on a dead NFS server; here a lease does it."""
+    words = ("threads=1", "cluster=debug", *TINY, "run_timeout_s=3")
+    assert command("--dry-run", *words).returncode == 0
+    assert command(*words, "runs=2").returncode == 0
+    victim = min(command.cwd.glob("data/datasets/*/*/*.jpg"))
+    fd = os.open(victim, os.O_RDWR)
+    fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    signal.signal(signal.SIGIO, signal.SIG_IGN)
+
+    done = command(*words, "redo=true")
+    os.close(fd)
+
+    (record,) = _records(command.cwd).values()
+    assert done.returncode == 1
+    assert [run["status"] for run in record["runs"]] == ["failed", "failed"]
+    assert "still running after run_timeout_s=3, killed" in record["reason"]
 
 
 def test_the_debug_cluster_works_in_the_front_process(command):
