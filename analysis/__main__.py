@@ -70,6 +70,9 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    except OSError as error:
+        sys.stderr.write(f"error: {error}\n\nhint: mend what is named here; the records are untouched\n")
+        return EXIT_USAGE
 
 
 if __name__ == "__main__":

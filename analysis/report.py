@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis import records, save, tables, terminal
@@ -14,11 +15,11 @@ from analysis.medians import medians
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from analysis.bars import Plate
 
 EXIT_SKIPPED = 1
+LIST_NAME = ".written-by-analysis"
 
 
 def report(folder: Path, out: Path | None, *, quiet: bool = False) -> int:
@@ -40,7 +41,7 @@ def report(folder: Path, out: Path | None, *, quiet: bool = False) -> int:
     drawn = plates(table)
     written = [path for plate in drawn for path in draw(plate, home / "figures")]
     written += tables.write(table, runs, home / "tables")
-    note(drawn, stale(home / "figures", written), quiet=quiet)
+    note(drawn, forget(home / "figures", written), quiet=quiet)
     if quiet:
         terminal.put(terminal.paths(written))
     else:
@@ -69,13 +70,24 @@ def note(drawn: Sequence[Plate], old: Iterable[Path], *, quiet: bool) -> None:
     for plate in drawn:
         for row in plate.left_out.to_dict("records"):
             say(f"note: {plate.stem} has no bar for {row['cell']}: the cell is {row['status']}")
+    if old:
+        say(f"note: removed figures that the records no longer give: {', '.join(sorted(path.name for path in old))}")
+
+
+def forget(folder: Path, written: Iterable[Path]) -> list[Path]:
+    """Remove the figures that an earlier analysis wrote here and this one did not; keep the list for the next.
+
+    Only what the list names is ours: a file that somebody else put there stays.
+    """
+    list_file = folder / LIST_NAME
+    names = {path.name for path in written if path.parent == folder}
+    listed = set(list_file.read_text(encoding="utf-8").splitlines()) if list_file.exists() else set()
+    old = [folder / name for name in listed - names if Path(name).name == name and (folder / name).is_file()]
     for path in old:
-        say(f"note: {path} is from an earlier analysis and was left as it is")
-
-
-def stale(folder: Path, written: Iterable[Path]) -> list[Path]:
-    """Return the figures in a folder that an earlier analysis, of other records, has left there."""
-    return sorted({*folder.glob("fig[45].pdf"), *folder.glob("fig[45]-*.pdf")}.difference(written))
+        path.unlink()
+    if names or listed:
+        save.write(list_file, "".join(f"{name}\n" for name in sorted(names)).encode())
+    return old
 
 
 def say(text: str) -> None:

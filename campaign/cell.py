@@ -60,7 +60,10 @@ def make_cell(point: Mapping[str, Any]) -> Cell:
     """Take the settings out of a composed configuration and name them."""
     settings = {key: point[key] for key in SETTINGS}
     if "path" in settings["dataset"]:  # the same folder is the same dataset from wherever it is named
-        settings["dataset"] = {**settings["dataset"], "path": str(Path(settings["dataset"]["path"]).resolve())}
+        settings["dataset"] = {
+            **settings["dataset"],
+            "path": str(Path(settings["dataset"]["path"]).expanduser().resolve()),
+        }
     name = settings["benchmark"]["name"]
     version = _version(name)
     counted = {key: value for key, value in flat(settings) if key not in NEUTRAL or NEUTRAL[key] != value}

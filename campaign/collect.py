@@ -18,6 +18,7 @@ from hydra.core.plugins import Plugins
 from hydra.main import main as hydra_main
 
 from campaign import schema
+from campaign.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -79,7 +80,11 @@ def _recipe_by_recipe(words: Sequence[str]) -> list[list[str]]:
     if not asked:
         return [list(words)]
     rest = [word for word in words if not word.startswith(_RECIPE)]
-    return [[*rest, _RECIPE + name] for name in asked[-1].removeprefix(_RECIPE).split(",")]
+    names = [name for word in asked for name in word.removeprefix(_RECIPE).split(",")]
+    for name in names:
+        if not name.isidentifier():
+            raise UsageError(f"+paper={name} is no recipe", "name them one by one: +paper=fig4,fig5")
+    return [[*rest, _RECIPE + name] for name in names]
 
 
 def _nothing(_config: DictConfig) -> None:

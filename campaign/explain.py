@@ -11,7 +11,8 @@ from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBas
 from campaign.errors import UsageError, nearest
 from campaign.schema import Campaign
 
-LIBRARY_ERRORS = (HydraException, OmegaConfBaseException)
+# Hydra says `benchmark=1` with a bare ValueError.
+LIBRARY_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
 GROUPS_TO_ADD = ("paper",)  # groups without a default choice: +paper=fig4
 
 

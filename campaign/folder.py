@@ -144,6 +144,8 @@ def opened(root: Path) -> tuple[CampaignFolder, dict[str, Any]]:
 
 def _create(folder: CampaignFolder) -> tuple[CampaignFolder, dict[str, Any]]:
     folder.root.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+    if folder.root.stat().st_uid == os.geteuid() and not any(folder.root.iterdir()):
+        folder.root.chmod(_PRIVATE)  # an empty folder of the user's own becomes a campaign's
     _own(folder)
     for part in (folder.records, folder.workers):
         part.mkdir(mode=_PRIVATE, exist_ok=True)

@@ -11,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from campaign.errors import EnvironmentFaultError
+from jobs.run import BENCHMARKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _TAIL_LINES = 15
 _JOB = "jobs.run:execute"
-_PRELOAD = ("tensorflow", "jobs.run", "jobs.micro")
+_PRELOAD = ("tensorflow", "jobs.run", *(f"jobs.{name}" for name in BENCHMARKS))
 
 
 class Template:
@@ -56,7 +57,7 @@ class Template:
             process.communicate()
 
     def _ask(self, request: Mapping[str, Any]) -> Any:
-        process = self._started()
+        process = self.start()
         try:
             _stream(process.stdin).write(json.dumps(request) + "\n")
             _stream(process.stdin).flush()
@@ -65,7 +66,8 @@ class Template:
         line = _stream(process.stdout).readline()
         return json.loads(line) if line else None
 
-    def _started(self) -> subprocess.Popen[str]:
+    def start(self) -> subprocess.Popen[str]:
+        """Start the template unless it is there; returns when TensorFlow is imported."""
         if self._process is None or self._process.poll() is not None:
             self.close()
             with self._log.open("w", encoding="utf-8") as log:
@@ -96,6 +98,8 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
 
 
 def _reason(answer: Mapping[str, Any], timeout_s: float) -> str:
+    if answer["exit"] is None and answer["signal"] is None:
+        return f"still running after run_timeout_s={timeout_s:g}, and cannot be killed: the storage does not answer"
     if answer["timed_out"]:
         return f"still running after run_timeout_s={timeout_s:g}, killed"
     if answer["signal"] is not None:

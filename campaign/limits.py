@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from campaign.cell import flat
-from campaign.errors import UsageError
+from campaign.errors import UsageError, nearest
 from campaign.explain import unknown_key
 from campaign.schema import Campaign, Checks, Cluster, Folder, Micro, Storage, Synthetic
+from jobs.run import BENCHMARKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +26,7 @@ _NODES: dict[str, tuple[type, ...]] = {
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")  # stands in cell ids, file names and scripts
 _NAMES = ("benchmark.name", "dataset.name", "storage.name", "cluster.name")
 _PATHS = ("campaign_dir", "storage.root", "dataset.path")
+_CLUSTERS = ("debug", "local")
 _WEEK_S = 7 * 24 * 3600
 _RANGES: dict[str, tuple[float, float]] = {
     "threads": (1, 1024),
@@ -75,6 +78,12 @@ def check(point: Mapping[str, Any]) -> None:
         text = values.get(key)
         if text is not None and (not text.strip() or not text.isprintable()):
             raise UsageError(f"{key}={text!r} is no path", "give a folder without line breaks")
+    if values["benchmark.name"] not in BENCHMARKS:
+        name = values["benchmark.name"]
+        raise UsageError(f"benchmark.name={name} is no benchmark", nearest(name, BENCHMARKS))
+    if values["cluster.name"] not in _CLUSTERS:
+        name = values["cluster.name"]
+        raise UsageError(f"cluster.name={name} is no cluster", nearest(name, _CLUSTERS))
     _together(values)
 
 
@@ -93,6 +102,19 @@ def _together(values: Mapping[str, Any]) -> None:
                 "at most as many classes as files",
             )
         enough_images(values["iterations"], values["batch_size"], files)
+        _can_be_made(tuple(values[f"dataset.{field.name}"] for field in dataclasses.fields(Synthetic)[1:]))
+
+
+@lru_cache
+def _can_be_made(dataset: tuple[float, ...]) -> None:
+    """Refuse images that no JPEG can be: too many bytes for their pixels, say; `dataset` in the schema's order."""
+    from jobs.images import ImageSpec  # noqa: PLC0415 - numpy, only where there is a cell
+
+    names = [field.name for field in dataclasses.fields(Synthetic)[1:]]
+    try:
+        ImageSpec(**dict(zip(names, dataset, strict=True)))  # type: ignore[arg-type] # checked by the schema
+    except ValueError as error:
+        raise UsageError(f"dataset: {error}", "see the keys of dataset=demo in `python -m campaign --help`") from error
 
 
 def enough_images(iterations: int | None, batch_size: int, files: int) -> None:

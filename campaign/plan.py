@@ -23,12 +23,16 @@ class Entry:
     Attributes
     ----------
     state
-        ``planned`` (no record), ``running`` (begun and not finished), ``done``, ``invalid``, ``failed``, ``damaged``.
+        ``planned`` (no record), ``running`` (begun and not finished), ``done``, ``invalid``, ``failed``, ``damaged``;
+        as the present thresholds judge it.
+    rejudged
+        The record, where its verdict is no longer the stored one.
     """
 
     cell: Cell
     state: str
     missing: int
+    rejudged: record.Record | None = None
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,12 @@ class Plan:
         random.Random(self.conduct["order_seed"]).shuffle(entries)  # noqa: S311 - an order, not a secret
         return entries
 
+    def save_verdicts(self, folder: CampaignFolder) -> None:
+        """Write the records whose verdict changed, so that status, why and the analysis tell the same."""
+        for entry in self.entries:
+            if entry.rejudged is not None:
+                record.write(folder.record(entry.cell.id), entry.rejudged)
+
 
 def cells_of(points: Sequence[Mapping[str, Any]]) -> tuple[list[Cell], dict[str, Any]]:
     """Check the points, make cells of them, drop duplicates.
@@ -59,6 +69,8 @@ def cells_of(points: Sequence[Mapping[str, Any]]) -> tuple[list[Cell], dict[str,
     UsageError
         A value out of its range, or a key of the conduct with several values.
     """
+    if not points:
+        raise UsageError("the grid has no points", "a glob() that matches nothing? name the values one by one")
     cells: dict[str, Cell] = {}
     conduct = _conduct(points[0])
     for point in points:
@@ -80,8 +92,11 @@ def _entry(cell: Cell, conduct: Mapping[str, Any], folder: CampaignFolder) -> En
         recorded = record.read(folder.record(cell.id))
     except record.DamagedRecordError:
         return Entry(cell, "damaged", record.missing_runs(None, conduct))
-    state = recorded["status"] if recorded else "planned"
-    return Entry(cell, state, record.missing_runs(None if conduct["redo"] else recorded, conduct))
+    if recorded is None:
+        return Entry(cell, "planned", record.missing_runs(None, conduct))
+    changed = record.rejudge(recorded, conduct)
+    missing = record.missing_runs(None if conduct["redo"] else recorded, conduct)
+    return Entry(cell, recorded["status"], missing, recorded if changed else None)
 
 
 def _conduct(point: Mapping[str, Any]) -> dict[str, Any]:

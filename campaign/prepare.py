@@ -13,6 +13,7 @@ from campaign.worker import lock_path
 from jobs import dataset, manifest
 from jobs.durable import write_whole
 from jobs.images import ImageSpec
+from jobs.machine import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from campaign.plan import Entry
 
     Progress = Callable[[str, int, int], None]
+
+# A cell's runs share these, or its median would mix.
+_MACHINE = ("host", "cpu", "kernel")
+_SOFTWARE = ("tensorflow",)
 
 
 def datasets(
@@ -82,6 +87,7 @@ def _dataset(settings: Mapping[str, Any], folder: CampaignFolder, progress: Prog
         if "path" in wanted:
             path = Path(wanted["path"])
             found, held = _scanned(path, folder)
+            _lies_on(path, root, settings["storage"]["name"])
         else:
             path, found = _made(wanted, root, progress)
             held = path
@@ -121,6 +127,15 @@ def _made(wanted: Mapping[str, Any], root: Path, progress: Progress) -> tuple[Pa
     return path, found
 
 
+def _lies_on(path: Path, root: Path, storage: str) -> None:
+    """Refuse to call a folder by the name of a storage that it does not lie on."""
+    if path.stat().st_dev != root.stat().st_dev:
+        raise UsageError(
+            f"dataset.path={path} does not lie on storage {storage} ({root})",
+            "say where it lies: storage.name=… storage.root=… with a folder of the same file system",
+        )
+
+
 def _scanned(path: Path, folder: CampaignFolder) -> tuple[manifest.Manifest, Path]:
     """Scan the user's own folder; its manifest is kept with the campaign, for the folder is never written to."""
     found = manifest.scan(path)
@@ -131,13 +146,19 @@ def _scanned(path: Path, folder: CampaignFolder) -> tuple[manifest.Manifest, Pat
 
 
 def _same_as_before(entry: Entry, data: Mapping[str, Any], folder: CampaignFolder) -> None:
-    """Refuse to continue a cell on other data than its recorded runs read."""
+    """Refuse to continue a cell on other data, another machine or another TensorFlow than its recorded runs had."""
     if entry.state in ("planned", "damaged"):
         return
-    before = (record.read(folder.record(entry.cell.id)) or {}).get("dataset", {})
-    for key in ("path", "checksum"):
-        if key in before and before[key] != data[key]:
-            raise UsageError(
-                f"{entry.cell.id} was measured on other data ({key} was {before[key]}, is {data[key]})",
-                "measure it anew with redo=true, or keep both in two folders: campaign_dir=…",
-            )
+    recorded = record.read(folder.record(entry.cell.id)) or {}
+    here = describe(Path(data["path"]))
+    for what, keys, before, now in (
+        ("other data", ("path", "checksum"), recorded["dataset"], data),
+        ("another machine", _MACHINE, recorded["provenance"], here),
+        ("other software", _SOFTWARE, recorded["provenance"].get("versions", {}), here["versions"]),
+    ):
+        for key in keys:
+            if key in before and before[key] != now[key]:
+                raise UsageError(
+                    f"{entry.cell.id} was measured on {what} ({key} was {before[key]}, is {now[key]})",
+                    "measure it anew with redo=true, or keep both in two folders: campaign_dir=…",
+                )

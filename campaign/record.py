@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from campaign.cell import Cell
 
 SCHEMA = 1
+STATUSES = ("running", "done", "failed", "invalid")
+_RUN_KEYS = {"run", "role", "status", "reason"}
 Record = dict[str, Any]
 Run = dict[str, Any]
 INTERRUPTED = "interrupted: the worker ended during this run"
@@ -57,9 +59,25 @@ def read(path: Path) -> Record | None:
             f"{path} was written by a newer version (schema {schema}, this one knows {SCHEMA})",
             "update tfio-campaign, or use another folder: campaign_dir=…",
         )
-    if not isinstance(record.get("runs"), list) or not isinstance(record.get("status"), str):
-        raise DamagedRecordError(f"{path} is damaged: it has no runs or no status", "restore it, or move it away")
+    fault = _fault(record, path.parent.name)
+    if fault:
+        raise DamagedRecordError(f"{path} is damaged: {fault}", "restore it, or move it away")
     return record
+
+
+def _fault(record: Record, name: str) -> str | None:
+    """Say what makes it no record of the cell whose folder has this name; None for a good one."""
+    for key in ("cell", "campaign", "dataset", "provenance"):
+        if not isinstance(record.get(key), dict):
+            return f"'{key}' is missing or no mapping"
+    if record["cell"].get("id") != name:
+        return f"it is of the cell {record['cell'].get('id')}"
+    if record.get("status") not in STATUSES:
+        return f"its status is {record.get('status')!r}"
+    runs = record.get("runs")
+    if not isinstance(runs, list) or not all(isinstance(run, dict) and run.keys() >= _RUN_KEYS for run in runs):
+        return "its runs are not all runs"
+    return None
 
 
 def write(path: Path, record: Mapping[str, Any]) -> None:
@@ -81,6 +99,7 @@ def new(cell: Cell, campaign: Mapping[str, Any], dataset: Mapping[str, Any]) -> 
         "campaign": dict(campaign),
         "dataset": dict(dataset),
         "provenance": {},
+        "sittings": [],
         "runs": [],
         "checks": [],
         "status": "running",
@@ -108,6 +127,33 @@ def fail_open_runs(record: Record) -> None:
 def measured(record: Mapping[str, Any], status: str | None = None) -> list[Run]:
     """List the measured runs (not the warm-ups), all or those of one status."""
     return [run for run in record["runs"] if run["role"] == "measured" and status in (None, run["status"])]
+
+
+def rejudge(record: Record, conduct: Mapping[str, Any]) -> bool:
+    """Judge a record by the thresholds and the numbers of runs asked for now; returns whether anything changed.
+
+    A verdict is a function of the raw figures and the conduct, so one that was stored under other thresholds, or not
+    stored because its worker was killed first, never stands for the present one.
+    """
+    before = _verdicts(record)
+    limits = checks.Limits(**conduct["checks"])
+    for run in record["runs"]:
+        if run["status"] in ("valid", "invalid"):
+            cache = record["cell"]["settings"]["cache"]
+            run["checks"], run["reason"] = checks.judge(run, cache, limits)
+            run["status"] = "valid" if run["reason"] is None else "invalid"
+    if record["status"] != "running" or not missing_runs(record, conduct):
+        settle(record, conduct, limits)
+    return _verdicts(record) != before
+
+
+def _verdicts(record: Record) -> list[Any]:
+    return [
+        record["status"],
+        record["reason"],
+        record["checks"],
+        *((run["status"], run.get("checks")) for run in record["runs"]),
+    ]
 
 
 def missing_runs(record: Mapping[str, Any] | None, conduct: Mapping[str, Any]) -> int:

@@ -64,7 +64,10 @@ def submit(folder: CampaignFolder, work: Mapping[str, Any], cluster: str) -> Loc
         job = executor.submit(worker.main, str(path))
     finally:
         signal.signal(signal.SIGINT, before)
-    return LocalWorker(path, psutil.Process(int(job.job_id)))
+    try:
+        return LocalWorker(path, psutil.Process(int(job.job_id)))
+    except psutil.NoSuchProcess:  # it ended before we looked; what it left behind tells
+        return LocalWorker(path, None)
 
 
 def _minutes_at_most(work: Mapping[str, Any]) -> int:

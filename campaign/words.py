@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 CONFIG_DIR_VARIABLE = "CAMPAIGN_CONFIG_DIR"
 _DRY_RUN = "--dry-run"
+_LAUNCHER = "hydra/launcher="
 _MULTIRUN = ("-m", "--multirun", "-r", "--run")
 _CONFIG_DIR = ("-cd", "--config-dir")
 _SHOWING = ("--hydra-help", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion", "--resolve")
@@ -46,13 +47,15 @@ def split(argv: Sequence[str]) -> Words:
     Raises
     ------
     UsageError
-        A flag that nobody knows.
+        A flag that nobody knows, or another launcher: it would collect nothing.
     """
     flags: list[str] = []
     overrides: list[str] = []
     rest = list(argv)
     while rest:
         word = rest.pop(0)
+        if word.startswith(_LAUNCHER):
+            raise UsageError(f"'{word}': the grid is collected by a launcher of ours", "leave hydra/launcher as it is")
         if not word.startswith("-"):
             overrides.append(word)
             continue

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
+import tempfile
 import threading
 import time
 from contextlib import contextmanager
@@ -60,20 +60,20 @@ class Worker:
 
     def walk(self) -> None:
         """Run every cell of the list, one after the other."""
+        self.template.start()  # before the first run begins: its stamp is not that of an import
         for item in self.work["cells"]:
             self.run_cell(item)
 
     def run_cell(self, item: Mapping[str, Any]) -> None:
         """Run the warm-ups and the missing runs of one cell; the record is whole on disk after each."""
         recorded = self._open(item)
+        self._save(recorded)
         conduct = self.work["conduct"]
         # A warm-up belongs to a sitting, not to a record: after a break the machine is cold in ways no check sees.
         roles = ["warmup"] * conduct["warmup_runs"] + ["measured"] * item["missing"]
         failures = 0
         for role in roles:
-            run = record.begin_run(recorded, role, self.work["token"])
-            self._save(recorded)
-            self._run(recorded, run, item)
+            run = self._run(recorded, role, item)
             failures = failures + 1 if run["status"] == "failed" else 0
             if failures >= _GIVE_UP_AFTER:
                 break
@@ -94,23 +94,34 @@ class Worker:
         if recorded and self.work["conduct"]["redo"]:
             _set_aside(path, "superseded")
             recorded = None
-        position = {"token": self.work["token"], "words": self.work["words"], "position": item["position"]}
-        if recorded is None:
-            campaign = {**position, "order_seed": self.work["conduct"]["order_seed"]}
-            recorded = record.new(cell, campaign, item["dataset"])
-        record.fail_open_runs(recorded)
-        recorded["campaign"] |= position
-        recorded["provenance"] = {
-            **describe(Path(item["dataset"]["path"])),
-            "started_utc": recorded["provenance"].get("started_utc", utc_now()),
-            "finished_utc": None,
+        campaign = {key: self.work[key] for key in ("token", "words")} | {
+            "order_seed": self.work["conduct"]["order_seed"],
+            "position": item["position"],
         }
+        if recorded is None:
+            recorded = record.new(cell, campaign, item["dataset"])
+            recorded["provenance"] = {**describe(Path(item["dataset"]["path"])), "started_utc": utc_now()}
+        record.fail_open_runs(recorded)
+        recorded["status"], recorded["campaign"] = "running", campaign
+        recorded["sittings"].append({**campaign, "started_utc": utc_now()})
+        recorded["provenance"]["finished_utc"] = None
         return recorded
 
-    def _run(self, recorded: record.Record, run: record.Run, item: Mapping[str, Any]) -> None:
-        """Do one run under the storage's lock and put its figures into `run`."""
+    def _run(self, recorded: record.Record, role: str, item: Mapping[str, Any]) -> record.Run:
+        """Do one run under the storage's lock; it begins, and is recorded, when the lock is held."""
+        recorded["reason"] = f"waiting for {item['dataset']['lock']}"
+        with _storage_lock(Path(item["dataset"]["lock"])) as waited_s:
+            run = record.begin_run(recorded, role, self.work["token"])
+            run["lock_wait_s"] = waited_s
+            self._save(recorded)
+            self._execute(recorded, run, item)
+        return run
+
+    def _execute(self, recorded: record.Record, run: record.Run, item: Mapping[str, Any]) -> None:
+        """Let the template do the run, and put its figures into `run`."""
         conduct = self.work["conduct"]
         log = self.folder.cell(item["id"]) / f"run-{run['run']}.log"
+        run["log"] = log.name
         request = {
             "settings": item["settings"],
             "dataset": item["dataset"]["path"],
@@ -118,14 +129,13 @@ class Worker:
             "limits": conduct["checks"],
         }
         try:
-            with _storage_lock(Path(item["dataset"]["lock"])) as waited_s:
-                figures = self.template.run(request, log, conduct["run_timeout_s"])
+            figures = self.template.run(request, log, conduct["run_timeout_s"])
         except WorkerStoppedError:
             run["status"], run["reason"] = "failed", "interrupted: the campaign was stopped during this run"
             recorded["reason"] = "stopped"
             self._save(recorded)
             raise
-        run |= {**figures, "lock_wait_s": waited_s, "log": log.name}
+        run |= figures
 
     def _save(self, recorded: record.Record) -> None:
         record.write(self.folder.record(recorded["cell"]["id"]), recorded)
@@ -189,6 +199,7 @@ def lock_path(root: Path, fallback: Path) -> Path:
 
 
 def _set_aside(path: Path, why: str) -> None:
-    """Rename a record, so that nothing of it is lost and the analysis does not read it."""
-    stamp = utc_now().replace(":", "")
-    path.replace(path.with_name(f"record.{why}-{stamp}-{random.randrange(1000):03d}.json"))  # noqa: S311 - a name
+    """Move a record and its logs into a folder beside it: nothing is lost, and the analysis does not read it."""
+    aside = Path(tempfile.mkdtemp(prefix=f"{why}-{utc_now().replace(':', '')}-", dir=path.parent))
+    for file in (*path.parent.glob("run-*.log"), path):  # the record last: without it they would seem nobody's
+        file.replace(aside / file.name)

@@ -55,14 +55,14 @@ def judge(run: Run, cache: str, limits: Limits) -> tuple[list[Check], str | None
     """
     rules: dict[str, tuple[Callable[[Run, Limits], Check], ...]] = {
         "cold": (cold, device_bytes),
-        "warm": (warm,),
+        "warm": (warm, from_memory),
         "as_is": (),
     }
     checks = [rule(run, limits) for rule in (*rules[cache], complete, time_adds_up, quiet)]
     failed = [check for check in checks if check["passed"] is False]
-    unproved = [check for check in checks if check["rule"] in ("cold", "device_bytes")]
-    if not failed and unproved and all(check["passed"] is None for check in unproved):
-        failed = unproved  # either one decides; with neither, a cold cache is a claim without proof
+    proofs = checks[: len(rules[cache])]
+    if not failed and proofs and all(check["passed"] is None for check in proofs):
+        failed = proofs  # either one decides; with neither, the state of the cache is a claim without proof
     return checks, "; ".join(f"{check['rule']}: {check['message']}" for check in failed) or None
 
 
@@ -92,6 +92,15 @@ def device_bytes(run: Run, limits: Limits) -> Check:
     share = fetched / asked if asked else 0.0
     message = f"{fetched / 1e6:.1f} MB came from the device for {asked / 1e6:.1f} MB read"
     return _at_least("device_bytes", share, limits.device_bytes_min, message)
+
+
+def from_memory(run: Run, limits: Limits) -> Check:
+    """Hold when next to nothing of what the pipeline read was fetched from the device."""
+    fetched, read = run["device_bytes"], run["bytes_read"]
+    if fetched is None:
+        return _at_most("from_memory", None, limits.resident_max, "/proc/self/io is not readable")
+    message = f"{fetched / 1e6:.1f} MB came from the device for {read / 1e6:.1f} MB read"
+    return _at_most("from_memory", fetched / read if read else 0.0, limits.resident_max, message)
 
 
 def complete(run: Run, _limits: Limits) -> Check:
@@ -131,7 +140,10 @@ def quiet(run: Run, limits: Limits) -> Check:
         passed=passed,
         observed={"other_mb_per_s": rate, "other_cpu": other_cpu},
         limit={"other_mb_per_s": limits.other_mb_per_s_max, "other_cpu": limits.other_cpu_max},
-        message=f"{traffic} and kept {other_cpu:.2f} cores busy",
+        message=(
+            f"{traffic} (at most {limits.other_mb_per_s_max:g}) and kept {other_cpu:.2f} cores busy"
+            f" (at most {limits.other_cpu_max:g})"
+        ),
     )
 
 

@@ -135,7 +135,9 @@ def load(folder: Path) -> Manifest:
         raise DatasetError(message, f"make {path} readable for you") from error
     except (ValueError, KeyError, TypeError) as error:
         message = f"{path} is damaged: {error}"
-        raise DatasetError(message, f"`rm {path}` and make the dataset again; files that are right stay") from error
+        raise DatasetError(
+            message, f"`rm {path}` and give the same command again; files that are right stay"
+        ) from error
     message = f"{path} has schema {schema!r}, this program knows {SCHEMA}"
     raise DatasetError(message, "update this program, or make the dataset in another folder")
 
@@ -213,7 +215,7 @@ def _cure(folder: Path, manifest: Manifest, *, repairable: bool) -> str:
     """Say how a dataset is made to match its manifest again."""
     if manifest.kind == "folder":
         return "leave the folder alone while a campaign uses it; start the campaign again to list its files anew"
-    remake = f"`rm {folder / MANIFEST_NAME}` and make the dataset again: only files that differ are written"
+    remake = f"`rm {folder / MANIFEST_NAME}` and give the same command again: only files that differ are written"
     return remake if repairable else f"move files that are not part of the dataset out of {folder}, or {remake}"
 
 

@@ -49,49 +49,62 @@ def images_asked(settings: Mapping[str, Any], files: int) -> int:
     return files if iterations is None else iterations * int(settings["batch_size"])
 
 
-def _measure(dataset: Any, names: Sequence[str], wanted: int, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Iterate from the first request to the last batch in hand.
+def requested(settings: Mapping[str, Any], paths: Sequence[Path]) -> Sequence[Path]:
+    """List the files that a run is sure to ask for: all, or with ``iterations`` the first ones in the seeded order.
 
-    Waiting for a batch (`load_s`) and book-keeping (`other_s`) have stamps of their own, and the wall time has its
-    own too, so that a part nobody named shows as time that does not add up.
+    Their residency is what proves a cold run: those that only look-ahead reads would thin it out.
     """
-    clock = time.perf_counter
-    before = clock()
+    if settings["iterations"] is None:
+        return paths
+    return [paths[index] for index in _order([str(path) for path in paths], settings)[: images_asked(settings, 0)]]
+
+
+def _measure(dataset: Any, names: Sequence[str], wanted: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Start the iterator, iterate from the first request to the last batch in hand, then count what was dropped."""
+    before = time.perf_counter()
     iterator = iter(dataset)
-    startup_s = clock() - before
-    delivered: list[int] = []
-    step_load_s: list[float] = []
-    bytes_read, other_s = 0, 0.0
-    start = asked = clock()
-    for _ in range(-(-wanted // settings["batch_size"])):
-        batch = next(iterator, None)
-        arrived = clock()
-        step_load_s.append(arrived - asked)
-        if batch is not None:
-            index, size, _payload = batch
-            delivered.extend(index.numpy().tolist())
-            bytes_read += int(size.numpy().sum(dtype="int64"))
-        asked = clock()
-        other_s += asked - arrived
-        if batch is None:
-            break
-    wall_s = clock() - start
+    startup_s = time.perf_counter() - before
+    delivered, figures = _iterate(iterator, -(-wanted // settings["batch_size"]))
     errors, unreadable = _dropped(names, delivered, settings)
     return {
-        "wall_s": wall_s,
         "startup_s": startup_s,
-        "load_s": sum(step_load_s),
+        **figures,
         "compute_s": 0.0,
         "checkpoint_s": 0.0,
-        "other_s": other_s,
         "images": len(delivered),
         "images_asked": wanted,
         "image_errors": errors,
         "unreadable": unreadable,
-        "bytes_read": bytes_read,
-        "step_load_s": step_load_s,
         "step_compute_s": [],
     }
+
+
+def _iterate(iterator: Any, steps: int) -> tuple[list[int], dict[str, Any]]:
+    """Run the clock over at most `steps` batches; returns the indices delivered, and times and bytes.
+
+    Waiting for a batch (`load_s`) and book-keeping (`other_s`) each have a stamp before and after, and the wall time
+    has two of its own, so that work between the parts, that none of them names, shows as time that does not add up.
+    """
+    clock = time.perf_counter
+    delivered: list[int] = []
+    step_load_s: list[float] = []
+    bytes_read, other_s = 0, 0.0
+    start = clock()
+    for _ in range(steps):
+        asked = clock()
+        batch = next(iterator, None)
+        arrived = clock()
+        step_load_s.append(arrived - asked)
+        if batch is None:
+            break
+        index, size, _payload = batch
+        delivered.extend(index.numpy().tolist())
+        bytes_read += int(size.numpy().sum(dtype="int64"))
+        other_s += clock() - arrived
+    wall_s = clock() - start
+    load_s = sum(step_load_s)
+    times = {"wall_s": wall_s, "load_s": load_s, "other_s": other_s, "step_load_s": step_load_s}
+    return delivered, {**times, "bytes_read": bytes_read}
 
 
 def _dropped(

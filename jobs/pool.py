@@ -8,12 +8,13 @@ import signal
 import threading
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from jobs.images import file_name, image_bytes, size_targets
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
     from jobs.images import ImageSpec
@@ -49,13 +50,24 @@ def make_images(
         max(1, min(processes, len(batches))), context, initializer=_begin, initargs=(folder, spec)
     )
     try:
-        futures: list[Future[dict[int, int]]] = [pool.submit(_write_batch, batch) for batch in batches]
+        with _no_ctrl_c():
+            futures: list[Future[dict[int, int]]] = [pool.submit(_write_batch, batch) for batch in batches]
         for future in as_completed(futures):
             yield future.result()
     except BrokenProcessPool as error:
         raise PoolBrokenError from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _no_ctrl_c() -> Iterator[None]:
+    """Start processes in which Ctrl-C, that reaches the whole group, is blocked from their first line on."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Work:
@@ -68,8 +80,6 @@ class _Work:
 
 def _begin(folder: Path, spec: ImageSpec) -> None:
     """Prepare a process of the pool."""
-    # Ctrl-C reaches the whole process group: the parent alone decides, and the batch at hand is finished.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _Work.folder, _Work.spec, _Work.targets = folder, spec, size_targets(spec).tolist()
 

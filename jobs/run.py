@@ -45,9 +45,10 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
     entered = time.perf_counter()
     settings, folder = request["settings"], Path(request["dataset"])
     paths = [folder / entry.name for entry in manifest.load(Path(request["manifest"])).files]
-    measure = importlib.import_module(f"jobs.{settings['benchmark']['name']}").prepare(settings, paths)
+    benchmark = importlib.import_module(f"jobs.{settings['benchmark']['name']}")
+    measure = benchmark.prepare(settings, paths)
     device = device_of(folder)
-    residency = _set_cache(settings["cache"], paths, folder)
+    residency = _set_cache(settings["cache"], paths, benchmark.requested(settings, paths), folder)
     load_average = os.getloadavg()[0]
     before = counters.look(device)
     figures = measure()
@@ -70,16 +71,16 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
     return run
 
 
-def _set_cache(policy: str, paths: Sequence[Path], folder: Path) -> cache.Residency:
-    """Bring the files' pages into the state that `policy` names, and count what is resident then."""
+def _set_cache(policy: str, paths: Sequence[Path], requested: Sequence[Path], folder: Path) -> cache.Residency:
+    """Bring the pages of `paths` into the state that `policy` names; count what is resident of those `requested`."""
     if policy == "cold":
         cache.evict(paths)
-        residency = cache.residency(paths)
+        residency = cache.residency(requested)
         if residency.fraction != 0:  # dirty pages cannot be dropped: write them, then drop again
             cache.sync(folder)
             cache.evict(paths)
-            residency = cache.residency(paths)
+            residency = cache.residency(requested)
         return residency
     if policy == "warm":
         cache.read_through(paths)
-    return cache.residency(paths)
+    return cache.residency(requested)

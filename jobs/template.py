@@ -24,6 +24,7 @@ from typing import Any
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _CHUNK = 1 << 16
+_KILL_PATIENCE_S = 10.0  # a process in an uninterruptible wait (a dead NFS server) outlives SIGKILL
 _GRACE_S = 5.0  # a child that has answered has this long to exit before it is killed
 
 
@@ -68,10 +69,12 @@ def fork_and_wait(request: dict[str, Any]) -> dict[str, Any]:
     finally:
         os.close(receive)
         _kill_group(child)
+    code = None if status is None else os.waitstatus_to_exitcode(status)  # a signal's number comes negative
+    exited = code is not None and code >= 0
     return {
-        "result": json.loads(text) if text and not timed_out and os.WIFEXITED(status) else None,
-        "exit": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
-        "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
+        "result": json.loads(text) if text and exited and not timed_out else None,
+        "exit": code if exited else None,
+        "signal": -code if code is not None and not exited else None,
         "timed_out": timed_out,
         "elapsed_s": time.perf_counter() - started,
     }
@@ -122,16 +125,24 @@ def _await(receive: int, deadline: float) -> tuple[bytes, bool]:
             return text, True
 
 
-def _reap(child: int, patience_s: float) -> int:
-    """Wait for the child to end; past `patience_s`, kill it."""
-    deadline = time.perf_counter() + patience_s
-    while time.perf_counter() < deadline:
+def _reap(child: int, patience_s: float) -> int | None:
+    """Wait for the child to end; past `patience_s`, kill it. None where it cannot even be killed: dead storage."""
+    status = _ended_within(child, patience_s)
+    if status is None:
+        os.kill(child, signal.SIGKILL)  # by its own number too: it may not lead its session yet
+        status = _ended_within(child, _KILL_PATIENCE_S)
+    return status
+
+
+def _ended_within(child: int, seconds: float) -> int | None:
+    deadline = time.perf_counter() + seconds
+    while True:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             return status
+        if time.perf_counter() >= deadline:
+            return None
         time.sleep(0.001)
-    os.kill(child, signal.SIGKILL)  # by its own number too: it may not lead its session yet
-    return os.waitpid(child, 0)[1]
 
 
 def _kill_group(child: int) -> None:

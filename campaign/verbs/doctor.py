@@ -50,11 +50,11 @@ class Finding:
 def main(argv: list[str]) -> int:
     """Print the findings; exit code 3 where one forbids a campaign."""
     parser = asked.parser("doctor", "Tell whether this machine can measure, and prove what it measures.", json=True)
-    parser.add_argument("overrides", nargs="*", help="as for a campaign, for example storage.root=/scratch")
-    options = parser.parse_args(argv)
-    point = _configured(options.overrides)
+    parser.usage = "%(prog)s [--json] [KEY=VALUE ...]     words as for a campaign, for example storage.root=/scratch"
+    options, overrides = parser.parse_known_args(argv)
+    points = _configured(overrides)
     findings = []
-    for finding in _examine(point):
+    for finding in _examine(points):
         findings.append(finding)
         if not options.json:
             _print(finding)
@@ -63,32 +63,37 @@ def main(argv: list[str]) -> int:
     return 3 if any(finding.passed is False for finding in findings) else 0
 
 
-def _configured(overrides: list[str]) -> Mapping[str, Any]:
+def _configured(overrides: list[str]) -> list[dict[str, Any]]:
     from campaign.__main__ import VERBS  # noqa: PLC0415 - not on the way to doctor --help
     from campaign.verbs.run import composed  # noqa: PLC0415 - Hydra is not on the way to doctor --help
 
-    point = (composed(words.split(overrides).hydra, VERBS) or [{}])[0]
-    cells_of([point])
-    return point
+    points = composed(words.split(overrides).hydra, VERBS) or []
+    cells_of(points)
+    return points
 
 
-def _examine(point: Mapping[str, Any]) -> Iterator[Finding]:
-    """Look at one thing after the other."""
+def _examine(points: list[dict[str, Any]]) -> Iterator[Finding]:
+    """Look at one thing after the other, and at each storage of the grid."""
     yield _python()
     yield _tensorflow()
     yield _clock()
-    yield _load(point["checks"])
+    yield _load(points[0]["checks"])
+    campaign = Path(points[0]["campaign_dir"]).expanduser().absolute()
+    above = next(folder for folder in (campaign, *campaign.parents) if folder.exists())
+    yield _guarded("records", above, _writable)
+    for storage in {str(point["storage"]): point["storage"] for point in points}.values():
+        yield from _examine_storage(storage)
+
+
+def _examine_storage(storage: Mapping[str, str]) -> Iterator[Finding]:
     try:
-        root = prepare.storage_root(point["storage"])
+        root = prepare.storage_root(storage)
     except CampaignError as error:
         yield Finding("storage", passed=False, message=error.message, hint=error.hint)
         return
     yield _file_system(root)
     yield _guarded("write", root, _writable)
     yield _guarded("cold", root, _can_be_cold)
-    campaign = Path(point["campaign_dir"]).expanduser().absolute()
-    above = next(folder for folder in (campaign, *campaign.parents) if folder.exists())
-    yield _guarded("records", above, _writable)
 
 
 def _python() -> Finding:
@@ -174,7 +179,8 @@ def _can_be_cold(what: str, folder: Path) -> Finding:
         cache.read_through(paths)
         fetched = counters.between(before, counters.look(None))["device_bytes"]
     seen = "unknown" if fetched is None else f"{fetched / _PROBE_BYTES:.0%}"
-    message = f"after eviction {residency.fraction or 0:.0%} resident ({residency.method}), {seen} read from the device"
+    resident = "an unknown share" if residency.fraction is None else f"{residency.fraction:.0%}"
+    message = f"after eviction {resident} resident ({residency.method}), {seen} read from the device"
     cold = not residency.resident and fetched is not None and fetched >= _PROBE_BYTES
     hint = "runs with cache=cold will be invalid here; cache=as_is measures without the claim"
     return Finding(what, passed=cold, message=message, hint=hint)

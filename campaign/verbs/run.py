@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,14 @@ from campaign.collect import collect
 from campaign.errors import EnvironmentFaultError
 from campaign.explain import LIBRARY_ERRORS, explain
 from campaign.forks import tail
+from campaign.verbs import asked
 from campaign.verbs.report import analyse
+from campaign.worker import WorkerStoppedError
 from jobs.durable import write_json
 from jobs.run import utc_now
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from campaign.cell import Cell
     from campaign.folder import CampaignFolder
@@ -42,11 +45,12 @@ def main(argv: Sequence[str], verbs: tuple[str, ...]) -> int:
         _print_plan(plan.make(cells, conduct, folders.CampaignFolder(root.resolve())))
         return 0
     folder, campaign = folders.opened(root)
-    with folders.occupied(folder), _sigterm_is_ctrl_c():
+    with folders.occupied(folder), _polite_end():
         try:
             return _conduct(cells, conduct, folder, campaign, argv)
-        except KeyboardInterrupt:
-            talk.say("stopped; what was measured is kept, and the same command goes on from here")
+        except (KeyboardInterrupt, WorkerStoppedError):
+            again = "the same command without redo=true" if conduct["redo"] else "the same command"
+            talk.say(f"stopped; what was measured is kept, and {again} goes on from here")
             return INTERRUPTED
 
 
@@ -69,7 +73,9 @@ def _conduct(
 ) -> int:
     """Do what is missing, then report; the exit code tells whether every cell asked for is done."""
     _wait_for_worker(folder)
-    todo = plan.make(cells, conduct, folder).to_do
+    planned = plan.make(cells, conduct, folder)
+    planned.save_verdicts(folder)
+    todo = planned.to_do
     token = secrets.token_hex(4)
     campaign["requests"].append(
         {
@@ -84,11 +90,18 @@ def _conduct(
     if todo:
         _work(todo, conduct, folder, token, argv)
     else:
-        talk.say(f"nothing to run: {len(cells)} of {len(cells)} cells are done")
-    analyse(folder.root)
+        done = sum(entry.state == "done" for entry in planned.entries)
+        talk.say(f"nothing to run: {done} of {len(cells)} cells are done")
+    if analyse(folder.root) > 1:
+        raise EnvironmentFaultError(
+            "the report could not be made", "mend what it names, then: python -m campaign report"
+        )
     # Asked again of the disk, whatever was meant to happen; what redo=true asked for is there now.
     after = plan.make(cells, {**conduct, "redo": False}, folder).entries
-    return 0 if all(entry.state == "done" for entry in after) else 1
+    if all(entry.state == "done" for entry in after):
+        return 0
+    talk.say("not every cell is done (`python -m campaign status` says why); the same command repeats what is lacking")
+    return 1
 
 
 def _work(
@@ -118,9 +131,9 @@ def _work(
         ],
     }
     runs = sum(entry.missing + conduct["warmup_runs"] for entry in todo)
-    talk.say(f"running {len(todo)} cells, {runs} runs, in {folder.root}")
-    started = submit.submit(folder, work, conduct["cluster"]["name"])
+    talk.say(f"running {counted(len(todo), 'cell')}, {counted(runs, 'run')}, in {folder.root}")
     follower = watch.Follower(folder, todo, conduct["warmup_runs"], token)
+    started = submit.submit(folder, work, conduct["cluster"]["name"])
     try:
         watch.until_over(follower, started.alive)
     except KeyboardInterrupt:
@@ -141,12 +154,22 @@ def _explain_early_end(work_list: Path, follower: watch.Follower) -> None:
     step = follower.look()
     if step.cells_over < len(follower.entries):
         _can_write(work_list.parent)
+        if asked.worker_at_work(follower.folder):
+            raise EnvironmentFaultError(
+                "submitit's controller was killed; the worker is still at work",
+                "look at it with `python -m campaign status`; the same command waits for it and goes on from there",
+            )
         logs = sorted(work_list.parent.glob("submitit/*.err"), key=lambda log: log.stat().st_mtime)
         said = tail(logs[-1], 1) if logs else ""
         raise EnvironmentFaultError(
             f"the worker ended with {len(follower.entries) - step.cells_over} cells to go: {said or 'it left no word'}",
             f"its logs are in {work_list.parent}; the same command goes on from here",
         )
+
+
+def counted(number: int, noun: str) -> str:
+    """Put a number before its noun."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _can_write(folder: Path) -> None:
@@ -177,14 +200,21 @@ def _print_plan(planned: plan.Plan) -> None:
     for entry in planned.entries:
         print(f"{entry.cell.id:{width}}  {entry.state:8}  {entry.missing} measured runs to go")
     runs = sum(entry.missing + planned.conduct["warmup_runs"] for entry in planned.to_do)
-    talk.say(f"{len(planned.entries)} cells, {len(planned.to_do)} to run, {runs} runs with warm-ups; nothing started")
+    talk.say(
+        f"{counted(len(planned.entries), 'cell')}, {len(planned.to_do)} to run, "
+        f"{counted(runs, 'run')} with warm-ups; nothing started"
+    )
 
 
-class _sigterm_is_ctrl_c:  # noqa: N801 - reads as a statement
-    """Let a polite `kill` end a campaign as Ctrl-C does."""
-
-    def __enter__(self) -> None:
-        self._before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-
-    def __exit__(self, *_: object) -> None:
-        signal.signal(signal.SIGTERM, self._before)
+@contextmanager
+def _polite_end() -> Iterator[None]:
+    """Let a `kill` and a closed terminal end a campaign as Ctrl-C does."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # nohup
+            signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -47,7 +47,7 @@ def test_it_runs_without_tensorflow_and_hydra_and_gives_the_same_bytes_each_time
 
     assert [(each.returncode, each.stderr) for each in done] == [(0, "")] * 2
     assert list(contents(tmp_path / "1")) == [
-        "fig4.csv", "fig4.pdf", "fig4.png", "medians.csv", "medians.md", "runs.csv",
+        ".written-by-analysis", "fig4.csv", "fig4.pdf", "fig4.png", "medians.csv", "medians.md", "runs.csv",
     ]  # fmt: skip
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
 
@@ -155,15 +155,26 @@ def test_other_benchmarks_are_tabled_without_figures(tmp_path, capsys):
     assert "163" in capsys.readouterr().out
 
 
-def test_a_figure_of_an_earlier_analysis_is_left_and_named(campaign, capsys):
-    old = campaign / "figures" / "fig4-warm.pdf"
-    old.parent.mkdir()
-    old.write_bytes(b"old")
+def test_a_figure_that_the_records_no_longer_give_is_removed_and_named(campaign, capsys):
+    main([str(campaign)])
+    store(campaign, record([1.0, 2.0, 3.0], cache="warm"))
 
     main([str(campaign)])
 
-    assert f"{old} is from an earlier analysis" in capsys.readouterr().err
-    assert old.read_bytes() == b"old"
+    figures = sorted(path.name for path in (campaign / "figures").glob("fig4*.pdf"))
+    assert "fig4.pdf" not in figures
+    assert len(figures) == 2
+    assert "removed figures that the records no longer give: fig4.csv, fig4.pdf, fig4.png" in capsys.readouterr().err
+
+
+def test_a_figure_that_somebody_else_put_there_stays(campaign):
+    other = campaign / "figures" / "fig4-mine.pdf"
+    other.parent.mkdir()
+    other.write_bytes(b"mine")
+
+    main([str(campaign)])
+
+    assert other.read_bytes() == b"mine"
 
 
 def test_quiet_prints_the_paths_alone(campaign, capsys):

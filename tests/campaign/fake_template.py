@@ -13,13 +13,13 @@ def figures(rate=400.0, **changed):
     run = {
         key: value
         for key, value in EXAMPLE["runs"][0].items()
-        if key not in ("run", "role", "started_utc", "status", "reason")
+        if key not in ("run", "role", "started_utc", "status", "reason", "token", "lock_wait_s", "log")
     }
     return {**run, "images_per_s": rate, "status": "valid", "reason": None, **changed}
 
 
 def invalid(reason="cold: 100.00% of the pages were in memory before the start"):
-    return figures(status="invalid", reason=reason)
+    return figures(status="invalid", reason=reason, resident_fraction=1.0)
 
 
 def failed(reason="killed by signal 9 (SIGKILL)"):
@@ -39,6 +39,9 @@ class FakeTemplate:
         if isinstance(answer, BaseException):
             raise answer
         return dict(answer)
+
+    def start(self):
+        """Nothing to import."""
 
     def close(self):
         """Nothing to end."""

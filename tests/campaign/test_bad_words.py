@@ -44,6 +44,14 @@ _WRONG = {
     "storage.name=../x": ("storage.name='../x' is no name", "letters"),
     'dataset.name="a b"': ("dataset.name='a b' is no name", "letters"),
     "threads=interval(1,2)": ("INTERVAL_SWEEP", "--help"),
+    "dataset.sigma=1.8": ("sigma 1.8", "dataset=demo"),
+    "dataset.median_bytes=2000": ("median_bytes 2000", "dataset=demo"),
+    "benchmark.name=run": ("benchmark.name=run is no benchmark", "micro"),
+    "cluster.name=foo": ("cluster.name=foo is no cluster", "local"),
+    "benchmark=1": ("Config group override must be a string or a list", "--help"),
+    "threads=glob(*)": ("the grid has no points", "glob"),
+    "hydra/launcher=basic": ("a launcher of ours", "leave hydra/launcher"),
+    "+paper=glob(*)": ("is no recipe", "+paper=fig4,fig5"),
     "hydra.foo=1": ("unknown key 'hydra.foo'", "legal here"),
 }
 

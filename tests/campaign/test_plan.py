@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 
 import pytest
+from fake_template import figures, invalid
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from campaign.errors import UsageError
 def _recorded(folder, cell, status, runs):
     made = record.new(cell, {"token": "t"}, {})
     for run_status in runs:
-        record.begin_run(made, "measured", "t").update(status=run_status)
+        record.begin_run(made, "measured", "t").update(figures(), status=run_status)
     made["status"] = status
     record.write(folder.record(cell.id), made)
 
@@ -86,3 +87,54 @@ def test_another_seed_gives_another_order(cells, folder):
     }
 
     assert len(orders) > 1
+
+
+def test_a_cell_whose_worker_was_killed_before_the_verdict_is_settled_by_the_next_plan(cells, folder):
+    made, conduct = cells
+    _recorded(folder, made[0], "running", ["valid"] * 5)
+
+    planned = plan.make(made[:1], conduct, folder)
+    planned.save_verdicts(folder)
+
+    stored = record.read(folder.record(made[0].id))
+    assert (planned.entries[0].state, planned.entries[0].missing, planned.to_do) == ("done", 0, [])
+    assert stored["status"] == "done"
+    assert stored["checks"][0]["rule"] == "spread"
+
+
+def test_what_was_valid_under_looser_thresholds_is_judged_by_those_asked_for_now(cells, folder):
+    made, conduct = cells
+    loose = {**conduct, "checks": {**conduct["checks"], "resident_max": 1.0}}
+    warm = record.new(made[0], {"token": "t"}, {})
+    for _ in range(5):
+        record.begin_run(warm, "measured", "t").update(invalid(), status="valid", reason=None)
+    warm["status"] = "done"
+    record.write(folder.record(made[0].id), warm)
+
+    loosely, strictly = (plan.make(made[:1], each, folder).entries[0] for each in (loose, conduct))
+
+    assert (loosely.state, loosely.missing) == ("done", 0)
+    assert (strictly.state, strictly.missing) == ("invalid", 5)
+    assert strictly.rejudged["runs"][0]["reason"].startswith("cold: 100.00% of the pages")
+
+
+def test_a_verdict_that_stands_is_not_written_again(cells, folder):
+    made, conduct = cells
+    _recorded(folder, made[0], "running", ["valid"] * 5)
+    plan.make(made[:1], conduct, folder).save_verdicts(folder)
+
+    assert plan.make(made[:1], conduct, folder).entries[0].rejudged is None
+
+
+def test_a_done_cell_of_which_more_valid_runs_are_asked_is_done_no_more(cells, folder):
+    made, conduct = cells
+    _recorded(folder, made[0], "done", ["valid"] * 2)
+
+    entry = plan.make(made[:1], conduct, folder).entries[0]
+
+    assert (entry.state, entry.missing) == ("invalid", 3) or (entry.state, entry.missing) == ("failed", 3)
+
+
+def test_a_grid_without_points_is_an_error():
+    with pytest.raises(UsageError, match="no points"):
+        plan.cells_of([])

@@ -128,6 +128,25 @@ def test_a_damaged_record_is_told_and_left_as_it_is(text, tmp_path):
     assert path.read_text() == text
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cell": None}, {"cell": {"id": "another"}}, {"campaign": 1}, {"dataset": []}, {"status": "banana"},
+        {"runs": [1, 2]}, {"runs": [{"run": 0}]}, {"runs": None},
+    ],
+)  # fmt: skip
+def test_a_record_that_parses_and_is_malformed_is_damaged(change, point, tmp_path):
+    made = _record(point, ("measured", "valid", 1))
+    path = tmp_path / made["cell"]["id"] / "record.json"
+    record.write(path, made)
+    assert record.read(path)["status"] == "running"
+
+    record.write(path, {**made, **change})
+
+    with pytest.raises(record.DamagedRecordError):
+        record.read(path)
+
+
 def test_a_newer_record_is_refused_with_the_cure(tmp_path):
     path = tmp_path / "record.json"
     path.write_text(json.dumps({"schema": 2, "runs": [], "status": "done"}))
@@ -151,7 +170,9 @@ path = Path(sys.argv[1])
 n = 0
 while True:
     n += 1
-    record.write(path, {"schema": 1, "status": "running", "runs": [{"n": n, "filler": "x" * 20000}] * 20})
+    run = {"run": n, "role": "measured", "status": "valid", "reason": None, "filler": "x" * 20000}
+    rest = {"campaign": {}, "dataset": {}, "provenance": {}, "cell": {"id": "cell"}}
+    record.write(path, {"schema": 1, "status": "running", "runs": [run] * 20, **rest})
     print(n, flush=True)
 """
 

@@ -143,7 +143,7 @@ def test_redo_measures_anew_and_loses_nothing(folder, work):
 
     _, (recorded,) = _walk(folder, work, *[figures(222)] * 6)
 
-    (old,) = folder.cell(work["cells"][0]["id"]).glob("record.superseded-*.json")
+    (old,) = folder.cell(work["cells"][0]["id"]).glob("superseded-*/record.json")
     assert [run["images_per_s"] for run in recorded["runs"]] == [222] * 6
     assert [run["images_per_s"] for run in json.loads(old.read_text())["runs"]] == [111] * 6
 
@@ -156,7 +156,7 @@ def test_a_damaged_record_is_set_aside_and_the_cell_measured_anew(folder, work):
 
     _, (recorded,) = _walk(folder, work)
 
-    (old,) = path.parent.glob("record.damaged-*.json")
+    (old,) = path.parent.glob("damaged-*/record.json")
     assert old.read_text() == "{damaged"
     assert recorded["status"] == "done"
 

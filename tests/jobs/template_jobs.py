@@ -277,3 +277,12 @@ def by_hand(argument):
     except SystemExit as end:
         return {"value": [json.loads(printed.getvalue() or "null"), end.code]}
     return {"value": None}
+
+
+def requested(argument):
+    """List the files that a run says it will ask for, and those that it then delivers."""
+    paths = [Path(name) for name in argument["names"]]
+    promised = [str(path) for path in micro.requested(argument["settings"], paths)]
+    dataset = pipeline.build(argument["names"], argument["settings"]).take(argument["settings"]["iterations"])
+    delivered = [argument["names"][index] for batch in dataset for index in batch[0].numpy().tolist()]
+    return {"value": [promised, delivered]}

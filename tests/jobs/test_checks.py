@@ -50,7 +50,7 @@ def test_a_good_run_passes_every_rule_and_has_no_reason():
     ("cache", "rules"),
     [
         ("cold", ["cold", "device_bytes", "complete", "time_adds_up", "quiet"]),
-        ("warm", ["warm", "complete", "time_adds_up", "quiet"]),
+        ("warm", ["warm", "from_memory", "complete", "time_adds_up", "quiet"]),
         ("as_is", ["complete", "time_adds_up", "quiet"]),
     ],
 )

@@ -173,7 +173,7 @@ class SlowDevice:
 def test_dirty_pages_are_synced_before_the_last_eviction_however_slow_the_device(monkeypatch, tmp_path):
     monkeypatch.setattr(run, "cache", SlowDevice())
 
-    assert run._set_cache("cold", [], tmp_path).resident == 0  # noqa: SLF001 - before TensorFlow has a part in it
+    assert run._set_cache("cold", [], [], tmp_path).resident == 0  # noqa: SLF001 - before TensorFlow has a part in it
 
 
 def test_a_cold_cache_that_was_only_claimed_is_found_out(execute, data, advice_ignored):

@@ -1,10 +1,16 @@
 """The clock and the book-keeping of `micro`, against what really happened."""
 
+import builtins
+import time
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jobs_factory import make_settings, truncate, write_jpegs, write_slow_jpeg
 
+from jobs import checks, micro
 from jobs.micro import images_asked
 
 counts = st.integers(0, 10**6)
@@ -148,3 +154,34 @@ def test_a_record_names_twenty_unreadable_files_and_counts_all(measure, paths):
     figures = measure(batch_size=4)
 
     assert (figures["image_errors"], len(figures["unreadable"])) == (23, 20)
+
+
+def test_work_that_no_part_names_shows_as_time_that_does_not_add_up(monkeypatch):
+    def slow_turns(steps):
+        for step in builtins.range(steps):
+            time.sleep(0.02)
+            yield step
+
+    batch = (np.array([0]), np.array([10]), None)
+    fake = [SimpleNamespace(numpy=lambda value=value: value) for value in batch]
+    monkeypatch.setattr(micro, "range", slow_turns, raising=False)
+
+    _, figures = micro._iterate(iter([fake] * 5), 5)  # noqa: SLF001 - the clock alone
+
+    run = {**figures, "compute_s": 0.0, "checkpoint_s": 0.0}
+    assert checks.time_adds_up(run, checks.Limits())["passed"] is False
+    assert figures["wall_s"] - figures["load_s"] - figures["other_s"] > 0.09
+
+
+def test_with_iterations_the_files_that_prove_the_cache_are_those_surely_asked_for(job, paths):
+    names = [str(path) for path in paths]
+    settings = make_settings(batch_size=4, iterations=2)
+
+    requested, delivered = job("requested", names=names, settings=settings)
+
+    assert requested == delivered
+    assert len(requested) == 8
+
+
+def test_without_iterations_every_file_proves_the_cache(paths):
+    assert micro.requested(make_settings(), paths) == paths
