@@ -9,8 +9,8 @@ import os
 import sys
 
 from campaign.errors import CampaignError, EnvironmentFaultError
+from campaign.verbs import VERBS
 
-VERBS = ("doctor", "report", "status", "why")
 _BROKEN_PIPE, _INTERRUPTED = 141, 130  # as a shell reports SIGPIPE and SIGINT
 
 
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
         return usage.main()
     from campaign.verbs import run  # noqa: PLC0415 - Hydra is not on the way to the other verbs
 
-    return run.main(argv, VERBS)
+    return run.main(argv)
 
 
 def _version() -> str:

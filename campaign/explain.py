@@ -10,19 +10,20 @@ from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBas
 
 from campaign.errors import UsageError, nearest
 from campaign.schema import Campaign
+from campaign.verbs import VERBS
 
 # Hydra says `benchmark=1` with a bare ValueError.
 LIBRARY_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
 GROUPS_TO_ADD = ("paper",)  # groups without a default choice: +paper=fig4
 
 
-def explain(error: Exception, verbs: tuple[str, ...]) -> UsageError:
-    """Translate one of `LIBRARY_ERRORS`; `verbs` are the words that may stand first on the command line."""
+def explain(error: Exception) -> UsageError:
+    """Translate one of `LIBRARY_ERRORS`."""
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     if isinstance(error, MissingConfigException):
         return _unknown_choice(error)
     if isinstance(error, OverrideParseException):
-        return _unreadable_word(error, verbs)
+        return _unreadable_word(error)
     if isinstance(cause, MissingMandatoryValue):
         return UsageError(f"{cause.full_key} has no value", f"give one: {cause.full_key}=…")
     if isinstance(cause, ConfigKeyError | AttributeError) and isinstance(cause, OmegaConfBaseException):
@@ -49,10 +50,10 @@ def _unknown_choice(error: MissingConfigException) -> UsageError:
     return UsageError(f"{group}: no choice '{choice}'", nearest(choice, options))
 
 
-def _unreadable_word(error: OverrideParseException, verbs: tuple[str, ...]) -> UsageError:
+def _unreadable_word(error: OverrideParseException) -> UsageError:
     word = str(error.override)
     if "=" not in word:
-        return UsageError(f"'{word}' is neither a verb nor KEY=VALUE", nearest(word, verbs))
+        return UsageError(f"'{word}' is neither a verb nor KEY=VALUE", nearest(word, VERBS))
     return UsageError(f"cannot read '{word}'", "quote what the shell or Hydra's grammar would take apart")
 
 

@@ -23,23 +23,12 @@ import numpy as np
 import PIL
 from filelock import FileLock
 
+from jobs.cache import sync
 from jobs.durable import write_whole
 from jobs.images import GENERATOR_VERSION, ImageSpec, file_name, label, size_targets
-from jobs.journal import Journal, sync_file_system
-from jobs.manifest import MANIFEST_NAME, DatasetError, ImageFile, Manifest, load, scan, verify
+from jobs.journal import Journal
+from jobs.manifest import MANIFEST_NAME, DatasetError, ImageFile, Manifest, load, verify
 from jobs.pool import TEMPORARY_GLOB, PoolBrokenError, make_images
-
-__all__ = [
-    "DatasetError",
-    "ImageFile",
-    "Manifest",
-    "dataset_id",
-    "load",
-    "make",
-    "plan_bytes",
-    "scan",
-    "verify",
-]
 
 Progress = Callable[[int, int], None]
 
@@ -59,11 +48,6 @@ def dataset_id(name: str, spec: ImageSpec) -> str:
 def _parameters(spec: ImageSpec) -> dict[str, Any]:
     """Return what the bytes follow from; 1 and 1.0 are one spread."""
     return {**asdict(spec), "sigma": float(spec.sigma)}
-
-
-def plan_bytes(spec: ImageSpec) -> int:
-    """Return how many bytes a dataset will take on the device, about."""
-    return _allocated(size_targets(spec).tolist()) + _BLOCK * (spec.classes + 4)
 
 
 def _allocated(sizes: list[int]) -> int:
@@ -169,7 +153,7 @@ def _finish(folder: Path, spec: ImageSpec, sizes: dict[int, int]) -> Manifest:
     verify(folder, manifest)
     write_whole(folder / MANIFEST_NAME, manifest.to_json())
     # Pages that are still dirty could not be evicted by posix_fadvise(2) before a measurement.
-    sync_file_system(folder)
+    sync(folder)
     return manifest
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import time
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
+from jobs.cache import sync
 from jobs.durable import write_whole
 
 if TYPE_CHECKING:
@@ -16,18 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _INTERVAL_S = 5.0  # what a power cut may cost; a sync of a slow disk takes about a second
-
-
-def sync_file_system(folder: Path) -> None:
-    """Bring the whole file system of a folder to its device, with syncfs(2), which Python does not offer."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        if libc.syncfs(descriptor) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-    finally:
-        os.close(descriptor)
 
 
 class Journal:
@@ -69,7 +57,7 @@ class Journal:
     def flush(self) -> None:
         """Sync the images that were noted, then enter them."""
         if self._waiting:
-            sync_file_system(self._path.parent)
+            sync(self._path.parent)
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(list(self._waiting.items())) + "\n")
                 file.flush()

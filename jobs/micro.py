@@ -17,6 +17,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VERSION = 1  # raised when the meaning of a figure changes; figures never mix versions
+DEFAULTS = {  # of a run by hand; those of a campaign stand in conf/, and a test holds that they are the same
+    "benchmark": {
+        "name": "micro",
+        "preprocess": True,
+        "image_size": 224,
+        "ignore_errors": True,
+        "autotune": False,
+        "map_and_batch_fusion": False,
+        "deterministic": True,
+        "private_threads": None,
+    },
+    "threads": 4,
+    "batch_size": 64,
+    "prefetch": 0,
+    "iterations": None,
+    "seed": 0,
+    "cache": "cold",
+}
 _NAMED_FILES = 20  # a record names this many unreadable files; the count is always whole
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import Timeout
 
-from campaign import folder as folders
 from campaign import record
 
 if TYPE_CHECKING:
@@ -68,11 +67,6 @@ def find(folder: CampaignFolder, words: str) -> list[str]:
     """List the ids of the recorded cells that `words` may mean: a whole id, its start or its hash."""
     ids = sorted(path.parent.name for path in folder.records.glob("*/record.json"))
     return [words] if words in ids else [cell for cell in ids if cell.startswith(words) or cell.endswith(words)]
-
-
-def opened(root: Path) -> tuple[CampaignFolder, dict[str, Any]]:
-    """Open the folder to read."""
-    return folders.existing(root)
 
 
 def _state(folder: CampaignFolder, cell: str, *, at_work: bool | None) -> dict[str, Any]:

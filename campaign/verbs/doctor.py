@@ -64,10 +64,9 @@ def main(argv: list[str]) -> int:
 
 
 def _configured(overrides: list[str]) -> list[dict[str, Any]]:
-    from campaign.__main__ import VERBS  # noqa: PLC0415 - not on the way to doctor --help
     from campaign.verbs.run import composed  # noqa: PLC0415 - Hydra is not on the way to doctor --help
 
-    points = composed(words.split(overrides).hydra, VERBS) or []
+    points = composed(words.split(overrides).hydra) or []
     cells_of(points)
     return points
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from campaign.folder import existing
 from campaign.verbs import asked
 
 
@@ -15,7 +16,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", type=Path, help="folder for figures/ and tables/ (default: the campaign's own)")
     asked.add_folder(parser)
     options = parser.parse_args(argv)
-    folder, _ = asked.opened(options.campaign_dir)
+    folder, _ = existing(options.campaign_dir)
     return analyse(folder.root, *(["--out", str(options.out)] if options.out else []))
 
 

@@ -33,10 +33,10 @@ INTERRUPTED = 130
 _PATIENCE_S = 0.5
 
 
-def main(argv: Sequence[str], verbs: tuple[str, ...]) -> int:
+def main(argv: Sequence[str]) -> int:
     """Run the campaign that the words describe; returns the exit code."""
     split = words.split(argv)
-    points = composed(split.hydra, verbs)
+    points = composed(split.hydra)
     if points is None:
         return 0
     cells, conduct = plan.cells_of(points)
@@ -54,14 +54,14 @@ def main(argv: Sequence[str], verbs: tuple[str, ...]) -> int:
             return INTERRUPTED
 
 
-def composed(hydra_words: Sequence[str], verbs: tuple[str, ...]) -> list[dict[str, Any]] | None:
+def composed(hydra_words: Sequence[str]) -> list[dict[str, Any]] | None:
     """Collect the grid, with Hydra's complaints in our words."""
     try:
         return collect(hydra_words)
     except LIBRARY_ERRORS as error:
         if os.environ.get("HYDRA_FULL_ERROR") == "1":
             raise
-        raise explain(error, verbs) from error
+        raise explain(error) from error
 
 
 def _conduct(

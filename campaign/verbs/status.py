@@ -6,6 +6,7 @@ import json
 from collections import Counter
 
 from campaign import talk
+from campaign.folder import existing
 from campaign.verbs import asked
 
 _ORDER = ("running", "interrupted", "failed", "invalid", "damaged", "planned", "done")
@@ -18,7 +19,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--all", action="store_true", help=f"every cell, also beyond the first {_SHOWN}")
     asked.add_folder(parser)
     options = parser.parse_args(argv)
-    folder, campaign = asked.opened(options.campaign_dir)
+    folder, campaign = existing(options.campaign_dir)
     states = asked.states(folder, campaign)
     counts = Counter(state["status"] for state in states.values())
     if options.json:

@@ -9,6 +9,7 @@ from typing import Any
 from campaign import record
 from campaign.cell import NEUTRAL, flat
 from campaign.errors import UsageError, nearest
+from campaign.folder import existing
 from campaign.verbs import asked
 
 _MARKS = {True: "ok", False: "FAILED", None: "unverifiable"}
@@ -20,7 +21,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("cell", metavar="CELL", help="its id, the start of it, or the hash at its end")
     asked.add_folder(parser)
     options = parser.parse_args(argv)
-    folder, _ = asked.opened(options.campaign_dir)
+    folder, _ = existing(options.campaign_dir)
     cell = _the_one(asked.find(folder, options.cell), options.cell, [p.name for p in folder.records.glob("*")])
     recorded = record.read(folder.record(cell)) or {}
     if options.json:

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jobs import dataset
+from jobs import dataset, micro
 from jobs.checks import Limits
 from jobs.images import ImageSpec
 
@@ -34,14 +34,7 @@ def demo() -> Path:
 
 def request(folder: Path, **changed: Any) -> dict[str, Any]:
     """Ask for a run of `micro` with four threads."""
-    benchmark = {
-        "name": "micro", "preprocess": True, "image_size": 224, "ignore_errors": True, "autotune": False,
-        "map_and_batch_fusion": False, "deterministic": True, "private_threads": None,
-    }  # fmt: skip
-    settings = {
-        "benchmark": benchmark, "threads": 4, "batch_size": 64, "prefetch": 0, "iterations": None, "seed": 0,
-        "cache": "cold", **changed,
-    }  # fmt: skip
+    settings = {**micro.DEFAULTS, **changed}
     return {"settings": settings, "dataset": str(folder), "manifest": str(folder), "limits": asdict(Limits())}
 
 

@@ -11,7 +11,7 @@ from fake_template import figures
 
 from campaign import record
 from campaign.cell import flat, make_cell
-from jobs import checks
+from jobs import checks, micro
 from jobs.checks import Limits
 
 TESTS = Path(__file__).parents[1]
@@ -82,6 +82,10 @@ def test_the_evidence_is_a_test_that_exists(key):
 
 def test_the_thresholds_of_the_configuration_are_those_of_the_checks(point):
     assert point["checks"] == dataclasses.asdict(Limits())
+
+
+def test_a_run_by_hand_has_the_defaults_of_a_campaign(point):
+    assert {key: point[key] for key in micro.DEFAULTS} == micro.DEFAULTS
 
 
 RUN = {
