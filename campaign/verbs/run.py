@@ -77,15 +77,8 @@ def _conduct(
     planned.save_verdicts(folder)
     todo = planned.to_do
     token = secrets.token_hex(4)
-    campaign["requests"].append(
-        {
-            "token": token,
-            "utc": utc_now(),
-            "words": list(argv),
-            "order_seed": conduct["order_seed"],
-            "cells": [cell.id for cell in cells],
-        }
-    )
+    request = {"token": token, "utc": utc_now(), "words": list(argv), "order_seed": conduct["order_seed"]}
+    campaign["requests"].append({**request, "cells": [cell.id for cell in cells]})
     write_json(folder.marker, campaign)
     if todo:
         _work(todo, conduct, folder, token, argv)
@@ -112,24 +105,8 @@ def _work(
 
     with talk.preparation() as progress:
         data = prepare.datasets(todo, folder, progress, redo=conduct["redo"])
-    work = {
-        "token": token,
-        "words": list(argv),
-        "campaign_dir": str(folder.root),
-        "conduct": dict(conduct),
-        "cells": [
-            {
-                "id": entry.cell.id,
-                "benchmark": entry.cell.benchmark,
-                "version": entry.cell.version,
-                "settings": entry.cell.settings,
-                "dataset": data[entry.cell.id],
-                "position": position,
-                "missing": entry.missing,
-            }
-            for position, entry in enumerate(todo)
-        ],
-    }
+    asked_for = {"token": token, "words": list(argv), "campaign_dir": str(folder.root), "conduct": dict(conduct)}
+    work = {**asked_for, "cells": [_work_item(entry, place, data) for place, entry in enumerate(todo)]}
     runs = sum(entry.missing + conduct["warmup_runs"] for entry in todo)
     talk.say(f"running {counted(len(todo), 'cell')}, {counted(runs, 'run')}, in {folder.root}")
     follower = watch.Follower(folder, todo, conduct["warmup_runs"], token)
@@ -141,6 +118,20 @@ def _work(
         started.stop()
         raise
     _explain_early_end(started.work_list, follower)
+
+
+def _work_item(entry: plan.Entry, position: int, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Say to a worker what a cell is, what it reads and how much of it is missing."""
+    cell = entry.cell
+    return {
+        "id": cell.id,
+        "benchmark": cell.benchmark,
+        "version": cell.version,
+        "settings": cell.settings,
+        "dataset": data[cell.id],
+        "position": position,
+        "missing": entry.missing,
+    }
 
 
 def _explain_early_end(work_list: Path, follower: watch.Follower) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -153,6 +154,34 @@ def test_a_pipe_that_nobody_reads_ends_quietly(finished):
     assert front.returncode == 141
     assert "Traceback" not in said
     assert "BrokenPipe" not in said
+
+
+@pytest.mark.parametrize("closed", [1, 2])
+def test_a_closed_stream_is_no_error(closed, finished):
+    done = subprocess.run(
+        [sys.executable, "-m", "campaign", "status"],
+        cwd=finished.cwd,
+        preexec_fn=lambda: os.close(closed),
+        check=False,
+    )
+
+    assert done.returncode == 0
+
+
+def test_a_full_device_for_the_words_is_told_and_no_traceback(finished):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "campaign", "report"],
+            cwd=finished.cwd,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert done.returncode == 2
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_dry_run_starts_and_writes_nothing(command):

@@ -1,14 +1,26 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from campaign import prepare
+from campaign import prepare, record
 from campaign.cell import make_cell
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.plan import Entry
 from jobs import manifest
+from jobs.machine import describe
 
 SMALL = {"files": 6, "median_bytes": 3000, "width": 64, "height": 64, "classes": 2}
+
+
+def _begun(folder, entry, data, **provenance):
+    """Leave the record of a cell that was begun elsewhere."""
+    made = record.new(entry.cell, {"token": "t"}, data)
+    made["provenance"] = {**describe(Path(data["path"])), **provenance}
+    record.write(folder.record(entry.cell.id), made)
+    return replace(entry, state="running")
 
 
 @pytest.fixture
@@ -55,7 +67,7 @@ def test_every_key_of_a_synthetic_dataset_makes_another_one(key, value, entry, f
 
     assert after["path"] != before["path"]
     assert after["checksum"] != before["checksum"]
-    assert manifest.load(prepare.Path(after["path"])).parameters[key] == value
+    assert manifest.load(Path(after["path"])).parameters[key] == value
 
 
 def test_the_name_of_a_dataset_names_its_folder(entry, folder, point):
@@ -97,3 +109,37 @@ def test_an_absolute_root_that_is_missing_is_an_error_and_not_made(tmp_path):
 
     assert "mount it" in caught.value.hint
     assert not (tmp_path / "hdd").exists()
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "complaint"),
+    [
+        ({"host": "node7"}, "another machine (host was node7"),
+        ({"cpu": "Z80"}, "another machine (cpu was Z80"),
+        ({"versions": {"tensorflow": "1.10"}}, "other software (tensorflow was 1.10"),
+    ],
+)
+def test_a_cell_begun_elsewhere_is_not_continued_here(elsewhere, complaint, entry, folder):
+    (data,), _ = _prepared(folder, entry())
+    begun = _begun(folder, entry(), data, **elsewhere)
+
+    with pytest.raises(UsageError) as caught:
+        _prepared(folder, begun)
+
+    assert complaint in caught.value.message
+    assert "redo=true" in caught.value.hint
+    assert _prepared(folder, begun, redo=True)[0] == [data]
+
+
+def test_a_cell_begun_here_is_continued(entry, folder):
+    (data,), _ = _prepared(folder, entry())
+
+    assert _prepared(folder, _begun(folder, entry(), data))[0] == [data]
+
+
+def test_a_folder_is_not_called_by_the_name_of_a_storage_it_does_not_lie_on(entry, folder, tmp_path, point):
+    (tmp_path / "a.jpg").write_bytes(b"x")
+    point["storage"] |= {"name": "memory", "root": "/dev/shm"}  # noqa: S108 - another file system, nothing is written
+
+    with pytest.raises(UsageError, match="does not lie on storage memory"):
+        _prepared(folder, entry(storage=point["storage"], dataset={"name": "folder", "path": str(tmp_path)}))

@@ -231,3 +231,16 @@ def test_a_run_between_the_others_widens_no_range(values, value):
 
     assert (high - low) / high <= observed * (1 + 1e-12)
     assert observed <= (high - low) / low * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("fetched", "passed"), [(0, True), (10, True), (11, False), (None, None)])
+def test_a_warm_run_fetches_next_to_nothing_from_the_device(fetched, passed):
+    run = {"device_bytes": fetched, "bytes_read": 1000}
+
+    assert checks.from_memory(run, checks.Limits())["passed"] is passed
+
+
+def test_a_warm_cache_without_any_proof_does_not_count():
+    run = {**GOOD, "resident_fraction": None, "device_bytes": None}
+
+    assert "warm:" in checks.judge(run, "warm", checks.Limits())[1]
