@@ -9,6 +9,7 @@ after the files were evicted. Goal: the ratio of the medians within 3 % of 1.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ def bare(argument: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Print the medians of both and their ratio."""
     chosen = options(__doc__, pairs=21, threads=2)
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where the template finds `bare`
     argument = request(demo(), threads=chosen.threads)
     rates: dict[str, list[float]] = {"jobs.run:execute": [], "harness:bare": []}
     with tempfile.TemporaryDirectory() as logs:
