@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,12 +146,18 @@ def _scanned(path: Path, folder: CampaignFolder) -> tuple[manifest.Manifest, Pat
     return found, held
 
 
+@lru_cache
+def _here(path: str) -> dict[str, Any]:
+    """Describe this machine once, not for each cell: it asks git."""
+    return describe(Path(path))
+
+
 def _same_as_before(entry: Entry, data: Mapping[str, Any], folder: CampaignFolder) -> None:
     """Refuse to continue a cell on other data, another machine or another TensorFlow than its recorded runs had."""
     if entry.state in ("planned", "damaged"):
         return
     recorded = record.read(folder.record(entry.cell.id)) or {}
-    here = describe(Path(data["path"]))
+    here = _here(data["path"])
     for what, keys, before, now in (
         ("other data", ("path", "checksum"), recorded["dataset"], data),
         ("another machine", _MACHINE, recorded["provenance"], here),

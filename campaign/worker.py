@@ -67,7 +67,6 @@ class Worker:
     def run_cell(self, item: Mapping[str, Any]) -> None:
         """Run the warm-ups and the missing runs of one cell; the record is whole on disk after each."""
         recorded = self._open(item)
-        self._save(recorded)
         conduct = self.work["conduct"]
         # A warm-up belongs to a sitting, not to a record: after a break the machine is cold in ways no check sees.
         roles = ["warmup"] * conduct["warmup_runs"] + ["measured"] * item["missing"]
@@ -77,7 +76,6 @@ class Worker:
             failures = failures + 1 if run["status"] == "failed" else 0
             if failures >= _GIVE_UP_AFTER:
                 break
-            self._save(recorded)
         recorded["provenance"]["finished_utc"] = utc_now()
         record.settle(recorded, conduct, Limits(**conduct["checks"]))
         self._save(recorded)
@@ -103,13 +101,14 @@ class Worker:
             recorded["provenance"] = {**describe(Path(item["dataset"]["path"])), "started_utc": utc_now()}
         record.fail_open_runs(recorded)
         recorded["status"], recorded["campaign"] = "running", campaign
-        recorded["sittings"].append({**campaign, "started_utc": utc_now()})
+        recorded.setdefault("sittings", []).append({**campaign, "started_utc": utc_now()})
         recorded["provenance"]["finished_utc"] = None
         return recorded
 
     def _run(self, recorded: record.Record, role: str, item: Mapping[str, Any]) -> record.Run:
         """Do one run under the storage's lock; it begins, and is recorded, when the lock is held."""
         recorded["reason"] = f"waiting for {item['dataset']['lock']}"
+        self._save(recorded)  # the run before is in it too
         with _storage_lock(Path(item["dataset"]["lock"])) as waited_s:
             run = record.begin_run(recorded, role, self.work["token"])
             run["lock_wait_s"] = waited_s
