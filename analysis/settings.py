@@ -40,8 +40,12 @@ def storage_name(flat: Facts) -> str:
 
 
 def series_key(facts: Facts) -> str:
-    """Return what all points of one curve share: everything but the number of threads."""
-    return json.dumps({name: facts[name] for name in sorted(facts) if name != "threads"})
+    """Return what all points of one curve share: everything but the number of threads.
+
+    A layout of a storage that was left alone (None) is what records of before the setting do not name.
+    """
+    kept = {name: facts[name] for name in sorted(facts) if facts[name] is not None or not is_storage(name)}
+    return json.dumps({name: value for name, value in kept.items() if name != "threads"})
 
 
 def set_key(facts: Facts) -> str:

@@ -15,7 +15,7 @@ _BROKEN_PIPE, _INTERRUPTED = 141, 130  # as a shell reports SIGPIPE and SIGINT
 
 
 def main(argv: list[str]) -> int:
-    """Do what the words say and return the exit code (0 to 3 and 130, see the README)."""
+    """Do what the words say and return the exit code (0 to 4 and 130, see the README)."""
     if argv[:1] == ["--version"]:
         print(f"tfio-campaign {_version()}")
         return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # What of a configuration can change a result.
 SETTINGS = ("benchmark", "dataset", "storage", "threads", "batch_size", "prefetch", "iterations", "seed", "cache")
+# Of a storage, what says where and how the data lies; the rest says how jobs are kept apart on it.
+_ACCESS = ("shared", "exclusive", "license")
 _HASH_DIGITS = 10
 # The values that stay out of the hash. These are NOT the configuration's defaults, which may change: each is what a
 # cell meant before the setting existed, so a new setting takes its neutral value here and orphans no old record.
@@ -29,6 +31,8 @@ NEUTRAL: dict[str, Any] = {
     "benchmark.deterministic": True,
     "benchmark.private_threads": None,
     "storage.root": "data",
+    "storage.stripe_count": None,
+    "storage.stripe_size_mib": None,
     "prefetch": 0,
     "iterations": None,
     "seed": 0,
@@ -48,17 +52,23 @@ class Cell:
         Which program, and the version of what its figures mean.
     settings
         Every setting that can change the result, as in the record; read only.
+    access
+        How jobs are kept apart on the storage (``shared``, ``exclusive``, ``license``). It cannot change a result, so
+        it is no part of what a cell is.
     """
 
     id: str
     benchmark: str
     version: int
     settings: Mapping[str, Any]
+    access: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 def make_cell(point: Mapping[str, Any]) -> Cell:
     """Take the settings out of a composed configuration and name them."""
     settings = {key: point[key] for key in SETTINGS}
+    storage = settings["storage"]
+    settings["storage"] = {key: value for key, value in storage.items() if key not in _ACCESS}
     if "path" in settings["dataset"]:  # the same folder is the same dataset from wherever it is named
         settings["dataset"] = {
             **settings["dataset"],
@@ -73,7 +83,8 @@ def make_cell(point: Mapping[str, Any]) -> Cell:
         f"{name}-{settings['dataset']['name']}-{settings['storage']['name']}"
         f"-t{settings['threads']}-b{settings['batch_size']}-p{settings['prefetch']}"
     )
-    return Cell(f"{readable}-{digest}", name, version, settings)
+    access = {key: storage[key] for key in _ACCESS if key in storage}
+    return Cell(f"{readable}-{digest}", name, version, settings, access)
 
 
 def flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

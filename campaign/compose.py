@@ -37,12 +37,28 @@ def compose_all(loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequenc
         key = (*groups, "", *sorted(value.key_or_group for value in values))
         if key not in bases:
             bases[key] = loader.load_sweep_config(master, list(words))
-            with open_dict(bases[key]):
-                del bases[key]["hydra"]
-        else:
-            for value in values:
-                OmegaConf.update(bases[key], value.key_or_group, value.value(), merge=True)
+            yield _plain(bases[key])
+            _settle(bases[key], [value.key_or_group for value in values])
+            continue
+        for value in values:
+            OmegaConf.update(bases[key], value.key_or_group, value.value(), merge=True)
         yield _plain(bases[key])
+
+
+def _settle(config: DictConfig, keys: Sequence[str]) -> None:
+    """Resolve the interpolations once for all points (0.1 ms each), where none of them can depend on one of `keys`."""
+    parts = {part for key in keys for part in key.split(".")}
+    interpolations = [text for text in _texts(OmegaConf.to_container(config, resolve=False)) if "${" in text]
+    if not any(part in text for part in parts for text in interpolations):
+        OmegaConf.resolve(config)
+
+
+def _texts(node: Any) -> Iterator[str]:
+    if isinstance(node, (dict, list)):
+        for inner in node.values() if isinstance(node, dict) else node:
+            yield from _texts(inner)
+    elif isinstance(node, str):
+        yield node
 
 
 def _is_plain(override: Override) -> bool:

@@ -16,7 +16,8 @@ class CampaignError(Exception):
 
         CampaignError            exit code 1
         ├── UsageError           2  wrong configuration or usage
-        └── EnvironmentFaultError  3  the environment cannot run it
+        ├── EnvironmentFaultError  3  the environment cannot run it
+        └── SchedulerError       4  the scheduler refused
 
     Parameters
     ----------
@@ -44,6 +45,12 @@ class EnvironmentFaultError(CampaignError):
     """The machine, a folder or a file system does not allow it."""
 
     exit_code = 3
+
+
+class SchedulerError(CampaignError):
+    """Slurm did not take what was submitted, or does not answer."""
+
+    exit_code = 4
 
 
 def nearest(word: str, legal: Iterable[str], prefix: str = "") -> str:

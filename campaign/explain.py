@@ -9,11 +9,12 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from campaign.errors import UsageError, nearest
-from campaign.schema import Campaign
+from campaign.schema import Campaign, SiteStorage, Slurm
 from campaign.verbs import VERBS
 
 # Hydra says `benchmark=1` with a bare ValueError.
 LIBRARY_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
+_OF_A_SITE = "describe it in your site's file, or say it of the storage itself: storage.root=…"
 GROUPS_TO_ADD = ("paper",)  # groups without a default choice: +paper=fig4
 
 
@@ -24,22 +25,36 @@ def explain(error: Exception) -> UsageError:
         return _unknown_choice(error)
     if isinstance(error, OverrideParseException):
         return _unreadable_word(error)
+    if isinstance(cause, OmegaConfBaseException):
+        return _refused_value(cause)
+    return _other(error)
+
+
+def _refused_value(cause: OmegaConfBaseException) -> UsageError:
     if isinstance(cause, MissingMandatoryValue):
         return UsageError(f"{cause.full_key} has no value", f"give one: {cause.full_key}=…")
-    if isinstance(cause, ConfigKeyError | AttributeError) and isinstance(cause, OmegaConfBaseException):
+    if isinstance(cause, ConfigKeyError | AttributeError):
         return unknown_key(str(cause.full_key), cause.object_type)
-    if isinstance(cause, OmegaConfBaseException) and cause.full_key:
+    if SiteStorage.__name__ in str(cause):  # +site.storages.scratch.root=…: OmegaConf makes no dataclass of it
+        return UsageError("site.storages takes no new storage from the command line", _OF_A_SITE)
+    if cause.full_key:
         return UsageError(f"{cause.full_key}: {_first_line(cause)}", "see `python -m campaign --help` for the keys")
-    return _other(error)
+    return _other(cause)
 
 
 def unknown_key(full_key: str, node: Any) -> UsageError:
     """Name the nearest key of the same node (a dataclass type, or None where it is not known)."""
     path, dot, word = full_key.rpartition(".")
     siblings = [field.name for field in dataclasses.fields(node)] if dataclasses.is_dataclass(node) else []
-    if word in GROUPS_TO_ADD:
-        return UsageError(f"unknown key '{full_key}'", f"write +{full_key}=…")
-    return UsageError(f"unknown key '{full_key}'", nearest(word, siblings, prefix=path + dot))
+    if word in GROUPS_TO_ADD or path == "cluster.extra":
+        hint = f"write +{full_key}=…"
+    elif path == "site.storages":
+        hint = _OF_A_SITE
+    elif path == "cluster" and word in {field.name for field in dataclasses.fields(Slurm)}:
+        hint = f"it is a key of cluster=slurm: cluster=slurm {full_key}=…"
+    else:
+        hint = nearest(word, siblings, prefix=path + dot)
+    return UsageError(f"unknown key '{full_key}'", hint)
 
 
 def _unknown_choice(error: MissingConfigException) -> UsageError:

@@ -35,7 +35,7 @@ class CampaignFolder:
           records/<cell id>/run-<n>.log    what the run printed
           figures/ tables/                 made by the analysis
           manifests/                       of the user's own folders of images
-          workers/                         work lists, submitit's files, logs of the workers
+          workers/<token>-<n>/             a batch: work lists, submitit's script, logs of the workers
     """
 
     root: Path
@@ -57,7 +57,7 @@ class CampaignFolder:
 
     @property
     def workers(self) -> Path:
-        """Folder of the work lists and of submitit."""
+        """Folder of the batches (`campaign.batch`)."""
         return self.root / "workers"
 
     def cell(self, cell_id: str) -> Path:
@@ -69,8 +69,20 @@ class CampaignFolder:
         return self.cell(cell_id) / "record.json"
 
     def worker_lock(self) -> FileLock:
-        """Lock that a worker holds while it works in this folder."""
+        """Lock that a worker on a workstation holds while it works in this folder: there is one at a time."""
         return FileLock(self.workers / "worker.lock")
+
+    def worker_at_work(self) -> bool | None:
+        """Tell whether a worker of this machine holds its lock; None where this user may not try it."""
+        if not self.workers.is_dir():
+            return False
+        try:
+            with self.worker_lock().acquire(timeout=0):
+                return False
+        except Timeout:
+            return True
+        except OSError:
+            return None
 
 
 def existing(root: Path) -> tuple[CampaignFolder, dict[str, Any]]:

@@ -7,27 +7,23 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from campaign import script_limits
 from campaign.cell import flat
+from campaign.closed import HERE, ON_SLURM, check_keys
 from campaign.errors import UsageError, nearest
-from campaign.explain import unknown_key
-from campaign.schema import Campaign, Checks, Cluster, Folder, Micro, Storage, Synthetic
+from campaign.schema import Synthetic
 from jobs.run import BENCHMARKS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-_NODES: dict[str, tuple[type, ...]] = {
-    "benchmark": (Micro,),
-    "dataset": (Synthetic, Folder),
-    "storage": (Storage,),
-    "cluster": (Cluster,),
-    "checks": (Checks,),
-}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")  # stands in cell ids, file names and scripts
-_NAMES = ("benchmark.name", "dataset.name", "storage.name", "cluster.name")
+_NAMES = ("benchmark.name", "dataset.name", "storage.name", "cluster.name", "site.name")
 _PATHS = ("campaign_dir", "storage.root", "dataset.path")
-_CLUSTERS = ("debug", "local")
 _WEEK_S = 7 * 24 * 3600
+_YEAR_MIN = 365 * 24 * 60
+# lfs-setstripe(1): at most 2000 OSTs, -1 for all; a stripe of less than 4 GiB.
+_STRIPES: dict[str, tuple[float, float]] = {"stripe_count": (-1, 2000), "stripe_size_mib": (1, 4095)}
 _RANGES: dict[str, tuple[float, float]] = {
     "threads": (1, 1024),
     "batch_size": (1, 65_536),
@@ -48,6 +44,19 @@ _RANGES: dict[str, tuple[float, float]] = {
     "dataset.height": (16, 16_384),
     "dataset.classes": (1, 100_000),
     "dataset.seed": (0, 2**31 - 1),
+    "site.gpus_per_node": (0, 64),
+    "site.timeout_max_min": (1, _YEAR_MIN),
+    "site.spread_max": (0, 100),
+    **{f"storage.{key}": limits for key, limits in _STRIPES.items()},
+    "cluster.timeout_min": (1, _YEAR_MIN),
+    "cluster.mem_gb": (0.001, 100_000),
+    "cluster.cpus_per_task": (1, 1024),
+    "cluster.gpus_per_node": (0, 64),
+    "cluster.cells_per_job": (1, 100_000),
+    "cluster.parallel": (1, 100_000),
+    "cluster.max_requeues": (0, 1000),
+    "cluster.signal_delay_s": (1, 65_535),  # sbatch(1), --signal
+    "cluster.save_patience_s": (0, _WEEK_S),
     "checks.resident_max": (0, 1),
     "checks.device_bytes_min": (0, 1),
     "checks.time_error_max": (0, 1),
@@ -65,26 +74,35 @@ def check(point: Mapping[str, Any]) -> None:
     UsageError
         Naming the key, its value and what is legal.
     """
-    _closed(point)
+    check_keys(point)
     values = dict(flat(point))
-    for key, (least, most) in _RANGES.items():
+    of_site = {f"site.storages.{name}": name for name in point["site"]["storages"]}
+    _numbers(values, _RANGES | {f"{path}.{key}": limits for path in of_site for key, limits in _STRIPES.items()})
+    _texts(
+        values, {**{key: values[key] for key in _NAMES}, **of_site}, (*_PATHS, *(f"{path}.root" for path in of_site))
+    )
+    for key, legal in (("benchmark.name", BENCHMARKS), ("cluster.name", (*HERE, *ON_SLURM))):
+        if values[key] not in legal:
+            raise UsageError(f"{key}={values[key]} is no {key.partition('.')[0]}", nearest(values[key], legal))
+    script_limits.check(point)
+    _together(values)
+
+
+def _numbers(values: Mapping[str, Any], ranges: Mapping[str, tuple[float, float]]) -> None:
+    for key, (least, most) in ranges.items():
         value = values.get(key)
         if value is not None and not least <= value <= most:
             raise UsageError(f"{key}={value} is out of range", f"legal: {least:g} to {most:g}")
-    for key in _NAMES:
-        if not _NAME.fullmatch(str(values[key])):
-            raise UsageError(f"{key}={values[key]!r} is no name", "letters, digits and '_', at most 32")
-    for key in _PATHS:
+
+
+def _texts(values: Mapping[str, Any], names: Mapping[str, Any], paths: Iterable[str]) -> None:
+    for key, name in names.items():
+        if not _NAME.fullmatch(str(name)):
+            raise UsageError(f"{key}={name!r} is no name", "letters, digits and '_', at most 32")
+    for key in paths:
         text = values.get(key)
         if text is not None and (not text.strip() or not text.isprintable()):
             raise UsageError(f"{key}={text!r} is no path", "give a folder without line breaks")
-    if values["benchmark.name"] not in BENCHMARKS:
-        name = values["benchmark.name"]
-        raise UsageError(f"benchmark.name={name} is no benchmark", nearest(name, BENCHMARKS))
-    if values["cluster.name"] not in _CLUSTERS:
-        name = values["cluster.name"]
-        raise UsageError(f"cluster.name={name} is no cluster", nearest(name, _CLUSTERS))
-    _together(values)
 
 
 def _together(values: Mapping[str, Any]) -> None:
@@ -94,6 +112,20 @@ def _together(values: Mapping[str, Any]) -> None:
             f"runs={values['runs']} with warmup_runs={values['warmup_runs']} leaves no measured run",
             f"runs={values['warmup_runs'] + 1} or more",
         )
+    _data_together(values)
+    _storage_together(values)
+    if values["cluster.name"] in ON_SLURM:
+        _slurm_together(values)
+    elif values["detach"]:
+        name = values["cluster.name"]
+        raise UsageError(
+            f"detach=true with cluster={name}: there is no scheduler to leave the campaign with",
+            "cluster=slurm, or leave it to your shell: nohup python -m campaign … &",
+        )
+
+
+def _data_together(values: Mapping[str, Any]) -> None:
+    """Refuse a synthetic dataset that cannot be made, or has too few images."""
     files = values.get("dataset.files")
     if files is not None:
         if values["dataset.classes"] > files:
@@ -103,6 +135,42 @@ def _together(values: Mapping[str, Any]) -> None:
             )
         enough_images(values["iterations"], values["batch_size"], files)
         _can_be_made(tuple(values[f"dataset.{field.name}"] for field in dataclasses.fields(Synthetic)[1:]))
+
+
+def _storage_together(values: Mapping[str, Any]) -> None:
+    """Refuse a storage that is nowhere, or is kept free by a licence that has no name."""
+    name, site = values["storage.name"], values["site.name"]
+    if values["storage.root"] is None:
+        raise UsageError(
+            f"storage={name} has no root here",
+            f"storage.root=…, or site=… with a file that gives storages.{name}.root (site={site} does not)",
+        )
+    if values["storage.exclusive"] == "license" and values["storage.license"] is None:
+        raise UsageError(
+            f"storage.exclusive=license: storage={name} has no licence here",
+            "storage.license=… (`scontrol show licenses` lists what the site has), or storage.exclusive=lock",
+        )
+    if values["storage.stripe_count"] == 0:
+        raise UsageError(
+            "storage.stripe_count=0 is the file system's own default", "say so with storage.stripe_count=null"
+        )
+
+
+def _slurm_together(values: Mapping[str, Any]) -> None:
+    """Refuse jobs that the site would not take, or that could not be told of their end."""
+    minutes, longest = values["cluster.timeout_min"], values["site.timeout_max_min"]
+    if longest is not None and minutes > longest:
+        raise UsageError(
+            f"cluster.timeout_min={minutes}: site={values['site.name']} allows {longest} minutes",
+            f"cluster.timeout_min={longest} or less; a job that needs longer is begun again where it stopped",
+        )
+    if values["cluster.signal_delay_s"] >= minutes * 60:
+        raise UsageError(
+            f"cluster.signal_delay_s={values['cluster.signal_delay_s']} with cluster.timeout_min={minutes} "
+            "tells a job to save before it has begun",
+            f"cluster.signal_delay_s={minutes * 60 - 1} or less, or a longer cluster.timeout_min",
+        )
+    script_limits.in_file_names(values["campaign_dir"])
 
 
 @lru_cache
@@ -125,27 +193,3 @@ def enough_images(iterations: int | None, batch_size: int, files: int) -> None:
             f"the dataset has {files}",
             f"iterations={files // batch_size} or fewer, or iterations=null for each file once",
         )
-
-
-def _closed(point: Mapping[str, Any]) -> None:
-    """Refuse keys that ``+key=value`` added: nothing would read them."""
-    known = {field.name for field in dataclasses.fields(Campaign)}
-    for key in point:
-        if key not in known:
-            raise unknown_key(key, Campaign)
-    for name in known:
-        if name not in point:
-            raise UsageError(f"{name} is missing", f"do not delete it; give it a value: {name}=…")
-    for name, types in _NODES.items():
-        node = point[name]
-        if not isinstance(node, dict):
-            raise UsageError(f"{name} is no choice of its group", f"see `python -m campaign --help` for {name}")
-        fitting = max(types, key=lambda t: len(_names(t) & node.keys()))
-        for key in node.keys() - _names(fitting):
-            raise unknown_key(f"{name}.{key}", fitting)
-        for key in _names(fitting) - node.keys():
-            raise UsageError(f"{name}.{key} is missing", f"give it a value: {name}.{key}=…")
-
-
-def _names(node: type) -> set[str]:
-    return {field.name for field in dataclasses.fields(node)}

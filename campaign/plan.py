@@ -105,8 +105,8 @@ def _conduct(point: Mapping[str, Any]) -> dict[str, Any]:
 
 def _swept_conduct(one: Mapping[str, Any], other: Mapping[str, Any]) -> UsageError:
     before, after = dict(flat(one)), dict(flat(other))
-    key = next(key for key in before if before[key] != after.get(key))
+    key = next(key for key in (*before, *after) if before.get(key) != after.get(key))
     return UsageError(
-        f"{key} has several values ({before[key]}, {after.get(key)}): it says how the campaign is run, not what",
+        f"{key} has several values ({before.get(key)}, {after.get(key)}): it says how the campaign is run, not what",
         f"give {key} one value, or start one campaign for each",
     )

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from campaign import limits, record
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.worker import lock_path
-from jobs import dataset, manifest
+from campaign.exclusive import lock_path
+from jobs import dataset, lustre, manifest
+from jobs.device import mount_of
 from jobs.durable import write_whole
 from jobs.images import ImageSpec
 from jobs.machine import describe
@@ -38,7 +39,7 @@ def datasets(
     -------
     dict
         For each cell id what its work list says of the data: ``path``, ``manifest`` (folder that holds the manifest),
-        ``lock``, ``checksum``, ``files``, ``bytes``.
+        ``lock``, ``checksum``, ``files``, ``bytes``; and on Lustre ``stripe``, the layout of the files.
 
     Raises
     ------
@@ -56,6 +57,22 @@ def datasets(
         if not redo:
             _same_as_before(entry, prepared[key], folder)
         found[entry.cell.id] = prepared[key]
+    return found
+
+
+def for_jobs(entries: Sequence[Entry], folder: CampaignFolder, progress: Progress) -> dict[str, Any]:
+    """Make or look through the datasets that every node sees; None for a cell whose node has its own storage.
+
+    Whether earlier runs of a cell may be continued is found out on the node (`campaign.sitting`).
+    """
+    shared = [entry for entry in entries if entry.cell.access["shared"]]
+    return dict.fromkeys((entry.cell.id for entry in entries), None) | datasets(shared, folder, progress, redo=True)
+
+
+def on_this_node(settings: Mapping[str, Any], folder: CampaignFolder) -> dict[str, Any]:
+    """Make or look through the dataset of one cell where it is read."""
+    found = _dataset(settings, folder, lambda *_: None)
+    limits.enough_images(settings["iterations"], settings["batch_size"], found["files"])
     return found
 
 
@@ -82,21 +99,17 @@ def storage_root(storage: Mapping[str, Any]) -> Path:
 
 
 def _dataset(settings: Mapping[str, Any], folder: CampaignFolder, progress: Progress) -> dict[str, Any]:
-    root = storage_root(settings["storage"])
-    wanted = settings["dataset"]
+    storage = settings["storage"]
+    root = storage_root(storage)
+    layout = lustre.Layout(storage["stripe_count"], storage["stripe_size_mib"])
     try:
-        if "path" in wanted:
-            path = Path(wanted["path"])
-            found, held = _scanned(path, folder)
-            _lies_on(path, root, settings["storage"]["name"])
-        else:
-            path, found = _made(wanted, root, progress)
-            held = path
+        path, held, found = _images(settings, root, layout, folder, progress)
+        stripe = _stripe(path, found, layout)
     except manifest.DatasetError as error:
         raise EnvironmentFaultError(error.message, error.hint) from error
     except OSError as error:
         raise EnvironmentFaultError(
-            f"cannot prepare the dataset {wanted['name']} in {root}: {error}",
+            f"cannot prepare the dataset {settings['dataset']['name']} in {root}: {error}",
             "set storage.root=… to a folder that you may write to",
         ) from error
     return {
@@ -106,15 +119,40 @@ def _dataset(settings: Mapping[str, Any], folder: CampaignFolder, progress: Prog
         "checksum": found.checksum,
         "files": len(found.files),
         "bytes": found.total_bytes,
-    }
+    } | stripe
 
 
-def _made(wanted: Mapping[str, Any], root: Path, progress: Progress) -> tuple[Path, manifest.Manifest]:
+def _images(
+    settings: Mapping[str, Any], root: Path, layout: lustre.Layout, folder: CampaignFolder, progress: Progress
+) -> tuple[Path, Path, manifest.Manifest]:
+    """Find or make the images: their folder, the folder of their manifest, and the manifest."""
+    wanted = settings["dataset"]
+    if "path" not in wanted:
+        path, found = _made(wanted, root, layout, progress)
+        return path, path, found
+    path = Path(wanted["path"])
+    found, held = _scanned(path, folder)
+    _lies_on(path, root, settings["storage"]["name"])
+    return path, held, found
+
+
+def _stripe(path: Path, found: manifest.Manifest, layout: lustre.Layout) -> dict[str, Any]:
+    """Say how the files lie on Lustre; nothing where it is another file system and no stripes are asked for."""
+    if not layout.asked and mount_of(path).fstype != lustre.FSTYPE:
+        return {}
+    return {"stripe": lustre.read_back(path, path / found.files[0].name, layout)}
+
+
+def _made(
+    wanted: Mapping[str, Any], root: Path, layout: lustre.Layout, progress: Progress
+) -> tuple[Path, manifest.Manifest]:
     name = wanted["name"]
     spec = ImageSpec(**{key: value for key, value in wanted.items() if key != "name"})
-    path = root / "datasets" / dataset.dataset_id(name, spec)
+    path = root / "datasets" / f"{dataset.dataset_id(name, spec)}{layout.suffix}"
     if not (path / manifest.MANIFEST_NAME).exists():
         path.parent.mkdir(parents=True, exist_ok=True)
+        if layout.asked:
+            lustre.set_layout(path, layout)
         found = dataset.make(
             path,
             spec,

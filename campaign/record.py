@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 SCHEMA = 1
 STATUSES = ("running", "done", "failed", "invalid")
 _RUN_KEYS = {"run", "role", "status", "reason"}
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 10.0
 Record = dict[str, Any]
 Run = dict[str, Any]
 INTERRUPTED = "interrupted: the worker ended during this run"
@@ -80,10 +84,31 @@ def _fault(record: Record, name: str) -> str | None:
     return None
 
 
-def write(path: Path, record: Mapping[str, Any]) -> None:
-    """Write a record, whole and durably."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_json(path, record)
+def write(path: Path, record: Mapping[str, Any], patience_s: float = 0.0) -> None:
+    """Write a record, whole and durably.
+
+    A file system that is full, read-only or away for a while is waited for, at most `patience_s`: what was measured is
+    in memory only.
+
+    Raises
+    ------
+    OSError
+        It still cannot be written.
+    """
+    deadline = time.monotonic() + patience_s
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_json(path, record)
+        except OSError as error:  # noqa: PERF203 - a retry
+            if time.monotonic() + pause_s > deadline:
+                raise
+            print(f"cannot write {path} ({error.strerror}); waiting for it", file=sys.stderr, flush=True)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        else:
+            return
 
 
 def new(cell: Cell, campaign: Mapping[str, Any], dataset: Mapping[str, Any]) -> Record:
@@ -117,11 +142,11 @@ def begin_run(record: Record, role: str, token: str) -> Run:
     return run
 
 
-def fail_open_runs(record: Record) -> None:
+def fail_open_runs(record: Record, why: str = INTERRUPTED) -> None:
     """Mark runs that a worker left open when it ended: they are lost, and say so."""
     for run in record["runs"]:
         if run["status"] == "running":
-            run["status"], run["reason"] = "failed", INTERRUPTED
+            run["status"], run["reason"] = "failed", why
 
 
 def measured(record: Mapping[str, Any], status: str | None = None) -> list[Run]:

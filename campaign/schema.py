@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING
+from omegaconf import MISSING, DictConfig, OmegaConf
 
 
 class Cache(Enum):
@@ -20,6 +20,15 @@ class Cache(Enum):
     cold = "cold"
     warm = "warm"
     as_is = "as_is"
+
+
+class Exclusive(Enum):
+    """How jobs are kept from using a storage at once."""
+
+    license = "license"
+    singleton = "singleton"
+    lock = "lock"
+    none = "none"
 
 
 @dataclass
@@ -63,14 +72,75 @@ class Storage:
     """Group ``storage``."""
 
     name: str = MISSING
-    root: str = MISSING
+    root: str | None = MISSING
+    shared: bool = MISSING
+    exclusive: Exclusive = MISSING
+    license: str | None = MISSING
+    stripe_count: int | None = MISSING
+    stripe_size_mib: int | None = MISSING
+
+
+@dataclass
+class SiteStorage:
+    """What a site says of one of its storages; None: nothing."""
+
+    root: str | None = None
+    shared: bool | None = None
+    exclusive: Exclusive | None = None
+    license: str | None = None
+    stripe_count: int | None = None
+    stripe_size_mib: int | None = None
+
+
+@dataclass
+class Site:
+    """Group ``site``."""
+
+    name: str = MISSING
+    partition: str | None = MISSING
+    account: str | None = MISSING
+    qos: str | None = MISSING
+    constraint: str | None = MISSING
+    gpus_per_node: int | None = MISSING
+    modules: list[str] = MISSING
+    timeout_max_min: int | None = MISSING
+    spread_max: float = MISSING
+    storages: dict[str, SiteStorage] = MISSING
 
 
 @dataclass
 class Cluster:
-    """Group ``cluster``."""
+    """Group ``cluster``, choices ``local`` and ``debug``."""
 
     name: str = MISSING
+
+
+@dataclass
+class Slurm:
+    """Group ``cluster``, choices ``slurm`` and ``auto``."""
+
+    name: str = MISSING
+    partition: str | None = MISSING
+    account: str | None = MISSING
+    qos: str | None = MISSING
+    constraint: str | None = MISSING
+    nodelist: str | None = MISSING
+    exclude: str | None = MISSING
+    dependency: str | None = MISSING
+    licenses: str | None = MISSING
+    timeout_min: int = MISSING
+    mem_gb: float | None = MISSING
+    cpus_per_task: int | None = MISSING
+    gpus_per_node: int | None = MISSING
+    exclusive: bool = MISSING
+    modules: list[str] = MISSING
+    extra: dict[str, Any] = MISSING
+    cells_per_job: int = MISSING
+    parallel: int | None = MISSING
+    max_requeues: int = MISSING
+    signal_delay_s: int = MISSING
+    oversubscribe: bool = MISSING
+    save_patience_s: float = MISSING
 
 
 @dataclass
@@ -91,8 +161,9 @@ class Campaign:
 
     benchmark: Any = MISSING
     dataset: Any = MISSING
+    site: Site = MISSING
     storage: Storage = MISSING
-    cluster: Cluster = MISSING
+    cluster: Any = MISSING
     threads: int = MISSING
     batch_size: int = MISSING
     prefetch: int = MISSING
@@ -106,6 +177,7 @@ class Campaign:
     order_seed: int = MISSING
     redo: bool = MISSING
     campaign_dir: str = MISSING
+    detach: bool = MISSING
     checks: Checks = field(default_factory=Checks)
 
 
@@ -116,5 +188,13 @@ def register() -> None:
     store.store(group="schema/benchmark", name="micro", node=Micro)
     store.store(group="schema/dataset", name="synthetic", node=Synthetic)
     store.store(group="schema/dataset", name="folder", node=Folder)
-    store.store(group="schema", name="storage", node=Storage)
-    store.store(group="schema", name="cluster", node=Cluster)
+    for name, node in (("site", Site), ("storage", Storage), ("cluster", Cluster), ("slurm", Slurm)):
+        store.store(group="schema", name=name, node=node)
+    OmegaConf.register_new_resolver("site_storage", _site_storage, replace=True)
+
+
+def _site_storage(key: str, default: Any, *, _root_: DictConfig) -> Any:
+    """Look up what the site says of the storage that is chosen; ``${oc.select:…}`` would pass its nulls on."""
+    said = _root_.site.storages.get(_root_.storage.name)
+    value = None if said is None else said.get(key)
+    return default if value is None else value

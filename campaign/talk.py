@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,14 @@ def complain(message: str, hint: str) -> None:
         say("")
         stderr.print("hint:", style="bold", end=" ")
         say(hint)
+
+
+def agreed(question: str) -> bool:
+    """Ask before something is spent, where somebody is there to answer; elsewhere the command itself is the answer."""
+    if os.environ.get("CAMPAIGN_YES") == "1" or not (sys.stdin and sys.stdin.isatty() and stderr.is_terminal):
+        return True
+    stderr.print(f"{question} [y/N] ", end="", markup=False)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def bar() -> Progress:

@@ -1,29 +1,46 @@
-"""Follow the records that a worker writes, and show how far it is."""
+"""Follow the records that workers write: the record on disk is the first witness, the scheduler the second."""
 
 from __future__ import annotations
 
+import json
 import time
-from contextlib import contextmanager
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from campaign import record, talk
+from campaign import record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
-    from rich.progress import Progress
-
+    from campaign.batch import Batch
     from campaign.folder import CampaignFolder
-    from campaign.plan import Entry
 
-_TICK_S = 0.25
-_OVER = ("done", "invalid", "failed")
+OVER = ("done", "invalid", "failed")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """How a worker is, as its scheduler (or the process table) tells.
+
+    Attributes
+    ----------
+    state
+        ``queued``, ``running`` or ``ended``.
+    why
+        Reason of the queue, or how it ended.
+    where
+        Node or job, if known.
+    """
+
+    state: str
+    why: str = ""
+    where: str = ""
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one look found.
+    """What one look at one worker's records found.
 
     Attributes
     ----------
@@ -44,108 +61,172 @@ class Step:
 
 @dataclass
 class Follower:
-    """Reads the record of the cell under way, and moves on when it is over.
+    """Reads the record of the cell that a worker has under way, and moves on when it is over.
 
     Attributes
     ----------
+    cells
+        Id and missing measured runs of each cell of the worker, in its order.
     token
         The submission's own: a record of an earlier one is not taken for news.
+    outcomes
+        How many of its cells are done, invalid and failed.
     """
 
     folder: CampaignFolder
-    entries: Sequence[Entry]
+    cells: Sequence[tuple[str, int]]
     warmup_runs: int
     token: str
+    outcomes: Counter[str] = field(default_factory=Counter)
+    current: tuple[str, dict[str, Any]] | None = None
     _at: int = 0
-    _seen: dict[str, int] = field(default_factory=dict)
+    _told: int = 0
+
+    @classmethod
+    def of(cls, folder: CampaignFolder, batch: Batch, index: int) -> Follower:
+        """Follow one worker of a batch, by its work list."""
+        path = batch.work_list(index)
+        if not path.exists():  # its front process was killed before it could submit
+            return cls(folder, [(cell, 0) for cell in batch.cells[index]], 0, batch.token)
+        work = json.loads(path.read_text(encoding="utf-8"))
+        cells = [(item["id"], item["missing"]) for item in work["cells"]]
+        return cls(folder, cells, work["conduct"]["warmup_runs"], batch.token)
 
     def __post_init__(self) -> None:
-        """Count the runs that were there before."""
-        self._total = sum(entry.missing + self.warmup_runs for entry in self.entries)
-        self._over = 0
+        """Count the runs that are to come."""
+        self._foreseen = sum(missing + self.warmup_runs for _, missing in self.cells)
+        self.runs_over = 0
+
+    @property
+    def runs_total(self) -> int:
+        """How many runs there will have been; a requeue adds the run that it interrupted and another warm-up."""
+        return max(self._foreseen, self.runs_over)
+
+    @property
+    def cells_over(self) -> int:
+        """How many of its cells are over."""
+        return self._at
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of its cells are over."""
+        return self._at == len(self.cells)
 
     def look(self) -> Step:
         """Read what is new."""
         ended: list[tuple[str, dict[str, Any]]] = []
-        current = None
-        while self._at < len(self.entries):
-            entry = self.entries[self._at]
-            recorded = self._read(entry)
+        self.current = None
+        while not self.finished:
+            cell, missing = self.cells[self._at]
+            recorded = self._read(cell)
             if recorded is None:
                 break
-            news, running = self._news(entry, recorded)
-            ended += [(entry.cell.id, run) for run in news]
-            if running or recorded["status"] not in _OVER:
-                current = (entry.cell.id, running) if running else None
+            mine = [run for run in recorded["runs"] if run.get("token") == self.token]
+            over = [run for run in mine if run["status"] != "running"]
+            ended += [(cell, run) for run in over[self._told :]]
+            self._told = len(over)
+            running = next((run for run in mine if run["status"] == "running"), None)
+            if running or recorded["status"] not in OVER:
+                self.current = (cell, running) if running else None
                 break
-            self._total -= entry.missing + self.warmup_runs - self._seen.get(entry.cell.id, 0)
-            self._at += 1
-        self._over += len(ended)
-        return Step(ended, current, self._at, self._over, self._total)
+            self.outcomes[recorded["status"]] += 1
+            self._foreseen -= missing + self.warmup_runs - len(over)
+            self._at, self._told = self._at + 1, 0
+        self.runs_over += len(ended)
+        return Step(ended, self.current, self._at, self.runs_over, self.runs_total)
 
-    def _read(self, entry: Entry) -> record.Record | None:
+    def _read(self, cell: str) -> record.Record | None:
         try:
-            recorded = record.read(self.folder.record(entry.cell.id))
+            recorded = record.read(self.folder.record(cell))
         except record.DamagedRecordError:
             return None  # of before: the worker sets it aside when it comes to it
         return recorded if recorded and recorded["campaign"]["token"] == self.token else None
 
-    def _news(self, entry: Entry, recorded: record.Record) -> tuple[list[record.Run], record.Run | None]:
-        mine = [run for run in recorded["runs"] if run.get("token") == self.token]
-        over = [run for run in mine if run["status"] != "running"]
-        news = over[self._seen.get(entry.cell.id, 0) :]
-        self._seen[entry.cell.id] = len(over)
-        return news, next((run for run in mine if run["status"] == "running"), None)
+
+@dataclass(frozen=True)
+class Picture:
+    """All workers at one moment.
+
+    Attributes
+    ----------
+    news
+        ``(cell id, run)`` of each run that ended since the last picture.
+    counts
+        Cells that are ``planned`` (behind another one of their worker), ``queued``, ``running``, ``done``, ``failed``,
+        ``invalid``, ``interrupted`` (their worker has ended without them).
+    reasons
+        The scheduler's reasons, with the number of workers each keeps waiting.
+    running
+        ``(cell id, run, where)`` of each run under way.
+    runs_over, runs_total
+        Progress.
+    """
+
+    news: list[tuple[str, dict[str, Any]]]
+    counts: Counter[str]
+    reasons: Counter[str]
+    running: list[tuple[str, dict[str, Any], str]]
+    runs_over: int
+    runs_total: int
 
 
-def until_over(follower: Follower, alive: Callable[[], bool]) -> None:
-    """Show progress until the worker has ended."""
-    with _display(len(follower.entries)) as show:
-        while True:
-            ends = not alive()  # asked before the look, so that the last look sees all
-            show(follower.look())
-            if ends:
-                return
-            time.sleep(_TICK_S)
+class Watched:
+    """Several workers, each with its follower.
+
+    Parameters
+    ----------
+    followers
+        By whatever names a worker.
+    """
+
+    def __init__(self, followers: Mapping[Hashable, Follower]) -> None:
+        self.followers = followers
+        self._closed: set[Hashable] = set()
+
+    def look(self, seen: Mapping[Any, Seen]) -> Picture:
+        """Read the records of those that may have written some."""
+        news: list[tuple[str, dict[str, Any]]] = []
+        counts: Counter[str] = Counter()
+        reasons: Counter[str] = Counter()
+        running: list[tuple[str, dict[str, Any], str]] = []
+        for key, follower in self.followers.items():
+            state = seen[key].state
+            if key not in self._closed and state != "queued":
+                news += follower.look().ended
+                if state == "ended" or follower.finished:
+                    self._closed.add(key)
+            counts.update(follower.outcomes)
+            counts.update(_rest(follower, state))
+            if state == "queued":
+                reasons[seen[key].why] += 1
+            elif follower.current and state == "running":
+                running.append((*follower.current, seen[key].where))
+        over = sum(follower.runs_over for follower in self.followers.values())
+        total = sum(follower.runs_total for follower in self.followers.values())
+        return Picture(news, counts, reasons, running, over, total)
+
+    def finished(self) -> list[Any]:
+        """List the workers whose cells are all over."""
+        return [key for key, follower in self.followers.items() if follower.finished]
 
 
-@contextmanager
-def _display(cells: int) -> Iterator[Callable[[Step], None]]:
-    if talk.stderr.is_terminal:
-        with talk.bar() as bar:
-            yield _Live(bar, cells)
-    else:
-        yield _print_plain
+def _rest(follower: Follower, state: str) -> dict[str, int]:
+    """Say what the cells of a worker are that are not over."""
+    left = len(follower.cells) - follower.cells_over
+    if state == "queued" or left == 0:
+        return {"queued": left}
+    if state == "ended":
+        return {"interrupted": left}
+    return {"running": 1, "planned": left - 1}
 
 
-class _Live:
-    def __init__(self, bar: Progress, cells: int) -> None:
-        self._bar, self._cells = bar, cells
-        self._task = bar.add_task("starting", total=None, latest="")
-
-    def __call__(self, step: Step) -> None:
-        for cell_id, run in step.ended:
-            if run["status"] != "valid":
-                self._bar.console.print(describe(cell_id, run), style="yellow", markup=False)
-        latest = f"{step.ended[-1][1].get('images_per_s', 0):.0f} images/s" if step.ended else None
-        if step.current:
-            self._bar.update(self._task, description=self._doing(*step.current, step.cells_over))
-        if latest:
-            self._bar.update(self._task, latest=latest)
-        self._bar.update(self._task, completed=step.runs_over, total=step.runs_total, refresh=True)
-
-    def _doing(self, cell_id: str, run: record.Run, cells_over: int) -> str:
-        role = "warm-up" if run["role"] == "warmup" else "measured"
-        return f"cell {cells_over + 1}/{self._cells} {cell_id.rpartition('-')[0]} run {run['run']} ({role})"
-
-
-def _print_plain(step: Step) -> None:
-    for number, (cell_id, run) in enumerate(step.ended, start=step.runs_over - len(step.ended) + 1):
-        talk.say(f"[{number}/{step.runs_total}] {describe(cell_id, run)}")
-
-
-def describe(cell_id: str, run: record.Run) -> str:
-    """Put one ended run into a line."""
-    what = f"{cell_id} run {run['run']}{' (warm-up)' if run['role'] == 'warmup' else ''}"
-    rate = f"{run['images_per_s']:.1f} images/s" if "images_per_s" in run else "no figure"
-    return f"{what}: {rate}" if run["status"] == "valid" else f"{what}: {rate}, {run['status']}: {run['reason']}"
+def until_over(
+    watched: Watched, look: Callable[[], Mapping[Any, Seen]], show: Callable[[Picture], None], tick_s: float
+) -> None:
+    """Show progress until every worker has ended."""
+    while True:
+        seen = look()  # before the records are read, so that the last look sees all
+        show(watched.look(seen))
+        if all(seen[key].state == "ended" for key in watched.followers):
+            return
+        time.sleep(tick_s)

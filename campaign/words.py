@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 CONFIG_DIR_VARIABLE = "CAMPAIGN_CONFIG_DIR"
 _DRY_RUN = "--dry-run"
+_YES = "--yes"
+_OURS = (_DRY_RUN, _YES)
 _LAUNCHER = "hydra/launcher="
 _MULTIRUN = ("-m", "--multirun", "-r", "--run")
 _CONFIG_DIR = ("-cd", "--config-dir")
@@ -20,7 +22,7 @@ _SHOWING = ("--hydra-help", "-c", "--cfg", "-i", "--info", "-sc", "--shell-compl
 _WITH_VALUE = ("-c", "--cfg", "-p", "--package", "-cp", "--config-path", "-cn", "--config-name", *_CONFIG_DIR)
 _INFO = ("-i", "--info")  # its value is optional
 _INFO_VALUES = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
-_FLAGS = {_DRY_RUN, "--help", *_MULTIRUN, *_SHOWING, *_WITH_VALUE}
+_FLAGS = {*_OURS, "--help", *_MULTIRUN, *_SHOWING, *_WITH_VALUE}
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,13 @@ class Words:
         Flags first, then overrides: Hydra's parser reads no other order.
     dry_run
         Print the plan and start nothing.
+    sure
+        Spend node-hours without asking.
     """
 
     hydra: tuple[str, ...]
     dry_run: bool
+    sure: bool
 
 
 def split(argv: Sequence[str]) -> Words:
@@ -68,12 +73,12 @@ def split(argv: Sequence[str]) -> Words:
             if not rest:
                 raise UsageError(f"{name} needs a value", "see `python -m campaign --hydra-help`")
             flags.append(rest.pop(0))
-    return Words((*_for_hydra(flags), *overrides), _DRY_RUN in flags)
+    return Words((*_for_hydra(flags), *overrides), _DRY_RUN in flags, _YES in flags)
 
 
 def _for_hydra(flags: Sequence[str]) -> list[str]:
     """Leave out our own flags; add ``-m`` where nothing is only shown, and the user's configuration folder."""
-    kept = [flag for flag in flags if flag not in (_DRY_RUN, *_MULTIRUN)]
+    kept = [flag for flag in flags if flag not in (*_OURS, *_MULTIRUN)]
     names = {flag.partition("=")[0] for flag in flags}
     if not names.intersection(_SHOWING):
         kept.insert(0, "-m")
@@ -81,3 +86,8 @@ def _for_hydra(flags: Sequence[str]) -> list[str]:
     if folder and not names.intersection(_CONFIG_DIR):
         kept += ["--config-dir", folder]
     return kept
+
+
+def counted(number: int, noun: str) -> str:
+    """Put a number before its noun."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

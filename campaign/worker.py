@@ -1,42 +1,44 @@
 """The worker: walks a list of cells, the same code on a workstation and in a Slurm job.
 
-It is what submitit starts. It imports no TensorFlow: runs are forked from a template process (`campaign.forks`).
+It imports no TensorFlow: runs are forked from a template process (`campaign.forks`). By hand::
+
+    python -m campaign.worker WORK_LIST.json
 """
 
 from __future__ import annotations
 
 import json
-import os
 import signal
-import tempfile
+import sys
 import threading
-import time
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock
-
-from campaign import record
-from campaign.cell import Cell
+from campaign import exclusive, record, sitting
 from campaign.errors import CampaignError
 from campaign.folder import CampaignFolder
 from campaign.forks import Template
+from campaign.slurm import job
 from jobs.checks import Limits
 from jobs.durable import write_json
-from jobs.machine import describe
+from jobs.machine import place
 from jobs.run import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-_LOCK_NAME = ".tfio-campaign.lock"
 _GIVE_UP_AFTER = 2  # runs that failed one after the other; a hang costs run_timeout_s each
+_STOPPED_EXIT = 128 + signal.SIGTERM
 
 
 class WorkerStoppedError(BaseException):
-    """The worker was told to stop (SIGTERM: Ctrl-C in front of it, scancel, preemption)."""
+    """The worker was told to stop: SIGTERM (Ctrl-C in front of it, scancel, preemption), SIGUSR2 (time limit near)."""
+
+    def __init__(self, number: int = signal.SIGTERM) -> None:
+        super().__init__(number)
+        self.time_is_up = number == signal.SIGUSR2
 
 
 @dataclass
@@ -48,73 +50,77 @@ class Worker:
     folder
         The campaign folder.
     work
-        The work list: ``token``, ``words``, ``conduct``, ``cells`` (each with ``id``, ``benchmark``, ``version``,
-        ``settings``, ``dataset``, ``position``, ``missing``).
+        The work list: ``token``, ``words``, ``submitted_utc``, ``cluster`` (slurm, local or debug), ``conduct``,
+        ``cells`` (each with ``id``, ``benchmark``, ``version``, ``settings``, ``access``, ``dataset``, ``position``,
+        ``missing``).
     template
         Where runs are forked from.
+    job
+        What Slurm says of its job.
     """
 
     folder: CampaignFolder
     work: Mapping[str, Any]
     template: Template
+    job: Mapping[str, str] = field(default_factory=dict)
 
-    def walk(self) -> None:
-        """Run every cell of the list, one after the other."""
+    def walk(self) -> bool:
+        """Run every cell of the list, one after the other; tells whether each of them is done."""
         self.template.start()  # before the first run begins: its stamp is not that of an import
-        for item in self.work["cells"]:
-            self.run_cell(item)
+        outcomes = [self.run_cell(item) for item in self.work["cells"]]
+        return all(outcomes)
 
-    def run_cell(self, item: Mapping[str, Any]) -> None:
+    def run_cell(self, item: Mapping[str, Any]) -> bool:
         """Run the warm-ups and the missing runs of one cell; the record is whole on disk after each."""
-        recorded = self._open(item)
+        known = sitting.verdict(self.folder, self.work, item["id"])
+        if known is not None:
+            return known
+        item = sitting.with_dataset(self.folder, item)
+        recorded, missing = sitting.begin(self.folder, self.work, item)
         conduct = self.work["conduct"]
         # A warm-up belongs to a sitting, not to a record: after a break the machine is cold in ways no check sees.
-        roles = ["warmup"] * conduct["warmup_runs"] + ["measured"] * item["missing"]
+        roles = ["warmup"] * conduct["warmup_runs"] + ["measured"] * missing if missing else []
         failures = 0
         for role in roles:
             run = self._run(recorded, role, item)
             failures = failures + 1 if run["status"] == "failed" else 0
-            if failures >= _GIVE_UP_AFTER:
+            if failures >= _GIVE_UP_AFTER or run.get("refused"):
                 break
         recorded["provenance"]["finished_utc"] = utc_now()
         record.settle(recorded, conduct, Limits(**conduct["checks"]))
         self._save(recorded)
-
-    def _open(self, item: Mapping[str, Any]) -> record.Record:
-        """Read the cell's record or make one; what may not be continued is set aside, never overwritten."""
-        cell = Cell(item["id"], item["benchmark"], item["version"], item["settings"])
-        path = self.folder.record(cell.id)
-        try:
-            recorded = record.read(path)
-        except record.DamagedRecordError:
-            _set_aside(path, "damaged")
-            recorded = None
-        if recorded and self.work["conduct"]["redo"]:
-            _set_aside(path, "superseded")
-            recorded = None
-        campaign = {key: self.work[key] for key in ("token", "words")} | {
-            "order_seed": self.work["conduct"]["order_seed"],
-            "position": item["position"],
-        }
-        if recorded is None:
-            recorded = record.new(cell, campaign, item["dataset"])
-            recorded["provenance"] = {**describe(Path(item["dataset"]["path"])), "started_utc": utc_now()}
-        record.fail_open_runs(recorded)
-        recorded["status"], recorded["campaign"] = "running", campaign
-        recorded.setdefault("sittings", []).append({**campaign, "started_utc": utc_now()})
-        recorded["provenance"]["finished_utc"] = None
-        return recorded
+        return bool(recorded["status"] == "done")
 
     def _run(self, recorded: record.Record, role: str, item: Mapping[str, Any]) -> record.Run:
-        """Do one run under the storage's lock; it begins, and is recorded, when the lock is held."""
-        recorded["reason"] = f"waiting for {item['dataset']['lock']}"
+        """Do one run while the storage is held; it begins, and is recorded, when it is."""
+        lock = Path(item["dataset"]["lock"])
+        recorded["reason"] = f"waiting for {lock}"
         self._save(recorded)  # the run before is in it too
-        with _storage_lock(Path(item["dataset"]["lock"])) as waited_s:
+        with exclusive.held(self._exclusion(item), lock, self.job) as proof:
             run = record.begin_run(recorded, role, self.work["token"])
-            run["lock_wait_s"] = waited_s
+            run |= {"exclusive": proof, **place()}
             self._save(recorded)
-            self._execute(recorded, run, item)
+            refusal = self._refusal(run, item)
+            if refusal:
+                run |= {"status": "failed", "reason": refusal, "refused": True}
+            else:
+                self._execute(recorded, run, item)
         return run
+
+    def _exclusion(self, item: Mapping[str, Any]) -> str:
+        """Say how the storage is kept for one user; outside Slurm there is nothing but the lock."""
+        how = str(item["access"]["exclusive"])
+        return how if self.work["cluster"] == "slurm" or how == "none" else "lock"
+
+    def _refusal(self, run: record.Run, item: Mapping[str, Any]) -> str | None:
+        """Refuse a run on Slurm that has fewer CPUs than threads: it would measure the allocation."""
+        threads, conduct = item["settings"]["threads"], self.work["conduct"]
+        if self.work["cluster"] != "slurm" or conduct["cluster"]["oversubscribe"] or run["cpus"] >= threads:
+            return None
+        return (
+            f"threads={threads} and the job may use {run['cpus']} CPUs; "
+            f"cluster.cpus_per_task={threads}, or cluster.oversubscribe=true to measure it so"
+        )
 
     def _execute(self, recorded: record.Record, run: record.Run, item: Mapping[str, Any]) -> None:
         """Let the template do the run, and put its figures into `run`."""
@@ -129,19 +135,21 @@ class Worker:
         }
         try:
             figures = self.template.run(request, log, conduct["run_timeout_s"])
-        except WorkerStoppedError:
-            run["status"], run["reason"] = "failed", "interrupted: the campaign was stopped during this run"
+        except WorkerStoppedError as stop:
+            why = "the job's time limit was near" if stop.time_is_up else "the campaign was stopped during this run"
+            run["status"], run["reason"] = "failed", f"interrupted: {why}"
             recorded["reason"] = "stopped"
             self._save(recorded)
             raise
         run |= figures
 
     def _save(self, recorded: record.Record) -> None:
-        record.write(self.folder.record(recorded["cell"]["id"]), recorded)
+        patience_s = self.work["conduct"]["cluster"]["save_patience_s"] if self.work["cluster"] == "slurm" else 0.0
+        record.write(self.folder.record(recorded["cell"]["id"]), recorded, patience_s)
 
 
-def main(work_list: str) -> None:
-    """Do the work list at this path; the function that submitit calls.
+def main(work_list: str) -> int:
+    """Do the work list at this path; the exit code tells Slurm whether every cell of it is done.
 
     An error of the whole worker (no TensorFlow, no space for a record) is left in ``<work list>.error.json`` for the
     front process, and raised.
@@ -150,14 +158,33 @@ def main(work_list: str) -> None:
     work = json.loads(path.read_text(encoding="utf-8"))
     folder = CampaignFolder(Path(work["campaign_dir"]))
     template = Template(path.with_suffix(".template.log"))
-    with folder.worker_lock(), _stoppable():
+    fault = path.with_suffix(".error.json")
+    fault.unlink(missing_ok=True)  # of the time before a requeue
+    alone = nullcontext() if work["cluster"] == "slurm" else folder.worker_lock()
+    with alone, _stoppable(slurm=work["cluster"] == "slurm"):
         try:
-            Worker(folder, work, template).walk()
+            return 0 if Worker(folder, work, template, job.described()).walk() else 1
+        except WorkerStoppedError as stop:
+            if work["cluster"] != "slurm":
+                raise
+            return _stopped(stop, work["conduct"]["cluster"], fault)
         except (CampaignError, OSError) as error:
-            write_json(path.with_suffix(".error.json"), _as_error(error))
+            write_json(fault, _as_error(error))
             raise
         finally:
             template.close()
+
+
+def _stopped(stop: WorkerStoppedError, cluster: Mapping[str, Any], fault: Path) -> int:
+    """Go back into the queue when the time is up, for a bounded number of times; else end."""
+    if stop.time_is_up:
+        most, minutes = cluster["max_requeues"], cluster["timeout_min"]
+        if job.restarts() < most and job.requeue():
+            return _STOPPED_EXIT  # Slurm starts this list again; what is recorded is not repeated
+        message = f"the time limit of {minutes} min was reached {job.restarts() + 1} times"
+        hint = "cluster.timeout_min=… with more minutes, or a smaller cluster.cells_per_job"
+        write_json(fault, {"message": message, "hint": hint})
+    return _STOPPED_EXIT
 
 
 def _as_error(error: CampaignError | OSError) -> dict[str, Any]:
@@ -167,38 +194,25 @@ def _as_error(error: CampaignError | OSError) -> dict[str, Any]:
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
-    """Turn SIGTERM into an exception, so that the run under way is recorded as interrupted."""
+def _stoppable(*, slurm: bool) -> Iterator[None]:
+    """Turn the signals that end a worker into an exception, so that the run under way is recorded as interrupted."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def stop(_signum: int, _frame: object) -> None:
-        raise WorkerStoppedError
+    def stop(number: int, _frame: object) -> None:
+        for each in before:  # a second one must not interrupt the recording of the first
+            signal.signal(each, signal.SIG_IGN)
+        raise WorkerStoppedError(number)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    numbers = [signal.SIGTERM, *([signal.SIGUSR2] if slurm else [])]
+    before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-@contextmanager
-def _storage_lock(path: Path) -> Iterator[float]:
-    """Hold the storage alone on this node; yields the seconds waited for it."""
-    before = time.perf_counter()
-    # Other users of the storage must be able to take it too.
-    with FileLock(path, mode=0o666):
-        yield time.perf_counter() - before
-
-
-def lock_path(root: Path, fallback: Path) -> Path:
-    """Say which file locks a storage: one in its root or, where that is not writable, in the campaign folder."""
-    return (root if os.access(root, os.W_OK) else fallback) / _LOCK_NAME
-
-
-def _set_aside(path: Path, why: str) -> None:
-    """Move a record and its logs into a folder beside it: nothing is lost, and the analysis does not read it."""
-    aside = Path(tempfile.mkdtemp(prefix=f"{why}-{utc_now().replace(':', '')}-", dir=path.parent))
-    for file in (*path.parent.glob("run-*.log"), path):  # the record last: without it they would seem nobody's
-        file.replace(aside / file.name)
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -50,6 +50,16 @@ def describe(dataset: Path) -> dict[str, Any]:
     }
 
 
+def place() -> dict[str, Any]:
+    """Say where this process runs: ``host``, Slurm's ``node`` and ``job`` (else None), ``cpus`` it may use."""
+    return {
+        "host": platform.node() or UNKNOWN,
+        "node": os.environ.get("SLURMD_NODENAME"),
+        "job": os.environ.get("SLURM_JOB_ID"),
+        "cpus": len(os.sched_getaffinity(0)),
+    }
+
+
 def _cpu_model() -> str:
     for line in _read("/proc/cpuinfo").splitlines():
         key, _, value = line.partition(":")

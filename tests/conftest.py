@@ -21,3 +21,29 @@ def pytest_runtest_makereport(item):
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid} was skipped where everything is required: {report.longrepr}"
     return report
+
+
+@pytest.fixture
+def fake_lfs(tmp_path, monkeypatch):
+    """Put a program lfs on PATH that prints recorded layouts; returns the file that logs how it was called."""
+
+    def install(*, folder="", file="", complaint="", sleeps=False):
+        place = tmp_path / "fake-lfs"
+        place.mkdir()
+        for name, text in {"folder": folder, "file": file, "complaint": complaint}.items():
+            (place / name).write_text(text, encoding="utf-8")
+        program = place / "lfs"
+        program.write_text(
+            "#!/bin/sh\n"
+            f"cd '{place}'\n"
+            'echo "$*" >> log\n'
+            f"{'exec sleep 60' if sleeps else ''}\n"
+            "if [ -s complaint ]; then cat complaint >&2; exit 25; fi\n"
+            'case "$1 $2" in "getstripe -d") cat folder ;; getstripe*) cat file ;; esac\n',
+            encoding="utf-8",
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+        return place / "log"
+
+    return install

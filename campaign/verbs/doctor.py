@@ -9,16 +9,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign import prepare, words
+from campaign.cluster import chosen
 from campaign.errors import CampaignError
-from campaign.plan import cells_of
+from campaign.finding import Finding
+from campaign.folder import CampaignFolder
+from campaign.plan import cells_of, make
 from campaign.verbs import asked
+from campaign.work import Request
 from jobs import cache, counters
 from jobs.device import device_of, mount_of
+from jobs.run import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -31,22 +37,6 @@ _CLOCKSOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocks
 _SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies")
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What one look found.
-
-    Attributes
-    ----------
-    passed
-        False: campaigns will fail here. None: they will run, with a figure worse or less proved.
-    """
-
-    what: str
-    passed: bool | None
-    message: str
-    hint: str = ""
-
-
 def main(argv: list[str]) -> int:
     """Print the findings; exit code 3 where one forbids a campaign."""
     parser = asked.parser("doctor", "Tell whether this machine can measure, and prove what it measures.", json=True)
@@ -54,7 +44,8 @@ def main(argv: list[str]) -> int:
     options, overrides = parser.parse_known_args(argv)
     points = _configured(overrides)
     findings = []
-    for finding in _examine(points):
+    on_nodes = chosen(points[0]) == "slurm"
+    for finding in chain(_examine(points, on_nodes=on_nodes), _examine_cluster(points) if on_nodes else ()):
         findings.append(finding)
         if not options.json:
             _print(finding)
@@ -71,7 +62,7 @@ def _configured(overrides: list[str]) -> list[dict[str, Any]]:
     return points
 
 
-def _examine(points: list[dict[str, Any]]) -> Iterator[Finding]:
+def _examine(points: list[dict[str, Any]], *, on_nodes: bool) -> Iterator[Finding]:
     """Look at one thing after the other, and at each storage of the grid."""
     yield _python()
     yield _tensorflow()
@@ -81,7 +72,21 @@ def _examine(points: list[dict[str, Any]]) -> Iterator[Finding]:
     above = next(folder for folder in (campaign, *campaign.parents) if folder.exists())
     yield _guarded("records", above, _writable)
     for storage in {str(point["storage"]): point["storage"] for point in points}.values():
-        yield from _examine_storage(storage)
+        if on_nodes and not storage["shared"]:
+            message = f"{storage['name']}: {storage['root']} is each node's own (storage.shared=false)"
+            yield Finding("storage", passed=None, message=message, hint="its jobs make their data there, and check it")
+        else:
+            yield from _examine_storage(storage)
+
+
+def _examine_cluster(points: list[dict[str, Any]]) -> Iterator[Finding]:
+    """Look at the cluster that the jobs would go to."""
+    from campaign.slurm import examine  # noqa: PLC0415 - only where there is a cluster
+
+    cells, conduct = cells_of(points)
+    folder = CampaignFolder(Path(conduct["campaign_dir"]).expanduser().resolve())
+    request = Request(folder, conduct, "doctor", utc_now(), ())
+    yield from examine.cluster(make(cells, {**conduct, "redo": True}, folder).entries, request)
 
 
 def _examine_storage(storage: Mapping[str, str]) -> Iterator[Finding]:

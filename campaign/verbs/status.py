@@ -7,9 +7,10 @@ from collections import Counter
 
 from campaign import talk
 from campaign.folder import existing
+from campaign.states import states as states_of
 from campaign.verbs import asked
 
-_ORDER = ("running", "interrupted", "failed", "invalid", "damaged", "planned", "done")
+_ORDER = ("running", "queued", "interrupted", "failed", "invalid", "damaged", "planned", "done")
 _SHOWN = 40
 
 
@@ -20,7 +21,7 @@ def main(argv: list[str]) -> int:
     asked.add_folder(parser)
     options = parser.parse_args(argv)
     folder, campaign = existing(options.campaign_dir)
-    states = asked.states(folder, campaign)
+    states = states_of(folder, campaign)
     counts = Counter(state["status"] for state in states.values())
     if options.json:
         print(json.dumps({"campaign_dir": str(folder.root), "counts": counts, "cells": states}, indent=1))
@@ -37,7 +38,7 @@ def _print_cells(states: dict[str, dict[str, object]], limit: int) -> None:
     """Print a line for each cell, those that need attention first."""
     ordered = sorted(states.items(), key=lambda item: _ORDER.index(str(item[1]["status"])))
     for cell, state in ordered[:limit]:
-        reason = f"  {state['reason']}" if state["reason"] else ""
-        print(f"  {state['status']:11}  {state['valid']}/{state['measured']} valid  {cell}{reason}")
+        told = "".join(f"  {state[key]}" for key in ("where", "reason") if state[key])
+        print(f"  {state['status']:11}  {state['valid']}/{state['measured']} valid  {cell}{told}")
     if len(ordered) > limit:
         print(f"  … and {len(ordered) - limit} more (--all)")

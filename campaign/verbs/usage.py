@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 _HEAD = """\
 How fast does this storage feed TensorFlow, and can the number be believed?
 
-usage: python -m campaign [-m] [KEY=VALUE[,VALUE...] ...] [--dry-run]
-       python -m campaign status | why CELL | report | doctor   (each has --help)
+usage: python -m campaign [-m] [KEY=VALUE[,VALUE...] ...] [--dry-run] [--yes]
+       python -m campaign status | watch | cancel | why CELL | report | doctor   (each has --help)
        python -m analysis CAMPAIGN_DIR
 
 Several values for a key make a grid; what is recorded is not measured again. --dry-run prints the cells and their
-state, and starts nothing."""
+state (on Slurm also the price and what sbatch would get), and starts nothing. On a terminal, node-hours are spent after
+a yes; --yes and CAMPAIGN_YES=1 do not ask."""
 _TAIL = """\
 Exit codes: 0 all cells done and valid, 1 some cell failed or invalid, 2 wrong configuration or usage, 3 the
-environment cannot run it, 130 interrupted.
+environment cannot run it, 4 the scheduler refused, 130 interrupted.
 
 Your own choices of a group come from --config-dir DIR or $CAMPAIGN_CONFIG_DIR. Hydra's own words work too: --cfg job
 shows a composed configuration, --info its sources, --hydra-help the rest."""
@@ -39,10 +40,11 @@ def main() -> int:
         print(f"  {group:10} {', '.join(sorted(choices))}")
     print("\nKeys:")
     print(_body(conf / "config.yaml"))
-    for group in ("benchmark", "dataset", "storage"):
-        for choice in sorted(entry.name for entry in (conf / group).iterdir()):
-            print(f"\nKeys of {group}={choice.removesuffix('.yaml')} ({group}.KEY=VALUE):")
-            print(_body(conf / group / choice))
+    for group in ("benchmark", "dataset", "site", "storage", "cluster"):
+        for file in sorted(_yaml_files(conf / group), key=lambda file: file.name):
+            body = _body(file)
+            if _keys(body) > 1:  # a choice that only has a name of its own has the keys of another one
+                print(f"\nKeys of {group}={file.name.removesuffix('.yaml')} ({group}.KEY=VALUE):\n{body}")
     print(f"\n{_TAIL}")
     return 0
 
@@ -62,6 +64,10 @@ def _groups(conf: Traversable) -> dict[str, set[str]]:
 def _yaml_files(entry: Traversable) -> Iterator[Traversable]:
     if entry.is_dir():
         yield from (file for file in entry.iterdir() if file.name.endswith(".yaml"))
+
+
+def _keys(body: str) -> int:
+    return sum(1 for line in body.splitlines() if line.strip() and not line.lstrip().startswith("#"))
 
 
 def _body(file: Traversable) -> str:

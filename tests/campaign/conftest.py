@@ -4,8 +4,9 @@ import copy
 
 import pytest
 from command_line import CommandLine
+from work_lists import slurm_conduct, work_list
 
-from campaign import plan
+from campaign import plan, worker
 from campaign.collect import collect
 from campaign.folder import opened
 
@@ -38,3 +39,31 @@ def folder(tmp_path):
 def command(tmp_path):
     """Run the command line in an empty folder."""
     return CommandLine(tmp_path)
+
+
+@pytest.fixture
+def work(cells, folder):
+    """A work list for three cells, on this machine."""
+    return work_list(folder, *cells)
+
+
+@pytest.fixture
+def job(cells, folder):
+    """A function that makes the work list of a Slurm job for the three cells."""
+
+    def make(**cluster):
+        made, conduct = cells
+        return work_list(folder, made, slurm_conduct(conduct, **cluster), "slurm")
+
+    return make
+
+
+@pytest.fixture
+def cpus(monkeypatch):
+    """As many CPUs as any cell has threads; a function that changes the number."""
+
+    def have(number):
+        monkeypatch.setattr(worker, "place", lambda: {"host": "h", "node": "n1", "job": "77", "cpus": number})
+
+    have(4)
+    return have

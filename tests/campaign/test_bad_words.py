@@ -52,6 +52,16 @@ _WRONG = {
     "threads=glob(*)": ("the grid has no points", "glob"),
     "hydra/launcher=basic": ("a launcher of ours", "leave hydra/launcher"),
     "+paper=glob(*)": ("is no recipe", "+paper=fig4,fig5"),
+    "storage=lustre": ("storage=lustre has no root here", "storages.lustre.root"),
+    "storage=site": ("storage.name has no value", "storage.name=…"),
+    "site=nonne": ("site: no choice 'nonne'", "did you mean 'none'?"),
+    "site=mysite": ("site: no choice 'mysite'", "none"),
+    "cluster.partition=gpu": ("unknown key 'cluster.partition'", "cluster=slurm cluster.partition=…"),
+    "cluster.extra.nice=1": ("unknown key 'cluster.extra'", "cluster=slurm cluster.extra=…"),
+    "site.storages.scratch.root=/x": ("unknown key 'site.storages.scratch'", "storage.root=…"),
+    "+site.storages.scratch.root=/x": ("takes no new storage from the command line", "storage.root=…"),
+    "storage.exclusive=locked": ("expected one of [license, singleton, lock, none]", ""),
+    "detach=true": ("detach=true with cluster=local", "nohup"),
     "hydra.foo=1": ("unknown key 'hydra.foo'", "legal here"),
 }
 
@@ -97,4 +107,4 @@ def test_help_names_the_groups_the_keys_and_the_verbs(capsys):
     assert "  threads: 4         # parallel calls of the map" in shown
     assert "  deterministic: true" in shown
     assert "defaults" not in shown.partition("Keys:")[2].partition("Exit codes")[0].replace("its default", "")
-    assert "status | why CELL | report | doctor" in shown
+    assert "status | watch | cancel | why CELL | report | doctor" in shown

@@ -23,13 +23,13 @@ _OTHER = {True: False, False: True, None: 7, "cold": "warm", "data": "/elsewhere
 
 
 def _settings_keys(point):
-    return [key for key, _ in flat({key: point[key] for key in SETTINGS})]
+    return [key for key, _ in flat(make_cell(point).settings)]
 
 
 def test_every_setting_changes_the_id(point):
     base = make_cell(point).id
 
-    for key, value in flat({key: point[key] for key in SETTINGS}):
+    for key, value in flat(make_cell(point).settings):
         if key == "benchmark.name":
             continue
         other = _OTHER.get(value, f"{value}x" if isinstance(value, str) else None)
@@ -79,6 +79,16 @@ def test_the_same_folder_is_the_same_dataset_from_wherever_it_is_named(point, tm
     point["dataset"] = {"name": "folder", "path": "images"}
 
     assert make_cell(point).id == absolute.id
+
+
+def test_how_jobs_are_kept_apart_on_a_storage_is_no_part_of_what_a_cell_is(point):
+    access = {"shared": False, "exclusive": "license", "license": "lustre:1"}
+
+    one, other = make_cell(point), make_cell({**point, "storage": {**point["storage"], **access}})
+
+    assert one == other
+    assert (one.access, other.access) == ({"shared": True, "exclusive": "lock", "license": None}, access)
+    assert other.settings["storage"].keys() == {"name", "root", "stripe_count", "stripe_size_mib"}
 
 
 @given(st.permutations(sorted(SETTINGS)))

@@ -21,7 +21,13 @@ _VALUES = {
     "benchmark.private_threads": ["null", "0", "3"],
     "dataset": ["demo", "caltech101"],
     "dataset.seed": ["1", "2"],
+    "site": ["none", "blackdog"],
+    "storage": ["local", "hdd", "optane"],
     "storage.root": ["data", "/x y"],
+    "storage.shared": ["true", "false"],
+    "storage.stripe_count": ["null", "4"],
+    "cluster": ["local", "slurm"],
+    "site.partition": ["null", "gpu"],
     "checks.spread_max": ["0.1", "1e-3"],
     "+paper": ["fig4", "fig5"],
 }
@@ -48,6 +54,10 @@ def _points(grid):
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_grids)
 @example({"+paper": ["fig4", "fig5"]})
+@example({"site": ["blackdog", "tegner"], "storage": ["hdd", "lustre"], "cluster": ["auto", "slurm"]})
+@example({"site.partition": ["gpu", "cpu"], "cluster": ["slurm"], "site.modules": ["[a]", "[${site.name}]"]})
+@example({"site.spread_max": ["0.1", "0.2"], "prefetch": ["${batch_size}"], "batch_size": ["1", "2"]})
+@example({"site": ["blackdog"], "storage": ["site"], "storage.name": ["hdd", "ssd"]})
 @example({"dataset": ["demo", "caltech101"], "threads": ["1", "2"], "batch_size": ["${threads}", "16"]})
 def test_every_point_of_a_grid_is_what_hydra_composes(grid):
     swept_by_recipe = "threads" not in grid and "+paper" in grid
@@ -75,7 +85,7 @@ def test_a_users_own_storage_comes_from_their_configuration_folder(tmp_path):
 
     (found,) = collect(["-m", "--config-dir", str(tmp_path), "storage=scratch"])
 
-    assert found["storage"] == {"name": "scratch", "root": "/scratch/me"}
+    assert (found["storage"]["name"], found["storage"]["root"]) == ("scratch", "/scratch/me")
 
 
 def test_hydras_own_sweeper_may_be_chosen(tmp_path):

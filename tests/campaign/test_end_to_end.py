@@ -273,8 +273,8 @@ def test_the_storage_is_used_by_one_worker_at_a_time_and_the_wait_is_recorded(co
 
     (record,) = _records(command.cwd).values()
     assert front.returncode == 0
-    assert record["runs"][0]["lock_wait_s"] > 3
-    assert record["runs"][1]["lock_wait_s"] < 1
+    assert record["runs"][0]["exclusive"]["waited_s"] > 3
+    assert record["runs"][1]["exclusive"]["waited_s"] < 1
 
 
 def test_a_truncated_image_is_named_and_the_campaign_says_that_it_failed(command):

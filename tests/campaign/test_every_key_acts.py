@@ -11,12 +11,16 @@ from fake_template import figures
 
 from campaign import record
 from campaign.cell import flat, make_cell
+from campaign.schema import SiteStorage, Slurm
 from jobs import checks, micro
 from jobs.checks import Limits
 
 TESTS = Path(__file__).parents[1]
 _DATASET = "campaign/test_prepare.py::test_every_key_of_a_synthetic_dataset_makes_another_one"
 _LIMITS = "campaign/test_every_key_acts.py::test_a_stricter_limit_makes_its_rule_fail"
+_OF_SITE = "campaign/test_site.py::test_what_the_site_says_of_its_scheduler_is_the_default_of_the_cluster"
+_OF_STORAGE = "campaign/test_site.py::test_a_storage_is_where_and_what_the_site_says"
+_SCRIPT = "campaign/test_sbatch_text.py"
 EVIDENCE = {
     "benchmark.name": "campaign/test_bad_words.py::test_a_wrong_word_is_named_with_its_cure",
     "benchmark.preprocess": "jobs/test_pipeline.py::test_without_preprocessing_the_payload_is_the_file",
@@ -45,6 +49,48 @@ EVIDENCE = {
     ),
     "storage.name": "campaign/test_every_key_acts.py::test_the_name_of_the_storage_names_the_cell",
     "storage.root": "campaign/test_prepare.py::test_a_relative_root_belongs_to_the_working_folder_and_is_made",
+    "storage.shared": f"{_SCRIPT}::test_storage_shared_bounds_the_jobs_at_once",
+    "storage.exclusive": f"{_SCRIPT}::test_storage_exclusive_decides_what_keeps_jobs_apart",
+    "storage.license": f"{_SCRIPT}::test_storage_license_is_asked_for_with_the_job",
+    "storage.stripe_count": (
+        "campaign/test_prepare.py::test_a_dataset_is_striped_before_it_is_made_and_its_stripes_are_recorded"
+    ),
+    "storage.stripe_size_mib": (
+        "campaign/test_prepare.py::test_a_dataset_is_striped_before_it_is_made_and_its_stripes_are_recorded"
+    ),
+    "site.name": "campaign/test_site.py::test_a_storage_that_is_not_here_is_refused_with_the_cure",
+    **{f"site.{key}": _OF_SITE for key in ("partition", "account", "qos", "constraint", "gpus_per_node", "modules")},
+    "site.timeout_max_min": "campaign/test_limits.py::test_a_job_may_be_as_long_as_the_site_allows_and_no_longer",
+    "site.spread_max": "campaign/test_site.py::test_the_tolerance_of_the_site_is_that_of_the_check",
+    "site.storages.stripe_size_mib": ("campaign/test_site.py::test_a_storage_with_a_name_of_the_users_own_is_reached"),
+    **{f"site.storages.{key}": _OF_STORAGE for key in ("root", "shared", "exclusive", "license", "stripe_count")},
+    "detach": f"{_SCRIPT}::test_detach_returns_when_the_jobs_are_submitted",
+    **{
+        f"cluster.{key}": f"{_SCRIPT}::test_cluster_{key}_{effect}"
+        for key, effect in {
+            "partition": "is_asked_for",
+            "account": "is_asked_for",
+            "qos": "is_asked_for",
+            "constraint": "is_asked_for",
+            "nodelist": "is_asked_for",
+            "exclude": "is_asked_for",
+            "dependency": "is_asked_for",
+            "licenses": "is_asked_for",
+            "timeout_min": "is_the_time_limit",
+            "mem_gb": "is_the_memory",
+            "cpus_per_task": "is_asked_for_and_follows_the_threads_where_it_is_null",
+            "gpus_per_node": "is_asked_for",
+            "exclusive": "asks_for_a_node_alone",
+            "modules": "are_loaded_first",
+            "extra": "is_passed_on",
+            "cells_per_job": "packs_cells",
+            "parallel": "bounds_the_array",
+            "max_requeues": "bounds_the_requeues",
+            "signal_delay_s": "is_when_a_job_is_told_to_save",
+            "oversubscribe": "lets_a_cell_have_fewer_cpus_than_threads",
+            "save_patience_s": "is_how_long_a_full_disk_is_waited_for",
+        }.items()
+    },
     "cluster.name": "campaign/test_end_to_end.py::test_the_debug_cluster_works_in_the_front_process",
     "threads": "jobs/test_pipeline.py::test_threads_is_the_number_of_files_that_are_read_at_once",
     "batch_size": "jobs/test_micro.py::test_batch_size_and_iterations_decide_how_much_is_read",
@@ -67,6 +113,8 @@ EVIDENCE = {
 
 def test_every_key_has_its_evidence(point):
     keys = {key for key, _ in flat(point)} | {"dataset.path"}
+    keys |= {f"site.storages.{field.name}" for field in dataclasses.fields(SiteStorage)}
+    keys |= {f"cluster.{field.name}" for field in dataclasses.fields(Slurm)}
 
     assert keys == EVIDENCE.keys()
 

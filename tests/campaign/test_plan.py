@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from campaign import plan, record
+from campaign.collect import collect
 from campaign.errors import UsageError
 
 
@@ -23,6 +24,22 @@ def test_equal_settings_are_one_cell(point):
     cells, _ = plan.cells_of([point, copy.deepcopy(point), {**point, "threads": 9}])
 
     assert [cell.settings["threads"] for cell in cells] == [4, 9]
+
+
+def test_cells_that_differ_only_in_how_jobs_are_kept_apart_are_one(point):
+    other = {**point, "storage": {**point["storage"], "shared": False, "exclusive": "none"}}
+
+    cells, _ = plan.cells_of([point, other])
+
+    assert len(cells) == 1
+
+
+def test_an_option_of_sbatch_that_only_one_point_has_cannot_be_swept_either():
+    (one,) = collect(["-m", "cluster=slurm"])
+    (other,) = collect(["-m", "cluster=slurm", "+cluster.extra.nice=10"])
+
+    with pytest.raises(UsageError, match=r"cluster.extra.nice has several values \(None, 10\)"):
+        plan.cells_of([one, other])
 
 
 def test_a_key_of_the_conduct_cannot_be_swept(point):

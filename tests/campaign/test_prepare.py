@@ -9,7 +9,7 @@ from campaign import prepare, record
 from campaign.cell import make_cell
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.plan import Entry
-from jobs import manifest
+from jobs import device, manifest
 from jobs.machine import describe
 
 SMALL = {"files": 6, "median_bytes": 3000, "width": 64, "height": 64, "classes": 2}
@@ -143,3 +143,106 @@ def test_a_folder_is_not_called_by_the_name_of_a_storage_it_does_not_lie_on(entr
 
     with pytest.raises(UsageError, match="does not lie on storage memory"):
         _prepared(folder, entry(storage=point["storage"], dataset={"name": "folder", "path": str(tmp_path)}))
+
+
+def _striped(count, size_mib):
+    """What lfs prints of a file and of a folder with this layout."""
+    file = f"f\nlmm_stripe_count:  {count}\nlmm_stripe_size:   {size_mib << 20}\nlmm_stripe_offset: 0\n"
+    return {"file": file, "folder": file.replace("lmm_", "")}
+
+
+def _layout(count, size_mib):
+    return {"stripe_count": count, "stripe_size_bytes": size_mib << 20, "offset": 0, "pool": None}
+
+
+def test_a_dataset_is_striped_before_it_is_made_and_its_stripes_are_recorded(entry, folder, point, fake_lfs):
+    lfs = fake_lfs(**_striped(4, 16))
+    point["storage"] |= {"stripe_count": 4, "stripe_size_mib": 16}
+
+    (data,), said = _prepared(folder, entry(storage=point["storage"]))
+
+    calls = lfs.read_text().splitlines()
+    assert calls[0] == f"setstripe -c 4 -S 16M {data['path']}"
+    assert calls[1:] == [f"getstripe -d {data['path']}", f"getstripe {data['path']}/{_first_file(data)}"]
+    assert data["stripe"] == {"folder": _layout(4, 16), "file": _layout(4, 16)}
+    assert said[-1] == ("demo", 6, 6)
+
+
+def _first_file(data):
+    return manifest.load(Path(data["path"])).files[0].name
+
+
+def test_another_layout_is_another_folder_and_no_layout_the_folder_of_old(entry, folder, point, fake_lfs):
+    (before,), _ = _prepared(folder, entry())
+    fake_lfs(**_striped(4, 1))
+    point["storage"]["stripe_count"] = 4
+
+    (after,), _ = _prepared(folder, entry(storage=point["storage"]))
+
+    assert after["path"] == f"{before['path']}-c4"
+    assert after["checksum"] == before["checksum"]
+    assert "stripe" not in before
+
+
+def test_a_striped_dataset_that_is_there_is_proved_again_and_not_striped_again(entry, folder, point, fake_lfs):
+    lfs = fake_lfs(**_striped(4, 1))
+    point["storage"]["stripe_count"] = 4
+    _prepared(folder, entry(storage=point["storage"]))
+    lfs.unlink()
+
+    (data,), _ = _prepared(folder, entry(storage=point["storage"]))
+
+    assert lfs.read_text().splitlines() == [
+        f"getstripe -d {data['path']}",
+        f"getstripe {data['path']}/{_first_file(data)}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lfs", "complaint"),
+    [
+        ({"complaint": "lfs setstripe: cannot: Inappropriate ioctl for device (25)"}, "Inappropriate ioctl"),
+        (_striped(2, 1), "has stripe_count=2, not the stripe_count=4"),
+    ],
+)
+def test_stripes_that_cannot_be_had_are_the_environments_fault(lfs, complaint, entry, folder, fake_lfs):
+    fake_lfs(**lfs)
+    storage = {**entry().cell.settings["storage"], "stripe_count": 4}
+
+    with pytest.raises(EnvironmentFaultError, match=complaint) as caught:
+        _prepared(folder, entry(storage=storage))
+
+    assert "storage.stripe_count=null" in caught.value.hint
+
+
+def test_a_users_folder_is_not_striped_and_must_have_the_stripes_that_are_named(
+    entry, folder, point, fake_lfs, tmp_path
+):
+    lfs = fake_lfs(**_striped(2, 1))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "a.jpg").write_bytes(b"x" * 10)
+    point["storage"]["stripe_count"] = 2
+
+    (data,), _ = _prepared(
+        folder, entry(storage=point["storage"], dataset={"name": "folder", "path": str(tmp_path / "mine")})
+    )
+
+    assert "setstripe" not in lfs.read_text()
+    assert data["stripe"]["file"] == _layout(2, 1)
+
+
+@pytest.fixture
+def on_lustre(tmp_path, monkeypatch):
+    """Let this machine's mount table say that all of it is Lustre."""
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text("22 1 0:47 / / rw,flock - lustre 10.0.0.1@o2ib:/work rw,flock\n")
+    monkeypatch.setattr(device, "_MOUNTINFO", mounts)
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_on_lustre_the_stripes_are_recorded_without_being_asked_for(tells, entry, folder, fake_lfs, on_lustre):
+    fake_lfs(**(_striped(1, 1) if tells else {"complaint": "lfs: no"}))
+
+    (data,), _ = _prepared(folder, entry())
+
+    assert data["stripe"] == ({"folder": _layout(1, 1), "file": _layout(1, 1)} if tells else None)

@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 from fake_template import figures
@@ -188,3 +190,116 @@ def test_a_record_is_whole_whenever_its_writer_is_killed(tmp_path):
         writer.communicate()
 
         assert len(record.read(path)["runs"]) == 20
+
+
+@pytest.fixture
+def hurried(monkeypatch):
+    """The pauses between two tries, short."""
+    monkeypatch.setattr(record, "_FIRST_PAUSE_S", 0.02)
+    monkeypatch.setattr(record, "_LONGEST_PAUSE_S", 0.04)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 64 kB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)], check=True)
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_full_disk_is_waited_for_and_the_record_is_then_whole(hurried, small_disk, point, capfd):
+    made = _record(point, ("measured", "valid", 1))
+    path = small_disk / made["cell"]["id"] / "record.json"
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * 65536)
+    mended = threading.Timer(0.1, ballast.unlink)
+    mended.start()
+
+    record.write(path, made, patience_s=10)
+
+    mended.join()
+    assert record.read(path) == made
+    assert "No space left on device); waiting for it" in capfd.readouterr().err
+
+
+def test_a_folder_that_is_read_only_for_a_while_is_waited_for(hurried, small_disk, point, capfd):
+    made = _record(point, ("measured", "valid", 1))
+    path = small_disk / made["cell"]["id"] / "record.json"
+    record.write(path, made)
+    made["reason"] = "news"
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    remount = ["mount", "-o", "remount,rw", str(small_disk)]
+    mended = threading.Timer(0.1, subprocess.run, [remount], {"check": True})
+    mended.start()
+
+    record.write(path, made, patience_s=10)
+
+    mended.join()
+    assert record.read(path)["reason"] == "news"
+    assert "Read-only file system); waiting for it" in capfd.readouterr().err
+
+
+def test_past_its_patience_a_record_that_cannot_be_written_is_an_error_and_the_old_one_is_whole(
+    hurried, small_disk, point
+):
+    made = _record(point, ("measured", "valid", 1))
+    path = small_disk / made["cell"]["id"] / "record.json"
+    record.write(path, made)
+    (small_disk / "ballast").write_bytes(b"x" * (os.statvfs(small_disk).f_bavail * 4096))
+    before = time.monotonic()
+
+    with pytest.raises(OSError, match="No space left"):
+        record.write(path, {**made, "filler": "y" * 70000}, patience_s=0.2)
+
+    assert 0.1 < time.monotonic() - before < 5
+    assert record.read(path) == made
+
+
+def test_without_patience_nothing_is_waited_for(tmp_path, point, monkeypatch):
+    tries = []
+
+    def full(path, value):
+        tries.append(path)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(record, "write_json", full)
+
+    with pytest.raises(OSError, match="No space left"):
+        record.write(tmp_path / "cell" / "record.json", _record(point))
+
+    assert len(tries) == 1
+
+
+def test_the_pauses_between_two_tries_grow_to_a_bound(tmp_path, point, monkeypatch):
+    clock, pauses = [0.0], []
+
+    def sleep(seconds):
+        pauses.append(seconds)
+        clock[0] += seconds
+
+    def full(path, value):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(record, "write_json", full)
+    monkeypatch.setattr(record.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(record.time, "sleep", sleep)
+
+    with pytest.raises(OSError, match="No space left"):
+        record.write(tmp_path / "cell" / "record.json", _record(point), patience_s=60)
+
+    assert pauses[:6] == [0.5, 1, 2, 4, 8, 10]
+    assert max(pauses) == 10
+    assert 50 <= clock[0] <= 60
+
+
+def test_a_run_left_open_says_how_its_worker_ended_where_that_is_known(point):
+    made = record.new(make_cell(point), {}, {})
+    record.begin_run(made, "measured", "t")
+
+    record.fail_open_runs(made, "interrupted: Slurm: NODE_FAIL on n3")
+
+    assert made["runs"][0]["reason"] == "interrupted: Slurm: NODE_FAIL on n3"

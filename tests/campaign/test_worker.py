@@ -1,43 +1,21 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import pytest
 from fake_template import FakeTemplate, failed, figures, invalid
+from work_lists import UTC, asked_again, walk
 
-from campaign import record
-from campaign.worker import Worker, WorkerStoppedError, lock_path
+from campaign import record, worker
+from campaign.errors import EnvironmentFaultError
+from campaign.worker import Worker, WorkerStoppedError
 
-
-@pytest.fixture
-def work(cells, tmp_path):
-    """A work list for three cells."""
-    made, conduct = cells
-    root = tmp_path / "data"
-    root.mkdir()
-    dataset = {"path": str(root), "manifest": str(root), "lock": str(lock_path(root, tmp_path)), "checksum": "c"}
-    return {
-        "token": "first",
-        "words": ["-m", "threads=1,2,4"],
-        "conduct": conduct,
-        "cells": [
-            {
-                "id": cell.id, "benchmark": cell.benchmark, "version": cell.version, "settings": cell.settings,
-                "dataset": dataset, "position": position, "missing": 5,
-            }
-            for position, cell in enumerate(made)
-        ],
-    }  # fmt: skip
-
-
-def _walk(folder, work, *answers):
-    template = FakeTemplate(*answers)
-    Worker(folder, work, template).walk()
-    return template, [record.read(folder.record(item["id"])) for item in work["cells"]]
+pytestmark = pytest.mark.usefixtures("cpus")
 
 
 def test_each_cell_gets_its_warm_up_and_its_measured_runs(folder, work):
-    template, records = _walk(folder, work)
+    template, records = walk(folder, work)
 
     assert len(template.asked) == 18
     for recorded in records:
@@ -49,7 +27,7 @@ def test_each_cell_gets_its_warm_up_and_its_measured_runs(folder, work):
 def test_the_run_is_asked_for_what_the_cell_says(folder, work):
     work["conduct"]["run_timeout_s"] = 77
 
-    template, _ = _walk(folder, work)
+    template, _ = walk(folder, work)
 
     argument, log, timeout_s = template.asked[0]
     assert argument["settings"] == work["cells"][0]["settings"]
@@ -74,7 +52,7 @@ def test_the_record_is_on_disk_before_during_and_after_each_run(folder, work):
 
 
 def test_a_failed_run_takes_nothing_else_down(folder, work):
-    _, records = _walk(folder, work, figures(), failed())
+    _, records = walk(folder, work, figures(), failed())
 
     assert [run["status"] for run in records[0]["runs"]] == ["valid", "failed", "valid", "valid", "valid", "valid"]
     assert records[0]["runs"][1]["log_tail"] == "the last words"
@@ -82,7 +60,7 @@ def test_a_failed_run_takes_nothing_else_down(folder, work):
 
 
 def test_a_cell_is_given_up_after_two_failures_in_a_row_and_the_next_one_runs(folder, work):
-    _, records = _walk(folder, work, failed(), failed())
+    _, records = walk(folder, work, failed(), failed())
 
     assert [recorded["status"] for recorded in records] == ["failed", "done", "done"]
     assert len(records[0]["runs"]) == 2
@@ -90,7 +68,7 @@ def test_a_cell_is_given_up_after_two_failures_in_a_row_and_the_next_one_runs(fo
 
 
 def test_invalid_runs_are_kept_and_do_not_end_a_cell(folder, work):
-    _, records = _walk(folder, work, *[invalid()] * 6)
+    _, records = walk(folder, work, *[invalid()] * 6)
 
     assert records[0]["status"] == "invalid"
     assert len(records[0]["runs"]) == 6
@@ -98,7 +76,7 @@ def test_invalid_runs_are_kept_and_do_not_end_a_cell(folder, work):
 
 def test_a_stopped_worker_keeps_what_was_measured_and_tells_of_the_run_under_way(folder, work):
     with pytest.raises(WorkerStoppedError):
-        _walk(folder, work, figures(), figures(), WorkerStoppedError())
+        walk(folder, work, figures(), figures(), WorkerStoppedError())
 
     recorded = record.read(folder.record(work["cells"][0]["id"]))
     assert [run["status"] for run in recorded["runs"]] == ["valid", "valid", "failed"]
@@ -106,73 +84,24 @@ def test_a_stopped_worker_keeps_what_was_measured_and_tells_of_the_run_under_way
     assert recorded["status"] == "running"
 
 
-def test_a_second_sitting_warms_up_again_and_adds_only_what_is_missing(folder, work):
-    work["cells"] = work["cells"][:1]
-    with pytest.raises(WorkerStoppedError):
-        _walk(folder, work, figures(1), figures(2), figures(3), WorkerStoppedError())
-    again = {**work, "token": "second", "cells": [{**work["cells"][0], "missing": 3}]}
-
-    _, (recorded,) = _walk(folder, again)
-
-    roles = [(run["role"], run["status"]) for run in recorded["runs"]]
-    assert roles == [
-        ("warmup", "valid"), ("measured", "valid"), ("measured", "valid"), ("measured", "failed"),
-        ("warmup", "valid"), ("measured", "valid"), ("measured", "valid"), ("measured", "valid"),
-    ]  # fmt: skip
-    assert [run["token"] for run in recorded["runs"]] == ["first"] * 4 + ["second"] * 4
-    assert recorded["status"] == "done"
-
-
-def test_a_run_that_a_killed_worker_left_open_is_told_as_interrupted(folder, work):
-    work["cells"] = work["cells"][:1]
-    _walk(folder, work)
-    path = folder.record(work["cells"][0]["id"])
-    killed = record.read(path)
-    record.begin_run(killed, "measured", "first")
-    record.write(path, killed)
-
-    _, (recorded,) = _walk(folder, {**work, "cells": [{**work["cells"][0], "missing": 1}]})
-
-    assert recorded["runs"][6]["reason"].startswith("interrupted")
-
-
 def test_redo_measures_anew_and_loses_nothing(folder, work):
     work["cells"] = work["cells"][:1]
-    _walk(folder, work, *[figures(111)] * 6)
+    walk(folder, work, *[figures(111)] * 6)
     work["conduct"]["redo"] = True
 
-    _, (recorded,) = _walk(folder, work, *[figures(222)] * 6)
+    _, (recorded,) = walk(folder, asked_again(work), *[figures(222)] * 6)
 
     (old,) = folder.cell(work["cells"][0]["id"]).glob("superseded-*/record.json")
     assert [run["images_per_s"] for run in recorded["runs"]] == [222] * 6
     assert [run["images_per_s"] for run in json.loads(old.read_text())["runs"]] == [111] * 6
 
 
-def test_a_damaged_record_is_set_aside_and_the_cell_measured_anew(folder, work):
-    work["cells"] = work["cells"][:1]
-    path = folder.record(work["cells"][0]["id"])
-    path.parent.mkdir(parents=True)
-    path.write_text("{damaged")
-
-    _, (recorded,) = _walk(folder, work)
-
-    (old,) = path.parent.glob("damaged-*/record.json")
-    assert old.read_text() == "{damaged"
-    assert recorded["status"] == "done"
-
-
 def test_no_warm_up_where_none_is_asked_for(folder, work):
     work["conduct"]["warmup_runs"] = 0
 
-    _, records = _walk(folder, work)
+    _, records = walk(folder, work)
 
-    assert [run["role"] for run in records[0]["runs"]] == ["measured"] * 5
-
-
-def test_a_read_only_storage_is_locked_in_the_campaign_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr("campaign.worker.os.access", lambda *_: False)
-
-    assert lock_path(tmp_path / "root", tmp_path / "results").parent == tmp_path / "results"
+    assert [run["role"] for run in records[0]["runs"]] == ["measured"] * 6
 
 
 def test_the_wait_for_the_storage_is_in_the_record(folder, work, monkeypatch):
@@ -187,21 +116,172 @@ def test_the_wait_for_the_storage_is_in_the_record(folder, work, monkeypatch):
             return None
 
     clock = [0.0]
-    monkeypatch.setattr("campaign.worker.FileLock", Held)
-    monkeypatch.setattr("campaign.worker.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("campaign.exclusive.FileLock", Held)
+    monkeypatch.setattr("campaign.exclusive.time.perf_counter", lambda: clock[0])
 
-    _, records = _walk(folder, work)
+    _, records = walk(folder, work)
 
-    assert records[0]["runs"][0]["lock_wait_s"] == 12.5
+    assert records[0]["runs"][0]["exclusive"] == {
+        "how": "lock", "lock": work["cells"][0]["dataset"]["lock"], "waited_s": 12.5
+    }  # fmt: skip
 
 
 def test_the_provenance_stands_in_the_record(folder, work):
-    _, records = _walk(folder, work)
+    _, records = walk(folder, work)
 
     provenance = records[0]["provenance"]
     assert provenance["versions"]["tensorflow"][0].isdigit()
     assert provenance["mount"]["fstype"]
     assert provenance["started_utc"] < provenance["finished_utc"]
     assert records[0]["campaign"] == {
-        "token": "first", "words": ["-m", "threads=1,2,4"], "position": 0, "order_seed": 0
+        "token": "first", "words": ["-m", "threads=1,2,4"], "submitted_utc": UTC, "position": 0, "order_seed": 0
     }  # fmt: skip
+    assert [each["token"] for each in records[0]["sittings"]] == ["first"]
+
+
+def test_every_run_says_where_it_ran(folder, work):
+    _, records = walk(folder, work)
+
+    for run in records[0]["runs"]:
+        assert {key: run[key] for key in ("host", "node", "job", "cpus")} == {
+            "host": "h", "node": "n1", "job": "77", "cpus": 4
+        }  # fmt: skip
+
+
+def test_in_a_job_with_fewer_cpus_than_threads_the_cell_is_refused_at_once(folder, job, cpus):
+    cpus(2)
+
+    template, records = walk(folder, job())
+
+    assert [recorded["status"] for recorded in records] == ["done", "done", "failed"]
+    assert [argument["settings"]["threads"] for argument, _, _ in template.asked] == [1] * 6 + [2] * 6
+    (run,) = records[2]["runs"]
+    assert run["status"] == "failed"
+    assert run["reason"].startswith("threads=4 and the job may use 2 CPUs; cluster.cpus_per_task=4")
+    assert "threads=4 and the job may use 2 CPUs" in records[2]["reason"]
+
+
+def test_where_oversubscription_is_asked_for_a_job_may_have_fewer_cpus_than_threads(folder, job, cpus):
+    cpus(1)
+
+    _, records = walk(folder, job(oversubscribe=True))
+
+    assert [recorded["status"] for recorded in records] == ["done"] * 3
+    assert records[2]["runs"][0]["cpus"] == 1
+
+
+def test_outside_slurm_more_threads_than_cpus_are_nobodys_mistake(folder, work, cpus):
+    cpus(1)
+
+    _, records = walk(folder, work)
+
+    assert [recorded["status"] for recorded in records] == ["done"] * 3
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "hows"),
+    [
+        ("lock", ["lock", "lock"]),
+        ("license", ["license", "lock"]),
+        ("singleton", ["singleton", "lock"]),
+        ("none", ["none", "none"]),
+    ],
+)
+def test_outside_slurm_the_lock_stands_for_what_only_slurm_can_do(asked_for, hows, folder, job, work):
+    remote = job()
+    remote["cells"], work["cells"] = remote["cells"][:1], work["cells"][1:2]
+    for item in (*remote["cells"], *work["cells"]):
+        item["access"]["exclusive"] = asked_for
+
+    found = [walk(folder, each)[1][0]["runs"][0]["exclusive"]["how"] for each in (remote, work)]
+
+    assert found == hows
+
+
+def test_what_slurm_granted_the_job_is_the_proof_in_the_record(folder, job):
+    work = job()
+    work["cells"] = work["cells"][:1]
+    work["cells"][0]["access"]["exclusive"] = "license"
+
+    Worker(folder, work, FakeTemplate(), {"Licenses": "lustre:1", "JobName": "tfio"}).walk()
+
+    recorded = record.read(folder.record(work["cells"][0]["id"]))
+    assert recorded["runs"][0]["exclusive"] == {"how": "license", "licenses": "lustre:1"}
+
+
+@pytest.fixture
+def listed(tmp_path):
+    """A function that writes a work list to a file and returns its path."""
+
+    def write(work):
+        path = tmp_path / "work-0.json"
+        path.write_text(json.dumps(work))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """What the templates that `worker.main` starts answer."""
+    given = []
+    monkeypatch.setattr(worker, "Template", lambda _log: FakeTemplate(*given))
+    return given
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [([], 0), ([failed(), failed()], 1), ([WorkerStoppedError(signal.SIGTERM)], 143)],
+)
+def test_the_exit_code_tells_slurm_how_the_list_ended(given, code, job, listed, answers):
+    answers += given
+
+    assert worker.main(str(listed(job()))) == code
+
+
+def test_on_this_machine_a_stopped_worker_tells_its_caller(work, listed, answers):
+    answers.append(WorkerStoppedError())
+
+    with pytest.raises(WorkerStoppedError):
+        worker.main(str(listed(work)))
+
+
+def test_an_error_of_the_whole_worker_is_left_for_the_front_process_and_forgotten_at_the_next_start(
+    job, listed, answers
+):
+    path = listed(job())
+    answers.append(EnvironmentFaultError("no TensorFlow", "install it"))
+    with pytest.raises(EnvironmentFaultError):
+        worker.main(str(path))
+    left = json.loads(path.with_suffix(".error.json").read_text())
+    answers.clear()
+
+    code = worker.main(str(path))
+
+    assert left == {"message": "no TensorFlow", "hint": "install it"}
+    assert code == 0
+    assert not path.with_suffix(".error.json").exists()
+
+
+def test_on_this_machine_there_is_one_worker_at_a_time_in_a_folder_and_in_jobs_there_are_many(
+    folder, job, work, listed, monkeypatch
+):
+    at_work = []
+
+    class Looking(FakeTemplate):
+        def start(self):
+            at_work.append(folder.worker_at_work())
+
+    monkeypatch.setattr(worker, "Template", lambda _log: Looking())
+    for each in (work, job()):
+        worker.main(str(listed(each)))
+
+    assert at_work == [True, False]
+
+
+def test_the_handlers_of_the_signals_are_given_back(job, listed, answers):
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR2)]
+
+    worker.main(str(listed(job())))
+
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR2)] == before

@@ -12,3 +12,21 @@ def lab():
         pytest.skip(reason)
     with laboratory.lab(nodes=4, cpus=2) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def accounting_lab():
+    """The same with accounting, so that ``sacct`` answers, and with a memory limit that kills."""
+    reason = laboratory.missing(accounting=True)
+    if reason:
+        pytest.skip(reason)
+    with laboratory.lab(nodes=4, cpus=2, accounting=True, memory_limit=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture(autouse=True)
+def _mended(request):
+    """No fault and no job of a test outlives it."""
+    yield
+    for name in {"lab", "accounting_lab"} & {*request.fixturenames}:
+        request.getfixturevalue(name).mend()

@@ -2,10 +2,11 @@
 
 For tests it is a fixture (tests/slurm/conftest.py); for a person, a shell with the cluster in it::
 
-    python -m tests.slurm.lab [--nodes 4] [--cpus 2]
+    python -m tests.slurm.lab [--nodes 4] [--cpus 2] [--accounting] [--memory-limit]
 
-It needs root, and Debian's ``slurm-wlm`` and ``munge``. Nothing outside its folder is written, and only daemons that it
-started are stopped, by pid.
+It needs root, and Debian's ``slurm-wlm`` and ``munge``; for ``sacct``, ``slurmdbd``, ``mariadb-server-core`` and
+``mariadb-client-core`` (which starts no service). Nothing outside its folder is written, and only what it started is
+stopped, by pid.
 """
 
 from __future__ import annotations
@@ -21,71 +22,57 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "scontrol")
+ACCOUNTING_PROGRAMS = ("slurmdbd", "sacct", "mariadbd", "mariadb-install-db", "my_print_defaults")
+CLIENTS = ("sacct", "sbatch", "scancel", "scontrol", "sinfo", "squeue")
+TOO_MANY = (  # as sbatch 22.05.8 prints it where an association's MaxSubmitJobs is reached
+    "sbatch: error: AssocMaxSubmitJobLimit\n"
+    "sbatch: error: Batch job submission failed: "
+    "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+)
+_HERE = Path(__file__).parent
 _UP_TIMEOUT_S = 30
-_DRAIN_TIMEOUT_S = 10
+_DRAIN_TIMEOUT_S = 10  # SIGKILL comes about 4.6 s after SIGTERM, with KillWait=2
 _STOP_TIMEOUT_S = 5
 _LONGEST_SOCKET = 107  # bytes of a unix socket's path, unix(7)
+_MEMORY_MB = 256_000  # of a node, on paper (config_overrides): a job without --mem is never limited
 
-_CONF = """\
-ClusterName=lab
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={port}
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-CredType=cred/munge
-AuthInfo=socket={folder}/munge.sock
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool/%n
-SlurmctldPidFile={folder}/run/slurmctld.pid
-SlurmdPidFile={folder}/run/slurmd.%n.pid
-SlurmctldLogFile={folder}/log/slurmctld.log
-SlurmdLogFile={folder}/log/slurmd.%n.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-JobCompType=jobcomp/filetxt
-JobCompLoc={folder}/log/jobcomp.log
-MailProg=/bin/true
-MpiDefault=none
-SlurmdParameters=config_overrides
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-SchedulerType=sched/backfill
-SchedulerParameters=sched_interval=1,sched_min_interval=0,batch_sched_delay=0,bf_interval=1,default_queue_depth=2000
-PreemptType=preempt/partition_prio
-PreemptMode=REQUEUE
-ReturnToService=2
-MaxArraySize={max_array}
-MaxJobCount=20000
-FirstJobId={first_job_id}
-MinJobAge=3600
-KillWait=2
-SlurmdTimeout=10
-GresTypes=gpu
-Licenses=lustre:1,nvme:1
-{nodes}
-PartitionName=debug Nodes=n[1-{count}] Default=YES MaxTime=INFINITE State=UP PriorityTier=1
-PartitionName=excl Nodes=n[1-{count}] OverSubscribe=EXCLUSIVE MaxTime=60 State=UP PriorityTier=1
-PartitionName=high Nodes=n[1-{count}] MaxTime=INFINITE State=UP PriorityTier=10
-"""
 _NODE = (
-    "NodeName=n{i} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory=2000 "
+    "NodeName=n{i} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} RealMemory={memory} "
     "Gres=gpu:1 Feature=lustre,nvme State=UNKNOWN"
 )
+_ACCOUNTED = """\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={port}
+AccountingStoragePass={folder}/munge.sock"""
+_MEMORY_LIMITED = """\
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU={per_cpu}
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=1
+JobAcctGatherParams=OverMemoryKill"""
+_MEMORY_FREE = "SelectTypeParameters=CR_Core\nJobAcctGatherType=jobacct_gather/none"
+_DATABASE_USER = """\
+CREATE USER slurm@127.0.0.1 IDENTIFIED BY '{password}';
+GRANT ALL ON slurm_acct_db.* TO slurm@127.0.0.1;
+"""
 
 
-def missing() -> str | None:
+def missing(*, accounting: bool = False) -> str | None:
     """Say why there can be no lab here; None where there can."""
     if os.geteuid() != 0:
         return "a Slurm of one's own needs root"
-    lacking = [program for program in PROGRAMS if shutil.which(program) is None]
-    return f"not installed: {', '.join(lacking)} (apt-get install slurm-wlm munge)" if lacking else None
+    lacking = [name for name in PROGRAMS + ACCOUNTING_PROGRAMS * accounting if shutil.which(name) is None]
+    packages = "slurm-wlm munge" + " slurmdbd mariadb-server-core mariadb-client-core" * accounting
+    return f"not installed: {', '.join(lacking)} (apt-get install {packages})" if lacking else None
 
 
 @dataclass
@@ -100,12 +87,21 @@ class Lab:
         Virtual nodes, and CPUs of each.
     max_array
         ``MaxArraySize``: the largest array index plus one.
+    accounting
+        With slurmdbd and MariaDB, so that ``sacct`` answers (a job is in it about 1 s after it became eligible, 4 s
+        just after the start).
+    memory_limit
+        A job whose processes together exceed its ``--mem`` is killed within about 1 s. Without cgroups the state is
+        ``FAILED``, exit code ``0:9``, not ``OUT_OF_MEMORY``.
     """
 
     folder: Path
     nodes: int = 4
     cpus: int = 2
     max_array: int = 1001
+    accounting: bool = False
+    memory_limit: bool = False
+    _ports: dict[str | int, int] = field(default_factory=dict, repr=False)
 
     @property
     def conf(self) -> Path:
@@ -114,7 +110,11 @@ class Lab:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment of a login shell on this cluster."""
+        """Environment of a login shell on this cluster; its clients are counted and can be silenced."""
+        return {**self._plain, "PATH": f"{self.folder}/bin:{os.environ['PATH']}"}
+
+    @property
+    def _plain(self) -> dict[str, str]:
         return {**os.environ, "SLURM_CONF": str(self.conf)}
 
     def up(self) -> None:
@@ -126,99 +126,242 @@ class Lab:
             f"--pid-file={run}/munged.pid", f"--seed-file={self.folder}/key/seed",
             f"--log-file={self.folder}/log/munged.log",
         )  # fmt: skip
+        if self.accounting:
+            self._start_accounting()
         self._daemon("slurmctld", "-c")
         for number in range(1, self.nodes + 1):
             self.start_node(number)
-        deadline = time.monotonic() + _UP_TIMEOUT_S
-        while self.run("sinfo", "-h", "-p", "debug", "-t", "idle", "-o", "%D", check=False) != str(self.nodes):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the lab did not come up; its logs are in {self.folder}/log")
-            time.sleep(0.1)
+        self._wait(self._all_idle)
 
     def down(self) -> None:
         """Cancel and drain first, then stop: a step that cannot report to slurmctld never exits."""
-        self.run("scancel", "-u", "root", check=False)
-        deadline = time.monotonic() + _DRAIN_TIMEOUT_S
-        while self.run("squeue", "-h", check=False) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        pids = [self._pid(path) for path in sorted((self.folder / "run").glob("*.pid"), reverse=True)]
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            self._signal([pid for pid in pids if pid], number)
-        self._signal(self._stray_steps(), signal.SIGKILL)
+        for number in range(1, self.nodes + 1):
+            if not self._pid(f"slurmd.n{number}"):
+                self.cut_power(number)
+        if self._pid("slurmctld"):  # a client without it takes 9 s to fail
+            self.run("scancel", "-u", "root", check=False)
+            with contextlib.suppress(TimeoutError):
+                self._wait(lambda: not self._strays(), _DRAIN_TIMEOUT_S)
+        # Their state is thrown away: SIGTERM would cost 2 s with slurmd and again with munged.
+        daemons = [self._pid(path.stem) for path in (self.folder / "run").glob("*.pid")]
+        self._signal([pid for pid in daemons if pid], signal.SIGKILL)
+        self._signal(self._strays(), signal.SIGKILL)
 
     def run(self, *words: str, check: bool = True) -> str:
-        """Run a client of this cluster and return what it prints."""
+        """Run a client of this cluster and return what it prints; never silenced, refused or counted."""
         done = subprocess.run(
-            words, env=self.environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=check
+            words, env=self._plain, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=check
         )
         return done.stdout.strip()
 
+    # Faults. `mend` takes all of them back.
+
     def start_node(self, number: int) -> None:
-        """Start the slurmd of a node, at first or after it was killed."""
+        """Start the slurmd of a node, at first or after it was killed; Slurm has it idle within 2 s."""
         self._daemon("slurmd", "-N", f"n{number}")
 
     def kill_node(self, number: int) -> None:
-        """Take a node away as a power cut does."""
-        pid = self._pid(self.folder / "run" / f"slurmd.n{number}.pid")
+        """Let a node fall silent, as a broken link does: its jobs run on. Noticed after 25-30 s (SlurmdTimeout)."""
+        pid = self._pid(f"slurmd.n{number}")
         if pid:
-            os.kill(pid, signal.SIGKILL)
+            self._signal([pid], signal.SIGKILL)
+
+    def cut_power(self, number: int) -> None:
+        """Take a node away with everything that runs on it."""
+        self.kill_node(number)
+        on_it = [pid for pid, _, words in self._processes() if f"SLURMD_NODENAME=n{number}" in words]
+        steps = [pid for pid, program, _ in self._processes() if "slurmstepd" in program and _children(pid) & {*on_it}]
+        self._signal(steps, signal.SIGKILL)  # first, so that they report no end
+        self._signal(on_it, signal.SIGKILL)
+
+    def stop_controller(self) -> None:
+        """Stop slurmctld: every client now fails, after 9 s; jobs run on."""
+        pid = self._pid("slurmctld")
+        if pid:
+            os.kill(pid, signal.SIGTERM)
+            self._wait(lambda: not self._pid("slurmctld"))
+
+    def start_controller(self, *, forget: bool = False) -> None:
+        """Start slurmctld and wait until it and its nodes answer.
+
+        With ``forget`` it knows no job any more, kills those that still run, and counts ids from the first one again.
+        """
+        if forget:
+            shutil.rmtree(self.folder / "state")
+            (self.folder / "state").mkdir()
+        self._daemon("slurmctld", *["-c"] * forget)
+        self._wait(lambda: _listens(self._ports["slurmctld"]))  # without it a client takes 9 s to fail
+        daemons = [self._pid(f"slurmd.n{number}") for number in range(1, self.nodes + 1)]
+        for pid in filter(None, daemons):
+            os.kill(pid, signal.SIGHUP)  # registers now; slurmctld asks only after 4 s
+        silent = daemons.count(None)
+        self._wait(lambda: sum(state.startswith("unk") for state in self._states()) <= silent)
+
+    def silence(self, *programs: str) -> None:
+        """Let these clients fail as they do when nobody answers, for whoever uses ``environment``."""
+        for program in programs:
+            self._note(f"{program}.silent").touch()
+
+    def unsilence(self, *programs: str) -> None:
+        """Let these clients, or all, answer again."""
+        for program in programs or CLIENTS:
+            self._note(f"{program}.silent").unlink(missing_ok=True)
+
+    def refuse_submissions(self, after: int = 0, message: str = TOO_MANY) -> None:
+        """Let ``sbatch`` work ``after`` times more, then print the message and exit 1."""
+        self.accept_submissions()
+        for number in range(after):
+            self._note(f"ticket.{number}").touch()
+        self._note("refusal").write_text(message.rstrip("\n") + "\n")
+
+    def accept_submissions(self) -> None:
+        """End what `refuse_submissions` began."""
+        for path in (self._note("refusal"), *self._note("").glob("ticket.*")):
+            path.unlink(missing_ok=True)
+
+    def calls(self, program: str) -> int:
+        """Count the calls of a client by those who use ``environment``, since the start or the last `mend`."""
+        path = self._note(f"{program}.calls")
+        return path.stat().st_size if path.exists() else 0
+
+    def release(self, job_id: str | int) -> None:
+        """Let a requeued job start now instead of after 120 s (Reason=BeginTime)."""
+        self.run("scontrol", "update", f"JobId={job_id}", "StartTime=now")
+
+    def mend(self) -> None:
+        """Take back every fault, cancel every job, forget the calls, and wait until every node is idle."""
+        self.unsilence()
+        self.accept_submissions()
+        for path in self._note("").glob("*.calls"):
+            path.unlink()
+        if not self._pid("slurmctld"):
+            self.start_controller()
+        for number in range(1, self.nodes + 1):
+            if not self._pid(f"slurmd.n{number}"):
+                self.cut_power(number)
+                self.start_node(number)
+        self.run("scancel", "-u", "root")
+        self._wait(lambda: not self.run("squeue", "-h") and self._all_idle())
+
+    # Writing and starting.
 
     def _write(self) -> None:
         if len(f"{self.folder}/munge.sock".encode()) > _LONGEST_SOCKET:
             raise ValueError(f"{self.folder} is too long for a unix socket")
-        for part in ("state", "log", "run", "key", *(f"spool/n{i}" for i in range(1, self.nodes + 1))):
+        parts = ("bin", "clients", "state", "log", "run", "key")
+        numbers = range(1, self.nodes + 1)
+        for part in (*parts, *(f"spool/n{i}" for i in numbers)):
             (self.folder / part).mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o755)  # munged refuses a socket that not everybody can reach
         (self.folder / "key").chmod(0o700)
-        key = self.folder / "key" / "munge"
-        if not key.exists():
-            key.write_bytes(secrets.token_bytes(128))
-            key.chmod(0o600)
-        host = socket.gethostname().partition(".")[0]
-        ports = _free_ports(self.nodes + 1)
-        numbers = range(1, self.nodes + 1)
-        nodes = "\n".join(_NODE.format(i=i, host=host, port=ports[i], cpus=self.cpus) for i in numbers)
+        _secret(self.folder / "key" / "munge", secrets.token_bytes(128))
+        listening = ("slurmctld", "slurmdbd", "mariadbd", *numbers)
+        self._ports = dict(zip(listening, _free_ports(len(listening)), strict=True))
+        self._write_clients()
         (self.folder / "gres.conf").write_text(f"NodeName=n[1-{self.nodes}] Name=gpu File=/dev/null\n")
-        text = _CONF.format(
-            host=host, port=ports[0], folder=self.folder, nodes=nodes, count=self.nodes, max_array=self.max_array,
-            first_job_id=int(time.time()) % 60_000_000,
+        self.conf.write_text(self._slurm_conf())
+
+    def _slurm_conf(self) -> str:
+        host = _host()
+        numbers = range(1, self.nodes + 1)
+        of_each = {"host": host, "cpus": self.cpus, "memory": _MEMORY_MB}
+        nodes = "\n".join(_NODE.format(i=i, port=self._ports[i], **of_each) for i in numbers)
+        none = "AccountingStorageType=accounting_storage/none"
+        accounted = _ACCOUNTED.format(port=self._ports["slurmdbd"], folder=self.folder)
+        limited = _MEMORY_LIMITED.format(per_cpu=_MEMORY_MB // self.cpus)
+        return (_HERE / "slurm.conf.in").read_text().format(
+            host=host, port=self._ports["slurmctld"], folder=self.folder, nodes=nodes, count=self.nodes,
+            max_array=self.max_array, first_job_id=int(time.time()) % 60_000_000,
+            accounting=accounted if self.accounting else none, memory=limited if self.memory_limit else _MEMORY_FREE,
         )  # fmt: skip
-        self.conf.write_text(text)
+
+    def _write_clients(self) -> None:
+        for program in CLIENTS:
+            real = Path(shutil.which(program) or f"/usr/bin/{program}").parent
+            text = (_HERE / "client.sh").read_text().replace("@FOLDER@", str(self.folder)).replace("@REAL@", str(real))
+            (self.folder / "bin" / program).write_text(text)
+            (self.folder / "bin" / program).chmod(0o755)
+
+    def _start_accounting(self) -> None:
+        password = secrets.token_hex(16)
+        ports = {"port": self._ports["slurmdbd"], "database_port": self._ports["mariadbd"]}
+        text = (_HERE / "slurmdbd.conf.in").read_text()
+        conf = text.format(folder=self.folder, host=_host(), password=password, **ports)
+        _secret(self.folder / "slurmdbd.conf", conf.encode())
+        _secret(self.folder / "key" / "user.sql", _DATABASE_USER.format(password=password).encode())
+        base = ("--no-defaults", "--user=root", f"--datadir={self.folder}/db")
+        self._daemon("mariadb-install-db", *base, "--skip-test-db", "--auth-root-authentication-method=normal")
+        self._daemon(
+            "setsid", "--fork", "mariadbd", *base, f"--pid-file={self.folder}/run/mariadbd.pid",
+            f"--socket={self.folder}/run/db.sock", "--bind-address=127.0.0.1", f"--port={self._ports['mariadbd']}",
+            "--skip-name-resolve", "--skip-log-bin", f"--init-file={self.folder}/key/user.sql",
+            "--innodb-buffer-pool-size=64M", "--innodb-lock-wait-timeout=900", "--innodb-flush-log-at-trx-commit=0",
+        )  # fmt: skip
+        self._wait(lambda: _listens(self._ports["mariadbd"]))
+        self._daemon("slurmdbd")
+        self._wait(lambda: _listens(self._ports["slurmdbd"]))
 
     def _daemon(self, *words: str) -> None:
         # Not captured: a daemon would keep the pipe open for ever.
         with (self.folder / "log" / "start.log").open("a") as log:
-            subprocess.run(words, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True)
+            subprocess.run(words, env=self._plain, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True)
 
-    def _pid(self, path: Path) -> int | None:
-        try:
-            return int(path.read_text())
-        except (FileNotFoundError, ValueError):
-            return None
+    # Watching and stopping.
+
+    def _note(self, name: str) -> Path:
+        return self.folder / "clients" / name
+
+    def _wait(self, ready: Callable[[], bool], timeout_s: float = _UP_TIMEOUT_S) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not ready():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the lab did not get ready; its logs are in {self.folder}/log")
+            time.sleep(0.05)
+
+    def _states(self) -> list[str]:
+        return self.run("sinfo", "-h", "-N", "-p", "debug", "-o", "%T", check=False).split()
+
+    def _all_idle(self) -> bool:
+        return self._states() == ["idle"] * self.nodes
+
+    def _pid(self, daemon: str) -> int | None:
+        """Read a daemon's pid; None where it does not run."""
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            pid = int((self.folder / "run" / f"{daemon}.pid").read_text())
+            if alive(pid) and Path(f"/proc/{pid}/comm").read_text().strip() == daemon.partition(".")[0]:
+                return pid
+        return None
 
     def _signal(self, pids: list[int], number: signal.Signals) -> None:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-        deadline = time.monotonic() + _STOP_TIMEOUT_S
-        while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
-            time.sleep(0.05)
+        with contextlib.suppress(TimeoutError):
+            self._wait(lambda: not any(map(alive, pids)), _STOP_TIMEOUT_S)
 
-    def _stray_steps(self) -> list[int]:
-        """Find slurmstepd processes of this lab that outlived their slurmd."""
+    def _processes(self) -> list[tuple[int, str, list[str]]]:
+        """List what was started with this lab's ``SLURM_CONF``: pid, command line, environment."""
         found = []
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if (process / "cmdline").read_bytes().startswith(b"slurmstepd:"):
-                    environment = (process / "environ").read_bytes().split(b"\0")
-                    if f"SLURM_CONF={self.conf}".encode() in environment:
-                        found.append(int(process.name))
+                environment = os.fsdecode((process / "environ").read_bytes()).split("\0")
+                if f"SLURM_CONF={self.conf}" in environment:
+                    command = os.fsdecode((process / "cmdline").read_bytes())
+                    found.append((int(process.name), command, environment))
         return found
+
+    def _strays(self) -> list[int]:
+        """Find what outlives its slurmd, or its job: without cgroups an orphan of a job escapes Slurm."""
+        return [
+            pid
+            for pid, command, environment in self._processes()
+            if command.startswith("slurmstepd:") or any(word.startswith("SLURM_JOB_ID=") for word in environment)
+        ]
 
 
 @contextlib.contextmanager
 def lab(**shape: int):
-    """Bring a lab up in a temporary folder, and down again."""
+    """Bring a lab up in a temporary folder, and down again; ``shape`` is what `Lab` takes."""
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     cluster = Lab(folder, **shape)
     try:
@@ -227,6 +370,35 @@ def lab(**shape: int):
     finally:
         cluster.down()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _host() -> str:
+    return socket.gethostname().partition(".")[0]
+
+
+def _secret(path: Path, content: bytes) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(content)
+
+
+def alive(pid: int) -> bool:
+    """Say whether a process runs; a zombie does not."""
+    # A process whose parent is pid 1 can stay a zombie for seconds in a container.
+    with contextlib.suppress(OSError):
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    return False
+
+
+def _children(pid: int) -> set[int]:
+    with contextlib.suppress(OSError):
+        tasks = Path(f"/proc/{pid}/task").glob("*/children")
+        return {int(child) for task in tasks for child in task.read_text().split()}
+    return set()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _free_ports(count: int) -> list[int]:
@@ -243,11 +415,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--cpus", type=int, default=2, help="of each node")
+    parser.add_argument("--accounting", action="store_true", help="with slurmdbd, so that sacct answers")
+    parser.add_argument("--memory-limit", action="store_true", help="kill a job that exceeds its --mem")
     options = parser.parse_args()
-    reason = missing()
+    reason = missing(accounting=options.accounting)
     if reason:
         sys.exit(f"error: {reason}")
-    with lab(nodes=options.nodes, cpus=options.cpus) as cluster:
+    with lab(**vars(options)) as cluster:
         print(f"{options.nodes} nodes of {options.cpus} CPUs in {cluster.folder}; leave the shell to take them down")
         subprocess.run([os.environ.get("SHELL", "/bin/sh")], env=cluster.environment, check=False)
 

@@ -1,0 +1,77 @@
+"""Every node of a configuration has the keys of its schema: all of them, and no others."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+
+from campaign.errors import UsageError
+from campaign.explain import unknown_key
+from campaign.schema import Campaign, Cluster, Folder, Micro, Slurm, Synthetic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HERE, ON_SLURM = ("debug", "local"), ("auto", "slurm")  # choices of the group cluster
+# Groups whose choices have different keys.
+_CHOICES: dict[str, tuple[type, ...]] = {
+    "benchmark": (Micro,),
+    "dataset": (Synthetic, Folder),
+    "cluster": (Cluster, Slurm),
+}
+
+
+def check_keys(point: Mapping[str, Any]) -> None:
+    """Refuse keys that ``+key=value`` added (nothing would read them) and keys that ``~key`` took away.
+
+    Raises
+    ------
+    UsageError
+        Naming the key, and the nearest one that is legal.
+    """
+    _node("", point, Campaign)
+    name, of_slurm = point["cluster"]["name"], len(point["cluster"]) > 1
+    if of_slurm != (name in ON_SLURM) and name in (*ON_SLURM, *HERE):
+        raise UsageError(f"cluster.name={name} does not fit the other keys of cluster", f"write cluster={name}")
+
+
+def _node(path: str, node: Any, kind: type) -> None:
+    """Look through one node and those below it; `path` ends in a dot, or is empty at the top."""
+    if not isinstance(node, dict):
+        name = path.rstrip(".")
+        raise UsageError(f"{name} is no choice of its group", f"see `python -m campaign --help` for {name}")
+    known, nested = _fields(kind)
+    for key in node.keys() - known:
+        raise unknown_key(f"{path}{key}", kind)
+    for key in known - node.keys():
+        raise UsageError(f"{path}{key} is missing", f"do not delete it; give it a value: {path}{key}=…")
+    for key, (how, inner) in nested.items():
+        if how == "each":
+            for name, each in node[key].items():
+                _node(f"{path}{key}.{name}.", each, inner[0])
+        else:
+            _node(f"{path}{key}.", node[key], _fitting(node[key], inner))
+
+
+def _fitting(node: Any, kinds: tuple[type, ...]) -> type:
+    """Find the schema whose keys are most like those of a node."""
+    keys = set(node) if isinstance(node, dict) else set()
+    return min(kinds, key=lambda kind: len(_fields(kind)[0] ^ keys))
+
+
+@lru_cache
+def _fields(kind: type) -> tuple[set[str], dict[str, tuple[str, tuple[type, ...]]]]:
+    """Name the keys of a schema, and those that are nodes themselves with their schemas."""
+    hints = get_type_hints(kind)
+    return set(hints), {key: nested for key, hint in hints.items() if (nested := _nested(kind, key, hint))}
+
+
+def _nested(kind: type, key: str, hint: Any) -> tuple[str, tuple[type, ...]] | None:
+    if kind is Campaign and key in _CHOICES:
+        return "one", _CHOICES[key]
+    if dataclasses.is_dataclass(hint):
+        return "one", (hint,)  # type: ignore[return-value] # a type, for it is a type hint
+    if get_origin(hint) is dict and dataclasses.is_dataclass(get_args(hint)[1]):
+        return "each", (get_args(hint)[1],)
+    return None

@@ -1,0 +1,115 @@
+"""What of a configuration may stand in a batch script: no more than a shell and sbatch take for a plain word."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from campaign.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_LIST = (re.compile(r"[A-Za-z0-9_.,-]+"), "letters, digits and _ . , -")
+_NODES = (re.compile(r"[A-Za-z0-9_.,\[\]-]+"), "node names like n[1-4],n7")
+_LICENSES = (re.compile(r"[A-Za-z0-9_.@:,/-]+"), "licences like lustre:1,matlab@server:2")
+_WORDS = {
+    "partition": _LIST,
+    "account": _LIST,
+    "qos": _LIST,
+    "constraint": (re.compile(r"[A-Za-z0-9_,&|\[\]*()!-]+"), "features like K80&haswell or [rack1|rack2]"),
+    "nodelist": _NODES,
+    "exclude": _NODES,
+    "dependency": (re.compile(r"[A-Za-z0-9_:,?+]+"), "dependencies like afterok:123"),
+    "licenses": _LICENSES,
+    "license": _LICENSES,
+}
+_MODULE = re.compile(r"[A-Za-z0-9_.+/][A-Za-z0-9_.+/-]*")
+_OPTION = re.compile(r"[a-z][a-z-]*")
+_IN_A_FILE_NAME = re.compile(r"[%\\'\"\r\n]")  # sbatch expands and unquotes these in names of files
+
+# Options of sbatch that have a key of their own, and those that the campaign decides about.
+_HAS_A_KEY = {
+    "partition": "cluster.partition",
+    "account": "cluster.account",
+    "qos": "cluster.qos",
+    "constraint": "cluster.constraint",
+    "nodelist": "cluster.nodelist",
+    "exclude": "cluster.exclude",
+    "dependency": "cluster.dependency",
+    "licenses": "cluster.licenses",
+    "time": "cluster.timeout_min",
+    "mem": "cluster.mem_gb",
+    "cpus-per-task": "cluster.cpus_per_task",
+    "gpus-per-node": "cluster.gpus_per_node",
+    "exclusive": "cluster.exclusive",
+    "oversubscribe": "cluster.oversubscribe",
+}
+_OURS = (
+    "job-name", "array", "chdir", "output", "error", "open-mode", "signal", "requeue", "no-requeue", "wrap", "parsable",
+    "wait", "nodes", "ntasks", "ntasks-per-node", "test-only", "help", "usage", "version",
+)  # fmt: skip
+# sbatch takes any beginning of an option that fits no other one (getopt_long); this beginning is an option itself.
+_NOT_SHORTENED = ("gpus",)
+
+
+def check(point: Mapping[str, Any]) -> None:
+    """Refuse values that must not reach a script.
+
+    Raises
+    ------
+    UsageError
+        Naming the key, its value and what is legal.
+    """
+    site, cluster = point["site"], point["cluster"]
+    for path, node in (("site", site), ("cluster", cluster), ("storage", point["storage"]), *_storages(site)):
+        for key in _WORDS.keys() & node.keys():
+            _word(f"{path}.{key}", node[key], *_WORDS[key])
+        for module in node.get("modules") or ():
+            _word(f"{path}.modules: {module!r}", module, _MODULE, "names like cuda/12.2, without spaces")
+    for option, value in cluster.get("extra", {}).items():
+        _extra(str(option), value)
+
+
+def in_file_names(folder: str) -> None:
+    """Refuse a campaign folder that Slurm would not take as it stands: it is part of the names of job outputs."""
+    whole = str(Path(folder).expanduser().absolute())
+    found = _IN_A_FILE_NAME.search(whole)
+    if found:
+        raise UsageError(
+            f"campaign_dir={whole} has a {found.group()!r}, which Slurm would expand in names of files",
+            "name a folder without % \\ and quotes: campaign_dir=…, or cluster=local",
+        )
+
+
+def _storages(site: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, storage in site["storages"].items():
+        yield f"site.storages.{name}", storage
+
+
+def _word(key: str, value: str | None, legal: re.Pattern[str], example: str) -> None:
+    if value is not None and not legal.fullmatch(value):
+        said = key if repr(value) in key else f"{key}={value!r}"
+        raise UsageError(f"{said} cannot stand in a batch script", f"legal: {example}")
+
+
+def _extra(option: str, value: Any) -> None:
+    """Refuse what is no option of sbatch, not for the user to set, or no plain value."""
+    key = f"cluster.extra.{option}"
+    if not _OPTION.fullmatch(option):
+        written = option.replace("_", "-").lower()
+        cure = (
+            f"write {written}" if _OPTION.fullmatch(written) else "options are written as in sbatch --help: mail-type"
+        )
+        raise UsageError(f"{key} is no long option of sbatch", cure)
+    for taken in (*_HAS_A_KEY, *_OURS):
+        if option == taken or (taken.startswith(option) and option not in _NOT_SHORTENED):
+            if taken in _HAS_A_KEY:
+                raise UsageError(f"{key}: --{taken} has a key of its own", f"{_HAS_A_KEY[taken]}=…")
+            raise UsageError(f"{key}: the campaign itself decides about --{taken}", f"leave out {option}")
+    if isinstance(value, (dict, list)) or (isinstance(value, str) and not (value and value.isprintable())):
+        raise UsageError(
+            f"{key}={value!r} is no plain value",
+            "give one line of text, a number, true (the option alone) or null (left out)",
+        )

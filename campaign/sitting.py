@@ -1,0 +1,133 @@
+"""A sitting: one worker's time with one cell; how it finds the record, and leaves it to others."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from campaign import record
+from campaign.cell import Cell
+from jobs.machine import describe
+from jobs.run import utc_now
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from campaign.folder import CampaignFolder
+
+_CAMPAIGN = ("token", "words", "submitted_utc")
+# A cell's runs share these, or its median would mix.
+_MACHINE = ("cpu", "cores", "kernel")
+
+
+def verdict(folder: CampaignFolder, work: Mapping[str, Any], cell_id: str) -> bool | None:
+    """Tell whether a cell is well where nothing is left to do for this worker; None where there is.
+
+    A later submission has it: this worker was taken for lost, or comes out of the queue again. Or this very list has
+    brought it to its end before it was requeued; its end stands, be it good or bad.
+    """
+    try:
+        recorded = record.read(folder.record(cell_id))
+    except record.DamagedRecordError:
+        return None
+    if recorded is None:
+        return None
+    if recorded["campaign"].get("submitted_utc", "") > work["submitted_utc"]:
+        return True
+    over = recorded["campaign"].get("token") == work["token"] and recorded["status"] != "running"
+    return bool(recorded["status"] == "done") if over else None
+
+
+def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, Any]) -> tuple[record.Record, int]:
+    """Read the cell's record or make one; what may not be continued is set aside, never overwritten.
+
+    Returns
+    -------
+    record, missing
+        The record, and how many measured runs it lacks, as the record tells and not the work list: a list may come
+        out of the queue a second time.
+    """
+    here = _here(item["dataset"]["path"])
+    campaign = {key: work[key] for key in _CAMPAIGN} | {
+        "order_seed": work["conduct"]["order_seed"],
+        "position": item["position"],
+    }
+    recorded = _continued(folder.record(item["id"]), work, item, here)
+    if recorded is None:
+        cell = Cell(item["id"], item["benchmark"], item["version"], item["settings"], item["access"])
+        recorded = record.new(cell, campaign, item["dataset"])
+        recorded["provenance"] = {**here, "started_utc": utc_now()}
+    record.fail_open_runs(recorded)
+    missing = record.missing_runs(recorded, work["conduct"])  # a done cell's few invalid runs are not repeated
+    recorded["status"], recorded["campaign"] = "running", campaign
+    recorded.setdefault("sittings", []).append({**campaign, "started_utc": utc_now(), "slurm": here["slurm"]})
+    recorded["provenance"]["finished_utc"] = None
+    return recorded, missing
+
+
+@lru_cache
+def _here(path: str) -> dict[str, Any]:
+    """Describe this machine once, not for each cell: it asks git."""
+    return describe(Path(path))
+
+
+def _continued(
+    path: Path, work: Mapping[str, Any], item: Mapping[str, Any], here: Mapping[str, Any]
+) -> record.Record | None:
+    """Return the record to go on with; None where there is none, or it was set aside."""
+    try:
+        recorded = record.read(path)
+    except record.DamagedRecordError:
+        _set_aside(path, "damaged")
+        return None
+    if recorded is None:
+        return None
+    if work["conduct"]["redo"] and recorded["campaign"]["token"] != work["token"]:
+        _set_aside(path, "superseded")
+        return None
+    if difference(recorded, item["dataset"], here, shared=item["access"]["shared"]):
+        _set_aside(path, "elsewhere")
+        return None
+    return recorded
+
+
+def difference(
+    recorded: record.Record, data: Mapping[str, Any], here: Mapping[str, Any], *, shared: bool
+) -> tuple[str, str, Any, Any] | None:
+    """Find out what keeps earlier runs from being continued here: other data, another machine, another TensorFlow.
+
+    Nodes of one kind may share a cell where they share the storage; a disk of one node is not that of another.
+
+    Returns
+    -------
+    tuple
+        What differs, in words; the key; what it was; what it is. None where nothing does.
+    """
+    software = recorded["provenance"].get("versions", {}), here["versions"]
+    for what, keys, (before, now) in (
+        ("other data", ("path", "checksum"), (recorded["dataset"], data)),
+        ("another machine", _MACHINE if shared else ("host", *_MACHINE), (recorded["provenance"], here)),
+        ("other software", ("tensorflow",), software),
+    ):
+        for key in keys:
+            if key in before and before[key] != now[key]:
+                return what, key, before[key], now[key]
+    return None
+
+
+def with_dataset(folder: CampaignFolder, item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Make the cell's data where only this node can: on a storage that the front process does not see."""
+    if item["dataset"] is not None:
+        return item
+    from campaign import prepare  # noqa: PLC0415 - numpy, and rare
+
+    return {**item, "dataset": prepare.on_this_node(item["settings"], folder)}
+
+
+def _set_aside(path: Path, why: str) -> None:
+    """Move a record and its logs into a folder beside it: nothing is lost, and the analysis does not read it."""
+    aside = Path(tempfile.mkdtemp(prefix=f"{why}-{utc_now().replace(':', '')}-", dir=path.parent))
+    for file in (*path.parent.glob("run-*.log"), path):  # the record last: without it they would seem nobody's
+        file.replace(aside / file.name)

@@ -1,0 +1,128 @@
+"""Slurm's own programs, called with an environment that no other job has left its traces in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# A job started inside a job inherits the outer one's ids and CPU binding; SQUEUE_FORMAT and its like change what the
+# clients print. Only where the cluster is stays.
+_PREFIXES = ("SLURM_", "SBATCH_", "SRUN_", "SALLOC_", "SQUEUE_", "SACCT_", "SCANCEL_", "SINFO_")
+_KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER")
+_TIMEOUT_S = 20.0
+_UNCONFIGURED = "configuration source"  # of "Could not establish a configuration source"
+
+
+def is_traced(name: str) -> bool:
+    """Tell whether an environment variable would steer Slurm's clients."""
+    return name.startswith(_PREFIXES) and name not in _KEPT
+
+
+@contextmanager
+def scrubbed() -> Iterator[None]:
+    """Take such variables out of the environment for a while: submitit calls ``sbatch`` with ours."""
+    taken = {name: os.environ.pop(name) for name in list(os.environ) if is_traced(name)}
+    try:
+        yield
+    finally:
+        os.environ.update(taken)
+
+
+def ask(*words: str) -> str | None:
+    """Run a client and return what it prints; None where it is missing, fails or does not answer in time."""
+    environment = {name: value for name, value in os.environ.items() if not is_traced(name)}
+    try:
+        done = subprocess.run(
+            words,
+            env=environment,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
+
+
+def found() -> bool:
+    """Tell whether this machine submits to a Slurm cluster: ``sbatch`` is there and knows where its cluster is.
+
+    A controller that is down is a cluster all the same: a campaign must not fall back to the login node.
+    """
+    if shutil.which("sbatch") is None:
+        return False
+    try:
+        done = subprocess.run(
+            [shutil.which("sinfo") or "sinfo", "-h", "-o", "%P"],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    except OSError:
+        return False
+    return done.returncode == 0 or _UNCONFIGURED not in done.stderr
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What ``scontrol show config`` says; its text is empty where it does not answer."""
+
+    text: str
+
+    @cached_property
+    def _values(self) -> dict[str, str]:
+        pairs = (line.split("=", 1) for line in self.text.splitlines() if "=" in line)
+        return {key.strip(): value.strip() for key, value in pairs}
+
+    @property
+    def version(self) -> str:
+        """Version of Slurm, or ``unknown``."""
+        return self._values.get("SLURM_VERSION", "unknown")
+
+    @property
+    def cluster(self) -> str:
+        """Name of the cluster, or ``unknown``."""
+        return self._values.get("ClusterName", "unknown")
+
+    @property
+    def accounting(self) -> bool:
+        """Whether ``sacct`` is worth a question."""
+        kind = self._values.get("AccountingStorageType", "unknown")
+        return not kind.endswith("/none") and kind != "(null)" and shutil.which("sacct") is not None
+
+    @property
+    def completion_log(self) -> Path | None:
+        """The log of ended jobs, where the site keeps one as text."""
+        if self._values.get("JobCompType") != "jobcomp/filetxt":
+            return None
+        return Path(self._values.get("JobCompLoc", "/var/log/slurm_jobcomp.log"))
+
+    @property
+    def remembers_s(self) -> int:
+        """Seconds for which the controller lists a job after its end (``MinJobAge``, 300 by default)."""
+        return int(self._values.get("MinJobAge", "300").partition(" ")[0])
+
+    @property
+    def tasks_at_most(self) -> int:
+        """Number of tasks of one array: ``MaxArraySize`` caps the index, and indices start at 0."""
+        return max(1, int(self._values.get("MaxArraySize", "1001")))
+
+
+def facts() -> Facts:
+    """Ask once what cluster this is."""
+    return Facts(ask("scontrol", "show", "config") or "")

@@ -1,0 +1,181 @@
+"""The workers of a campaign on the cluster: which are open, how they are, how they ended."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from campaign import record, view
+from campaign.batch import Batch, read_all
+from campaign.slurm import client
+from campaign.slurm.scheduler import Scheduler
+from campaign.watch import Follower, Seen, Watched, until_over
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from campaign.folder import CampaignFolder
+    from campaign.slurm.task import Key, Task
+
+_SHORTEST_S, _LONGEST_S = 2.0, 15.0  # between two questions; a change makes it short again
+_TICK_S = 1.0
+_SETTLE_LOOKS = 6
+
+
+class Fleet:
+    """Open workers of some batches, seen through the scheduler.
+
+    Parameters
+    ----------
+    batches
+        Those of ``cluster=slurm`` count.
+    facts
+        Of the cluster.
+    """
+
+    def __init__(self, batches: Iterable[Batch], facts: client.Facts) -> None:
+        self._batches = {str(batch.folder): batch for batch in batches if batch.cluster == "slurm"}
+        self._open: set[Key] = {
+            (str(batch.folder), index) for batch in self._batches.values() for index in batch.open_workers()
+        }
+        names = sorted({self._batches[folder].job_name for folder, _ in self._open})
+        since = min((self._batches[folder].submitted_utc for folder, _ in self._open), default="")[:10]
+        self._scheduler = Scheduler(facts, names, f"{since}-1day" if since else "now")
+        self._next_s = 0.0
+        self._pause_s = _SHORTEST_S
+        self.seen: dict[Key, Seen] = dict.fromkeys(self._open, Seen("queued", "submitted"))
+
+    @property
+    def open(self) -> Collection[Key]:
+        """Workers that have not ended, as far as anybody knows."""
+        return self._open
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the controller answered last, 0 where it does."""
+        since = self._scheduler.silent_since
+        return time.monotonic() - since if since is not None else 0.0
+
+    def batch(self, key: Key) -> Batch:
+        """Return the batch of a worker."""
+        return self._batches[key[0]]
+
+    def look(self) -> Mapping[Key, Seen]:
+        """Ask the scheduler, if its time has come, and return how every worker is."""
+        if self._open and time.monotonic() >= self._next_s:
+            before = dict(self.seen)
+            self._scheduler.look(self._open)
+            self._update()
+            changed = before != self.seen or any(self._scheduler.doubtful(key) for key in self._open)
+            self._pause_s = _SHORTEST_S if changed else min(1.5 * self._pause_s, _LONGEST_S)
+            self._next_s = time.monotonic() + self._pause_s
+        return self.seen
+
+    def settle(self) -> None:
+        """Ask until no end is unexplained: what died while nobody looked is not waited for."""
+        for _ in range(_SETTLE_LOOKS):
+            self.look()
+            if not any(self._scheduler.doubtful(key) for key in self._open):
+                return
+            time.sleep(max(0.0, self._next_s - time.monotonic()))
+
+    def close(self, keys: Collection[Key]) -> None:
+        """Look no more for workers whose records say that all their cells are over."""
+        for key in self._open.intersection(keys):
+            self._end(key, "done")
+
+    def live_jobs(self) -> list[Task]:
+        """List our jobs that wait or run, from the controller's last answer."""
+        return [task for task in self._scheduler.live() if task.key in self.seen]
+
+    def _update(self) -> None:
+        for key in list(self._open):
+            task = self._scheduler.task(key)
+            if task is None:
+                continue
+            if task.live:
+                self.seen[key] = Seen("queued" if task.queued else "running", task.reason, task.node or task.job_id)
+            else:
+                self._end(key, task.end())
+
+    def _end(self, key: Key, how: str) -> None:
+        self._open.discard(key)
+        self.seen[key] = Seen("ended", how, self.seen[key].where)
+
+
+def of(folder: CampaignFolder, facts: client.Facts | None = None) -> Fleet:
+    """Find all open workers of a campaign."""
+    return Fleet(read_all(folder), facts or client.facts())
+
+
+def settle_records(folder: CampaignFolder, fleet: Fleet) -> list[str]:
+    """Write down how workers ended that left cells behind, in their batch and in the records they had begun.
+
+    Returns
+    -------
+    list of str
+        A line for each such worker.
+    """
+    said = []
+    for batch, ends in _by_batch(fleet):
+        for index, how in ends.items():
+            left = [cell for cell in batch.cells[index] if not _over(folder, cell, batch.token)]
+            if left:
+                why = (batch.fault(index) or {"message": f"Slurm: {how}"})["message"]
+                ends[index] = why
+                said.append(f"{_few(left)}: {why}")
+                for cell in left:
+                    _close_record(folder, cell, batch.token, why)
+        batch.save_ends(ends)
+    return said
+
+
+def _by_batch(fleet: Fleet) -> list[tuple[Batch, dict[int, str]]]:
+    found: dict[str, tuple[Batch, dict[int, str]]] = {}
+    for key, seen in fleet.seen.items():
+        if seen.state == "ended":
+            found.setdefault(key[0], (fleet.batch(key), {}))[1][key[1]] = seen.why
+    return list(found.values())
+
+
+def _over(folder: CampaignFolder, cell: str, token: str) -> bool:
+    recorded = _read(folder, cell)
+    return recorded is not None and recorded["campaign"]["token"] == token and recorded["status"] != "running"
+
+
+def _close_record(folder: CampaignFolder, cell: str, token: str, why: str) -> None:
+    """Mark the runs that the worker left open; the cell stays begun, and the same command goes on with it."""
+    recorded = _read(folder, cell)
+    if recorded is not None and recorded["campaign"]["token"] == token:
+        record.fail_open_runs(recorded, f"interrupted: {why}")
+        recorded["reason"] = why
+        record.write(folder.record(cell), recorded)
+
+
+def _read(folder: CampaignFolder, cell: str) -> record.Record | None:
+    try:
+        return record.read(folder.record(cell))
+    except (record.DamagedRecordError, record.NewerRecordError):
+        return None
+
+
+def _few(cells: Sequence[str]) -> str:
+    return cells[0] if len(cells) == 1 else f"{cells[0]} and {len(cells) - 1} more"
+
+
+def follow(folder: CampaignFolder, fleet: Fleet) -> None:
+    """Watch all open workers to their end."""
+    watched = Watched({key: Follower.of(folder, fleet.batch(key), key[1]) for key in sorted(fleet.open)})
+
+    def look() -> Mapping[Key, Seen]:
+        fleet.close(watched.finished())
+        return fleet.look()
+
+    with view.display(lambda: fleet.silent_s) as show:
+        until_over(watched, look, show, _TICK_S)
+
+
+def cancel(tasks: Sequence[Task], ask: Callable[..., str | None] = client.ask) -> list[Task]:
+    """Cancel these jobs; returns those that Slurm did not cancel."""
+    return [task for task in tasks if ask("scancel", f"--user={os.getuid()}", task.job_id) is None]

@@ -1,0 +1,97 @@
+"""What a submission may cost, and what it will."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from campaign import record
+from campaign.words import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from campaign.cell import Cell
+    from campaign.folder import CampaignFolder
+    from campaign.slurm.submission import Array
+
+_START_S = 15.0  # a job's start and its one import of TensorFlow, 3-13 s where it was measured
+_RECORDS_READ = 200
+
+
+@dataclass(frozen=True)
+class Price:
+    """Node-hours of some array jobs.
+
+    Attributes
+    ----------
+    jobs
+        Number of jobs; each has one node.
+    at_most_h
+        Every job up to its time limit, once.
+    expected_h
+        From the time that earlier runs took; None where there are none.
+    known_runs
+        How many earlier runs that rests on.
+    """
+
+    jobs: int
+    timeout_min: int
+    max_requeues: int
+    expected_h: float | None
+    known_runs: int
+
+    @property
+    def at_most_h(self) -> float:
+        """Node-hours if every job takes its whole time once."""
+        return self.jobs * self.timeout_min / 60
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        jobs = f"{counted(self.jobs, 'job')} of at most {self.timeout_min} min"
+        again = f", times {self.max_requeues + 1} if all are requeued" if self.max_requeues else ""
+        text = f"{self.at_most_h:.1f} node-hours at most ({jobs}{again})"
+        if self.expected_h is not None:
+            text += f"; about {self.expected_h:.2f} expected, from {counted(self.known_runs, 'earlier run')}"
+        return text
+
+
+def of(arrays: Sequence[Array], folder: CampaignFolder) -> Price:
+    """Price some array jobs, with what the records in `folder` tell."""
+    entries = [entry for array in arrays for task in array.tasks for entry in task]
+    conduct = arrays[0].request.conduct
+    jobs = sum(len(array.tasks) for array in arrays)
+    known = list(_known(folder))
+    expected = None
+    if known:
+        seconds = sum(
+            (entry.missing + conduct["warmup_runs"]) * _seconds(known, _kind(entry.cell)) for entry in entries
+        )
+        expected = (seconds + jobs * _START_S) / 3600
+    return Price(jobs, conduct["cluster"]["timeout_min"], conduct["cluster"]["max_requeues"], expected, len(known))
+
+
+def _known(folder: CampaignFolder) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Yield kind and seconds of earlier runs."""
+    for path in islice(folder.records.glob("*/record.json"), _RECORDS_READ):
+        try:
+            recorded = record.read(path)
+        except (record.DamagedRecordError, record.NewerRecordError):
+            continue
+        settings = recorded["cell"]["settings"] if recorded else {}
+        for run in recorded["runs"] if recorded else []:
+            if "elapsed_s_with_fork" in run:
+                kind = tuple(settings[group]["name"] for group in ("benchmark", "dataset", "storage"))
+                yield kind, run["elapsed_s_with_fork"]
+
+
+def _kind(cell: Cell) -> tuple[str, ...]:
+    return tuple(cell.settings[group]["name"] for group in ("benchmark", "dataset", "storage"))
+
+
+def _seconds(known: Sequence[tuple[tuple[str, ...], float]], kind: tuple[str, ...]) -> float:
+    """Mean of the runs of this kind or, where there is none, of all."""
+    alike = [seconds for other, seconds in known if other == kind]
+    return statistics.fmean(alike or [seconds for _, seconds in known])

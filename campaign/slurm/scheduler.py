@@ -1,0 +1,134 @@
+"""The scheduler's word on our tasks, one question a look.
+
+The controller (``squeue``) is asked first: what it lists is the present. What it no longer lists has ended, and the
+accounting (``sacct``), or the log of ended jobs, says how; what neither of them knows is lost: a controller that came
+back without its state. The accounting is never believed about a task that lives, for it goes on saying RUNNING of what
+such a controller forgot. Above all of them stands the record on disk (`campaign.watch`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from campaign.slurm import client
+from campaign.slurm.task import (
+    LOST,
+    SACCT_FORMAT,
+    SQUEUE_FORMAT,
+    Key,
+    Task,
+    from_completion_log,
+    from_sacct,
+    from_squeue,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+_LOST_AFTER = 2  # answers of the controller without the task; the first may come before sbatch has returned
+_LOST_AFTER_S = 4.0
+_LOG_TAIL_BYTES = 8 << 20
+
+
+@dataclass
+class Scheduler:
+    """What is known of the tasks of some jobs.
+
+    Attributes
+    ----------
+    names
+        Job names to ask for.
+    since
+        Date of the first submission, ISO 8601: the accounting is asked from the day before.
+    """
+
+    facts: client.Facts
+    names: Collection[str]
+    since: str
+    ask: Callable[..., str | None] = client.ask
+    silent_since: float | None = None
+    _listed: dict[Key, Task] = field(default_factory=dict)
+    _ended: dict[Key, Task] = field(default_factory=dict)
+    _absent: dict[Key, _Absence] = field(default_factory=dict)
+    _asked_accounting: bool = False
+
+    def look(self, expected: Collection[Key]) -> None:
+        """Ask once, for all of the `expected` tasks."""
+        unexplained = self.silent_since is not None or any(self.doubtful(key) for key in expected)
+        if unexplained and self.facts.accounting and not self._asked_accounting:
+            self._asked_accounting = True
+            self._ask_accounting(expected)
+        else:
+            self._asked_accounting = False
+            self._ask_controller(expected)
+
+    def task(self, key: Key) -> Task | None:
+        """Return the latest word on a task; None where nobody has said anything yet."""
+        if key in self._listed:
+            return self._listed[key]
+        if key in self._ended:
+            return self._ended[key]
+        absence = self._absent.get(key)
+        return Task(*key, LOST, "", "", "", "") if absence and absence.is_loss() else None
+
+    def doubtful(self, key: Key) -> bool:
+        """Tell whether the controller did not list a task whose end nobody has explained."""
+        return key in self._absent and self.task(key) is None
+
+    def live(self) -> list[Task]:
+        """List what the controller's last answer shows waiting or running."""
+        return [task for task in self._listed.values() if task.live]
+
+    def _ask_controller(self, expected: Collection[Key]) -> None:
+        words = ("squeue", "-h", "-r", "--states=all", f"--user={os.getuid()}", f"--name={','.join(self.names)}")
+        text = self.ask(*words, "-o", SQUEUE_FORMAT)
+        now = time.monotonic()
+        if text is None:
+            self.silent_since = self.silent_since or now
+            return
+        self.silent_since = None
+        self._listed = {task.key: task for task in from_squeue(text)}
+        self._absent = {
+            key: self._absent.get(key, _Absence(now)).once_more(now) for key in expected if key not in self._listed
+        }
+        if self._absent and self.facts.completion_log:
+            self._take_ended(from_completion_log(_tail(self.facts.completion_log)), self._absent)
+
+    def _ask_accounting(self, expected: Collection[Key]) -> None:
+        words = ("sacct", "-n", "-P", "-X", f"--starttime={self.since}", f"--name={','.join(self.names)}")
+        text = self.ask(*words, "-o", SACCT_FORMAT)
+        if text is not None:
+            self._take_ended(from_sacct(text), expected)
+
+    def _take_ended(self, tasks: Iterable[Task], wanted: Collection[Key]) -> None:
+        """Keep the last word on each task that has ended; a job that was requeued has several."""
+        self._ended.update({task.key: task for task in tasks if task.key in wanted and not task.live})
+
+
+@dataclass(frozen=True)
+class _Absence:
+    """How long, and in how many answers, the controller has not listed a task."""
+
+    since: float
+    answers: int = 0
+    latest: float = 0.0
+
+    def once_more(self, now: float) -> _Absence:
+        return _Absence(self.since, self.answers + 1, now)
+
+    def is_loss(self) -> bool:
+        return self.answers >= _LOST_AFTER and self.latest - self.since >= _LOST_AFTER_S
+
+
+def _tail(path: os.PathLike[str]) -> str:
+    """Read the end of a log that may be large and may not be ours to read."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - any path-like
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _LOG_TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,126 @@
+"""What Slurm says of an array task, read from each of the places that may know it.
+
+A task is ours by its *working directory*, the folder of its batch, and its index in the array; never by a job id, which
+a controller that lost its state gives to somebody else.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LOST = "LOST"  # our word for a task that no source knows
+Key = tuple[str, int]  # working directory, index
+SQUEUE_FORMAT = "%F|%K|%T|%r|%N|%Z"
+SACCT_FORMAT = "JobID,State,ExitCode,NodeList,Reason,WorkDir"
+_LIVE = {
+    "COMPLETING", "CONFIGURING", "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD",
+    "RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SUSPENDED",
+}  # fmt: skip
+_QUEUED = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
+_NOBODY = ("", "(null)", "None", "none", "None assigned", "n/a", "N/A", "Unknown")
+_ARRAY_ID = re.compile(r"(\d+)_(?:(\d+)|\[([^\]%]+)(?:%\d+)?\])")
+_COMPLETION_KEY = re.compile(r" (?=[A-Za-z_]+=)")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One array task in one source's words.
+
+    Attributes
+    ----------
+    folder, index
+        Its identity (see `Key`).
+    state
+        Slurm's state, one word: ``PENDING``, ``RUNNING``, ``NODE_FAIL``, …
+    reason
+        Slurm's reason, where it gives one.
+    node, exit
+        Where it runs or ran, and ``code:signal``; empty where the source does not say.
+    job_id
+        ``array_index``, for ``scancel`` and for people.
+    """
+
+    folder: str
+    index: int
+    state: str
+    reason: str
+    node: str
+    exit: str
+    job_id: str
+
+    @property
+    def key(self) -> Key:
+        """Its identity."""
+        return self.folder, self.index
+
+    @property
+    def live(self) -> bool:
+        """Whether it waits, runs or may run again."""
+        return self.state in _LIVE
+
+    @property
+    def queued(self) -> bool:
+        """Whether it waits."""
+        return self.state in _QUEUED
+
+    def end(self) -> str:
+        """Say how it ended: state, exit code where it tells more, node."""
+        if self.state == LOST:
+            return (
+                f"{LOST}: Slurm no longer knows the job (cancelled while it waited, or the controller lost its state)"
+            )
+        code, _, number = self.exit.partition(":")
+        told = f", exit code {code}" if code not in ("", "0") else ""
+        told += f", signal {number}" if number not in ("", "0") else ""
+        return f"{self.state}{told}{f' on {self.node}' if self.node else ''}"
+
+
+def from_squeue(text: str) -> Iterator[Task]:
+    """Read ``squeue -h -r -o SQUEUE_FORMAT``."""
+    for line in text.splitlines():
+        job, index, state, reason, node, folder = (*line.split("|", 5), "", "", "", "", "")[:6]
+        if index.isdigit():
+            yield Task(folder, int(index), state, _plain(reason), _plain(node), "", f"{job}_{index}")
+
+
+def from_sacct(text: str) -> Iterator[Task]:
+    """Read ``sacct -n -P -X -o SACCT_FORMAT``; a line may stand for all pending tasks of an array."""
+    for line in text.splitlines():
+        job, state, code, node, reason, folder = (*line.split("|", 5), "", "", "", "", "")[:6]
+        for index in _indices(job):
+            number = f"{job.partition('_')[0]}_{index}"
+            # "CANCELLED by 1000"
+            yield Task(folder, index, state.partition(" ")[0], _plain(reason), _plain(node), code, number)
+
+
+def from_completion_log(text: str) -> Iterator[Task]:
+    """Read the log of ``jobcomp/filetxt``."""
+    for line in text.splitlines():
+        pairs = (part.partition("=") for part in _COMPLETION_KEY.split(line.strip()))
+        said = {key: value for key, _, value in pairs}
+        if said.get("ArrayTaskId", "").isdigit():
+            index = int(said["ArrayTaskId"])
+            number = f"{said.get('ArrayJobId', '?')}_{index}"
+            node = _plain(said.get("NodeList", ""))
+            state = said.get("JobState", "UNKNOWN")
+            yield Task(said.get("WorkDir", ""), index, state, "", node, said.get("ExitCode", ""), number)
+
+
+def _indices(job: str) -> Iterator[int]:
+    """Expand ``12_3`` and ``12_[0-2,7%1]``; nothing for a job that is no array."""
+    match = _ARRAY_ID.fullmatch(job)
+    if match is None:
+        return
+    for part in (match[2] or match[3]).split(","):
+        first, _, last = part.partition("-")
+        last, _, step = last.partition(":")
+        yield from range(int(first), int(last or first) + 1, int(step or 1))
+
+
+def _plain(text: str) -> str:
+    return "" if text in _NOBODY else text

@@ -1,0 +1,43 @@
+"""`python -m campaign cancel`: end what is ours and nothing else."""
+
+from __future__ import annotations
+
+from campaign import talk
+from campaign.errors import SchedulerError
+from campaign.folder import CampaignFolder, existing
+from campaign.slurm import fleet
+from campaign.verbs import asked
+from campaign.words import counted
+
+
+def main(argv: list[str]) -> int:
+    """Cancel the jobs of a campaign; exit code 4 where Slurm does not answer or would not."""
+    parser = asked.parser("cancel", "Cancel the Slurm jobs of a campaign, and nothing else.", json=False)
+    asked.add_folder(parser)
+    options = parser.parse_args(argv)
+    folder, _ = existing(options.campaign_dir)
+    flotilla = fleet.of(folder)
+    if not flotilla.open:
+        return _nothing(folder)
+    flotilla.settle()
+    if flotilla.silent_s:
+        raise SchedulerError(
+            "the scheduler does not answer: nothing was cancelled", "try again; `squeue --me` shows whether it is back"
+        )
+    jobs = flotilla.live_jobs()
+    left = fleet.cancel(jobs)
+    if left:
+        raise SchedulerError(
+            f"Slurm did not cancel {counted(len(left), 'job')}: {', '.join(job.job_id for job in left)}",
+            "scancel them by hand, or try again",
+        )
+    talk.say(f"cancelled {counted(len(jobs), 'job')}; what was measured is kept, and the same command goes on from it")
+    return 0
+
+
+def _nothing(folder: CampaignFolder) -> int:
+    if folder.worker_at_work():
+        talk.say("no Slurm job of this campaign is left; a worker is at work on this machine: Ctrl-C its front process")
+        return 1
+    talk.say("no job of this campaign is left")
+    return 0

@@ -1,0 +1,40 @@
+"""`python -m campaign watch`: come back to a campaign whose jobs go on."""
+
+from __future__ import annotations
+
+from campaign import batch as batches
+from campaign import view
+from campaign.folder import CampaignFolder, existing
+from campaign.slurm import fleet
+from campaign.verbs import asked, status
+from campaign.watch import Follower, Seen, Watched, until_over
+
+_TICK_S = 1.0
+
+
+def main(argv: list[str]) -> int:
+    """Show the live table until every job is over, or Ctrl-C; then do as `status` does."""
+    parser = asked.parser("watch", "Watch a campaign that is under way, from any shell, on any day.", json=False)
+    asked.add_folder(parser)
+    options = parser.parse_args(argv)
+    folder, _ = existing(options.campaign_dir)
+    flotilla = fleet.of(folder)
+    flotilla.settle()
+    if flotilla.open:
+        fleet.follow(folder, flotilla)
+    elif folder.worker_at_work():
+        _follow_local(folder)
+    return status.main([str(folder.root)])
+
+
+def _follow_local(folder: CampaignFolder) -> None:
+    """Follow the worker on this machine, started from another shell."""
+    batch = batches.read_all(folder)[-1]
+    follower = Follower.of(folder, batch, 0)
+    with view.display() as show:
+        until_over(
+            Watched({0: follower}),
+            lambda: {0: Seen("running" if folder.worker_at_work() else "ended")},
+            show,
+            _TICK_S,
+        )

@@ -1,0 +1,102 @@
+"""Show a campaign under way: one live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from campaign import talk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from campaign.watch import Picture
+
+_STATES = ("planned", "queued", "running", "done", "failed", "invalid", "interrupted")
+_COLOURS = {"running": "cyan", "done": "green", "failed": "red", "invalid": "yellow", "interrupted": "red"}
+_ROWS = 12  # runs under way that are shown one by one
+_SILENT_S = 10.0
+
+
+@contextmanager
+def display(silent_s: Callable[[], float] = lambda: 0.0) -> Iterator[Callable[[Picture], None]]:
+    """Yield what shows a picture; `silent_s` tells for how long the scheduler has not answered."""
+    if talk.stderr.is_terminal:
+        with Live(console=talk.stderr, auto_refresh=False, transient=True) as live:
+            yield _LiveTable(live, silent_s)
+    else:
+        yield _PlainLines(silent_s)
+
+
+class _LiveTable:
+    def __init__(self, live: Live, silent_s: Callable[[], float]) -> None:
+        self._live, self._silent_s = live, silent_s
+        self._bar = talk.bar()
+        self._task = self._bar.add_task("runs", total=None, latest="")
+        self._rates: dict[str, float] = {}
+
+    def __call__(self, picture: Picture) -> None:
+        for cell, run in picture.news:
+            if "images_per_s" in run:
+                self._rates[cell] = run["images_per_s"]
+            if run["status"] != "valid":
+                self._live.console.print(describe(cell, run), style="yellow", markup=False)
+        self._bar.update(self._task, completed=picture.runs_over, total=picture.runs_total)
+        rates = [run["images_per_s"] for _, run in picture.news if "images_per_s" in run]
+        if rates:
+            self._bar.update(self._task, latest=f"{rates[-1]:.0f} images/s")
+        self._live.update(Group(self._cells(picture), self._runs(picture), self._bar), refresh=True)
+
+    def _cells(self, picture: Picture) -> Table:
+        table = Table.grid(padding=(0, 2))
+        words = [f"[{_COLOURS.get(state, 'default')}]{state} {picture.counts[state]}[/]" for state in _shown(picture)]
+        table.add_row("cells", *words, Text(_queue(picture, self._silent_s())))  # Slurm's words may hold brackets
+        return table
+
+    def _runs(self, picture: Picture) -> Table:
+        table = Table.grid(padding=(0, 2))
+        for cell, run, where in picture.running[:_ROWS]:
+            role = "warm-up" if run["role"] == "warmup" else "measured"
+            rate = f"{self._rates[cell]:.0f} images/s" if cell in self._rates else ""
+            table.add_row(f"  {cell.rpartition('-')[0]}", f"run {run['run']} ({role})", rate, where)
+        if len(picture.running) > _ROWS:
+            table.add_row(f"  … and {len(picture.running) - _ROWS} more")
+        return table
+
+
+class _PlainLines:
+    def __init__(self, silent_s: Callable[[], float]) -> None:
+        self._silent_s = silent_s
+        self._said = ""
+
+    def __call__(self, picture: Picture) -> None:
+        for number, (cell, run) in enumerate(picture.news, start=picture.runs_over - len(picture.news) + 1):
+            talk.say(f"[{number}/{picture.runs_total}] {describe(cell, run)}")
+        queue = _queue(picture, self._silent_s())
+        if queue and queue != self._said:
+            counts = ", ".join(f"{picture.counts[state]} {state}" for state in _shown(picture))
+            talk.say(f"cells: {counts}; {queue}")
+        self._said = queue
+
+
+def _shown(picture: Picture) -> list[str]:
+    return [state for state in _STATES if picture.counts[state]]
+
+
+def _queue(picture: Picture, silent_s: float) -> str:
+    """Say why jobs wait, in Slurm's words."""
+    if silent_s >= _SILENT_S:
+        return "the scheduler does not answer; records are followed all the same"
+    return ", ".join(f"{number} jobs wait: {why or 'submitted'}" for why, number in picture.reasons.most_common())
+
+
+def describe(cell_id: str, run: dict[str, Any]) -> str:
+    """Put one ended run into a line."""
+    what = f"{cell_id} run {run['run']}{' (warm-up)' if run['role'] == 'warmup' else ''}"
+    rate = f"{run['images_per_s']:.1f} images/s" if "images_per_s" in run else "no figure"
+    return f"{what}: {rate}" if run["status"] == "valid" else f"{what}: {rate}, {run['status']}: {run['reason']}"

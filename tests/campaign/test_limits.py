@@ -1,0 +1,187 @@
+"""What is refused of site, storage and cluster before anything is started, each with its cure."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from campaign import limits
+from campaign.closed import check_keys
+from campaign.collect import collect
+from campaign.errors import UsageError
+from campaign.schema import SiteStorage, Slurm
+
+SLURM = "cluster=slurm"
+LUSTRE = ("site=tegner", "storage=lustre")
+_WRONG = [
+    # Words that end up in a batch script.
+    (SLURM, "cluster.partition='gpu;rm'", "cluster.partition='gpu;rm' cannot stand in a batch script", "letters"),
+    (SLURM, "cluster.account='a b'", "cluster.account='a b'", "letters"),
+    (SLURM, "cluster.qos=''", "cluster.qos=''", "letters"),
+    (SLURM, "cluster.constraint='K80$x'", "cluster.constraint='K80$x'", "K80&haswell"),
+    (SLURM, "cluster.nodelist='n1 n2'", "cluster.nodelist='n1 n2'", "n[1-4]"),
+    (SLURM, "cluster.exclude='n(1)'", "cluster.exclude='n(1)'", "n[1-4]"),
+    (SLURM, "cluster.dependency='afterok;1'", "cluster.dependency='afterok;1'", "afterok:123"),
+    (SLURM, "cluster.licenses='a`b'", "cluster.licenses='a`b'", "lustre:1"),
+    (SLURM, "cluster.modules=[gcc,'a b']", "cluster.modules: 'a b'", "cuda/12.2"),
+    (SLURM, "cluster.modules=['-x']", "cluster.modules: '-x'", "cuda/12.2"),
+    (SLURM, "storage.license='a b'", "storage.license='a b'", "lustre:1"),
+    ("cluster=local", "site.partition='a b'", "site.partition='a b'", "letters"),
+    ("site=tegner", "site.storages.lustre.license='a b'", "site.storages.lustre.license='a b'", "lustre:1"),
+    ("site=tegner", "site.modules=['$x']", "site.modules: '$x'", "cuda/12.2"),
+    # Options of sbatch.
+    (SLURM, "+cluster.extra.mail_type=END", "cluster.extra.mail_type is no long option", "write mail-type"),
+    (SLURM, "+cluster.extra.N=2", "cluster.extra.N is no long option", "write n"),
+    (SLURM, "+cluster.extra.x2y=1", "cluster.extra.x2y is no long option", "mail-type"),
+    (SLURM, "+cluster.extra.array=1", "the campaign itself decides about --array", "leave out array"),
+    (SLURM, "+cluster.extra.job-n=x", "cluster.extra.job-n: the campaign itself decides about --job-name", "leave out"),
+    (SLURM, "+cluster.extra.time=5", "--time has a key of its own", "cluster.timeout_min=…"),
+    (SLURM, "+cluster.extra.licenses=a", "--licenses has a key of its own", "cluster.licenses=…"),
+    (SLURM, "+cluster.extra.comment='a\tb'", "is no plain value", "one line of text"),
+    (SLURM, "+cluster.extra.comment=[a]", "is no plain value", "one line of text"),
+    # Numbers.
+    (SLURM, "cluster.timeout_min=0", "cluster.timeout_min=0 is out of range", "1 to"),
+    (SLURM, "cluster.mem_gb=0", "cluster.mem_gb=0.0 is out of range", "0.001 to"),
+    (SLURM, "cluster.cpus_per_task=0", "cluster.cpus_per_task=0", "1 to"),
+    (SLURM, "cluster.gpus_per_node=-1", "cluster.gpus_per_node=-1", "0 to"),
+    (SLURM, "cluster.cells_per_job=0", "cluster.cells_per_job=0", "1 to"),
+    (SLURM, "cluster.parallel=0", "cluster.parallel=0", "1 to"),
+    (SLURM, "cluster.max_requeues=-1", "cluster.max_requeues=-1", "0 to"),
+    (SLURM, "cluster.signal_delay_s=70000", "cluster.signal_delay_s=70000", "1 to 65535"),
+    (SLURM, "cluster.save_patience_s=nan", "cluster.save_patience_s=nan", "0 to"),
+    ("site=none", "site.timeout_max_min=0", "site.timeout_max_min=0", "1 to"),
+    ("site=none", "site.gpus_per_node=65", "site.gpus_per_node=65", "0 to 64"),
+    ("site=none", "site.spread_max=-1", "site.spread_max=-1", "0 to"),
+    ("site=none", "storage.stripe_count=-2", "storage.stripe_count=-2", "-1 to 2000"),
+    ("site=none", "storage.stripe_count=0", "the file system's own default", "storage.stripe_count=null"),
+    ("site=none", "storage.stripe_size_mib=4096", "storage.stripe_size_mib=4096", "1 to 4095"),
+    ("site=tegner", "site.storages.lustre.stripe_count=2001", "site.storages.lustre.stripe_count=2001", "-1 to 2000"),
+    # Names and paths.
+    ("site=none", "site.name=../x", "site.name='../x' is no name", "letters"),
+    ("site=tegner", "site.storages.lustre.root='a\tb'", "site.storages.lustre.root='a\\tb' is no path", "folder"),
+    # What does not go together.
+    ("site=none", "storage.exclusive=license", "storage=local has no licence here", "storage.license=…"),
+    (SLURM, "site.timeout_max_min=30", "cluster.timeout_min=60: site=none allows 30 minutes", "cluster.timeout_min=30"),
+    ("cluster=auto", "site.timeout_max_min=30", "site=none allows 30 minutes", "begun again where it stopped"),
+    (SLURM, "cluster.timeout_min=1", "cluster.signal_delay_s=90 with cluster.timeout_min=1", "signal_delay_s=59"),
+    ("cluster=local", "detach=true", "detach=true with cluster=local", "nohup"),
+    ("cluster=debug", "detach=true", "detach=true with cluster=debug", "cluster=slurm"),
+    (SLURM, "campaign_dir=a%j", "has a '%'", "cluster=local"),
+    ("cluster=auto", "campaign_dir='a\\b'", r"has a '\\'", "cluster=local"),
+    (SLURM, 'campaign_dir="it\'s"', 'has a "\'"', "cluster=local"),
+    (SLURM, "cluster.name=local", "cluster.name=local does not fit", "write cluster=local"),
+    ("cluster=local", "cluster.name=slurm", "cluster.name=slurm does not fit", "write cluster=slurm"),
+    # Keys.
+    (SLURM, "+cluster.foo=1", "unknown key 'cluster.foo'", "cluster.partition"),
+    ("cluster=local", "+cluster.partition=x", "unknown key 'cluster.partition'", "cluster=slurm cluster.partition=…"),
+    ("site=none", "+site.partitions=x", "unknown key 'site.partitions'", "site.partition"),
+    (
+        "site=tegner",
+        "+site.storages.lustre.rot=x",
+        "unknown key 'site.storages.lustre.rot'",
+        "site.storages.lustre.root",
+    ),
+    ("site=none", "+storage.foo=x", "unknown key 'storage.foo'", "storage.root"),
+]
+LEGAL = [
+    (SLURM, "cluster.partition='gpu,long'"),
+    (SLURM, "cluster.constraint='[rack1*2&rack2]|!K420'"),
+    (SLURM, "cluster.nodelist='n[1-4,7],m1'"),
+    (SLURM, "cluster.dependency='afterok:1:2,singleton?after:3+5'"),
+    (SLURM, "cluster.licenses=lustre@server/db:2"),
+    (SLURM, "cluster.modules=[gcc/12.2,boost/1.8+mpi]"),
+    (
+        SLURM,
+        '+cluster.extra={mail-type: END, nice: 10, contiguous: true, reservation: null, gpus: 1, comment: "it\'s"}',
+    ),
+    (SLURM, "detach=true"),
+    (SLURM, "cluster.timeout_min=2"),
+    (SLURM, "campaign_dir='a b'"),
+    ("cluster=local", "campaign_dir=a%j"),
+    ("cluster=local", "site.timeout_max_min=30"),
+    ("site=tegner", "site.storages.lustre.root=/x"),
+    ("storage.license=lustre:1", "storage.exclusive=license"),
+    ("storage.stripe_count=-1", "storage.stripe_size_mib=1"),
+]
+
+
+@pytest.mark.parametrize(("choice", "word", "message", "hint"), _WRONG)
+def test_a_wrong_value_is_named_with_its_cure(choice, word, message, hint):
+    (point,) = collect(["-m", choice, word])
+
+    with pytest.raises(UsageError) as caught:
+        limits.check(point)
+
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize("words", LEGAL)
+def test_what_a_cluster_needs_is_let_through(words):
+    (point,) = collect(["-m", *words])
+
+    assert limits.check(point) is None
+
+
+_TEXTS = ("partition", "account", "qos", "constraint", "nodelist", "exclude", "dependency", "licenses")
+
+
+@pytest.fixture(scope="session")
+def slurm_point():
+    return collect(["-m", SLURM])[0]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(_TEXTS), st.text("ab1 ;$`'\"\\\n<>{}~#%é\0", min_size=1))
+def test_nothing_that_a_shell_would_act_on_gets_into_a_script(slurm_point, key, text):
+    point = copy.deepcopy(slurm_point)
+    point["cluster"][key] = text
+
+    if set(text) <= set("ab1"):
+        limits.check(point)
+    else:
+        with pytest.raises(UsageError, match=key):
+            limits.check(point)
+
+
+def test_every_text_of_a_job_is_looked_at(slurm_point):
+    texts = {key for key, hint in Slurm.__annotations__.items() if hint.startswith("str")} - {"name"}
+
+    assert texts == set(_TEXTS)
+    assert {key for key, hint in SiteStorage.__annotations__.items() if hint.startswith("str")} == {"root", "license"}
+
+
+@pytest.mark.parametrize("node", ["benchmark", "dataset", "site", "storage", "cluster", "checks"])
+def test_every_key_of_every_node_must_be_there_and_no_other(node, slurm_point):
+    for key in slurm_point[node]:
+        without = copy.deepcopy(slurm_point)
+        del without[node][key]
+        with pytest.raises(UsageError, match=f"{node}.{key} is missing"):
+            check_keys(without)
+
+    slurm_point = {**slurm_point, node: {**slurm_point[node], "foo": 1}}
+    with pytest.raises(UsageError, match=f"unknown key '{node}.foo'"):
+        check_keys(slurm_point)
+
+
+def test_a_folder_below_one_with_a_percent_sign_is_no_place_for_slurm(tmp_path, monkeypatch, slurm_point):
+    (tmp_path / "50%").mkdir()
+    monkeypatch.chdir(tmp_path / "50%")
+
+    with pytest.raises(UsageError, match="has a '%'"):
+        limits.check(slurm_point)
+
+
+@pytest.mark.parametrize(("minutes", "allowed"), [(29, True), (30, True), (31, False)])
+def test_a_job_may_be_as_long_as_the_site_allows_and_no_longer(minutes, allowed, slurm_point):
+    point = copy.deepcopy(slurm_point)
+    point["site"]["timeout_max_min"], point["cluster"]["timeout_min"] = 30, minutes
+
+    if allowed:
+        limits.check(point)
+    else:
+        with pytest.raises(UsageError, match="site=none allows 30 minutes"):
+            limits.check(point)

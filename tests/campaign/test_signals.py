@@ -1,0 +1,189 @@
+"""What Slurm sends to a worker, and what the worker does about it: real signals to a real process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from filelock import FileLock
+
+from campaign import record
+
+# Its template forks nothing and says when a run is under way; with SLOW_DISK=1 a record takes a while to write.
+_WORKER = """
+import os, signal, sys, time
+from campaign import worker
+from jobs import durable
+
+class Template:
+    def __init__(self, log):
+        self.runs = 0
+    def start(self):
+        pass
+    def close(self):
+        pass
+    def run(self, *_):
+        self.runs += 1
+        print("run", self.runs, flush=True)
+        if os.environ.get("SLOW_DISK"):
+            durable.os.fsync = slow
+        time.sleep(60)
+
+def slow(fd):
+    print("recording", flush=True)
+    time.sleep(0.2)
+
+worker.Template = Template
+sys.exit(worker.main(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def listed(job, tmp_path):
+    """A function that writes the work list of one cell and returns it with its path."""
+
+    def write(cluster="slurm", **keys):
+        work = {**job(**keys), "cluster": cluster}
+        work["cells"] = work["cells"][:1]
+        path = tmp_path / "work-0.json"
+        path.write_text(json.dumps(work))
+        return work, path
+
+    return write
+
+
+@pytest.fixture
+def scontrol(tmp_path, monkeypatch):
+    """A function that puts a program scontrol on PATH; it returns the file that logs how it was called."""
+
+    def install(code=0):
+        place = tmp_path / "bin"
+        place.mkdir()
+        (place / "scontrol").write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/calls\nexit {code}\n')
+        (place / "scontrol").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+        monkeypatch.setenv("SLURM_JOB_ID", "77")
+        return tmp_path / "calls"
+
+    return install
+
+
+def _start(path, **environment):
+    return subprocess.Popen(
+        [sys.executable, "-c", _WORKER, str(path)],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _signalled(path, *numbers, **environment):
+    """Start a worker, send the signals as it says that it is in a run or (the later ones) recording; its exit code."""
+    process = _start(path, **environment)
+    for number in numbers:
+        assert process.stdout.readline()
+        process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    return process.returncode, said
+
+
+def _only_run(folder, work):
+    recorded = record.read(folder.record(work["cells"][0]["id"]))
+    (run,) = recorded["runs"]
+    return recorded["status"], run["status"], run["reason"]
+
+
+def test_a_job_that_is_cancelled_records_the_run_under_way_and_stays_ended(folder, listed, scontrol):
+    work, path = listed()
+    calls = scontrol()
+
+    code, _ = _signalled(path, signal.SIGTERM)
+
+    assert code == 143
+    assert _only_run(folder, work) == ("running", "failed", "interrupted: the campaign was stopped during this run")
+    assert "requeue" not in calls.read_text()
+    assert not path.with_suffix(".error.json").exists()
+
+
+@pytest.mark.parametrize("restarts", [None, "2"])
+def test_a_job_whose_time_is_up_records_the_run_and_goes_back_into_the_queue(restarts, folder, listed, scontrol):
+    work, path = listed(max_requeues=3)
+    calls = scontrol()
+
+    code, _ = _signalled(path, signal.SIGUSR2, **({"SLURM_RESTART_COUNT": restarts} if restarts else {}))
+
+    assert code == 143
+    assert _only_run(folder, work) == ("running", "failed", "interrupted: the job's time limit was near")
+    assert calls.read_text().splitlines()[-1] == "requeue 77"
+    assert not path.with_suffix(".error.json").exists()
+
+
+@pytest.mark.parametrize("most", [0, 3])
+def test_a_job_that_was_requeued_often_enough_says_that_its_time_is_too_short(most, folder, listed, scontrol):
+    work, path = listed(max_requeues=most, timeout_min=12)
+    calls = scontrol()
+
+    code, _ = _signalled(path, signal.SIGUSR2, SLURM_RESTART_COUNT=str(most))
+
+    left = json.loads(path.with_suffix(".error.json").read_text())
+    assert code == 143
+    assert "requeue" not in calls.read_text()
+    assert left["message"].startswith(f"the time limit of 12 min was reached {most + 1} time")
+    assert "cluster.timeout_min=" in left["hint"]
+    assert _only_run(folder, work)[2] == "interrupted: the job's time limit was near"
+
+
+def test_a_requeue_that_slurm_refuses_is_told(listed, scontrol):
+    _, path = listed()
+    calls = scontrol(code=1)
+
+    code, _ = _signalled(path, signal.SIGUSR2)
+
+    assert code == 143
+    assert "requeue 77" in calls.read_text()
+    assert "time limit" in json.loads(path.with_suffix(".error.json").read_text())["message"]
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGUSR2])
+def test_a_second_signal_does_not_interrupt_the_recording_of_the_first(second, folder, listed, scontrol):
+    work, path = listed()
+    calls = scontrol()
+
+    code, _ = _signalled(path, signal.SIGUSR2, second, SLOW_DISK="1")
+
+    assert code == 143
+    assert _only_run(folder, work) == ("running", "failed", "interrupted: the job's time limit was near")
+    assert calls.read_text().splitlines()[-1] == "requeue 77"
+
+
+def test_a_job_that_is_stopped_while_it_waits_for_the_storage_has_begun_no_run(folder, listed, scontrol):
+    work, path = listed()
+    calls = scontrol()
+
+    with FileLock(work["cells"][0]["dataset"]["lock"]):
+        process = _start(path)
+        while not folder.record(work["cells"][0]["id"]).exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGUSR2)
+        process.communicate(timeout=30)
+
+    assert process.returncode == 143
+    assert record.read(folder.record(work["cells"][0]["id"]))["runs"] == []
+    assert calls.read_text().splitlines()[-1] == "requeue 77"
+
+
+def test_on_this_machine_a_worker_that_is_told_to_end_records_the_run_under_way(folder, listed):
+    work, path = listed(cluster="local")
+
+    code, said = _signalled(path, signal.SIGTERM)
+
+    assert code == 1
+    assert "WorkerStoppedError" in said
+    assert _only_run(folder, work) == ("running", "failed", "interrupted: the campaign was stopped during this run")

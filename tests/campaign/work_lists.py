@@ -1,0 +1,52 @@
+"""Work lists as the front process writes them, and workers that walk them with a template that forks nothing."""
+
+from __future__ import annotations
+
+import copy
+import json
+from functools import lru_cache
+
+from fake_template import FakeTemplate
+
+from campaign import record
+from campaign.collect import collect
+from campaign.exclusive import lock_path
+from campaign.plan import Entry
+from campaign.work import Request
+from campaign.worker import Worker
+
+UTC = "2026-11-21T09:00:00.000Z"
+LATER = "2026-11-21T10:00:00.000Z"
+WORDS = ("-m", "threads=1,2,4")
+
+
+@lru_cache
+def _slurm():
+    return collect(["-m", "cluster=slurm"])[0]["cluster"]
+
+
+def slurm_conduct(conduct, **changed):
+    """The same conduct under ``cluster=slurm``; `changed` are keys of the cluster."""
+    return {**conduct, "cluster": {**copy.deepcopy(_slurm()), **changed}}
+
+
+def work_list(folder, cells, conduct, cluster="local"):
+    """A work list for these cells on one dataset, as the worker reads it."""
+    root = folder.root.parent / "data"
+    root.mkdir(exist_ok=True)
+    data = {"path": str(root), "manifest": str(root), "lock": str(lock_path(root, folder.root)), "checksum": "c"}
+    entries = [Entry(cell, "planned", conduct["runs"] - conduct["warmup_runs"]) for cell in cells]
+    request = Request(folder, conduct, "first", UTC, WORDS)
+    return json.loads(json.dumps(request.work_list(cluster, entries, {cell.id: data for cell in cells})))
+
+
+def asked_again(work, **changed):
+    """The work list of a later submission."""
+    return {**copy.deepcopy(work), "token": "second", "submitted_utc": LATER, **changed}
+
+
+def walk(folder, work, *answers):
+    """Let a worker do the list; returns its template and the records."""
+    template = FakeTemplate(*answers)
+    Worker(folder, work, template).walk()
+    return template, [record.read(folder.record(item["id"])) for item in work["cells"]]

@@ -1,0 +1,368 @@
+"""Campaigns on a real Slurm: to their figures, and through everything that a cluster does to jobs."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from datetime import datetime, timedelta
+
+import pytest
+from campaigns import LONG, Campaign, interrupt, wait
+
+pytestmark = pytest.mark.long
+_TOLD_WITHIN_S = 30
+
+
+@pytest.fixture
+def campaign(lab, tmp_path):
+    return Campaign(lab, tmp_path)
+
+
+def _span(run):
+    started = datetime.fromisoformat(run["started_utc"].replace("Z", "+00:00"))
+    return started, started + timedelta(seconds=run["elapsed_s_with_fork"])
+
+
+def _finishes(campaign, *words):
+    """The same command brings the campaign to its end."""
+    done = campaign.go(*words)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_a_grid_runs_to_its_figures_and_each_job_had_the_storage_alone(campaign, lab):
+    before = lab.calls("squeue")
+
+    done = campaign.go("threads=1,2", "seed=0,1", "runs=3", "cluster.parallel=4")
+
+    assert done.returncode == 0, done.stderr
+    assert (campaign.cwd / "results/figures/fig4.png").exists()
+    assert campaign.job_states() == ["COMPLETED"] * 4
+    spans = sorted(_span(run) for recorded in campaign.records() for run in recorded["runs"])
+    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert {run["exclusive"]["how"] for run in campaign.measured()} == {"lock"}
+    assert {recorded["provenance"]["slurm"]["SLURM_ARRAY_JOB_ID"] for recorded in campaign.records()} == {
+        campaign.job()
+    }
+    assert lab.calls("squeue") - before < 60
+
+
+def test_nothing_is_submitted_twice_and_what_is_done_is_not_asked_for_again(campaign, lab):
+    first = campaign.go("runs=3")
+    submitted = lab.calls("sbatch")
+
+    again = campaign.go("runs=3")
+
+    assert (first.returncode, again.returncode) == (0, 0)
+    assert "nothing to run" in again.stderr
+    assert lab.calls("sbatch") == submitted
+
+
+def test_a_licence_keeps_jobs_apart_and_the_grant_is_recorded(campaign):
+    done = campaign.go(
+        "seed=0,1", "runs=3", "cluster.parallel=2", "storage.exclusive=license", "storage.license='lustre:1'"
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert {run["exclusive"]["licenses"] for run in campaign.measured()} == {"lustre:1"}
+    spans = sorted(_span(run) for recorded in campaign.records() for run in recorded["runs"])
+    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+
+
+def test_a_storage_of_each_node_is_made_ready_by_the_job(campaign, tmp_path):
+    root = tmp_path / "node-local"
+    root.mkdir()
+
+    done = campaign.go("runs=3", "storage.shared=false", f"storage.root={root}")
+
+    assert done.returncode == 0, done.stderr
+    assert "making dataset" not in done.stderr
+    assert list(root.glob("datasets/*/manifest.json"))
+
+
+def test_a_failed_cell_ends_its_job_with_a_failure(campaign):
+    done = campaign.go("threads=4", "cluster.cpus_per_task=2", "runs=3")
+
+    assert done.returncode == 1
+    assert campaign.job_states() == ["FAILED"]
+    ((status, reason),) = campaign.status().values()
+    assert status == "failed"
+    assert "threads=4 and the job may use 2 CPUs" in reason
+
+
+def test_a_cancelled_job_keeps_what_was_measured_and_the_same_command_finishes(campaign, lab):
+    with campaign.under_way(*LONG) as front:
+        campaign.wait_for_runs()
+        lab.run("scancel", campaign.job())
+        seconds = wait(lambda: front.poll() is not None)
+        told = front.communicate()[0]
+
+    kept = len(campaign.measured())
+    assert (front.returncode, seconds < _TOLD_WITHIN_S) == (1, True), told
+    assert campaign.job_states() == ["CANCELLED"]
+    assert [status for status, _ in campaign.status().values()] == ["interrupted"]
+    assert "CANCELLED" in told
+    _finishes(campaign, *LONG)
+    assert len(campaign.measured()) == 39
+    assert kept >= 2
+
+
+def test_a_killed_worker_is_told_and_the_same_command_finishes(campaign):
+    with campaign.under_way(*LONG) as front:
+        campaign.wait_for_runs()
+        campaign.worker().kill()
+        seconds = wait(lambda: front.poll() is not None)
+
+    assert (front.returncode, seconds < _TOLD_WITHIN_S) == (1, True)
+    assert campaign.job_states() == ["FAILED"]
+    ((status, reason),) = campaign.status().values()
+    assert status == "failed"
+    assert "FAILED" in reason
+    _finishes(campaign, *LONG)
+    assert len(campaign.measured()) == 39
+
+
+def test_ctrl_c_detaches_and_the_same_command_takes_the_jobs_up(campaign, lab):
+    with campaign.under_way(*LONG) as front:
+        campaign.wait_for_runs()
+        submitted = lab.calls("sbatch")
+        interrupt(front)
+        told = front.communicate()[0]
+
+    assert front.returncode == 130
+    assert "python -m campaign watch" in told
+    assert campaign.job_states() == ["RUNNING"]
+    done = _finishes(campaign, *LONG)
+    assert "following them" in done.stderr
+    assert lab.calls("sbatch") == submitted
+    assert len({run["token"] for run in campaign.measured()}) == 1
+
+
+@pytest.mark.parametrize("moment", ["submitted", "measuring"])
+def test_a_front_process_that_is_killed_loses_nothing_and_repeats_nothing(campaign, lab, moment):
+    with campaign.under_way(*LONG) as front:
+        if moment == "submitted":
+            wait(lambda: campaign.job_states() != [])
+        else:
+            campaign.wait_for_runs()
+        front.kill()
+
+    assert campaign.job_states()[0] in ("PENDING", "RUNNING")
+    submitted = lab.calls("sbatch")
+    _finishes(campaign, *LONG)
+    assert lab.calls("sbatch") == submitted
+    assert len(campaign.measured()) == 39
+
+
+def test_a_second_front_process_is_refused(campaign):
+    with campaign.under_way(*LONG):
+        campaign.wait_for_runs(1)
+
+        second = campaign.go(*LONG)
+        campaign("cancel")
+
+    assert second.returncode == 3
+    assert "another campaign is at work" in second.stderr
+
+
+def test_cancel_ends_what_is_ours_and_nothing_else(campaign, lab, tmp_path):
+    other = lab.run("sbatch", "--parsable", "--job-name=tfio-other", f"--output={tmp_path}/o", "--wrap=sleep 300")
+    campaign.go(*LONG, "seed=0,1,2", "detach=true")
+    wait(lambda: "RUNNING" in campaign.job_states())
+
+    done = campaign("cancel")
+
+    assert done.returncode == 0, done.stderr
+    wait(lambda: set(campaign.job_states()) == {"CANCELLED"}, _TOLD_WITHIN_S)
+    assert {status for status, _ in campaign.status().values()} == {"interrupted"}
+    assert lab.run("squeue", "-h", "-j", other, "-o", "%T") in ("RUNNING", "PENDING")
+
+
+def test_watch_comes_back_from_another_shell_and_tells_the_end(campaign):
+    campaign.go("runs=3", "detach=true")
+
+    watched = campaign("watch")
+
+    assert watched.returncode == 0, watched.stderr
+    assert "1 done" in watched.stdout
+    assert "[3/3]" in watched.stderr
+
+
+def test_a_time_limit_puts_the_job_back_and_nothing_is_repeated(campaign, lab):
+    words = (*LONG, "runs=200", "cluster.timeout_min=1", "cluster.signal_delay_s=50")
+    with campaign.under_way(*words) as front:
+        campaign.wait_for_runs(1)
+        wait(lambda: campaign.job_states() == ["PENDING"], 75)
+        held = [status for status, _ in campaign.status().values()]
+        kept = len(campaign.measured())
+        lab.release(f"{campaign.job()}_0")
+        wait(lambda: len(campaign.measured()) > kept)
+        campaign("cancel")
+        front.wait(60)
+
+    (recorded,) = campaign.records()
+    assert held == ["queued"]
+    assert [run["status"] for run in recorded["runs"] if "time limit was near" in str(run["reason"])] == ["failed"]
+    assert len(recorded["sittings"]) == 2
+    assert len({run["token"] for run in recorded["runs"]}) == 1
+
+
+def test_a_preempted_job_comes_back_and_nothing_is_repeated(campaign, lab, tmp_path):
+    with campaign.under_way(*LONG) as front:
+        campaign.wait_for_runs()
+        lab.run(
+            "sbatch", "-p", "high", "-N4", "--exclusive", f"--output={tmp_path}/o", "--job-name=x", "--wrap=sleep 3"
+        )
+        wait(lambda: campaign.job_states() == ["PENDING"])
+        kept = len(campaign.measured())
+        lab.release(f"{campaign.job()}_0")
+        front.communicate(timeout=100)
+
+    (recorded,) = campaign.records()
+    assert front.returncode == 0
+    assert kept >= 2
+    assert len(campaign.measured()) == 39
+    assert [sitting["slurm"].get("SLURM_RESTART_COUNT") for sitting in recorded["sittings"]] == [None, "1"]
+
+
+def test_a_lost_node_is_told_and_the_job_goes_on_elsewhere(campaign, lab):
+    with campaign.under_way(*LONG) as front:
+        campaign.wait_for_runs()
+        node = campaign.measured()[0]["node"]
+        lab.cut_power(int(node[1:]))
+        wait(lambda: campaign.job_states() == ["PENDING"])
+        told = campaign.status()
+        lab.release(f"{campaign.job()}_0")
+        front.communicate(timeout=100)
+
+    assert [status for status, _ in told.values()] == ["queued"]
+    assert front.returncode == 0
+    assert len(campaign.measured()) == 39
+
+
+def test_a_controller_that_lost_its_state_is_found_out_and_the_same_command_finishes(campaign, lab, tmp_path):
+    with campaign.under_way(*LONG) as front:
+        campaign.wait_for_runs()
+        job = campaign.job()
+        lab.stop_controller()
+        lab.start_controller(forget=True)
+        while int(other := lab.run("sbatch", "--parsable", f"--output={tmp_path}/o", "--wrap=sleep 300")) < int(job):
+            lab.run("scancel", other)
+        told = front.communicate(timeout=90)[0]
+
+    assert front.returncode == 1, told
+    assert "LOST" in told
+    assert campaign("cancel").returncode == 0
+    assert lab.run("squeue", "-h", "-j", job, "-o", "%T") in ("RUNNING", "PENDING"), "another job has the id now"
+    _finishes(campaign, *LONG)
+    assert len(campaign.measured()) == 39
+
+
+def test_a_scheduler_that_does_not_answer_for_a_while_is_waited_out(campaign, lab):
+    with campaign.under_way(*LONG) as front:
+        campaign.wait_for_runs()
+        lab.silence("squeue")
+        status = campaign.status()
+        cancelled = campaign("cancel")
+        kept = len(campaign.measured())
+        wait(lambda: len(campaign.measured()) > kept)
+        lab.unsilence("squeue")
+        front.communicate(timeout=100)
+
+    assert [reason for _, reason in status.values()] == ["the scheduler does not answer"]
+    assert cancelled.returncode == 4
+    assert front.returncode == 0
+    assert len(campaign.measured()) == 39
+
+
+def test_a_submission_that_is_refused_leaves_nothing_behind_that_hangs(campaign, lab):
+    lab.refuse_submissions()
+
+    done = campaign.go("runs=3")
+    told = campaign.status()
+    lab.accept_submissions()
+
+    assert done.returncode == 4
+    assert "AssocMaxSubmitJobLimit" in done.stderr
+    assert [status for status, _ in told.values()] == ["planned"]
+    _finishes(campaign, "runs=3")
+
+
+def test_what_was_refused_half_way_is_submitted_when_the_rest_is_over(campaign, lab, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    words = ("runs=3", f"storage.root={tmp_path}/a,{tmp_path}/b")
+    lab.refuse_submissions(after=1)
+
+    with campaign.under_way(*words) as front:
+        wait(lambda: len(campaign.measured()) >= 1)
+        lab.accept_submissions()
+        told = front.communicate(timeout=100)[0]
+
+    assert front.returncode == 0, told
+    assert "they are submitted when the others are over" in told
+    assert len(campaign.measured()) == 4
+
+
+def test_a_full_disk_is_waited_for_and_loses_nothing(lab, tmp_path):
+    room = tmp_path / "room"
+    room.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", room], check=True)
+    try:
+        campaign = Campaign(lab, room)
+        (tmp_path / "data").mkdir()
+        words = (*LONG, f"storage.root={tmp_path}/data")
+        with campaign.under_way(*words) as front:
+            campaign.wait_for_runs()
+            filler = room / "filler"
+            subprocess.run(["dd", "if=/dev/zero", f"of={filler}", "bs=64k"], check=False, capture_output=True)
+            wait(lambda: any("waiting for it" in log.read_text() for log in room.glob("results/workers/*/*.err")))
+            filler.unlink()
+            told = front.communicate(timeout=100)[0]
+        statuses = [recorded["status"] for recorded in campaign.records()]
+        measured = len(campaign.measured())
+    finally:
+        subprocess.run(["umount", "-l", room], check=True)
+
+    assert front.returncode == 0, told
+    assert (statuses, measured) == (["done"], 39)
+
+
+def test_doctor_tries_the_very_script_and_sends_a_job(campaign):
+    good = campaign("doctor", "cluster=slurm", "threads=1", "--json")
+    bad = campaign("doctor", "cluster=slurm", "threads=1", "cluster.partition=nowhere", "--json")
+
+    found = {finding["what"]: finding for finding in json.loads(good.stdout)}
+    assert found["submission"]["passed"] is True
+    assert found["nodes"]["passed"] is True, found["nodes"]
+    refused = {finding["what"]: finding for finding in json.loads(bad.stdout)}
+    assert bad.returncode == 3
+    assert refused["submission"]["passed"] is False
+    assert "nowhere" in refused["submission"]["message"]
+    assert not list(campaign.cwd.glob(".tfio-doctor*"))
+
+
+def test_memory_beyond_the_limit_is_told_by_the_accounting(accounting_lab, tmp_path):
+    campaign = Campaign(accounting_lab, tmp_path)
+
+    done = campaign.go(*LONG, "cluster.mem_gb=0.2")
+
+    assert done.returncode == 1
+    ((status, reason),) = campaign.status().values()
+    assert status == "failed"
+    assert re.search("FAILED|OUT_OF_MEMORY", reason)
+    _finishes(campaign, "runs=3", "cluster.mem_gb=4")
+
+
+def test_a_job_cancelled_while_nobody_looked_is_told_by_the_accounting(accounting_lab, tmp_path):
+    campaign = Campaign(accounting_lab, tmp_path)
+    campaign.go(*LONG, "seed=0,1", "detach=true")
+    wait(lambda: "RUNNING" in campaign.job_states())
+    accounting_lab.run("scancel", campaign.job())
+    wait(lambda: set(campaign.job_states()) == {"CANCELLED"}, _TOLD_WITHIN_S)
+
+    told = campaign.status()
+
+    assert {status for status, _ in told.values()} == {"interrupted"}
+    assert all("CANCELLED" in reason for _, reason in told.values())
