@@ -163,11 +163,13 @@ def main(work_list: str) -> int:
     alone = nullcontext() if work["cluster"] == "slurm" else folder.worker_lock()
     with alone, _stoppable(slurm=work["cluster"] == "slurm"):
         try:
+            if work["cluster"] == "slurm" and job.restarts() > work["conduct"]["cluster"]["max_requeues"]:
+                return _begun_too_often(fault)
             return 0 if Worker(folder, work, template, job.described()).walk() else 1
         except WorkerStoppedError as stop:
             if work["cluster"] != "slurm":
                 raise
-            return _stopped(stop, work["conduct"]["cluster"], fault)
+            return stopped(stop, work["conduct"]["cluster"], fault)
         except (CampaignError, OSError) as error:
             write_json(fault, _as_error(error))
             raise
@@ -175,7 +177,14 @@ def main(work_list: str) -> int:
             template.close()
 
 
-def _stopped(stop: WorkerStoppedError, cluster: Mapping[str, Any], fault: Path) -> int:
+def _begun_too_often(fault: Path) -> int:
+    """End a job that preemptions or lost nodes have put back more often than it may be."""
+    message = f"Slurm began the job again {job.restarts()} times"
+    write_json(fault, {"message": message, "hint": "cluster.max_requeues=… allows more; the same command tries again"})
+    return 1
+
+
+def stopped(stop: WorkerStoppedError, cluster: Mapping[str, Any], fault: Path) -> int:
     """Go back into the queue when the time is up, for a bounded number of times; else end."""
     if stop.time_is_up:
         most, minutes = cluster["max_requeues"], cluster["timeout_min"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import datetime as dt
 import time
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from campaign.slurm.scheduler import Scheduler
 from campaign.watch import Follower, Seen, Watched, until_over
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from campaign.folder import CampaignFolder
     from campaign.slurm.task import Key, Task
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _SHORTEST_S, _LONGEST_S = 2.0, 15.0  # between two questions; a change makes it short again
 _TICK_S = 1.0
 _SETTLE_LOOKS = 6
+_IDS_A_CALL = 200  # a command line has its limits
+_CANCEL_EACH_S = 1.0
 
 
 class Fleet:
@@ -41,7 +43,7 @@ class Fleet:
         }
         names = sorted({self._batches[folder].job_name for folder, _ in self._open})
         since = min((self._batches[folder].submitted_utc for folder, _ in self._open), default="")[:10]
-        self._scheduler = Scheduler(facts, names, f"{since}-1day" if since else "now")
+        self._scheduler = Scheduler(facts, names, _day_before(since) if since else "now")
         self._next_s = 0.0
         self._pause_s = _SHORTEST_S
         self.seen: dict[Key, Seen] = dict.fromkeys(self._open, Seen("queued", "submitted"))
@@ -61,9 +63,9 @@ class Fleet:
         """Return the batch of a worker."""
         return self._batches[key[0]]
 
-    def look(self) -> Mapping[Key, Seen]:
-        """Ask the scheduler, if its time has come, and return how every worker is."""
-        if self._open and time.monotonic() >= self._next_s:
+    def look(self, *, now: bool = False) -> Mapping[Key, Seen]:
+        """Ask the scheduler, if its time has come (or `now`), and return how every worker is."""
+        if self._open and (now or time.monotonic() >= self._next_s):
             before = dict(self.seen)
             self._scheduler.look(self._open)
             self._update()
@@ -104,6 +106,11 @@ class Fleet:
         self.seen[key] = Seen("ended", how, self.seen[key].where)
 
 
+def _day_before(date: str) -> str:
+    """Return the day before an ISO date: the accounting counts in local time, we in UTC."""
+    return str(dt.date.fromisoformat(date) - dt.timedelta(days=1))
+
+
 def of(folder: CampaignFolder, facts: client.Facts | None = None) -> Fleet:
     """Find all open workers of a campaign."""
     return Fleet(read_all(folder), facts or client.facts())
@@ -122,13 +129,17 @@ def settle_records(folder: CampaignFolder, fleet: Fleet) -> list[str]:
         for index, how in ends.items():
             left = [cell for cell in batch.cells[index] if not _over(folder, cell, batch.token)]
             if left:
-                why = (batch.fault(index) or {"message": f"Slurm: {how}"})["message"]
+                why = _why(fault) if (fault := batch.fault(index)) else f"Slurm: {how}"
                 ends[index] = why
                 said.append(f"{_few(left)}: {why}")
                 for cell in left:
                     _close_record(folder, cell, batch.token, why)
         batch.save_ends(ends)
     return said
+
+
+def _why(fault: Mapping[str, str]) -> str:
+    return f"{fault['message']} ({fault['hint']})" if fault["hint"] else fault["message"]
 
 
 def _by_batch(fleet: Fleet) -> list[tuple[Batch, dict[int, str]]]:
@@ -176,6 +187,15 @@ def follow(folder: CampaignFolder, fleet: Fleet) -> None:
         until_over(watched, look, show, _TICK_S)
 
 
-def cancel(tasks: Sequence[Task], ask: Callable[..., str | None] = client.ask) -> list[Task]:
-    """Cancel these jobs; returns those that Slurm did not cancel."""
-    return [task for task in tasks if ask("scancel", f"--user={os.getuid()}", task.job_id) is None]
+def cancel(fleet: Fleet) -> tuple[list[Task], list[Task]]:
+    """Cancel all jobs of the fleet that live; returns them, and those that live on."""
+    jobs = fleet.live_jobs()
+    for start in range(0, len(jobs), _IDS_A_CALL):
+        client.ask("scancel", *(task.job_id for task in jobs[start : start + _IDS_A_CALL]))
+    for _ in range(_SETTLE_LOOKS if jobs else 0):
+        fleet.look(now=True)
+        left = [task for task in fleet.live_jobs() if task.state != "COMPLETING"]
+        if not left and not fleet.silent_s:
+            return jobs, []
+        time.sleep(_CANCEL_EACH_S)
+    return jobs, left if jobs else []

@@ -100,8 +100,12 @@ class Scheduler:
     def _ask_accounting(self, expected: Collection[Key]) -> None:
         words = ("sacct", "-n", "-P", "-X", f"--starttime={self.since}", f"--name={','.join(self.names)}")
         text = self.ask(*words, "-o", SACCT_FORMAT)
-        if text is not None:
-            self._take_ended(from_sacct(text), expected)
+        if text is None:
+            return
+        self._take_ended(from_sacct(text), expected)
+        if self.silent_since is not None:  # else the controller has the last word: the job may be in the queue again
+            for key in [key for key in self._listed if key in self._ended and self._ended[key].final]:
+                del self._listed[key]
 
     def _take_ended(self, tasks: Iterable[Task], wanted: Collection[Key]) -> None:
         """Keep the last word on each task that has ended; a job that was requeued has several."""

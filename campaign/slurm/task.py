@@ -22,8 +22,10 @@ _LIVE = {
     "RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SUSPENDED",
 }  # fmt: skip
 _QUEUED = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
+_BEGUN_AGAIN = {"BOOT_FAIL", "NODE_FAIL", "PREEMPTED"}
 _NOBODY = ("", "(null)", "None", "none", "None assigned", "n/a", "N/A", "Unknown")
 _ARRAY_ID = re.compile(r"(\d+)_(?:(\d+)|\[([^\]%]+)(?:%\d+)?\])")
+_RANGE = re.compile(r"(?:^|(?<=,))(\d+)(?:-(\d+)(?::(\d+))?)?(?=,|$)")
 _COMPLETION_KEY = re.compile(r" (?=[A-Za-z_]+=)")
 
 
@@ -62,6 +64,11 @@ class Task:
     def live(self) -> bool:
         """Whether it waits, runs or may run again."""
         return self.state in _LIVE
+
+    @property
+    def final(self) -> bool:
+        """Whether it has ended in a way after which Slurm does not begin it again."""
+        return not self.live and self.state not in _BEGUN_AGAIN
 
     @property
     def queued(self) -> bool:
@@ -116,9 +123,8 @@ def _indices(job: str) -> Iterator[int]:
     match = _ARRAY_ID.fullmatch(job)
     if match is None:
         return
-    for part in (match[2] or match[3]).split(","):
-        first, _, last = part.partition("-")
-        last, _, step = last.partition(":")
+    for part in _RANGE.finditer(match[2] or match[3]):  # sacct cuts a long list short: "1,3,5,4..."
+        first, last, step = part.groups()
         yield from range(int(first), int(last or first) + 1, int(step or 1))
 
 

@@ -24,8 +24,7 @@ def main(argv: list[str]) -> int:
         raise SchedulerError(
             "the scheduler does not answer: nothing was cancelled", "try again; `squeue --me` shows whether it is back"
         )
-    jobs = flotilla.live_jobs()
-    left = fleet.cancel(jobs)
+    jobs, left = fleet.cancel(flotilla)
     if left:
         raise SchedulerError(
             f"Slurm did not cancel {counted(len(left), 'job')}: {', '.join(job.job_id for job in left)}",

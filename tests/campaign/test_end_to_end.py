@@ -124,7 +124,7 @@ def test_the_report_can_be_made_anew_and_elsewhere(finished, tmp_path):
     assert (tmp_path / "figures" / "fig4.pdf").read_bytes() == (finished.cwd / "results/figures/fig4.pdf").read_bytes()
 
 
-@pytest.mark.parametrize("verb", ["status", "why", "report", "doctor"])
+@pytest.mark.parametrize("verb", ["status", "why", "watch", "cancel", "report", "doctor"])
 def test_each_verb_has_its_help(verb, finished):
     shown = finished(verb, "--help")
 
@@ -132,7 +132,7 @@ def test_each_verb_has_its_help(verb, finished):
     assert f"python -m campaign {verb}" in shown.stdout
 
 
-@pytest.mark.parametrize("verb", [["status"], ["why", "x"], ["report"]])
+@pytest.mark.parametrize("verb", [["status"], ["why", "x"], ["watch"], ["cancel"], ["report"]])
 def test_a_verb_where_there_is_no_campaign_says_so(verb, command):
     done = command(*verb)
 

@@ -185,9 +185,9 @@ def test_cluster_max_requeues_bounds_the_requeues(programs, tmp_path, monkeypatc
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     stop, fault = worker.WorkerStoppedError(signal.SIGUSR2), tmp_path / "error.json"
 
-    worker._stopped(stop, {"max_requeues": 2, "timeout_min": 5}, fault)
+    worker.stopped(stop, {"max_requeues": 2, "timeout_min": 5}, fault)
     allowed, said = (tmp_path / "asked").read_text(), fault.exists()
-    worker._stopped(stop, {"max_requeues": 1, "timeout_min": 5}, fault)
+    worker.stopped(stop, {"max_requeues": 1, "timeout_min": 5}, fault)
 
     assert (allowed, said) == ("requeue 12\n", False)
     assert (tmp_path / "asked").read_text() == allowed
@@ -273,7 +273,7 @@ def test_the_price_is_every_job_up_to_its_limit_and_what_earlier_runs_took(array
     def priced():
         return price.of(arrays("threads=1,2,4", "runs=6", "cluster.timeout_min=30"), folder)
 
-    made, conduct = cells
+    made, _ = cells
     before = priced()
     done = record.new(made[0], {"token": "t"}, {})
     for _ in range(6):

@@ -10,9 +10,8 @@ import pytest
 from campaign import cluster, record
 from campaign.batch import Batch, read_all
 from campaign.errors import UsageError
-from campaign.slurm import client, fleet, job
+from campaign.slurm import client, fleet, job, scheduler
 from campaign.slurm.client import Facts
-from campaign.slurm.task import Task
 from campaign.watch import Seen
 
 UTC = "2026-11-21T09:00:00.000Z"
@@ -85,8 +84,8 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(fleet.time, "monotonic", clock.monotonic)
-    monkeypatch.setattr(fleet.time, "sleep", clock.sleep)
+    monkeypatch.setattr(fleet, "time", clock)  # not time.sleep itself: subprocess naps with it
+    monkeypatch.setattr(scheduler, "time", clock)
     return clock
 
 
@@ -245,9 +244,6 @@ def test_one_question_asks_for_all_batches_by_their_names(folder, batch, program
     assert "--name=tfio-first,tfio-second " in call
 
 
-@pytest.mark.xfail(
-    reason="BUG: sacct refuses --starttime=2026-11-21-1day ('Invalid time specification'), so never tells"
-)
 def test_the_accounting_is_asked_from_the_day_before_the_first_submission(folder, batch, programs, clock):
     batch()
     batch("second-0", utc=LATER)
@@ -325,14 +321,55 @@ def test_live_jobs_are_ours_that_wait_or_run(folder, batch, programs):
     assert [(task.key, task.job_id) for task in live] == [(_key(made, 0), "70_0")]
 
 
-def test_cancel_names_exactly_our_jobs_and_returns_those_that_slurm_kept(programs):
-    tasks = [Task("/batch", index, "RUNNING", "", "n1", "", f"70_{index}") for index in (0, 3, 4)]
-    programs("scancel", 'case "$*" in *70_3) exit 1 ;; esac')
+@pytest.fixture
+def live_fleet(folder, batch, programs):
+    """A batch with a worker that waits and one that runs, beside a foreign job, and a fleet that has seen them."""
+    made = batch()
+    foreign = "70|3|RUNNING|None|n1|/home/me/elsewhere/workers/first-0"
+    programs.answer("squeue", _task(made, 0, "PENDING", "Priority"), _task(made, 1, "RUNNING", node="n1"), foreign)
+    found = fleet.of(folder, NO_ACCOUNTING)
+    found.look()
+    return made, found
 
-    kept = fleet.cancel(tasks)
 
-    assert programs.calls == [f"scancel --user={os.getuid()} 70_{index}" for index in (0, 3, 4)]
-    assert kept == tasks[1:2]
+def _scancels(programs):
+    return [call for call in programs.calls if call.startswith("scancel")]
+
+
+def _after_scancel(programs, *lines):
+    """Let the controller answer this once scancel was called."""
+    (programs.folder / "later").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    programs("scancel", f"cp {programs.folder}/later {programs.folder}/squeue.answer")
+
+
+def _two_live(folder, batch, programs):
+    made = batch()
+    foreign = "70|2|RUNNING|None|n1|/somebody/else"
+    programs.answer("squeue", _task(made, 0, "RUNNING"), _task(made, 1, "PENDING"), foreign)
+    found = fleet.of(folder, NO_ACCOUNTING)
+    found.look()
+    return made, found
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "COMPLETING"])
+def test_cancel_names_exactly_our_jobs(folder, batch, programs, state):
+    made, found = _two_live(folder, batch, programs)
+    _after_scancel(programs, _task(made, 0, state), _task(made, 1, state))
+
+    jobs, left = fleet.cancel(found)
+
+    assert _scancels(programs) == ["scancel 70_0 70_1"]
+    assert [job.key for job in jobs] == [_key(made, 0), _key(made, 1)]
+    assert left == []
+
+
+def test_cancel_returns_the_jobs_that_live_on(folder, batch, programs):
+    made, found = _two_live(folder, batch, programs)
+    _after_scancel(programs, _task(made, 0, "CANCELLED"), _task(made, 1, "PENDING"))
+
+    _, left = fleet.cancel(found)
+
+    assert [job.key for job in left] == [_key(made, 1)]
 
 
 def test_how_workers_ended_is_written_beside_their_work_lists(folder, batch, programs, recorded):

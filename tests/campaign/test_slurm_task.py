@@ -192,7 +192,6 @@ def test_a_line_that_is_no_answer_is_passed_over_and_the_next_one_read(read, lin
     ]
 
 
-@pytest.mark.xfail(raises=ValueError, reason="BUG: int('...'); sacct ends a list of indices above 64 bytes with '...'")
 @pytest.mark.parametrize(
     "job", ["9_[1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31,33,35,37,39,41,4...]", "9_[1,3,...%1]", "9_[x]"]
 )

@@ -176,7 +176,11 @@ def test_in_a_log_another_reason_of_the_queue_is_a_line_and_its_end_is_none(line
     ]
 
 
-def test_in_a_log_a_scheduler_that_falls_silent_is_told_once_and_not_at_its_first_pause(lines):
+def test_in_a_log_a_short_pause_of_the_scheduler_is_not_told(lines):
+    assert lines(_picture(counts={"running": 1}), silent=[5.0]) == []
+
+
+def test_in_a_log_a_scheduler_that_falls_silent_is_told_once(lines):
     running = _picture(counts={"running": 1})
 
     said = lines(*[running] * 5, silent=[0.0, 5.0, 11.0, 12.0, 0.0])

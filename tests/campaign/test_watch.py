@@ -235,6 +235,14 @@ def test_what_a_worker_wrote_last_is_seen_in_the_look_after_its_end_and_only_the
     assert later.news == []
 
 
+def test_records_of_a_worker_that_has_ended_are_read_no_more(watched, monkeypatch):
+    ended = {"a": Seen("ended"), "b": Seen("ended")}
+    watched.look(ended)
+    monkeypatch.setattr(record, "read", lambda path: pytest.fail(f"{path} was read"))
+
+    assert _counts(watched.look(ended)) == {"interrupted": 3}
+
+
 _SEEN = st.sampled_from(["queued", "running", "ended"])
 _OUTCOME = st.sampled_from([None, "running", "done", "invalid", "failed"])
 

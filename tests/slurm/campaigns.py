@@ -10,9 +10,12 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 WORDS = (
     "cluster=slurm", "dataset.files=24", "dataset.median_bytes=3000", "dataset.width=64", "dataset.height=64",
@@ -53,9 +56,9 @@ class Campaign:
         try:
             yield front
         finally:
-            if front.poll() is None:
-                front.kill()
-            front.communicate()
+            front.kill()
+            front.wait()
+            front.stdout.close()
 
     def records(self) -> list[dict]:
         """Read every record."""
@@ -64,7 +67,10 @@ class Campaign:
     def measured(self, status: str = "valid") -> list[dict]:
         """List the measured runs of all records."""
         return [
-            run for one in self.records() for run in one["runs"] if run["role"] == "measured" and run["status"] == status
+            run
+            for one in self.records()
+            for run in one["runs"]
+            if run["role"] == "measured" and run["status"] == status
         ]
 
     def status(self) -> dict[str, tuple[str, str]]:

@@ -236,11 +236,13 @@ class Lab:
             path.unlink()
         if not self._pid("slurmctld"):
             self.start_controller()
+        self.run("scancel", "-u", "root")
         for number in range(1, self.nodes + 1):
             if not self._pid(f"slurmd.n{number}"):
                 self.cut_power(number)
+                # Else a job that was completing on it stays so for minutes; registering ends DOWN (ReturnToService=2).
+                self.run("scontrol", "update", f"NodeName=n{number}", "State=DOWN", "Reason=mend")
                 self.start_node(number)
-        self.run("scancel", "-u", "root")
         self._wait(lambda: not self.run("squeue", "-h") and self._all_idle())
 
     # Writing and starting.

@@ -6,11 +6,11 @@ import json
 import re
 import subprocess
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from campaigns import LONG, Campaign, interrupt, wait
 
-pytestmark = pytest.mark.long
 _TOLD_WITHIN_S = 30
 
 
@@ -37,10 +37,10 @@ def test_a_grid_runs_to_its_figures_and_each_job_had_the_storage_alone(campaign,
     done = campaign.go("threads=1,2", "seed=0,1", "runs=3", "cluster.parallel=4")
 
     assert done.returncode == 0, done.stderr
-    assert (campaign.cwd / "results/figures/fig4.png").exists()
+    assert list(campaign.cwd.glob("results/figures/*.png"))
     assert campaign.job_states() == ["COMPLETED"] * 4
     spans = sorted(_span(run) for recorded in campaign.records() for run in recorded["runs"])
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
     assert {run["exclusive"]["how"] for run in campaign.measured()} == {"lock"}
     assert {recorded["provenance"]["slurm"]["SLURM_ARRAY_JOB_ID"] for recorded in campaign.records()} == {
         campaign.job()
@@ -48,6 +48,7 @@ def test_a_grid_runs_to_its_figures_and_each_job_had_the_storage_alone(campaign,
     assert lab.calls("squeue") - before < 60
 
 
+@pytest.mark.long
 def test_nothing_is_submitted_twice_and_what_is_done_is_not_asked_for_again(campaign, lab):
     first = campaign.go("runs=3")
     submitted = lab.calls("sbatch")
@@ -59,6 +60,7 @@ def test_nothing_is_submitted_twice_and_what_is_done_is_not_asked_for_again(camp
     assert lab.calls("sbatch") == submitted
 
 
+@pytest.mark.long
 def test_a_licence_keeps_jobs_apart_and_the_grant_is_recorded(campaign):
     done = campaign.go(
         "seed=0,1", "runs=3", "cluster.parallel=2", "storage.exclusive=license", "storage.license='lustre:1'"
@@ -67,9 +69,10 @@ def test_a_licence_keeps_jobs_apart_and_the_grant_is_recorded(campaign):
     assert done.returncode == 0, done.stderr
     assert {run["exclusive"]["licenses"] for run in campaign.measured()} == {"lustre:1"}
     spans = sorted(_span(run) for recorded in campaign.records() for run in recorded["runs"])
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
+@pytest.mark.long
 def test_a_storage_of_each_node_is_made_ready_by_the_job(campaign, tmp_path):
     root = tmp_path / "node-local"
     root.mkdir()
@@ -81,6 +84,7 @@ def test_a_storage_of_each_node_is_made_ready_by_the_job(campaign, tmp_path):
     assert list(root.glob("datasets/*/manifest.json"))
 
 
+@pytest.mark.long
 def test_a_failed_cell_ends_its_job_with_a_failure(campaign):
     done = campaign.go("threads=4", "cluster.cpus_per_task=2", "runs=3")
 
@@ -108,6 +112,7 @@ def test_a_cancelled_job_keeps_what_was_measured_and_the_same_command_finishes(c
     assert kept >= 2
 
 
+@pytest.mark.long
 def test_a_killed_worker_is_told_and_the_same_command_finishes(campaign):
     with campaign.under_way(*LONG) as front:
         campaign.wait_for_runs()
@@ -140,6 +145,7 @@ def test_ctrl_c_detaches_and_the_same_command_takes_the_jobs_up(campaign, lab):
 
 
 @pytest.mark.parametrize("moment", ["submitted", "measuring"])
+@pytest.mark.long
 def test_a_front_process_that_is_killed_loses_nothing_and_repeats_nothing(campaign, lab, moment):
     with campaign.under_way(*LONG) as front:
         if moment == "submitted":
@@ -155,6 +161,7 @@ def test_a_front_process_that_is_killed_loses_nothing_and_repeats_nothing(campai
     assert len(campaign.measured()) == 39
 
 
+@pytest.mark.long
 def test_a_second_front_process_is_refused(campaign):
     with campaign.under_way(*LONG):
         campaign.wait_for_runs(1)
@@ -166,6 +173,7 @@ def test_a_second_front_process_is_refused(campaign):
     assert "another campaign is at work" in second.stderr
 
 
+@pytest.mark.long
 def test_cancel_ends_what_is_ours_and_nothing_else(campaign, lab, tmp_path):
     other = lab.run("sbatch", "--parsable", "--job-name=tfio-other", f"--output={tmp_path}/o", "--wrap=sleep 300")
     campaign.go(*LONG, "seed=0,1,2", "detach=true")
@@ -179,6 +187,7 @@ def test_cancel_ends_what_is_ours_and_nothing_else(campaign, lab, tmp_path):
     assert lab.run("squeue", "-h", "-j", other, "-o", "%T") in ("RUNNING", "PENDING")
 
 
+@pytest.mark.long
 def test_watch_comes_back_from_another_shell_and_tells_the_end(campaign):
     campaign.go("runs=3", "detach=true")
 
@@ -189,6 +198,7 @@ def test_watch_comes_back_from_another_shell_and_tells_the_end(campaign):
     assert "[3/3]" in watched.stderr
 
 
+@pytest.mark.long
 def test_a_time_limit_puts_the_job_back_and_nothing_is_repeated(campaign, lab):
     words = (*LONG, "runs=200", "cluster.timeout_min=1", "cluster.signal_delay_s=50")
     with campaign.under_way(*words) as front:
@@ -208,6 +218,7 @@ def test_a_time_limit_puts_the_job_back_and_nothing_is_repeated(campaign, lab):
     assert len({run["token"] for run in recorded["runs"]}) == 1
 
 
+@pytest.mark.long
 def test_a_preempted_job_comes_back_and_nothing_is_repeated(campaign, lab, tmp_path):
     with campaign.under_way(*LONG) as front:
         campaign.wait_for_runs()
@@ -226,6 +237,7 @@ def test_a_preempted_job_comes_back_and_nothing_is_repeated(campaign, lab, tmp_p
     assert [sitting["slurm"].get("SLURM_RESTART_COUNT") for sitting in recorded["sittings"]] == [None, "1"]
 
 
+@pytest.mark.long
 def test_a_lost_node_is_told_and_the_job_goes_on_elsewhere(campaign, lab):
     with campaign.under_way(*LONG) as front:
         campaign.wait_for_runs()
@@ -241,6 +253,7 @@ def test_a_lost_node_is_told_and_the_job_goes_on_elsewhere(campaign, lab):
     assert len(campaign.measured()) == 39
 
 
+@pytest.mark.long
 def test_a_controller_that_lost_its_state_is_found_out_and_the_same_command_finishes(campaign, lab, tmp_path):
     with campaign.under_way(*LONG) as front:
         campaign.wait_for_runs()
@@ -259,6 +272,7 @@ def test_a_controller_that_lost_its_state_is_found_out_and_the_same_command_fini
     assert len(campaign.measured()) == 39
 
 
+@pytest.mark.long
 def test_a_scheduler_that_does_not_answer_for_a_while_is_waited_out(campaign, lab):
     with campaign.under_way(*LONG) as front:
         campaign.wait_for_runs()
@@ -276,6 +290,7 @@ def test_a_scheduler_that_does_not_answer_for_a_while_is_waited_out(campaign, la
     assert len(campaign.measured()) == 39
 
 
+@pytest.mark.long
 def test_a_submission_that_is_refused_leaves_nothing_behind_that_hangs(campaign, lab):
     lab.refuse_submissions()
 
@@ -289,6 +304,7 @@ def test_a_submission_that_is_refused_leaves_nothing_behind_that_hangs(campaign,
     _finishes(campaign, "runs=3")
 
 
+@pytest.mark.long
 def test_what_was_refused_half_way_is_submitted_when_the_rest_is_over(campaign, lab, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -305,6 +321,7 @@ def test_what_was_refused_half_way_is_submitted_when_the_rest_is_over(campaign, 
     assert len(campaign.measured()) == 4
 
 
+@pytest.mark.long
 def test_a_full_disk_is_waited_for_and_loses_nothing(lab, tmp_path):
     room = tmp_path / "room"
     room.mkdir()
@@ -329,6 +346,7 @@ def test_a_full_disk_is_waited_for_and_loses_nothing(lab, tmp_path):
     assert (statuses, measured) == (["done"], 39)
 
 
+@pytest.mark.long
 def test_doctor_tries_the_very_script_and_sends_a_job(campaign):
     good = campaign("doctor", "cluster=slurm", "threads=1", "--json")
     bad = campaign("doctor", "cluster=slurm", "threads=1", "cluster.partition=nowhere", "--json")
@@ -343,6 +361,7 @@ def test_doctor_tries_the_very_script_and_sends_a_job(campaign):
     assert not list(campaign.cwd.glob(".tfio-doctor*"))
 
 
+@pytest.mark.long
 def test_memory_beyond_the_limit_is_told_by_the_accounting(accounting_lab, tmp_path):
     campaign = Campaign(accounting_lab, tmp_path)
 
@@ -355,6 +374,7 @@ def test_memory_beyond_the_limit_is_told_by_the_accounting(accounting_lab, tmp_p
     _finishes(campaign, "runs=3", "cluster.mem_gb=4")
 
 
+@pytest.mark.long
 def test_a_job_cancelled_while_nobody_looked_is_told_by_the_accounting(accounting_lab, tmp_path):
     campaign = Campaign(accounting_lab, tmp_path)
     campaign.go(*LONG, "seed=0,1", "detach=true")

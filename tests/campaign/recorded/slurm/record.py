@@ -23,7 +23,7 @@ COMMANDS = {
     "squeue": SQUEUE,
     "squeue-O": ("squeue", "-r", "--states=all", "-h", "-O",
                  "JobArrayID:|,Name:|,State:|,Reason:|,exit_code:|,DerivedEC:|,RestartCnt:|,WorkDir:|,Comment:|"),
-    "sacct": ("sacct", "-n", "-P", f"--name={NAME}", "-o", "JobID,JobName,State,ExitCode,NodeList,Reason,WorkDir,Submit"),
+    "sacct": ("sacct", "-n", "-P", f"--name={NAME}", "-o", "JobID,JobName,State,ExitCode,NodeList,Reason,WorkDir,Submit"),  # noqa: E501 - one command
     "sacct-X": ("sacct", "-X", "-n", "-P", f"--name={NAME}", "-o",
                 "JobID,JobName,State,ExitCode,DerivedExitCode,NodeList,Reason,WorkDir,Submit,Start,End"),
     "sacct-D": ("sacct", "-D", "-n", "-P", f"--name={NAME}", "-o",
@@ -73,7 +73,15 @@ def _submit(lab, numbers, situation, options, body):
     folder = WORK / situation
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    given = [f"-J{NAME}", f"--chdir={folder}", f"--comment={situation}", "-o", str(folder / "out"), "--open-mode=append", *options.split()]
+    given = [
+        f"-J{NAME}",
+        f"--chdir={folder}",
+        f"--comment={situation}",
+        "-o",
+        str(folder / "out"),
+        "--open-mode=append",
+        *options.split(),
+    ]
     numbers[situation] = lab.run("sbatch", "--parsable", *given, "--wrap", body)
     with (OUT / "jobs.tsv").open("a") as table:
         table.write(f"{numbers[situation]}\t{situation}\t{options}\t{body}\n")
