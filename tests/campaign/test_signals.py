@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import pytest
 from filelock import FileLock
@@ -29,9 +30,9 @@ class Template:
         pass
     def run(self, *_):
         self.runs += 1
-        print("run", self.runs, flush=True)
         if os.environ.get("SLOW_DISK"):
             durable.os.fsync = slow
+        print("run", self.runs, flush=True)
         time.sleep(60)
 
 def slow(fd):
@@ -73,23 +74,29 @@ def scontrol(tmp_path, monkeypatch):
     return install
 
 
-def _start(path, **environment):
-    return subprocess.Popen(
+@contextmanager
+def _started(path, **environment):
+    process = subprocess.Popen(
         [sys.executable, "-c", _WORKER, str(path)],
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def _signalled(path, *numbers, **environment):
     """Start a worker, send the signals as it says that it is in a run or (the later ones) recording; its exit code."""
-    process = _start(path, **environment)
-    for number in numbers:
-        assert process.stdout.readline()
-        process.send_signal(number)
-    _, said = process.communicate(timeout=30)
+    with _started(path, **environment) as process:
+        for number in numbers:
+            assert process.stdout.readline()
+            process.send_signal(number)
+        _, said = process.communicate(timeout=30)
     return process.returncode, said
 
 
@@ -166,8 +173,7 @@ def test_a_job_that_is_stopped_while_it_waits_for_the_storage_has_begun_no_run(f
     work, path = listed()
     calls = scontrol()
 
-    with FileLock(work["cells"][0]["dataset"]["lock"]):
-        process = _start(path)
+    with FileLock(work["cells"][0]["dataset"]["lock"]), _started(path) as process:
         while not folder.record(work["cells"][0]["id"]).exists():
             assert process.poll() is None
             time.sleep(0.01)

@@ -141,7 +141,7 @@ class Lab:
         if self._pid("slurmctld"):  # a client without it takes 9 s to fail
             self.run("scancel", "-u", "root", check=False)
             with contextlib.suppress(TimeoutError):
-                self._wait(lambda: not self._strays(), _DRAIN_TIMEOUT_S)
+                self._wait(lambda: not self._steps(), _DRAIN_TIMEOUT_S)
         # Their state is thrown away: SIGTERM would cost 2 s with slurmd and again with munged.
         daemons = [self._pid(path.stem) for path in (self.folder / "run").glob("*.pid")]
         self._signal([pid for pid in daemons if pid], signal.SIGKILL)
@@ -170,7 +170,7 @@ class Lab:
         """Take a node away with everything that runs on it."""
         self.kill_node(number)
         on_it = [pid for pid, _, words in self._processes() if f"SLURMD_NODENAME=n{number}" in words]
-        steps = [pid for pid, program, _ in self._processes() if "slurmstepd" in program and _children(pid) & {*on_it}]
+        steps = [pid for pid in self._steps() if _children(pid) & {*on_it}]
         self._signal(steps, signal.SIGKILL)  # first, so that they report no end
         self._signal(on_it, signal.SIGKILL)
 
@@ -352,13 +352,13 @@ class Lab:
                     found.append((int(process.name), command, environment))
         return found
 
+    def _steps(self) -> list[int]:
+        return [pid for pid, command, _ in self._processes() if command.startswith("slurmstepd:")]
+
     def _strays(self) -> list[int]:
         """Find what outlives its slurmd, or its job: without cgroups an orphan of a job escapes Slurm."""
-        return [
-            pid
-            for pid, command, environment in self._processes()
-            if command.startswith("slurmstepd:") or any(word.startswith("SLURM_JOB_ID=") for word in environment)
-        ]
+        jobs = [pid for pid, _, words in self._processes() if any(word.startswith("SLURM_JOB_ID=") for word in words)]
+        return [*self._steps(), *jobs]
 
 
 @contextlib.contextmanager
