@@ -14,8 +14,8 @@ from campaign import prepare, talk, view, worker
 from campaign.batch import Batch
 from campaign.errors import EnvironmentFaultError
 from campaign.forks import tail
+from campaign.talk import counted
 from campaign.watch import Follower, Seen, Watched, until_over
-from campaign.words import counted
 from jobs.durable import write_json
 
 if TYPE_CHECKING:

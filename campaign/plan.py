@@ -6,8 +6,9 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from campaign import limits, record
+from campaign import record
 from campaign.cell import SETTINGS, Cell, flat, make_cell
+from campaign.config import limits
 from campaign.errors import UsageError
 
 if TYPE_CHECKING:

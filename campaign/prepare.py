@@ -8,7 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign import limits, record
+from campaign import record
+from campaign.config import limits
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.exclusive import lock_path
 from jobs import dataset, lustre, manifest

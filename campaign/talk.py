@@ -24,6 +24,11 @@ def say(text: str) -> None:
     stderr.print(text, markup=False, soft_wrap=True)
 
 
+def counted(number: int, noun: str) -> str:
+    """Put a number before its noun."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def complain(message: str, hint: str) -> None:
     """Report an error: what is wrong, a blank line, the cure."""
     stderr.print("error:", style="bold red", end=" ")

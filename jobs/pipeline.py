@@ -81,7 +81,8 @@ def _loader(*, preprocess: bool, image_size: int) -> Any:
         image = tf.image.convert_image_dtype(pixels, tf.float32)
         return index, length, tf.image.resize(image, (image_size, image_size))
 
-    return read_and_preprocess if preprocess else read
+    # Plain operations: AutoGraph would change nothing, and would leave a file of its own in the temporary folder.
+    return tf.autograph.experimental.do_not_convert(read_and_preprocess if preprocess else read)
 
 
 def why_unreadable(path: str, *, preprocess: bool, image_size: int) -> str | None:

@@ -39,6 +39,10 @@ def _at_import_time(tree):
     return tree
 
 
+def _tree(source):
+    return ast.parse(source.read_text())
+
+
 def _sources(room):
     return sorted((ROOT / room).rglob("*.py"))
 
@@ -46,7 +50,7 @@ def _sources(room):
 @pytest.mark.parametrize("room", MAY_IMPORT_OF_OURS)
 def test_a_room_imports_only_what_it_may(room):
     for source in _sources(room):
-        imported = set(_imports(ast.parse(source.read_text())))
+        imported = set(_imports(_tree(source)))
 
         assert imported & ROOMS <= MAY_IMPORT_OF_OURS[room] | {room}, source
         assert not imported & NEVER[room], source
@@ -54,7 +58,13 @@ def test_a_room_imports_only_what_it_may(room):
 
 def test_the_jobs_import_tensorflow_only_inside_functions():
     for source in _sources("jobs"):
-        assert "tensorflow" not in set(_imports(_at_import_time(ast.parse(source.read_text())))), source
+        assert "tensorflow" not in set(_imports(_at_import_time(_tree(source)))), source
+
+
+def test_hydra_is_imported_in_one_package_alone():
+    users = {source.parent for source in _sources("campaign") if {"hydra", "omegaconf"} & {*_imports(_tree(source))}}
+
+    assert users == {ROOT / "campaign" / "config"}
 
 
 def test_a_forbidden_arrow_would_be_found():

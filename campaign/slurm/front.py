@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from campaign import plan, prepare, talk
 from campaign.errors import CampaignError, SchedulerError
 from campaign.slurm import client, fleet, price, submission
-from campaign.words import counted
+from campaign.talk import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from campaign import record
-from campaign.words import counted
+from campaign.talk import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

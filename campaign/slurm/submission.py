@@ -21,7 +21,7 @@ from campaign.batch import Batch
 from campaign.errors import EnvironmentFaultError, SchedulerError
 from campaign.slurm import client
 from campaign.slurm.task import SQUEUE_FORMAT, from_squeue
-from campaign.words import counted
+from campaign.talk import counted
 from jobs.durable import write_json
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from campaign import talk
 from campaign.errors import SchedulerError
 from campaign.folder import CampaignFolder, existing
 from campaign.slurm import fleet
+from campaign.talk import counted
 from campaign.verbs import asked
-from campaign.words import counted
 
 
 def main(argv: list[str]) -> int:

@@ -14,8 +14,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign import prepare, words
+from campaign import prepare
 from campaign.cluster import chosen
+from campaign.config import words
 from campaign.errors import CampaignError
 from campaign.finding import Finding
 from campaign.folder import CampaignFolder

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign import folder as folders
-from campaign import plan, talk, words
+from campaign import plan, talk
 from campaign.cluster import chosen
-from campaign.collect import collect
+from campaign.config import words
+from campaign.config.collect import collect
+from campaign.config.explain import LIBRARY_ERRORS, explain
 from campaign.errors import EnvironmentFaultError
-from campaign.explain import LIBRARY_ERRORS, explain
+from campaign.talk import counted
 from campaign.verbs.report import analyse
-from campaign.words import counted
 from campaign.work import Request
 from campaign.worker import WorkerStoppedError
 from jobs.durable import write_json

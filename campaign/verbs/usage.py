@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from campaign.words import CONFIG_DIR_VARIABLE
+from campaign.config.words import CONFIG_DIR_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from command_line import CommandLine
 from work_lists import slurm_conduct, work_list
 
 from campaign import plan, worker
-from campaign.collect import collect
+from campaign.config.collect import collect
 from campaign.folder import opened
 
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from campaign.collect import collect, register
+from campaign.config.collect import collect, register
 
 _VALUES = {
     "threads": ["1", "2", "8"],

@@ -11,7 +11,7 @@ from fake_template import figures
 
 from campaign import record
 from campaign.cell import flat, make_cell
-from campaign.schema import SiteStorage, Slurm
+from campaign.config.schema import SiteStorage, Slurm
 from jobs import checks, micro
 from jobs.checks import Limits
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from campaign import limits
-from campaign.closed import check_keys
-from campaign.collect import collect
+from campaign.config import limits
+from campaign.config.closed import check_keys
+from campaign.config.collect import collect
+from campaign.config.schema import SiteStorage, Slurm
 from campaign.errors import UsageError
-from campaign.schema import SiteStorage, Slurm
 
 SLURM = "cluster=slurm"
 LUSTRE = ("site=tegner", "storage=lustre")

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from campaign import plan, record
-from campaign.collect import collect
+from campaign.config.collect import collect
 from campaign.errors import UsageError
 
 

@@ -11,7 +11,7 @@ from fake_template import FakeTemplate
 from work_lists import work_list
 
 from campaign import plan, record, worker
-from campaign.collect import collect
+from campaign.config.collect import collect
 from campaign.slurm import price, submission
 from campaign.work import Request
 

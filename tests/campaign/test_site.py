@@ -9,9 +9,9 @@ from importlib.resources import files
 import pytest
 
 from campaign import plan
-from campaign.collect import collect
+from campaign.config.collect import collect
+from campaign.config.schema import Site, SiteStorage
 from campaign.errors import UsageError
-from campaign.schema import Site, SiteStorage
 
 TEMPLATE = files("conf") / "site" / "mysite.yaml.template"
 PAPERS_STORAGES = ("lustre", "hdd", "ssd", "optane", "nvme", "tmpfs")

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from campaign.config.words import split
 from campaign.errors import UsageError
-from campaign.words import split
 
 
 def test_flags_come_first_wherever_they_were_written():

@@ -9,7 +9,7 @@ from functools import lru_cache
 from fake_template import FakeTemplate
 
 from campaign import record
-from campaign.collect import collect
+from campaign.config.collect import collect
 from campaign.exclusive import lock_path
 from campaign.plan import Entry
 from campaign.work import Request

@@ -10,6 +10,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import asdict, replace
@@ -168,6 +169,13 @@ def delivered(argument):
         kind = [payload.shape.as_list(), payload.dtype.name]
         batches.append([index.numpy().tolist(), size.numpy().tolist(), *kind])
     return {"value": batches}
+
+
+def temporary_files(argument):
+    """Name what a pipeline leaves in the temporary folder of its process."""
+    tempfile.tempdir = argument["folder"]
+    list(_build(argument))
+    return {"value": os.listdir(argument["folder"])}
 
 
 def contents(argument):

@@ -171,3 +171,10 @@ def test_png_and_grey_images_are_delivered_as_three_channels(job, tmp_path):
     batches = job("delivered", names=names, settings=make_settings())
 
     assert [batch[2:] for batch in batches] == [[[2, 32, 32, 3], "float32"]]
+
+
+@pytest.mark.parametrize("preprocess", [True, False])
+def test_nothing_is_left_in_the_temporary_folder(job, names, tmp_path, preprocess):
+    settings = make_settings(preprocess=preprocess)
+
+    assert job("temporary_files", names=names, folder=str(tmp_path), settings=settings) == []

@@ -86,8 +86,3 @@ def _for_hydra(flags: Sequence[str]) -> list[str]:
     if folder and not names.intersection(_CONFIG_DIR):
         kept += ["--config-dir", folder]
     return kept
-
-
-def counted(number: int, noun: str) -> str:
-    """Put a number before its noun."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -8,8 +8,8 @@ from typing import Any
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
+from campaign.config.schema import Campaign, SiteStorage, Slurm
 from campaign.errors import UsageError, nearest
-from campaign.schema import Campaign, SiteStorage, Slurm
 from campaign.verbs import VERBS
 
 # Hydra says `benchmark=1` with a bare ValueError.

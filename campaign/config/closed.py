@@ -6,9 +6,9 @@ import dataclasses
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
+from campaign.config.explain import unknown_key
+from campaign.config.schema import Campaign, Cluster, Folder, Micro, Slurm, Synthetic
 from campaign.errors import UsageError
-from campaign.explain import unknown_key
-from campaign.schema import Campaign, Cluster, Folder, Micro, Slurm, Synthetic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

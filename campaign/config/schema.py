@@ -1,7 +1,7 @@
 """Types of the configuration; the values stand in ``conf/``.
 
 The schemas are closed (an unknown key is an error) and mutable (a frozen one could not be overridden on the command
-line). Limits of the values are checked in `campaign.limits`.
+line). Limits of the values are checked in `campaign.config.limits`.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from campaign import script_limits
 from campaign.cell import flat
-from campaign.closed import HERE, ON_SLURM, check_keys
+from campaign.config import script_limits
+from campaign.config.closed import HERE, ON_SLURM, check_keys
+from campaign.config.schema import Synthetic
 from campaign.errors import UsageError, nearest
-from campaign.schema import Synthetic
 from jobs.run import BENCHMARKS
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 
-from campaign.compose import compose_all
+from campaign.config.compose import compose_all
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
