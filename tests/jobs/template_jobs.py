@@ -175,7 +175,7 @@ def temporary_files(argument):
     """Name what a pipeline leaves in the temporary folder of its process."""
     tempfile.tempdir = argument["folder"]
     list(_build(argument))
-    return {"value": os.listdir(argument["folder"])}
+    return {"value": [path.name for path in Path(argument["folder"]).iterdir()]}
 
 
 def contents(argument):

@@ -175,6 +175,8 @@ def test_png_and_grey_images_are_delivered_as_three_channels(job, tmp_path):
 
 @pytest.mark.parametrize("preprocess", [True, False])
 def test_nothing_is_left_in_the_temporary_folder(job, names, tmp_path, preprocess):
+    folder = tmp_path / "temporary"
+    folder.mkdir()
     settings = make_settings(preprocess=preprocess)
 
-    assert job("temporary_files", names=names, folder=str(tmp_path), settings=settings) == []
+    assert job("temporary_files", names=names, folder=str(folder), settings=settings) == []
