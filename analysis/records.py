@@ -161,13 +161,18 @@ def _record(value: Mapping[str, Any]) -> Record:
         benchmark_version=int(cell["benchmark_version"]),
         settings=dict(cell["settings"].items()),
         data=str(dataset.get("checksum") or dataset.get("path") or ""),
-        status=_text(value["status"]),
+        status=_of_cell(_text(value["status"])),
         reason=str(value.get("reason") or ""),
         host=str(provenance.get("host") or ""),
         tensorflow=str((provenance.get("versions") or {}).get("tensorflow") or ""),
         checks=tuple(_check(check) for check in value.get("checks") or ()),
         runs=tuple(_run(run) for run in value["runs"]),
     )
+
+
+def _of_cell(status: str) -> str:
+    """Say ``unfinished`` of what was begun: whether somebody is at work on it, a record cannot tell."""
+    return "unfinished" if status == "running" else status
 
 
 def _run(run: Mapping[str, Any]) -> Mapping[str, Any]:

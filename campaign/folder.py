@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 TOOL = "tfio-campaign"
 _PRIVATE = 0o700
+_ROOM_BYTES = 1 << 20  # less than this may not hold a record
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,21 @@ class CampaignFolder:
     def record(self, cell_id: str) -> Path:
         """``record.json`` of one cell."""
         return self.cell(cell_id) / "record.json"
+
+    def hindrance(self) -> str:
+        """Say what keeps workers from writing their records, which cannot say so themselves; empty where nothing does.
+
+        A quota is not seen.
+        """
+        try:
+            system = os.statvfs(self.root)
+        except OSError as error:
+            return f"{self.root} cannot be reached: {error.strerror}"
+        if system.f_flag & os.ST_RDONLY:
+            return f"{self.root} is read-only: workers wait to write their records"
+        if system.f_bavail * system.f_frsize < _ROOM_BYTES:
+            return f"{self.root} is full: workers wait to write their records"
+        return ""
 
     def worker_lock(self) -> FileLock:
         """Lock that a worker on a workstation holds while it works in this folder: there is one at a time."""
@@ -193,7 +209,7 @@ def occupied(folder: CampaignFolder) -> Iterator[None]:
     except Timeout:
         raise EnvironmentFaultError(
             f"another campaign is at work in {folder.root} ({_holder(holder)})",
-            "wait for it, look at it with `python -m campaign status`, or choose another folder: campaign_dir=…",
+            f"`python -m campaign watch {folder.root}` shows it; another folder is free: campaign_dir=…",
         ) from None
     except OSError as error:
         raise EnvironmentFaultError(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign import record
+from campaign import record, sitting
 from campaign.config import limits
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.exclusive import lock_path
@@ -16,7 +15,6 @@ from jobs import dataset, lustre, manifest
 from jobs.device import mount_of
 from jobs.durable import write_whole
 from jobs.images import ImageSpec
-from jobs.machine import describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,10 +23,6 @@ if TYPE_CHECKING:
     from campaign.plan import Entry
 
     Progress = Callable[[str, int, int], None]
-
-# A cell's runs share these, or its median would mix.
-_MACHINE = ("host", "cpu", "kernel")
-_SOFTWARE = ("tensorflow",)
 
 
 def datasets(
@@ -185,26 +179,15 @@ def _scanned(path: Path, folder: CampaignFolder) -> tuple[manifest.Manifest, Pat
     return found, held
 
 
-@lru_cache
-def _here(path: str) -> dict[str, Any]:
-    """Describe this machine once, not for each cell: it asks git."""
-    return describe(Path(path))
-
-
 def _same_as_before(entry: Entry, data: Mapping[str, Any], folder: CampaignFolder) -> None:
     """Refuse to continue a cell on other data, another machine or another TensorFlow than its recorded runs had."""
     if entry.state in ("planned", "damaged"):
         return
-    recorded = record.read(folder.record(entry.cell.id)) or {}
-    here = _here(data["path"])
-    for what, keys, before, now in (
-        ("other data", ("path", "checksum"), recorded["dataset"], data),
-        ("another machine", _MACHINE, recorded["provenance"], here),
-        ("other software", _SOFTWARE, recorded["provenance"].get("versions", {}), here["versions"]),
-    ):
-        for key in keys:
-            if key in before and before[key] != now[key]:
-                raise UsageError(
-                    f"{entry.cell.id} was measured on {what} ({key} was {before[key]}, is {now[key]})",
-                    "measure it anew with redo=true, or keep both in two folders: campaign_dir=…",
-                )
+    recorded = record.read(folder.record(entry.cell.id))
+    found = recorded and sitting.difference(recorded, data, sitting.this_machine(data["path"]), shared=False)
+    if found:
+        what, key, before, now = found
+        raise UsageError(
+            f"{entry.cell.id} was measured on {what} ({key} was {before}, is {now})",
+            "measure it anew with redo=true, or keep both in two folders: campaign_dir=…",
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -104,7 +105,8 @@ def write(path: Path, record: Mapping[str, Any], patience_s: float = 0.0) -> Non
         except OSError as error:  # noqa: PERF203 - a retry
             if time.monotonic() + pause_s > deadline:
                 raise
-            print(f"cannot write {path} ({error.strerror}); waiting for it", file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError):  # the log lies on a full disk, too
+                print(f"cannot write {path} ({error.strerror}); waiting for it", file=sys.stderr, flush=True)
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         else:

@@ -49,7 +49,7 @@ def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, An
         The record, and how many measured runs it lacks, as the record tells and not the work list: a list may come
         out of the queue a second time.
     """
-    here = _here(item["dataset"]["path"])
+    here = this_machine(item["dataset"]["path"])
     campaign = {key: work[key] for key in _CAMPAIGN} | {
         "order_seed": work["conduct"]["order_seed"],
         "position": item["position"],
@@ -68,7 +68,7 @@ def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, An
 
 
 @lru_cache
-def _here(path: str) -> dict[str, Any]:
+def this_machine(path: str) -> dict[str, Any]:
     """Describe this machine once, not for each cell: it asks git."""
     return describe(Path(path))
 

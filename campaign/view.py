@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from campaign import talk
+from campaign.talk import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,22 +21,21 @@ if TYPE_CHECKING:
 _STATES = ("planned", "queued", "running", "done", "failed", "invalid", "interrupted")
 _COLOURS = {"running": "cyan", "done": "green", "failed": "red", "invalid": "yellow", "interrupted": "red"}
 _ROWS = 12  # runs under way that are shown one by one
-_SILENT_S = 10.0
 
 
 @contextmanager
-def display(silent_s: Callable[[], float] = lambda: 0.0) -> Iterator[Callable[[Picture], None]]:
-    """Yield what shows a picture; `silent_s` tells for how long the scheduler has not answered."""
+def display(hindrance: Callable[[], str] = lambda: "") -> Iterator[Callable[[Picture], None]]:
+    """Yield what shows a picture; `hindrance` tells what keeps news away, if anything does."""
     if talk.stderr.is_terminal:
         with Live(console=talk.stderr, auto_refresh=False, transient=True) as live:
-            yield _LiveTable(live, silent_s)
+            yield _LiveTable(live, hindrance)
     else:
-        yield _PlainLines(silent_s)
+        yield _PlainLines(hindrance)
 
 
 class _LiveTable:
-    def __init__(self, live: Live, silent_s: Callable[[], float]) -> None:
-        self._live, self._silent_s = live, silent_s
+    def __init__(self, live: Live, hindrance: Callable[[], str]) -> None:
+        self._live, self._hindrance = live, hindrance
         self._bar = talk.bar()
         self._task = self._bar.add_task("runs", total=None, latest="")
         self._rates: dict[str, float] = {}
@@ -55,7 +55,7 @@ class _LiveTable:
     def _cells(self, picture: Picture) -> Table:
         table = Table.grid(padding=(0, 2))
         words = [f"[{_COLOURS.get(state, 'default')}]{state} {picture.counts[state]}[/]" for state in _shown(picture)]
-        table.add_row("cells", *words, Text(_queue(picture, self._silent_s())))  # Slurm's words may hold brackets
+        table.add_row("cells", *words, Text(self._hindrance() or _queue(picture)))  # Slurm's words may hold brackets
         return table
 
     def _runs(self, picture: Picture) -> Table:
@@ -70,14 +70,14 @@ class _LiveTable:
 
 
 class _PlainLines:
-    def __init__(self, silent_s: Callable[[], float]) -> None:
-        self._silent_s = silent_s
+    def __init__(self, hindrance: Callable[[], str]) -> None:
+        self._hindrance = hindrance
         self._said = ""
 
     def __call__(self, picture: Picture) -> None:
         for number, (cell, run) in enumerate(picture.news, start=picture.runs_over - len(picture.news) + 1):
             talk.say(f"[{number}/{picture.runs_total}] {describe(cell, run)}")
-        queue = _queue(picture, self._silent_s())
+        queue = self._hindrance() or _queue(picture)
         if queue and queue != self._said:
             counts = ", ".join(f"{picture.counts[state]} {state}" for state in _shown(picture))
             talk.say(f"cells: {counts}; {queue}")
@@ -88,11 +88,11 @@ def _shown(picture: Picture) -> list[str]:
     return [state for state in _STATES if picture.counts[state]]
 
 
-def _queue(picture: Picture, silent_s: float) -> str:
+def _queue(picture: Picture) -> str:
     """Say why jobs wait, in Slurm's words."""
-    if silent_s >= _SILENT_S:
-        return "the scheduler does not answer; records are followed all the same"
-    return ", ".join(f"{number} jobs wait: {why or 'submitted'}" for why, number in picture.reasons.most_common())
+    return ", ".join(
+        f"{counted(number, 'job')} waiting: {why or 'submitted'}" for why, number in picture.reasons.most_common()
+    )
 
 
 def describe(cell_id: str, run: dict[str, Any]) -> str:

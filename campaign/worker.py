@@ -21,6 +21,7 @@ from campaign.errors import CampaignError
 from campaign.folder import CampaignFolder
 from campaign.forks import Template
 from campaign.slurm import job
+from campaign.talk import counted
 from jobs.checks import Limits
 from jobs.durable import write_json
 from jobs.machine import place
@@ -142,6 +143,8 @@ class Worker:
             self._save(recorded)
             raise
         run |= figures
+        if not log.exists():  # a full disk
+            run["log"] = None
 
     def _save(self, recorded: record.Record) -> None:
         patience_s = self.work["conduct"]["cluster"]["save_patience_s"] if self.work["cluster"] == "slurm" else 0.0
@@ -179,7 +182,7 @@ def main(work_list: str) -> int:
 
 def _begun_too_often(fault: Path) -> int:
     """End a job that preemptions or lost nodes have put back more often than it may be."""
-    message = f"Slurm began the job again {job.restarts()} times"
+    message = f"Slurm began the job again {counted(job.restarts(), 'time')}"
     write_json(fault, {"message": message, "hint": "cluster.max_requeues=… allows more; the same command tries again"})
     return 1
 
@@ -190,7 +193,7 @@ def stopped(stop: WorkerStoppedError, cluster: Mapping[str, Any], fault: Path) -
         most, minutes = cluster["max_requeues"], cluster["timeout_min"]
         if job.restarts() < most and job.requeue():
             return _STOPPED_EXIT  # Slurm starts this list again; what is recorded is not repeated
-        message = f"the time limit of {minutes} min was reached {job.restarts() + 1} times"
+        message = f"the time limit of {minutes} min was reached {counted(job.restarts() + 1, 'time')}"
         hint = "cluster.timeout_min=… with more minutes, or a smaller cluster.cells_per_job"
         write_json(fault, {"message": message, "hint": hint})
     return _STOPPED_EXIT

@@ -88,8 +88,10 @@ def _run_child(request: dict[str, Any], send: int, parent: int) -> None:
         die_with_parent()
         if os.getppid() != parent:  # the template ended before the line above
             os._exit(1)
-        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        null = os.open(os.devnull, os.O_RDONLY)
+        null = os.open(os.devnull, os.O_RDWR)
+        log = null  # a full disk takes the log away, not the run
+        with contextlib.suppress(OSError):
+            log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         for source, target in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
         module, _, function = request["job"].partition(":")
@@ -101,8 +103,9 @@ def _run_child(request: dict[str, Any], send: int, parent: int) -> None:
     except BaseException:  # noqa: BLE001 - a run may fail in any way; the log and the exit code tell
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
         os._exit(code)
 
 

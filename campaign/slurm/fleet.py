@@ -23,6 +23,7 @@ _TICK_S = 1.0
 _SETTLE_LOOKS = 6
 _IDS_A_CALL = 200  # a command line has its limits
 _CANCEL_EACH_S = 1.0
+_SILENT_S = 10.0  # a controller that is busy for a moment is not worth a word
 
 
 class Fleet:
@@ -183,7 +184,12 @@ def follow(folder: CampaignFolder, fleet: Fleet) -> None:
         fleet.close(watched.finished())
         return fleet.look()
 
-    with view.display(lambda: fleet.silent_s) as show:
+    def hindrance() -> str:
+        if fleet.silent_s >= _SILENT_S:
+            return "the scheduler does not answer; records are followed all the same"
+        return folder.hindrance()
+
+    with view.display(hindrance) as show:
         until_over(watched, look, show, _TICK_S)
 
 

@@ -28,8 +28,7 @@ from campaign.slurm.task import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
-_LOST_AFTER = 2  # answers of the controller without the task; the first may come before sbatch has returned
-_LOST_AFTER_S = 4.0
+_LOST_AFTER_S = 4.0  # the controller's answers lack the task: the first may come before sbatch has returned
 _LOG_TAIL_BYTES = 8 << 20
 
 
@@ -92,7 +91,9 @@ class Scheduler:
         self.silent_since = None
         self._listed = {task.key: task for task in from_squeue(text)}
         self._absent = {
-            key: self._absent.get(key, _Absence(now)).once_more(now) for key in expected if key not in self._listed
+            key: _Absence(self._absent[key].since if key in self._absent else now, now)
+            for key in expected
+            if key not in self._listed
         }
         if self._absent and self.facts.completion_log:
             self._take_ended(from_completion_log(_tail(self.facts.completion_log)), self._absent)
@@ -114,17 +115,13 @@ class Scheduler:
 
 @dataclass(frozen=True)
 class _Absence:
-    """How long, and in how many answers, the controller has not listed a task."""
+    """From which answer of the controller to which a task was not in them."""
 
     since: float
-    answers: int = 0
-    latest: float = 0.0
-
-    def once_more(self, now: float) -> _Absence:
-        return _Absence(self.since, self.answers + 1, now)
+    latest: float
 
     def is_loss(self) -> bool:
-        return self.answers >= _LOST_AFTER and self.latest - self.since >= _LOST_AFTER_S
+        return self.latest - self.since >= _LOST_AFTER_S
 
 
 def _tail(path: os.PathLike[str]) -> str:

@@ -82,16 +82,22 @@ def _conduct(cells: Sequence[Cell], request: Request, cluster: str, *, sure: boo
     if request.conduct["detach"]:
         talk.say(f"the jobs go on alone: python -m campaign watch {request.folder.root}")
         return 0
-    if analyse(request.folder.root) > 1:
-        raise EnvironmentFaultError(
-            "the report could not be made", "mend what it names, then: python -m campaign report"
-        )
+    _report(request.folder)
     # Asked again of the disk, whatever was meant to happen; what redo=true asked for is there now.
     after = plan.make(cells, {**request.conduct, "redo": False}, request.folder).entries
     if all(entry.state == "done" for entry in after):
         return 0
     talk.say("not every cell is done (`python -m campaign status` says why); the same command repeats what is lacking")
     return 1
+
+
+def _report(folder: folders.CampaignFolder) -> None:
+    if not any(folder.records.glob("*/record.json")):
+        talk.say("nothing to report: no cell was begun")
+    elif analyse(folder.root) > 1:
+        raise EnvironmentFaultError(
+            "the report could not be made", "mend what it names, then: python -m campaign report"
+        )
 
 
 def _work(cells: Sequence[Cell], request: Request, cluster: str, *, sure: bool) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from campaign import talk
 from campaign.folder import existing
 from campaign.states import states as states_of
+from campaign.talk import counted
 from campaign.verbs import asked
 
 _ORDER = ("running", "queued", "interrupted", "failed", "invalid", "damaged", "planned", "done")
@@ -27,8 +28,10 @@ def main(argv: list[str]) -> int:
         print(json.dumps({"campaign_dir": str(folder.root), "counts": counts, "cells": states}, indent=1))
     else:
         summary = ", ".join(f"{counts[status]} {status}" for status in _ORDER if counts[status])
-        print(f"{folder.root}: {len(states)} cells: {summary or 'none'}")
+        print(f"{folder.root}: {counted(len(states), 'cell')}: {summary or 'none'}")
         _print_cells(states, limit=len(states) if options.all else _SHOWN)
+        if counts["running"] and (hindrance := folder.hindrance()):
+            talk.say(f"warning: {hindrance}")
         if counts["interrupted"] or counts["planned"]:
             talk.say("the command that started the campaign goes on from here")
     return 0 if counts["done"] == len(states) else 1

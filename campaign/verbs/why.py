@@ -67,5 +67,5 @@ def _tell_run(run: record.Run, where: str) -> None:
         print(f"  reason       {run['reason']}")
         for line in run.get("log_tail", "").splitlines():
             print(f"  log          {line}")
-        if "log" in run:
+        if run.get("log"):
             print(f"  whole log    {where}/{run['log']}")

@@ -122,13 +122,13 @@ def test_without_a_one_thread_cell_nothing_of_the_paper_is_overlaid():
     assert not any("Chien" in text for text in words(drawn(plate)))
 
 
-@pytest.mark.parametrize("status", ["invalid", "failed", "running"])
-def test_a_cell_that_is_not_done_leaves_its_status_in_the_gap(status):
+@pytest.mark.parametrize(("status", "told"), [("invalid", "invalid"), ("failed", "failed"), ("running", "unfinished")])
+def test_a_cell_that_is_not_done_leaves_its_status_in_the_gap(status, told):
     plate = plates_of(record([1.0], threads=1), record([9.0], threads=2) | {"status": status})[0]
 
     figure = drawn(plate)
     assert heights(figure) == [[1.0]]
-    assert status in words(figure)
+    assert told in words(figure)
     assert plate.left_out["threads"].tolist() == [2]
 
 

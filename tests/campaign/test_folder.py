@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from types import SimpleNamespace
 
 import pytest
 
@@ -92,6 +93,24 @@ def test_a_second_front_process_is_told_who_is_at_work(folder):
         folders.occupied(folder),
     ):
         pass
+
+
+def test_a_file_system_without_room_or_without_writing_is_told(folder, monkeypatch):
+    system = os.statvfs(folder.root)
+    fields = ("f_bavail", "f_frsize", "f_flag")
+
+    def told(**changes):
+        values = {**{field: getattr(system, field) for field in fields}, **changes}
+        monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(**values))
+        return folder.hindrance()
+
+    assert told() == ""
+    assert told(f_bavail=0) == f"{folder.root} is full: workers wait to write their records"
+    assert told(f_flag=os.ST_RDONLY) == f"{folder.root} is read-only: workers wait to write their records"
+
+
+def test_a_folder_that_is_gone_is_told(folder):
+    assert "cannot be reached" in folders.CampaignFolder(folder.root / "elsewhere").hindrance()
 
 
 def test_the_folder_is_free_again_afterwards(folder):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from fake_template import figures
@@ -224,6 +226,25 @@ def test_a_full_disk_is_waited_for_and_the_record_is_then_whole(hurried, small_d
     mended.join()
     assert record.read(path) == made
     assert "No space left on device); waiting for it" in capfd.readouterr().err
+
+
+def test_a_full_disk_is_waited_for_though_the_log_is_full_too(hurried, small_disk, point, monkeypatch):
+    made = _record(point, ("measured", "valid", 1))
+    path = small_disk / made["cell"]["id"] / "record.json"
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * 65536)
+    mended = threading.Timer(0.1, ballast.unlink)
+    mended.start()
+
+    with Path("/dev/full").open("w") as log:
+        monkeypatch.setattr("sys.stderr", log)
+        record.write(path, made, patience_s=10)
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            log.close()
+
+    mended.join()
+    assert record.read(path) == made
 
 
 def test_a_folder_that_is_read_only_for_a_while_is_waited_for(hurried, small_disk, point, capfd):

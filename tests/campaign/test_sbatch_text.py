@@ -248,6 +248,15 @@ def test_more_cells_than_an_array_can_hold_go_into_arrays_that_wait_for_each_oth
     assert _asks(second.script("77"), "dependency=afterany:77")
 
 
+def test_what_is_handed_over_again_has_a_folder_of_its_own(arrays, folder):
+    (folder.workers / "0a1b2c3d-0").mkdir()
+    (folder.workers / "0a1b2c3d-10").mkdir()
+
+    (again,) = arrays()
+
+    assert again.folder.name == "0a1b2c3d-11"
+
+
 def test_each_storage_has_an_array_of_its_own(arrays, tmp_path):
     made = arrays("threads=1,2", f"storage.root={tmp_path}/a,{tmp_path}/b")
 

@@ -26,12 +26,12 @@ def _picture(news=(), counts=None, reasons=None, running=(), progress=(0, 9)):
 def terminal(monkeypatch):
     """What a person sees who looks at these pictures on a terminal: the last frame of each, and all lines above it."""
 
-    def see(*pictures, silent_s=0.0, meanwhile=lambda: None):
+    def see(*pictures, hindrance="", meanwhile=lambda: None):
         screen = io.StringIO()
         console = talk.Console(file=screen, force_terminal=True, width=160, height=50, no_color=True)
         monkeypatch.setattr(talk, "stderr", console)
         frames = []
-        with view.display(lambda: silent_s) as show:
+        with view.display(lambda: hindrance) as show:
             for picture in pictures:
                 before = screen.tell()
                 show(picture)
@@ -46,10 +46,10 @@ def terminal(monkeypatch):
 def lines(monkeypatch, capsys):
     """What a log file gets that these pictures are written to."""
 
-    def see(*pictures, silent=()):
+    def see(*pictures, hindrances=()):
         monkeypatch.setattr(talk, "stderr", talk.Console(stderr=True, width=200))
-        told = iter(silent)
-        with view.display(lambda: next(told, 0.0)) as show:
+        told = iter(hindrances)
+        with view.display(lambda: next(told, "")) as show:
             for picture in pictures:
                 show(picture)
         return capsys.readouterr().err.splitlines()
@@ -93,14 +93,14 @@ def test_on_a_terminal_the_reasons_of_the_queue_are_told_in_slurms_words(termina
     (shown,) = terminal(_picture(counts={"queued": 10}, reasons=reasons))
 
     assert "queued 10" in shown
-    assert "7 jobs wait: ReqNodeNotAvail, UnavailableNodes:[red]n[1-3], 2 jobs wait: Priority" in shown
-    assert "submitted" in shown
+    assert "7 jobs waiting: ReqNodeNotAvail, UnavailableNodes:[red]n[1-3], 2 jobs waiting: Priority" in shown
+    assert "1 job waiting: submitted" in shown
 
 
-def test_on_a_terminal_a_silent_scheduler_is_told_in_place_of_its_old_reasons(terminal):
-    (shown,) = terminal(_picture(counts={"queued": 1}, reasons={"Priority": 1}), silent_s=60)
+def test_on_a_terminal_a_hindrance_is_told_in_place_of_the_old_reasons(terminal):
+    (shown,) = terminal(_picture(counts={"queued": 1}, reasons={"Priority": 1}), hindrance="nobody answers [red]")
 
-    assert "the scheduler does not answer" in shown
+    assert "nobody answers [red]" in shown
     assert "Priority" not in shown
 
 
@@ -158,7 +158,7 @@ def test_in_a_log_nothing_is_said_while_nothing_changes(lines):
 
     said = lines(waiting, waiting, waiting)
 
-    assert said == ["cells: 3 queued; 3 jobs wait: Priority"]
+    assert said == ["cells: 3 queued; 3 jobs waiting: Priority"]
 
 
 def test_in_a_log_another_reason_of_the_queue_is_a_line_and_its_end_is_none(lines):
@@ -170,22 +170,18 @@ def test_in_a_log_another_reason_of_the_queue_is_a_line_and_its_end_is_none(line
     )
 
     assert said == [
-        "cells: 3 queued; 3 jobs wait: Priority",
-        "cells: 2 queued, 1 running; 2 jobs wait: Resources",
-        "cells: 3 queued; 3 jobs wait: Priority",
+        "cells: 3 queued; 3 jobs waiting: Priority",
+        "cells: 2 queued, 1 running; 2 jobs waiting: Resources",
+        "cells: 3 queued; 3 jobs waiting: Priority",
     ]
 
 
-def test_in_a_log_a_short_pause_of_the_scheduler_is_not_told(lines):
-    assert lines(_picture(counts={"running": 1}), silent=[5.0]) == []
-
-
-def test_in_a_log_a_scheduler_that_falls_silent_is_told_once(lines):
+def test_in_a_log_a_hindrance_is_told_once(lines):
     running = _picture(counts={"running": 1})
 
-    said = lines(*[running] * 5, silent=[0.0, 5.0, 11.0, 12.0, 0.0])
+    said = lines(*[running] * 4, hindrances=["", "nobody answers", "nobody answers", ""])
 
-    assert said == ["cells: 1 running; the scheduler does not answer; records are followed all the same"]
+    assert said == ["cells: 1 running; nobody answers"]
 
 
 def test_an_invalid_run_is_told_with_its_reason():

@@ -166,11 +166,12 @@ def test_each_run_has_its_own_log(light, tmp_path):
     assert (tmp_path / "two.log").read_text() == ""
 
 
-def test_a_log_that_cannot_be_opened_fails_the_run_only(light, tmp_path, ask):
-    answer = light.run({"value": 1}, tmp_path / "missing" / "run.log", 30, job="template_jobs:echo")
+@pytest.mark.parametrize("log", ["missing/run.log", "/dev/full"])
+def test_a_log_that_cannot_be_written_costs_no_run(light, tmp_path, log):
+    said = light.run({}, tmp_path / log, 30, job="template_jobs:chatter")
 
-    assert answer == {"status": "failed", "reason": "ended with exit code 1", "log_tail": ""}
-    assert ask("echo", value=1)["value"] == 1
+    assert said["value"] == ""
+    assert light.run({"value": 1}, tmp_path / "run.log", 30, job="template_jobs:echo")["value"] == 1
 
 
 def test_killing_the_template_kills_its_run_and_the_next_run_works(ask, light, tmp_path):

@@ -243,6 +243,8 @@ class Lab:
                 # Else a job that was completing on it stays so for minutes; registering ends DOWN (ReturnToService=2).
                 self.run("scontrol", "update", f"NodeName=n{number}", "State=DOWN", "Reason=mend")
                 self.start_node(number)
+            elif self._drained(number):  # "Duplicate jobid": the controller counted ids from the first one again
+                self.run("scontrol", "update", f"NodeName=n{number}", "State=RESUME")
         self._wait(lambda: not self.run("squeue", "-h") and self._all_idle())
 
     # Writing and starting.
@@ -322,6 +324,9 @@ class Lab:
 
     def _states(self) -> list[str]:
         return self.run("sinfo", "-h", "-N", "-p", "debug", "-o", "%T", check=False).split()
+
+    def _drained(self, number: int) -> bool:
+        return self.run("sinfo", "-h", "-n", f"n{number}", "-p", "debug", "-o", "%T").startswith("drain")
 
     def _all_idle(self) -> bool:
         return self._states() == ["idle"] * self.nodes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -12,6 +13,7 @@ import pytest
 from campaigns import LONG, Campaign, interrupt, wait
 
 _TOLD_WITHIN_S = 30
+_FULL_S = 6.0  # long enough for a worker to come to its next record, and for the front process to say so
 
 
 @pytest.fixture
@@ -333,8 +335,10 @@ def test_a_full_disk_is_waited_for_and_loses_nothing(lab, tmp_path):
         with campaign.under_way(*words) as front:
             campaign.wait_for_runs()
             filler = room / "filler"
-            subprocess.run(["dd", "if=/dev/zero", f"of={filler}", "bs=64k"], check=False, capture_output=True)
-            wait(lambda: any("waiting for it" in log.read_text() for log in room.glob("results/workers/*/*.err")))
+            subprocess.run(["dd", "if=/dev/zero", f"of={filler}", "bs=4k"], check=False, capture_output=True)
+            warned = campaign("status").stderr
+            kept = len(campaign.measured())
+            time.sleep(_FULL_S)
             filler.unlink()
             told = front.communicate(timeout=100)[0]
         statuses = [recorded["status"] for recorded in campaign.records()]
@@ -343,6 +347,9 @@ def test_a_full_disk_is_waited_for_and_loses_nothing(lab, tmp_path):
         subprocess.run(["umount", "-l", room], check=True)
 
     assert front.returncode == 0, told
+    assert f"{room}/results is full" in warned
+    assert f"{room}/results is full" in told
+    assert kept < 39
     assert (statuses, measured) == (["done"], 39)
 
 
