@@ -27,7 +27,7 @@ def test_the_example_of_the_contract_is_read_whole(tmp_path):
     found = records.read(tmp_path)
 
     assert [each.cell for each in found.records] == ["micro-demo-local-t4-b64-1f0c9a3e77"]
-    assert found.records[0].status == "running"
+    assert found.records[0].status == "unfinished"
     assert [each["status"] for each in found.records[0].runs] == ["valid", "invalid", "failed", "running"]
     assert found.skipped == ()
 

@@ -168,9 +168,7 @@ def test_each_run_has_its_own_log(light, tmp_path):
 
 @pytest.mark.parametrize("log", ["missing/run.log", "/dev/full"])
 def test_a_log_that_cannot_be_written_costs_no_run(light, tmp_path, log):
-    said = light.run({}, tmp_path / log, 30, job="template_jobs:chatter")
-
-    assert said["value"] == ""
+    assert light.run({}, tmp_path / log, 30, job="template_jobs:say")["value"] == 1
     assert light.run({"value": 1}, tmp_path / "run.log", 30, job="template_jobs:echo")["value"] == 1
 
 
