@@ -71,11 +71,6 @@ def chatter(_argument):
     return {"value": sys.stdin.read()}
 
 
-def say(_argument):
-    print("buffered, and written when the run ends")
-    return {"value": 1}
-
-
 def use_state(_argument):
     STATE["uses"] += 1
     return {"value": STATE["uses"]}

@@ -166,9 +166,10 @@ def test_each_run_has_its_own_log(light, tmp_path):
     assert (tmp_path / "two.log").read_text() == ""
 
 
-@pytest.mark.parametrize("log", ["missing/run.log", "/dev/full"])
-def test_a_log_that_cannot_be_written_costs_no_run(light, tmp_path, log):
-    assert light.run({}, tmp_path / log, 30, job="template_jobs:say")["value"] == 1
+def test_a_log_that_cannot_be_opened_costs_no_run(light, tmp_path):
+    said = light.run({}, tmp_path / "missing" / "run.log", 30, job="template_jobs:chatter")
+
+    assert said["value"] == ""
     assert light.run({"value": 1}, tmp_path / "run.log", 30, job="template_jobs:echo")["value"] == 1
 
 
