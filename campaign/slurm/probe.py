@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import secrets
@@ -12,25 +14,28 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from campaign import prepare
 from campaign.errors import CampaignError
-from campaign.finding import Finding
+from campaign.examine import Finding
 from campaign.slurm import client, submission
+from jobs.durable import write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from campaign.plan import Entry
     from campaign.work import Request
 
 _PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
-_PROBE_TIMEOUT_S = 60.0
+_QUEUE_TIMEOUT_S = 60.0
+_PROBE_TIMEOUT_S = 400.0  # a first import of TensorFlow from a busy network file system takes minutes
 _ASK_EACH_S = 1.0
 _SAID = re.compile(r"sbatch: (?:error: )?(.*)")
 
 
-def cluster(entries: Sequence[Entry], request: Request) -> Iterator[Finding]:
+def cluster(entries: Sequence[Entry], storages: Iterable[Mapping[str, Any]], request: Request) -> Iterator[Finding]:
     """Look at the programs, the controller, the accounting, then try our own scripts, then send a job."""
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
     if missing:
@@ -48,7 +53,15 @@ def cluster(entries: Sequence[Entry], request: Request) -> Iterator[Finding]:
     for array in arrays:
         yield _accepted(array)
     if arrays:
-        yield _shared(arrays[0], request.folder.root)
+        yield from _on_a_node(arrays[0], map(_absolute, storages), request.folder.root)
+
+
+def _absolute(storage: Mapping[str, Any]) -> dict[str, Any]:
+    """Name a root in full, for a job starts in another folder; a relative one is made, as for a campaign."""
+    if not Path(storage["root"]).expanduser().is_absolute():
+        with contextlib.suppress(CampaignError):  # the node will say so
+            return {**storage, "root": str(prepare.storage_root(storage))}
+    return dict(storage)
 
 
 def _environment() -> Iterator[Finding]:
@@ -90,17 +103,19 @@ def _accepted(array: submission.Array) -> Finding:
     return Finding("submission", passed=done.returncode == 0, message=f"storage {name}: {said}", hint=hint)
 
 
-def _shared(array: submission.Array, campaign: Path) -> Finding:
-    """Send a job that reads a word in the campaign's place, imports our code and writes the word back."""
+def _on_a_node(array: submission.Array, storages: Iterable[Mapping[str, Any]], campaign: Path) -> Iterator[Finding]:
+    """Send a job that reads what is asked in the campaign's place, examines its node, and writes down what it found."""
     above = next(folder for folder in (campaign, *campaign.parents) if folder.exists())
     with tempfile.TemporaryDirectory(dir=above, prefix=".tfio-doctor-") as made:
         folder, word = Path(made), secrets.token_hex(8)
-        (folder / "asked").write_text(word, encoding="ascii")
+        asked = {"word": word, "storages": list(storages), "checks": array.request.conduct["checks"]}
+        write_json(folder / "asked", asked)
         job = _send(array, folder)
         if job is None:
-            return Finding("nodes", passed=False, message="the probe job was refused", hint="see `submission` above")
+            yield Finding("nodes", passed=False, message="the probe job was refused", hint="see `submission` above")
+            return
         try:
-            return _answer(folder, word, job)
+            yield from _answer(folder, word, job)
         finally:
             client.ask("scancel", job)
 
@@ -108,38 +123,52 @@ def _shared(array: submission.Array, campaign: Path) -> Finding:
 def _send(array: submission.Array, folder: Path) -> str | None:
     """Submit the probe with the options of a real job, but for the array, its length and its folder."""
     python = shlex.quote(sys.executable)
-    inside = shlex.quote(str(folder))
     probe = "; ".join(array.setup()) + (
-        f"; cd {inside} && {python} -c 'import campaign.worker' 2> said && "
-        "{ cat asked; echo; hostname; } > answered.tmp && mv answered.tmp answered; touch over"
+        f"; cd {shlex.quote(str(folder))} && touch begun && "
+        f"{python} -m campaign.examine asked > answered.tmp 2> said && mv answered.tmp answered; touch over"
     )
     options = [line.removeprefix("#SBATCH ") for line in array.script(None).splitlines() if line.startswith("#SBATCH")]
     dropped = ("--array", "--chdir", "--error", "--output", "--time", "--signal", "--requeue", "--dependency")
     kept = [shlex.split(option)[0] for option in options if not option.startswith(dropped)]
     text = client.ask(
-        "sbatch", "--parsable", *kept, "--time=5", f"--chdir={folder}", "--output=/dev/null", f"--wrap={probe}"
+        "sbatch", "--parsable", *kept, "--time=10", f"--chdir={folder}", "--output=/dev/null", f"--wrap={probe}"
     )
     return text.strip().partition(";")[0] if text else None
 
 
-def _answer(folder: Path, word: str, job: str) -> Finding:
-    deadline = time.monotonic() + _PROBE_TIMEOUT_S
+def _answer(folder: Path, word: str, job: str) -> Iterator[Finding]:
+    """Wait for the job to begin, then for its answer."""
+    if not _comes(folder / "begun", _QUEUE_TIMEOUT_S):
+        state = (client.ask("squeue", "-h", "-j", job, "-o", "%T (%r)") or "").strip()
+        if state.startswith("PENDING"):
+            message = f"the probe job still waits after {_QUEUE_TIMEOUT_S:.0f} s: {state}"
+            yield Finding("nodes", passed=None, message=message, hint="try again when the queue is short")
+            return
+        message = f"a job ran and nothing of it is seen in {folder.parent}"
+        hint = "campaign_dir=… in a folder that login and compute nodes share"
+        yield Finding("nodes", passed=False, message=message, hint=hint)
+    elif not _comes(folder / "over", _PROBE_TIMEOUT_S):
+        message = f"the probe job has not answered after {_PROBE_TIMEOUT_S:.0f} s"
+        yield Finding("nodes", passed=False, message=message, hint="a file system that hangs, or a very slow import")
+    elif not (folder / "answered").exists():
+        said = (folder / "said").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        message = f"a job cannot run this code: {said[-1] if said else 'no word'}"
+        hint = f"install it where the nodes see it; they would start {sys.executable}"
+        yield Finding("nodes", passed=False, message=message, hint=hint)
+    else:
+        answer = json.loads((folder / "answered").read_text(encoding="utf-8"))
+        message = f"a job on {answer['host']} read and wrote {folder.parent}, and runs this code"
+        yield Finding("nodes", passed=answer["word"] == word, message=message)
+        for found in answer["findings"]:
+            yield Finding(**{**found, "message": f"{answer['host']}: {found['message']}"})
+
+
+def _comes(path: Path, timeout_s: float) -> bool:
+    """Wait for a file that another machine makes."""
+    deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        os.scandir(folder).close()  # an NFS client looks anew
-        if (folder / "answered").exists():
-            heard, _, host = (folder / "answered").read_text(encoding="utf-8").partition("\n")
-            message = f"a job on {host.strip()} read and wrote {folder.parent}, and imports this code"
-            return Finding("nodes", passed=heard == word, message=message)
-        if (folder / "over").exists():
-            said = (folder / "said").read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            message = f"a job cannot import this code: {said[-1] if said else 'no word'}"
-            hint = f"install it where the nodes see it; they would start {sys.executable}"
-            return Finding("nodes", passed=False, message=message, hint=hint)
+        os.scandir(path.parent).close()  # an NFS client looks anew
+        if path.exists():
+            return True
         time.sleep(_ASK_EACH_S)
-    state = (client.ask("squeue", "-h", "-j", job, "-o", "%T (%r)") or "").strip()
-    if state.startswith("PENDING"):
-        message = f"the probe job still waits after {_PROBE_TIMEOUT_S:.0f} s: {state}"
-        return Finding("nodes", passed=None, message=message, hint="try again when the queue is short")
-    message = f"a job ran and nothing of it is seen in {folder.parent}"
-    hint = "campaign_dir=… in a folder that login and compute nodes share"
-    return Finding("nodes", passed=False, message=message, hint=hint)
+    return False
