@@ -51,7 +51,7 @@ def _points(grid):
     return combinations
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_grids)
 @example({"+paper": ["fig4", "fig5"]})
 @example({"site": ["blackdog", "tegner"], "storage": ["hdd", "lustre"], "cluster": ["auto", "slurm"]})

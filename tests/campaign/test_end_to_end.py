@@ -262,6 +262,7 @@ def test_a_killed_front_process_leaves_its_worker_and_the_next_one_waits_for_it(
     assert [run["status"] for run in runs] == ["valid"] * 18
 
 
+@pytest.mark.long
 def test_the_storage_is_used_by_one_worker_at_a_time_and_the_wait_is_recorded(command):
     (command.cwd / "data").mkdir()
     with FileLock(command.cwd / "data" / ".tfio-campaign.lock"):
@@ -277,6 +278,7 @@ def test_the_storage_is_used_by_one_worker_at_a_time_and_the_wait_is_recorded(co
     assert record["runs"][1]["exclusive"]["waited_s"] < 1
 
 
+@pytest.mark.long
 def test_a_truncated_image_is_named_and_the_campaign_says_that_it_failed(command):
     images = command.cwd / "images" / "cats"
     images.mkdir(parents=True)
@@ -316,6 +318,7 @@ def test_a_dataset_that_does_not_match_its_manifest_is_told_with_the_repair(comm
     assert "hint: `rm " in refused.stderr
 
 
+@pytest.mark.long
 def test_a_run_that_hangs_is_killed_at_its_limit_and_told(command):
     """The storage hangs: a file that is opened blocks, as on a dead NFS server; here a lease does it."""
     words = ("threads=1", "cluster=debug", *TINY, "run_timeout_s=3")
@@ -362,6 +365,7 @@ def test_no_space_for_the_dataset_is_said_before_anything_is_made(command, small
     assert not list(small_disk.rglob("*.jpg"))
 
 
+@pytest.mark.long
 @root_only
 def test_no_space_for_a_record_loses_nothing_and_the_same_command_finishes(command, small_disk):
     words = ("-m", "threads=1,2", *LONG, f"campaign_dir={small_disk}/results")

@@ -97,6 +97,7 @@ def test_a_failed_cell_ends_its_job_with_a_failure(campaign):
     assert "threads=4 and the job may use 2 CPUs" in reason
 
 
+@pytest.mark.long
 def test_a_cancelled_job_keeps_what_was_measured_and_the_same_command_finishes(campaign, lab):
     with campaign.under_way(*LONG) as front:
         campaign.wait_for_runs()
@@ -130,6 +131,7 @@ def test_a_killed_worker_is_told_and_the_same_command_finishes(campaign):
     assert len(campaign.measured()) == 39
 
 
+@pytest.mark.long
 def test_ctrl_c_detaches_and_the_same_command_takes_the_jobs_up(campaign, lab):
     with campaign.under_way(*LONG) as front:
         campaign.wait_for_runs()
