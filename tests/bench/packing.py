@@ -25,7 +25,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "slurm"))
 import lab as laboratory
 from campaigns import WORDS
 
-TRIVIAL = ("runs=1", "warmup_runs=0", "min_valid_runs=1", "storage.exclusive=none")
+TRIVIAL = (
+    "runs=1", "warmup_runs=0", "min_valid_runs=1", "cache=as_is", "storage.exclusive=none", "cluster.cpus_per_task=1",
+    "cluster.oversubscribe=true",
+)  # fmt: skip
 
 
 def main() -> None:
@@ -37,7 +40,7 @@ def main() -> None:
     walls = []
     with laboratory.lab(nodes=4, cpus=2) as cluster:
         for name, cells_per_job in (("packed", -(-asked.cells // asked.workers)), ("one a job", 1)):
-            words = (f"seed=range({asked.cells})", f"cluster.cells_per_job={cells_per_job}")
+            words = (f"threads=range(1,{asked.cells + 1})", f"cluster.cells_per_job={cells_per_job}")
             wall_s, memory, calls = campaign(cluster, *words, f"cluster.parallel={asked.workers}")
             walls.append(wall_s)
             print(
