@@ -27,7 +27,7 @@ from campaigns import WORDS
 
 TRIVIAL = (
     "runs=1", "warmup_runs=0", "min_valid_runs=1", "cache=as_is", "storage.exclusive=none", "cluster.cpus_per_task=1",
-    "cluster.oversubscribe=true",
+    "cluster.oversubscribe=true", "benchmark.private_threads=1",
 )  # fmt: skip
 
 
