@@ -12,7 +12,7 @@ from campaign.config import limits
 from campaign.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from campaign.folder import CampaignFolder
 
@@ -50,10 +50,13 @@ class Plan:
         random.Random(self.conduct["order_seed"]).shuffle(entries)  # noqa: S311 - an order, not a secret
         return entries
 
-    def save_verdicts(self, folder: CampaignFolder) -> None:
-        """Write the records whose verdict changed, so that status, why and the analysis tell the same."""
+    def save_verdicts(self, folder: CampaignFolder, but: Collection[str] = ()) -> None:
+        """Write the records whose verdict changed, so that status, why and the analysis tell the same.
+
+        Cells named in `but` are left out: a worker may be writing their records.
+        """
         for entry in self.entries:
-            if entry.rejudged is not None:
+            if entry.rejudged is not None and entry.cell.id not in but:
                 record.write(folder.record(entry.cell.id), entry.rejudged)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from campaign import record
+from campaign.errors import CampaignError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -26,7 +27,7 @@ class Seen:
     Attributes
     ----------
     state
-        ``queued``, ``running`` or ``ended``.
+        ``unknown`` (nobody has told yet, so its records are looked at), ``queued``, ``running`` or ``ended``.
     why
         Reason of the queue, or how it ended.
     where
@@ -138,9 +139,9 @@ class Follower:
     def _read(self, cell: str) -> record.Record | None:
         try:
             recorded = record.read(self.folder.record(cell))
-        except record.DamagedRecordError:
+        except CampaignError:
             return None  # of before: the worker sets it aside when it comes to it
-        return recorded if recorded and recorded["campaign"]["token"] == self.token else None
+        return recorded if recorded and recorded["campaign"].get("token") == self.token else None
 
 
 @dataclass(frozen=True)
@@ -197,10 +198,10 @@ class Watched:
                     self._closed.add(key)
             counts.update(follower.outcomes)
             counts.update(_rest(follower, state))
-            if state == "queued":
-                reasons[seen[key].why] += 1
-            elif follower.current and state == "running":
+            if follower.current and state in ("running", "unknown"):
                 running.append((*follower.current, seen[key].where))
+            elif state in ("queued", "unknown") and not follower.finished:
+                reasons[seen[key].why] += 1
         over = sum(follower.runs_over for follower in self.followers.values())
         total = sum(follower.runs_total for follower in self.followers.values())
         return Picture(news, counts, reasons, running, over, total)
@@ -213,7 +214,7 @@ class Watched:
 def _rest(follower: Follower, state: str) -> dict[str, int]:
     """Say what the cells of a worker are that are not over."""
     left = len(follower.cells) - follower.cells_over
-    if state == "queued" or left == 0:
+    if left == 0 or state == "queued" or (state == "unknown" and not follower.current):
         return {"queued": left}
     if state == "ended":
         return {"interrupted": left}

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # A job started inside a job inherits the outer one's ids and CPU binding; SQUEUE_FORMAT and its like change what the
-# clients print. Only where the cluster is stays.
+# clients print. Only where the cluster is stays, and the ticket to it (auth/jwt).
 _PREFIXES = ("SLURM_", "SBATCH_", "SRUN_", "SALLOC_", "SQUEUE_", "SACCT_", "SCANCEL_", "SINFO_")
-_KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER")
+_KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 _TIMEOUT_S = 20.0
 _UNCONFIGURED = "configuration source"  # of "Could not establish a configuration source"
 
@@ -25,6 +25,11 @@ _UNCONFIGURED = "configuration source"  # of "Could not establish a configuratio
 def is_traced(name: str) -> bool:
     """Tell whether an environment variable would steer Slurm's clients."""
     return name.startswith(_PREFIXES) and name not in _KEPT
+
+
+def environment() -> dict[str, str]:
+    """Return our environment without such variables."""
+    return {name: value for name, value in os.environ.items() if not is_traced(name)}
 
 
 @contextmanager
@@ -39,13 +44,13 @@ def scrubbed() -> Iterator[None]:
 
 def ask(*words: str) -> str | None:
     """Run a client and return what it prints; None where it is missing, fails or does not answer in time."""
-    environment = {name: value for name, value in os.environ.items() if not is_traced(name)}
     try:
         done = subprocess.run(
             words,
-            env=environment,
+            env=environment(),
             capture_output=True,
             text=True,
+            errors="replace",  # a comment or a path of somebody's may be no UTF-8
             stdin=subprocess.DEVNULL,
             timeout=_TIMEOUT_S,
             check=True,
@@ -65,16 +70,16 @@ def found() -> bool:
     try:
         done = subprocess.run(
             [shutil.which("sinfo") or "sinfo", "-h", "-o", "%P"],
+            env=environment(),
             capture_output=True,
             text=True,
+            errors="replace",
             stdin=subprocess.DEVNULL,
             timeout=_TIMEOUT_S,
             check=False,
         )
-    except subprocess.TimeoutExpired:
+    except (subprocess.TimeoutExpired, OSError):  # a controller that hangs; no sinfo to ask with
         return True
-    except OSError:
-        return False
     return done.returncode == 0 or _UNCONFIGURED not in done.stderr
 
 

@@ -6,23 +6,21 @@ import datetime as dt
 import time
 from typing import TYPE_CHECKING
 
-from campaign import record, view
+from campaign import view
 from campaign.batch import Batch, read_all
 from campaign.slurm import client
 from campaign.slurm.scheduler import Scheduler
 from campaign.watch import Follower, Seen, Watched, until_over
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
     from campaign.folder import CampaignFolder
-    from campaign.slurm.task import Key, Task
+    from campaign.slurm.task import Key
 
 _SHORTEST_S, _LONGEST_S = 2.0, 15.0  # between two questions; a change makes it short again
 _TICK_S = 1.0
 _SETTLE_LOOKS = 6
-_IDS_A_CALL = 200  # a command line has its limits
-_CANCEL_EACH_S = 1.0
 _SILENT_S = 10.0  # a controller that is busy for a moment is not worth a word
 
 
@@ -47,7 +45,7 @@ class Fleet:
         self._scheduler = Scheduler(facts, names, _day_before(since) if since else "now")
         self._next_s = 0.0
         self._pause_s = _SHORTEST_S
-        self.seen: dict[Key, Seen] = dict.fromkeys(self._open, Seen("queued", "submitted"))
+        self.seen: dict[Key, Seen] = dict.fromkeys(self._open, Seen("unknown", "submitted"))
 
     @property
     def open(self) -> Collection[Key]:
@@ -64,9 +62,9 @@ class Fleet:
         """Return the batch of a worker."""
         return self._batches[key[0]]
 
-    def look(self, *, now: bool = False) -> Mapping[Key, Seen]:
-        """Ask the scheduler, if its time has come (or `now`), and return how every worker is."""
-        if self._open and (now or time.monotonic() >= self._next_s):
+    def look(self) -> Mapping[Key, Seen]:
+        """Ask the scheduler, if its time has come, and return how every worker is."""
+        if self._open and time.monotonic() >= self._next_s:
             before = dict(self.seen)
             self._scheduler.look(self._open)
             self._update()
@@ -87,10 +85,6 @@ class Fleet:
         """Look no more for workers whose records say that all their cells are over."""
         for key in self._open.intersection(keys):
             self._end(key, "done")
-
-    def live_jobs(self) -> list[Task]:
-        """List our jobs that wait or run, from the controller's last answer."""
-        return [task for task in self._scheduler.live() if task.key in self.seen]
 
     def _update(self) -> None:
         for key in list(self._open):
@@ -117,65 +111,6 @@ def of(folder: CampaignFolder, facts: client.Facts | None = None) -> Fleet:
     return Fleet(read_all(folder), facts or client.facts())
 
 
-def settle_records(folder: CampaignFolder, fleet: Fleet) -> list[str]:
-    """Write down how workers ended that left cells behind, in their batch and in the records they had begun.
-
-    Returns
-    -------
-    list of str
-        A line for each such worker.
-    """
-    said = []
-    for batch, ends in _by_batch(fleet):
-        for index, how in ends.items():
-            left = [cell for cell in batch.cells[index] if not _over(folder, cell, batch.token)]
-            if left:
-                why = _why(fault) if (fault := batch.fault(index)) else f"Slurm: {how}"
-                ends[index] = why
-                said.append(f"{_few(left)}: {why}")
-                for cell in left:
-                    _close_record(folder, cell, batch.token, why)
-        batch.save_ends(ends)
-    return said
-
-
-def _why(fault: Mapping[str, str]) -> str:
-    return f"{fault['message']} ({fault['hint']})" if fault["hint"] else fault["message"]
-
-
-def _by_batch(fleet: Fleet) -> list[tuple[Batch, dict[int, str]]]:
-    found: dict[str, tuple[Batch, dict[int, str]]] = {}
-    for key, seen in fleet.seen.items():
-        if seen.state == "ended":
-            found.setdefault(key[0], (fleet.batch(key), {}))[1][key[1]] = seen.why
-    return list(found.values())
-
-
-def _over(folder: CampaignFolder, cell: str, token: str) -> bool:
-    recorded = _read(folder, cell)
-    return recorded is not None and recorded["campaign"]["token"] == token and recorded["status"] != "running"
-
-
-def _close_record(folder: CampaignFolder, cell: str, token: str, why: str) -> None:
-    """Mark the runs that the worker left open; the cell stays begun, and the same command goes on with it."""
-    recorded = _read(folder, cell)
-    if recorded is not None and recorded["campaign"]["token"] == token:
-        record.fail_open_runs(recorded, f"interrupted: {why}")
-        recorded["reason"] = why
-        record.write(folder.record(cell), recorded)
-
-
-def _read(folder: CampaignFolder, cell: str) -> record.Record | None:
-    try:
-        return record.read(folder.record(cell))
-    except (record.DamagedRecordError, record.NewerRecordError):
-        return None
-
-
-def _few(cells: Sequence[str]) -> str:
-    return cells[0] if len(cells) == 1 else f"{cells[0]} and {len(cells) - 1} more"
-
-
 def follow(folder: CampaignFolder, fleet: Fleet) -> None:
     """Watch all open workers to their end."""
     watched = Watched({key: Follower.of(folder, fleet.batch(key), key[1]) for key in sorted(fleet.open)})
@@ -191,17 +126,3 @@ def follow(folder: CampaignFolder, fleet: Fleet) -> None:
 
     with view.display(hindrance) as show:
         until_over(watched, look, show, _TICK_S)
-
-
-def cancel(fleet: Fleet) -> tuple[list[Task], list[Task]]:
-    """Cancel all jobs of the fleet that live; returns them, and those that live on."""
-    jobs = fleet.live_jobs()
-    for start in range(0, len(jobs), _IDS_A_CALL):
-        client.ask("scancel", *(task.job_id for task in jobs[start : start + _IDS_A_CALL]))
-    for _ in range(_SETTLE_LOOKS if jobs else 0):
-        fleet.look(now=True)
-        left = [task for task in fleet.live_jobs() if task.state != "COMPLETING"]
-        if not left and not fleet.silent_s:
-            return jobs, []
-        time.sleep(_CANCEL_EACH_S)
-    return jobs, left if jobs else []

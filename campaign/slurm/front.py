@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from campaign import plan, prepare, talk
-from campaign.errors import CampaignError, SchedulerError
-from campaign.slurm import client, fleet, price, submission
+from campaign.batch import read_all
+from campaign.errors import CampaignError, EnvironmentFaultError, SchedulerError
+from campaign.slurm import client, ends, fleet, price, submission
 from campaign.talk import counted
 
 if TYPE_CHECKING:
@@ -14,17 +15,25 @@ if TYPE_CHECKING:
 
     from campaign.batch import Batch
     from campaign.cell import Cell
-    from campaign.plan import Entry
+    from campaign.folder import CampaignFolder
+    from campaign.plan import Entry, Plan
     from campaign.work import Request
 
+_LATER = "they are submitted when the others are over"
 
-def work(cells: Sequence[Cell], request: Request, *, sure: bool) -> None:
+
+def work(cells: Sequence[Cell], request: Request, *, sure: bool) -> bool:
     """Bring every cell to its end, as far as the cluster lets it; each is submitted at most once.
 
     Parameters
     ----------
     sure
         Spend without asking.
+
+    Returns
+    -------
+    bool
+        Whether jobs go on alone, as ``detach=true`` asks.
 
     Raises
     ------
@@ -35,45 +44,89 @@ def work(cells: Sequence[Cell], request: Request, *, sure: bool) -> None:
     """
     facts = client.facts()
     tried: set[str] = set()
+    followed = False
     while True:
-        flotilla = fleet.of(request.folder, facts)
-        flotilla.settle()
-        _tell(fleet.settle_records(request.folder, flotilla))
+        flotilla = _settled(request.folder, facts)
         todo = _left(cells, request, flotilla, tried)
         refused = None
         if todo:
             sure = sure or _agreed(todo, request, facts)
             refused = _submit(todo, request, facts, tried)
             flotilla = fleet.of(request.folder, facts)
+        elif not (flotilla.open or followed):
+            talk.say(f"nothing to run: {len(cells)} of {len(cells)} cells are done")
         if request.conduct["detach"] or not flotilla.open:
             break
         fleet.follow(request.folder, flotilla)
-        _tell(fleet.settle_records(request.folder, flotilla))
+        _tell(ends.settle_records(request.folder, flotilla))
+        followed = True
     if refused:
         raise refused
+    return bool(flotilla.open)
 
 
-def preview(todo: Sequence[Entry], request: Request) -> None:
-    """Print the scripts and the price of what would be submitted."""
-    arrays = list(submission.arrays(todo, request, client.facts().tasks_at_most))
+def preview(planned: Plan, request: Request) -> list[Entry]:
+    """Print the scripts and the price of what would be submitted; returns those cells, and writes nothing."""
+    facts = client.facts()
+    flotilla = fleet.of(request.folder, facts)
+    flotilla.settle()
+    taken = _taken(planned, flotilla, "would be followed")
+    todo = [entry for entry in planned.to_do if entry.cell.id not in taken]
+    arrays = list(submission.arrays(todo, request, facts.tasks_at_most))
     if arrays:
         talk.say(str(price.of(arrays, request.folder)))
     for number, array in enumerate(arrays, start=1):
         print(f"\n# array {number} of {len(arrays)}: sbatch would get")
         print(array.script("JOB_ID_OF_THE_ARRAY_BEFORE" if array.after else None))
+    return todo
+
+
+def refuse_beside_jobs(folder: CampaignFolder) -> None:
+    """Refuse to work on this machine while jobs of the campaign live: two workers would write one record.
+
+    Raises
+    ------
+    EnvironmentFaultError
+        They live, or nobody tells that they do not.
+    """
+    if not any(batch.cluster == "slurm" and batch.open_workers() for batch in read_all(folder)):
+        return
+    flotilla = _settled(folder, client.facts())
+    if flotilla.open:
+        raise EnvironmentFaultError(
+            f"{counted(len(flotilla.open), 'job')} of this campaign on the cluster, not over as far as Slurm tells",
+            f"`python -m campaign cancel {folder.root}` ends them; cluster=slurm goes on with them; "
+            "another folder is free: campaign_dir=…",
+        )
+
+
+def _settled(folder: CampaignFolder, facts: client.Facts) -> fleet.Fleet:
+    """Find out how the workers are that were open, and write down how they ended."""
+    flotilla = fleet.of(folder, facts)
+    flotilla.settle()
+    _tell(ends.settle_records(folder, flotilla))
+    return flotilla
 
 
 def _left(cells: Sequence[Cell], request: Request, flotilla: fleet.Fleet, tried: set[str]) -> list[Entry]:
-    """List what is neither done nor in a job nor was tried already."""
-    conduct = {**request.conduct, "redo": request.conduct["redo"] and not tried}
-    planned = plan.make(cells, conduct, request.folder)
+    """List what is neither done nor in a job nor was tried already; `tried` grows by what a job does anew for us."""
+    planned = plan.make(cells, request.conduct, request.folder)
+    taken = _taken(planned, flotilla, "following them")
+    planned.save_verdicts(request.folder, but=taken)
+    if request.conduct["redo"]:
+        tried |= taken
+    return [entry for entry in planned.to_do if entry.cell.id not in taken | tried]
+
+
+def _taken(planned: Plan, flotilla: fleet.Fleet, what_then: str) -> set[str]:
+    """List the cells that are in jobs of an earlier start, and tell of those that lack runs."""
     taken = {cell for key in flotilla.open for cell in flotilla.batch(key).cells[key[1]]}
     here = [entry for entry in planned.to_do if entry.cell.id in taken]
     if here:
-        talk.say(f"{counted(len(here), 'cell')} wait or run in jobs of an earlier start; following them")
+        talk.say(f"{counted(len(here), 'cell')} wait or run in jobs of an earlier start; {what_then}")
     if flotilla.open and flotilla.silent_s:
         talk.say("the scheduler does not answer: jobs of an earlier start are taken for alive until it does")
-    return [entry for entry in planned.to_do if entry.cell.id not in taken | tried]
+    return taken
 
 
 def _agreed(todo: Sequence[Entry], request: Request, facts: client.Facts) -> bool:
@@ -103,7 +156,8 @@ def _submit(todo: Sequence[Entry], request: Request, facts: client.Facts, tried:
         except SchedulerError as error:
             if not taken:
                 raise
-            talk.say(f"{error.message}; they are submitted when the others are over")
+            later = "the same command submits them" if request.conduct["detach"] else _LATER
+            talk.say(f"{error.message}; {later}")
             return error
         taken[str(array.folder)] = batch
         tried.update(cell for task in batch.cells for cell in task)

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from campaign import record
+from campaign.errors import CampaignError
 from campaign.talk import counted
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _known(folder: CampaignFolder) -> Iterator[tuple[tuple[str, ...], float]]:
     for path in islice(folder.records.glob("*/record.json"), _RECORDS_READ):
         try:
             recorded = record.read(path)
-        except (record.DamagedRecordError, record.NewerRecordError):
+        except CampaignError:
             continue
         settings = recorded["cell"]["settings"] if recorded else {}
         for run in recorded["runs"] if recorded else []:

@@ -32,6 +32,16 @@ _LOST_AFTER_S = 4.0  # the controller's answers lack the task: the first may com
 _LOG_TAIL_BYTES = 8 << 20
 
 
+def listed(names: Iterable[str], ask: Callable[..., str | None] = client.ask) -> list[Task] | None:
+    """Ask the controller for all our tasks of these job names, also those that ended lately; None where it is silent.
+
+    ``--all``: without it jobs in a hidden partition are not shown, not even to their owner.
+    """
+    words = ("squeue", "-h", "-r", "--all", "--states=all", f"--user={os.getuid()}", f"--name={','.join(names)}")
+    text = ask(*words, "-o", SQUEUE_FORMAT)
+    return None if text is None else list(from_squeue(text))
+
+
 @dataclass
 class Scheduler:
     """What is known of the tasks of some jobs.
@@ -68,8 +78,9 @@ class Scheduler:
         """Return the latest word on a task; None where nobody has said anything yet."""
         if key in self._listed:
             return self._listed[key]
-        if key in self._ended:
-            return self._ended[key]
+        ended = self._ended.get(key)
+        if ended and (ended.final or self.silent_since is None):  # else it may be in the queue again
+            return ended
         absence = self._absent.get(key)
         return Task(*key, LOST, "", "", "", "") if absence and absence.is_loss() else None
 
@@ -77,19 +88,14 @@ class Scheduler:
         """Tell whether the controller did not list a task whose end nobody has explained."""
         return key in self._absent and self.task(key) is None
 
-    def live(self) -> list[Task]:
-        """List what the controller's last answer shows waiting or running."""
-        return [task for task in self._listed.values() if task.live]
-
     def _ask_controller(self, expected: Collection[Key]) -> None:
-        words = ("squeue", "-h", "-r", "--states=all", f"--user={os.getuid()}", f"--name={','.join(self.names)}")
-        text = self.ask(*words, "-o", SQUEUE_FORMAT)
+        tasks = listed(self.names, self.ask)
         now = time.monotonic()
-        if text is None:
+        if tasks is None:
             self.silent_since = self.silent_since or now
             return
         self.silent_since = None
-        self._listed = {task.key: task for task in from_squeue(text)}
+        self._listed = {task.key: task for task in tasks}
         self._absent = {
             key: _Absence(self._absent[key].since if key in self._absent else now, now)
             for key in expected

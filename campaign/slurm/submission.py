@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-import re
 import shlex
 import sys
 from dataclasses import dataclass
@@ -18,10 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign.batch import Batch
-from campaign.errors import EnvironmentFaultError, SchedulerError
+from campaign.errors import EnvironmentFaultError
 from campaign.slurm import client
-from campaign.slurm.task import SQUEUE_FORMAT, from_squeue
-from campaign.talk import counted
+from campaign.slurm.refusal import taken_all_the_same
 from jobs.durable import write_json
 
 if TYPE_CHECKING:
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 
 _CODE = Path(__file__).resolve().parents[2]
 _UNBOUNDED = 256  # jobs of an array at once where nothing is shared
-_SAID_BY_SBATCH = re.compile(r"sbatch: error: (.*)")
 _ASKED_AS_IS = ("partition", "account", "qos", "constraint", "nodelist", "exclude", "gpus_per_node")
 
 
@@ -88,8 +85,10 @@ class Array:
         return str(self._executor(after)._make_submission_file_text(self._command(), ""))  # noqa: SLF001
 
     def setup(self) -> list[str]:
-        """Load the site's modules; the node imports the code that this process runs."""
-        loads = [f"module load {module}" for module in self._cluster["modules"]]
+        """Load the site's modules, all of them or end; the node imports the code that this process runs."""
+        loads = [
+            f"module load {module} || exit {EnvironmentFaultError.exit_code}" for module in self._cluster["modules"]
+        ]
         return [*loads, f'export PYTHONPATH={shlex.quote(str(_CODE))}"${{PYTHONPATH:+:$PYTHONPATH}}"']
 
     def batch(self) -> Batch:
@@ -103,9 +102,11 @@ class Array:
         Raises
         ------
         SchedulerError
-            ``sbatch`` refused; its words are kept in the batch.
+            ``sbatch`` refused, or failed and nobody knows what became of the jobs.
+        EnvironmentFaultError
+            There is no Slurm here.
         """
-        batch = self.batch()
+        executor, batch = self._executor(after), self.batch()
         batch.folder.mkdir(mode=0o700)
         place = self.first
         for index, task in enumerate(self.tasks):
@@ -114,16 +115,9 @@ class Array:
         batch.save()
         try:
             with client.scrubbed():
-                job_id = self._executor(after)._submit_command(self._command()).job_id  # noqa: SLF001
-        except Exception as error:
-            job_id = _taken_all_the_same(batch)
-            if job_id is None:
-                said = " ".join(_SAID_BY_SBATCH.findall(str(error))) or str(error)
-                dataclasses.replace(batch, refused=said).save()
-                raise SchedulerError(
-                    f"sbatch refused {counted(len(self.tasks), 'job')}: {said}",
-                    "`python -m campaign doctor` tries account, partition and limits; --dry-run shows the script",
-                ) from error
+                job_id = executor._submit_command(self._command()).job_id  # noqa: SLF001
+        except Exception as error:  # noqa: BLE001 - submitit's own, or of a disk that is full since sbatch
+            job_id = taken_all_the_same(batch, error)
         batch = dataclasses.replace(batch, job_id=job_id)
         batch.save()
         return batch
@@ -183,13 +177,6 @@ class Array:
             options["exclusive"] = True
         extra = {key: value for key, value in cluster["extra"].items() if value not in (None, False)}
         return {**options, **extra}
-
-
-def _taken_all_the_same(batch: Batch) -> str | None:
-    """Look whether the controller has the job although ``sbatch`` failed: its answer may have come too late."""
-    listed = client.ask("squeue", "-h", "-r", "--states=all", f"--name={batch.job_name}", "-o", SQUEUE_FORMAT)
-    ours = (task for task in from_squeue(listed or "") if task.folder == str(batch.folder))
-    return next((task.job_id.partition("_")[0] for task in ours), None)
 
 
 def arrays(entries: Sequence[Entry], request: Request, tasks_at_most: int) -> Iterator[Array]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from campaign import talk
+from campaign.batch import read_all
 from campaign.errors import SchedulerError
 from campaign.folder import CampaignFolder, existing
-from campaign.slurm import fleet
+from campaign.slurm.cancel import cancel
 from campaign.talk import counted
 from campaign.verbs import asked
 
@@ -16,15 +17,10 @@ def main(argv: list[str]) -> int:
     asked.add_folder(parser)
     options = parser.parse_args(argv)
     folder, _ = existing(options.campaign_dir)
-    flotilla = fleet.of(folder)
-    if not flotilla.open:
+    batches = [batch for batch in read_all(folder) if batch.cluster == "slurm"]
+    jobs, left = cancel(batches) if batches else ([], [])
+    if not jobs:
         return _nothing(folder)
-    flotilla.settle()
-    if flotilla.silent_s:
-        raise SchedulerError(
-            "the scheduler does not answer: nothing was cancelled", "try again; `squeue --me` shows whether it is back"
-        )
-    jobs, left = fleet.cancel(flotilla)
     if left:
         raise SchedulerError(
             f"Slurm did not cancel {counted(len(left), 'job')}: {', '.join(job.job_id for job in left)}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import secrets
 import signal
@@ -15,7 +16,7 @@ from campaign.cluster import chosen
 from campaign.config import words
 from campaign.config.collect import collect
 from campaign.config.explain import LIBRARY_ERRORS, explain
-from campaign.errors import EnvironmentFaultError
+from campaign.errors import EnvironmentFaultError, SchedulerError
 from campaign.talk import counted
 from campaign.verbs.report import analyse
 from campaign.work import Request
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from campaign.cell import Cell
 
 INTERRUPTED = 130
+_RECORDS = "*/record.json"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -44,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
         _preview(cells, _request(folders.CampaignFolder(root.resolve()), conduct, argv), cluster)
         return 0
     folder, campaign = folders.opened(root)
-    request = _request(folder, conduct, argv)
+    request = _request(folder, conduct, argv, after=campaign["requests"])
     with folders.occupied(folder), _polite_end():
         try:
             _write_down(request, campaign, cells)
@@ -64,8 +66,23 @@ def composed(hydra_words: Sequence[str]) -> list[dict[str, Any]] | None:
         raise explain(error) from error
 
 
-def _request(folder: folders.CampaignFolder, conduct: Mapping[str, Any], argv: Sequence[str]) -> Request:
-    return Request(folder, conduct, secrets.token_hex(4), utc_now(), argv)
+def _request(
+    folder: folders.CampaignFolder,
+    conduct: Mapping[str, Any],
+    argv: Sequence[str],
+    after: Sequence[Mapping[str, Any]] = (),
+) -> Request:
+    last = max((str(request.get("utc", "")) for request in after), default="")
+    return Request(folder, conduct, secrets.token_hex(4), _later_than(last), argv)
+
+
+def _later_than(last: str) -> str:
+    """Return the time or, where clocks of login nodes differ, a moment after `last`: requests are told apart by it."""
+    now = utc_now()
+    if now > last:
+        return now
+    moment = dt.datetime.fromisoformat(last.removesuffix("Z")) + dt.timedelta(milliseconds=1)
+    return f"{moment.isoformat(timespec='milliseconds')}Z"
 
 
 def _write_down(request: Request, campaign: dict[str, Any], cells: Sequence[Cell]) -> None:
@@ -78,8 +95,13 @@ def _write_down(request: Request, campaign: dict[str, Any], cells: Sequence[Cell
 
 def _conduct(cells: Sequence[Cell], request: Request, cluster: str, *, sure: bool) -> int:
     """Do what is missing, then report; the exit code tells whether every cell asked for is done."""
-    _work(cells, request, cluster, sure=sure)
-    if request.conduct["detach"]:
+    try:
+        alone = _work(cells, request, cluster, sure=sure)
+    except SchedulerError:
+        if any(request.folder.records.glob(_RECORDS)):
+            _report(request.folder)  # of what the jobs before did
+        raise
+    if alone:
         talk.say(f"the jobs go on alone: python -m campaign watch {request.folder.root}")
         return 0
     _report(request.folder)
@@ -92,7 +114,7 @@ def _conduct(cells: Sequence[Cell], request: Request, cluster: str, *, sure: boo
 
 
 def _report(folder: folders.CampaignFolder) -> None:
-    if not any(folder.records.glob("*/record.json")):
+    if not any(folder.records.glob(_RECORDS)):
         talk.say("nothing to report: no cell was begun")
     elif analyse(folder.root) > 1:
         raise EnvironmentFaultError(
@@ -100,23 +122,23 @@ def _report(folder: folders.CampaignFolder) -> None:
         )
 
 
-def _work(cells: Sequence[Cell], request: Request, cluster: str, *, sure: bool) -> None:
-    """Have the missing runs done, here or on the cluster."""
+def _work(cells: Sequence[Cell], request: Request, cluster: str, *, sure: bool) -> bool:
+    """Have the missing runs done, here or on the cluster; tells whether jobs go on alone."""
     from campaign import local  # noqa: PLC0415 - numpy is not on the way to --help
     from campaign.slurm import front  # noqa: PLC0415
 
-    if cluster != "slurm":
-        local.wait_for_worker(request.folder)
+    if cluster == "slurm":
+        return front.work(cells, request, sure=sure)
+    front.refuse_beside_jobs(request.folder)
+    local.wait_for_worker(request.folder)
     planned = plan.make(cells, request.conduct, request.folder)
     planned.save_verdicts(request.folder)
-    todo = planned.to_do
-    if not todo:
+    if planned.to_do:
+        local.work(planned.to_do, request)
+    else:
         done = sum(entry.state == "done" for entry in planned.entries)
         talk.say(f"nothing to run: {done} of {len(cells)} cells are done")
-    elif cluster == "slurm":
-        front.work(cells, request, sure=sure)
-    else:
-        local.work(todo, request)
+    return False
 
 
 def _preview(cells: Sequence[Cell], request: Request, cluster: str) -> None:
@@ -125,26 +147,27 @@ def _preview(cells: Sequence[Cell], request: Request, cluster: str) -> None:
     width = max(len(entry.cell.id) for entry in planned.entries)
     for entry in planned.entries:
         print(f"{entry.cell.id:{width}}  {entry.state:8}  {entry.missing} measured runs to go")
+    todo = planned.to_do
     if cluster == "slurm":
         from campaign.slurm import front  # noqa: PLC0415 - numpy is not on the way to --help
 
-        front.preview(planned.to_do, request)
-    runs = sum(entry.missing + request.conduct["warmup_runs"] for entry in planned.to_do)
+        todo = front.preview(planned, request)
+    runs = sum(entry.missing + request.conduct["warmup_runs"] for entry in todo)
     talk.say(
-        f"{counted(len(planned.entries), 'cell')}, {len(planned.to_do)} to run, "
+        f"{counted(len(planned.entries), 'cell')}, {len(todo)} to run, "
         f"{counted(runs, 'run')} with warm-ups; nothing started"
     )
 
 
 def _say_how_to_come_back(conduct: Mapping[str, Any], cluster: str) -> None:
+    again = "the same command without redo=true" if conduct["redo"] else "the same command"
     if cluster == "slurm":
         where = conduct["campaign_dir"]
         talk.say(
-            f"detached; jobs that were submitted go on. Come back: python -m campaign watch {where}, or the same "
-            f"command; end them: python -m campaign cancel {where}"
+            f"detached; jobs that were submitted go on. Come back: python -m campaign watch {where}, or {again}; "
+            f"end them: python -m campaign cancel {where}"
         )
     else:
-        again = "the same command without redo=true" if conduct["redo"] else "the same command"
         talk.say(f"stopped; what was measured is kept, and {again} goes on from here")
 
 

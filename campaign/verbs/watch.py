@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from campaign import batch as batches
 from campaign import view
-from campaign.folder import CampaignFolder, existing
-from campaign.slurm import fleet
+from campaign.errors import CampaignError
+from campaign.folder import CampaignFolder, existing, occupied
+from campaign.slurm import ends, fleet
 from campaign.verbs import asked, status
 from campaign.watch import Follower, Seen, Watched, until_over
 
@@ -24,7 +27,16 @@ def main(argv: list[str]) -> int:
         fleet.follow(folder, flotilla)
     elif folder.worker_at_work():
         _follow_local(folder)
+    _keep_ends(folder, flotilla)
     return status.main([str(folder.root)])
+
+
+def _keep_ends(folder: CampaignFolder, flotilla: fleet.Fleet) -> None:
+    """Write down how jobs ended, for Slurm forgets; a front process at work in the folder does so itself."""
+    if all(seen.state != "ended" for seen in flotilla.seen.values()):
+        return
+    with suppress(CampaignError, OSError), occupied(folder):
+        ends.settle_records(folder, flotilla)
 
 
 def _follow_local(folder: CampaignFolder) -> None:

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 from command_line import CommandLine
+from fake_slurm import Programs
 from work_lists import slurm_conduct, work_list
 
 from campaign import plan, worker
@@ -67,3 +68,12 @@ def cpus(monkeypatch):
 
     have(4)
     return have
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """Slurm's clients as scripts, the only programs on PATH."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return Programs(folder)

@@ -132,7 +132,7 @@ def test_cluster_exclusive_asks_for_a_node_alone(script):
 def test_cluster_modules_are_loaded_first(script):
     text = script("cluster.modules=[gcc/12.2,cuda]")
 
-    assert "\nmodule load gcc/12.2\nmodule load cuda\n" in text
+    assert "\nmodule load gcc/12.2 || exit 3\nmodule load cuda || exit 3\n" in text
     assert text.index("module load cuda") < text.index("campaign.worker")
 
 

@@ -6,11 +6,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from fake_slurm import Clock
 
 from campaign import cluster, record
 from campaign.batch import Batch, read_all
 from campaign.errors import UsageError
-from campaign.slurm import client, fleet, job, scheduler
+from campaign.slurm import client, ends, fleet, job, scheduler
 from campaign.slurm.client import Facts
 from campaign.watch import Seen
 
@@ -36,54 +37,10 @@ Slurmctld(primary) at n1 is UP
 """
 
 
-class Programs:
-    """Slurm's clients as scripts, the only programs on PATH; each logs its words."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.log = folder / "log"
-
-    def __call__(self, name, text):
-        program = self.folder / name
-        lines = ("#!/bin/sh", "PATH=/usr/bin:/bin", f'echo {name} "$*" >> {self.log}', text, "")
-        program.write_text("\n".join(lines), encoding="utf-8")
-        program.chmod(0o755)
-
-    def answer(self, name, *lines):
-        (self.folder / f"{name}.answer").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        self(name, f"cat {self.folder}/{name}.answer")
-
-    @property
-    def calls(self):
-        return self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
-
-    @property
-    def asked(self):
-        return [call.split()[0] for call in self.calls]
-
-
-@pytest.fixture
-def programs(tmp_path, monkeypatch):
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", str(folder))
-    return Programs(folder)
-
-
-class Clock:
-    def __init__(self):
-        self.now = 1000.0
-
-    def monotonic(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.now += seconds
-
-
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
     clock = Clock()
+    monkeypatch.setattr(ends, "time", clock)
     monkeypatch.setattr(fleet, "time", clock)  # not time.sleep itself: subprocess naps with it
     monkeypatch.setattr(scheduler, "time", clock)
     return clock
@@ -147,7 +104,7 @@ def test_open_are_the_workers_on_the_cluster_of_which_nobody_knows_the_end(folde
     found = fleet.of(folder, NO_ACCOUNTING)
 
     assert set(found.open) == {_key(first, 0), _key(first, 1), _key(second, 1)}
-    assert found.seen == dict.fromkeys(found.open, Seen("queued", "submitted"))
+    assert found.seen == dict.fromkeys(found.open, Seen("unknown", "submitted"))
     assert found.batch(_key(second, 1)) == second
 
 
@@ -175,7 +132,7 @@ def test_workers_are_seen_queued_running_and_ended(folder, batch, programs):
         _key(first, 0): Seen("queued", "Priority", "70_0"),
         _key(first, 1): Seen("running", "", "n3"),
         _key(second, 0): Seen("ended", "NODE_FAIL on n6", ""),
-        _key(second, 1): Seen("queued", "submitted"),
+        _key(second, 1): Seen("unknown", "submitted"),
     }
     assert set(found.open) == {_key(first, 0), _key(first, 1), _key(second, 1)}
 
@@ -308,77 +265,13 @@ def test_the_silence_of_the_controller_is_timed(folder, batch, programs, clock):
     assert (before, found.silent_s) == (0.0, 30.0)
 
 
-def test_live_jobs_are_ours_that_wait_or_run(folder, batch, programs):
-    made = batch()
-    foreign = "70|0|RUNNING|None|n1|/home/me/elsewhere/workers/first-0"
-    ended = _task(made, 1, "COMPLETED", node="n1")
-    programs.answer("squeue", _task(made, 0, "PENDING", "Priority"), ended, _task(made, 7, "RUNNING"), foreign)
-    found = fleet.of(folder, NO_ACCOUNTING)
-    found.look()
-
-    live = found.live_jobs()
-
-    assert [(task.key, task.job_id) for task in live] == [(_key(made, 0), "70_0")]
-
-
-@pytest.fixture
-def live_fleet(folder, batch, programs):
-    """A batch with a worker that waits and one that runs, beside a foreign job, and a fleet that has seen them."""
-    made = batch()
-    foreign = "70|3|RUNNING|None|n1|/home/me/elsewhere/workers/first-0"
-    programs.answer("squeue", _task(made, 0, "PENDING", "Priority"), _task(made, 1, "RUNNING", node="n1"), foreign)
-    found = fleet.of(folder, NO_ACCOUNTING)
-    found.look()
-    return made, found
-
-
-def _scancels(programs):
-    return [call for call in programs.calls if call.startswith("scancel")]
-
-
-def _after_scancel(programs, *lines):
-    """Let the controller answer this once scancel was called."""
-    (programs.folder / "later").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    programs("scancel", f"cp {programs.folder}/later {programs.folder}/squeue.answer")
-
-
-def _two_live(folder, batch, programs):
-    made = batch()
-    foreign = "70|2|RUNNING|None|n1|/somebody/else"
-    programs.answer("squeue", _task(made, 0, "RUNNING"), _task(made, 1, "PENDING"), foreign)
-    found = fleet.of(folder, NO_ACCOUNTING)
-    found.look()
-    return made, found
-
-
-@pytest.mark.parametrize("state", ["CANCELLED", "COMPLETING"])
-def test_cancel_names_exactly_our_jobs(folder, batch, programs, state):
-    made, found = _two_live(folder, batch, programs)
-    _after_scancel(programs, _task(made, 0, state), _task(made, 1, state))
-
-    jobs, left = fleet.cancel(found)
-
-    assert _scancels(programs) == ["scancel 70_0 70_1"]
-    assert [job.key for job in jobs] == [_key(made, 0), _key(made, 1)]
-    assert left == []
-
-
-def test_cancel_returns_the_jobs_that_live_on(folder, batch, programs):
-    made, found = _two_live(folder, batch, programs)
-    _after_scancel(programs, _task(made, 0, "CANCELLED"), _task(made, 1, "PENDING"))
-
-    _, left = fleet.cancel(found)
-
-    assert [job.key for job in left] == [_key(made, 1)]
-
-
 def test_how_workers_ended_is_written_beside_their_work_lists(folder, batch, programs, recorded):
     made = batch()
     for number in range(3):
         recorded(number, "done")
     found = _ended_fleet(folder, programs, made, "COMPLETED", "RUNNING")
 
-    said = fleet.settle_records(folder, found)
+    said = ends.settle_records(folder, found)
 
     assert said == []
     assert json.loads((made.folder / "ended.json").read_text()) == {"0": "COMPLETED on n1"}
@@ -391,7 +284,7 @@ def test_a_run_that_a_worker_left_open_is_failed_for_the_reason_of_its_end(folde
     recorded(1)
     found = _ended_fleet(folder, programs, made, "NODE_FAIL", "RUNNING")
 
-    said = fleet.settle_records(folder, found)
+    said = ends.settle_records(folder, found)
 
     left = record.read(folder.record(ids[1]))
     assert said == [f"{ids[1]}: Slurm: NODE_FAIL on n1"]
@@ -409,7 +302,7 @@ def test_a_record_that_is_over_is_not_touched_by_the_end_of_its_worker(folder, b
     before = folder.record(ids[0]).read_bytes()
     found = _ended_fleet(folder, programs, made, "NODE_FAIL")
 
-    fleet.settle_records(folder, found)
+    ends.settle_records(folder, found)
 
     assert folder.record(ids[0]).read_bytes() == before
 
@@ -420,7 +313,7 @@ def test_the_records_of_a_worker_that_lives_are_its_own(folder, batch, programs,
     before = folder.record(ids[0]).read_bytes()
     found = _ended_fleet(folder, programs, made, "RUNNING", "PENDING")
 
-    said = fleet.settle_records(folder, found)
+    said = ends.settle_records(folder, found)
 
     assert said == []
     assert folder.record(ids[0]).read_bytes() == before
@@ -431,7 +324,7 @@ def test_cells_that_were_not_begun_are_left_too_and_get_no_record(folder, batch,
     made = batch()
     found = _ended_fleet(folder, programs, made, "CANCELLED")
 
-    said = fleet.settle_records(folder, found)
+    said = ends.settle_records(folder, found)
 
     assert said == [f"{ids[0]} and 1 more: Slurm: CANCELLED on n1"]
     assert not folder.record(ids[0]).exists()
@@ -443,7 +336,7 @@ def test_the_record_of_an_earlier_submission_is_left_as_it_is(folder, batch, pro
     before = folder.record(ids[2]).read_bytes()
     found = _ended_fleet(folder, programs, made, "RUNNING", "CANCELLED")
 
-    said = fleet.settle_records(folder, found)
+    said = ends.settle_records(folder, found)
 
     assert said == [f"{ids[2]}: Slurm: CANCELLED on n1"]
     assert folder.record(ids[2]).read_bytes() == before
@@ -455,7 +348,7 @@ def test_a_record_that_is_damaged_does_not_keep_the_ends_from_being_written(fold
     folder.record(ids[2]).write_text("{")
     found = _ended_fleet(folder, programs, made, "RUNNING", "TIMEOUT")
 
-    said = fleet.settle_records(folder, found)
+    said = ends.settle_records(folder, found)
 
     assert said == [f"{ids[2]}: Slurm: TIMEOUT on n1"]
     assert folder.record(ids[2]).read_text() == "{"
@@ -468,15 +361,48 @@ def test_what_a_worker_said_of_its_end_is_told_rather_than_slurm_s_word(folder, 
     made.work_list(1).with_suffix(".error.json").write_text('{"message": "no such module: CUDA", "hint": ""}')
     found = _ended_fleet(folder, programs, made, "RUNNING", "FAILED")
 
-    said = fleet.settle_records(folder, found)
+    said = ends.settle_records(folder, found)
 
     assert said == [f"{ids[2]}: no such module: CUDA"]
     assert record.read(folder.record(ids[2]))["runs"][0]["reason"] == "interrupted: no such module: CUDA"
     assert json.loads((made.folder / "ended.json").read_text()) == {"1": "no such module: CUDA"}
 
 
+def test_what_a_completed_worker_wrote_may_come_into_sight_late(folder, batch, programs, recorded, clock):
+    made = batch()
+    found = _ended_fleet(folder, programs, made, "RUNNING", "COMPLETED")
+    pauses = []
+    clock.sleep = lambda pause: (pauses.append(pause), len(pauses) == 3 and recorded(2, "done"))
+
+    said = ends.settle_records(folder, found)
+
+    assert said == []
+    assert json.loads((made.folder / "ended.json").read_text()) == {"1": "COMPLETED on n1"}
+
+
+def test_what_a_completed_worker_never_wrote_was_left_behind(folder, batch, programs, ids, clock):
+    made = batch()
+    found = _ended_fleet(folder, programs, made, "COMPLETED", "COMPLETED")
+    before = clock.now
+
+    said = ends.settle_records(folder, found)
+
+    assert said == [f"{ids[0]} and 1 more: Slurm: COMPLETED on n1", f"{ids[2]}: Slurm: COMPLETED on n1"]
+    assert clock.now - before == 5.0  # once for all workers
+
+
+def test_for_what_a_worker_that_failed_left_behind_nobody_waits(folder, batch, programs, clock):
+    batch()
+    found = _ended_fleet(folder, programs, batch("second-0"), "FAILED", "TIMEOUT")
+    before = clock.now
+
+    ends.settle_records(folder, found)
+
+    assert clock.now == before
+
+
 TRACES = ("SLURM_JOB_ID", "SBATCH_PARTITION", "SRUN_DEBUG", "SQUEUE_FORMAT", "SACCT_FORMAT", "SCANCEL_USER")
-KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURMISH")
+KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURMISH")
 
 
 @pytest.fixture
@@ -518,6 +444,12 @@ def test_a_client_answers_with_what_it_prints(programs):
     assert programs.calls == ["squeue -h -r"]
 
 
+def test_what_a_client_prints_may_hold_bytes_that_are_no_text(programs):
+    programs("squeue", "printf 'J\\303n 70'")
+
+    assert client.ask("squeue") == "J\ufffdn 70"
+
+
 @pytest.mark.parametrize("text", [None, "echo half; exit 1", "echo half; exec sleep 60"])
 def test_a_client_that_is_missing_fails_or_hangs_does_not_answer(text, programs, monkeypatch):
     monkeypatch.setattr(client, "_TIMEOUT_S", 0.5)
@@ -533,7 +465,7 @@ def test_a_client_that_is_missing_fails_or_hangs_does_not_answer(text, programs,
         ("echo debug", True),
         ("echo 'slurm_load_partitions: Unable to contact slurm controller (connect failure)' >&2; exit 1", True),
         ("echo 'sinfo: fatal: Could not establish a configuration source' >&2; exit 1", False),
-        (None, False),
+        (None, True),
     ],
 )
 def test_a_cluster_is_where_the_clients_know_where_it_is_even_if_it_is_down(sinfo, is_cluster, programs):

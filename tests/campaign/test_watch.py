@@ -113,6 +113,15 @@ def test_a_damaged_record_is_waited_out(follower, folder, made):
     assert follower.look().cells_over == 0
 
 
+@pytest.mark.parametrize("change", [{"schema": 99}, {"campaign": {}}])
+def test_a_record_of_a_newer_version_or_of_no_submission_is_no_news(change, follower, folder, made, write):
+    write(made[0], [figures()], "done")
+    path = folder.record(made[0].id)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+
+    assert follower.look().cells_over == 0
+
+
 def test_how_the_cells_came_out_is_counted(follower, made, write):
     for cell, status in zip(made, ("done", "invalid", "failed"), strict=True):
         write(cell, [figures()], status)
@@ -213,6 +222,25 @@ def test_records_of_a_worker_that_waits_are_not_read(watched, made, write):
     assert (len(running.news), running.runs_over) == (3, 3)
 
 
+def test_the_records_tell_of_workers_of_which_the_scheduler_says_nothing(watched, made, write):
+    write(made[0], [figures()] * 3, "done")
+    write(made[1], [figures(), None])
+
+    picture = watched.look({"a": Seen("unknown", "submitted"), "b": Seen("unknown", "submitted")})
+
+    assert _counts(picture) == {"done": 1, "running": 1, "planned": 1}
+    assert len(picture.news) == 4
+    assert [(cell, run["run"]) for cell, run, _ in picture.running] == [(made[1].id, 1)]
+    assert not picture.reasons
+
+
+def test_workers_of_which_nothing_is_known_at_all_wait(watched):
+    picture = watched.look({"a": Seen("unknown", "submitted"), "b": Seen("unknown", "submitted")})
+
+    assert _counts(picture) == {"queued": 3}
+    assert picture.reasons == {"submitted": 2}
+
+
 def test_a_worker_that_was_requeued_keeps_what_is_over_and_waits_with_the_rest(watched, made, write):
     write(made[1], [figures()] * 3, "done")
     watched.look({"a": Seen("running"), "b": Seen("running")})
@@ -243,7 +271,7 @@ def test_records_of_a_worker_that_has_ended_are_read_no_more(watched, monkeypatc
     assert _counts(watched.look(ended)) == {"interrupted": 3}
 
 
-_SEEN = st.sampled_from(["queued", "running", "ended"])
+_SEEN = st.sampled_from(["unknown", "queued", "running", "ended"])
 _OUTCOME = st.sampled_from([None, "running", "done", "invalid", "failed"])
 
 

@@ -1,0 +1,49 @@
+"""What `watch` leaves behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from campaign import record
+from campaign.batch import Batch, read_all
+from campaign.folder import occupied
+from campaign.slurm import fleet
+from campaign.verbs import watch
+
+
+@pytest.fixture
+def ended(folder, cells, programs, monkeypatch):
+    """A job that was cancelled while nobody looked; it has begun its cell."""
+    monkeypatch.setattr(fleet, "_SHORTEST_S", 0.0)
+    cell = cells[0][0]
+    batch = Batch(folder.workers / "first-0", "slurm", "first", "tfio-first", [[cell.id]], "2026-11-21T09:00:00.000Z")
+    batch.save()
+    made = record.new(cell, {"token": "first"}, {})
+    record.begin_run(made, "measured", "first")
+    record.write(folder.record(cell.id), made)
+    programs.answer("squeue", f"70|0|CANCELLED|None|n1|{batch.folder}")
+    return cell.id
+
+
+def test_how_jobs_ended_is_written_down_for_slurm_forgets(ended, folder):
+    code = watch.main([str(folder.root)])
+
+    (run,) = record.read(folder.record(ended))["runs"]
+    assert code == 1
+    assert read_all(folder)[0].ended == {0: "Slurm: CANCELLED on n1"}
+    assert run["reason"] == "interrupted: Slurm: CANCELLED on n1"
+
+
+def test_that_is_left_to_a_front_process_that_is_at_work_in_the_folder(ended, folder):
+    with occupied(folder):
+        code = watch.main([str(folder.root)])
+
+    assert code == 1
+    assert not list(folder.workers.glob("*/ended.json"))
+    assert record.read(folder.record(ended))["runs"][0]["status"] == "running"
+
+
+def test_a_folder_that_cannot_be_written_is_watched_all_the_same(ended, folder, monkeypatch):
+    monkeypatch.setattr(record, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+
+    assert watch.main([str(folder.root)]) == 1
