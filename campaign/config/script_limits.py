@@ -44,11 +44,11 @@ _HAS_A_KEY = {
     "cpus-per-task": "cluster.cpus_per_task",
     "gpus-per-node": "cluster.gpus_per_node",
     "exclusive": "cluster.exclusive",
-    "oversubscribe": "cluster.oversubscribe",
 }
 _OURS = (
     "job-name", "array", "chdir", "output", "error", "open-mode", "signal", "requeue", "no-requeue", "wrap", "parsable",
-    "wait", "nodes", "ntasks", "ntasks-per-node", "test-only", "help", "usage", "version",
+    "wait", "nodes", "ntasks", "ntasks-per-node", "tasks-per-node", "oversubscribe", "clusters", "cluster-constraint",
+    "test-only", "help", "usage", "version",
 )  # fmt: skip
 # sbatch takes any beginning of an option that fits no other one (getopt_long); this beginning is an option itself.
 _NOT_SHORTENED = ("gpus",)
