@@ -105,7 +105,8 @@ def read_all(folder: CampaignFolder) -> list[Batch]:
         One is damaged.
     """
     found = [_read(path.parent) for path in folder.workers.glob(f"*/{_FILE}")]
-    return sorted(found, key=lambda batch: (batch.submitted_utc, batch.folder.name))
+    # Of one submission the longer name has the larger number: token-10 comes after token-9.
+    return sorted(found, key=lambda batch: (batch.submitted_utc, len(batch.folder.name), batch.folder.name))
 
 
 def latest(batches: list[Batch]) -> Iterator[tuple[str, Batch, int]]:

@@ -37,6 +37,12 @@ def test_batches_come_back_oldest_first_whatever_their_names(folder, made):
     assert batches.read_all(folder) == [early, next_to_it, late]
 
 
+def test_batches_of_one_submission_come_back_in_their_order(folder, made):
+    tenth, ninth = made("a-10"), made("a-9")
+
+    assert batches.read_all(folder) == [ninth, tenth]
+
+
 def test_a_campaign_that_was_never_started_has_no_batches(folder):
     assert batches.read_all(folder) == []
 
