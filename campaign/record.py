@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
-import sys
-import time
+import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from campaign.errors import CampaignError
+from campaign.patience import patiently
 from jobs import checks
 from jobs.durable import write_json
 from jobs.run import utc_now
@@ -23,19 +24,28 @@ if TYPE_CHECKING:
 SCHEMA = 1
 STATUSES = ("running", "done", "failed", "invalid")
 _RUN_KEYS = {"run", "role", "status", "reason"}
-_FIRST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 10.0
+_CURE = "restore it, or move it away"
 Record = dict[str, Any]
 Run = dict[str, Any]
 INTERRUPTED = "interrupted: the worker ended during this run"
 
 
-class DamagedRecordError(CampaignError):
+class RecordError(CampaignError):
+    """There is a record that cannot be had."""
+
+
+class DamagedRecordError(RecordError):
     """The file is there and is no record."""
 
 
-class NewerRecordError(CampaignError):
+class NewerRecordError(RecordError):
     """The record is of a newer schema."""
+
+    exit_code = 3
+
+
+class UnreadableRecordError(RecordError):
+    """The file system does not give it: it may be good, and is not to be replaced."""
 
     exit_code = 3
 
@@ -45,20 +55,17 @@ def read(path: Path) -> Record | None:
 
     Raises
     ------
-    DamagedRecordError, NewerRecordError
+    DamagedRecordError, NewerRecordError, UnreadableRecordError
         See there; the file is left as it is.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    text = _text(path)
+    if text is None:
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DamagedRecordError(f"cannot read {path}: {error}", "restore it, or move it away") from error
     try:
         record: Record = json.loads(text)
         schema = int(record["schema"])
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedRecordError(f"{path} is damaged: {error}", "restore it, or move it away") from error
+        raise DamagedRecordError(f"{path} is damaged: {error}", _CURE) from error
     if schema > SCHEMA:
         raise NewerRecordError(
             f"{path} was written by a newer version (schema {schema}, this one knows {SCHEMA})",
@@ -66,8 +73,39 @@ def read(path: Path) -> Record | None:
         )
     fault = _fault(record, path.parent.name)
     if fault:
-        raise DamagedRecordError(f"{path} is damaged: {fault}", "restore it, or move it away")
+        raise DamagedRecordError(f"{path} is damaged: {fault}", _CURE)
     return record
+
+
+def look(path: Path) -> tuple[Record | None, str | None]:
+    """Read a record for those who only look: the record, or None and what is wrong with it, if anything."""
+    try:
+        return read(path), None
+    except RecordError as error:
+        return None, error.message
+
+
+def _text(path: Path, *, again: bool = True) -> str | None:
+    """Read the file, None where there is none; what an NFS client remembers of it is not believed."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DamagedRecordError(f"{path} is damaged: {error}", _CURE) from error
+    except OSError as error:
+        if again and error.errno in (errno.ENOENT, errno.ESTALE):
+            _look_anew(path)
+            return _text(path, again=False)
+        if error.errno == errno.ENOENT:
+            return None
+        hint = "mend the file system or the file's mode; the record is left as it is"
+        raise UnreadableRecordError(f"cannot read {path}: {error.strerror}", hint) from error
+
+
+def _look_anew(path: Path) -> None:
+    """Open the folders of a record: only then an NFS client asks whether another node has made or replaced it."""
+    for folder in (path.parent.parent, path.parent):
+        with contextlib.suppress(OSError):
+            os.scandir(folder).close()
 
 
 def _fault(record: Record, name: str) -> str | None:
@@ -75,6 +113,8 @@ def _fault(record: Record, name: str) -> str | None:
     for key in ("cell", "campaign", "dataset", "provenance"):
         if not isinstance(record.get(key), dict):
             return f"'{key}' is missing or no mapping"
+    if not isinstance(record["campaign"].get("token"), str):
+        return "its submission has no token"
     if record["cell"].get("id") != name:
         return f"it is of the cell {record['cell'].get('id')}"
     if record.get("status") not in STATUSES:
@@ -96,21 +136,12 @@ def write(path: Path, record: Mapping[str, Any], patience_s: float = 0.0) -> Non
     OSError
         It still cannot be written.
     """
-    deadline = time.monotonic() + patience_s
-    pause_s = _FIRST_PAUSE_S
-    while True:
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_json(path, record)
-        except OSError as error:  # noqa: PERF203 - a retry
-            if time.monotonic() + pause_s > deadline:
-                raise
-            with contextlib.suppress(OSError):  # the log lies on a full disk, too
-                print(f"cannot write {path} ({error.strerror}); waiting for it", file=sys.stderr, flush=True)
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        else:
-            return
+
+    def put() -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_json(path, record)
+
+    patiently(put, patience_s)
 
 
 def new(cell: Cell, campaign: Mapping[str, Any], dataset: Mapping[str, Any]) -> Record:

@@ -101,10 +101,9 @@ def _seen(seen: Seen, reason: str | None, *, begun: bool, silent: bool) -> State
 def _recorded(folder: CampaignFolder, cell: str) -> tuple[State, str | None]:
     """Say what the record alone tells, and whose submission's word it is."""
     nothing: State = {"status": "planned", "reason": None, "valid": 0, "measured": 0, "where": None}
-    try:
-        recorded = record.read(folder.record(cell))
-    except (record.DamagedRecordError, record.NewerRecordError) as error:
-        return {**nothing, "status": "damaged", "reason": error.message}, None
+    recorded, fault = record.look(folder.record(cell))
+    if fault:
+        return {**nothing, "status": "damaged", "reason": fault}, None
     if recorded is None:
         return nothing, None
     state = {

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ from fake_template import figures
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaign import record
+from campaign import patience, record
 from campaign.cell import make_cell
 from jobs.checks import Limits
 
@@ -135,8 +136,8 @@ def test_a_damaged_record_is_told_and_left_as_it_is(text, tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"cell": None}, {"cell": {"id": "another"}}, {"campaign": 1}, {"dataset": []}, {"status": "banana"},
-        {"runs": [1, 2]}, {"runs": [{"run": 0}]}, {"runs": None},
+        {"cell": None}, {"cell": {"id": "another"}}, {"campaign": 1}, {"campaign": {}}, {"dataset": []},
+        {"status": "banana"}, {"runs": [1, 2]}, {"runs": [{"run": 0}]}, {"runs": None},
     ],
 )  # fmt: skip
 def test_a_record_that_parses_and_is_malformed_is_damaged(change, point, tmp_path):
@@ -162,6 +163,69 @@ def test_a_newer_record_is_refused_with_the_cure(tmp_path):
     assert caught.value.exit_code == 3
 
 
+@pytest.fixture
+def written(point, tmp_path):
+    """A good record on disk: its path and what is in it."""
+    made = _record(point, ("measured", "valid", 1))
+    path = tmp_path / "records" / made["cell"]["id"] / "record.json"
+    record.write(path, made)
+    return path, made
+
+
+@pytest.fixture
+def mood(monkeypatch):
+    """A function that lets the file system answer so many reads with this error; returns the folders then opened."""
+
+    def answer(number, times):
+        left, opened, read, scan = [number] * times, [], Path.read_text, os.scandir
+
+        def read_text(path, encoding):
+            if left:
+                raise OSError(left.pop(), "the file system's mood")
+            return read(path, encoding=encoding)
+
+        monkeypatch.setattr(Path, "read_text", read_text)
+        monkeypatch.setattr("campaign.record.os.scandir", lambda folder: (opened.append(folder), scan(folder))[1])
+        return opened
+
+    return answer
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.ESTALE])
+def test_what_an_nfs_client_remembers_of_a_record_is_asked_for_anew(number, written, mood):
+    path, made = written
+    opened = mood(number, 1)
+
+    assert record.read(path) == made
+    assert opened == [path.parent.parent, path.parent]
+
+
+@pytest.mark.parametrize(("number", "times"), [(errno.ESTALE, 2), (errno.EIO, 1), (errno.EACCES, 1)])
+def test_a_record_that_the_file_system_does_not_give_is_not_called_damaged(number, times, written, mood):
+    mood(number, times)
+
+    with pytest.raises(record.UnreadableRecordError, match="cannot read") as caught:
+        record.read(written[0])
+
+    assert not isinstance(caught.value, record.DamagedRecordError)
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize("text", ["{", '{"schema": 99}', None])
+def test_those_who_only_look_are_told_what_is_wrong_with_a_record(text, written):
+    path, made = written
+    good = record.look(path)
+    path.unlink()
+    nothing = record.look(path)
+    path.write_text(text) if text else path.mkdir()
+
+    found, fault = record.look(path)
+
+    assert (good, nothing) == ((made, None), (None, None))
+    assert found is None
+    assert str(path) in fault
+
+
 def test_there_is_no_record_where_there_is_no_file(tmp_path):
     assert record.read(tmp_path / "record.json") is None
 
@@ -169,13 +233,13 @@ def test_there_is_no_record_where_there_is_no_file(tmp_path):
 _WRITER = """
 import sys
 from pathlib import Path
-from campaign import record
+from campaign import patience, record
 path = Path(sys.argv[1])
 n = 0
 while True:
     n += 1
     run = {"run": n, "role": "measured", "status": "valid", "reason": None, "filler": "x" * 20000}
-    rest = {"campaign": {}, "dataset": {}, "provenance": {}, "cell": {"id": "cell"}}
+    rest = {"campaign": {"token": "t"}, "dataset": {}, "provenance": {}, "cell": {"id": "cell"}}
     record.write(path, {"schema": 1, "status": "running", "runs": [run] * 20, **rest})
     print(n, flush=True)
 """
@@ -197,8 +261,8 @@ def test_a_record_is_whole_whenever_its_writer_is_killed(tmp_path):
 @pytest.fixture
 def hurried(monkeypatch):
     """The pauses between two tries, short."""
-    monkeypatch.setattr(record, "_FIRST_PAUSE_S", 0.02)
-    monkeypatch.setattr(record, "_LONGEST_PAUSE_S", 0.04)
+    monkeypatch.setattr(patience, "_FIRST_PAUSE_S", 0.02)
+    monkeypatch.setattr(patience, "_LONGEST_PAUSE_S", 0.04)
 
 
 @pytest.fixture
@@ -306,8 +370,8 @@ def test_the_pauses_between_two_tries_grow_to_a_bound(tmp_path, point, monkeypat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(record, "write_json", full)
-    monkeypatch.setattr(record.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(record.time, "sleep", sleep)
+    monkeypatch.setattr(patience.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(patience.time, "sleep", sleep)
 
     with pytest.raises(OSError, match="No space left"):
         record.write(tmp_path / "cell" / "record.json", _record(point), patience_s=60)
