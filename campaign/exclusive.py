@@ -3,22 +3,67 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
+from campaign.errors import EnvironmentFaultError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 _LOCK_NAME = ".tfio-campaign.lock"
+_BETWEEN_LICENSES = re.compile(r"[,;|]")
 
 
 def lock_path(root: Path, fallback: Path) -> Path:
     """Say which file locks a storage: one in its root or, where that is not writable, in the campaign folder."""
     return (root if os.access(root, os.W_OK) else fallback) / _LOCK_NAME
+
+
+def how(access: Mapping[str, Any], *, slurm: bool) -> str:
+    """Say how the storage is kept for one user; outside Slurm there is nothing but the lock."""
+    asked = str(access["exclusive"])
+    return asked if slurm or asked == "none" else "lock"
+
+
+def locked(path: Path) -> AbstractContextManager[FileLock]:
+    """Wait for the lock of this file; a context manager that lets it go.
+
+    Raises
+    ------
+    EnvironmentFaultError
+        The file system has no locks, or the file cannot be made. A mere marker would outlive a process that dies.
+    """
+    try:
+        # Other users of the storage must be able to take it too.
+        return FileLock(path, mode=0o666, fallback_to_soft=False).acquire()
+    except OSError as error:
+        raise EnvironmentFaultError(
+            f"cannot lock {path}: {error.strerror}",
+            "mount it with locks (Lustre: -o flock), or let Slurm keep it free: storage.exclusive=license or singleton",
+        ) from error
+
+
+def doubt(proof: Mapping[str, Any], access: Mapping[str, Any]) -> str | None:
+    """Say why a proof by licence is none: Slurm does not say that the job has it; None where nothing is wrong."""
+    if proof["how"] != "license":
+        return None
+    granted = _names(proof["licenses"])
+    if _names(access["license"]) <= granted:
+        return None
+    said = f"granted {proof['licenses']}" if granted else "does not say what it granted"
+    return f"storage.exclusive=license: Slurm {said}, and {access['license']} was asked for"
+
+
+def _names(licenses: str | None) -> set[str]:
+    """Take the numbers off a list of licences, as sbatch and scontrol write it."""
+    return {each.partition(":")[0] for each in _BETWEEN_LICENSES.split(licenses or "")} - {"", "(null)"}
 
 
 @contextmanager
@@ -36,7 +81,7 @@ def held(how: str, lock: Path, job: Mapping[str, str]) -> Iterator[dict[str, Any
     proof: dict[str, Any] = {"how": how}
     if how == "lock":
         before = time.perf_counter()
-        with FileLock(lock, mode=0o666):  # other users of the storage must be able to take it too
+        with locked(lock):
             yield {**proof, "lock": str(lock), "waited_s": time.perf_counter() - before}
         return
     if how == "license":

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import select
 import subprocess
@@ -8,7 +9,8 @@ import sys
 import pytest
 from filelock import FileLock, Timeout
 
-from campaign.exclusive import held, lock_path
+from campaign.errors import EnvironmentFaultError
+from campaign.exclusive import doubt, held, lock_path
 
 _HOLDER = """
 import sys, time
@@ -120,6 +122,47 @@ def test_another_user_of_the_storage_can_take_the_lock_whatever_the_umask(tmp_pa
         os.umask(before)
 
     assert mode == 0o666
+
+
+def test_a_file_system_without_locks_is_the_environment_s_fault(tmp_path, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))  # Lustre, mounted with noflock
+
+    monkeypatch.setattr("fcntl.flock", flock)
+
+    with pytest.raises(EnvironmentFaultError, match=r"cannot lock .*not implemented") as caught, _held(tmp_path):
+        pass
+
+    assert "-o flock" in caught.value.hint
+    assert "storage.exclusive=license" in caught.value.hint
+
+
+def _held(folder):
+    return held("lock", folder / "lock", {})
+
+
+@pytest.mark.parametrize(
+    ("granted", "asked", "proved"),
+    [
+        ("lustre:1", "lustre:1", True),
+        ("matlab:2,lustre:1", "lustre:1", True),
+        ("lustre", "lustre:1", True),
+        ("lustre@db:1", "lustre@db:1", True),
+        ("lustre2:1", "lustre:1", False),
+        ("(null)", "lustre:1", False),
+        (None, "lustre:1", False),
+        ("nvme:1", "nvme:1,lustre:1", False),
+    ],
+)
+def test_a_licence_is_proved_by_its_name_in_what_slurm_granted(granted, asked, proved):
+    said = doubt({"how": "license", "licenses": granted}, {"license": asked})
+
+    assert (said is None) == proved
+    assert proved or asked in said
+
+
+def test_what_is_no_licence_needs_none():
+    assert doubt({"how": "lock"}, {"license": "lustre:1"}) is None
 
 
 def test_a_storage_is_locked_in_its_root(tmp_path):
