@@ -8,14 +8,14 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 from campaign.errors import EnvironmentFaultError
 from jobs.run import BENCHMARKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 _TAIL_LINES = 15
 _JOB = "jobs.run:execute"
@@ -70,7 +70,7 @@ class Template:
         """Start the template unless it is there; returns when TensorFlow is imported."""
         if self._process is None or self._process.poll() is not None:
             self.close()
-            with self._log.open("w", encoding="utf-8") as log:
+            with self._open_log() as log:
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", "jobs.template", *self._preload],
                     stdin=subprocess.PIPE,
@@ -86,6 +86,13 @@ class Template:
                     f"run `python -m campaign doctor`; the whole story is in {self._log}",
                 )
         return self._process
+
+    def _open_log(self) -> TextIO:
+        """Open the log or, on a full or read-only disk, what takes any words: a job waits there with its records."""
+        try:
+            return self._log.open("w", encoding="utf-8")
+        except OSError:
+            return Path(os.devnull).open("w", encoding="utf-8")
 
 
 def tail(log: Path, lines: int = _TAIL_LINES) -> str:

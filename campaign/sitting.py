@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign import record
 from campaign.cell import Cell
+from campaign.patience import patiently
 from jobs.machine import describe
 from jobs.run import utc_now
 
@@ -20,6 +21,43 @@ if TYPE_CHECKING:
 _CAMPAIGN = ("token", "words", "submitted_utc")
 # A cell's runs share these, or its median would mix.
 _MACHINE = ("cpu", "cores", "kernel")
+
+
+class TakenOverError(Exception):
+    """Another worker has begun with the cell since this one did; the record is the other's now.
+
+    Attributes
+    ----------
+    same_list
+        The other has this very list: Slurm began the job again elsewhere, and this worker is the one it took for lost.
+    """
+
+    def __init__(self, *, same_list: bool) -> None:
+        super().__init__("another worker has taken this cell over")
+        self.same_list = same_list
+
+
+def make_sure_it_is_ours(path: Path, recorded: record.Record) -> None:
+    """Look whether this sitting may still write the record: on disk is what it wrote, or what it began from.
+
+    Raises
+    ------
+    TakenOverError
+        It may not.
+    """
+    try:
+        found = record.read(path)
+    except record.DamagedRecordError:
+        return  # no worker leaves a damaged one
+    theirs = found.get("sittings", []) if found else []
+    if theirs not in (recorded["sittings"], recorded["sittings"][:-1]):
+        same = bool(theirs) and theirs[-1]["token"] == recorded["campaign"]["token"]
+        raise TakenOverError(same_list=same)
+
+
+def patience_of(work: Mapping[str, Any]) -> float:
+    """Seconds for which a worker waits for a disk; on a workstation somebody is there to mend it."""
+    return float(work["conduct"]["cluster"]["save_patience_s"]) if work["cluster"] == "slurm" else 0.0
 
 
 def verdict(folder: CampaignFolder, work: Mapping[str, Any], cell_id: str) -> bool | None:
@@ -43,13 +81,16 @@ def verdict(folder: CampaignFolder, work: Mapping[str, Any], cell_id: str) -> bo
 def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, Any]) -> tuple[record.Record, int]:
     """Read the cell's record or make one; what may not be continued is set aside, never overwritten.
 
+    Where the item has no dataset the sitting can do no more than say why.
+
     Returns
     -------
     record, missing
         The record, and how many measured runs it lacks, as the record tells and not the work list: a list may come
         out of the queue a second time.
     """
-    here = this_machine(item["dataset"]["path"])
+    data = item["dataset"] or {}
+    here = this_machine(data.get("path") or item["settings"]["storage"]["root"])
     campaign = {key: work[key] for key in _CAMPAIGN} | {
         "order_seed": work["conduct"]["order_seed"],
         "position": item["position"],
@@ -57,8 +98,9 @@ def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, An
     recorded = _continued(folder.record(item["id"]), work, item, here)
     if recorded is None:
         cell = Cell(item["id"], item["benchmark"], item["version"], item["settings"], item["access"])
-        recorded = record.new(cell, campaign, item["dataset"])
+        recorded = record.new(cell, campaign, data)
         recorded["provenance"] = {**here, "started_utc": utc_now()}
+    recorded["dataset"] = recorded["dataset"] or dict(data)
     record.fail_open_runs(recorded)
     missing = record.missing_runs(recorded, work["conduct"])  # a done cell's few invalid runs are not repeated
     recorded["status"], recorded["campaign"] = "running", campaign
@@ -80,15 +122,16 @@ def _continued(
     try:
         recorded = record.read(path)
     except record.DamagedRecordError:
-        _set_aside(path, "damaged")
+        _set_aside(path, "damaged", patience_of(work))
         return None
     if recorded is None:
         return None
     if work["conduct"]["redo"] and recorded["campaign"]["token"] != work["token"]:
-        _set_aside(path, "superseded")
+        _set_aside(path, "superseded", patience_of(work))
         return None
-    if difference(recorded, item["dataset"], here, shared=item["access"]["shared"]):
-        _set_aside(path, "elsewhere")
+    data = item["dataset"] or recorded["dataset"]
+    if difference(recorded, data, here, shared=item["access"]["shared"]):
+        _set_aside(path, "elsewhere", patience_of(work))
         return None
     return recorded
 
@@ -126,8 +169,9 @@ def with_dataset(folder: CampaignFolder, item: Mapping[str, Any]) -> Mapping[str
     return {**item, "dataset": prepare.on_this_node(item["settings"], folder)}
 
 
-def _set_aside(path: Path, why: str) -> None:
+def _set_aside(path: Path, why: str, patience_s: float) -> None:
     """Move a record and its logs into a folder beside it: nothing is lost, and the analysis does not read it."""
-    aside = Path(tempfile.mkdtemp(prefix=f"{why}-{utc_now().replace(':', '')}-", dir=path.parent))
+    prefix = f"{why}-{utc_now().replace(':', '')}-"
+    aside = Path(patiently(lambda: tempfile.mkdtemp(prefix=prefix, dir=path.parent), patience_s))
     for file in (*path.parent.glob("run-*.log"), path):  # the record last: without it they would seem nobody's
-        file.replace(aside / file.name)
+        patiently(partial(file.replace, aside / file.name), patience_s)

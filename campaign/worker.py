@@ -11,17 +11,17 @@ import json
 import signal
 import sys
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign import exclusive, record, sitting
-from campaign.errors import CampaignError
+from campaign import exclusive, record, sitting, talk
+from campaign.errors import CampaignError, UsageError
 from campaign.folder import CampaignFolder
 from campaign.forks import Template
+from campaign.patience import patiently
 from campaign.slurm import job
-from campaign.talk import counted
 from jobs.checks import Limits
 from jobs.durable import write_json
 from jobs.machine import place
@@ -57,7 +57,7 @@ class Worker:
     template
         Where runs are forked from.
     job
-        What Slurm says of its job.
+        What Slurm says of its job; asked again before each run until it says something.
     """
 
     folder: CampaignFolder
@@ -72,11 +72,22 @@ class Worker:
         return all(outcomes)
 
     def run_cell(self, item: Mapping[str, Any]) -> bool:
-        """Run the warm-ups and the missing runs of one cell; the record is whole on disk after each."""
+        """Bring one cell to its end, or leave it to a worker that has begun with it since; tells whether it is well."""
         known = sitting.verdict(self.folder, self.work, item["id"])
         if known is not None:
             return known
-        item = sitting.with_dataset(self.folder, item)
+        try:
+            return self._sit(sitting.with_dataset(self.folder, item))
+        except UsageError as error:  # of this cell: the others of the list may be well
+            return self._refuse(item, f"{error.message}; {error.hint}")
+        except sitting.TakenOverError as error:
+            talk.say(f"{item['id']}: {error}")
+            if error.same_list:
+                raise
+            return True
+
+    def _sit(self, item: Mapping[str, Any]) -> bool:
+        """Run the warm-ups and the missing runs of one cell; the record is whole on disk after each."""
         recorded, missing = sitting.begin(self.folder, self.work, item)
         conduct = self.work["conduct"]
         # A warm-up belongs to a sitting, not to a record: after a break the machine is cold in ways no check sees.
@@ -87,6 +98,17 @@ class Worker:
             failures = failures + 1 if run["status"] == "failed" else 0
             if failures >= _GIVE_UP_AFTER or run.get("refused"):
                 break
+        return self._settle(recorded)
+
+    def _refuse(self, item: Mapping[str, Any], why: str) -> bool:
+        """Record as a failed run why a cell cannot be begun on this node."""
+        recorded, _ = sitting.begin(self.folder, self.work, item)
+        run = record.begin_run(recorded, "measured", self.work["token"])
+        run |= {"status": "failed", "reason": why, "refused": True, **place()}
+        return self._settle(recorded)
+
+    def _settle(self, recorded: record.Record) -> bool:
+        conduct = self.work["conduct"]
         recorded["provenance"]["finished_utc"] = utc_now()
         record.settle(recorded, conduct, Limits(**conduct["checks"]))
         self._save(recorded)
@@ -97,21 +119,22 @@ class Worker:
         lock = Path(item["dataset"]["lock"])
         recorded["reason"] = f"waiting for {lock}"
         self._save(recorded)  # the run before is in it too
-        with exclusive.held(self._exclusion(item), lock, self.job) as proof:
+        if self.work["cluster"] == "slurm":
+            self.job = self.job or job.described()
+        how = exclusive.how(item["access"], slurm=self.work["cluster"] == "slurm")
+        with exclusive.held(how, lock, self.job) as proof:
             run = record.begin_run(recorded, role, self.work["token"])
             run |= {"exclusive": proof, **place()}
             self._save(recorded)
             refusal = self._refusal(run, item)
+            doubt = exclusive.doubt(proof, item["access"])
             if refusal:
                 run |= {"status": "failed", "reason": refusal, "refused": True}
+            elif doubt:
+                run |= {"status": "failed", "reason": doubt}
             else:
                 self._execute(recorded, run, item)
         return run
-
-    def _exclusion(self, item: Mapping[str, Any]) -> str:
-        """Say how the storage is kept for one user; outside Slurm there is nothing but the lock."""
-        how = str(item["access"]["exclusive"])
-        return how if self.work["cluster"] == "slurm" or how == "none" else "lock"
 
     def _refusal(self, run: record.Run, item: Mapping[str, Any]) -> str | None:
         """Refuse a run on Slurm that has fewer CPUs than threads: it would measure the allocation."""
@@ -140,15 +163,17 @@ class Worker:
             why = "the job's time limit was near" if stop.time_is_up else "the campaign was stopped during this run"
             run["status"], run["reason"] = "failed", f"interrupted: {why}"
             recorded["reason"] = "stopped"
-            self._save(recorded)
+            with suppress(sitting.TakenOverError):
+                self._save(recorded)
             raise
         run |= figures
         if not log.exists():  # a full disk
             run["log"] = None
 
     def _save(self, recorded: record.Record) -> None:
-        patience_s = self.work["conduct"]["cluster"]["save_patience_s"] if self.work["cluster"] == "slurm" else 0.0
-        record.write(self.folder.record(recorded["cell"]["id"]), recorded, patience_s)
+        path = self.folder.record(recorded["cell"]["id"])
+        sitting.make_sure_it_is_ours(path, recorded)
+        record.write(path, recorded, sitting.patience_of(self.work))
 
 
 def main(work_list: str) -> int:
@@ -162,41 +187,26 @@ def main(work_list: str) -> int:
     folder = CampaignFolder(Path(work["campaign_dir"]))
     template = Template(path.with_suffix(".template.log"))
     fault = path.with_suffix(".error.json")
-    fault.unlink(missing_ok=True)  # of the time before a requeue
     alone = nullcontext() if work["cluster"] == "slurm" else folder.worker_lock()
     with alone, _stoppable(slurm=work["cluster"] == "slurm"):
         try:
-            if work["cluster"] == "slurm" and job.restarts() > work["conduct"]["cluster"]["max_requeues"]:
-                return _begun_too_often(fault)
+            patiently(lambda: fault.unlink(missing_ok=True), sitting.patience_of(work))  # of the time before a requeue
+            if work["cluster"] == "slurm" and job.begun_too_often(work["conduct"]["cluster"], fault):
+                return 1
             return 0 if Worker(folder, work, template, job.described()).walk() else 1
+        except sitting.TakenOverError:
+            return 1  # and no fault: its file is the other's, too
         except WorkerStoppedError as stop:
             if work["cluster"] != "slurm":
                 raise
-            return stopped(stop, work["conduct"]["cluster"], fault)
+            if stop.time_is_up:
+                job.go_back(work["conduct"]["cluster"], fault)
+            return _STOPPED_EXIT
         except (CampaignError, OSError) as error:
             write_json(fault, _as_error(error))
             raise
         finally:
             template.close()
-
-
-def _begun_too_often(fault: Path) -> int:
-    """End a job that preemptions or lost nodes have put back more often than it may be."""
-    message = f"Slurm began the job again {counted(job.restarts(), 'time')}"
-    write_json(fault, {"message": message, "hint": "cluster.max_requeues=… allows more; the same command tries again"})
-    return 1
-
-
-def stopped(stop: WorkerStoppedError, cluster: Mapping[str, Any], fault: Path) -> int:
-    """Go back into the queue when the time is up, for a bounded number of times; else end."""
-    if stop.time_is_up:
-        most, minutes = cluster["max_requeues"], cluster["timeout_min"]
-        if job.restarts() < most and job.requeue():
-            return _STOPPED_EXIT  # Slurm starts this list again; what is recorded is not repeated
-        message = f"the time limit of {minutes} min was reached {counted(job.restarts() + 1, 'time')}"
-        hint = "cluster.timeout_min=… with more minutes, or a smaller cluster.cells_per_job"
-        write_json(fault, {"message": message, "hint": hint})
-    return _STOPPED_EXIT
 
 
 def _as_error(error: CampaignError | OSError) -> dict[str, Any]:

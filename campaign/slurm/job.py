@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, Any
 
 from campaign.slurm import client
+from campaign.talk import counted
+from jobs.durable import write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
 
 # Of `scontrol show job`: what was granted, not what was asked for.
 _FACTS = (
@@ -30,3 +37,31 @@ def requeue() -> bool:
     """Put this job back into the queue; Slurm ends this process soon after. False where it refuses."""
     number = os.environ.get("SLURM_JOB_ID")
     return number is not None and client.ask("scontrol", "requeue", number) is not None
+
+
+def begun_too_often(cluster: Mapping[str, Any], fault: Path) -> bool:
+    """Tell whether preemptions or lost nodes have put this job back more often than it may be, and write it down."""
+    if restarts() <= cluster["max_requeues"]:
+        return False
+    message = f"Slurm began the job again {counted(restarts(), 'time')}"
+    write_json(fault, {"message": message, "hint": "cluster.max_requeues=… allows more; the same command tries again"})
+    return True
+
+
+def go_back(cluster: Mapping[str, Any], fault: Path) -> None:
+    """Go back into the queue when the time is up, for a bounded number of times; else write down why not.
+
+    Slurm starts the list again then; what is recorded is not repeated. Where it has done so already, because it lost
+    sight of this node, the job is the other worker's and is left alone.
+    """
+    if int(described().get("Restarts", "0")) > restarts():
+        return
+    again = restarts() < cluster["max_requeues"]
+    if again and requeue():
+        return
+    message = f"the time limit of {cluster['timeout_min']} min was reached {counted(restarts() + 1, 'time')}"
+    hint = "cluster.timeout_min=… with more minutes, or a smaller cluster.cells_per_job"
+    if again:
+        message += ", and Slurm did not take the job back into its queue"
+        hint = f"the same command goes on from here; {hint}"
+    write_json(fault, {"message": message, "hint": hint})

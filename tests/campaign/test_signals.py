@@ -62,10 +62,10 @@ def listed(job, tmp_path):
 def scontrol(tmp_path, monkeypatch):
     """A function that puts a program scontrol on PATH; it returns the file that logs how it was called."""
 
-    def install(code=0):
+    def install(code=0, says=""):
         place = tmp_path / "bin"
         place.mkdir()
-        (place / "scontrol").write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/calls\nexit {code}\n')
+        (place / "scontrol").write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/calls\necho {says}\nexit {code}\n')
         (place / "scontrol").chmod(0o755)
         monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
         monkeypatch.setenv("SLURM_JOB_ID", "77")
@@ -154,7 +154,20 @@ def test_a_requeue_that_slurm_refuses_is_told(listed, scontrol):
 
     assert code == 143
     assert "requeue 77" in calls.read_text()
-    assert "time limit" in json.loads(path.with_suffix(".error.json").read_text())["message"]
+    message = json.loads(path.with_suffix(".error.json").read_text())["message"]
+    assert "time limit" in message
+    assert message.endswith("Slurm did not take the job back into its queue")
+
+
+def test_a_job_that_slurm_has_begun_again_elsewhere_is_not_put_back_by_the_worker_it_lost(listed, scontrol):
+    _, path = listed()
+    calls = scontrol(says="Restarts=1")
+
+    code, _ = _signalled(path, signal.SIGUSR2)
+
+    assert code == 143
+    assert "requeue" not in calls.read_text()
+    assert not path.with_suffix(".error.json").exists()
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGUSR2])

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import json
 import signal
+import tempfile
 
 import pytest
 from fake_template import FakeTemplate, failed, figures, invalid
 from work_lists import asked_again, walk
 
-from campaign import record, sitting
+from campaign import patience, record, sitting
+from campaign.errors import UsageError
 from campaign.worker import Worker, WorkerStoppedError
 
 pytestmark = pytest.mark.usefixtures("cpus")
@@ -217,3 +219,124 @@ def test_data_that_only_the_node_can_make_is_made_there(folder, job, monkeypatch
 
     assert recorded["dataset"]["checksum"] == "made here"
     assert template.asked[0][0]["dataset"] == data["path"]
+
+
+class TakenOver(FakeTemplate):
+    """During its third run another worker begins with the cell; `theirs` is the record that this one leaves."""
+
+    def __init__(self, folder, work, *answers):
+        super().__init__(*answers)
+        self.folder, self.work = folder, work
+
+    def run(self, *request):
+        if len(self.asked) == 2:
+            recorded, _ = sitting.begin(self.folder, self.work, self.work["cells"][0])
+            recorded["sittings"][-1]["slurm"] = {"SLURM_RESTART_COUNT": "1"}
+            path = self.folder.record(recorded["cell"]["id"])
+            record.write(path, recorded)
+            self.theirs = path.read_bytes()
+        return super().run(*request)
+
+
+def test_a_worker_that_slurm_took_for_lost_and_began_again_elsewhere_writes_nothing_more_and_ends(folder, job):
+    work = job()
+    template = TakenOver(folder, work)
+
+    with pytest.raises(sitting.TakenOverError):
+        Worker(folder, work, template).walk()
+
+    assert folder.record(work["cells"][0]["id"]).read_bytes() == template.theirs
+    assert len(template.asked) == 3
+    assert not folder.record(work["cells"][1]["id"]).exists()
+
+
+def test_a_worker_whose_cell_a_later_submission_took_leaves_it_and_goes_on_with_the_others(folder, job):
+    work = job()
+    template = TakenOver(folder, asked_again(work))
+
+    well = Worker(folder, work, template).walk()
+
+    assert well
+    assert folder.record(work["cells"][0]["id"]).read_bytes() == template.theirs
+    assert [record.read(folder.record(item["id"]))["status"] for item in work["cells"][1:]] == ["done", "done"]
+
+
+@pytest.mark.parametrize("later", [True, False])
+def test_a_worker_that_is_stopped_when_its_cell_is_another_s_ends_all_the_same(later, folder, job):
+    work = job()
+    template = TakenOver(folder, asked_again(work) if later else work, figures(), figures(), WorkerStoppedError())
+
+    with pytest.raises(WorkerStoppedError):
+        Worker(folder, work, template).walk()
+
+    assert folder.record(work["cells"][0]["id"]).read_bytes() == template.theirs
+
+
+def test_of_two_workers_that_begin_at_once_the_one_that_writes_first_has_the_cell(folder, job, monkeypatch):
+    work, seconds = job(), iter(range(100))
+    monkeypatch.setattr(sitting, "utc_now", lambda: f"2026-11-21T09:00:00.{next(seconds):03}Z")
+    item = work["cells"][0]
+    path = folder.record(item["id"])
+    first, second = (sitting.begin(folder, work, item)[0] for _ in range(2))
+
+    record.write(path, first)
+
+    sitting.make_sure_it_is_ours(path, first)
+    with pytest.raises(sitting.TakenOverError):
+        sitting.make_sure_it_is_ours(path, second)
+
+
+def test_a_record_that_cannot_be_read_now_is_left_where_it_is(folder, job):
+    work = job()
+    path = folder.record(work["cells"][0]["id"])
+    path.mkdir(parents=True)  # reading it is an OSError
+
+    with pytest.raises(record.UnreadableRecordError):
+        walk(folder, work)
+
+    assert [each.name for each in path.parent.iterdir()] == ["record.json"]
+
+
+@pytest.mark.parametrize("cell", [0, 1])
+def test_a_cell_that_its_node_has_no_data_for_fails_with_the_reason_and_the_others_run(cell, folder, job, monkeypatch):
+    work = job()
+    data, work["cells"][cell]["dataset"] = work["cells"][cell]["dataset"], None
+
+    def refuse(settings, where):
+        raise UsageError("iterations=9 need 72 images, the dataset has 24", "iterations=3 or fewer")
+
+    monkeypatch.setattr("campaign.prepare.on_this_node", refuse)
+    _, records = walk(folder, work)
+    refused = records[cell]
+    work["cells"][cell]["dataset"] = data
+    _, again = walk(folder, asked_again(work))
+
+    assert [each["status"] for each in records] == ["failed" if each == cell else "done" for each in range(3)]
+    assert [(run["status"], run["reason"]) for run in refused["runs"]] == [
+        ("failed", "iterations=9 need 72 images, the dataset has 24; iterations=3 or fewer")
+    ]
+    assert "iterations=9 need 72 images" in refused["reason"]
+    assert (again[cell]["status"], again[cell]["dataset"]) == ("done", data)
+
+
+def test_a_full_disk_is_waited_for_when_a_record_must_be_set_aside(folder, job, monkeypatch):
+    work, tries = job(), []
+    path = folder.record(work["cells"][0]["id"])
+    path.parent.mkdir(parents=True)
+    path.write_text("{damaged")
+    make = tempfile.mkdtemp
+
+    def full(**where):
+        tries.append(where)
+        if len(tries) == 1:
+            raise OSError(28, "No space left on device")
+        return make(**where)
+
+    monkeypatch.setattr(patience, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("campaign.sitting.tempfile.mkdtemp", full)
+
+    _, records = walk(folder, work)
+
+    assert records[0]["status"] == "done"
+    assert len(tries) == 2
+    assert len(list(path.parent.glob("damaged-*/record.json"))) == 1

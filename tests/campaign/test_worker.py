@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import errno
 import json
 import signal
+from pathlib import Path
 
 import pytest
 from fake_template import FakeTemplate, failed, figures, invalid
 from work_lists import UTC, asked_again, walk
 
-from campaign import record, worker
+from campaign import patience, record, sitting, worker
 from campaign.errors import EnvironmentFaultError
+from campaign.forks import Template
 from campaign.worker import Worker, WorkerStoppedError
 
 pytestmark = pytest.mark.usefixtures("cpus")
@@ -106,11 +109,16 @@ def test_no_warm_up_where_none_is_asked_for(folder, work):
 
 def test_the_wait_for_the_storage_is_in_the_record(folder, work, monkeypatch):
     class Held:
-        def __init__(self, path, mode):
+        def __init__(self, path, mode, *, fallback_to_soft):
             assert (str(path), mode) == (work["cells"][0]["dataset"]["lock"], 0o666)
+            assert not fallback_to_soft
+
+        def acquire(self):
+            clock[0] += 12.5
+            return self
 
         def __enter__(self):
-            clock[0] += 12.5
+            return None
 
         def __exit__(self, *_):
             return None
@@ -285,3 +293,78 @@ def test_the_handlers_of_the_signals_are_given_back(job, listed, answers):
     worker.main(str(listed(job())))
 
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR2)] == before
+
+
+@pytest.fixture
+def licensed(job):
+    """The work list of a job on one cell whose storage is kept free by a licence."""
+    work = job()
+    work["cells"] = work["cells"][:1]
+    work["cells"][0]["access"] |= {"exclusive": "license", "license": "lustre:1"}
+    return work
+
+
+def test_a_controller_that_does_not_answer_is_asked_again_for_the_proof(folder, licensed, monkeypatch):
+    says = iter([{}, {"Licenses": "lustre:1"}])
+    monkeypatch.setattr(worker.job, "described", lambda: next(says))
+
+    _, (recorded,) = walk(folder, licensed)
+
+    assert [(run["role"], run["status"]) for run in recorded["runs"]] == [
+        ("warmup", "failed"), *[("measured", "valid")] * 5
+    ]  # fmt: skip
+    assert "does not say what it granted" in recorded["runs"][0]["reason"]
+    assert {run["exclusive"]["licenses"] for run in recorded["runs"][1:]} == {"lustre:1"}
+
+
+def test_without_the_licence_that_it_asked_for_nothing_is_measured(folder, licensed):
+    template = FakeTemplate()
+
+    well = Worker(folder, licensed, template, {"Licenses": "matlab:1"}).walk()
+
+    recorded = record.read(folder.record(licensed["cells"][0]["id"]))
+    assert (well, template.asked) == (False, [])
+    assert "Slurm granted matlab:1, and lustre:1 was asked for" in recorded["reason"]
+
+
+def test_a_worker_that_lost_its_list_ends_with_a_failure_and_leaves_no_word_in_the_other_s_place(
+    job, listed, monkeypatch
+):
+    def taken(*_):
+        raise sitting.TakenOverError(same_list=True)
+
+    monkeypatch.setattr(worker, "Template", lambda _log: FakeTemplate())
+    monkeypatch.setattr(sitting, "make_sure_it_is_ours", taken)
+    path = listed(job())
+
+    code = worker.main(str(path))
+
+    assert code == 1
+    assert not path.with_suffix(".error.json").exists()
+
+
+def test_a_disk_that_is_read_only_when_a_job_starts_is_waited_for(job, listed, answers, monkeypatch, capfd):
+    unlink, left = Path.unlink, [errno.EROFS] * 2
+
+    def read_only(path, **how):
+        if path.name == "work-0.error.json" and left:
+            raise OSError(left.pop(), "Read-only file system", str(path))
+        return unlink(path, **how)
+
+    monkeypatch.setattr(patience, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(Path, "unlink", read_only)
+
+    code = worker.main(str(listed(job())))
+
+    assert code == 0
+    assert "work-0.error.json (Read-only file system); waiting for it" in capfd.readouterr().err
+
+
+def test_a_template_starts_though_its_log_cannot_be_written(tmp_path):
+    template = Template(tmp_path / "no-folder" / "template.log", preload=("json",))
+
+    process = template.start()
+    alive = process.poll() is None
+    template.close()
+
+    assert alive
