@@ -4,8 +4,8 @@ On a node of a cluster `doctor` has a job do it::
 
     python -m campaign.examine ASKED.json > FOUND.json
 
-``ASKED.json`` holds ``word`` (anything), and ``storages`` and ``checks`` as in a configuration; the answer has the same
-word, the ``host`` and its ``findings``.
+``ASKED.json`` holds ``word`` (anything), and ``storages`` and ``checks`` as in a configuration, but that a storage also
+has ``cold``: are cells to find its files out of memory. The answer has the same word, ``host`` and ``findings``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign import prepare
+from campaign import exclusive, prepare
 from campaign.errors import CampaignError
 from jobs import cache, counters
 from jobs.device import device_of, mount_of
@@ -76,15 +76,18 @@ def machine(storages: Iterable[Mapping[str, Any]], checks: Mapping[str, float]) 
 
 
 def storage(described: Mapping[str, Any]) -> Iterator[Finding]:
-    """Look at a storage: is it there, may it be written, can a file on it be cold."""
+    """Look at a storage: is it there, may it be written and locked, can a file on it be cold."""
     try:
         root = prepare.storage_root(described)
     except CampaignError as error:
         yield Finding("storage", passed=False, message=error.message, hint=error.hint)
         return
-    yield _file_system(root)
+    yield _file_system(root, cold=described["cold"])
     yield _guarded("write", root, _writable)
-    yield _guarded("cold", root, _can_be_cold)
+    if described["exclusive"] == "lock":
+        yield _guarded("lock", root, _lockable)
+    found = _guarded("cold", root, _can_be_cold)
+    yield found if found.passed or described["cold"] else replace(found, passed=None)
 
 
 def _tensorflow() -> Finding:
@@ -126,11 +129,12 @@ def _load(limits: Mapping[str, float]) -> Finding:
     return Finding("load", passed=None if others > limits["other_cpu_max"] else True, message=message, hint=hint)
 
 
-def _file_system(root: Path) -> Finding:
+def _file_system(root: Path, *, cold: bool) -> Finding:
     mount, device, free = mount_of(root), device_of(root), shutil.disk_usage(root).free
     message = f"{root} on {mount.fstype} ({mount.source}), {free / 1e9:.1f} GB free"
     if mount.fstype in ("tmpfs", "ramfs"):
-        return Finding("storage", passed=False, message=message, hint="memory cannot be cold: storage.root=… on a disk")
+        hint = "memory cannot be cold: storage.root=… on a disk"
+        return Finding("storage", passed=False if cold else None, message=message, hint=hint)
     if device is None:
         hint = "no block device of its own: traffic of others is not seen"
         return Finding("storage", passed=None, message=message, hint=hint)
@@ -151,6 +155,15 @@ def _writable(what: str, folder: Path) -> Finding:
         file.write(b"x")
         os.fsync(file.fileno())
     return Finding(what, passed=True, message=f"{folder} can be written")
+
+
+def _lockable(what: str, folder: Path) -> Finding:
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".tfio-doctor-") as file:
+        try:
+            with exclusive.locked(Path(file.name)):
+                return Finding(what, passed=True, message=f"files in {folder} can be locked")
+        except CampaignError as error:
+            return Finding(what, passed=False, message=error.message, hint=error.hint)
 
 
 def _can_be_cold(what: str, folder: Path) -> Finding:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 _PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 _QUEUE_TIMEOUT_S = 60.0
+_TEST_TIMEOUT_S = 60.0
+_END_TIMEOUT_S = 30.0
+_PROBE_MIN = 10
 _PROBE_TIMEOUT_S = 400.0  # a first import of TensorFlow from a busy network file system takes minutes
 _ASK_EACH_S = 1.0
 _SAID = re.compile(r"sbatch: (?:error: )?(.*)")
@@ -88,15 +91,15 @@ def _accepted(array: submission.Array) -> Finding:
         script = array.script(None)
     except CampaignError as error:
         return Finding("submission", passed=False, message=error.message, hint=error.hint)
-    environment = {name: value for name, value in os.environ.items() if not client.is_traced(name)}
-    done = subprocess.run(
-        [shutil.which("sbatch") or "sbatch", "--test-only"],
-        input=script,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = [shutil.which("sbatch") or "sbatch", "--test-only"]
+    try:
+        with client.scrubbed():
+            done = subprocess.run(
+                words, input=script, capture_output=True, text=True, timeout=_TEST_TIMEOUT_S, check=False
+            )
+    except subprocess.TimeoutExpired:
+        message = f"sbatch --test-only has not answered after {_TEST_TIMEOUT_S:.0f} s"
+        return Finding("submission", passed=None, message=message, hint="see `scontrol ping`; try again later")
     said = " ".join(_SAID.findall(done.stderr)) or done.stderr.strip()
     name = array.tasks[0][0].cell.settings["storage"]["name"]
     hint = "check cluster.partition, account, qos, constraint, timeout_min, cpus_per_task; --dry-run shows the script"
@@ -106,7 +109,7 @@ def _accepted(array: submission.Array) -> Finding:
 def _on_a_node(array: submission.Array, storages: Iterable[Mapping[str, Any]], campaign: Path) -> Iterator[Finding]:
     """Send a job that reads what is asked in the campaign's place, examines its node, and writes down what it found."""
     above = next(folder for folder in (campaign, *campaign.parents) if folder.exists())
-    with tempfile.TemporaryDirectory(dir=above, prefix=".tfio-doctor-") as made:
+    with tempfile.TemporaryDirectory(dir=above, prefix=".tfio-doctor-", ignore_cleanup_errors=True) as made:
         folder, word = Path(made), secrets.token_hex(8)
         asked = {"word": word, "storages": list(storages), "checks": array.request.conduct["checks"]}
         write_json(folder / "asked", asked)
@@ -117,7 +120,15 @@ def _on_a_node(array: submission.Array, storages: Iterable[Mapping[str, Any]], c
         try:
             yield from _answer(folder, word, job)
         finally:
-            client.ask("scancel", job)
+            _end(job)
+
+
+def _end(job: str) -> None:
+    """Cancel the job, and wait until it writes no more into the folder that is about to go."""
+    client.ask("scancel", job)
+    deadline = time.monotonic() + _END_TIMEOUT_S
+    while client.ask("squeue", "-h", "--all", "-j", job) and time.monotonic() < deadline:
+        time.sleep(_ASK_EACH_S)
 
 
 def _send(array: submission.Array, folder: Path) -> str | None:
@@ -130,17 +141,18 @@ def _send(array: submission.Array, folder: Path) -> str | None:
     options = [line.removeprefix("#SBATCH ") for line in array.script(None).splitlines() if line.startswith("#SBATCH")]
     dropped = ("--array", "--chdir", "--error", "--output", "--time", "--signal", "--requeue", "--dependency")
     kept = [shlex.split(option)[0] for option in options if not option.startswith(dropped)]
-    text = client.ask(
-        "sbatch", "--parsable", *kept, "--time=10", f"--chdir={folder}", "--output=/dev/null", f"--wrap={probe}"
-    )
+    minutes = min(_PROBE_MIN, array.request.conduct["cluster"]["timeout_min"])
+    own = (f"--time={minutes}", f"--chdir={folder}", "--output=/dev/null", f"--wrap={probe}")
+    text = client.ask("sbatch", "--parsable", *kept, *own)
     return text.strip().partition(";")[0] if text else None
 
 
 def _answer(folder: Path, word: str, job: str) -> Iterator[Finding]:
     """Wait for the job to begin, then for its answer."""
     if not _comes(folder / "begun", _QUEUE_TIMEOUT_S):
-        state = (client.ask("squeue", "-h", "-j", job, "-o", "%T (%r)") or "").strip()
-        if state.startswith("PENDING"):
+        state = client.ask("squeue", "-h", "--all", "-j", job, "-o", "%T (%r)")
+        state = "the scheduler does not answer" if state is None else state.strip()
+        if state.partition(" ")[0] not in ("", "RUNNING", "COMPLETING"):  # "": it has ended
             message = f"the probe job still waits after {_QUEUE_TIMEOUT_S:.0f} s: {state}"
             yield Finding("nodes", passed=None, message=message, hint="try again when the queue is short")
             return

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign import examine
+from campaign import examine, prepare
 from campaign.cluster import chosen
 from campaign.config import words
 from campaign.folder import CampaignFolder
@@ -49,7 +49,7 @@ def _configured(overrides: list[str]) -> list[dict[str, Any]]:
 def _examine(points: list[dict[str, Any]], *, on_nodes: bool) -> Iterator[Finding]:
     """Look at one thing after the other; what measures is looked at where it will measure."""
     conduct = points[0]
-    storages = list({str(point["storage"]): point["storage"] for point in points}.values())
+    storages = _storages(points)
     yield examine.python()
     yield examine.records(Path(conduct["campaign_dir"]).expanduser().absolute())
     if on_nodes:
@@ -58,11 +58,21 @@ def _examine(points: list[dict[str, Any]], *, on_nodes: bool) -> Iterator[Findin
         yield from examine.machine(storages, conduct["checks"])
 
 
+def _storages(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """List the storages of the grid, each once; ``cold`` says whether a cell asks that its files are not in memory."""
+    found: dict[str, dict[str, Any]] = {}
+    for point in points:
+        storage = found.setdefault(str(point["storage"]), {**point["storage"], "cold": False})
+        storage["cold"] |= point["cache"] == "cold"
+    return list(found.values())
+
+
 def _examine_cluster(points: list[dict[str, Any]], storages: list[dict[str, Any]]) -> Iterator[Finding]:
     """Look at the cluster that the jobs would go to."""
     from campaign.slurm import probe  # noqa: PLC0415 - only where there is a cluster
 
     cells, conduct = cells_of(points)
+    prepare.check_roots(cells)
     folder = CampaignFolder(Path(conduct["campaign_dir"]).expanduser().resolve())
     request = Request(folder, conduct, "doctor", utc_now(), ())
     yield from probe.cluster(make(cells, {**conduct, "redo": True}, folder).entries, storages, request)

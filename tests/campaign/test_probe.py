@@ -45,7 +45,7 @@ def examined(folder, monkeypatch):
         points = collect(["-m", "cluster=slurm", *words])
         cells, conduct = plan.cells_of(points)
         request = Request(folder, conduct, "doctor", "2026-11-21", words)
-        storages = [point["storage"] for point in points]
+        storages = [{**point["storage"], "cold": True} for point in points]
         return list(probe.cluster(plan.make(cells, conduct, folder).entries, storages, request))
 
     return look
@@ -109,6 +109,49 @@ def test_a_job_that_waits_is_a_warning(programs, examined):
 
     assert nodes.passed is None
     assert "PENDING (Priority)" in nodes.message
+
+
+@pytest.mark.parametrize(
+    ("squeue", "said"),
+    [("echo 'CONFIGURING (None)'", "CONFIGURING"), ("exit 1", "the scheduler does not answer")],
+)
+def test_a_job_that_nobody_saw_begin_is_no_proof_of_anything(squeue, said, programs, examined):
+    programs("sbatch", '[ "$1" = --test-only ] || echo 77')
+    programs("squeue", squeue)
+
+    (nodes,) = _of(examined(), "nodes")
+
+    assert nodes.passed is None
+    assert said in nodes.message
+
+
+def test_a_job_that_is_cancelled_is_waited_for_until_it_writes_no_more(programs, examined, tmp_path):
+    programs("sbatch", '[ "$1" = --test-only ] || echo 77')
+    programs("squeue", f"echo x >> {tmp_path}/asked; [ $(wc -l < {tmp_path}/asked) -lt 4 ] && echo 'RUNNING (None)'; :")
+
+    examined()
+
+    assert len((tmp_path / "asked").read_text().split()) == 4
+
+
+@pytest.mark.parametrize(("asked_min", "time_min"), [(5, 5), (60, 10)])
+def test_the_probe_asks_for_no_more_minutes_than_a_campaign(asked_min, time_min, programs, examined, tmp_path):
+    programs("sbatch", f'echo "$@" >> {tmp_path}/words; exit 1')
+
+    examined(f"cluster.timeout_min={asked_min}")
+
+    assert f" --time={time_min} " in (tmp_path / "words").read_text()
+
+
+def test_a_trial_submission_that_hangs_is_given_up(programs, examined, monkeypatch):
+    monkeypatch.setattr(probe, "_TEST_TIMEOUT_S", 0.2)
+    programs("sbatch", "exec sleep 60")
+    monkeypatch.setattr(probe.client, "_TIMEOUT_S", 0.5)
+
+    (submission,) = _of(examined(), "submission")
+
+    assert submission.passed is None
+    assert "has not answered" in submission.message
 
 
 def test_a_folder_that_the_nodes_do_not_share_is_found_out(programs, examined):
