@@ -32,6 +32,8 @@ def show(table: pd.DataFrame, runs: pd.DataFrame, written: Sequence[Path]) -> No
 
 def put(what: RenderableType) -> None:
     """Print to stdout; rendered to text first, so that a closed pipe is met by our one handler."""
+    if sys.stdout is None:  # closed by who started us
+        return
     free = sys.stdout.isatty() or "COLUMNS" in os.environ
     console = Console(width=None if free else PIPED_WIDTH, highlight=False, soft_wrap=False)
     with console.capture() as captured:

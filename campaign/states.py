@@ -68,12 +68,26 @@ class _Witnesses:
 
         flotilla = fleet.Fleet(self._batches, client.facts())
         flotilla.settle()
+        starting = self._starting()
         for cell, (key, begun) in self._open.items():
             seen = flotilla.seen[key]
             if seen.state == "ended":
                 found[cell], _ = _recorded(folder, cell)  # it may have written its last word while we asked
             if seen.state != "ended" or found[cell]["status"] not in (*OVER, "damaged"):
                 found[cell] |= _seen(seen, found[cell]["reason"], begun=begun, silent=bool(flotilla.silent_s))
+                if found[cell]["status"] == "planned" and cell in starting:
+                    found[cell] |= {"status": "running", "reason": "starting"}
+
+    def _starting(self) -> set[str]:
+        """List the cells that workers take first which have written nothing yet: a running one is at their start."""
+        first: dict[tuple[str, int], str] = {}
+        for batch in self._batches:
+            for index, cells in enumerate(batch.cells):
+                key = (str(batch.folder), index)
+                left = [cell for cell in cells if self._open.get(cell, (None, False))[0] == key]
+                if left and not any(self._open[cell][1] for cell in left):
+                    first[key] = left[0]
+        return set(first.values())
 
 
 def _ended(batch: Batch, index: int) -> State:

@@ -7,6 +7,7 @@ It imports no TensorFlow: runs are forked from a template process (`campaign.for
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import sys
@@ -212,7 +213,9 @@ def main(work_list: str) -> int:
 def _as_error(error: CampaignError | OSError) -> dict[str, Any]:
     if isinstance(error, CampaignError):
         return {"message": error.message, "hint": error.hint}
-    return {"message": f"the worker cannot go on: {error}", "hint": "free space, mend the folder, then ask again"}
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    hint = "make room, then ask again" if full else "mend it; `python -m campaign doctor` looks at what a node sees"
+    return {"message": f"the worker cannot go on: {error}", "hint": hint}
 
 
 @contextmanager

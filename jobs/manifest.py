@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -249,8 +250,12 @@ def _walk(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[tuple[Pat
 
 
 def _size(entry: os.DirEntry[str]) -> int:
-    """Return the size of a file in bytes; 0 for a link that leads nowhere."""
+    """Return the size of a file in bytes; 0 for a link that leads nowhere. What would block a reader is refused."""
     try:
-        return entry.stat().st_size
+        status = entry.stat()
     except OSError:
         return 0
+    if not stat.S_ISREG(status.st_mode):
+        message = f"{entry.path} is named like an image and is no file (a pipe, a socket, a device)"
+        raise DatasetError(message, "move it out of the dataset")
+    return status.st_size

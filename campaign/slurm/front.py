@@ -111,7 +111,8 @@ def _settled(folder: CampaignFolder, facts: client.Facts) -> fleet.Fleet:
 def _left(cells: Sequence[Cell], request: Request, flotilla: fleet.Fleet, tried: set[str]) -> list[Entry]:
     """List what is neither done nor in a job nor was tried already; `tried` grows by what a job does anew for us."""
     planned = plan.make(cells, request.conduct, request.folder)
-    taken = _taken(planned, flotilla, "following them")
+    anew = ", which are not begun anew for redo=true" if request.conduct["redo"] else ""
+    taken = _taken(planned, flotilla, f"following them{anew}")
     planned.save_verdicts(request.folder, but=taken)
     if request.conduct["redo"]:
         tried |= taken

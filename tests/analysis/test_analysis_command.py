@@ -230,3 +230,15 @@ def test_many_cells_take_seconds():
     # 2,000 cells take about 1 s of a 2-core machine, 10,000 about 4 s; three times that is a regression.
     assert len(table) == 2000
     assert time.process_time() - started < 3
+
+
+def test_a_closed_standard_output_keeps_no_file_from_being_written(tmp_path):
+    folder = store(tmp_path, record([100.0]))
+
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$0" -m analysis "$1" >&-', sys.executable, folder],
+        stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (folder / "tables" / "medians.csv").exists()

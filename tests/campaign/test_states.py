@@ -181,10 +181,10 @@ def test_how_a_job_ended_that_left_the_cell_behind_is_told_and_a_verdict_stands(
         ("running", ("PENDING", "BeginTime", ""), ("queued", "BeginTime", None)),
         ("running before", ("PENDING", "Resources", ""), ("queued", "Resources", None)),
         ("done before", ("PENDING", "None", ""), ("queued", None, None)),
-        ("nothing", ("RUNNING", "None", "n2"), ("planned", None, "n2")),
+        ("nothing", ("RUNNING", "None", "n2"), ("running", "starting", "n2")),
         ("running", ("RUNNING", "None", "n2"), ("running", "words", "n2")),
-        ("running before", ("RUNNING", "None", "n2"), ("planned", None, "n2")),
-        ("failed before", ("RUNNING", "None", "n2"), ("planned", None, "n2")),
+        ("running before", ("RUNNING", "None", "n2"), ("running", "starting", "n2")),
+        ("failed before", ("RUNNING", "None", "n2"), ("running", "starting", "n2")),
         ("nothing", ("NODE_FAIL", "None", "n3"), ("failed", NODE_FAIL, None)),
         ("running", ("NODE_FAIL", "None", "n3"), ("failed", NODE_FAIL, None)),
         ("running", ("CANCELLED", "None", ""), ("interrupted", CANCELLED, None)),
@@ -293,6 +293,22 @@ def test_a_cell_that_went_on_on_this_machine_is_no_more_the_cluster_s(scene):
     scene.recorded("running")
 
     assert scene.told() == ("interrupted", "words")
+
+
+def test_of_a_worker_that_has_several_cells_one_is_running_and_the_rest_are_planned(scene, cells):
+    first, second, third = (cell.id for cell in cells[0])
+    made = Batch(scene.folder.workers / "mine-0", "slurm", "mine", "tfio-mine", [["x"], [first, second, third]], UTC)
+    made.save()
+    scene.slurm("RUNNING", "None", "n2")
+
+    before = states(scene.folder, {"requests": [{"cells": [first, second, third]}]})
+    scene.recorded("running")
+    begun = states(scene.folder, {"requests": [{"cells": [first, second, third]}]})
+
+    assert [before[cell]["status"] for cell in (first, second, third)] == ["running", "planned", "planned"]
+    assert [before[cell]["reason"] for cell in (first, second, third)] == ["starting", None, None]
+    assert [begun[cell]["status"] for cell in (first, second, third)] == ["running", "planned", "planned"]
+    assert begun[first]["reason"] == "words"
 
 
 def test_a_damaged_batch_stops_the_telling(scene):

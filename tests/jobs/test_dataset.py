@@ -425,6 +425,15 @@ def test_a_users_folder_that_changed_is_not_told_to_be_remade(tmp_path):
     assert "rm " not in caught.value.hint
 
 
+def test_a_pipe_with_the_name_of_an_image_is_refused_before_anybody_waits_for_it(tmp_path):
+    os.mkfifo(tmp_path / "a.jpg")
+
+    with pytest.raises(DatasetError, match=r"a\.jpg is named like an image and is no file") as refused:
+        scan(tmp_path)
+
+    assert refused.value.hint == "move it out of the dataset"
+
+
 def test_links_are_followed_but_not_in_circles(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "real/a.jpg").write_bytes(b"1")
