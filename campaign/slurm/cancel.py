@@ -40,13 +40,13 @@ def cancel(batches: Sequence[Batch]) -> tuple[list[Task], list[Task]]:
     for start in range(0, len(jobs), _IDS_A_CALL):
         client.ask("scancel", *(task.job_id for task in jobs[start : start + _IDS_A_CALL]))
     left = jobs
-    for _ in range(_LOOKS):
-        live = _live(batches) if left else []
-        left = left if live is None else [task for task in live if task.state != "COMPLETING"]
+    for _ in range(_LOOKS if jobs else 0):
+        live = _live(batches)
+        left = left if live is None else live
         if not left:
             break
-        time.sleep(_LOOK_EACH_S)
-    return jobs, left
+        time.sleep(_LOOK_EACH_S)  # also for one that is about to end, so that `status` tells the end
+    return jobs, [task for task in left if task.state != "COMPLETING"]
 
 
 def _live(batches: Sequence[Batch]) -> list[Task] | None:
