@@ -33,6 +33,7 @@ class CampaignFolder:
         results/
           campaign.json                    what was asked; also the marker that the folder is ours
           records/<cell id>/record.json    one cell; written after each run
+          records/<cell id>/claim.json     the sitting that may write it
           records/<cell id>/run-<n>.log    what the run printed
           figures/ tables/                 made by the analysis
           manifests/                       of the user's own folders of images
@@ -68,6 +69,10 @@ class CampaignFolder:
     def record(self, cell_id: str) -> Path:
         """``record.json`` of one cell."""
         return self.cell(cell_id) / "record.json"
+
+    def claim(self, cell_id: str) -> Path:
+        """``claim.json`` of one cell."""
+        return self.cell(cell_id) / "claim.json"
 
     def hindrance(self) -> str:
         """Say what keeps workers from writing their records, which cannot say so themselves; empty where nothing does.

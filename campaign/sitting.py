@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 import tempfile
 from functools import lru_cache, partial
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from campaign import record
 from campaign.cell import Cell
 from campaign.patience import patiently
+from jobs.durable import write_json
 from jobs.machine import describe
 from jobs.run import utc_now
 
@@ -37,22 +40,35 @@ class TakenOverError(Exception):
         self.same_list = same_list
 
 
-def make_sure_it_is_ours(path: Path, recorded: record.Record) -> None:
-    """Look whether this sitting may still write the record: on disk is what it wrote, or what it began from.
+def make_sure_it_is_ours(folder: CampaignFolder, recorded: record.Record) -> None:
+    """Look whether the last sitting in this record, which is the caller's, may still write it.
+
+    The claim is a file of its own: a record that the other's worker had half written comes over ours, once, and not
+    over our claim.
 
     Raises
     ------
     TakenOverError
         It may not.
     """
+    mine = recorded["sittings"][-1]
     try:
-        found = record.read(path)
-    except record.DamagedRecordError:
-        return  # no worker leaves a damaged one
-    theirs = found.get("sittings", []) if found else []
-    if theirs not in (recorded["sittings"], recorded["sittings"][:-1]):
-        same = bool(theirs) and theirs[-1]["token"] == recorded["campaign"]["token"]
-        raise TakenOverError(same_list=same)
+        claim = json.loads(folder.claim(recorded["cell"]["id"]).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return  # no worker leaves it so
+    if claim["id"] != mine["id"]:
+        raise TakenOverError(same_list=claim["token"] == mine["token"])
+
+
+def _claim(folder: CampaignFolder, work: Mapping[str, Any], cell_id: str, sat: Mapping[str, Any]) -> None:
+    """Take the cell over from any other worker that may be alive: it finds out before it writes again."""
+    path = folder.claim(cell_id)
+
+    def put() -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_json(path, sat)
+
+    patiently(put, patience_of(work))
 
 
 def patience_of(work: Mapping[str, Any]) -> float:
@@ -95,6 +111,8 @@ def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, An
         "order_seed": work["conduct"]["order_seed"],
         "position": item["position"],
     }
+    sat = {**campaign, "id": secrets.token_hex(4), "started_utc": utc_now(), "slurm": here["slurm"]}
+    _claim(folder, work, item["id"], sat)
     recorded = _continued(folder.record(item["id"]), work, item, here)
     if recorded is None:
         cell = Cell(item["id"], item["benchmark"], item["version"], item["settings"], item["access"])
@@ -104,7 +122,7 @@ def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, An
     record.fail_open_runs(recorded)
     missing = record.missing_runs(recorded, work["conduct"])  # a done cell's few invalid runs are not repeated
     recorded["status"], recorded["campaign"] = "running", campaign
-    recorded.setdefault("sittings", []).append({**campaign, "started_utc": utc_now(), "slurm": here["slurm"]})
+    recorded.setdefault("sittings", []).append(sat)
     recorded["provenance"]["finished_utc"] = None
     return recorded, missing
 

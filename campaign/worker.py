@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign import exclusive, record, sitting, talk
+from campaign import exclusive, record, sitting
 from campaign.errors import CampaignError, UsageError
 from campaign.folder import CampaignFolder
 from campaign.forks import Template
@@ -82,7 +82,8 @@ class Worker:
         except UsageError as error:  # of this cell: the others of the list may be well
             return self._refuse(item, f"{error.message}; {error.hint}")
         except sitting.TakenOverError as error:
-            talk.say(f"{item['id']}: {error}")
+            with suppress(OSError):  # who read the log may be gone
+                print(f"{item['id']}: {error}", file=sys.stderr, flush=True)
             if error.same_list:
                 raise
             return True
@@ -172,9 +173,8 @@ class Worker:
             run["log"] = None
 
     def _save(self, recorded: record.Record) -> None:
-        path = self.folder.record(recorded["cell"]["id"])
-        sitting.make_sure_it_is_ours(path, recorded)
-        record.write(path, recorded, sitting.patience_of(self.work))
+        sitting.make_sure_it_is_ours(self.folder, recorded)
+        record.write(self.folder.record(recorded["cell"]["id"]), recorded, sitting.patience_of(self.work))
 
 
 def main(work_list: str) -> int:

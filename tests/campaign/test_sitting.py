@@ -222,25 +222,31 @@ def test_data_that_only_the_node_can_make_is_made_there(folder, job, monkeypatch
 
 
 class TakenOver(FakeTemplate):
-    """During its third run another worker begins with the cell; `theirs` is the record that this one leaves."""
+    """During its third run another worker begins with the cell; `theirs` is the record that this one leaves.
 
-    def __init__(self, folder, work, *answers):
+    With `late`, what the first worker was about to write comes after that.
+    """
+
+    def __init__(self, folder, work, *answers, late=False):
         super().__init__(*answers)
-        self.folder, self.work = folder, work
+        self.folder, self.work, self.late = folder, work, late
 
     def run(self, *request):
         if len(self.asked) == 2:
+            path = self.folder.record(self.work["cells"][0]["id"])
+            before = path.read_bytes()
             recorded, _ = sitting.begin(self.folder, self.work, self.work["cells"][0])
-            recorded["sittings"][-1]["slurm"] = {"SLURM_RESTART_COUNT": "1"}
-            path = self.folder.record(recorded["cell"]["id"])
             record.write(path, recorded)
+            if self.late:
+                path.write_bytes(before)
             self.theirs = path.read_bytes()
         return super().run(*request)
 
 
-def test_a_worker_that_slurm_took_for_lost_and_began_again_elsewhere_writes_nothing_more_and_ends(folder, job):
+@pytest.mark.parametrize("late", [False, True])
+def test_a_worker_that_slurm_took_for_lost_and_began_again_elsewhere_writes_nothing_more_and_ends(late, folder, job):
     work = job()
-    template = TakenOver(folder, work)
+    template = TakenOver(folder, work, late=late)
 
     with pytest.raises(sitting.TakenOverError):
         Worker(folder, work, template).walk()
@@ -272,18 +278,28 @@ def test_a_worker_that_is_stopped_when_its_cell_is_another_s_ends_all_the_same(l
     assert folder.record(work["cells"][0]["id"]).read_bytes() == template.theirs
 
 
-def test_of_two_workers_that_begin_at_once_the_one_that_writes_first_has_the_cell(folder, job, monkeypatch):
-    work, seconds = job(), iter(range(100))
-    monkeypatch.setattr(sitting, "utc_now", lambda: f"2026-11-21T09:00:00.{next(seconds):03}Z")
+def test_of_two_workers_that_begin_at_once_the_later_one_has_the_cell_whoever_writes_first(folder, job):
+    work = job()
     item = work["cells"][0]
-    path = folder.record(item["id"])
     first, second = (sitting.begin(folder, work, item)[0] for _ in range(2))
 
-    record.write(path, first)
+    record.write(folder.record(item["id"]), first)
 
-    sitting.make_sure_it_is_ours(path, first)
+    sitting.make_sure_it_is_ours(folder, second)
     with pytest.raises(sitting.TakenOverError):
-        sitting.make_sure_it_is_ours(path, second)
+        sitting.make_sure_it_is_ours(folder, first)
+
+
+@pytest.mark.parametrize("claim", [None, "{"])
+def test_a_claim_that_somebody_took_away_is_nobody_s(claim, folder, job):
+    work = job()
+    item = work["cells"][0]
+    recorded, _ = sitting.begin(folder, work, item)
+    folder.claim(item["id"]).unlink()
+    if claim:
+        folder.claim(item["id"]).write_text(claim)
+
+    sitting.make_sure_it_is_ours(folder, recorded)
 
 
 def test_a_record_that_cannot_be_read_now_is_left_where_it_is(folder, job):
@@ -294,7 +310,8 @@ def test_a_record_that_cannot_be_read_now_is_left_where_it_is(folder, job):
     with pytest.raises(record.UnreadableRecordError):
         walk(folder, work)
 
-    assert [each.name for each in path.parent.iterdir()] == ["record.json"]
+    assert {each.name for each in path.parent.iterdir()} <= {"record.json", "claim.json"}
+    assert path.is_dir()
 
 
 @pytest.mark.parametrize("cell", [0, 1])
