@@ -107,7 +107,7 @@ def _seen(seen: Seen, reason: str | None, *, begun: bool, silent: bool) -> State
         return _of_end(f"Slurm: {seen.why}")
     if silent:
         return {"status": "running" if begun else "queued", "reason": "the scheduler does not answer"}
-    if seen.state == "queued":
+    if seen.state in ("queued", "unknown"):
         return {"status": "queued", "reason": seen.why or None}
     return {"status": "running" if begun else "planned", "reason": reason if begun else None, "where": seen.where}
 
