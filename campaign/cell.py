@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 # What of a configuration can change a result.
-SETTINGS = ("benchmark", "dataset", "storage", "threads", "batch_size", "prefetch", "iterations", "seed", "cache")
+SETTINGS = ("benchmark", "dataset", "storage", "threads", "batch_size", "prefetch", "iterations", "seed", "cache", "accelerator")
 # Of a storage, what says where and how the data lies; the rest says how jobs are kept apart on it.
 _ACCESS = ("shared", "exclusive", "license")
 _HASH_DIGITS = 10
@@ -30,6 +30,13 @@ NEUTRAL: dict[str, Any] = {
     "benchmark.map_and_batch_fusion": False,
     "benchmark.deterministic": True,
     "benchmark.private_threads": None,
+    "benchmark.prefetch_to_device": False,
+    "benchmark.control": "none",
+    "benchmark.width": 1.0,
+    "benchmark.learning_rate": 0.0001,
+    "benchmark.dropout": 0.5,
+    "accelerator.name": "auto",
+    "accelerator.step_s": None,
     "storage.root": "data",
     "storage.stripe_count": None,
     "storage.stripe_size_mib": None,

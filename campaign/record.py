@@ -197,8 +197,8 @@ def rejudge(record: Record, conduct: Mapping[str, Any]) -> bool:
     limits = checks.Limits(**conduct["checks"])
     for run in record["runs"]:
         if run["status"] in ("valid", "invalid"):
-            cache = record["cell"]["settings"]["cache"]
-            run["checks"], run["reason"] = checks.judge(run, cache, limits)
+            claim = checks.claim(record["cell"]["settings"])
+            run["checks"], run["reason"] = checks.judge(run, claim, limits)
             run["status"] = "valid" if run["reason"] is None else "invalid"
     if record["status"] != "running" or not missing_runs(record, conduct):
         settle(record, conduct, limits)

@@ -109,6 +109,7 @@ def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, An
     here = this_machine(data.get("path") or item["settings"]["storage"]["root"])
     campaign = {key: work[key] for key in _CAMPAIGN} | {
         "order_seed": work["conduct"]["order_seed"],
+        "size": work["conduct"]["size"],
         "position": item["position"],
     }
     sat = {**campaign, "id": secrets.token_hex(4), "started_utc": utc_now(), "slurm": here["slurm"]}
@@ -191,5 +192,6 @@ def _set_aside(path: Path, why: str, patience_s: float) -> None:
     """Move a record and its logs into a folder beside it: nothing is lost, and the analysis does not read it."""
     prefix = f"{why}-{utc_now().replace(':', '')}-"
     aside = Path(patiently(lambda: tempfile.mkdtemp(prefix=prefix, dir=path.parent), patience_s))
-    for file in (*path.parent.glob("run-*.log"), path):  # the record last: without it they would seem nobody's
+    left = [file for pattern in ("run-*.log", "trace-*.csv") for file in path.parent.glob(pattern)]
+    for file in (*left, path):  # the record last: without it they would seem nobody's
         patiently(partial(file.replace, aside / file.name), patience_s)

@@ -158,6 +158,7 @@ class Worker:
             "dataset": item["dataset"]["path"],
             "manifest": item["dataset"]["manifest"],
             "limits": conduct["checks"],
+            "trace": self._trace(conduct["trace"], run["run"], item["id"]),
         }
         try:
             figures = self.template.run(request, log, conduct["run_timeout_s"])
@@ -171,6 +172,11 @@ class Worker:
         run |= figures
         if not log.exists():  # a full disk
             run["log"] = None
+
+    def _trace(self, conduct: Mapping[str, Any], run: int, cell: str) -> dict[str, Any] | None:
+        """Say where the system trace of a run goes, and how it is taken."""
+        file = self.folder.cell(cell) / f"trace-{run}.csv"
+        return None if conduct["interval_s"] is None else {**conduct, "file": str(file)}
 
     def _save(self, recorded: record.Record) -> None:
         sitting.make_sure_it_is_ours(self.folder, recorded)

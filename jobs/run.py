@@ -5,17 +5,19 @@ from __future__ import annotations
 import importlib
 import os
 import time
+from contextlib import nullcontext
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs import cache, checks, counters, manifest
 from jobs.device import device_of
+from jobs.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-BENCHMARKS = ("micro",)  # names of modules in this room, each with VERSION and prepare()
+BENCHMARKS = ("alexnet", "micro")  # names of modules in this room, each with VERSION and prepare()
 
 
 def utc_now() -> str:
@@ -35,7 +37,7 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
     ----------
     request
         ``settings`` (of the cell), ``dataset`` (folder), ``manifest`` (folder that holds ``manifest.json``),
-        ``limits`` (of the checks).
+        ``limits`` (of the checks), ``trace`` (``file``, ``interval_s`` and ``tail_s`` of the system trace, or None).
 
     Returns
     -------
@@ -51,7 +53,8 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
     residency = _set_cache(settings["cache"], paths, benchmark.requested(settings, paths), folder)
     load_average = os.getloadavg()[0]
     before = counters.look(device)
-    figures = measure()
+    watched = _trace(request.get("trace"), folder)
+    figures = measure(watched or nullcontext())
     meanwhile = counters.between(before, counters.look(device))
     for bad in figures["unreadable"]:
         bad["file"] = os.path.relpath(bad["file"], folder)
@@ -64,11 +67,16 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
         "images_per_s": figures["images"] / figures["wall_s"],
         "read_mb_per_s": figures["bytes_read"] / 1e6 / figures["wall_s"],
         "device": device.name if device else None,
+        "trace": watched.finish(request["trace"]["tail_s"]) if watched else None,
     }
-    run["checks"], run["reason"] = checks.judge(run, settings["cache"], checks.Limits(**request["limits"]))
+    run["checks"], run["reason"] = checks.judge(run, checks.claim(settings), checks.Limits(**request["limits"]))
     run["status"] = "valid" if run["reason"] is None else "invalid"
     run["overhead_s"] = time.perf_counter() - entered - figures["wall_s"]
     return run
+
+
+def _trace(asked: Mapping[str, Any] | None, folder: Path) -> Trace | None:
+    return Trace([folder], asked["interval_s"], Path(asked["file"])) if asked else None
 
 
 def _set_cache(policy: str, paths: Sequence[Path], requested: Sequence[Path], folder: Path) -> cache.Residency:

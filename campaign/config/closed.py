@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from campaign.config.explain import unknown_key
-from campaign.config.schema import Campaign, Cluster, Folder, Micro, Slurm, Synthetic
+from campaign.config.schema import Alexnet, Campaign, Cluster, Folder, Micro, Slurm, Synthetic
 from campaign.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HERE, ON_SLURM = ("debug", "local"), ("auto", "slurm")  # choices of the group cluster
 # Groups whose choices have different keys.
 _CHOICES: dict[str, tuple[type, ...]] = {
-    "benchmark": (Micro,),
+    "benchmark": (Micro, Alexnet),
     "dataset": (Synthetic, Folder),
     "cluster": (Cluster, Slurm),
 }

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _FULL_ERROR = "HYDRA_FULL_ERROR"
 _RECIPE = "+paper="
+_SIZES = ("+size=", "size=")
 _PLUGIN_MODULE = "hydra_plugins.campaign_collect"  # Hydra takes launchers from no other package (1.3)
 
 
@@ -75,11 +76,16 @@ def collect(words: Sequence[str]) -> list[dict[str, Any]] | None:
 
 
 def _recipe_by_recipe(words: Sequence[str]) -> list[list[str]]:
-    """Ask for several recipes (``+paper=fig4,fig5``) one after the other: each brings a grid of its own."""
+    """Ask for several recipes (``+paper=fig4,fig5``) one after the other: each brings a grid of its own.
+
+    A recipe has the paper's size unless another one is named.
+    """
     asked = [word for word in words if word.startswith(_RECIPE)]
     if not asked:
         return [list(words)]
     rest = [word for word in words if not word.startswith(_RECIPE)]
+    if not any(word.startswith(_SIZES) for word in rest):
+        rest.append("+size=paper")
     names = [name for word in asked for name in word.removeprefix(_RECIPE).split(",")]
     for name in names:
         if not name.isidentifier():

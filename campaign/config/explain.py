@@ -15,7 +15,7 @@ from campaign.verbs import VERBS
 # Hydra says `benchmark=1` with a bare ValueError.
 LIBRARY_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
 _OF_A_SITE = "describe it in your site's file, or say it of the storage itself: storage.root=…"
-GROUPS_TO_ADD = ("paper",)  # groups without a default choice: +paper=fig4
+GROUPS_TO_ADD = ("paper", "size")  # groups without a default choice: +paper=fig4
 
 
 def explain(error: Exception) -> UsageError:

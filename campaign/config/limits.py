@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")  # stands in cell ids, file names and scripts
-_NAMES = ("benchmark.name", "dataset.name", "storage.name", "cluster.name", "site.name")
+_NAMES = ("benchmark.name", "dataset.name", "storage.name", "accelerator.name", "cluster.name", "site.name")
 _PATHS = ("campaign_dir", "storage.root", "dataset.path")
 _WEEK_S = 7 * 24 * 3600
 _YEAR_MIN = 365 * 24 * 60
@@ -37,6 +37,12 @@ _RANGES: dict[str, tuple[float, float]] = {
     "order_seed": (0, 2**31 - 1),
     "benchmark.image_size": (8, 4096),
     "benchmark.private_threads": (0, 1024),
+    "benchmark.width": (0.01, 4),
+    "benchmark.learning_rate": (0, 10),
+    "benchmark.dropout": (0, 0.99),
+    "accelerator.step_s": (0, 3600),
+    "trace.interval_s": (0.1, 3600),
+    "trace.tail_s": (0, 3600),
     "dataset.files": (1, 10_000_000),
     "dataset.median_bytes": (1_000, 100_000_000),
     "dataset.sigma": (0, 2),
@@ -66,6 +72,13 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 
 
+_CHOICES = (
+    ("benchmark.name", BENCHMARKS),
+    ("cluster.name", (*HERE, *ON_SLURM)),
+    ("accelerator.name", ("auto", "cpu", "gpu", "emulated")),
+)
+
+
 def check(point: Mapping[str, Any]) -> None:
     """Refuse a composed configuration whose keys or values cannot be meant.
 
@@ -81,7 +94,7 @@ def check(point: Mapping[str, Any]) -> None:
     _texts(
         values, {**{key: values[key] for key in _NAMES}, **of_site}, (*_PATHS, *(f"{path}.root" for path in of_site))
     )
-    for key, legal in (("benchmark.name", BENCHMARKS), ("cluster.name", (*HERE, *ON_SLURM))):
+    for key, legal in _CHOICES:
         if values[key] not in legal:
             raise UsageError(f"{key}={values[key]} is no {key.partition('.')[0]}", nearest(values[key], legal))
     script_limits.check(point)
@@ -113,6 +126,7 @@ def _together(values: Mapping[str, Any]) -> None:
             f"runs={values['warmup_runs'] + 1} or more",
         )
     _data_together(values)
+    _accelerator_together(values)
     _storage_together(values)
     if values["cluster.name"] in ON_SLURM:
         _slurm_together(values)
@@ -135,6 +149,19 @@ def _data_together(values: Mapping[str, Any]) -> None:
             )
         enough_images(values["iterations"], values["batch_size"], files)
         _can_be_made(tuple(values[f"dataset.{field.name}"] for field in dataclasses.fields(Synthetic)[1:]))
+
+
+def _accelerator_together(values: Mapping[str, Any]) -> None:
+    """Refuse an accelerator where nothing computes, and a step of a length that nobody keeps."""
+    name, step_s = values["accelerator.name"], values["accelerator.step_s"]
+    if values["benchmark.name"] == "micro" and name != "auto":
+        raise UsageError(
+            f"accelerator={name}: benchmark=micro computes nothing", "benchmark=alexnet, or leave accelerator away"
+        )
+    if (step_s is None) == (name == "emulated"):
+        raise UsageError(
+            f"accelerator.step_s={step_s} with accelerator={name}", "accelerator=emulated accelerator.step_s=… (seconds)"
+        )
 
 
 def _storage_together(values: Mapping[str, Any]) -> None:

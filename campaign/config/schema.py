@@ -45,6 +45,47 @@ class Micro:
     private_threads: int | None = MISSING
 
 
+class Control(Enum):
+    """What of a training run is left out, to know its bounds."""
+
+    none = "none"
+    no_io = "no_io"
+    no_compute = "no_compute"
+
+
+class Size(Enum):
+    """What the numbers of a recipe are for."""
+
+    paper = "paper"
+    smoke = "smoke"
+
+
+@dataclass
+class Alexnet:
+    """Group ``benchmark``, choice ``alexnet``."""
+
+    name: str = MISSING
+    image_size: int = MISSING
+    ignore_errors: bool = MISSING
+    autotune: bool = MISSING
+    map_and_batch_fusion: bool = MISSING
+    deterministic: bool = MISSING
+    private_threads: int | None = MISSING
+    prefetch_to_device: bool = MISSING
+    control: Control = MISSING
+    width: float = MISSING
+    learning_rate: float = MISSING
+    dropout: float = MISSING
+
+
+@dataclass
+class Accelerator:
+    """Group ``accelerator``."""
+
+    name: str = MISSING
+    step_s: float | None = MISSING
+
+
 @dataclass
 class Synthetic:
     """Group ``dataset``: images made from a seed."""
@@ -144,6 +185,14 @@ class Slurm:
 
 
 @dataclass
+class Trace:
+    """Node ``trace``."""
+
+    interval_s: float | None = MISSING
+    tail_s: float = MISSING
+
+
+@dataclass
 class Checks:
     """Node ``checks``."""
 
@@ -163,6 +212,7 @@ class Campaign:
     dataset: Any = MISSING
     site: Site = MISSING
     storage: Storage = MISSING
+    accelerator: Accelerator = MISSING
     cluster: Any = MISSING
     threads: int = MISSING
     batch_size: int = MISSING
@@ -177,8 +227,13 @@ class Campaign:
     order_seed: int = MISSING
     redo: bool = MISSING
     campaign_dir: str = MISSING
+    size: Size | None = MISSING
     detach: bool = MISSING
+    trace: Trace = field(default_factory=Trace)
     checks: Checks = field(default_factory=Checks)
+
+
+_GROUPS = {"accelerator": Accelerator, "site": Site, "storage": Storage, "cluster": Cluster, "slurm": Slurm}
 
 
 def register() -> None:
@@ -186,11 +241,13 @@ def register() -> None:
     store = ConfigStore.instance()
     store.store(group="schema", name="campaign", node=Campaign, package="_global_")
     store.store(group="schema/benchmark", name="micro", node=Micro)
+    store.store(group="schema/benchmark", name="alexnet", node=Alexnet)
     store.store(group="schema/dataset", name="synthetic", node=Synthetic)
     store.store(group="schema/dataset", name="folder", node=Folder)
-    for name, node in (("site", Site), ("storage", Storage), ("cluster", Cluster), ("slurm", Slurm)):
+    for name, node in _GROUPS.items():
         store.store(group="schema", name=name, node=node)
     OmegaConf.register_new_resolver("site_storage", _site_storage, replace=True)
+    OmegaConf.register_new_resolver("by_size", _by_size, replace=True)
 
 
 def _site_storage(key: str, default: Any, *, _root_: DictConfig) -> Any:
@@ -198,3 +255,8 @@ def _site_storage(key: str, default: Any, *, _root_: DictConfig) -> Any:
     said = _root_.site.storages.get(_root_.storage.name)
     value = None if said is None else said.get(key)
     return default if value is None else value
+
+
+def _by_size(paper: Any, smoke: Any, *, _root_: DictConfig) -> Any:
+    """Choose a recipe's number: the paper's own, unless the size is ``smoke``."""
+    return smoke if _root_.size == Size.smoke else paper
