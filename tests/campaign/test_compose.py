@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import hydra
 import pytest
 from hydra.core.global_hydra import GlobalHydra
@@ -17,8 +19,11 @@ _VALUES = {
     "prefetch": ["0", "1"],
     "iterations": ["null", "3"],
     "cache": ["cold", "warm", "as_is"],
-    "benchmark.preprocess": ["true", "false"],
+    "benchmark.image_size": ["64", "224"],
     "benchmark.private_threads": ["null", "0", "3"],
+    "benchmark": ["micro", "alexnet"],
+    "accelerator": ["auto", "emulated"],
+    "trace.interval_s": ["null", "0.5"],
     "dataset": ["demo", "caltech101"],
     "dataset.seed": ["1", "2"],
     "site": ["none", "blackdog"],
@@ -61,7 +66,10 @@ def _points(grid):
 @example({"dataset": ["demo", "caltech101"], "threads": ["1", "2"], "batch_size": ["${threads}", "16"]})
 def test_every_point_of_a_grid_is_what_hydra_composes(grid):
     swept_by_recipe = "threads" not in grid and "+paper" in grid
-    points = _points({**grid, "threads": _RECIPE_THREADS} if swept_by_recipe else grid)
+    of_a_recipe = {"+size": ["paper"]} if "+paper" in grid else {}
+    points = _points(
+        {**grid, "threads": _RECIPE_THREADS, **of_a_recipe} if swept_by_recipe else {**grid, **of_a_recipe}
+    )
 
     found = collect(["-m", *(f"{key}={','.join(values)}" for key, values in grid.items())])
 
@@ -77,6 +85,44 @@ def test_an_added_key_and_a_mapping_take_hydras_own_path_and_equal_it():
 def test_a_recipe_is_a_grid_and_the_command_line_overrides_it():
     assert [point["threads"] for point in collect(["-m", "+paper=fig4"])] == [1, 2, 4, 8]
     assert [point["threads"] for point in collect(["-m", "+paper=fig4", "threads=3"])] == [3]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "swept"),
+    [
+        ("fig4", {"threads": [1, 2, 4, 8]}),
+        ("fig5", {"threads": [1, 2, 4, 8]}),
+        ("fig6", {"threads": [1, 2, 4, 8], "prefetch": [0, 1]}),
+        ("fig7", {"batch_size": [16, 32, 64, 128], "prefetch": [0, 1]}),
+        ("fig8", {"prefetch": [0, 1]}),
+    ],
+)
+def test_a_recipe_is_the_papers_grid(recipe, swept):
+    points = collect(["-m", f"+paper={recipe}"])
+
+    grid = itertools.product(*swept.values())
+    assert [tuple(point[key] for key in swept) for point in points] == list(grid)
+    assert {point["size"] for point in points} == {"paper"}
+
+
+@pytest.mark.parametrize("words", [["+size=smoke", "+paper=fig6"], ["+paper=fig6", "+size=smoke"]])
+def test_a_smoke_recipe_has_fewer_files_fewer_steps_and_a_thinner_network(words):
+    of_paper, of_smoke = (collect(["-m", *each])[0] for each in (["+paper=fig6"], words))
+
+    assert (of_paper["iterations"], of_paper["dataset"]["files"], of_paper["benchmark"]["width"]) == (142, 9144, 1.0)
+    assert (of_smoke["iterations"], of_smoke["dataset"]["files"], of_smoke["benchmark"]["width"]) == (12, 768, 0.125)
+    assert of_smoke["size"] == "smoke"
+
+
+def test_a_grid_of_ones_own_has_no_size_unless_it_is_named():
+    assert collect(["-m", "threads=1"])[0]["size"] is None
+    assert collect(["-m", "threads=1", "+size=smoke"])[0]["size"] == "smoke"
+
+
+def test_what_the_user_says_stands_above_the_recipe():
+    (point,) = collect(["-m", "+paper=fig8", "prefetch=1", "iterations=3", "accelerator=emulated"])
+
+    assert (point["prefetch"], point["iterations"], point["accelerator"]["step_s"]) == (1, 3, 1.0)
 
 
 def test_a_users_own_storage_comes_from_their_configuration_folder(tmp_path):

@@ -15,6 +15,7 @@ from campaign.config.schema import SiteStorage, Slurm
 from campaign.errors import UsageError
 
 SLURM = "cluster=slurm"
+ALEXNET = "benchmark=alexnet"
 LUSTRE = ("site=tegner", "storage=lustre")
 _WRONG = [
     # Words that end up in a batch script.
@@ -32,6 +33,21 @@ _WRONG = [
     ("cluster=local", "site.partition='a b'", "site.partition='a b'", "letters"),
     ("site=tegner", "site.storages.lustre.license='a b'", "site.storages.lustre.license='a b'", "lustre:1"),
     ("site=tegner", "site.modules=['$x']", "site.modules: '$x'", "cuda/12.2"),
+    # The mini-application.
+    (
+        "accelerator=emulated",
+        "threads=1",
+        "accelerator=emulated: benchmark=micro computes nothing",
+        "benchmark=alexnet",
+    ),
+    (ALEXNET, "accelerator.step_s=1", "accelerator.step_s=1.0 with accelerator=auto", "accelerator=emulated"),
+    (ALEXNET, "accelerator={name:emulated,step_s:null}", "accelerator.step_s=None", "accelerator.step_s=…"),
+    (ALEXNET, "accelerator.name=tpu", "accelerator.name=tpu is no accelerator", "auto, cpu, emulated, gpu"),
+    (ALEXNET, "benchmark.width=0", "benchmark.width=0.0 is out of range", "0.01 to 4"),
+    (ALEXNET, "benchmark.dropout=1", "benchmark.dropout=1.0 is out of range", "0 to 0.99"),
+    (ALEXNET, "benchmark.learning_rate=-1", "benchmark.learning_rate=-1.0 is out of range", "0 to"),
+    (ALEXNET, "trace.interval_s=0.05", "trace.interval_s=0.05 is out of range", "0.1 to"),
+    (ALEXNET, "trace.tail_s=-1", "trace.tail_s=-1.0 is out of range", "0 to"),
     # Options of sbatch.
     (SLURM, "+cluster.extra.mail_type=END", "cluster.extra.mail_type is no long option", "write mail-type"),
     (SLURM, "+cluster.extra.N=2", "cluster.extra.N is no long option", "write n"),
