@@ -53,7 +53,7 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
     residency = _set_cache(settings["cache"], paths, benchmark.requested(settings, paths), folder)
     load_average = os.getloadavg()[0]
     before = counters.look(device)
-    watched = _trace(request.get("trace"), folder)
+    watched = _trace(request["trace"], folder)
     figures = measure(watched or nullcontext())
     meanwhile = counters.between(before, counters.look(device))
     for bad in figures["unreadable"]:
@@ -67,7 +67,7 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
         "images_per_s": figures["images"] / figures["wall_s"],
         "read_mb_per_s": figures["bytes_read"] / 1e6 / figures["wall_s"],
         "device": device.name if device else None,
-        "trace": watched.finish(request["trace"]["tail_s"]) if watched else None,
+        "trace": watched.finish() if watched else None,
     }
     run["checks"], run["reason"] = checks.judge(run, checks.claim(settings), checks.Limits(**request["limits"]))
     run["status"] = "valid" if run["reason"] is None else "invalid"
@@ -76,7 +76,7 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _trace(asked: Mapping[str, Any] | None, folder: Path) -> Trace | None:
-    return Trace([folder], asked["interval_s"], Path(asked["file"])) if asked else None
+    return Trace([folder], asked["interval_s"], asked["tail_s"], Path(asked["file"])) if asked else None
 
 
 def _set_cache(policy: str, paths: Sequence[Path], requested: Sequence[Path], folder: Path) -> cache.Residency:

@@ -23,6 +23,17 @@ def point(_default_point):
     return copy.deepcopy(_default_point)
 
 
+@pytest.fixture(scope="session")
+def _alexnet_point():
+    return collect(["-m", "benchmark=alexnet"])[0]
+
+
+@pytest.fixture
+def alexnet_point(_alexnet_point):
+    """The same with the mini-application."""
+    return copy.deepcopy(_alexnet_point)
+
+
 @pytest.fixture
 def cells(point):
     """Three cells and the conduct."""

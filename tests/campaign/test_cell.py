@@ -26,7 +26,9 @@ def _settings_keys(point):
     return [key for key, _ in flat(make_cell(point).settings)]
 
 
-def test_every_setting_changes_the_id(point):
+@pytest.mark.parametrize("which", ["point", "alexnet_point"])
+def test_every_setting_changes_the_id(which, request):
+    point = request.getfixturevalue(which)
     base = make_cell(point).id
 
     for key, value in flat(make_cell(point).settings):
@@ -96,6 +98,7 @@ def test_the_order_of_keys_does_not_matter(order):
     settings = {
         "benchmark": {"name": "micro"}, "dataset": {"name": "d"}, "storage": {"name": "s"},
         "threads": 1, "batch_size": 2, "prefetch": 0, "iterations": None, "seed": 0, "cache": "cold",
+        "accelerator": {"name": "auto"},
     }  # fmt: skip
 
     shuffled = {key: settings[key] for key in order}
@@ -110,5 +113,5 @@ def test_the_readable_prefix_names_what_people_vary(point):
 
 
 @pytest.mark.parametrize("key", sorted(NEUTRAL))
-def test_every_neutral_value_belongs_to_a_setting_that_exists(point, key):
-    assert key in _settings_keys(point)
+def test_every_neutral_value_belongs_to_a_setting_that_exists(point, alexnet_point, key):
+    assert key in {*_settings_keys(point), *_settings_keys(alexnet_point)}

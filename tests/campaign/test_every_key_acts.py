@@ -11,8 +11,8 @@ from fake_template import figures
 
 from campaign import record
 from campaign.cell import flat, make_cell
-from campaign.config.schema import SiteStorage, Slurm
-from jobs import checks, micro
+from campaign.config.schema import Alexnet, SiteStorage, Slurm
+from jobs import alexnet, checks, micro
 from jobs.checks import Limits
 
 TESTS = Path(__file__).parents[1]
@@ -91,6 +91,9 @@ EVIDENCE = {
             "save_patience_s": "is_how_long_a_full_disk_is_waited_for",
         }.items()
     },
+    "size": "campaign/test_compose.py::test_a_smoke_recipe_has_fewer_files_fewer_steps_and_a_thinner_network",
+    "trace.interval_s": "campaign/test_worker.py::test_a_run_is_traced_as_it_is_asked_for",
+    "trace.tail_s": "jobs/test_execute.py::test_a_trace_goes_on_after_the_last_step_for_as_long_as_asked",
     "cluster.name": "campaign/test_end_to_end.py::test_the_debug_cluster_works_in_the_front_process",
     "threads": "jobs/test_pipeline.py::test_threads_is_the_number_of_files_that_are_read_at_once",
     "batch_size": "jobs/test_micro.py::test_batch_size_and_iterations_decide_how_much_is_read",
@@ -115,6 +118,7 @@ def test_every_key_has_its_evidence(point):
     keys = {key for key, _ in flat(point)} | {"dataset.path"}
     keys |= {f"site.storages.{field.name}" for field in dataclasses.fields(SiteStorage)}
     keys |= {f"cluster.{field.name}" for field in dataclasses.fields(Slurm)}
+    keys |= {f"benchmark.{field.name}" for field in dataclasses.fields(Alexnet)}
 
     assert keys == EVIDENCE.keys()
 
@@ -132,8 +136,11 @@ def test_the_thresholds_of_the_configuration_are_those_of_the_checks(point):
     assert point["checks"] == dataclasses.asdict(Limits())
 
 
-def test_a_run_by_hand_has_the_defaults_of_a_campaign(point):
-    assert {key: point[key] for key in micro.DEFAULTS} == micro.DEFAULTS
+@pytest.mark.parametrize(("benchmark", "which"), [(micro, "point"), (alexnet, "alexnet_point")])
+def test_a_run_by_hand_has_the_defaults_of_a_campaign(benchmark, which, request):
+    point = request.getfixturevalue(which)
+
+    assert {key: point[key] for key in benchmark.DEFAULTS} == benchmark.DEFAULTS
 
 
 RUN = {

@@ -134,6 +134,22 @@ def test_the_wait_for_the_storage_is_in_the_record(folder, work, monkeypatch):
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("trace", "asked"),
+    [
+        ({"interval_s": 0.5, "tail_s": 2.0}, {"interval_s": 0.5, "tail_s": 2.0, "file": "trace-0.csv"}),
+        ({"interval_s": None, "tail_s": 0.0}, None),
+    ],
+)
+def test_a_run_is_traced_as_it_is_asked_for(folder, work, trace, asked):
+    work["conduct"]["trace"] = trace
+
+    template, _ = walk(folder, work)
+
+    found = template.asked[0][0]["trace"]
+    assert found and found | {"file": Path(found["file"]).name} == asked if asked else found is None
+
+
 def test_the_provenance_stands_in_the_record(folder, work):
     _, records = walk(folder, work)
 
@@ -142,7 +158,8 @@ def test_the_provenance_stands_in_the_record(folder, work):
     assert provenance["mount"]["fstype"]
     assert provenance["started_utc"] < provenance["finished_utc"]
     assert records[0]["campaign"] == {
-        "token": "first", "words": ["-m", "threads=1,2,4"], "submitted_utc": UTC, "position": 0, "order_seed": 0
+        "token": "first", "words": ["-m", "threads=1,2,4"], "submitted_utc": UTC, "position": 0, "order_seed": 0,
+        "size": None,
     }  # fmt: skip
     assert [each["token"] for each in records[0]["sittings"]] == ["first"]
 

@@ -62,7 +62,7 @@ def make_settings(**changes):
     return {**settings, **others, "benchmark": benchmark}
 
 
-def make_request(folder, held, limits=DEAF, **changes):
+def make_request(folder, held, limits=DEAF, trace=None, **changes):
     """Return what `jobs.run.execute` takes; the list of files is kept in `held`."""
     held.mkdir(exist_ok=True)
     (held / manifest.MANIFEST_NAME).write_text(manifest.scan(folder).to_json(), encoding="utf-8")
@@ -71,6 +71,7 @@ def make_request(folder, held, limits=DEAF, **changes):
         "dataset": str(folder),
         "manifest": str(held),
         "limits": limits,
+        "trace": trace,
     }
 
 

@@ -1,5 +1,6 @@
 """Real runs: what makes one count, and each proof seen to fail on purpose."""
 
+import csv
 import ctypes
 import mmap
 import os
@@ -112,6 +113,35 @@ def test_rates_are_images_and_bytes_over_the_wall_time(execute, data):
     assert figures["read_mb_per_s"] * figures["wall_s"] * 1e6 == pytest.approx(figures["bytes_read"])
     assert 0 < figures["wall_s"] <= figures["elapsed_s"]
     assert figures["overhead_s"] > 0
+
+
+def _trace(folder, **asked):
+    return {"interval_s": 0.1, "tail_s": 0.0, "file": str(folder / "trace-3.csv"), **asked}
+
+
+def test_a_run_is_traced_from_its_first_to_its_last_batch(execute, long_data, tmp_path):
+    figures = execute(long_data, trace=_trace(tmp_path))
+
+    rows = list(csv.reader((tmp_path / "trace-3.csv").read_text().splitlines()))
+    elapsed = [float(row[1]) for row in rows[2:]]
+    assert figures["trace"]["file"] == "trace-3.csv"
+    assert figures["trace"]["samples"] == len(elapsed)
+    assert elapsed[0] == 0
+    assert figures["wall_s"] <= elapsed[-1] < figures["wall_s"] + 0.2
+
+
+def test_a_trace_goes_on_after_the_last_step_for_as_long_as_asked(execute, data, tmp_path):
+    execute(data, trace=_trace(tmp_path, tail_s=0.5))
+
+    rows = list(csv.reader((tmp_path / "trace-3.csv").read_text().splitlines()))[2:]
+    phases = [row[-1] for row in rows]
+    tail = [float(row[1]) for row in rows if row[-1] == "tail"]
+    assert phases == sorted(phases)
+    assert tail[-1] - max(float(row[1]) for row in rows if row[-1] == "iteration") == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_run_is_not_traced_unless_it_is_asked_for(execute, data):
+    assert execute(data)["trace"] is None
 
 
 def test_a_run_has_every_key_that_a_record_promises(execute, data):
