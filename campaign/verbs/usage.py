@@ -35,12 +35,12 @@ def main() -> int:
     """Print groups with their choices, then every key with its default and meaning."""
     conf = files("conf")
     print(_HEAD)
-    print("\nGroups (GROUP=CHOICE; +GROUP=CHOICE for paper):")
+    print("\nGroups (GROUP=CHOICE; +GROUP=CHOICE for paper and size):")
     for group, choices in sorted(_groups(conf).items()):
-        print(f"  {group:10} {', '.join(sorted(choices))}")
+        print(f"  {group:11} {', '.join(sorted(choices))}")
     print("\nKeys:")
     print(_body(conf / "config.yaml"))
-    for group in ("benchmark", "dataset", "site", "storage", "cluster"):
+    for group in ("benchmark", "dataset", "site", "storage", "accelerator", "cluster"):
         for file in sorted(_yaml_files(conf / group), key=lambda file: file.name):
             body = _body(file)
             if _keys(body) > 1:  # a choice that only has a name of its own has the keys of another one
