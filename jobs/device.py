@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 UNKNOWN = "unknown"
 _MOUNTINFO = Path("/proc/self/mountinfo")
 _SECTOR_BYTES = 512  # the unit of /sys/block/*/stat, whatever the device's own sector size
+_BEGINNING = 1 << 14  # bytes; of what is read so only /proc/stat may be longer, and its first line is what counts
 _READ_SECTORS, _WRITE_SECTORS = 2, 6  # fields, Documentation/block/stat.rst
 
 
@@ -31,8 +33,13 @@ class Device:
 
     def traffic(self) -> tuple[int, int]:
         """Bytes read from and written to the device since boot, by everybody."""
-        fields = Path("/sys/block", self.name, "stat").read_text(encoding="ascii").split()
+        fields = read_kernel(self._statistics).split()
         return int(fields[_READ_SECTORS]) * _SECTOR_BYTES, int(fields[_WRITE_SECTORS]) * _SECTOR_BYTES
+
+    @cached_property
+    def _statistics(self) -> str:
+        """Return the file's path; to put it together costs more than to read it."""
+        return str(Path("/sys/block", self.name, "stat"))
 
     def facts(self) -> dict[str, str | int | bool]:
         """Model, kind, scheduler and read-ahead of the device, as sysfs has them; else ``unknown``."""
@@ -71,9 +78,49 @@ def device_of(path: Path) -> Device | None:
         if not source.is_block_device():
             return None
         number = source.stat().st_rdev
+    return _numbered(number)
+
+
+def devices_behind(path: Path) -> list[Device]:
+    """List the whole devices that hold `path`, each once: that of `device_of`, then those it is itself made of.
+
+    A loop device lies on the device of its file, device-mapper and RAID on their members (sysfs ``slaves``). Empty
+    where there is no device. What cannot be followed further (the file is in another mount namespace) ends there.
+    """
+    top = device_of(path)
+    found: list[Device] = []
+    waiting = [top] if top else []
+    while waiting:
+        device = waiting.pop(0)
+        if device not in found:  # two members on one disk; or the file's path means something else here than there
+            found.append(device)
+            waiting += _below(device)
+    return found
+
+
+def _below(device: Device) -> list[Device]:
+    """List the whole devices that `device` is made of, in the order of their names."""
+    folder = Path("/sys/block", device.name)
+    file = _first_line(folder / "loop/backing_file")  # with a suffix where the file has been deleted since
+    if file:
+        backing = Path(file)
+        try:
+            members = [_numbered(backing.stat().st_rdev) if backing.is_block_device() else device_of(backing)]
+        except OSError:
+            return []
+    else:
+        members = [_whole(member) for member in sorted((folder / "slaves").glob("*"))]
+    return [member for member in members if member]
+
+
+def _numbered(number: int) -> Device | None:
+    """Find a device by its number; None where the kernel has no such block device."""
     node = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
-    if not node.exists():
-        return None
+    return _whole(node) if node.exists() else None
+
+
+def _whole(node: Path) -> Device | None:
+    """Return the device, or of a partition the disk it is on, whose folder in sysfs `node` leads to."""
     folder = node.resolve()
     whole = folder.parent if (folder / "partition").exists() else folder
     return Device(whole.name) if (Path("/sys/block") / whole.name / "stat").exists() else None
@@ -83,11 +130,20 @@ def _parse(line: str) -> Mount:
     left, _, right = line.partition(" - ")
     point, options = left.split(" ")[4:6]
     fstype, source, *_ = right.split(" ")
-    return Mount(_unescape(point), _unescape(source), fstype, options)
+    return Mount(unescape(point), unescape(source), fstype, options)
 
 
-def _unescape(text: str) -> str:
-    """Undo the octal escapes of mountinfo (space, tab, newline, backslash)."""
+def read_kernel(path: str) -> str:
+    """Return the first 16 KiB of a file of ``/proc`` or ``/sys``; for sampling, three times cheaper than `pathlib`."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(fd, _BEGINNING).decode("ascii")
+    finally:
+        os.close(fd)
+
+
+def unescape(text: str) -> str:
+    """Undo the octal escapes of mountinfo and mountstats (space, tab, newline, backslash)."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match.group(1), 8)), text)
 
 

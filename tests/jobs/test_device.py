@@ -98,7 +98,7 @@ def test_the_mount_of_this_test_is_what_findmnt_says(tmp_path):
 
 @given(names)
 def test_unescape_undoes_what_the_kernel_escapes(name):
-    assert device._unescape(escape(name)) == name
+    assert device.unescape(escape(name)) == name
 
 
 @given(names, names, st.lists(st.sampled_from(["shared:1", "master:2", "unbindable"]), unique=True))
