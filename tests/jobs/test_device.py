@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from loop_devices import attached, mounted
 
 from jobs import device
-from jobs.device import Device, Mount, device_of, mount_of
+from jobs.device import Device, Mount, device_of, devices_behind, mount_of
 
 RECORDED = r"""
 22 1 8:2 / / rw,relatime shared:1 - ext4 /dev/sda2 rw
@@ -146,8 +147,7 @@ def test_a_file_on_a_disk_has_the_whole_disk(disk):
 
 
 def test_a_partition_counts_as_its_whole_disk(tmp_path, monkeypatch):
-    node = _sysfs(tmp_path, monkeypatch)
-    (node / "sdz" / "sdz1" / "partition").write_text("1\n")
+    _sysfs_with_a_partition(tmp_path, monkeypatch)
 
     assert device_of(tmp_path) == Device("sdz")
 
@@ -157,6 +157,81 @@ def test_a_device_that_sysfs_does_not_know_is_no_device(tmp_path, monkeypatch):
     (tmp_path / "sys/dev/block").rename(tmp_path / "sys/dev/gone")
 
     assert device_of(tmp_path) is None
+
+
+def test_a_disk_is_behind_its_files_and_nothing_is_behind_the_disk(tmp_path, monkeypatch):
+    _sysfs_with_a_partition(tmp_path, monkeypatch)
+
+    assert devices_behind(tmp_path) == [Device("sdz")]
+
+
+def test_no_device_is_behind_a_file_system_of_the_kernel():
+    assert devices_behind(Path("/proc")) == []
+
+
+def test_behind_a_device_of_several_members_are_their_whole_disks_each_once(tmp_path, monkeypatch):
+    """A mapped device over a partition of a first disk and a RAID of another partition there and one of a second."""
+    node = _sysfs_with_a_partition(tmp_path, monkeypatch)
+    for member in ("sda/sda1", "sda/sda2", "sdb/sdb1"):
+        _partition(node, tmp_path / "sys/block", *member.split("/"))
+    _virtual(node, tmp_path / "sys/block", "md0", ["sda/sda2", "sdb/sdb1"])
+    _virtual(node, tmp_path / "sys/block", "sdz", ["md0", "sda/sda1"])
+
+    assert devices_behind(tmp_path) == [Device("sdz"), Device("md0"), Device("sda"), Device("sdb")]
+
+
+def test_behind_a_loop_device_is_the_device_of_its_file(disk):
+    with mounted(disk) as (name, point):
+        assert devices_behind(point) == [Device(name), *devices_behind(disk)]
+        assert device_of(point) == Device(name)
+
+
+def test_behind_a_loop_device_of_a_block_device_is_that_device(disk, monkeypatch):
+    with mounted(disk) as (name, _), attached(Path("/dev", name)) as over:
+        monkeypatch.setattr(device, "device_of", lambda path: Device(over.name))
+
+        assert devices_behind(disk)[:2] == [Device(over.name), Device(name)]
+
+
+@pytest.mark.parametrize("file", ["/gone/disk.img", "/gone/disk.img (deleted)"])
+def test_a_loop_device_whose_file_is_out_of_sight_is_the_last_that_is_known(tmp_path, monkeypatch, file):
+    node = _sysfs_with_a_partition(tmp_path, monkeypatch)
+    (node / "sdz/loop").mkdir()
+    (node / "sdz/loop/backing_file").write_text(f"{file}\n")
+
+    assert devices_behind(tmp_path) == [Device("sdz")]
+
+
+def test_a_loop_device_that_seems_to_lie_on_itself_ends_the_search(tmp_path, monkeypatch):
+    """The path of its file is that in another mount namespace; here it leads to a file on the loop device."""
+    node = _sysfs_with_a_partition(tmp_path, monkeypatch)
+    (node / "sdz/loop").mkdir()
+    (node / "sdz/loop/backing_file").write_text(f"{tmp_path}\n")
+
+    assert devices_behind(tmp_path) == [Device("sdz")]
+
+
+def _sysfs_with_a_partition(tmp_path, monkeypatch):
+    node = _sysfs(tmp_path, monkeypatch)
+    (node / "sdz" / "sdz1" / "partition").write_text("1\n")
+    return node
+
+
+def _partition(node, block, disk, partition):
+    (node / disk / partition).mkdir(parents=True)
+    (node / disk / partition / "partition").write_text("1\n")
+    (node / disk / "stat").touch()
+    if not (block / disk).exists():
+        (block / disk).symlink_to(node / disk)
+
+
+def _virtual(node, block, name, members):
+    (node / name / "slaves").mkdir(parents=True)
+    (node / name / "stat").touch()
+    for member in members:
+        (node / name / "slaves" / Path(member).name).symlink_to(node / member)
+    if not (block / name).exists():
+        (block / name).symlink_to(node / name)
 
 
 def _sysfs(tmp_path, monkeypatch):
