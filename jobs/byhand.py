@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import checks, manifest, run
+from jobs import accelerator, checks, manifest, run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,27 +22,32 @@ if TYPE_CHECKING:
 def main(benchmark: str, argv: Sequence[str] | None = None) -> None:
     """Parse the command line of a benchmark, run it once and print the run as JSON.
 
-    Exit code 0 for a valid run, 1 for an invalid one, 2 for a folder that holds no images.
+    Exit code 0 for a valid run, 1 for an invalid one, 2 for a folder that holds no images, 3 where the GPU that was
+    asked for is missing.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as in a campaign
     defaults = copy.deepcopy(importlib.import_module(f"jobs.{benchmark}").DEFAULTS)
     options = _parser(benchmark, defaults).parse_args(argv)
     try:
-        listing = manifest.scan(options.folder)
-    except manifest.DatasetError as error:
+        figures = _run(_settings(defaults, options), options.folder)
+    except (manifest.DatasetError, accelerator.NoGpuError) as error:
         print(f"error: {error.message}\n\nhint: {error.hint}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(2 if isinstance(error, manifest.DatasetError) else 3)
+    print(json.dumps(figures, indent=1))
+    sys.exit(0 if figures["status"] == "valid" else 1)
+
+
+def _run(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    listing = manifest.scan(folder)
     with tempfile.TemporaryDirectory(prefix="tfio-") as held:
         Path(held, manifest.MANIFEST_NAME).write_text(listing.to_json(), encoding="utf-8")
         request = {
-            "settings": _settings(defaults, options),
-            "dataset": str(options.folder),
+            "settings": settings,
+            "dataset": str(folder),
             "manifest": held,
             "limits": asdict(checks.Limits()),
         }
-        figures = run.execute(request)
-    print(json.dumps(figures, indent=1))
-    sys.exit(0 if figures["status"] == "valid" else 1)
+        return run.execute(request)
 
 
 def _parser(benchmark: str, defaults: Mapping[str, Any]) -> argparse.ArgumentParser:
@@ -58,13 +63,27 @@ def _parser(benchmark: str, defaults: Mapping[str, Any]) -> argparse.ArgumentPar
     parser.add_argument("--iterations", type=int, help="batches; without it each file once")
     parser.add_argument("--seed", type=int, help="of the order of the files")
     parser.add_argument("--cache", choices=("cold", "warm", "as_is"), help="state before the run")
-    parser.add_argument("--read-only", action="store_true", help="no decode and resize (Fig 5)")
     parser.add_argument("--image-size", type=int, help="pixels after the resize")
-    parser.set_defaults(image_size=defaults["benchmark"]["image_size"], **defaults)
+    if "preprocess" in defaults["benchmark"]:
+        parser.add_argument("--read-only", dest="preprocess", action="store_false", help="no decode and resize (Fig 5)")
+    if "accelerator" in defaults:
+        _add_training(parser)
+    parser.set_defaults(**{key: value for key, value in defaults["benchmark"].items() if key != "name"}, **defaults)
     return parser
+
+
+def _add_training(parser: argparse.ArgumentParser) -> None:
+    names = ("auto", *accelerator.DEVICES)
+    parser.add_argument("--accelerator", dest="compute_on", choices=names, default="auto", help="what computes")
+    parser.add_argument("--step-s", type=float, default=1.0, help="seconds that an emulated step takes")
+    parser.add_argument("--control", choices=("none", "no_io", "no_compute"), help="what is left out")
+    parser.add_argument("--width", type=float, help="of the network, 1 as published")
+    parser.add_argument("--prefetch-to-device", action="store_true", help="batches wait on the device")
 
 
 def _settings(defaults: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     chosen = {key: getattr(options, key) for key in defaults}
-    chosen["benchmark"] |= {"preprocess": not options.read_only, "image_size": options.image_size}
+    chosen["benchmark"] = {key: getattr(options, key, value) for key, value in defaults["benchmark"].items()}
+    if "accelerator" in defaults:
+        chosen["accelerator"] = {"name": options.compute_on, "step_s": options.step_s}
     return chosen

@@ -8,9 +8,11 @@ By hand, on any node::
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from jobs import pipeline
+from jobs.unreadable import UnreadableImageError, dropped, first_complaint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,15 +37,15 @@ DEFAULTS = {  # of a run by hand; those of a campaign stand in conf/, and a test
     "seed": 0,
     "cache": "cold",
 }
-_NAMED_FILES = 20  # a record names this many unreadable files; the count is always whole
+_UNWATCHED: AbstractContextManager[None] = nullcontext()
 
 
-class UnreadableImageError(Exception):
-    """A file could not be loaded, and the run was not to pass over it."""
+def prepare(settings: Mapping[str, Any], paths: Sequence[Path]) -> Callable[..., dict[str, Any]]:
+    """Start TensorFlow, build the pipeline and return what runs the clock; reads none of `paths` yet.
 
-
-def prepare(settings: Mapping[str, Any], paths: Sequence[Path]) -> Callable[[], dict[str, Any]]:
-    """Start TensorFlow, build the pipeline and return what runs the clock; reads none of `paths` yet."""
+    What is returned takes one argument, `watched`: a context that is entered before the first request for a batch and
+    left after the last one, both outside the clock.
+    """
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
     tf.config.set_visible_devices([], "GPU")  # nothing here computes; a GPU's start-up would only cost
@@ -52,11 +54,11 @@ def prepare(settings: Mapping[str, Any], paths: Sequence[Path]) -> Callable[[], 
     dataset = pipeline.build(names, settings)
     wanted = images_asked(settings, len(names))
 
-    def measure() -> dict[str, Any]:
+    def measure(watched: AbstractContextManager[Any] = _UNWATCHED) -> dict[str, Any]:
         try:
-            return _measure(dataset, names, wanted, settings)
+            return _measure(dataset, names, wanted, settings, watched)
         except tf.errors.OpError as error:  # `ignore_errors` is off; TensorFlow does not say in which file
-            raise UnreadableImageError(_first_complaint(names, settings) or str(error)) from error
+            raise UnreadableImageError(first_complaint(names, settings) or str(error)) from error
 
     return measure
 
@@ -74,16 +76,26 @@ def requested(settings: Mapping[str, Any], paths: Sequence[Path]) -> Sequence[Pa
     """
     if settings["iterations"] is None:
         return paths
-    return [paths[index] for index in _order([str(path) for path in paths], settings)[: images_asked(settings, 0)]]
+    order = pipeline.order([str(path) for path in paths], settings["seed"])
+    return [paths[index] for index in order[: images_asked(settings, 0)]]
 
 
-def _measure(dataset: Any, names: Sequence[str], wanted: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _measure(
+    dataset: Any,
+    names: Sequence[str],
+    wanted: int,
+    settings: Mapping[str, Any],
+    watched: AbstractContextManager[Any] = _UNWATCHED,
+) -> dict[str, Any]:
     """Start the iterator, iterate from the first request to the last batch in hand, then count what was dropped."""
     before = time.perf_counter()
     iterator = iter(dataset)
     startup_s = time.perf_counter() - before
-    delivered, figures = _iterate(iterator, -(-wanted // settings["batch_size"]))
-    errors, unreadable = _dropped(names, delivered, settings)
+    with watched:
+        delivered, figures = _iterate(iterator, -(-wanted // settings["batch_size"]))
+    # A run that came to the end of the list asked for every file, whatever `iterations` says.
+    exhausted = settings["iterations"] is None or len(delivered) < wanted
+    errors, unreadable = dropped(names, delivered, settings, exhausted=exhausted)
     return {
         "startup_s": startup_s,
         **figures,
@@ -123,47 +135,6 @@ def _iterate(iterator: Any, steps: int) -> tuple[list[int], dict[str, Any]]:
     load_s = sum(step_load_s)
     times = {"wall_s": wall_s, "load_s": load_s, "other_s": other_s, "step_load_s": step_load_s}
     return delivered, {**times, "bytes_read": bytes_read}
-
-
-def _dropped(
-    names: Sequence[str], delivered: Sequence[int], settings: Mapping[str, Any]
-) -> tuple[int, list[dict[str, str]]]:
-    """Count and name the files that the pipeline passed over, after the clock has stopped.
-
-    The shuffled order is seeded, so the files requested before the last one delivered are known. Those among them
-    that did not arrive are loaded once more, alone: one that loads was only still under way.
-    """
-    order = _order(names, settings)
-    seen = set(delivered)
-    # A run that came to the end of the list asked for every file, whatever `iterations` says.
-    every_file = settings["iterations"] is None or len(delivered) < images_asked(settings, len(names))
-    last = len(order) if every_file else 1 + max((place for place, i in enumerate(order) if i in seen), default=-1)
-    complaints = {}
-    for index in order[:last]:
-        if index not in seen:
-            complaint = _complaint(names[index], settings)
-            if complaint is not None or every_file:
-                complaints[names[index]] = complaint or "dropped, though it loads now"
-    named = [{"file": file, "error": error} for file, error in list(complaints.items())[:_NAMED_FILES]]
-    return len(complaints), named
-
-
-def _first_complaint(names: Sequence[str], settings: Mapping[str, Any]) -> str | None:
-    """Name the first file that does not load, in the order of the run; None where all load now."""
-    complaints = ((names[index], _complaint(names[index], settings)) for index in _order(names, settings))
-    return next((f"{name}: {complaint}" for name, complaint in complaints if complaint), None)
-
-
-def _order(names: Sequence[str], settings: Mapping[str, Any]) -> list[int]:
-    """List the files in the order in which this process's pipeline asks for them."""
-    listing = pipeline.listing(names, settings["seed"]).batch(len(names))
-    order: list[int] = next(iter(listing))[0].numpy().tolist()
-    return order
-
-
-def _complaint(name: str, settings: Mapping[str, Any]) -> str | None:
-    benchmark = settings["benchmark"]
-    return pipeline.why_unreadable(name, preprocess=benchmark["preprocess"], image_size=benchmark["image_size"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The input pipeline of the paper's section III.A, in current tf.data.
+"""The input pipelines of the paper's sections III.A and III.B, in current tf.data.
 
 List, shuffle, map with ``threads`` parallel calls, drop unreadable, batch, prefetch.
 """
@@ -6,6 +6,7 @@ List, shuffle, map with ``threads`` parallel calls, drop unreadable, batch, pref
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,8 +24,21 @@ def listing(paths: Sequence[str], seed: int) -> tf.data.Dataset:
     return elements.shuffle(len(paths), seed=seed, reshuffle_each_iteration=False)
 
 
+def order(paths: Sequence[str], seed: int) -> list[int]:
+    """List the indices of `paths` in the order in which this process's pipelines ask for them."""
+    indices: list[int] = next(iter(listing(paths, seed).batch(len(paths))))[0].numpy().tolist()
+    return indices
+
+
+def labels(paths: Sequence[str]) -> tuple[list[int], int]:
+    """Return the class of each file, the place of its folder among all their folders sorted; and how many there are."""
+    folders = [str(Path(path).parent) for path in paths]
+    number = {folder: place for place, folder in enumerate(sorted(set(folders)))}
+    return [number[folder] for folder in folders], len(number)
+
+
 def build(paths: Sequence[str], settings: Mapping[str, Any]) -> tf.data.Dataset:
-    """Make the pipeline.
+    """Make the pipeline of the micro-benchmark.
 
     Parameters
     ----------
@@ -41,13 +55,41 @@ def build(paths: Sequence[str], settings: Mapping[str, Any]) -> tf.data.Dataset:
     """
     benchmark = settings["benchmark"]
     load = _loader(preprocess=benchmark["preprocess"], image_size=benchmark["image_size"])
-    dataset = listing(paths, settings["seed"]).map(load, num_parallel_calls=settings["threads"])
-    if benchmark["ignore_errors"]:
-        dataset = dataset.ignore_errors()
-    dataset = dataset.batch(settings["batch_size"])
-    if settings["prefetch"]:
-        dataset = dataset.prefetch(settings["prefetch"])
+    dataset = _ahead(_loaded(paths, load, settings).batch(settings["batch_size"]), settings)
     return dataset.with_options(options(benchmark, settings["threads"]))
+
+
+def build_labelled(paths: Sequence[str], settings: Mapping[str, Any], device: str) -> tf.data.Dataset:
+    """Make the pipeline of a training: as `build`, with one-hot labels, and only batches that are whole.
+
+    With ``prefetch_to_device`` batches are copied to `device` by the pipeline, and those that ``prefetch`` keeps
+    ready stand there; without it they stand in the host's memory and the step that takes one copies it.
+
+    Returns
+    -------
+    tf.data.Dataset
+        Batches ``(index int32 (n,), bytes read int32 (n,), images float32 (n, image_size, image_size, 3),
+        labels float32 (n, classes))``.
+    """
+    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+    benchmark = settings["benchmark"]
+    load = _labelled(_loader(preprocess=True, image_size=benchmark["image_size"]), paths)
+    dataset = _loaded(paths, load, settings).batch(settings["batch_size"], drop_remainder=True)
+    chosen = options(benchmark, settings["threads"])
+    if benchmark["prefetch_to_device"]:
+        # What is copied comes from an iterator inside, which knows only the options that are set before it.
+        dataset = dataset.with_options(chosen).apply(tf.data.experimental.copy_to_device(device))
+    return _ahead(dataset, settings).with_options(chosen)
+
+
+def _loaded(paths: Sequence[str], load: Any, settings: Mapping[str, Any]) -> tf.data.Dataset:
+    dataset = listing(paths, settings["seed"]).map(load, num_parallel_calls=settings["threads"])
+    return dataset.ignore_errors() if settings["benchmark"]["ignore_errors"] else dataset
+
+
+def _ahead(dataset: tf.data.Dataset, settings: Mapping[str, Any]) -> tf.data.Dataset:
+    return dataset.prefetch(settings["prefetch"]) if settings["prefetch"] else dataset
 
 
 def options(benchmark: Mapping[str, Any], threads: int) -> tf.data.Options:
@@ -83,6 +125,18 @@ def _loader(*, preprocess: bool, image_size: int) -> Any:
 
     # Plain operations: AutoGraph would change nothing, and would leave a file of its own in the temporary folder.
     return tf.autograph.experimental.do_not_convert(read_and_preprocess if preprocess else read)
+
+
+def _labelled(load: Any, paths: Sequence[str]) -> Any:
+    """Let `load` give the one-hot label too."""
+    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+    numbers, classes = labels(paths)
+
+    def load_labelled(index: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return (*load(index, path), tf.one_hot(tf.gather(numbers, index), classes))
+
+    return tf.autograph.experimental.do_not_convert(load_labelled)
 
 
 def why_unreadable(path: str, *, preprocess: bool, image_size: int) -> str | None:

@@ -1,0 +1,63 @@
+"""What takes the batches: the processor, a GPU, or a clock that stands in for one."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DEVICES = {"cpu": "/CPU:0", "gpu": "/GPU:0", "emulated": "/CPU:0"}
+"""The device that holds what a step takes, by accelerator."""
+
+
+class NoGpuError(Exception):
+    """A GPU was asked for and TensorFlow finds none."""
+
+    message = "the accelerator is to be a GPU, and TensorFlow finds none here"
+    hint = (
+        "see what nvidia-smi and $CUDA_VISIBLE_DEVICES say and install tensorflow[and-cuda],"
+        " or take accelerator=auto, cpu or emulated"
+    )
+
+    def __init__(self) -> None:
+        super().__init__(f"{self.message}; {self.hint}")
+
+
+def choose(name: str) -> str:
+    """Say what will compute, ``cpu``, ``gpu`` or ``emulated``; ``auto`` is a GPU where there is one.
+
+    Where no GPU computes, they are hidden from this process; where one does, the first of them is taken. Call it
+    before TensorFlow touches a device.
+
+    Raises
+    ------
+    NoGpuError
+        For ``gpu`` where there is none.
+    """
+    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+    gpus = tf.config.list_physical_devices("GPU")
+    if name == "gpu" and not gpus:
+        raise NoGpuError
+    if name == "auto":
+        name = "gpu" if gpus else "cpu"
+    tf.config.set_visible_devices(gpus[:1] if name == "gpu" else [], "GPU")
+    return name
+
+
+def emulated(step_s: float) -> Callable[[Any, Any], None]:
+    """Return a step that takes `step_s` seconds and leaves the processors alone.
+
+    It takes the batch whole, as a GPU would: one copy of its bytes, within the time of the step. Where the copy
+    alone takes longer than `step_s`, so does the step.
+    """
+
+    def step(images: Any, labels: Any) -> None:
+        end = time.perf_counter() + step_s
+        for tensor in (images, labels):
+            tensor.numpy()  # a copy of every byte, as to a device's memory
+        time.sleep(max(0.0, end - time.perf_counter()))
+
+    return step

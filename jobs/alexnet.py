@@ -1,0 +1,202 @@
+"""Benchmark ``alexnet``: the mini-application, AlexNet trained from a folder of images (paper III.B; Figs 6 to 8).
+
+By hand, on any node::
+
+    python -m jobs.alexnet FOLDER --threads 4 --prefetch 1
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from jobs import accelerator, pipeline
+from jobs.network import Network
+from jobs.unreadable import UnreadableImageError, dropped, first_complaint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    Step = Callable[[Any, Any], float | None]  # of images and labels; returns the loss where it trains
+
+VERSION = 1  # raised when the meaning of a figure changes; figures never mix versions
+DEFAULTS = {  # of a run by hand; those of a campaign stand in conf/, and a test holds that they are the same
+    "benchmark": {
+        "name": "alexnet",
+        "image_size": 224,
+        "ignore_errors": True,
+        "autotune": False,
+        "map_and_batch_fusion": False,
+        "deterministic": True,
+        "private_threads": None,
+        "prefetch_to_device": False,
+        "control": "none",
+        "width": 1.0,
+        "learning_rate": 1e-4,
+        "dropout": 0.5,
+    },
+    "accelerator": {"name": "auto", "step_s": None},
+    "threads": 4,
+    "batch_size": 64,
+    "prefetch": 0,
+    "iterations": None,
+    "seed": 0,
+    "cache": "cold",
+}
+_WALL_PARTS = ["startup_s", "load_s", "compute_s", "checkpoint_s", "other_s"]
+_UNWATCHED: AbstractContextManager[None] = nullcontext()
+
+
+def prepare(settings: Mapping[str, Any], paths: Sequence[Path]) -> Callable[..., dict[str, Any]]:
+    """Start TensorFlow, build the pipeline and what computes, and return what runs the clock.
+
+    What is returned takes one argument, `watched`: a context that is entered before the iterator is made and left
+    after the last step, both outside the clock. Reads none of `paths` yet, except with ``control=no_io``: the first
+    batch is loaded here and served again at every step.
+
+    Raises
+    ------
+    jobs.accelerator.NoGpuError
+        For ``accelerator.name=gpu`` where there is none.
+    """
+    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+    chosen = accelerator.choose(settings["accelerator"]["name"])
+    tf.random.set_seed(settings["seed"])
+    names = [str(path) for path in paths]
+    wanted = images_asked(settings, len(names))
+    steps = wanted // settings["batch_size"]
+    dataset = pipeline.build_labelled(names, settings, accelerator.DEVICES[chosen])
+    step, built = _build_step(chosen, settings, classes=dataset.element_spec[-1].shape[-1])
+    batches = _from_memory(dataset, steps) if settings["benchmark"]["control"] == "no_io" else dataset
+
+    def measure(watched: AbstractContextManager[Any] = _UNWATCHED) -> dict[str, Any]:
+        try:
+            delivered, figures = _measure(batches, steps, step, watched)
+        except tf.errors.OpError as error:  # `ignore_errors` is off; TensorFlow does not say in which file
+            complaint = first_complaint(names, settings)
+            if complaint is None:
+                raise  # not the input's fault
+            raise UnreadableImageError(complaint) from error
+        exhausted = len(delivered) < wanted
+        errors, unreadable = dropped(names, delivered, settings, exhausted=exhausted, whole_batches=True)
+        asked = {"images_asked": wanted, "image_errors": errors, "unreadable": unreadable}
+        return {**figures, **asked, **built, "accelerator": chosen}
+
+    return measure
+
+
+def images_asked(settings: Mapping[str, Any], files: int) -> int:
+    """Count the images that a run asks for: ``iterations`` batches, or the whole batches of one epoch, at least one."""
+    batch_size: int = settings["batch_size"]
+    iterations = settings["iterations"]
+    return batch_size * (max(1, files // batch_size) if iterations is None else iterations)
+
+
+def requested(settings: Mapping[str, Any], paths: Sequence[Path]) -> Sequence[Path]:
+    """List the files that a run is sure to ask for: the first ones in the seeded order, up to whole batches.
+
+    Their residency is what proves a cold run: those that only look-ahead reads would thin it out.
+    """
+    order = pipeline.order([str(path) for path in paths], settings["seed"])
+    return [paths[index] for index in order[: images_asked(settings, len(paths))]]
+
+
+def _build_step(chosen: str, settings: Mapping[str, Any], classes: int) -> tuple[Step, dict[str, Any]]:
+    """Make what is done with a batch; returns it and what making it took and gave."""
+    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+    began = time.perf_counter()
+    step: Step
+    network = None
+    if settings["benchmark"]["control"] == "no_compute":
+        step = _skip
+    elif chosen == "emulated":
+        step = accelerator.emulated(settings["accelerator"]["step_s"])
+    else:
+        with tf.device(accelerator.DEVICES[chosen]):
+            network = Network(classes, settings["seed"], settings["benchmark"])
+            network.warm_up(settings["batch_size"])
+        step = network.train
+    return step, {
+        "build_s": time.perf_counter() - began,
+        "parameters": network.parameters if network else 0,
+        "state_bytes": network.state_bytes if network else 0,
+    }
+
+
+def _skip(_images: Any, _labels: Any) -> None:
+    """Do nothing with a batch: ``control=no_compute``."""
+
+
+def _from_memory(dataset: Any, steps: int) -> list[Any]:
+    """Load one batch and repeat it, with no bytes read: ``control=no_io``; empty where not one can be loaded."""
+    batch = next(iter(dataset), None)
+    if batch is None:
+        return []
+    index, size, images, labels = batch
+    return [(index, size * 0, images, labels)] * steps
+
+
+def _measure(
+    batches: Iterable[Any], steps: int, step: Step, watched: AbstractContextManager[Any]
+) -> tuple[list[int], dict[str, Any]]:
+    """Run the clock from just before the iterator is made to the end of the last step.
+
+    Each part has a stamp before and after, and the wall time has two of its own, so that work between the parts,
+    that none of them names, shows as time that does not add up.
+    """
+    clock = time.perf_counter
+    with watched:
+        start = clock()
+        asked = clock()
+        iterator = iter(batches)
+        startup_s = clock() - asked
+        delivered, figures = _train(iterator, steps, step)
+        wall_s = clock() - start
+    figures |= {
+        "load_s": sum(figures["step_load_s"]),
+        "compute_s": sum(figures["step_compute_s"]),
+        "checkpoint_s": 0.0,
+        "images": len(delivered),
+        "wall_parts": _WALL_PARTS,
+    }
+    return delivered, {"wall_s": wall_s, "startup_s": startup_s, **figures}
+
+
+def _train(iterator: Iterator[Any], steps: int, step: Step) -> tuple[list[int], dict[str, Any]]:
+    """Take at most `steps` batches and do a step with each; returns the indices delivered, and times, losses, bytes.
+
+    A step of waiting ends with the batch in hand, one of computing with the loss on the host.
+    """
+    clock = time.perf_counter
+    delivered: list[int] = []
+    step_load_s: list[float] = []
+    step_compute_s: list[float] = []
+    losses: list[float] = []
+    bytes_read, other_s = 0, 0.0
+    for _ in range(steps):
+        asked = clock()
+        batch = next(iterator, None)
+        step_load_s.append(clock() - asked)
+        if batch is None:
+            break
+        index, size, images, labels = batch
+        began = clock()
+        loss = step(images, labels)
+        ended = clock()
+        step_compute_s.append(ended - began)
+        losses += [] if loss is None else [loss]
+        delivered.extend(index.numpy().tolist())
+        bytes_read += int(size.numpy().sum(dtype="int64"))
+        other_s += clock() - ended
+    times = {"step_load_s": step_load_s, "step_compute_s": step_compute_s, "other_s": other_s}
+    return delivered, {**times, "step_loss": losses, "bytes_read": bytes_read}
+
+
+if __name__ == "__main__":
+    from jobs.byhand import main
+
+    main("alexnet")

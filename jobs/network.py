@@ -1,0 +1,181 @@
+"""AlexNet and one step of its training (paper III.B): softmax cross-entropy and Adam, on plain variables.
+
+Krizhevsky, Sutskever, Hinton 2012 (doi 10.1145/3065386), in one tower and without response normalisation: five
+convolutions, three max-pools, three dense layers, ReLU, dropout; 58.7 million parameters for 102 classes. Hidden
+kernels start as in He et al. 2015 (arXiv 1502.01852), all else at zero. Adam is Kingma, Ba 2015 (arXiv 1412.6980).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import tensorflow as tf
+
+_COLOURS = 3
+_POOL, _POOL_STRIDE = 3, 2
+_DENSE = (4096, 4096)
+_BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8  # Kingma, Ba 2015, algorithm 1
+
+
+@dataclass(frozen=True)
+class _Convolution:
+    window: int
+    stride: int
+    padding: int
+    channels: int
+    pooled: bool
+
+
+_CONVOLUTIONS = (
+    _Convolution(window=11, stride=4, padding=2, channels=96, pooled=True),
+    _Convolution(window=5, stride=1, padding=2, channels=256, pooled=True),
+    _Convolution(window=3, stride=1, padding=1, channels=384, pooled=False),
+    _Convolution(window=3, stride=1, padding=1, channels=384, pooled=False),
+    _Convolution(window=3, stride=1, padding=1, channels=256, pooled=True),
+)
+
+
+def kernel_shapes(image_size: int, classes: int, width: float) -> list[tuple[int, ...]]:
+    """Return the shapes of the kernels from the first layer to the last; `width` multiplies channels and units."""
+    shapes: list[tuple[int, ...]] = []
+    side, channels = image_size, _COLOURS
+    for layer in _CONVOLUTIONS:
+        shapes.append((layer.window, layer.window, channels, _scaled(layer.channels, width)))
+        side, channels = (side + 2 * layer.padding - layer.window) // layer.stride + 1, shapes[-1][-1]
+        if layer.pooled:
+            side = max(1, (side - _POOL) // _POOL_STRIDE + 1)
+    units = [side * side * channels, *(_scaled(units, width) for units in _DENSE), classes]
+    return [*shapes, *itertools.pairwise(units)]
+
+
+def _scaled(size: int, width: float) -> int:
+    return max(1, round(size * width))
+
+
+class Network:
+    """The variables of the network and of Adam, all zero until `warm_up` or `reset`, and what changes them.
+
+    Parameters
+    ----------
+    classes
+        Number of outputs.
+    seed
+        Decides the first weights and every dropout.
+    benchmark
+        ``image_size`` (at least 32 pixels), ``width``, ``learning_rate``, ``dropout``.
+    """
+
+    def __init__(self, classes: int, seed: int, benchmark: Mapping[str, Any]) -> None:
+        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+        self._classes, self._seed, self._benchmark = classes, seed, benchmark
+        shapes = kernel_shapes(benchmark["image_size"], classes, benchmark["width"])
+        self.kernels = [tf.Variable(tf.zeros(shape)) for shape in shapes]
+        self.biases = [tf.Variable(tf.zeros(shape[-1:])) for shape in shapes]
+        self.means = [tf.Variable(tf.zeros(weight.shape)) for weight in self._weights]
+        self.squares = [tf.Variable(tf.zeros(weight.shape)) for weight in self._weights]
+        self.steps = tf.Variable(0, dtype=tf.int64)
+        # Plain operations: AutoGraph would change nothing, and would leave a file of its own in the temporary folder.
+        self._step = tf.function(self._change, autograph=False)
+
+    @property
+    def _weights(self) -> list[tf.Variable]:
+        return [*self.kernels, *self.biases]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Everything that a training needs to go on exactly as it would have, for ``tf.train.Checkpoint(**state)``.
+
+        Adam's moments are `means` (of the gradients) and `squares`; the dropout follows from the seed and `steps`.
+        """
+        names = ("kernels", "biases", "means", "squares", "steps")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def parameters(self) -> int:
+        """Number of trained values."""
+        return sum(math.prod(weight.shape) for weight in self._weights)
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of all variables, Adam's and the count of steps included."""
+        variables = [*self._weights, *self.means, *self.squares, self.steps]
+        return sum(math.prod(variable.shape) * variable.dtype.size for variable in variables)
+
+    def train(self, images: tf.Tensor, labels: tf.Tensor) -> float:
+        """Do one step; return the loss before it once it is on the host, when all that the step changes is changed.
+
+        `images` is float32 ``(n, image_size, image_size, 3)`` from 0 to 1, `labels` one-hot float32 ``(n, classes)``.
+        """
+        return float(self._step(images, labels).numpy())
+
+    def warm_up(self, batch_size: int) -> None:
+        """Trace a step for batches of this size and do it once, on zeros; then bring all variables to their start."""
+        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+        size = self._benchmark["image_size"]
+        self.train(tf.zeros((batch_size, size, size, _COLOURS)), tf.zeros((batch_size, self._classes)))
+        self.reset()
+
+    def reset(self) -> None:
+        """Bring every variable to where it starts with this seed."""
+        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+        *hidden, last = self.kernels
+        # With the last kernel zero no class is preferred, and the first loss is ln(classes), as it should be.
+        for variable in [last, *self.biases, *self.means, *self.squares, self.steps]:
+            variable.assign(tf.zeros_like(variable))
+        for number, kernel in enumerate(hidden):
+            deviation = math.sqrt(2 / math.prod(kernel.shape[:-1]))
+            # Below zero, where no step takes its numbers from.
+            kernel.assign(tf.random.stateless_normal(kernel.shape, (self._seed, -1 - number), stddev=deviation))
+
+    def _change(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+        with tf.GradientTape() as tape:
+            losses = tf.nn.softmax_cross_entropy_with_logits(labels, self._logits(images))
+            loss = tf.reduce_mean(losses)
+        gradients = tape.gradient(loss, self._weights)
+        step = tf.cast(self.steps.assign_add(1), tf.float32)
+        beta_1_power, beta_2_power = _BETA_1**step, _BETA_2**step
+        for weight, mean, square, gradient in zip(self._weights, self.means, self.squares, gradients, strict=True):
+            tf.raw_ops.ResourceApplyAdam(
+                var=weight.handle,
+                m=mean.handle,
+                v=square.handle,
+                beta1_power=beta_1_power,
+                beta2_power=beta_2_power,
+                lr=self._benchmark["learning_rate"],
+                beta1=_BETA_1,
+                beta2=_BETA_2,
+                epsilon=_EPSILON,
+                grad=gradient,
+            )
+        return loss
+
+    def _logits(self, images: tf.Tensor) -> tf.Tensor:
+        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+        values = images - 0.5
+        layers = list(zip(self.kernels, self.biases, strict=True))
+        for layer, (kernel, bias) in zip(_CONVOLUTIONS, layers[: len(_CONVOLUTIONS)], strict=True):
+            pad = (layer.padding, layer.padding)
+            values = tf.nn.conv2d(values, kernel, layer.stride, [(0, 0), pad, pad, (0, 0)])
+            values = tf.nn.relu(tf.nn.bias_add(values, bias))
+            if layer.pooled:
+                fits = values.shape[1] >= _POOL  # the maps of small images are smaller than the pool's window
+                values = tf.nn.max_pool2d(values, _POOL, _POOL_STRIDE, "VALID" if fits else "SAME")
+        values = tf.reshape(values, (values.shape[0], -1))
+        *hidden, (kernel, bias) = layers[len(_CONVOLUTIONS) :]
+        for number, (hidden_kernel, hidden_bias) in enumerate(hidden):
+            values = tf.nn.relu(tf.nn.bias_add(values @ hidden_kernel, hidden_bias))
+            seed = (self._seed, self.steps * len(hidden) + number)  # no step and no layer draws what another drew
+            values = tf.nn.experimental.stateless_dropout(values, self._benchmark["dropout"], seed)
+        return tf.nn.bias_add(values @ kernel, bias)
