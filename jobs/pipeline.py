@@ -5,12 +5,14 @@ List, shuffle, map with ``threads`` parallel calls, drop unreadable, batch, pref
 
 from __future__ import annotations
 
+import contextlib
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import tensorflow as tf
 
@@ -79,13 +81,30 @@ def build_labelled(paths: Sequence[str], settings: Mapping[str, Any], device: st
     chosen = options(benchmark, settings["threads"])
     if benchmark["prefetch_to_device"]:
         # What is copied comes from an iterator inside, which knows only the options that are set before it.
-        dataset = dataset.with_options(chosen).apply(tf.data.experimental.copy_to_device(device))
+        with _temporary_files_removed():
+            dataset = dataset.with_options(chosen).apply(tf.data.experimental.copy_to_device(device))
     return _ahead(dataset, settings).with_options(chosen)
 
 
 def _loaded(paths: Sequence[str], load: Any, settings: Mapping[str, Any]) -> tf.data.Dataset:
     dataset = listing(paths, settings["seed"]).map(load, num_parallel_calls=settings["threads"])
     return dataset.ignore_errors() if settings["benchmark"]["ignore_errors"] else dataset
+
+
+@contextlib.contextmanager
+def _temporary_files_removed() -> Iterator[None]:
+    """Remove the temporary files that are made meanwhile.
+
+    `copy_to_device` lets AutoGraph convert functions of its own, whatever it is asked; each leaves a file, which is
+    needed no more and would be removed at the end of an interpreter only, which a forked run never comes to.
+    """
+    usual = tempfile.tempdir
+    with tempfile.TemporaryDirectory(prefix="tfio-") as folder:
+        tempfile.tempdir = folder
+        try:
+            yield
+        finally:
+            tempfile.tempdir = usual
 
 
 def _ahead(dataset: tf.data.Dataset, settings: Mapping[str, Any]) -> tf.data.Dataset:

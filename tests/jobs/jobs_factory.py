@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from jobs import cache, checks, manifest
+from jobs.images import ImageSpec, file_name, image_bytes, size_targets
 
 ROOT = Path(__file__).parents[2]
 PAGE = 4096
@@ -26,6 +27,15 @@ _BENCHMARK = {
     "map_and_batch_fusion": False,
     "deterministic": True,
     "private_threads": None,
+}
+_ALEXNET = {
+    **{key: value for key, value in _BENCHMARK.items() if key != "preprocess"},
+    "name": "alexnet",
+    "prefetch_to_device": False,
+    "control": "none",
+    "width": 0.02,
+    "learning_rate": 1e-3,
+    "dropout": 0.2,
 }
 
 
@@ -51,15 +61,35 @@ def truncate(path):
     cache.sync(path.parent)
 
 
+def write_classes(folder, files, classes=4):
+    """Write photographs whose class, a folder, can be told from their pixels; sorted."""
+    spec = ImageSpec(files=files, median_bytes=4_000, sigma=0.3, width=128, height=96, classes=classes, seed=5)
+    sizes = size_targets(spec)
+    for index in range(files):
+        path = folder / file_name(spec, index)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(image_bytes(spec, index, int(sizes[index])))
+    return sorted(folder.rglob("*.jpg"))
+
+
 def make_settings(**changes):
     """Return a cell's settings; a change goes where its key belongs."""
-    settings = {"threads": 2, "batch_size": 4, "prefetch": 0, "iterations": None, "seed": 1, "cache": "cold"}
-    benchmark = {**_BENCHMARK, **{key: value for key, value in changes.items() if key in _BENCHMARK}}
-    others = {key: value for key, value in changes.items() if key not in _BENCHMARK}
+    return _changed({}, _BENCHMARK, changes)
+
+
+def make_alexnet_settings(accelerator="cpu", step_s=None, **changes):
+    """Return a cell's settings for a small network on small images; a change goes where its key belongs."""
+    return _changed({"accelerator": {"name": accelerator, "step_s": step_s}}, _ALEXNET, changes)
+
+
+def _changed(more, benchmark, changes):
+    settings = {"threads": 2, "batch_size": 4, "prefetch": 0, "iterations": None, "seed": 1, "cache": "cold", **more}
+    others = {key: value for key, value in changes.items() if key not in benchmark}
     unknown = set(others) - set(settings)
     if unknown:
         raise KeyError(unknown)
-    return {**settings, **others, "benchmark": benchmark}
+    inner = {key: value for key, value in changes.items() if key in benchmark}
+    return {**settings, **others, "benchmark": {**benchmark, **inner}}
 
 
 def make_request(folder, held, limits=DEAF, trace=None, **changes):

@@ -16,7 +16,8 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from jobs import byhand, cache, checks, micro, pipeline, run
+from jobs import accelerator, alexnet, byhand, cache, checks, micro, pipeline, run
+from jobs.network import Network
 
 _LIBC = ctypes.CDLL(None)
 _IN_OPEN = 0x20
@@ -118,12 +119,23 @@ def _wait(condition, within_s=20.0):
         time.sleep(0.005)
 
 
+def _benchmark(settings):
+    return {"micro": micro, "alexnet": alexnet}[settings["benchmark"]["name"]]
+
+
+def _paths(argument):
+    return [Path(name) for name in argument["names"]]
+
+
 def _build(argument):
-    """Build the pipeline as `micro` does: TensorFlow's own seed takes part in the order."""
+    """Build the pipeline as its benchmark does: TensorFlow's own seed takes part in the order."""
     import tensorflow as tf  # noqa: PLC0415 - the module must load without it
 
-    tf.random.set_seed(argument["settings"]["seed"])
-    return pipeline.build(argument["names"], argument["settings"])
+    names, settings = argument["names"], argument["settings"]
+    tf.random.set_seed(settings["seed"])
+    if _benchmark(settings) is alexnet:
+        return pipeline.build_labelled(names, settings, argument.get("device", "/CPU:0"))
+    return pipeline.build(names, settings)
 
 
 def reads_at_once(argument):
@@ -155,7 +167,7 @@ def opened_ahead(argument):
 def opened_before_the_clock(argument):
     """Count the files of the dataset that are opened while a run is prepared, and by the run."""
     opened = _Opened(argument["folder"])
-    measure = micro.prepare(argument["settings"], [Path(name) for name in argument["names"]])
+    measure = _benchmark(argument["settings"]).prepare(argument["settings"], _paths(argument))
     time.sleep(_STILL_S)
     before = len(opened.names())
     measure()
@@ -254,8 +266,24 @@ def measure_fake(argument):
 
 
 def measure(argument):
-    """Run `micro` without what stands round it."""
-    return {"value": micro.prepare(argument["settings"], [Path(name) for name in argument["names"]])()}
+    """Run a benchmark without what stands round it."""
+    return {"value": _benchmark(argument["settings"]).prepare(argument["settings"], _paths(argument))()}
+
+
+def measure_watched(argument):
+    """Count the files opened when what watches a run comes and when it goes; and how long it was there."""
+    opened, seen = _Opened(argument["folder"]), []
+
+    class Watch:
+        def __enter__(self):
+            seen.append((time.perf_counter(), len(opened.names())))
+
+        def __exit__(self, *_):
+            seen.append((time.perf_counter(), len(opened.names())))
+
+    figures = _benchmark(argument["settings"]).prepare(argument["settings"], _paths(argument))(Watch())
+    (came, before), (went, meanwhile) = seen
+    return {"value": [before, meanwhile, went - came, figures["wall_s"]]}
 
 
 def residency_as_nobody(argument):
@@ -275,13 +303,13 @@ def execute_as_nobody(argument):
 
 
 def by_hand(argument):
-    """Run the command line of `micro`; return what it printed and its exit code. Others may be loud."""
+    """Run the command line of a benchmark; return what it printed and its exit code. Others may be loud."""
     defaults = checks.Limits()
     checks.Limits = lambda **given: replace(defaults, **{**given, "other_mb_per_s_max": 1e9, "other_cpu_max": 1e9})
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
-            byhand.main("micro", argument["words"])
+            byhand.main(argument.get("benchmark", "micro"), argument["words"])
     except SystemExit as end:
         return {"value": [json.loads(printed.getvalue() or "null"), end.code]}
     return {"value": None}
@@ -289,8 +317,150 @@ def by_hand(argument):
 
 def requested(argument):
     """List the files that a run says it will ask for, and those that it then delivers."""
-    paths = [Path(name) for name in argument["names"]]
-    promised = [str(path) for path in micro.requested(argument["settings"], paths)]
-    dataset = pipeline.build(argument["names"], argument["settings"]).take(argument["settings"]["iterations"])
+    settings = argument["settings"]
+    dataset = _build(argument).take(settings["iterations"] or -1)  # -1: all
+    promised = [str(path) for path in _benchmark(settings).requested(settings, _paths(argument))]
     delivered = [argument["names"][index] for batch in dataset for index in batch[0].numpy().tolist()]
     return {"value": [promised, delivered]}
+
+
+def labelled(argument):
+    """Return the labels of each file as they are delivered, and the devices that the batches stand on."""
+    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
+
+    two = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], two)
+    rows, devices = [], set()
+    for index, _size, images, one_hot in _build(argument):
+        rows.extend(zip(index.numpy().tolist(), one_hot.numpy().tolist(), strict=True))
+        devices |= {tensor.device.rpartition("device:")[2] for tensor in (images, one_hot)}
+    return {"value": [rows, sorted(devices)]}
+
+
+def opened_at_each_step(argument):
+    """Count the files opened by the end of each step, where a step lasts until no more are opened."""
+    opened, counts = _Opened(argument["folder"]), []
+
+    def step(_images, _labels):
+        time.sleep(_STILL_S)
+        counts.append(len(opened.names()) + (counts[-1] if counts else 0))
+
+    accelerator.emulated = lambda _step_s: step
+    alexnet.prepare(argument["settings"], _paths(argument))()
+    return {"value": counts}
+
+
+def cpu_of_a_run(argument):
+    """Return the figures of a run and the processor's time that it took after it was prepared."""
+    measure = alexnet.prepare(argument["settings"], _paths(argument))
+    before = time.process_time()
+    figures = measure()
+    return {"value": [figures, time.process_time() - before]}
+
+
+def refusal(argument):
+    """Return the name and the words of the error that ends a run; the step may be one that fails."""
+    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
+
+    def step(_images, _labels):
+        raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
+
+    if argument.get("step_fails"):
+        accelerator.emulated = lambda _step_s: step
+    try:
+        _benchmark(argument["settings"]).prepare(argument["settings"], _paths(argument))()
+    except Exception as error:  # noqa: BLE001 - it is what is asked for
+        return {"value": [type(error).__name__, str(error)]}
+    return {"value": None}
+
+
+def temporary_files_of_a_run(argument):
+    """Name what a run of `alexnet` leaves in the temporary folder of its process."""
+    tempfile.tempdir = argument["folder"]
+    alexnet.prepare(argument["settings"], _paths(argument))()
+    return {"value": [path.name for path in Path(argument["folder"]).iterdir()]}
+
+
+def choose(argument):
+    """Choose an accelerator where TensorFlow finds these GPUs; return the choice and what stays visible."""
+    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
+
+    visible = []
+    tf.config.list_physical_devices = lambda _kind: argument["gpus"]
+    tf.config.set_visible_devices = lambda devices, _kind: visible.append(devices)
+    try:
+        return {"value": [accelerator.choose(argument["name"]), *visible]}
+    except accelerator.NoGpuError as error:
+        return {"value": ["refused", str(error)]}
+
+
+def _network(argument):
+    return Network(argument["classes"], argument.get("seed", 0), argument["benchmark"])
+
+
+def network_size(argument):
+    network = _network(argument)
+    return {"value": [network.parameters, network.state_bytes]}
+
+
+def _batch(argument, number):
+    """Make batch `number` of a task that can be learned: one quarter of each image is bright, and says the class."""
+    import numpy as np  # noqa: PLC0415 - the module must load without it
+    import tensorflow as tf  # noqa: PLC0415
+
+    rng, size, classes = np.random.default_rng(number), argument["benchmark"]["image_size"], argument["classes"]
+    images = rng.uniform(0, 0.5, (argument["batch_size"], size, size, 3)).astype(np.float32)
+    labels = rng.integers(0, classes, argument["batch_size"])
+    for image, label in zip(images, labels, strict=True):
+        image[:, size * label // classes : size * (label + 1) // classes] += 0.5
+    return tf.constant(images), tf.one_hot(labels, classes)
+
+
+def _everything(network):
+    """Return all variables, by name, as nested lists."""
+    state = {name: value if isinstance(value, list) else [value] for name, value in network.state.items()}
+    return {name: [variable.numpy().tolist() for variable in variables] for name, variables in state.items()}
+
+
+def fit(argument):
+    """Train on batches number `start` to `stop`; return losses, traces and, after each step, the last bias and Adam's.
+
+    A state may be restored before (`restore`) and saved after (`save`).
+    """
+    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
+
+    network = _network(argument)
+    network.warm_up(argument["batch_size"])
+    if "restore" in argument:
+        tf.train.Checkpoint(**network.state).read(argument["restore"]).assert_consumed()
+    losses, followed = [], []
+    for number in range(argument["start"], argument["stop"]):
+        losses.append(network.train(*_batch(argument, number)))
+        last = [variables[-1].numpy().tolist() for variables in (network.biases, network.means, network.squares)]
+        followed.append(last)
+    if "save" in argument:
+        tf.train.Checkpoint(**network.state).write(argument["save"])
+    traces = network._step.experimental_get_tracing_count()  # noqa: SLF001 - in the clock there must be none
+    labels = [_batch(argument, number)[1].numpy().tolist() for number in range(argument["start"], argument["stop"])]
+    return {"value": {"losses": losses, "traces": traces, "followed": followed, "labels": labels}}
+
+
+def state_after_warm_up(argument):
+    """Return all variables after a warm-up, and those of a network that was only reset."""
+    warm, fresh = _network(argument), _network(argument)
+    warm.warm_up(argument["batch_size"])
+    fresh.reset()
+    return {"value": [_everything(warm), _everything(fresh)]}
+
+
+def losses_without_learning(argument):
+    """Return the losses of one batch, again and again, where only the dropout can make a difference."""
+    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
+
+    network = _network(argument)
+    network.reset()
+    network.kernels[-1].assign(tf.random.stateless_normal(network.kernels[-1].shape, (1, 2)))
+    batch = _batch(argument, 0)
+    losses = [network.train(*batch) for _ in range(3)]
+    network.steps.assign(0)
+    return {"value": [losses, [network.train(*batch) for _ in range(3)]]}

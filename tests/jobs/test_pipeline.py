@@ -5,7 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
-from jobs_factory import make_settings, write_jpegs
+from hypothesis import given
+from hypothesis import strategies as st
+from jobs_factory import make_alexnet_settings, make_settings, write_classes, write_jpegs
+
+from jobs import pipeline
 
 CORES = len(os.sched_getaffinity(0))
 
@@ -180,3 +184,80 @@ def test_nothing_is_left_in_the_temporary_folder(job, names, tmp_path, preproces
     settings = make_settings(preprocess=preprocess)
 
     assert job("temporary_files", names=names, folder=str(folder), settings=settings) == []
+
+
+TO_DEVICE = {"prefetch_to_device": True}
+folders = st.lists(st.sampled_from(["/a/b", "/a", "/a/b/c", "/a/bc", "/z"]), min_size=1)
+
+
+@given(folders)
+def test_a_class_is_a_folder_and_its_number_the_place_among_the_sorted_ones(folders):
+    labels, classes = pipeline.labels([f"{folder}/{number}.jpg" for number, folder in enumerate(folders)])
+
+    assert [sorted(set(folders))[label] for label in labels] == folders
+    assert classes == len(set(folders))
+
+
+@pytest.fixture
+def classes(tmp_path):
+    """Images in three classes, in an order that is not theirs."""
+    return [str(path) for path in write_classes(tmp_path / "data", 24, classes=3)][::-1]
+
+
+@pytest.mark.parametrize("changes", [{}, {"threads": 8}, TO_DEVICE, {**TO_DEVICE, "prefetch": 2}])
+def test_a_training_gets_whole_batches_in_the_order_of_the_seed_each_image_with_the_label_of_its_folder(
+    job, classes, changes
+):
+    rows, _ = job("labelled", names=classes, settings=make_alexnet_settings(batch_size=5, **changes))
+
+    assert [index for index, _ in rows] == job("order_of_list", names=classes, seed=1)[:20]
+    for index, label in rows:
+        expected = [Path(classes[index]).parent.name == f"class_{number:03d}" for number in range(3)]
+        assert label == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "device"), [({}, "CPU:0"), (TO_DEVICE, "CPU:1"), ({**TO_DEVICE, "prefetch": 1}, "CPU:1")]
+)
+def test_a_batch_stands_on_the_device_that_computes_where_that_is_asked_for(job, names, changes, device):
+    _, found = job("labelled", names=names, settings=make_alexnet_settings(**changes), device="/CPU:1")
+
+    assert found == [device]
+
+
+@pytest.mark.parametrize(
+    ("changes", "last"),
+    [
+        ({}, ["BatchDataset", "IgnoreErrorsDataset", "ParallelMapDataset"]),
+        ({"prefetch": 1}, ["PrefetchDataset", "BatchDataset", "IgnoreErrorsDataset"]),
+        ({"ignore_errors": False, "map_and_batch_fusion": True}, ["MapAndBatchDataset"]),
+        (TO_DEVICE, ["GeneratorDataset"]),
+        ({**TO_DEVICE, "prefetch": 1}, ["PrefetchDataset", "GeneratorDataset"]),
+    ],
+)
+def test_the_copy_to_the_device_comes_last_but_for_the_batches_that_are_kept_there(job, names, changes, last):
+    assert job("transformations", names=names, settings=make_alexnet_settings(**changes), last=last) is True
+
+
+@pytest.mark.parametrize("to_device", [False, True])
+def test_a_training_reads_with_as_many_threads_wherever_its_batches_stand(job, folder_names, to_device):
+    settings = make_alexnet_settings(threads=8, prefetch_to_device=to_device)
+
+    assert job("reads_at_once", names=folder_names, settings=settings, expected=8) == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "opened"),
+    [
+        ({"prefetch": 0}, 2 + 1),
+        ({"prefetch": 2}, 3 * 2 + 1),
+        ({**TO_DEVICE, "prefetch": 0}, 2 + 1),
+        ({**TO_DEVICE, "prefetch": 2}, 3 * 2 + 1),
+    ],
+)
+def test_a_training_has_as_many_batches_made_ahead_wherever_they_stand(job, folder_names, tmp_path, changes, opened):
+    settings = make_alexnet_settings(threads=1, batch_size=2, **changes)
+
+    found = job("opened_ahead", names=folder_names, folder=str(tmp_path / "data"), settings=settings, expected=opened)
+
+    assert len(found) == opened
