@@ -15,7 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 # What of a configuration can change a result.
-SETTINGS = ("benchmark", "dataset", "storage", "threads", "batch_size", "prefetch", "iterations", "seed", "cache", "accelerator")
+SETTINGS = (
+    "benchmark",
+    "dataset",
+    "storage",
+    "threads",
+    "batch_size",
+    "prefetch",
+    "iterations",
+    "seed",
+    "cache",
+    "accelerator",
+)
 # Of a storage, what says where and how the data lies; the rest says how jobs are kept apart on it.
 _ACCESS = ("shared", "exclusive", "license")
 _HASH_DIGITS = 10

@@ -46,6 +46,7 @@ def _run(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             "dataset": str(folder),
             "manifest": held,
             "limits": asdict(checks.Limits()),
+            "trace": None,
         }
         return run.execute(request)
 

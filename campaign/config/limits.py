@@ -160,7 +160,8 @@ def _accelerator_together(values: Mapping[str, Any]) -> None:
         )
     if (step_s is None) == (name == "emulated"):
         raise UsageError(
-            f"accelerator.step_s={step_s} with accelerator={name}", "accelerator=emulated accelerator.step_s=… (seconds)"
+            f"accelerator.step_s={step_s} with accelerator={name}",
+            "accelerator=emulated accelerator.step_s=… (seconds)",
         )
 
 

@@ -36,6 +36,15 @@ EVIDENCE = {
         "jobs/test_pipeline.py::test_delivery_that_need_not_be_deterministic_lets_others_overtake_a_late_file"
     ),
     "benchmark.private_threads": "jobs/test_pipeline.py::test_a_private_pool_that_is_smaller_caps_the_threads",
+    "benchmark.prefetch_to_device": (
+        "jobs/test_pipeline.py::test_a_batch_stands_on_the_device_that_computes_where_that_is_asked_for"
+    ),
+    "benchmark.control": "jobs/test_alexnet.py::test_without_input_one_batch_is_loaded_before_the_clock_and_none_during_it",
+    "benchmark.width": "jobs/test_network.py::test_the_width_multiplies_channels_and_units",
+    "benchmark.learning_rate": "jobs/test_network.py::test_the_learning_rate_is_how_far_a_step_goes",
+    "benchmark.dropout": "jobs/test_network.py::test_dropout_is_another_at_each_step_and_the_same_each_time",
+    "accelerator.name": "jobs/test_alexnet.py::test_a_gpu_is_taken_where_it_is_wanted_and_hidden_where_not",
+    "accelerator.step_s": "jobs/test_alexnet.py::test_an_emulated_step_takes_its_time_and_leaves_the_processor_alone",
     "dataset.name": "campaign/test_prepare.py::test_the_name_of_a_dataset_names_its_folder",
     "dataset.files": _DATASET,
     "dataset.median_bytes": _DATASET,
