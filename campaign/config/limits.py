@@ -161,7 +161,7 @@ def _accelerator_together(values: Mapping[str, Any]) -> None:
     if (step_s is None) == (name == "emulated"):
         raise UsageError(
             f"accelerator.step_s={step_s} with accelerator={name}",
-            "accelerator=emulated accelerator.step_s=… (seconds)",
+            "it is the seconds of accelerator=emulated",
         )
 
 
