@@ -39,7 +39,9 @@ EVIDENCE = {
     "benchmark.prefetch_to_device": (
         "jobs/test_pipeline.py::test_a_batch_stands_on_the_device_that_computes_where_that_is_asked_for"
     ),
-    "benchmark.control": "jobs/test_alexnet.py::test_without_input_one_batch_is_loaded_before_the_clock_and_none_during_it",
+    "benchmark.control": (
+        "jobs/test_alexnet.py::test_without_input_one_batch_is_loaded_before_the_clock_and_none_during_it"
+    ),
     "benchmark.width": "jobs/test_network.py::test_the_width_multiplies_channels_and_units",
     "benchmark.learning_rate": "jobs/test_network.py::test_the_learning_rate_is_how_far_a_step_goes",
     "benchmark.dropout": "jobs/test_network.py::test_dropout_is_another_at_each_step_and_the_same_each_time",
