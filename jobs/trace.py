@@ -142,9 +142,7 @@ class Trace:
         """Sample at each interval after `origin_s`, and at `until_s`, unless told to stop."""
         due_s = origin_s
         while due_s < until_s:
-            # the first that is at least half an interval away
-            ticks = math.floor((time.perf_counter() - origin_s) / self._interval_s + 0.5) + 1
-            due_s = origin_s + ticks * self._interval_s
+            due_s = origin_s + _next_tick(time.perf_counter() - origin_s, self._interval_s)
             if until_s - due_s < self._interval_s / 2:
                 due_s = until_s
             if self._stop.acquire(timeout=max(0.0, due_s - time.perf_counter())):
@@ -195,6 +193,11 @@ class Trace:
         if now is None or then is None or before is None or source.cells is None:
             return [None] * len(source.columns)
         return source.cells([late - early for late, early in zip(now, then, strict=True)], after.at_s - before.at_s)
+
+
+def _next_tick(now_s: float, interval_s: float) -> float:
+    """Return the first multiple of the interval that is more than half an interval away."""
+    return (math.floor(now_s / interval_s + 0.5) + 1) * interval_s
 
 
 def _sources(paths: Sequence[Path]) -> tuple[list[_Source], dict[str, str]]:

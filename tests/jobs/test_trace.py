@@ -97,6 +97,14 @@ def test_the_sums_of_a_device_and_of_the_process_are_what_the_kernel_counted(run
     assert process_read() - process >= 10 * 32 * MIB
 
 
+def test_what_comes_from_the_page_cache_is_not_read_by_the_process(run, big):
+    cache.read_through([big])
+
+    _, rows = run(lambda: cache.read_through([big]))
+
+    assert total(rows, "process read") == pytest.approx(0, abs=MIB)
+
+
 def test_what_the_process_writes_is_in_its_sums(run, disk):
     _, rows = run(lambda: (disk / "written").write_bytes(bytes(8 * MIB)), paths=[disk])
 
@@ -171,6 +179,14 @@ def test_a_sample_that_is_late_takes_the_place_of_those_it_missed(run, monkeypat
     elapsed = [float(row["elapsed s"]) for row in rows]
     assert 3 <= len(elapsed) <= 8
     assert all(late - early >= 0.05 for early, late in itertools.pairwise(elapsed))
+
+
+@given(st.floats(0, 1e6), st.sampled_from([0.1, 0.25, 1.0, 7.0]))
+def test_the_next_sample_is_on_the_grid_and_half_an_interval_or_more_away(now, interval):
+    due = trace._next_tick(now, interval)
+
+    assert due / interval == pytest.approx(round(due / interval))
+    assert 0.4999 * interval <= due - now <= 1.5001 * interval
 
 
 def test_a_sample_that_the_interpreter_held_up_is_told_to_be_late(run):
@@ -288,10 +304,10 @@ def test_pandas_reads_it_with_two_rows_of_header(run, tmp_path, disk):
 
 
 def test_a_source_that_fails_half_way_stays_empty_from_there_and_the_run_goes_on(run, monkeypatch):
-    numbers = iter(range(0, 3000, 1000))
+    numbers = iter([0, 1000, 2000, None, 4000, 5000, 6000, 7000])  # it would come back
 
     def fails():
-        number = next(numbers, None)
+        number = next(numbers)
         if number is None:
             raise OSError(5, "Input/output error", "/proc/self/io")
         return number, 0
