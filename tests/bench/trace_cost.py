@@ -2,7 +2,7 @@
 
     python tests/bench/trace_cost.py [--seconds 30]
 
-The machine idles meanwhile, which is the dearer case: each sample finds caches cold and the clock low. Goal: below 1 %.
+Nothing else is done meanwhile; within runs of `micro` a sample was found to cost the same. Goal: below 1 %.
 """
 
 from __future__ import annotations
