@@ -339,11 +339,12 @@ def labelled(argument):
 
 def opened_at_each_step(argument):
     """Count the files opened by the end of each step, where a step lasts until no more are opened."""
-    opened, counts = _Opened(argument["folder"]), []
+    opened, files, counts = _Opened(argument["folder"]), set(), []
 
     def step(_images, _labels):
         time.sleep(_STILL_S)
-        counts.append(len(opened.names()) + (counts[-1] if counts else 0))
+        files.update(name for name in opened.names() if name)  # without a name: somebody looks into the folder
+        counts.append(len(files))
 
     accelerator.emulated = lambda _step_s: step
     alexnet.prepare(argument["settings"], _paths(argument))()
