@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from analysis.records import COUNTS, FIGURES
+from analysis.records import COUNTS, FIGURES, TEXTS
 from analysis.settings import facts_of, flatten, series_key, set_key, storage_labels, storage_name
 
 if TYPE_CHECKING:
@@ -20,7 +20,9 @@ OF_RUN = ("run", "role", "status", "reason")
 OF_HOST = ("host", "started_utc")
 # Columns of the frame of cells that are no settings.
 KEYS = ("set_key", "series_key", "storage", "storage_name")
-OF_RECORD = (*OF_CELL, "status", "reason", "checks", "unstable", "host", "tensorflow", *KEYS)
+OF_RECORD = (
+    *OF_CELL, "status", "reason", "checks", "unstable", "spread_limit", "size", "host", "tensorflow", *KEYS,
+)  # fmt: skip
 
 
 def runs_frame(records: Sequence[Record]) -> pd.DataFrame:
@@ -33,12 +35,13 @@ def runs_frame(records: Sequence[Record]) -> pd.DataFrame:
     rows = [_row_of_run(record, run) for record in records for run in record.runs]
     settings = _settings_of(records)
     more = {name for row in rows for name in row}.difference(OF_CELL, OF_RUN, OF_HOST, FIGURES, settings)
+    texts = [name for name in TEXTS if name in more]
     checks = sorted(name for name in more if name.startswith("check."))
-    figures = [*FIGURES, *sorted(more.difference(checks))]
+    figures = [*FIGURES, *sorted(more.difference(checks, texts))]
     frame = pd.DataFrame(
         {
             name: pd.Series([row.get(name) for row in rows], dtype=object)
-            for name in (*OF_CELL, *settings, *OF_RUN, *figures, *checks, *OF_HOST)
+            for name in (*OF_CELL, *settings, *OF_RUN, *texts, *figures, *checks, *OF_HOST)
         }
     )
     types = {"run": "int64"} | dict.fromkeys(figures, "float64") | dict.fromkeys(checks, "boolean")
@@ -58,7 +61,7 @@ def cells_frame(records: Sequence[Record]) -> pd.DataFrame:
         row["storage"] = labels[row["series_key"]]
     names = (*OF_RECORD, *(name for name in _settings_of(records) if name not in OF_RECORD))
     frame = pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=object) for name in names})
-    return frame.astype({"unstable": "boolean"})
+    return frame.astype({"unstable": "boolean", "spread_limit": "float64"})
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -103,6 +106,8 @@ def _row_of_cell(record: Record) -> dict[str, Any]:
         "reason": record.reason,
         "checks": verdict(record),
         "unstable": None if not spread or spread[-1] is None else not spread[-1],
+        "spread_limit": record.spread_limit,
+        "size": record.size,
         "host": record.host,
         "tensorflow": record.tensorflow,
         "storage_name": storage_name(facts),
@@ -112,7 +117,7 @@ def _row_of_cell(record: Record) -> dict[str, Any]:
 
 
 def _row_of_settings(record: Record) -> dict[str, Any]:
-    reserved = {*OF_CELL, *OF_RUN, *OF_HOST, *FIGURES, *OF_RECORD}
+    reserved = {*OF_CELL, *OF_RUN, *OF_HOST, *FIGURES, *TEXTS, *OF_RECORD}
     flat = {f"settings.{n}" if n in reserved else n: v for n, v in flatten(record.settings).items()}
     of_cell = {
         "cell": record.cell,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.errors import AnalysisError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 SCHEMA = 1
 FILE = "record.json"
@@ -21,6 +21,10 @@ FIGURES = (
     "images", "images_asked", "image_errors", "bytes_read", "device_bytes", "resident_fraction",
     "images_per_s", "read_mb_per_s",
 )  # fmt: skip
+# What a run tells in words, where it tells it.
+TEXTS = ("accelerator", "trace_file")
+# What a record of before the setting means.
+ACCELERATOR = {"name": "auto", "step_s": None}
 COUNTS = ("images", "images_asked", "image_errors", "bytes_read", "device_bytes")
 RUN_AGAIN = "copy the file anew from where the campaign ran, or delete its folder and run the campaign again"
 
@@ -29,7 +33,9 @@ RUN_AGAIN = "copy the file anew from where the campaign ran, or delete its folde
 class Record:
     """One cell as it lies on disk: what was asked, on what host, and every run's raw figures.
 
-    `data` names the bytes that were read (the checksum of the dataset, else its path), `""` where unknown.
+    `data` names the bytes that were read (the checksum of the dataset, else its path), `""` where unknown; `size`
+    is the one the campaign asked for (`smoke`, `paper` or `""`); `spread_limit` the site's tolerance, by which the
+    cell's check `spread` was made; `folder` holds the traces of its runs.
     """
 
     cell: str
@@ -43,6 +49,9 @@ class Record:
     tensorflow: str
     checks: tuple[Mapping[str, Any], ...]
     runs: tuple[Mapping[str, Any], ...]
+    size: str
+    spread_limit: float | None
+    folder: Path
 
 
 @dataclass(frozen=True)
@@ -84,7 +93,7 @@ def read(folder: Path) -> Found:
     skipped: list[Skipped] = []
     for path in paths:
         try:
-            good.append((path, parse(load(path))))
+            good.append((path, parse(load(path), path.parent)))
         except UnreadableError as error:  # noqa: PERF203 - one bad record must not stop the others
             skipped.append(Skipped(path, str(error), error.cure))
     records, copies = without_copies(good)
@@ -134,8 +143,8 @@ def load(path: Path) -> Any:
         raise UnreadableError(why) from error
 
 
-def parse(value: Any) -> Record:
-    """Return the record that a JSON value of schema 1 describes; unknown keys are no error."""
+def parse(value: Any, folder: Path = Path()) -> Record:
+    """Return the record that a JSON value of schema 1, found in a folder, describes; unknown keys are no error."""
     try:
         schema = value["schema"]
         if not isinstance(schema, int) or schema < 1:
@@ -144,7 +153,7 @@ def parse(value: Any) -> Record:
         if schema > SCHEMA:
             why = f"is of schema {schema}; this program knows schema {SCHEMA}"
             raise UnreadableError(why, "analyse it with the newer tfio-campaign that wrote it")
-        return _record(value)
+        return _record(value, folder)
     except KeyError as error:
         why = f"lacks the key {error}"
         raise UnreadableError(why) from error
@@ -153,13 +162,14 @@ def parse(value: Any) -> Record:
         raise UnreadableError(why) from error
 
 
-def _record(value: Mapping[str, Any]) -> Record:
+def _record(value: Mapping[str, Any], folder: Path) -> Record:
     cell, provenance, dataset = value["cell"], value.get("provenance") or {}, value.get("dataset") or {}
+    limits = [check.get("limit") for check in value.get("checks") or () if check["rule"] == "spread"]
     return Record(
         cell=_text(cell["id"]),
         benchmark=_text(cell["benchmark"]),
         benchmark_version=int(cell["benchmark_version"]),
-        settings=dict(cell["settings"].items()),
+        settings=_settings(cell["settings"]),
         data=str(dataset.get("checksum") or dataset.get("path") or ""),
         status=_of_cell(_text(value["status"])),
         reason=str(value.get("reason") or ""),
@@ -167,7 +177,18 @@ def _record(value: Mapping[str, Any]) -> Record:
         tensorflow=str((provenance.get("versions") or {}).get("tensorflow") or ""),
         checks=tuple(_check(check) for check in value.get("checks") or ()),
         runs=tuple(_run(run) for run in value["runs"]),
+        size=str((value.get("campaign") or {}).get("size") or ""),
+        spread_limit=_number("limit", limits[-1]) if limits else None,
+        folder=folder,
     )
+
+
+def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings; the accelerator left to itself is the same whether it is named or not."""
+    accelerator = settings.get("accelerator")
+    if accelerator is None or isinstance(accelerator, dict):
+        return {**settings, "accelerator": ACCELERATOR | (accelerator or {})}
+    return dict(settings)
 
 
 def _of_cell(status: str) -> str:
@@ -176,7 +197,7 @@ def _of_cell(status: str) -> str:
 
 
 def _run(run: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a run without its arrays and texts, after proving that its figures are numbers."""
+    """Return a run without its arrays and long texts, after proving that its figures are numbers."""
     kept: dict[str, Any] = {
         "run": int(run["run"]),
         "role": _text(run["role"]),
@@ -185,6 +206,8 @@ def _run(run: Mapping[str, Any]) -> Mapping[str, Any]:
         "started_utc": str(run.get("started_utc") or ""),
         "checks": tuple(_check(check) for check in run.get("checks") or ()),
     }
+    texts = {"accelerator": run.get("accelerator"), "trace_file": (run.get("trace") or {}).get("file")}
+    kept |= {name: _text(text) for name, text in texts.items() if text}
     for name in COUNTS:
         if not isinstance(run.get(name), (int, type(None))):
             message = f"{name} is {run[name]!r}"

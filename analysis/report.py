@@ -7,18 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis import records, save, tables, terminal
-from analysis.bars import plates
 from analysis.errors import AnalysisError
-from analysis.figures import thread_scaling
 from analysis.frame import cells_frame, runs_frame
 from analysis.medians import medians
+from analysis.plates import plates
+from analysis.training import with_training
+from analysis.verdicts import verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from analysis.bars import Plate
+    from analysis.plates.plate import Plate
 
 EXIT_SKIPPED = 1
+NEEDED = "Figs 4 and 5 need a done cell of micro, Figs 6 to 8 done cells of alexnet with prefetch and without"
 LIST_NAME = ".written-by-analysis"
 
 
@@ -36,23 +38,23 @@ def report(folder: Path, out: Path | None, *, quiet: bool = False) -> int:
         message = f"none of the {len(found.skipped)} records in {folder} can be read"
         raise AnalysisError(message, "see the warnings above, each with its cure")
     runs = runs_frame(found.records)
-    table = medians(cells_frame(found.records), runs)
+    table = with_training(medians(cells_frame(found.records), runs), runs)
+    tested = verdicts(table)
     home = out or found.home
-    drawn = plates(table)
+    drawn = plates(table, runs, {record.cell: record.folder for record in found.records})
     written = [path for plate in drawn for path in draw(plate, home / "figures")]
-    written += tables.write(table, runs, home / "tables")
+    written += tables.write(table, runs, tested, home / "tables")
     note(drawn, forget(home / "figures", written), quiet=quiet)
     if quiet:
         terminal.put(terminal.paths(written))
     else:
-        terminal.show(table, runs, written)
+        terminal.show(table, runs, tested, written)
     return EXIT_SKIPPED if found.skipped else 0
 
 
 def draw(plate: Plate, folder: Path) -> list[Path]:
     """Draw and write one figure; return its files."""
-    figure = thread_scaling(plate.frame, plate.title, plate.caption)
-    return save.save(figure, plate.frame, folder, plate.stem)
+    return save.save(plate.drawn(), plate.frame, folder, plate.stem)
 
 
 def warn(skipped: Iterable[records.Skipped]) -> None:
@@ -66,10 +68,10 @@ def note(drawn: Sequence[Plate], old: Iterable[Path], *, quiet: bool) -> None:
     if quiet:
         return
     if not drawn:
-        say("note: no figure is drawn: no cell of the micro benchmark is done")
+        say(f"note: no figure is drawn: {NEEDED}")
     for plate in drawn:
         for row in plate.left_out.to_dict("records"):
-            say(f"note: {plate.stem} has no bar for {row['cell']}: the cell is {row['status']}")
+            say(f"note: {plate.stem} does not show {row['cell']}: {row['status']}")
     if old:
         say(f"note: removed figures that the records no longer give: {', '.join(sorted(path.name for path in old))}")
 

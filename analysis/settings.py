@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -15,7 +16,12 @@ if TYPE_CHECKING:
 # A file name stays below the 255 bytes of ext4 and NFS, with room for `fig4-` and the ending.
 LONGEST_SUFFIX = 100
 # Told in every description, in this order.
-PLAIN = ("dataset.name", "dataset.files", "batch_size", "prefetch", "cache")
+PLAIN = (
+    "dataset.name", "dataset.files", "threads", "batch_size", "prefetch", "cache", "accelerator.name",
+    "accelerator.step_s",
+)  # fmt: skip
+# What is named where nothing else is: what it really was, each run says.
+ACCELERATOR_LEFT_ALONE = (None, "auto")
 
 
 def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -53,6 +59,13 @@ def set_key(facts: Facts) -> str:
     return series_key({name: facts[name] for name in facts if not is_storage(name)})
 
 
+@cache
+def family_key(key: str, free: frozenset[str], held: tuple[tuple[str, Any], ...] = ()) -> str:
+    """Return a set key with some settings set free, so that they may differ, and others held at a value."""
+    facts = {**facts_of(key), **dict(held)}
+    return json.dumps({name: facts[name] for name in sorted(facts) if name not in free})
+
+
 def facts_of(key: str) -> dict[str, Any]:
     """Return the settings that a key was made of."""
     facts: dict[str, Any] = json.loads(key)
@@ -68,7 +81,7 @@ def differing(many: Sequence[Facts]) -> list[str]:
 def telling(many: Sequence[Facts]) -> list[str]:
     """Return the differing names without those that the name of a group (`dataset.name`) already tells."""
     names = differing(many)
-    for group in ("dataset", "benchmark", "checkpoint"):
+    for group in ("dataset", "benchmark", "checkpoint", "accelerator"):
         also = "data" if group == "dataset" else None
         parts = [name for name in names if name.startswith(f"{group}.") or name == also]
         chosen = f"{group}.name"
@@ -109,17 +122,41 @@ def storage_labels(keys: Iterable[str]) -> dict[str, str]:
     return labels
 
 
-def describe(facts: Facts, more: Iterable[str] = ()) -> str:
-    """Return what a figure or table is about in a few words, with further settings by name."""
+def describe(facts: Facts, more: Iterable[str] = (), ran_on: Iterable[str] = (), sizes: Iterable[str] = ()) -> str:
+    """Return what a figure or table is about in a few words.
+
+    Parameters
+    ----------
+    more
+        Names of further settings to tell.
+    ran_on
+        The accelerators that its runs really had; where they do not say, the setting speaks.
+    sizes
+        The sizes that the campaigns asked for, `""` for none.
+    """
     told = [f"dataset {facts['dataset.name']}" if facts.get("dataset.name") is not None else ""]
     if facts.get("dataset.files") is not None:
         told[0] += f" ({facts['dataset.files']:,} files)" if isinstance(facts["dataset.files"], int) else ""
+    told += [f"threads {facts['threads']}" if facts.get("threads") is not None else ""]
     told += [f"batch {facts['batch_size']}" if facts.get("batch_size") is not None else ""]
     told += [f"prefetch {facts['prefetch']}" if facts.get("prefetch") is not None else ""]
+    if facts.get("benchmark") == "alexnet" and "iterations" in facts:
+        told += ["one epoch" if facts["iterations"] is None else f"iterations {facts['iterations']}"]
     told += [f"{facts['cache']} cache" if facts.get("cache") else ""]
-    plain = (*PLAIN, "benchmark", "benchmark.name")
+    told += [accelerators(facts, ran_on)]
+    plain = (*PLAIN, "benchmark", "benchmark.name", *(["iterations"] if facts.get("benchmark") == "alexnet" else []))
     told += [_word(name, facts).replace("-", " ") for name in more if name not in plain]
+    told += [f"size {' and '.join(sorted(set(sizes) - {''}))}" if set(sizes) - {""} else ""]
     return ", ".join(filter(None, told))
+
+
+def accelerators(facts: Facts, ran_on: Iterable[str]) -> str:
+    """Return the accelerator in words, an emulated one with its seconds a step; empty where nobody names one."""
+    chosen = facts.get("accelerator.name")
+    names = sorted({each for each in ran_on if each}) or [str(chosen)] * (chosen not in ACCELERATOR_LEFT_ALONE)
+    step_s = facts.get("accelerator.step_s")
+    told = [f"{name}, {step_s:g} s a step" if name == "emulated" and step_s else name for name in names]
+    return f"accelerator{'s' * (len(told) > 1)} {' and '.join(told)}" if told else ""
 
 
 def _word(name: str, facts: Facts) -> str:

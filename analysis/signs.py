@@ -4,6 +4,7 @@ from __future__ import annotations
 
 DASH = "\N{EN DASH}"
 TIMES = "\N{MULTIPLICATION SIGN}"
+MINUS = "\N{MINUS SIGN}"
 DAGGER = "\N{DAGGER}"
 # Joins a word and its number where lines are wrapped.
 JOINT = "\N{NO-BREAK SPACE}"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import TYPE_CHECKING
 
 from analysis import paper, save
-from analysis.figures import significant
+from analysis.columns import NONE, OF_TRAINING, columns, share
 from analysis.frame import KEYS, rows_of
 from analysis.medians import not_counted
-from analysis.settings import describe, facts_of, telling
-from analysis.signs import DAGGER, DASH, TIMES
+from analysis.settings import describe, facts_of, family_key, telling
+from analysis.signs import DAGGER, MINUS, TIMES
+from analysis.training import CONTROL, is_training
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,47 +21,91 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-RANGE = f"min{DASH}max"
-FIGURES = ("images/s", RANGE, "MB/s", RANGE, "s", "n", "vs 1 thread")
-HEADINGS = ("storage", "threads", *FIGURES, "checks", "status", "cell")
-NONE = DASH
-# Columns of text; numbers stand right.
-LEFT = ("storage", "checks", "status", "cell")
+    from analysis.columns import Column
+
+BETWEEN = (
+    f"between: where the runtime lies between the cell's controls, (runtime {MINUS} no_io) / no_compute; 0 %: as fast"
+    " as with all data in memory (control=no_io), 100 %: no_io and input alone (control=no_compute) laid end to end."
+)
+OF_THE_SITE = f"2 {TIMES} the site's, the limit of the records' check `spread`"
+VERDICT_HEADINGS = ("claim", "source", "published", "ours", "interval", "tolerance", "verdict", "why")
 
 
-def write(table: pd.DataFrame, runs: pd.DataFrame, folder: Path) -> list[Path]:
-    """Write `runs.csv` (the tidy frame), `medians.csv` and `medians.md`."""
+def write(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, folder: Path) -> list[Path]:
+    """Write `runs.csv` (the tidy frame), `medians.csv` and `medians.md`, and the verdicts where there are any."""
     plain = table.drop(columns=[name for name in KEYS if name != "storage"])
-    return [
+    written = [
         save.write(folder / "medians.md", markdown(table, runs).encode()),
         save.write(folder / "medians.csv", save.csv(plain)),
         save.write(folder / "runs.csv", save.csv(runs)),
     ]
+    texts = {} if tested.empty else {"verdicts.md": verdicts(tested).encode(), "verdicts.csv": save.csv(tested)}
+    return written + [save.write(folder / name, text) for name, text in texts.items()]
 
 
 def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield a heading and the sorted rows for each set of settings that must not be mixed."""
-    groups = {str(key): rows for key, rows in table.groupby("set_key", sort=True)}
-    apart = telling([facts_of(key) for key in groups])
+    """Yield a heading and the sorted rows for each set of settings that must not be mixed.
+
+    Cells of the mini-application stand together with their partners: other prefetch, batch size and control.
+    """
+    groups = {str(key): rows for key, rows in table.groupby(_section_keys(table), sort=True)}
     for key, rows in groups.items():
         facts = facts_of(key)
-        order = ["storage", "threads", "cell"] if "threads" in rows else ["storage", "cell"]
-        about = describe(facts, _more(facts, apart))
+        like = [facts_of(other) for other in groups if facts_of(other)["benchmark"] == facts["benchmark"]]
+        told = facts | {name: rows[name].iloc[0] for name in OF_TRAINING if name in rows and len(set(rows[name])) == 1}
+        about = describe(told, _more(facts, telling(like)), rows.get("accelerator", ()), rows["size"])
         heading = f"{facts['benchmark']}: {about}" if about else str(facts["benchmark"])
+        order = [name for name in ("storage", "threads", *OF_TRAINING, "cell") if name in rows]
         yield heading, rows.sort_values(order, key=_sortable)
+
+
+def _section_keys(table: pd.DataFrame) -> pd.Series[str]:
+    partners = table["set_key"].map(lambda key: family_key(key, frozenset(OF_TRAINING)))
+    return partners.where(is_training(table), table["set_key"])
 
 
 def markdown(table: pd.DataFrame, runs: pd.DataFrame) -> str:
     """Return the medians as Markdown: a table per set of settings, then what did not count and why."""
     lines = ["# Medians", "", "Median, min and max over the valid measured runs (n); † unstable.", ""]
     for heading, rows in sections(table):
-        lines += [f"## {_escape(heading)}", "", _line(HEADINGS)]
-        lines += [_line("---" if name in LEFT else "---:" for name in HEADINGS)]
-        lines += [_line(_cells(row)) for row in rows_of(rows)]
+        shown = columns(rows, whole=True)
+        lines += [f"## {_escape(heading)}", "", _line([*(each.heading for each in shown), "cell"])]
+        lines += [_line(["---" if each.left else "---:" for each in shown] + ["---"])]
+        lines += [_line([*(_cell(each, row) for each in shown), f"`{row['cell']}`"]) for row in rows_of(rows)]
         lines.append("")
+    if has_controls(table):
+        lines += [BETWEEN, ""]
     if complaints := [*unfinished(table), *excluded(runs)]:
         lines += ["## Not counted", "", *(f"- `{cell}`: {_escape(text)}" for cell, text in complaints), ""]
     return "\n".join(lines)
+
+
+def verdicts(tested: pd.DataFrame) -> str:
+    """Return the verdicts as Markdown, set by set, each pair of cells below its claim."""
+    about_all = f"Shares of a runtime; the interval is what the cells' min and max allow; tolerance: {OF_THE_SITE}."
+    lines = ["# Verdicts", "", about_all, ""]
+    for about, rows in tested.groupby("about", sort=False):
+        lines += [f"## {_escape(str(about)) or 'no cells'}", "", _line(VERDICT_HEADINGS), _line(["---"] * 8)]
+        for row in rows_of(rows):
+            claim = f"{row['claim']}: {row['pair']}" if row["pair"] else f"**{row['claim']}**"
+            texts = [claim, row["source"], row["published"], *evidence(row), row["verdict"], row["why"]]
+            lines.append(_line(_escape(str(text)) for text in texts))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def evidence(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return ours, its interval and the tolerance in percent, a dash where there is none."""
+    if row["ours"] is None or math.isnan(row["ours"]):
+        return NONE, NONE, NONE
+    low, high = json.loads(row["interval"])
+    tolerance = NONE if math.isnan(row["tolerance"]) else share(row["tolerance"], 1)
+    return share(row["ours"], 1), f"{share(low, 1)} to {share(high, 1)}", tolerance
+
+
+def has_controls(table: pd.DataFrame) -> bool:
+    """Say whether any cell has the controls that its runtime can be laid between."""
+    return "between" in table and bool(table["between"].notna().any())
 
 
 def unfinished(table: pd.DataFrame) -> list[tuple[str, str]]:
@@ -79,43 +125,13 @@ def excluded(runs: pd.DataFrame) -> list[tuple[str, str]]:
     return told
 
 
-def number(value: float) -> str:
-    """Return a figure for a table, a dash where there is none."""
-    return NONE if math.isnan(value) else significant(value)
-
-
-def span(low: float, high: float) -> str:
-    """Return a range of figures, a dash where there is none."""
-    return NONE if math.isnan(low) else f"{significant(low)}{DASH}{significant(high)}"
-
-
-def count(row: Mapping[str, Any]) -> str:
-    """Return the number of runs that count, of those that were measured."""
-    measured = row["n_valid"] + row["n_invalid"] + row["n_failed"]
-    return str(row["n_valid"]) if measured == row["n_valid"] else f"{row['n_valid']}/{measured}"
-
-
 def one_line(text: str) -> str:
     """Return a reason without line breaks or control characters of the program that gave it."""
     return "".join(letter if letter.isprintable() else " " for letter in " ".join(text.split()))
 
 
-def _cells(row: Mapping[str, Any]) -> list[str]:
-    mark = f" {DAGGER}" if row["unstable"] is True else ""
-    return [
-        _escape(str(row["storage"])),
-        str(row.get("threads") or NONE),
-        number(row["images_per_s"]) + mark,
-        span(row["images_per_s_min"], row["images_per_s_max"]),
-        number(row["read_mb_per_s"]),
-        span(row["read_mb_per_s_min"], row["read_mb_per_s_max"]),
-        number(row["wall_s"]),
-        count(row),
-        NONE if math.isnan(row["scaling"]) else f"{row['scaling']:.2f}{TIMES}",
-        _escape(row["checks"]),
-        row["status"],
-        f"`{row['cell']}`",
-    ]
+def _cell(column: Column, row: Mapping[str, Any]) -> str:
+    return _escape(column.text(row)) + (f" {DAGGER}" if column.daggered and row["unstable"] is True else "")
 
 
 def _more(facts: Mapping[str, Any], apart: Sequence[str]) -> list[str]:
@@ -136,6 +152,8 @@ def _sortable(column: pd.Series[Any]) -> pd.Series[Any]:
     """Return a column that sorts: the paper's storages in its order, threads as numbers, absent last."""
     if column.name == "storage":
         return column.map(paper.place)
-    if column.name == "threads":
+    if column.name in {"threads", "batch_size", "prefetch"}:
         return column.map(lambda each: each if isinstance(each, int) else float("inf"))
+    if column.name == CONTROL:
+        return column.map(str)
     return column

@@ -11,8 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis import paper, tables
+from analysis.columns import NONE, columns
 from analysis.frame import rows_of
 from analysis.signs import DAGGER, TIMES
+from analysis.training import is_training
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,11 +25,12 @@ if TYPE_CHECKING:
 
 # Wide enough for every column on one line; a terminal or $COLUMNS decides for itself.
 PIPED_WIDTH = 120
+VERDICT_STYLE = {"holds": "green", "differs": "red"}
 
 
-def show(table: pd.DataFrame, runs: pd.DataFrame, written: Sequence[Path]) -> None:
+def show(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, written: Sequence[Path]) -> None:
     """Print the summary to stdout: coloured on a terminal, plain lines when piped."""
-    put(Group(*summary(table, runs), paths(written)))
+    put(Group(*summary(table, runs), *verdicts(tested), paths(written)))
 
 
 def put(what: RenderableType) -> None:
@@ -52,7 +55,7 @@ def summary(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[RenderableType]
     for heading, rows in tables.sections(table):
         yield Text(heading, style="bold")
         yield medians(rows, short)
-        if ratios := scaling(rows):
+        if (ratios := scaling(rows)) and not is_training(rows).all():
             yield Text("")
             yield ratios
         yield Text("")
@@ -62,28 +65,42 @@ def summary(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[RenderableType]
         yield Text("Not counted", style="bold")
         yield not_counted(complaints, short)
         yield Text("")
+    if tables.has_controls(table):
+        yield Text(f"{tables.BETWEEN}\n")
+
+
+def verdicts(tested: pd.DataFrame) -> Iterable[RenderableType]:
+    """Yield the verdict on each claim of the paper with its evidence; single pairs stand in `verdicts.md`."""
+    whole = tested[tested["pair"] == ""]
+    for about, rows in whole.groupby("about", sort=False):
+        yield Text(f"Verdicts: {about!s}" if about else "Verdicts", style="bold")
+        table = _table(("", "left"), ("", "left"))
+        table.show_header = False
+        for row in rows_of(rows):
+            ours, interval, tolerance = tables.evidence(row)
+            numbers = f"ours {ours} ({interval}), tolerance {tolerance}; " if ours != NONE else ""
+            claim = f"{row['claim']} ({row['source']})\n{numbers}{row['why']}"
+            table.add_row(Text(row["verdict"], style=VERDICT_STYLE.get(row["verdict"], "")), Text(claim))
+        yield table
+        yield Text("")
+    if not whole.empty:
+        yield Text(f"tolerance: {tables.OF_THE_SITE}; each pair stands in verdicts.md\n")
 
 
 def medians(rows: pd.DataFrame, short: dict[str, str]) -> Table:
     """Return the medians of one set of settings, one line per cell."""
-    table = _table(("storage", "left"), ("threads", "right"), ("images/s", "right"), (tables.RANGE, "right"))
-    for name in ("MB/s", "n"):
-        table.add_column(name, justify="right", no_wrap=True)
+    shown = columns(rows, whole=False)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for each in shown:
+        # Figures stay whole on a narrow terminal; the heading may break.
+        heading = each.heading.replace(" ", "\n")
+        table.add_column(heading, justify="left" if each.left else "right", overflow="fold", no_wrap=not each.left)
     table.add_column("checks", overflow="fold")
     table.add_column("cell", no_wrap=True)
     for row in rows_of(rows):
-        good = row["status"] == "done"
-        table.add_row(
-            row["storage"],
-            str(row.get("threads") or tables.NONE),
-            tables.number(row["images_per_s"]) + (DAGGER if row["unstable"] is True else ""),
-            tables.span(row["images_per_s_min"], row["images_per_s_max"]),
-            tables.number(row["read_mb_per_s"]),
-            tables.count(row),
-            row["checks"] if good else f"{row['status'].upper()}; {row['checks']}",
-            short[row["cell"]],
-            style=None if good else "red",
-        )
+        texts = [each.text(row) + DAGGER * (each.daggered and row["unstable"] is True) for each in shown]
+        checks = row["checks"] if row["status"] == "done" else f"{row['status'].upper()}; {row['checks']}"
+        table.add_row(*texts, checks, short[row["cell"]], style=None if row["status"] == "done" else "red")
     return table
 
 
@@ -137,4 +154,4 @@ def _table(*columns: tuple[str, str]) -> Table:
 
 
 def _times(ratio: float | None) -> str:
-    return tables.NONE if ratio is None else f"{ratio:.2f}{TIMES}"
+    return NONE if ratio is None else f"{ratio:.2f}{TIMES}"

@@ -117,7 +117,7 @@ def test_every_cell_that_did_not_count_is_listed_with_its_reason(tmp_path, capsy
     out, err = capsys.readouterr()
     assert f"{id_of(bad)[-10:]}  cell failed: no measured run is valid\n" in out
     assert "1 measured run failed: killed by signal 9 (SIGKILL)\n" in out
-    assert f"no bar for {id_of(bad)}" in err
+    assert f"fig4 does not show {id_of(bad)}: failed" in err
     assert "killed by signal 9 (SIGKILL)" in (tmp_path / "tables" / "medians.md").read_text(encoding="utf-8")
 
 

@@ -7,19 +7,20 @@ from matplotlib.patches import Rectangle
 from record_factory import record, run, unstable
 
 from analysis import records, save
-from analysis.bars import plates, same_size
-from analysis.figures import significant, thread_scaling
+from analysis.figures.panels import significant
+from analysis.figures.scaling import same_size
 from analysis.frame import cells_frame, runs_frame
 from analysis.medians import medians
+from analysis.plates import scaling
 
 
 def plates_of(*made):
     parsed = [records.parse(each) for each in made]
-    return plates(medians(cells_frame(parsed), runs_frame(parsed)))
+    return scaling.plates(medians(cells_frame(parsed), runs_frame(parsed)))
 
 
 def drawn(plate):
-    return thread_scaling(plate.frame, plate.title, plate.caption)
+    return plate.drawn()
 
 
 def heights(figure):

@@ -1,0 +1,132 @@
+"""Figure 7: throughput over the batch size; full marks on a line with prefetch, hollow ones on dashes without."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.lines import Line2D
+
+from analysis import style
+from analysis.figures.panels import (
+    HEADROOM,
+    IN_A_ROW,
+    WHISKER,
+    categories,
+    frame_with_words,
+    number,
+    panels,
+    several_n,
+    told,
+    unstable_sign,
+)  # fmt: skip
+from analysis.frame import rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Both curves are a little beside their batch size, so that equal points are seen as two.
+ASIDE = 0.09
+# Below the marks, which a short whisker would deface.
+WHISKER_BELOW = 1.5
+# Points of the words for missing cells, and the share of the axis that a line of them takes.
+GAP_SIZE, GAP_LINE = 6, 0.065
+
+
+def throughput_over_batch_size(frame: pd.DataFrame, title: str, words: str) -> Figure:
+    """Draw images/s over batch sizes as categories, a panel per storage, min-max as whiskers.
+
+    Parameters
+    ----------
+    frame
+        What is drawn, one row per cell (`analysis.plates.batches.COLUMNS`); a row without figures shows its status.
+    title, words
+        What stands above and below.
+    """
+    sizes = sorted(set(frame["batch_size"]))
+    shown = frame[frame["images_per_s"].notna()]
+    with style.sheet():
+        figure, panes = panels(frame, max(1.7, 0.48 * len(sizes)), 1.9)
+        most_missing = frame[frame["images_per_s"].isna()].groupby("storage").size().max()
+        room = HEADROOM + (0 if math.isnan(most_missing) else GAP_LINE * most_missing)
+        panes[0][0].set_ylim(0, float(shown["images_per_s_max"].max()) * room)
+        for place, (axes, cells) in enumerate(panes):
+            for _, curve in cells.groupby("prefetch"):
+                _curve(axes, curve, sizes)
+            _numbers(axes, cells, sizes, n=several_n(shown))
+            _gaps(axes, cells[cells["images_per_s"].isna()])
+            categories(axes, sizes)
+            axes.set_xlabel("batch size")
+            axes.set_ylabel("" if place % IN_A_ROW else "images/s")
+        frame_with_words(figure, title, words, _signs(frame, shown))
+    return figure
+
+
+def _look(storage: str, prefetch: int) -> dict[str, Any]:
+    """Return how a curve looks: storage by colour and marker, prefetch by fill and line."""
+    look = style.look(storage)
+    return {
+        "color": look.color if prefetch else "black",
+        "linestyle": "solid" if prefetch else "dashed",
+        "marker": look.marker,
+        "markersize": 5,
+        "markerfacecolor": look.color if prefetch else "white",
+        "markeredgecolor": "black",
+    }
+
+
+def _place(row: dict[str, Any], sizes: Sequence[int]) -> float:
+    return sizes.index(row["batch_size"]) + (ASIDE if row["prefetch"] else -ASIDE)
+
+
+def _curve(axes: Axes, curve: pd.DataFrame, sizes: Sequence[int]) -> None:
+    """Draw one line; it is broken where a cell is missing."""
+    rows = {row["batch_size"]: row for row in rows_of(curve) if not math.isnan(row["images_per_s"])}
+    aside = ASIDE if curve["prefetch"].iloc[0] else -ASIDE
+    heights = [rows[size]["images_per_s"] if size in rows else float("nan") for size in sizes]
+    look = _look(curve["storage_name"].iloc[0], curve["prefetch"].iloc[0])
+    axes.plot([place + aside for place in range(len(sizes))], heights, **look)
+    for row in rows.values():
+        middle = row["images_per_s"]
+        ends = [[middle - row["images_per_s_min"]], [row["images_per_s_max"] - middle]]
+        axes.errorbar(_place(row, sizes), middle, ends, **WHISKER, zorder=WHISKER_BELOW)
+
+
+def _numbers(axes: Axes, cells: pd.DataFrame, sizes: Sequence[int], *, n: bool) -> None:
+    """Write the higher median of a batch size above its whisker and the lower one below its own."""
+    rows = rows_of(cells[cells["images_per_s"].notna()].sort_values("images_per_s", ascending=False))
+    above: set[int] = set()
+    for row in rows:
+        place = sizes.index(row["batch_size"])
+        text = told(row, "images_per_s", n=n)
+        if row["batch_size"] in above:
+            number(axes, (place, row["images_per_s_min"]), text, xytext=(0, -4), va="top")
+        else:
+            number(axes, (place, row["images_per_s_max"]), text, xytext=(0, 4))
+        above.add(row["batch_size"])
+
+
+def _gaps(axes: Axes, missing: pd.DataFrame) -> None:
+    """Name the missing cells where curves that rise leave room, with their status."""
+    told_of = [f"batch {row['batch_size']}, prefetch {row['prefetch']}: {row['status']}" for row in rows_of(missing)]
+    axes.text(0.03, 0.985, "\n".join(told_of), transform=axes.transAxes, va="top", color="0.4", size=GAP_SIZE)
+
+
+def _signs(frame: pd.DataFrame, shown: pd.DataFrame) -> Sequence[Artist]:
+    names = dict.fromkeys(frame["storage_name"])
+    signs: list[Artist] = []
+    for ahead in sorted(set(shown["prefetch"]), reverse=True):
+        look = _look(next(iter(names)), ahead)
+        if len(names) > 1:
+            look |= {
+                "marker": "o",
+                "color": "0.4" if ahead else "black",
+                "markerfacecolor": "0.4" if ahead else "white",
+            }
+        signs.append(Line2D([], [], label=f"prefetch {ahead}", **look))
+    return [*signs, *unstable_sign(shown, hatch=False)]

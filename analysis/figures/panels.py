@@ -1,0 +1,133 @@
+"""What all figures share: panels in a grid, the title, the caption, the legend's signs, and how numbers are written."""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from analysis.signs import DAGGER, DASH, JOINT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+IN_A_ROW = 4
+UNSTABLE_HATCH = "/////"
+# Room above the highest thing for its number.
+HEADROOM = 1.16
+# Below this width in inches the entries of the legend stand under each other.
+NARROW = 5
+# Characters of the caption's size in an inch of width.
+CAPTION_PER_INCH = 20
+TITLE_PER_INCH = 15
+# Inches that a further line of them takes.
+CAPTION_LINE, LEGEND_LINE = 0.11, 0.17
+WHISKER: dict[str, Any] = {"fmt": "none", "ecolor": "black", "elinewidth": 0.8, "capthick": 0.8, "capsize": 2.5}
+
+
+def panels(frame: pd.DataFrame, wide: float, high: float = 1.75) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+    """Return a figure with a panel per storage, in the order of the frame, and what each is to show.
+
+    Parameters
+    ----------
+    wide, high
+        Size of a panel in inches.
+    """
+    storages = list(dict.fromkeys(frame["storage"]))
+    across, down = min(len(storages), IN_A_ROW), math.ceil(len(storages) / IN_A_ROW)
+    figure = Figure(figsize=(max(3.6, 0.9 + across * wide), 1.25 + high * down))
+    grid = list(figure.subplots(down, across, sharey=True, squeeze=False).flat)
+    for axes in grid[len(storages) :]:
+        axes.remove()
+    hosts = len(set(frame["host"]) - {""}) > 1
+    made = [(axes, frame[frame["storage"] == each]) for axes, each in zip(grid, storages, strict=False)]
+    for axes, cells in made:
+        name_panel(axes, cells, several_hosts=hosts)
+    return figure, made
+
+
+def name_panel(axes: Axes, cells: pd.DataFrame, *, several_hosts: bool) -> None:
+    """Write the storage over its panel, with its hosts where the figure has several."""
+    hosts = ", ".join(sorted(set(cells["host"]) - {""}))
+    title = cells["storage"].iloc[0] + (f" on {hosts}" if several_hosts and hosts else "")
+    axes.set_title(textwrap.fill(title, 24))
+
+
+def categories(axes: Axes, values: Sequence[int]) -> None:
+    """Put values on the x axis as categories, the first at 0."""
+    axes.set_xticks(range(len(values)), [str(each) for each in values])
+    axes.tick_params(axis="x", length=0)
+    axes.set_xlim(-0.65, len(values) - 0.35)
+
+
+def gap(axes: Axes, x: float, status: str) -> None:
+    """Leave the status of a cell that has no figure in its place."""
+    axes.text(x, 0.02 * axes.get_ylim()[1], status, rotation=90, ha="center", color="0.4", size=7)
+
+
+def number(axes: Axes, at: tuple[float, float], text: str, **keys: Any) -> None:
+    """Write a number a little above a point."""
+    place: dict[str, Any] = {"xytext": (0, 2.5), "va": "bottom"} | keys
+    axes.annotate(text, at, textcoords="offset points", ha="center", size=6.5, linespacing=0.95, **place)
+
+
+def told(row: dict[str, Any], figure: str, *, n: bool) -> str:
+    """Return a median with a dagger where it is unstable, and its n where asked for."""
+    text = f"{significant(row[figure])}{DAGGER if row['unstable'] is True else ''}"
+    return f"{text}\nn={row['n_valid']}" if n else text
+
+
+def several_n(shown: pd.DataFrame) -> bool:
+    """Say whether the cells differ in their number of runs, so that each must tell its own."""
+    return len(set(shown["n_valid"])) > 1
+
+
+def unstable_sign(shown: pd.DataFrame, *, hatch: bool = True) -> list[Artist]:
+    """Return what the legend must say of unstable cells, if there are any."""
+    if not shown["unstable"].fillna(value=False).any():
+        return []
+    fill: dict[str, Any] = (
+        {"facecolor": "white", "edgecolor": "black", "hatch": UNSTABLE_HATCH} if hatch else {"color": "none"}
+    )
+    return [Patch(**fill, label=f"{DAGGER} unstable: min{DASH}max wider than the site allows")]
+
+
+def frame_with_words(figure: Figure, title: str, words: str, signs: Sequence[Artist]) -> None:
+    """Put the title above with the legend below it, and the caption at the foot; the figure grows with them."""
+    wide = figure.get_figwidth()
+    # Bound, so that no line ends between a word and its number.
+    foot = textwrap.fill(re.sub(r" (?=\d)", JOINT, words), int(wide * CAPTION_PER_INCH))
+    head = textwrap.fill(title, int(wide * TITLE_PER_INCH))
+    figure.supxlabel(foot, x=0.01, ha="left", fontsize=6.5, color="0.25")
+    columns = len(signs) if wide > NARROW else 1
+    if signs:
+        # As the title of the legend, because the layout lets a suptitle and an outside legend overlap.
+        figure.legend(
+            handles=signs,
+            loc="outside upper left",
+            alignment="left",
+            borderpad=0.0,
+            ncols=columns,
+            title=head,
+            title_fontsize=9,
+        )
+    else:
+        figure.suptitle(head, x=0.01, ha="left", fontsize=9)
+    rows = math.ceil(len(signs) / columns) if signs else 0
+    more = CAPTION_LINE * max(0, foot.count("\n") - 1) + LEGEND_LINE * (head.count("\n") + max(0, rows - 1))
+    figure.set_figheight(figure.get_figheight() + more)
+
+
+def significant(value: float) -> str:
+    """Return a number with three digits, or all of a longer whole part: 0.512, 48.1, 512, 20481."""
+    if not value or value >= 100:  # noqa: PLR2004 - three digits before the point
+        return f"{value:.0f}"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"

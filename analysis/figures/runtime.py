@@ -1,0 +1,124 @@
+"""Figure 6: runtime over threads; the bar is the runtime with prefetch, the white part on top what is added without.
+
+As in the paper, but that the storage has its colour instead of light and dark gray.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from analysis import style
+from analysis.figures.panels import (
+    HEADROOM,
+    IN_A_ROW,
+    UNSTABLE_HATCH,
+    WHISKER,
+    categories,
+    frame_with_words,
+    gap,
+    number,
+    panels,
+    several_n,
+    significant,
+    told,
+    unstable_sign,
+)  # fmt: skip
+from analysis.frame import rows_of
+from analysis.signs import DAGGER, MINUS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 0.78
+LESS: dict[str, Any] = {"color": "black", "linestyle": "dashed"}
+# The whiskers of the two runtimes stand side by side, for where there is no excess they end alike.
+ASIDE = 0.17
+# A line of text, as a share of the axis; there are two above a bar, and n where it differs.
+LINE = 0.075
+NEW_LINE = "\n"
+
+
+def runtime_over_threads(frame: pd.DataFrame, title: str, words: str) -> Figure:
+    """Draw seconds over threads, a panel per storage, min-max as whiskers.
+
+    Parameters
+    ----------
+    frame
+        What is drawn (`analysis.plates.runtime.COLUMNS`): two rows per bar, with prefetch and without; a row
+        without figures shows its status.
+    title, words
+        What stands above and below.
+    """
+    threads = sorted(set(frame["threads"]))
+    shown = frame[frame["runtime_s"].notna()]
+    with style.sheet():
+        figure, panes = panels(frame, max(1.55, 0.42 * len(threads)))
+        panes[0][0].set_ylim(0, float(shown["runtime_s_max"].max()) * (HEADROOM + LINE))
+        for place, (axes, cells) in enumerate(panes):
+            for _, pair in cells.groupby("threads"):
+                ahead = rows_of(pair[pair["prefetch"] > 0])
+                without = rows_of(pair[pair["prefetch"] == 0])
+                _bar(axes, threads.index(pair["threads"].iloc[0]), ahead[0], without[0], n=several_n(shown))
+            categories(axes, threads)
+            axes.set_xlabel("threads")
+            axes.set_ylabel("" if place % IN_A_ROW else "runtime (s)")
+        frame_with_words(figure, title, words, _signs(frame))
+    return figure
+
+
+def _bar(axes: Axes, x: int, ahead: dict[str, Any], without: dict[str, Any], *, n: bool) -> None:
+    """Draw the runtime with prefetch, what is added without, and the status of the one that is missing."""
+    height, excess = ahead["runtime_s"], without["excess_s"]
+    if math.isnan(height):
+        gap(axes, x, f"prefetch {ahead['prefetch']}: {ahead['status']}")
+        return
+    color = style.look(ahead["storage_name"]).color
+    axes.bar(x, height, WIDTH, color=color, edgecolor="black", hatch=_hatch(ahead))
+    _whisker(axes, x - ASIDE, ahead)
+    text = told(ahead, "runtime_s", n=n)
+    top = ahead["runtime_s_max"]
+    if math.isnan(excess):
+        text = f"+ {without['status'].replace(' ', NEW_LINE)}{NEW_LINE}{text}"
+    else:
+        if excess > 0:
+            axes.bar(x, excess, WIDTH, bottom=height, color="white", edgecolor="black", hatch=_hatch(without))
+        else:
+            # Less than nothing cannot stand on top: a line inside the bar.
+            axes.hlines(height + excess, x - WIDTH / 2, x + WIDTH / 2, **LESS)
+        _whisker(axes, x + ASIDE, without)
+        sign = "+" if excess > 0 else MINUS if excess else "\N{PLUS-MINUS SIGN}"
+        mark = DAGGER if without["unstable"] is True else ""
+        text = f"{sign}{significant(abs(excess))}{mark}\n{text}"
+        top = max(top, without["runtime_s_max"])
+    number(axes, (x, top), text)
+
+
+def _whisker(axes: Axes, x: float, row: dict[str, Any]) -> None:
+    middle = row["runtime_s"]
+    axes.errorbar(x, middle, [[middle - row["runtime_s_min"]], [row["runtime_s_max"] - middle]], **WHISKER)
+
+
+def _hatch(row: dict[str, Any]) -> str | None:
+    return UNSTABLE_HATCH if row["unstable"] is True else None
+
+
+def _signs(frame: pd.DataFrame) -> Sequence[Artist]:
+    ahead = frame["prefetch"].max()
+    shown = frame[frame["runtime_s"].notna()]
+    names = dict.fromkeys(shown["storage_name"])
+    color = style.look(next(iter(names))).color if len(names) == 1 else "0.6"
+    signs: list[Artist] = [Patch(facecolor=color, edgecolor="black", label=f"prefetch {ahead}")]
+    if (frame["excess_s"] > 0).any():
+        signs.append(Patch(facecolor="white", edgecolor="black", label="+ excess without prefetch"))
+    if (frame["excess_s"] <= 0).any():
+        signs.append(Line2D([], [], label="without prefetch, where not longer", **LESS))
+    return [*signs, *unstable_sign(shown)]

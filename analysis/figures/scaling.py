@@ -1,0 +1,165 @@
+"""Figures 4 and 5: throughput over threads.
+
+The paper has two fills, white for Blackdog and gray for Tegner, so there it is the place that names the
+device. So here: a panel per storage in the paper's order, inside it the threads 1, 2, 4, 8 as categories, and
+one scale for all panels; our colour names the storage a second time, Lustre stays gray.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.lines import Line2D
+
+from analysis import paper, style
+from analysis.figures.panels import (
+    HEADROOM,
+    IN_A_ROW,
+    UNSTABLE_HATCH,
+    WHISKER,
+    categories,
+    frame_with_words,
+    gap,
+    number,
+    panels,
+    several_n,
+    told,
+    unstable_sign,
+)  # fmt: skip
+from analysis.frame import rows_of
+from analysis.signs import TIMES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 0.72
+BYTES_PER_MB = 10**6
+# Dashes on both sides of the bar, so that its top and its whisker stay in sight; a dotted line joins them.
+PAPER_MARK: dict[str, Any] = {"color": "black", "linewidth": 1.6}
+PAPER_LINE: dict[str, Any] = {"color": "black", "linewidth": 0.6, "linestyle": "dotted"}
+MB_MARK: dict[str, Any] = {
+    "linestyle": "none",
+    "marker": "D",
+    "markersize": 3.5,
+    "markerfacecolor": "white",
+    "markeredgecolor": "black",
+}
+
+
+def thread_scaling(frame: pd.DataFrame, title: str, words: str) -> Figure:
+    """Draw images/s over threads, a panel per storage, MB/s on the right, min-max as whiskers.
+
+    Parameters
+    ----------
+    frame
+        What is drawn, one row per cell (`analysis.plates.scaling.COLUMNS`); a row without figures shows its status.
+    title, words
+        What stands above and below.
+    """
+    threads = sorted(set(frame["threads"]))
+    with style.sheet():
+        figure, panes = panels(frame, max(1.55, 0.3 * len(threads)))
+        panes[0][0].set_ylim(0, _top(frame) * HEADROOM)
+        for axes, cells in panes:
+            _panel(axes, cells, threads)
+            _numbers(axes, cells, threads, n=several_n(_shown(frame)))
+        signs = _outer_axes(panes, frame, threads, min(len(panes), IN_A_ROW))
+        frame_with_words(figure, title, words, [*signs, *_signs(frame)])
+    return figure
+
+
+def _panel(axes: Axes, cells: pd.DataFrame, threads: Sequence[int]) -> None:
+    """Draw the bars of one storage; a cell without a figure leaves its status in the gap."""
+    color = style.look(cells["storage_name"].iloc[0]).color
+    for row in rows_of(cells):
+        x, height = threads.index(row["threads"]), row["images_per_s"]
+        if math.isnan(height):
+            gap(axes, x, row["status"])
+            continue
+        hatch = UNSTABLE_HATCH if row["unstable"] is True else None
+        axes.bar(x, height, WIDTH, color=color, edgecolor="black", hatch=hatch)
+        axes.errorbar(x, height, [[height - row["images_per_s_min"]], [row["images_per_s_max"] - height]], **WHISKER)
+        if row["paper_images_per_s"] > 0:
+            _paper_mark(axes, x, row["paper_images_per_s"])
+    categories(axes, threads)
+
+
+def _paper_mark(axes: Axes, x: float, height: float) -> None:
+    inner, outer = WIDTH / 2 + 0.01, 0.49
+    axes.hlines([height, height], [x - outer, x + inner], [x - inner, x + outer], **PAPER_MARK)
+    axes.hlines(height, x - inner, x + inner, **PAPER_LINE)
+
+
+def _numbers(axes: Axes, cells: pd.DataFrame, threads: Sequence[int], *, n: bool) -> None:
+    """Write each median above its bar, a dagger where unstable, and n where it is not the same for all."""
+    line = 0.06 * axes.get_ylim()[1]
+    for row in rows_of(_shown(cells)):
+        foot = row["images_per_s_max"]
+        if foot - line / 3 < row["paper_images_per_s"] < foot + line:
+            foot = row["paper_images_per_s"]
+        number(axes, (threads.index(row["threads"]), foot), told(row, "images_per_s", n=n))
+
+
+def _outer_axes(
+    panes: Sequence[tuple[Axes, pd.DataFrame]], frame: pd.DataFrame, threads: Sequence[int], across: int
+) -> list[Artist]:
+    """Label the outer axes and put MB/s on the right; return what the legend must explain of it.
+
+    One scale serves both sides only if every image is as large as the next; else each bar gets a marker, on a
+    scale that keeps every marker within its bar.
+    """
+    sizes = frame["bytes_per_image"]
+    factor = float(sizes.median() if same_size(frame) else sizes.max()) / BYTES_PER_MB
+    last = len(panes) - 1
+    for place, (axes, cells) in enumerate(panes):
+        axes.set_xlabel("threads")
+        if place % across == 0:
+            axes.set_ylabel("images/s")
+        right = axes.twinx()
+        right.set_ylim(0, axes.get_ylim()[1] * factor)
+        right.spines["right"].set_visible(True)
+        at_end = place == last or place % across == across - 1
+        right.tick_params(axis="y", labelright=at_end, right=at_end)
+        right.spines["right"].set_visible(at_end)
+        if at_end:
+            right.set_ylabel("MB/s" if same_size(frame) else "MB/s (diamonds)")
+        if not same_size(frame):
+            shown = _shown(cells)
+            spots = [threads.index(each) for each in shown["threads"]]
+            right.plot(spots, shown["read_mb_per_s"], **MB_MARK)
+    return [] if same_size(frame) else [Line2D([], [], label="median MB/s, right axis", **MB_MARK)]
+
+
+def _signs(frame: pd.DataFrame) -> list[Artist]:
+    """Return what the legend must explain: the signs that occur in this figure, and only those."""
+    signs = unstable_sign(_shown(frame))
+    if frame["paper_images_per_s"].notna().any():
+        label = f"{paper.SOURCE}: its ratio {TIMES} our 1-thread median"
+        signs.append(Line2D([], [], label=label, **PAPER_MARK, dashes=(3, 3.5)))
+    return signs
+
+
+def same_size(frame: pd.DataFrame, tolerance: float = 0.01) -> bool:
+    """Say whether all bars agree in bytes per image, so that one right axis is true for each of them.
+
+    The tolerance of 1 % is less than the height of a tick label on the axis.
+    """
+    size = frame["bytes_per_image"].dropna()
+    return bool(len(size) and size.max() - size.min() <= tolerance * size.median())
+
+
+def _top(frame: pd.DataFrame) -> float:
+    """Return the highest thing that is drawn, in images/s; above 0, so that an axis can be made of it."""
+    heights = chain(frame["images_per_s_max"].dropna(), frame["paper_images_per_s"].dropna())
+    return max(heights, default=0) or 1.0
+
+
+def _shown(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[frame["images_per_s"].notna()]

@@ -1,0 +1,35 @@
+"""What each figure shows, as numbers: which cells stand in it, in what order, under what words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analysis.plates import batches, reading, runtime, scaling
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import pandas as pd
+
+    from analysis.plates.plate import Plate
+
+
+def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[Plate]:
+    """Return all figures that the records give, in the order of the paper.
+
+    Parameters
+    ----------
+    table
+        Medians, one row per cell, of `analysis.medians.medians` and `analysis.training.with_training`.
+    runs
+        Every run, of `analysis.frame.runs_frame`.
+    folders
+        The folder of each cell.
+    """
+    return [
+        *scaling.plates(table),
+        *runtime.plates(table),
+        *batches.plates(table),
+        *reading.plates(table, runs, folders),
+    ]

@@ -1,0 +1,106 @@
+"""Figure 8: what was read each second of one run, with prefetch and without."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from analysis import traces
+from analysis.figures.reading import read_over_time
+from analysis.frame import rows_of
+from analysis.medians import counted
+from analysis.plates.plate import Plate, caption, settled, stems, told_apart
+from analysis.plates.sets import both_told, by_prefetch, completed, families, trained
+from analysis.settings import facts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Any
+
+TITLE = "Fig. 8. Mini-application: read from the storage over time"
+PLACE = ["storage", "storage_name", "prefetch"]
+OF_CELL = ["status", "host", "accelerator", "cell"]
+OF_TRACE = ["elapsed_s", "read_mb_per_s", "phase", "source", "run", "runtime_s", "file"]
+COLUMNS = [*PLACE, *OF_TRACE, *OF_CELL]
+
+
+def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[Plate]:
+    """Return a plate per set of settings in which runs with and without prefetch were asked for and traced.
+
+    Parameters
+    ----------
+    runs
+        Every run, as `analysis.frame.runs_frame` returns it; only traces that are drawn are read.
+    folders
+        The folder of each cell, where the traces of its runs lie.
+    """
+    if "trace_file" not in runs:
+        return []
+    cells = trained(table)
+    traced = set(runs["cell"][runs["trace_file"].notna()]).intersection(cells["cell"])
+    typical = typical_runs(runs[runs["cell"].isin(traced)])
+    sets = {}
+    for key, both in by_prefetch(families(cells, {"prefetch"}, ["threads"])).items():
+        if both["cell"].isin(traced).any():
+            frame = samples(both, typical, folders)
+            if (frame["status"] == "done").any():
+                sets[key] = both, frame
+    names, apart = stems("fig8", list(sets)), told_apart(sets)
+    made = []
+    for key, (both, frame) in sets.items():
+        shown = both[both["cell"].isin(frame["cell"][frame["status"] == "done"])]
+        words = caption(facts_of(key) | both_told(both), apart, shown, what_is_drawn(frame))
+        made.append(Plate(names[key], TITLE, words, frame, read_over_time))
+    return made
+
+
+def typical_runs(runs: pd.DataFrame) -> Mapping[str, Mapping[str, Any]]:
+    """Return of each cell the run whose runtime is the median, of an even number the lower one of the middle two."""
+    good = counted(runs).sort_values(["cell", "wall_s", "run"])
+    place, size = good.groupby("cell").cumcount(), good.groupby("cell")["cell"].transform("size")
+    rows = good[place == (size - 1) // 2]
+    return {row["cell"]: row for row in rows_of(rows[["cell", "run", "wall_s", "trace_file"]])}
+
+
+def samples(cells: pd.DataFrame, typical: Mapping[str, Mapping[str, Any]], folders: Mapping[str, Path]) -> pd.DataFrame:
+    """Return what is drawn, a row per interval of each trace, MB/s; a cell without a trace keeps one row.
+
+    The first row of a trace is its beginning, without a rate.
+    """
+    frame = completed(settled(cells, PLACE, "wall_s"), [])
+    parts = [_of_cell(row, typical.get(row["cell"], {}), folders) for row in rows_of(frame)]
+    return pd.concat(parts, ignore_index=True)
+
+
+def what_is_drawn(frame: pd.DataFrame) -> str:
+    """Return which run is drawn and by which counter, and where it is the process's own."""
+    done = frame[frame["status"] == "done"]
+    told = f"One run a cell, the one of median runtime; counter {', '.join(dict.fromkeys(done['source']))}."
+    instead = done[done["source"] == traces.PROCESS][["storage", "prefetch"]].drop_duplicates()
+    if instead.empty:
+        return told
+    which = ", ".join(f"{storage} with prefetch {ahead}" for storage, ahead in instead.itertuples(index=False))
+    return f"{told} The counter of the storage could not be read for {which}: read by the process instead."
+
+
+def _of_cell(row: Mapping[str, Any], run: Mapping[str, Any], folders: Mapping[str, Path]) -> pd.DataFrame:
+    """Return the samples of a cell's run, or one row that says why there is none."""
+    facts = {name: row[name] for name in (*PLACE, *OF_CELL)}
+    if row["status"] != "done":
+        return _one_row(facts)
+    if not isinstance(run.get("trace_file"), str):
+        return _one_row({**facts, "status": "no trace"})
+    facts |= {"run": run["run"], "runtime_s": run["wall_s"], "file": run["trace_file"]}
+    try:
+        # The name alone: a record from elsewhere must not point to files outside its folder.
+        trace = traces.read(folders[row["cell"]] / run["trace_file"].rpartition("/")[2])
+    except traces.TraceError as error:
+        return _one_row({**facts, "status": str(error)})
+    return trace.samples.assign(**facts, source=trace.source)[COLUMNS]
+
+
+def _one_row(facts: Mapping[str, Any]) -> pd.DataFrame:
+    empty = {"elapsed_s": float("nan"), "read_mb_per_s": float("nan"), "phase": None, "source": None}
+    return pd.DataFrame([{**dict.fromkeys(COLUMNS), **empty, **facts}])[COLUMNS]

@@ -1,0 +1,71 @@
+"""The mini-application's own figures per cell: what its time went to, and where it lies between its controls."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.medians import counted
+from analysis.settings import family_key
+
+BENCHMARK = "alexnet"
+CONTROL = "benchmark.control"
+# Seconds of a run whose share of its runtime is told.
+SHARES = {"input_share": "load_s", "compute_share": "compute_s"}
+# A control bounds what ran on the same machine with the same software, and nothing else.
+ALIKE = ("threads", "host", "tensorflow")
+
+
+def is_training(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Say which rows are of the mini-application."""
+    return frame["benchmark"] == BENCHMARK
+
+
+def with_training(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the medians with the mini-application's columns, the table as it is where it holds none of it.
+
+    Added columns: `accelerator` (what the runs really had); median, `_min` and `_max` of the seconds spent waiting
+    for input (`load_s`); `input_share` = load_s / wall_s and `compute_share` = compute_s / wall_s, medians over the
+    runs; `no_io_s`, `no_compute_s` and `between` (see `between`).
+    """
+    mine = is_training(table)
+    if not mine.any():
+        return table
+    good = counted(runs[is_training(runs)])
+    cell = good["cell"]
+    load = good.groupby("cell")["load_s"]
+    columns = {"load_s": load.median(), "load_s_min": load.min(), "load_s_max": load.max()}
+    columns |= {share: (good[part] / good["wall_s"]).groupby(cell).median() for share, part in SHARES.items()}
+    known = {name: of_cell for name, of_cell in columns.items() if name not in table}
+    table = table.join(pd.DataFrame(known), on="cell")
+    table["accelerator"] = table["cell"].map(ran_on(runs)).where(mine).fillna("")
+    return table.assign(**between(table))
+
+
+def ran_on(runs: pd.DataFrame) -> pd.Series[str]:
+    """Return for each cell the accelerator that its measured runs had, all of them where they differ."""
+    if "accelerator" not in runs:
+        return pd.Series(dtype="object")
+    told = runs[(runs["role"] == "measured") & runs["accelerator"].notna()].drop_duplicates(["cell", "accelerator"])
+    return told.sort_values("accelerator").groupby("cell")["accelerator"].agg(", ".join)
+
+
+def between(table: pd.DataFrame) -> dict[str, pd.Series[float]]:
+    """Return where the runtime of each cell lies between its controls: (runtime - no_io) / no_compute.
+
+    0 is the runtime without input (`control=no_io`: every batch in memory), where all input is hidden; 1 is no_io
+    and no_compute (`control=no_compute`: input alone) laid end to end, where nothing overlaps. The controls are
+    the done cells of otherwise equal settings on the same host with the same TensorFlow; two of a kind are none.
+    """
+    nothing = pd.Series(float("nan"), index=table.index)
+    if CONTROL not in table:
+        return {"no_io_s": nothing, "no_compute_s": nothing, "between": nothing}
+    held = (tuple(zip(ALIKE, values, strict=True)) for values in zip(*(table[name] for name in ALIKE), strict=True))
+    keys = [family_key(key, frozenset({CONTROL}), each) for key, each in zip(table["series_key"], held, strict=True)]
+    key = pd.Series(keys, index=table.index)
+    done = is_training(table) & (table["status"] == "done")
+    plain = done & (table[CONTROL] == "none")
+    times = {}
+    for control in ("no_io", "no_compute"):
+        of_control = table.assign(key=key)[done & (table[CONTROL] == control)].drop_duplicates("key", keep=False)
+        times[f"{control}_s"] = key.map(of_control.set_index("key")["wall_s"]).astype("float64").where(plain)
+    return times | {"between": (table["wall_s"] - times["no_io_s"]) / times["no_compute_s"]}

@@ -1,0 +1,108 @@
+"""Records of the mini-application as the campaign writes them, made from the example that holds the contract."""
+
+from __future__ import annotations
+
+from record_factory import id_of, record, run
+
+from analysis import records
+from analysis.frame import cells_frame, runs_frame
+from analysis.medians import medians
+from analysis.plates import plates
+from analysis.training import with_training
+
+BENCHMARK = {
+    "name": "alexnet", "image_size": 224, "ignore_errors": True, "autotune": False, "map_and_batch_fusion": False,
+    "deterministic": True, "private_threads": None, "prefetch_to_device": False, "control": "none", "width": 1.0,
+    "learning_rate": 1e-4, "dropout": 0.5,
+}  # fmt: skip
+HEADER = [
+    ["epoch", "elapsed", "dsk/vda", "", "process", "", "io pressure", "", "total cpu usage", "", "", "", "",
+     "memory usage", "", "", "", "phase"],
+    ["epoch", "s", "read", "writ", "read", "writ", "some", "full", "usr", "sys", "idl", "wai", "stl", "rss", "cach",
+     "dirty", "wback", "phase"],
+]  # fmt: skip
+
+
+def step(number, wall_s, *, load_s=1.0, images=9088, **keys):
+    """Return a valid measured run of the mini-application that took and waited so many seconds."""
+    figures = {
+        "wall_s": wall_s, "load_s": load_s, "compute_s": wall_s - load_s - 0.5, "other_s": 0.5, "startup_s": 0.4,
+        "images": images, "images_asked": images, "accelerator": "cpu", "parameters": 58_000_000,
+        "step_load_s": [load_s / 2] * 2, "step_compute_s": [1.0, 1.0], "step_loss": [4.6, 4.5],
+        "wall_parts": [wall_s], "build_s": 0.3, "state_bytes": 7, "trace": None,
+    }  # fmt: skip
+    return run(number, images / wall_s, size=14_000, **(figures | keys))
+
+
+def training(runtimes, *, prefetch=1, load_s=1.0, step_s=None, limit=0.04, size=None, control="none", **settings):
+    """Return a done record with measured runs of these runtimes in seconds (or these runs)."""
+    accelerator = {"name": "emulated" if step_s else "auto", "step_s": step_s}
+    really = {"accelerator": "emulated"} if step_s else {}
+    runs = [it if isinstance(it, dict) else step(n, it, load_s=load_s, **really) for n, it in enumerate(runtimes, 1)]
+    whole = {"benchmark": BENCHMARK | {"control": control}, "accelerator": accelerator, "iterations": 142}
+    benchmark = {name: settings.pop(name) for name in list(settings) if name.startswith("benchmark__")}
+    made = record(runs, prefetch=prefetch, **(whole | settings))
+    for name, value in benchmark.items():
+        made["cell"]["settings"]["benchmark"][name.partition("__")[2]] = value
+    made["cell"] |= {"benchmark": "alexnet", "id": id_of(made).replace("micro-demo", f"alexnet-{control}")}
+    made["campaign"]["size"] = size
+    made["checks"][0] |= {"limit": limit}
+    return made
+
+
+def grid(storages=("hdd", "ssd", "lustre"), threads=(1, 2, 4, 8), **settings):
+    """Return cells whose runtime with prefetch is 180 s, and without it longer by the seconds that input takes."""
+    wait = {"hdd": 60.0, "ssd": 20.0, "lustre": 30.0}
+    return [
+        training(
+            [base, base + 0.5, base + 1.0],
+            threads=n, storage=storage, prefetch=prefetch, load_s=0.0 if prefetch else wait.get(storage, 9) / n,
+            **settings,
+        )
+        for storage in storages
+        for n in threads
+        for prefetch in (1, 0)
+        for base in [180.0 + (0 if prefetch else wait.get(storage, 9) / n)]
+    ]  # fmt: skip
+
+
+def with_traces(made, folder, *, shift=0.0, **shape):
+    """Give each measured run of a record a trace in the record's folder; return the record."""
+    place = folder / "records" / id_of(made)
+    place.mkdir(parents=True, exist_ok=True)
+    for each in made["runs"]:
+        name = f"trace-{each['run']}.csv"
+        each["trace"] = {"file": name, "interval_s": 1.0, "samples": 9, "cpu_s": 0.1, "sources": {"dsk/vda": "ok"}}
+        (place / name).write_text(trace_text(shift=shift + each["run"], **shape), encoding="utf-8")
+    return made
+
+
+def trace_text(rates=(5e6, 7e6, 2e6), tail=(), *, shift=0.0, device=True, header=HEADER):
+    """Return a trace of these bytes per second and `shift` more, one second each; the process reads half of it."""
+    phases = ["iteration"] * (len(rates) + 1) + ["tail"] * len(tail)
+    rows = []
+    for second, (rate, phase) in enumerate(zip(("", *rates, *tail), phases, strict=True)):
+        read = rate if rate == "" else rate + shift
+        half = read if read == "" else read / 2
+        own = [read if device else "", "0" if device else ""]
+        rest = [""] * (len(header[0]) - 7)
+        rows.append([1e9 + second, second, *own, half, 0, *rest, phase])
+    lines = [",".join(f'"{name}"' for name in each) for each in header]
+    return "\n".join([*lines, *(",".join(map(str, row)) for row in rows)]) + "\n"
+
+
+def frames(*made, folder=None):
+    """Return the medians, the runs and the folders of records."""
+    homes = {id_of(each): folder / "records" / id_of(each) if folder else None for each in made}
+    parsed = [records.parse(each) for each in made]
+    runs = runs_frame(parsed)
+    return with_training(medians(cells_frame(parsed), runs), runs), runs, homes
+
+
+def table_of(*made):
+    return frames(*made)[0].set_index("cell")
+
+
+def figures_of(*made, folder=None):
+    """Return the plates of records by file name."""
+    return {plate.stem: plate for plate in plates(*frames(*made, folder=folder))}
