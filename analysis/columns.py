@@ -93,6 +93,9 @@ TRAINING_WHOLE = (
     ACCELERATOR, N, CHECKS, STATUS,
 )  # fmt: skip
 
+# What a narrow terminal does without, in this order; the tables in files have it.
+EXPENDABLE = (RUNTIMES, COMPUTE, RATE_BESIDE, INPUT)
+
 
 def columns(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
     """Return the columns for the cells of one table; `whole`: all there are, else what fits on a terminal.

@@ -49,11 +49,13 @@ def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     Cells of the mini-application stand together with their partners: other prefetch, batch size and control.
     """
     groups = {str(key): rows for key, rows in table.groupby(_section_keys(table), sort=True)}
+    known = {key: facts_of(key) for key in groups}
+    benchmarks = {facts["benchmark"] for facts in known.values()}
+    apart = {name: telling([facts for facts in known.values() if facts["benchmark"] == name]) for name in benchmarks}
     for key, rows in groups.items():
-        facts = facts_of(key)
-        like = [facts_of(other) for other in groups if facts_of(other)["benchmark"] == facts["benchmark"]]
+        facts = known[key]
         told = facts | {name: rows[name].iloc[0] for name in OF_TRAINING if name in rows and len(set(rows[name])) == 1}
-        about = describe(told, _more(facts, telling(like)), rows.get("accelerator", ()), rows["size"])
+        about = describe(told, _more(facts, apart[facts["benchmark"]]), rows.get("accelerator", ()), rows["size"])
         heading = f"{facts['benchmark']}: {about}" if about else str(facts["benchmark"])
         order = [name for name in ("storage", "threads", *OF_TRAINING, "cell") if name in rows]
         yield heading, rows.sort_values(order, key=_sortable)

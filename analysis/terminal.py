@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis import paper, tables
-from analysis.columns import NONE, columns
+from analysis.columns import EXPENDABLE, NONE, columns
 from analysis.frame import rows_of
 from analysis.signs import DAGGER, TIMES
 from analysis.training import is_training
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
     from rich.console import RenderableType
+
+    from analysis.columns import Column
 
 # Wide enough for every column on one line; a terminal or $COLUMNS decides for itself.
 PIPED_WIDTH = 120
@@ -37,8 +39,7 @@ def put(what: RenderableType) -> None:
     """Print to stdout; rendered to text first, so that a closed pipe is met by our one handler."""
     if sys.stdout is None:  # closed by who started us
         return
-    free = sys.stdout.isatty() or "COLUMNS" in os.environ
-    console = Console(width=None if free else PIPED_WIDTH, highlight=False, soft_wrap=False)
+    console = _console()
     with console.capture() as captured:
         console.print(what)
     lines = (line.rstrip() for line in captured.get().splitlines())
@@ -47,6 +48,11 @@ def put(what: RenderableType) -> None:
         sys.stdout.reconfigure(errors="replace")
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
+
+
+def _console() -> Console:
+    free = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(width=None if free else PIPED_WIDTH, highlight=False, soft_wrap=False)
 
 
 def summary(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[RenderableType]:
@@ -88,11 +94,22 @@ def verdicts(tested: pd.DataFrame) -> Iterable[RenderableType]:
 
 
 def medians(rows: pd.DataFrame, short: dict[str, str]) -> Table:
-    """Return the medians of one set of settings, one line per cell."""
-    shown = columns(rows, whole=False)
+    """Return the medians of one set of settings, one line per cell; a narrow terminal gets fewer columns."""
+    console, shown = _console(), list(columns(rows, whole=False))
+    table = _medians(rows, short, shown)
+    # Measured without a limit: within the console's own, every table seems to fit.
+    free = console.options.update(max_width=10 * PIPED_WIDTH)
+    for column in EXPENDABLE:
+        if console.measure(table, options=free).minimum <= console.width:
+            break
+        shown = [each for each in shown if each is not column]
+        table = _medians(rows, short, shown)
+    return table
+
+
+def _medians(rows: pd.DataFrame, short: dict[str, str], shown: Sequence[Column]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for each in shown:
-        # Figures stay whole on a narrow terminal; the heading may break.
         heading = each.heading.replace(" ", "\n")
         table.add_column(heading, justify="left" if each.left else "right", overflow="fold", no_wrap=not each.left)
     table.add_column("checks", overflow="fold")

@@ -12,6 +12,8 @@ beyond it, by accident; then a verdict is given only if the whole interval agree
 from __future__ import annotations
 
 import json
+import math
+import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,8 +26,11 @@ from analysis.settings import describe, facts_of, family_key, telling
 from analysis.training import is_training
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
+
+    # The evidence that one cell gives, by name.
+    Cell = Mapping[str, Any]
 
 SOURCE = "Chien et al. 2018, Sec. V.B"
 EQUAL = "with prefetch the runtime is equal for every storage and thread count"
@@ -37,6 +42,10 @@ COLUMNS = [
 HOLDS, DIFFERS, NOT_COMPARABLE, NOT_MEASURED = "holds", "differs", "not comparable", "not measured"
 # Two cells, each as wide as the site allows.
 CELLS_THAT_SCATTER = 2
+EVIDENCE = [
+    "cell", "storage", "threads", "prefetch", "unstable", "spread_limit", "accelerator", "host", "tensorflow",
+    "wall_s", "wall_s_min", "wall_s_max", "load_s", "load_s_min", "load_s_max",
+]  # fmt: skip
 MIXED = {"accelerator": "accelerators", "host": "hosts", "tensorflow": "versions of TensorFlow"}
 
 
@@ -72,59 +81,54 @@ def verdicts(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_set(group: pd.DataFrame, ahead: int) -> Iterator[dict[str, Any]]:
-    done = in_order(group[group["status"] == "done"], ["threads"])
-    with_prefetch = done[done["prefetch"] == ahead]
-    yield equal_runtime(with_prefetch)
-    both = done[done["prefetch"].isin([0, ahead])]
-    places = both.groupby(["storage", "threads"], sort=False)
-    pairs = [excess(pair) for _, pair in places if len(pair) > 1]
-    asked = group[group["prefetch"].isin([0, ahead])][["storage", "threads"]].drop_duplicates()
-    yield all_pairs(pairs, len(asked))
+    asked = group[group["prefetch"].isin([0, ahead])]
+    done = in_order(asked[asked["status"] == "done"], ["threads"])[EVIDENCE]
+    cells = rows_of(done.astype({"unstable": object}))
+    yield equal_runtime([cell for cell in cells if cell["prefetch"]])
+    places: dict[tuple[str, int], list[Cell]] = {}
+    for cell in cells:
+        places.setdefault((cell["storage"], cell["threads"]), []).append(cell)
+    pairs = [excess(*pair) for pair in places.values() if len(pair) > 1]
+    yield all_pairs(pairs, len(asked[["storage", "threads"]].drop_duplicates()))
     yield from pairs
 
 
-def equal_runtime(cells: pd.DataFrame) -> dict[str, Any]:
+def equal_runtime(cells: Sequence[Cell]) -> dict[str, Any]:
     """Test whether the cells with prefetch have one runtime: (max - min) / median of their medians.
 
     The interval is what the cells' own ranges allow: from the gap between them to the whole that they cover.
     """
-    ids = cells["cell"].tolist()
     if len(cells) < 2:  # noqa: PLR2004 - nothing is equal to itself alone
-        return _row(
-            EQUAL, NOT_MEASURED, "fewer than two cells with prefetch are done: there is nothing to compare", ids
-        )
+        why = "fewer than two cells with prefetch are done: there is nothing to compare"
+        return _row(EQUAL, NOT_MEASURED, why, cells)
     if mixed := _mixed(cells):
-        return _row(EQUAL, NOT_COMPARABLE, mixed, ids)
-    middle = cells["wall_s"].median()
-    low = max(0.0, cells["wall_s_min"].max() - cells["wall_s_max"].min())
-    high = cells["wall_s_max"].max() - cells["wall_s_min"].min()
-    ours = cells["wall_s"].max() - cells["wall_s"].min()
-    words = f"{len(cells)} cells: {_listed(cells['storage'])}; threads {_listed(cells['threads'])}"
-    finding = Finding(ours / middle, low / middle, high / middle)
-    return _judged(EQUAL, finding, cells["spread_limit"].min(), words, cells)
+        return _row(EQUAL, NOT_COMPARABLE, mixed, cells)
+    times, lows, highs = ([cell[f"wall_s{end}"] for cell in cells] for end in ("", "_min", "_max"))
+    middle = statistics.median(times)
+    apart, covered = max(0.0, max(lows) - min(highs)), max(highs) - min(lows)
+    finding = Finding((max(times) - min(times)) / middle, apart / middle, covered / middle)
+    storages, threads = (_listed(cell[name] for cell in cells) for name in ("storage", "threads"))
+    return _judged(EQUAL, finding, f"{len(cells)} cells: {storages}; threads {threads}", cells)
 
 
-def excess(pair: pd.DataFrame) -> dict[str, Any]:
+def excess(ahead: Cell, none: Cell) -> dict[str, Any]:
     """Test whether the runtime that is added without prefetch is the time spent waiting for input.
 
-    (excess - load_s) / runtime without prefetch; its ends take each run's figures at their worst. `pair`: the cell
-    with prefetch, then the one without.
+    (excess - load_s) / runtime without prefetch; its ends take each run's figures at their worst.
     """
-    ahead, none = rows_of(pair)
     where = {"pair": f"{ahead['storage']}, threads {ahead['threads']}"}
-    if mixed := _mixed(pair):
-        return _row(EXCESS, NOT_COMPARABLE, mixed, pair["cell"]) | where
+    if mixed := _mixed([ahead, none]):
+        return _row(EXCESS, NOT_COMPARABLE, mixed, [ahead, none]) | where
     added, runtime = none["wall_s"] - ahead["wall_s"], none["wall_s"]
     low = none["wall_s_min"] - ahead["wall_s_max"] - none["load_s_max"]
     high = none["wall_s_max"] - ahead["wall_s_min"] - none["load_s_min"]
     words = f"excess {added:.3g} s, waiting for input {none['load_s']:.3g} s, runtime {runtime:.3g} s"
     finding = Finding((added - none["load_s"]) / runtime, low / runtime, high / runtime)
-    return _judged(EXCESS, finding, pair["spread_limit"].min(), words, pair) | where
+    return _judged(EXCESS, finding, words, [ahead, none]) | where
 
 
-def all_pairs(pairs: list[dict[str, Any]], asked: int) -> dict[str, Any]:
+def all_pairs(pairs: Sequence[dict[str, Any]], asked: int) -> dict[str, Any]:
     """Return the verdict on all pairs: it holds if each holds, and differs if one does; ours is the worst pair's."""
-    ids = [cell for pair in pairs for cell in pair["cells"].split()]
     if not pairs:
         return _row(EXCESS, NOT_MEASURED, "no storage and thread count is done with prefetch and without")
     told = [pair["verdict"] for pair in pairs]
@@ -132,36 +136,39 @@ def all_pairs(pairs: list[dict[str, Any]], asked: int) -> dict[str, Any]:
     why = [f"{each}: {told.count(each)} of {len(told)} pairs" for each in dict.fromkeys(told)]
     why += [f"{asked - len(pairs)} of {asked} pairs not done"] if asked > len(pairs) else []
     worst = max((pair for pair in pairs if pair["verdict"] == verdict), key=lambda pair: abs(pair["ours"] or 0))
+    why += [f"worst: {worst['pair']} ({worst['why']})"]
     evidence = {name: worst[name] for name in ("ours", "interval", "tolerance")}
-    more = f"worst: {worst['pair']} ({worst['why']})"
-    return _row(EXCESS, verdict, "; ".join([*why, more]), ids) | evidence
+    cells = " ".join(pair["cells"] for pair in pairs)
+    return _row(EXCESS, verdict, "; ".join(why)) | evidence | {"cells": cells}
 
 
-def _judged(claim: str, finding: Finding, limit: float, words: str, cells: pd.DataFrame) -> dict[str, Any]:
-    """Hold a finding of cells against twice the site's tolerance."""
-    tolerance = CELLS_THAT_SCATTER * limit
-    ids, unstable = cells["cell"].tolist(), cells["cell"][cells["unstable"].fillna(value=False)].tolist()
+def _judged(claim: str, finding: Finding, words: str, cells: Sequence[Cell]) -> dict[str, Any]:
+    """Hold a finding of cells against twice the site's tolerance, the strictest where the cells differ in it."""
+    limits = [cell["spread_limit"] for cell in cells if not math.isnan(cell["spread_limit"])]
+    tolerance = CELLS_THAT_SCATTER * min(limits, default=math.nan)
     interval = json.dumps([round(finding.low, 6), round(finding.high, 6)])
     evidence = {"ours": finding.ours, "interval": interval, "tolerance": tolerance}
-    if not tolerance >= 0:  # NaN: no record names one
+    if not limits:
         why = f"{words}; the records name no tolerance (limit of the check spread)"
-        return _row(claim, NOT_COMPARABLE, why, ids) | evidence
+        return _row(claim, NOT_COMPARABLE, why, cells) | evidence | {"tolerance": None}
     least = 0.0 if finding.low <= 0 <= finding.high else min(abs(finding.low), abs(finding.high))
     most = max(abs(finding.low), abs(finding.high))
+    unstable = [cell["cell"] for cell in cells if cell["unstable"] is True]
     if unstable and least <= tolerance < most:
         why = f"unstable: the runs of {_listed(unstable)} scatter too widely to tell; {words}"
-        return _row(claim, NOT_COMPARABLE, why, ids) | evidence
-    return _row(claim, HOLDS if abs(finding.ours) <= tolerance else DIFFERS, words, ids) | evidence
+        return _row(claim, NOT_COMPARABLE, why, cells) | evidence
+    return _row(claim, HOLDS if abs(finding.ours) <= tolerance else DIFFERS, words, cells) | evidence
 
 
-def _row(claim: str, verdict: str, why: str, cells: Iterable[str] = ()) -> dict[str, Any]:
+def _row(claim: str, verdict: str, why: str, cells: Sequence[Cell] = ()) -> dict[str, Any]:
     plain = {"claim": claim, "pair": "", "source": SOURCE, "published": PUBLISHED[claim], "verdict": verdict}
-    return plain | {"why": why, "cells": " ".join(cells), "ours": None, "interval": "", "tolerance": None}
+    ids = " ".join(cell["cell"] for cell in cells)
+    return plain | {"why": why, "cells": ids, "ours": None, "interval": "", "tolerance": None}
 
 
-def _mixed(cells: pd.DataFrame) -> str:
+def _mixed(cells: Sequence[Cell]) -> str:
     """Return what is not the same in all cells, `""` where all are of one kind."""
-    kinds = {word: sorted(set(cells[name])) for name, word in MIXED.items()}
+    kinds = {word: sorted({cell[name] for cell in cells}) for name, word in MIXED.items()}
     told = [f"{word} {_listed(values)}" for word, values in kinds.items() if len(values) > 1]
     return f"mixed: {'; '.join(told)}" if told else ""
 

@@ -23,11 +23,9 @@ COLUMNS = ["storage", "storage_name", "batch_size", "prefetch", *NUMBERS, "statu
 
 def plates(table: pd.DataFrame) -> list[Plate]:
     """Return a plate per set of settings in which several batch sizes were measured."""
-    sets = {}
-    for key, cells in batch_sets(trained(table)).items():
-        frame = points(cells)
-        if len(set(frame["batch_size"][frame[FIGURE].notna()])) > 1:
-            sets[key] = cells, frame
+    asked = {key: cells for key, cells in batch_sets(trained(table)).items() if len(set(cells["batch_size"])) > 1}
+    sets = {key: (cells, points(cells)) for key, cells in asked.items()}
+    sets = {key: both for key, both in sets.items() if len(set(both[1]["batch_size"][both[1][FIGURE].notna()])) > 1}
     names, apart = stems("fig7", list(sets)), told_apart(sets)
     made = []
     for key, (cells, frame) in sets.items():

@@ -37,12 +37,13 @@ def plates(table: pd.DataFrame) -> list[Plate]:
 
 
 def worthy(sets: Mapping[str, pd.DataFrame]) -> list[tuple[str, pd.DataFrame]]:
-    """Return the sets of several thread counts; a lone set of one thread count is better than no figure.
+    """Return the sets of several thread counts; where there are none, those of the one batch size.
 
     The cells of Fig. 7 are a set of one thread count for each batch size, which Fig. 7 shows together.
     """
     several = [(key, cells) for key, cells in sets.items() if len(set(cells["threads"])) > 1]
-    return several or [*sets.items()][: len(sets) == 1]
+    sizes = {size for cells in sets.values() for size in cells["batch_size"]}
+    return several or [*sets.items()] * (len(sizes) == 1)
 
 
 def bars(cells: pd.DataFrame) -> pd.DataFrame:

@@ -34,7 +34,7 @@ def step(number, wall_s, *, load_s=1.0, images=9088, **keys):
     return run(number, images / wall_s, size=14_000, **(figures | keys))
 
 
-def training(runtimes, *, prefetch=1, load_s=1.0, step_s=None, limit=0.04, size=None, control="none", **settings):
+def training(runtimes, *, prefetch=1, load_s=1.0, step_s=None, limit=0.04, size=None, control="none", **settings):  # noqa: PLR0913 - what a cell is
     """Return a done record with measured runs of these runtimes in seconds (or these runs)."""
     accelerator = {"name": "emulated" if step_s else "auto", "step_s": step_s}
     really = {"accelerator": "emulated"} if step_s else {}
