@@ -79,11 +79,12 @@ def build_labelled(paths: Sequence[str], settings: Mapping[str, Any], device: st
     load = _labelled(_loader(preprocess=True, image_size=benchmark["image_size"]), paths)
     dataset = _loaded(paths, load, settings).batch(settings["batch_size"], drop_remainder=True)
     chosen = options(benchmark, settings["threads"])
-    if benchmark["prefetch_to_device"]:
-        # What is copied comes from an iterator inside, which knows only the options that are set before it.
-        with _temporary_files_removed():
-            dataset = dataset.with_options(chosen).apply(tf.data.experimental.copy_to_device(device))
-    return _ahead(dataset, settings).with_options(chosen)
+    if not benchmark["prefetch_to_device"]:
+        return _ahead(dataset, settings).with_options(chosen)
+    # TensorFlow wants the copy and what is kept ready behind it last; the options are for the iterator inside.
+    with _temporary_files_removed():
+        copied = dataset.with_options(chosen).apply(tf.data.experimental.copy_to_device(device))
+    return _ahead(copied, settings)
 
 
 def _loaded(paths: Sequence[str], load: Any, settings: Mapping[str, Any]) -> tf.data.Dataset:

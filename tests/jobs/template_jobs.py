@@ -229,9 +229,11 @@ def transformations(argument):
     import tensorflow as tf  # noqa: PLC0415 - the module must load without it
     from tensorflow.python.data.experimental.ops import testing  # noqa: PLC0415
 
-    dataset = _build(argument)
+    dataset, last = _build(argument), argument["last"]
+    if not argument["settings"]["benchmark"].get("prefetch_to_device"):
+        last = ["OptionsDataset", *last]
     try:
-        iter(dataset.apply(testing.assert_prev([(name, {}) for name in ["OptionsDataset", *argument["last"]]])))
+        iter(dataset.apply(testing.assert_prev([(name, {}) for name in last])))
     except tf.errors.InvalidArgumentError as error:
         if "Asserted transformation" not in str(error):
             raise
