@@ -1,55 +1,25 @@
 """What the system does during a run: a thread samples the kernel's counters, one CSV a run in the columns of dstat.
 
 Sampled are the devices behind the run's paths (each once; network file systems by their client's statistics), the
-bytes of this process, I/O pressure, CPU and memory.  A source that cannot be read is named as such and stays empty;
-nothing here makes a run fail.
+bytes of this process, I/O pressure, CPU and memory (`jobs.sources`). A source that cannot be read is named as such and
+stays empty; nothing here makes a run fail.
 """
 
 from __future__ import annotations
 
 import math
-import os
-import re
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jobs.clients import client_of
-from jobs.device import devices_behind, mount_of, read_kernel
 from jobs.durable import write_whole
+from jobs.sources import OK, reason, sources_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-_OK = "ok"
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_KIB = 1024
-_CPU_FIELDS = slice(1, 9)  # of the "cpu" line of /proc/stat; guest time, behind them, is contained in user and nice
-_MEMORY = re.compile(r"^(Cached|Dirty|Writeback): +(\d+) kB", re.MULTILINE)  # of /proc/meminfo; its kB are KiB
-_RSS = 1  # field of /proc/self/statm, in pages
-
-
-@dataclass(frozen=True)
-class _Source:
-    """A group of columns.
-
-    Attributes
-    ----------
-    name, columns
-        The two rows of the header.
-    read
-        Takes the kernel's counts now; may raise OSError, or ValueError or LookupError for text of another form.
-    cells
-        Turns the difference of two counts and the seconds between them into cells, None where they tell nothing; or
-        None: the counts are levels and are shown as they are.
-    """
-
-    name: str
-    columns: tuple[str, ...]
-    read: Callable[[], tuple[int, ...]]
-    cells: Callable[[Sequence[int], float], Sequence[float | None]] | None
+    from jobs.sources import Source
 
 
 class _Sample(NamedTuple):
@@ -78,7 +48,7 @@ class Trace:
 
     def __init__(self, paths: Sequence[Path], interval_s: float, tail_s: float, file: Path) -> None:
         self._interval_s, self._tail_s, self._file = interval_s, tail_s, file
-        self._sources, self._states = _sources(paths)
+        self._sources, self._states = sources_of(paths)
         self._samples: list[_Sample] = []
         self._ended_s = math.inf
         self._stop = threading.Lock()  # let go, it says stop; to wait for an Event, which is Python, costs 0.2 ms more
@@ -155,14 +125,14 @@ class Trace:
         at_s, epoch_s = time.perf_counter(), time.time()
         self._samples.append(_Sample(at_s, epoch_s, tuple(self._read(source) for source in self._sources)))
 
-    def _read(self, source: _Source) -> tuple[int, ...] | None:
+    def _read(self, source: Source) -> tuple[int, ...] | None:
         """Read a source; one that failed is not asked again, so that its cells end where its sums do."""
-        if self._states[source.name] != _OK:
+        if self._states[source.name] != OK:
             return None
         try:
             return source.read()
         except (OSError, ValueError, LookupError) as error:
-            self._states[source.name] = f"not readable: {_reason(error)}"
+            self._states[source.name] = f"not readable: {reason(error)}"
             return None
 
     def _write(self) -> dict[str, str | None]:
@@ -170,7 +140,7 @@ class Trace:
         try:
             write_whole(self._file, text.encode("utf-8", "replace").decode("utf-8"))
         except OSError as error:
-            return {"file": None, "error": _reason(error)}
+            return {"file": None, "error": reason(error)}
         return {"file": self._file.name, "error": None}
 
     def _rows(self) -> Iterator[Sequence[Any]]:
@@ -198,77 +168,6 @@ class Trace:
 def _next_tick(now_s: float, interval_s: float) -> float:
     """Return the first multiple of the interval that is more than half an interval away."""
     return (math.floor(now_s / interval_s + 0.5) + 1) * interval_s
-
-
-def _sources(paths: Sequence[Path]) -> tuple[list[_Source], dict[str, str]]:
-    """Find what there is to sample; a path of which nothing can be told has a line among the states."""
-    traffic, states = {}, {}
-    for path in paths:
-        try:
-            mount, behind = mount_of(path), devices_behind(path)
-        except OSError as error:
-            states[str(path)] = f"not readable: {_reason(error)}"
-            continue
-        client = client_of(mount)
-        traffic.update({f"dsk/{device.name}": device.traffic for device in behind})
-        traffic.update({client.name: client.traffic} if client else {})
-        if not behind and not client:
-            states[str(path)] = f"no device and no client's statistics: {mount.fstype}"
-    sources = [
-        *(_Source(name, ("read", "writ"), read, _rates) for name, read in traffic.items()),
-        _Source("process", ("read", "writ"), _process, _rates),
-        _Source("io pressure", ("some", "full"), _pressure, _shares),
-        _Source("total cpu usage", ("usr", "sys", "idl", "wai", "stl"), _cpu, _percents),
-        _Source("memory usage", ("rss", "cach", "dirty", "wback"), _memory, None),
-    ]
-    return sources, {source.name: _OK for source in sources} | states
-
-
-def _process() -> tuple[int, ...]:
-    counts = dict(line.split(": ") for line in read_kernel("/proc/self/io").splitlines())
-    return int(counts["read_bytes"]), int(counts["write_bytes"])
-
-
-def _pressure() -> tuple[int, ...]:
-    """Microseconds in which some, and in which all tasks that had work waited for I/O (accounting/psi.rst)."""
-    some, full = read_kernel("/proc/pressure/io").splitlines()
-    return int(some.rpartition("total=")[2]), int(full.rpartition("total=")[2])
-
-
-def _cpu() -> tuple[int, ...]:
-    """Ticks of the whole machine: user and nice, system with interrupts, idle, waiting for I/O, stolen."""
-    line = read_kernel("/proc/stat").partition("\n")[0]
-    user, nice, system, idle, wait, irq, softirq, steal = map(int, line.split()[_CPU_FIELDS])
-    return user + nice, system + irq + softirq, idle, wait, steal
-
-
-def _memory() -> tuple[int, ...]:
-    """Bytes resident of this process, in the page cache, dirty there, and being written."""
-    pages = int(read_kernel("/proc/self/statm").split()[_RSS])
-    kib = dict(_MEMORY.findall(read_kernel("/proc/meminfo")))
-    return pages * _PAGE_BYTES, *(int(kib[line]) * _KIB for line in ("Cached", "Dirty", "Writeback"))
-
-
-def _rates(counts: Sequence[int], seconds: float) -> Sequence[float | None]:
-    """Per second; None where a counter was set back (Lustre's may be, by root)."""
-    return [count / seconds if count >= 0 else None for count in counts]
-
-
-def _shares(counts: Sequence[int], seconds: float) -> Sequence[float | None]:
-    """Percent of the time, of microseconds."""
-    return [count / 1e6 / seconds * 100 for count in counts]
-
-
-def _percents(counts: Sequence[int], _seconds: float) -> Sequence[float | None]:
-    """Percent of their sum; None where no tick passed. The kernel's waiting time may decrease (proc(5)): taken as 0."""
-    ticks = [max(0, count) for count in counts]
-    return [100 * tick / sum(ticks) if any(ticks) else None for tick in ticks]
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    return f"{type(error).__name__}: {error}"
 
 
 def _quoted(cell: float | str | None) -> str:

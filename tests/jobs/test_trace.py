@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loop_devices import mounted
 
-from jobs import cache, trace
+from jobs import cache, sources, trace
 from jobs.device import Mount, device_of
 from jobs.trace import Trace
 
@@ -149,13 +149,13 @@ def test_memory_is_that_of_this_process_and_of_the_page_cache(run):
 
 
 def test_samples_keep_to_a_grid_however_long_each_takes(run, monkeypatch):
-    take = trace._process
+    take = sources._process
 
     def slow():
         time.sleep(0.04)
         return take()
 
-    monkeypatch.setattr(trace, "_process", slow)
+    monkeypatch.setattr(sources, "_process", slow)
 
     _, rows = run(lambda: time.sleep(2))
 
@@ -166,13 +166,13 @@ def test_samples_keep_to_a_grid_however_long_each_takes(run, monkeypatch):
 
 
 def test_a_sample_that_is_late_takes_the_place_of_those_it_missed(run, monkeypatch):
-    take = trace._process
+    take = sources._process
 
     def slower_than_the_interval():
         time.sleep(0.22)
         return take()
 
-    monkeypatch.setattr(trace, "_process", slower_than_the_interval)
+    monkeypatch.setattr(sources, "_process", slower_than_the_interval)
 
     _, rows = run(lambda: time.sleep(1.5))
 
@@ -312,7 +312,7 @@ def test_a_source_that_fails_half_way_stays_empty_from_there_and_the_run_goes_on
             raise OSError(5, "Input/output error", "/proc/self/io")
         return number, 0
 
-    monkeypatch.setattr(trace, "_process", fails)
+    monkeypatch.setattr(sources, "_process", fails)
 
     found, rows = run(lambda: time.sleep(0.7))
 
@@ -329,7 +329,7 @@ def test_a_source_that_never_answers_is_named_and_empty(run, monkeypatch, error)
     def fails():
         raise error
 
-    monkeypatch.setattr(trace, "_pressure", fails)
+    monkeypatch.setattr(sources, "_pressure", fails)
 
     found, rows = run(lambda: time.sleep(0.25))
 
@@ -339,8 +339,8 @@ def test_a_source_that_never_answers_is_named_and_empty(run, monkeypatch, error)
 
 def test_lustre_without_statistics_is_not_readable_and_no_failure(run, tmp_path, monkeypatch):
     lustre = Mount("/scratch", "10.0.0.1@o2ib:/scratch", "lustre", "rw")
-    monkeypatch.setattr(trace, "mount_of", lambda path: lustre)
-    monkeypatch.setattr(trace, "devices_behind", lambda path: [])
+    monkeypatch.setattr(sources, "mount_of", lambda path: lustre)
+    monkeypatch.setattr(sources, "devices_behind", lambda path: [])
 
     found, rows = run(paths=[tmp_path])
 
@@ -356,8 +356,8 @@ def test_network_file_systems_are_traced_by_their_client(run, tmp_path, monkeypa
         tmp_path / "b": Mount("/home", "server:/export/home", "nfs4", "rw"),
     }
     counts = iter(range(0, 10**9, MIB))
-    monkeypatch.setattr(trace, "mount_of", mounts.get)
-    monkeypatch.setattr(trace, "devices_behind", lambda path: [])
+    monkeypatch.setattr(sources, "mount_of", mounts.get)
+    monkeypatch.setattr(sources, "devices_behind", lambda path: [])
     for client in ("Lustre", "Nfs"):
         monkeypatch.setattr(f"jobs.clients.{client}.traffic", lambda self: (next(counts), 0))
 
@@ -409,8 +409,8 @@ def test_what_was_written_is_told_with_its_cost(run):
 
 def test_names_that_are_no_utf8_do_not_keep_the_file_from_being_written(run, monkeypatch, tmp_path):
     home = Mount(os.fsdecode(b"/caf\xe9"), "server:/x", "nfs", "rw")
-    monkeypatch.setattr(trace, "mount_of", lambda path: home)
-    monkeypatch.setattr(trace, "devices_behind", lambda path: [])
+    monkeypatch.setattr(sources, "mount_of", lambda path: home)
+    monkeypatch.setattr(sources, "devices_behind", lambda path: [])
 
     found, rows = run(paths=[tmp_path])
 
@@ -419,20 +419,20 @@ def test_names_that_are_no_utf8_do_not_keep_the_file_from_being_written(run, mon
 
 
 def test_rates_are_per_second_and_of_a_counter_that_was_set_back_unknown():
-    assert trace._rates([100, -1, 0], 0.5) == [200, None, 0]
+    assert sources._rates([100, -1, 0], 0.5) == [200, None, 0]
 
 
 def test_shares_are_percent_of_the_time():
-    assert trace._shares([250_000, 0], 0.5) == [50, 0]
+    assert sources._shares([250_000, 0], 0.5) == [50, 0]
 
 
 def test_waiting_time_that_went_back_counts_as_none():
-    assert trace._percents([30, 10, 60, -5, 0], 1.0) == [30, 10, 60, 0, 0]
+    assert sources._percents([30, 10, 60, -5, 0], 1.0) == [30, 10, 60, 0, 0]
 
 
 @given(st.lists(st.integers(-5, 10**9), min_size=5, max_size=5))
 def test_shares_of_the_machine_make_up_the_whole_or_are_unknown(ticks):
-    found = trace._percents(ticks, 1.0)
+    found = sources._percents(ticks, 1.0)
 
     assert set(found) == {None} if max(ticks) <= 0 else sum(found) == pytest.approx(100)
 
