@@ -37,11 +37,11 @@ def show(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, written:
 
 def put(what: RenderableType) -> None:
     """Print to stdout; rendered to text first, so that a closed pipe is met by our one handler."""
-    if sys.stdout is None:  # closed by who started us
-        return
     console = _console()
     with console.capture() as captured:
         console.print(what)
+    if sys.stdout is None:  # closed by who started us
+        return
     lines = (line.rstrip() for line in captured.get().splitlines())
     if hasattr(sys.stdout, "reconfigure"):
         # A terminal that knows no dash or dagger still gets its figures.
@@ -51,7 +51,7 @@ def put(what: RenderableType) -> None:
 
 
 def _console() -> Console:
-    free = sys.stdout.isatty() or "COLUMNS" in os.environ
+    free = "COLUMNS" in os.environ or (sys.stdout is not None and sys.stdout.isatty())
     return Console(width=None if free else PIPED_WIDTH, highlight=False, soft_wrap=False)
 
 
