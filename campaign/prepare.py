@@ -17,9 +17,8 @@ from jobs.durable import write_whole
 from jobs.images import ImageSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from campaign.cell import Cell
     from campaign.folder import CampaignFolder
     from campaign.plan import Entry
 
@@ -64,29 +63,10 @@ def for_jobs(entries: Sequence[Entry], folder: CampaignFolder, progress: Progres
     Raises
     ------
     UsageError, EnvironmentFaultError
-        As `check_roots` and `datasets` do.
+        As `datasets` does.
     """
-    check_roots([entry.cell for entry in entries])
     shared = [entry for entry in entries if entry.cell.access["shared"]]
     return dict.fromkeys((entry.cell.id for entry in entries), None) | datasets(shared, folder, progress, redo=True)
-
-
-def check_roots(cells: Iterable[Cell]) -> None:
-    """Refuse a relative root that each node has for itself: a job starts in a folder of the campaign, which is shared.
-
-    Raises
-    ------
-    UsageError
-        A cell has one.
-    """
-    for cell in cells:
-        storage = cell.settings["storage"]
-        if not cell.access["shared"] and not Path(storage["root"]).expanduser().is_absolute():
-            raise UsageError(
-                f"storage.shared=false needs an absolute storage.root, and storage={storage['name']} has "
-                f"{storage['root']}",
-                "storage.root=/… with a folder that every node has for itself",
-            )
 
 
 def on_this_node(settings: Mapping[str, Any], folder: CampaignFolder) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign import examine, prepare
+from campaign import examine
 from campaign.cluster import chosen
 from campaign.config import words
 from campaign.folder import CampaignFolder
@@ -28,8 +28,9 @@ def main(argv: list[str]) -> int:
     parser.usage = "%(prog)s [--json] [KEY=VALUE ...]     words as for a campaign, for example storage.root=/scratch"
     options, overrides = parser.parse_known_args(argv)
     points = _configured(overrides)
+    cells, conduct = cells_of(points)
     findings = []
-    for finding in _examine(points, on_nodes=chosen(points[0]) == "slurm"):
+    for finding in _examine(points, on_nodes=chosen(cells, conduct) == "slurm"):
         findings.append(finding)
         if not options.json:
             _print(finding)
@@ -41,9 +42,7 @@ def main(argv: list[str]) -> int:
 def _configured(overrides: list[str]) -> list[dict[str, Any]]:
     from campaign.verbs.run import composed  # noqa: PLC0415 - Hydra is not on the way to doctor --help
 
-    points = composed(words.split(overrides).hydra) or []
-    cells_of(points)
-    return points
+    return composed(words.split(overrides).hydra) or []
 
 
 def _examine(points: list[dict[str, Any]], *, on_nodes: bool) -> Iterator[Finding]:
@@ -72,7 +71,6 @@ def _examine_cluster(points: list[dict[str, Any]], storages: list[dict[str, Any]
     from campaign.slurm import probe  # noqa: PLC0415 - only where there is a cluster
 
     cells, conduct = cells_of(points)
-    prepare.check_roots(cells)
     folder = CampaignFolder(Path(conduct["campaign_dir"]).expanduser().resolve())
     request = Request(folder, conduct, "doctor", utc_now(), ())
     yield from probe.cluster(make(cells, {**conduct, "redo": True}, folder).entries, storages, request)

@@ -41,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     cells, conduct = plan.cells_of(points)
     root = Path(conduct["campaign_dir"]).expanduser()
-    cluster = chosen(conduct)
+    cluster = chosen(cells, conduct)
     if split.dry_run:
         _preview(cells, _request(folders.CampaignFolder(root.resolve()), conduct, argv), cluster)
         return 0

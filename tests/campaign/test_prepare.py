@@ -137,22 +137,6 @@ def test_a_cell_begun_here_is_continued(entry, folder):
     assert _prepared(folder, _begun(folder, entry(), data))[0] == [data]
 
 
-@pytest.fixture
-def stored(point):
-    """A cell on a storage with this root."""
-    return lambda root, *, shared: make_cell({**point, "storage": {**point["storage"], "root": root, "shared": shared}})
-
-
-def test_a_relative_root_that_each_node_has_for_itself_is_refused_before_anything_is_made(stored, folder):
-    with pytest.raises(UsageError, match=r"needs an absolute storage\.root"):
-        prepare.for_jobs([Entry(stored("data", shared=False), "planned", 1)], folder, lambda *_: None)
-
-
-@pytest.mark.parametrize(("root", "shared"), [("data", True), ("~/data", False), ("/scratch", False)])
-def test_a_root_that_every_node_finds_is_well(root, shared, stored):
-    prepare.check_roots([stored(root, shared=shared)])
-
-
 def test_a_folder_is_not_called_by_the_name_of_a_storage_it_does_not_lie_on(entry, folder, tmp_path, point):
     (tmp_path / "a.jpg").write_bytes(b"x")
     point["storage"] |= {"name": "memory", "root": "/dev/shm"}  # noqa: S108 - another file system, nothing is written

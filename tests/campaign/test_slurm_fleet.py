@@ -602,7 +602,7 @@ def test_auto_is_slurm_where_there_is_a_cluster_and_says_which_it_took(is_cluste
     monkeypatch.setattr(client, "found", lambda: is_cluster)
     monkeypatch.setattr(cluster.talk, "say", said.append)
 
-    chosen = cluster.chosen(_conduct("auto"))
+    chosen = cluster.chosen([], _conduct("auto"))
 
     assert chosen == name
     assert said == [f"cluster=auto: {'Slurm' if is_cluster else 'this machine (there is no Slurm cluster)'}"]
@@ -613,14 +613,14 @@ def test_a_cluster_that_was_named_is_taken_without_a_question(name, programs):
     programs("sbatch", "exit 1")
     programs("sinfo", "echo debug")
 
-    assert cluster.chosen(_conduct(name)) == name
+    assert cluster.chosen([], _conduct(name)) == name
     assert programs.calls == []
 
 
 @pytest.mark.parametrize("name", ["auto", "local", "debug"])
 def test_work_cannot_be_left_to_a_slurm_that_is_not_there(name, programs):
     with pytest.raises(UsageError) as refused:
-        cluster.chosen(_conduct(name, detach=True))
+        cluster.chosen([], _conduct(name, detach=True))
 
     assert "detach=true" in str(refused.value)
     assert "nohup" in refused.value.hint
@@ -629,4 +629,4 @@ def test_work_cannot_be_left_to_a_slurm_that_is_not_there(name, programs):
 def test_work_may_be_left_to_slurm(monkeypatch):
     monkeypatch.setattr(client, "found", lambda: True)
 
-    assert [cluster.chosen(_conduct(name, detach=True)) for name in ("auto", "slurm")] == ["slurm", "slurm"]
+    assert [cluster.chosen([], _conduct(name, detach=True)) for name in ("auto", "slurm")] == ["slurm", "slurm"]
