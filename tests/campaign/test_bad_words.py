@@ -103,7 +103,7 @@ def test_help_names_the_groups_the_keys_and_the_verbs(capsys):
     assert guarded(["-m", "threads=1", "--help"]) == 0
 
     shown = capsys.readouterr().out
-    assert "  dataset    caltech101, demo, folder, imagenet_subset\n" in shown
+    assert "  dataset     caltech101, demo, folder, imagenet_subset\n" in shown
     assert "  threads: 4         # parallel calls of the map" in shown
     assert "  deterministic: true" in shown
     assert "defaults" not in shown.partition("Keys:")[2].partition("Exit codes")[0].replace("its default", "")
