@@ -41,7 +41,7 @@ _WRONG = [
         "benchmark=alexnet",
     ),
     (ALEXNET, "accelerator.step_s=1", "accelerator.step_s=1.0 with accelerator=auto", "accelerator=emulated"),
-    (ALEXNET, "accelerator={name:emulated,step_s:null}", "accelerator.step_s=None", "accelerator.step_s=…"),
+    (ALEXNET, "accelerator={name:emulated,step_s:null}", "accelerator.step_s=None", "accelerator=emulated"),
     (ALEXNET, "accelerator.name=tpu", "accelerator.name=tpu is no accelerator", "gpu"),
     (ALEXNET, "benchmark.width=0", "benchmark.width=0.0 is out of range", "0.01 to 4"),
     (ALEXNET, "benchmark.dropout=1", "benchmark.dropout=1.0 is out of range", "0 to 0.99"),
