@@ -45,7 +45,7 @@ class Fleet:
         self._scheduler = Scheduler(facts, names, _day_before(since) if since else "now")
         self._next_s = 0.0
         self._pause_s = _SHORTEST_S
-        self.seen: dict[Key, Seen] = dict.fromkeys(self._open, Seen("unknown", "submitted"))
+        self.seen: dict[Key, Seen] = dict.fromkeys(sorted(self._open), Seen("unknown", "submitted"))
 
     @property
     def open(self) -> Collection[Key]:
