@@ -126,7 +126,7 @@ def test_pressure_is_the_share_of_the_time_that_the_kernel_counted(run, big):
 def test_a_busy_core_is_seen_and_the_shares_make_up_the_whole(run):
     def spin():
         began = time.process_time()
-        while time.process_time() - began < 0.5:
+        while time.process_time() - began < 1.0:
             pass
 
     _, rows = run(spin, interval_s=10)
@@ -134,7 +134,9 @@ def test_a_busy_core_is_seen_and_the_shares_make_up_the_whole(run):
     shares = {name: float(value) for name, value in rows[-1].items() if name.startswith("total cpu")}
     assert sum(shares.values()) == pytest.approx(100)
     elapsed_s = float(rows[-1]["elapsed s"])
-    assert shares["total cpu usage usr"] / 100 * os.cpu_count() * elapsed_s >= 0.4
+    # A virtual machine's ticks may call some of it stolen, or the kernel's.
+    busy = sum(shares[f"total cpu usage {kind}"] for kind in ("usr", "sys", "stl"))
+    assert busy / 100 * os.cpu_count() * elapsed_s >= 0.7
 
 
 def test_memory_is_that_of_this_process_and_of_the_page_cache(run):
