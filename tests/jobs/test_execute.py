@@ -176,7 +176,7 @@ def test_files_that_were_just_written_are_put_on_the_device_and_evicted(execute,
         with path.open("r+b") as file:
             file.write(contents)
     cache.evict(files(folder))
-    assert cache.residency(files(folder)).fraction == 1.0
+    assert cache.residency(files(folder)).fraction > 0  # what is dirty stays; the kernel may have written some by now
 
     figures = execute(folder)
 
