@@ -56,6 +56,7 @@ def _points(grid):
     return combinations
 
 
+@pytest.mark.long
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_grids)
 @example({"+paper": ["fig4", "fig5"]})

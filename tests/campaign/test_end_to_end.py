@@ -193,6 +193,7 @@ def test_a_dry_run_starts_and_writes_nothing(command):
     assert list(command.cwd.iterdir()) == []
 
 
+@pytest.mark.long
 def test_asking_again_runs_nothing_and_a_new_point_runs_alone(finished):
     before = _records(finished.cwd)
 
@@ -206,6 +207,7 @@ def test_asking_again_runs_nothing_and_a_new_point_runs_alone(finished):
     assert len(after) == 3
 
 
+@pytest.mark.long
 def test_a_killed_worker_loses_at_most_the_run_in_progress(command):
     front = command.start("-m", "threads=1,2", *LONG)
     _wait_for(lambda: _measured_some(command.cwd), "a measured run")
@@ -226,6 +228,7 @@ def test_a_killed_worker_loses_at_most_the_run_in_progress(command):
     assert sum(run["role"] == "measured" and run["status"] == "valid" for run in after) == 16
 
 
+@pytest.mark.long
 def test_ctrl_c_stops_the_worker_and_the_same_command_goes_on(command):
     front = command.start("-m", "threads=1,2", *LONG)
     _wait_for(lambda: _measured_some(command.cwd), "a measured run")
@@ -245,6 +248,7 @@ def test_ctrl_c_stops_the_worker_and_the_same_command_goes_on(command):
     assert command("-m", "threads=1,2", *LONG).returncode == 0
 
 
+@pytest.mark.long
 def test_a_killed_front_process_leaves_its_worker_and_the_next_one_waits_for_it(command):
     front = command.start("-m", "threads=1,2", *LONG)
     _wait_for(lambda: _measured_some(command.cwd), "a measured run")
@@ -305,6 +309,7 @@ def test_a_truncated_image_is_named_and_the_campaign_says_that_it_failed(command
     assert sorted(path.name for path in images.iterdir()) == sorted(f"{number}.jpg" for number in range(16))
 
 
+@pytest.mark.long
 def test_a_dataset_that_does_not_match_its_manifest_is_told_with_the_repair(command):
     assert command("threads=1", *TINY).returncode == 0
     victim = min(command.cwd.glob("data/datasets/*/*/*.jpg"))
@@ -421,6 +426,7 @@ def test_the_doctor_finds_this_machine_able(command):
     assert "100% read from the device" in findings["cold"]["message"]
 
 
+@pytest.mark.long
 @root_only
 def test_the_doctor_refuses_a_storage_in_memory(command, small_disk):
     told = command("doctor", f"storage.root={small_disk}")

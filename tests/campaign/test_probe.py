@@ -40,6 +40,7 @@ def examined(folder, monkeypatch):
     """What is found with these words."""
     monkeypatch.setattr(probe, "_ASK_EACH_S", 0.01)
     monkeypatch.setattr(probe, "_QUEUE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(probe, "_END_TIMEOUT_S", 0.5)
 
     def look(*words):
         points = collect(["-m", "cluster=slurm", *words])

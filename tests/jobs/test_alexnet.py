@@ -76,6 +76,7 @@ def test_it_learns_nothing_where_the_pixels_do_not_tell_the_class(train, unlearn
     assert np.mean(losses[-10:]) > 0.95 * math.log(CLASSES)
 
 
+@pytest.mark.long
 def test_equal_seeds_give_equal_losses_and_another_seed_gives_others(train, learnable):
     one, two, other = (train(learnable[::30], seed=seed, dropout=0.5)["step_loss"] for seed in (1, 1, 2))
 
@@ -83,6 +84,7 @@ def test_equal_seeds_give_equal_losses_and_another_seed_gives_others(train, lear
     assert one[1:] != other[1:]
 
 
+@pytest.mark.long
 def test_what_the_network_is_like_changes_the_losses(train, learnable):
     others = [{"learning_rate": 1e-2}, {"dropout": 0.7}, {"width": 0.03}, {"image_size": 48}]
 

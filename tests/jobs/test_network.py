@@ -135,6 +135,7 @@ def test_without_dropout_nothing_is_left_to_chance(job):
     assert len({*losses, *again}) == 1
 
 
+@pytest.mark.long
 def test_equal_seeds_give_equal_losses_and_others_do_not(fit):
     runs = [fit(stop=5, dropout=0.5, seed=seed)["losses"] for seed in (1, 1, 2)]
 
@@ -142,6 +143,7 @@ def test_equal_seeds_give_equal_losses_and_others_do_not(fit):
     assert runs[0][1:] != runs[2][1:]
 
 
+@pytest.mark.long
 def test_a_training_that_is_restored_goes_on_as_if_nothing_had_happened(fit, tmp_path):
     kept = str(tmp_path / "state")
 

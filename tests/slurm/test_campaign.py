@@ -33,6 +33,7 @@ def _finishes(campaign, *words):
     return done
 
 
+@pytest.mark.long
 def test_a_grid_runs_to_its_figures_and_each_job_had_the_storage_alone(campaign, lab):
     before = lab.calls("squeue")
 
