@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from campaign import record
-from campaign.errors import CampaignError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -137,10 +136,8 @@ class Follower:
         return Step(ended, self.current, self._at, self.runs_over, self.runs_total)
 
     def _read(self, cell: str) -> record.Record | None:
-        try:
-            recorded = record.read(self.folder.record(cell))
-        except CampaignError:
-            return None  # of before: the worker sets it aside when it comes to it
+        # A damaged one is of before: the worker sets it aside when it comes to it.
+        recorded, _ = record.look(self.folder.record(cell))
         return recorded if recorded and recorded["campaign"].get("token") == self.token else None
 
 

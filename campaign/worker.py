@@ -58,7 +58,7 @@ class Worker:
     template
         Where runs are forked from.
     job
-        What Slurm says of its job; asked again before each run until it says something.
+        What Slurm says of its job; asked before each run until it says something.
     """
 
     folder: CampaignFolder
@@ -200,7 +200,7 @@ def main(work_list: str) -> int:
             patiently(lambda: fault.unlink(missing_ok=True), sitting.patience_of(work))  # of the time before a requeue
             if work["cluster"] == "slurm" and job.begun_too_often(work["conduct"]["cluster"], fault):
                 return 1
-            return 0 if Worker(folder, work, template, job.described()).walk() else 1
+            return 0 if Worker(folder, work, template).walk() else 1
         except sitting.TakenOverError:
             return 1  # and no fault: its file is the other's, too
         except WorkerStoppedError as stop:

@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING
 
 from campaign import record
-from campaign.errors import CampaignError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,24 +64,17 @@ def _by_batch(fleet: Fleet) -> list[tuple[Batch, dict[int, str]]]:
 
 
 def _over(folder: CampaignFolder, cell: str, token: str) -> bool:
-    recorded = _read(folder, cell)
+    recorded, _ = record.look(folder.record(cell))
     return recorded is not None and recorded["campaign"].get("token") == token and recorded["status"] != "running"
 
 
 def _close_record(folder: CampaignFolder, cell: str, token: str, why: str) -> None:
     """Mark the runs that the worker left open; the cell stays begun, and the same command goes on with it."""
-    recorded = _read(folder, cell)
+    recorded, _ = record.look(folder.record(cell))
     if recorded is not None and recorded["campaign"].get("token") == token:
         record.fail_open_runs(recorded, f"interrupted: {why}")
         recorded["reason"] = why
         record.write(folder.record(cell), recorded)
-
-
-def _read(folder: CampaignFolder, cell: str) -> record.Record | None:
-    try:
-        return record.read(folder.record(cell))
-    except CampaignError:
-        return None
 
 
 def _few(cells: Sequence[str]) -> str:

@@ -8,7 +8,6 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from campaign import record
-from campaign.errors import CampaignError
 from campaign.talk import counted
 
 if TYPE_CHECKING:
@@ -77,10 +76,7 @@ def of(arrays: Sequence[Array], folder: CampaignFolder) -> Price:
 def _known(folder: CampaignFolder) -> Iterator[tuple[tuple[str, ...], float]]:
     """Yield kind and seconds of earlier runs."""
     for path in islice(folder.records.glob("*/record.json"), _RECORDS_READ):
-        try:
-            recorded = record.read(path)
-        except CampaignError:
-            continue
+        recorded, _ = record.look(path)
         settings = recorded["cell"]["settings"] if recorded else {}
         for run in recorded["runs"] if recorded else []:
             if "elapsed_s_with_fork" in run:
