@@ -25,12 +25,7 @@ VERSION = 1  # raised when the meaning of a figure changes; figures never mix ve
 DEFAULTS = {  # of a run by hand; those of a campaign stand in conf/, and a test holds that they are the same
     "benchmark": {
         "name": "alexnet",
-        "image_size": 224,
-        "ignore_errors": True,
-        "autotune": False,
-        "map_and_batch_fusion": False,
-        "deterministic": True,
-        "private_threads": None,
+        **pipeline.DEFAULTS,
         "prefetch_to_device": False,
         "control": "none",
         "width": 1.0,

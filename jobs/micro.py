@@ -23,12 +23,7 @@ DEFAULTS = {  # of a run by hand; those of a campaign stand in conf/, and a test
     "benchmark": {
         "name": "micro",
         "preprocess": True,
-        "image_size": 224,
-        "ignore_errors": True,
-        "autotune": False,
-        "map_and_batch_fusion": False,
-        "deterministic": True,
-        "private_threads": None,
+        **pipeline.DEFAULTS,
     },
     "threads": 4,
     "batch_size": 64,

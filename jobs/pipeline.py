@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 
+DEFAULTS = {  # of a benchmark's node, in a run by hand
+    "image_size": 224,
+    "ignore_errors": True,
+    "autotune": False,
+    "map_and_batch_fusion": False,
+    "deterministic": True,
+    "private_threads": None,
+}
+
+
 def listing(paths: Sequence[str], seed: int) -> tf.data.Dataset:
     """Shuffle the whole list: elements ``(index into paths, path)``, the same order each time for one `seed`."""
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it

@@ -32,17 +32,23 @@ class Exclusive(Enum):
 
 
 @dataclass
-class Micro:
-    """Group ``benchmark``, choice ``micro``."""
+class Pipeline:
+    """What every benchmark says of its input pipeline."""
 
     name: str = MISSING
-    preprocess: bool = MISSING
     image_size: int = MISSING
     ignore_errors: bool = MISSING
     autotune: bool = MISSING
     map_and_batch_fusion: bool = MISSING
     deterministic: bool = MISSING
     private_threads: int | None = MISSING
+
+
+@dataclass
+class Micro(Pipeline):
+    """Group ``benchmark``, choice ``micro``."""
+
+    preprocess: bool = MISSING
 
 
 class Control(Enum):
@@ -61,16 +67,9 @@ class Size(Enum):
 
 
 @dataclass
-class Alexnet:
+class Alexnet(Pipeline):
     """Group ``benchmark``, choice ``alexnet``."""
 
-    name: str = MISSING
-    image_size: int = MISSING
-    ignore_errors: bool = MISSING
-    autotune: bool = MISSING
-    map_and_batch_fusion: bool = MISSING
-    deterministic: bool = MISSING
-    private_threads: int | None = MISSING
     prefetch_to_device: bool = MISSING
     control: Control = MISSING
     width: float = MISSING
