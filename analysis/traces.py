@@ -15,6 +15,8 @@ BYTES_PER_MB = 10**6
 # Counters of a local device (dstat's own name), of Lustre's client and of an NFS mount.
 STORAGE = ("dsk/", "llite/", "nfs/")
 PROCESS = "process"
+MISSING = "trace missing"
+SPOILT = UNREADABLE, SHORT, WITHOUT_READS = "trace unreadable", "trace too short", "trace without reads"
 
 
 class TraceError(Exception):
@@ -50,11 +52,11 @@ def read(path: Path) -> Trace:
         source, rate = _first_read(table, place)
         samples = {"elapsed_s": elapsed, "read_mb_per_s": rate / BYTES_PER_MB, "phase": table[place["phase", "phase"]]}
     except OSError as error:
-        raise TraceError("trace missing") from error
+        raise TraceError(MISSING) from error
     except (KeyError, TypeError, ValueError) as error:
-        raise TraceError("trace unreadable") from error
+        raise TraceError(UNREADABLE) from error
     if len(elapsed) < 2 or not elapsed.is_monotonic_increasing:  # noqa: PLR2004 - an interval has two ends
-        raise TraceError("trace too short")
+        raise TraceError(SHORT)
     return Trace(source, pd.DataFrame(samples))
 
 
@@ -66,4 +68,4 @@ def _first_read(table: pd.DataFrame, place: dict[tuple[str, str], int]) -> tuple
         rate = table[place[source, "read"]].astype("float64")
         if rate.notna().any():
             return source, rate
-    raise TraceError("trace without reads")
+    raise TraceError(WITHOUT_READS)

@@ -53,7 +53,8 @@ def test_ctrl_c_says_that_the_jobs_go_on_and_how_to_come_back(ended, folder, mon
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(fleet, "follow", interrupted)
+    monkeypatch.setattr(type(folder), "worker_at_work", lambda _: True)
+    monkeypatch.setattr(watch, "_follow_local", interrupted)
 
     with pytest.raises(KeyboardInterrupt):
         watch.main([str(folder.root)])
