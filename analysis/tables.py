@@ -12,10 +12,13 @@ from analysis.frame import KEYS, rows_of
 from analysis.medians import not_counted
 from analysis.settings import describe, facts_of, family_key, telling
 from analysis.signs import DAGGER, MINUS, TIMES
+from analysis.text import escaped as _escape
+from analysis.text import line as _line
+from analysis.text import one_line
 from analysis.training import CONTROL, is_training
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
@@ -127,11 +130,6 @@ def excluded(runs: pd.DataFrame) -> list[tuple[str, str]]:
     return told
 
 
-def one_line(text: str) -> str:
-    """Return a reason without line breaks or control characters of the program that gave it."""
-    return "".join(letter if letter.isprintable() else " " for letter in " ".join(text.split()))
-
-
 def _cell(column: Column, row: Mapping[str, Any]) -> str:
     return _escape(column.text(row)) + (f" {DAGGER}" if column.daggered and row["unstable"] is True else "")
 
@@ -140,14 +138,6 @@ def _more(facts: Mapping[str, Any], apart: Sequence[str]) -> list[str]:
     """Return the settings to name beside the usual ones: those that tell the sets apart, and the pipeline."""
     pipeline = "benchmark.preprocess"
     return list(dict.fromkeys([*([pipeline] if pipeline in facts else []), *apart]))
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _escape(text: str) -> str:
-    return one_line(text).replace("|", "\\|")
 
 
 def _sortable(column: pd.Series[Any]) -> pd.Series[Any]:

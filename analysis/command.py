@@ -1,0 +1,43 @@
+"""What the command lines of the analysis have in common: the version, and how errors end a program."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from analysis.errors import AnalysisError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+def version() -> str:
+    """Return the installed version, or say that this is a bare copy of the source."""
+    try:
+        return importlib.metadata.version("tfio-campaign")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown (not installed)"
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """Return the exit code of the work; what the user can cure is said without a traceback."""
+    try:
+        return work()
+    except AnalysisError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return EXIT_USAGE
+    except BrokenPipeError:
+        # The reader (`| head`) has seen enough; all files were written before the first word.
+        # https://docs.python.org/3/library/signal.html#note-on-sigpipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except OSError as error:
+        sys.stderr.write(f"error: {error}\n\nhint: mend what is named here; the records are untouched\n")
+        return EXIT_USAGE

@@ -1,0 +1,1 @@
+"""Two campaigns beside each other: which cells are the same, and whether one is faster."""
