@@ -22,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(
         prog="python -m analysis",
-        description="Make the tables and the figures of a campaign from its records.",
+        description="Make the tables, the figures and the report of a campaign from its records.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         help="a campaign folder (results/), its records folder, or the folder of one record",
     )
-    made.add_argument("--out", metavar="DIR", type=Path, help="put figures/ and tables/ here")
+    made.add_argument("--out", metavar="DIR", type=Path, help="put report.html, figures/ and tables/ here")
     made.add_argument("--quiet", action="store_true", help="print only the paths of what was written")
     made.add_argument("--version", action="version", version=f"%(prog)s {version()}")
     return made

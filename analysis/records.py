@@ -47,6 +47,7 @@ class Record:
     reason: str
     host: str
     tensorflow: str
+    provenance: Mapping[str, Any]
     checks: tuple[Mapping[str, Any], ...]
     runs: tuple[Mapping[str, Any], ...]
     size: str
@@ -175,6 +176,7 @@ def _record(value: Mapping[str, Any], folder: Path) -> Record:
         reason=str(value.get("reason") or ""),
         host=str(provenance.get("host") or ""),
         tensorflow=str((provenance.get("versions") or {}).get("tensorflow") or ""),
+        provenance=dict(provenance),
         checks=tuple(_check(check) for check in value.get("checks") or ()),
         runs=tuple(_run(run) for run in value["runs"]),
         size=str((value.get("campaign") or {}).get("size") or ""),

@@ -10,6 +10,8 @@ from analysis import records, save, tables, terminal
 from analysis.errors import AnalysisError
 from analysis.frame import cells_frame, runs_frame
 from analysis.medians import medians
+from analysis.page.page import page
+from analysis.page.results import Results
 from analysis.plates import plates
 from analysis.training import with_training
 from analysis.verdicts import verdicts
@@ -45,6 +47,8 @@ def report(folder: Path, out: Path | None, *, quiet: bool = False) -> int:
     written = [path for plate in drawn for path in draw(plate, home / "figures")]
     written += tables.write(table, runs, tested, home / "tables")
     note(drawn, forget(home / "figures", written), quiet=quiet)
+    results = Results(found, table, runs, tested, drawn, home)
+    written.append(save.write(home / "report.html", page(results)))
     if quiet:
         terminal.put_paths(written)
     else:

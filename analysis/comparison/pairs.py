@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NAMES_STORAGE = ("storage", "storage.name")
 # Where something lies is not what it is: two sites mount the same kind of disk at different places.
-PLACES = frozenset({"storage.root", "dataset.path"})
+PLACES = ("root", "path")
 # What makes a pair incomparable, and must be told of it instead of parting it.
 MEANING = frozenset({"benchmark_version", "data"})
 
@@ -72,8 +72,9 @@ def _cell(row: Mapping[str, Any], known_as: Mapping[str, str]) -> Cell:
 
 def _looser(facts: Mapping[str, Any]) -> Iterator[str]:
     """Yield the settings as text, each time with fewer of them."""
-    storage = frozenset(name for name in facts if is_storage(name))
-    for free in (PLACES, PLACES | MEANING, PLACES | MEANING | storage):
+    places = {name for name in facts if name.rpartition(".")[2] in PLACES}
+    storage = {name for name in facts if is_storage(name)}
+    for free in (places, places | MEANING, places | MEANING | storage):
         yield json.dumps({name: facts[name] for name in sorted(facts) if name not in free})
 
 

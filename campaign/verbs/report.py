@@ -1,4 +1,4 @@
-"""`python -m campaign report`: tables and figures anew, from the records on disk."""
+"""`python -m campaign report`: tables, figures and the page anew, from the records on disk."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from campaign.verbs import asked
 
 def main(argv: list[str]) -> int:
     """Hand the folder to the analysis; its exit code is ours."""
-    parser = asked.parser("report", "Make tables and figures anew, from the records on disk.", json=False)
-    parser.add_argument("--out", type=Path, help="folder for figures/ and tables/ (default: the campaign's own)")
+    parser = asked.parser("report", "Make tables, figures and report.html anew, from the records on disk.", json=False)
+    parser.add_argument(
+        "--out", type=Path, help="folder for report.html, figures/ and tables/ (default: the campaign's own)"
+    )
     asked.add_folder(parser)
     options = parser.parse_args(argv)
     folder, _ = existing(options.campaign_dir)

@@ -1,0 +1,169 @@
+"""The head of the report: how much was measured, what it is not, what was claimed and proved, and where it ran."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from analysis.columns import NONE
+from analysis.page.markup import joined, table, tag
+from analysis.page.results import MOST_LINES, some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    import pandas as pd
+
+    from analysis.page.markup import Markup
+    from analysis.page.results import Results
+    from analysis.records import Record
+
+# What each check claims (README, "What is measured, and what proves it").
+CLAIMS = {
+    "cold": "the files were not in memory just before the start",
+    "device_bytes": "the kernel fetched from the device what the pipeline read",
+    "warm": "the files were in memory just before the start",
+    "from_memory": "next to nothing was fetched from the device",
+    "complete": "every image asked for was delivered",
+    "time_adds_up": "the parts, each measured by itself, make up the wall time",
+    "quiet": "nobody else used the device or the processors",
+    "checkpoints_durable": "every snapshot was read back as it was written, and its bytes came to its devices",
+    "below_peak": "the throughput is not above the storage's own",
+    "spread": "the measured runs of the cell agree within the site's tolerance",
+}
+EMULATED = "emulated"
+
+
+def summary(results: Results) -> Markup:
+    """Return how much was measured, and what the reader must know before any figure."""
+    cells, runs = results.table, results.runs
+    measured = runs[runs["role"] == "measured"]
+    whole = results.tested[results.tested["pair"] == ""]
+    stamps = sorted(set(runs["started_utc"]) - {""})
+    facts = {
+        "cells": f"{len(cells):,} ({_counted(cells['status'])})",
+        "measured runs": f"{len(measured):,} ({_counted(measured['status'])})",
+        "warm-up runs": f"{len(runs) - len(measured):,}",
+        "unstable cells": f"{int(cells['unstable'].fillna(value=False).sum()):,}",
+        "figures": f"{len(results.drawn):,}",
+        "claims of the paper tested": _counted(whole["verdict"]) or "none",
+        "measured": f"{_utc(stamps[0])} to {_utc(stamps[-1])}" if stamps else "unknown",
+    }
+    notices = (tag("p", text, class_="notice") for text in warnings(results))
+    return joined([*notices, _facts(facts)])
+
+
+def warnings(results: Results) -> Iterator[str]:
+    """Yield what keeps the figures from being the paper's, or the page from being whole."""
+    sizes = Counter(record.size for record in results.found.records if record.size)
+    for size, count in sizes.items():
+        reduced = ": a small version of the paper's experiment, for trying it out" if size == "smoke" else ""
+        yield f"Size {size}{reduced} ({count:,} of {len(results.table):,} cells)."
+    for name, told in emulated(results).items():
+        yield f"Emulated: {name}, {told}."
+    for each in results.found.skipped[:MOST_LINES]:
+        yield f"Not in this report: the record {each.path.parent.name}/{each.path.name} {each.why}."
+
+
+def emulated(results: Results) -> dict[str, str]:
+    """Return the parts that were not the real thing, by setting, with the number of cells."""
+    parts: Counter[tuple[str, str]] = Counter()
+    for record in results.found.records:
+        for name, value in record.settings.items():
+            if isinstance(value, dict) and value.get("name") == EMULATED:
+                step_s = value.get("step_s")
+                parts[name, f" of {step_s:g} s a step" if isinstance(step_s, (int, float)) else ""] += 1
+    return {f"{name}{more}": f"{count:,} of {len(results.table):,} cells" for (name, more), count in parts.items()}
+
+
+def proofs(results: Results) -> Markup:
+    """Return a table of what was claimed of the runs and the cells, and how often it was proved."""
+    told: Counter[tuple[str, bool | None]] = Counter()
+    for record in results.found.records:
+        measured = (run for run in record.runs if run["role"] == "measured")
+        told.update((check["rule"], check["passed"]) for run in measured for check in run["checks"])
+        told.update((check["rule"], check["passed"]) for check in record.checks)
+    rules = sorted({rule for rule, _ in told}, key=lambda rule: ([*CLAIMS, rule].index(rule), rule))
+    rows = [
+        [rule, CLAIMS.get(rule, NONE), *(f"{told[rule, passed]:,}" for passed in (True, False, None))] for rule in rules
+    ]
+    note = tag("p", "Of measured runs; spread: of cells. A run that failed a check counts in no median.")
+    headings = ("check", "claim", "proved", "failed", "unverifiable")
+    return joined([table(headings, rows, [True, True, False, False, False]), note]) if rows else tag("p", "No checks.")
+
+
+def machines(results: Results) -> Markup:
+    """Return the machines with their software, and the storages with what lay behind them."""
+    records = results.found.records
+    hosts = _grouped(records, _machine)
+    storages = _grouped(records, _storage)
+    return joined([*_listing(hosts, "machines"), *_listing(storages, "storages")])
+
+
+def _listing(groups: Counter[tuple[tuple[str, str], ...]], what: str) -> Iterator[Markup]:
+    rows = [[*(value for _, value in facts), f"{count:,}"] for facts, count in list(groups.items())[:MOST_LINES]]
+    if rows:
+        headings = [*(name for name, _ in next(iter(groups))), "cells"]
+        yield table(headings, rows, [*[True] * (len(headings) - 1), False])
+        yield tag("p", some(len(rows), len(groups), what, "the records"))
+
+
+def _grouped(records: Sequence[Record], facts: Any) -> Counter[tuple[tuple[str, str], ...]]:
+    return Counter(tuple(facts(record).items()) for record in records)
+
+
+def _machine(record: Record) -> dict[str, str]:
+    told, git, versions = record.provenance, _part(record, "git"), _part(record, "versions")
+    memory = told.get("memory_bytes")
+    commit = str(git.get("commit", ""))
+    return {
+        "host": record.host or NONE,
+        "processor": _word(told.get("cpu")),
+        "cores": _word(told.get("cores")),
+        "memory": f"{memory / 2**30:.0f} GiB" if isinstance(memory, int) else NONE,
+        "kernel": _word(told.get("kernel")),
+        "Python": _word(told.get("python")),
+        "software": ", ".join(f"{name} {version}" for name, version in versions.items()) or NONE,
+        "commit": f"{commit[:12]}{' with changes' if git.get('dirty') is True else ''}" or NONE,
+    }
+
+
+def _storage(record: Record) -> dict[str, str]:
+    storage = record.settings.get("storage")
+    mount, device = _part(record, "mount"), _part(record, "device")
+    return {
+        "storage": _word(storage.get("name") if isinstance(storage, dict) else storage),
+        "host": record.host or NONE,
+        "mount": _word(mount.get("point")),
+        "source": _word(mount.get("source")),
+        "file system": _word(mount.get("fstype")),
+        "options": _word(mount.get("options")),
+        "device": ", ".join(f"{name} {_word(value)}" for name, value in device.items()) or NONE,
+    }
+
+
+def _part(record: Record, name: str) -> Mapping[str, Any]:
+    """Return a group of facts of a record's provenance, nothing where it is a mere `unknown`."""
+    part = record.provenance.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _word(value: Any) -> str:
+    if value is None or value == "":
+        return NONE
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _facts(facts: Mapping[str, str]) -> Markup:
+    return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items()))
+
+
+def _utc(stamp: str) -> str:
+    """Return a stamp of a record to the second, as people write it."""
+    return stamp.partition(".")[0].removesuffix("Z").replace("T", " ") + " UTC"
+
+
+def _counted(values: pd.Series[str]) -> str:
+    return ", ".join(f"{count:,} {value}" for value, count in values.value_counts().items())

@@ -1,0 +1,83 @@
+"""How long the analysis of a large campaign takes: synthetic records of 10,000 cells with 6 runs each.
+
+    python tests/bench/report.py [--cells 10000] [--figures 8]
+
+The cells are spread over so many figures, the micro-benchmark's with storages and threads, in a temporary folder.
+Printed are seconds and peak memory of `python -m analysis` in a fresh interpreter, and the size of the page. Goal: at
+most 30 s and 1 GB on two cores.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench import options
+
+EXAMPLE = json.loads((Path(__file__).parents[1] / "contract" / "record.json").read_text(encoding="utf-8"))
+STORAGES = ("hdd", "ssd", "optane", "lustre")
+RUNS, STEPS = 6, 256
+
+
+def main() -> None:
+    """Print a line for the making of the records and one for their analysis."""
+    asked = options(__doc__, cells=10_000, figures=8)
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        for number in range(asked.cells):
+            write(Path(folder), record(number, asked.cells, asked.figures))
+        print(f"{asked.cells:,} records of {RUNS} runs made in {time.perf_counter() - started:.1f} s")
+        seconds, memory = analysed(folder)
+        size = (Path(folder) / "report.html").stat().st_size
+        drawn = len(list((Path(folder) / "figures").glob("*.pdf")))
+        print(f"analysis: {seconds:.1f} s, {memory / 1e6:.0f} MB, {drawn} figures, report.html {size / 1e6:.1f} MB")
+
+
+def record(number: int, cells: int, figures: int) -> dict[str, object]:
+    """Return the record of a cell: its figure is its seed, its place in it the storage and the threads."""
+    made = copy.deepcopy(EXAMPLE)
+    seed, place = divmod(number, -(-cells // figures))
+    storage, threads = STORAGES[place % len(STORAGES)], place // len(STORAGES) + 1
+    made["cell"]["settings"] |= {"storage": {"name": storage, "root": f"/{storage}"}, "threads": threads, "seed": seed}
+    digest = hashlib.sha256(str(number).encode()).hexdigest()[:10]
+    made["cell"]["id"] = f"micro-demo-{storage}-t{threads}-b64-p0-{digest}"
+    noise = random.Random(number)  # noqa: S311 - noise, not a secret
+    made["runs"] = [run(each, 100 * threads**0.5 * noise.gauss(1, 0.01)) for each in range(RUNS)]
+    made["checks"][0] |= {"passed": number % 50 > 0}
+    return made | {"status": "done"}
+
+
+def run(number: int, images_per_s: float) -> dict[str, object]:
+    """Return a run of this rate with an array for each of its steps."""
+    figures = {"images_per_s": images_per_s, "read_mb_per_s": images_per_s * 0.112, "wall_s": 512 / images_per_s}
+    steps = {"step_load_s": [0.123456789] * STEPS, "step_compute_s": [0.0] * STEPS}
+    role = "measured" if number else "warmup"
+    return {**EXAMPLE["runs"][0], **figures, **steps, "run": number, "role": role}
+
+
+def write(folder: Path, made: dict[str, object]) -> None:
+    """Write a record where a campaign would."""
+    path = folder / "records" / str(made["cell"]["id"]) / "record.json"  # type: ignore[index]
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(made), encoding="utf-8")
+
+
+def analysed(folder: str) -> tuple[float, int]:
+    """Return seconds and peak memory in bytes of the analysis of a folder."""
+    started = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-m", "analysis", folder, "--quiet"], stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    assert status == 0, "the analysis failed"
+    return time.perf_counter() - started, usage.ru_maxrss * 1024
+
+
+if __name__ == "__main__":
+    main()
