@@ -11,6 +11,10 @@ from analysis.command import guarded, version
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+USAGE = """\
+python -m campaign compare A B [--match A_STORAGE:B_STORAGE] [--out DIR] [--quiet]
+       python -m analysis.compare A B ...      the same without TensorFlow
+"""
 EPILOG = """\
 exit codes: 0 no cell is slower, 1 some cell is slower, 2 wrong usage, or a record that cannot be read
 
@@ -22,7 +26,7 @@ other campaign is found where each has one alone; --match names it where there a
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(
-        prog="python -m analysis.compare",
+        usage=USAGE,
         description="Compare two campaigns: before and after a change, or one site with another.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -42,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
         "--out", metavar="DIR", type=Path, default=Path("comparison"), help="put tables and figures here (./comparison)"
     )
     made.add_argument("--quiet", action="store_true", help="print only the paths of what was written")
-    made.add_argument("--version", action="version", version=f"%(prog)s {version()}")
+    made.add_argument("--version", action="version", version=f"python -m analysis.compare {version()}")
     return made
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis import records, save, tables, terminal
+from analysis.drawings import drawings
 from analysis.errors import AnalysisError
 from analysis.frame import cells_frame, runs_frame
 from analysis.medians import medians
 from analysis.page.page import page
-from analysis.page.results import Results
+from analysis.page.results import MOST_FIGURES, Results
 from analysis.plates import plates
 from analysis.training import with_training
 from analysis.verdicts import verdicts
@@ -19,6 +20,7 @@ from analysis.verdicts import verdicts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from analysis.page.markup import Markup
     from analysis.plates.plate import Plate
 
 EXIT_SKIPPED = 1
@@ -44,10 +46,10 @@ def report(folder: Path, out: Path | None, *, quiet: bool = False) -> int:
     tested = verdicts(table)
     home = out or found.home
     drawn = plates(table, runs, {record.cell: record.folder for record in found.records})
-    written = [path for plate in drawn for path in draw(plate, home / "figures")]
+    written, images = put(drawn, home / "figures")
     written += tables.write(table, runs, tested, home / "tables")
     note(drawn, forget(home / "figures", written), quiet=quiet)
-    results = Results(found, table, runs, tested, drawn, home)
+    results = Results(found, table, runs, tested, drawn, images, home)
     written.append(save.write(home / "report.html", page(results)))
     if quiet:
         terminal.put_paths(written)
@@ -56,9 +58,13 @@ def report(folder: Path, out: Path | None, *, quiet: bool = False) -> int:
     return EXIT_SKIPPED if found.skipped else 0
 
 
-def draw(plate: Plate, folder: Path) -> list[Path]:
-    """Draw and write one figure; return its files."""
-    return save.save(plate.drawn(), plate.frame, folder, plate.stem)
+def put(drawn: Sequence[Plate], folder: Path) -> tuple[list[Path], dict[str, Markup]]:
+    """Draw and write figures; return their files, and the drawings for the page by figure."""
+    written, images = [], {}
+    for plate, drawing in zip(drawn, drawings(drawn, MOST_FIGURES), strict=True):
+        written += save.put(drawing.files, folder, plate.stem)
+        images[plate.stem] = drawing.inline
+    return written, images
 
 
 def warn(skipped: Iterable[records.Skipped]) -> None:

@@ -12,18 +12,29 @@ from analysis import style
 from analysis.errors import AnalysisError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
     from matplotlib.figure import Figure
 
 
 def save(figure: Figure, drawn: pd.DataFrame, folder: Path, stem: str) -> list[Path]:
-    """Write a figure as `<stem>.pdf` and `.png`, and exactly what it shows as `<stem>.csv`."""
+    """Write a figure as `<stem>.pdf` and `.png`, and exactly what it shows as `<stem>.csv`; return their paths."""
+    return put(contents(figure, drawn, stem), folder, stem)
+
+
+def contents(figure: Figure, drawn: pd.DataFrame, stem: str) -> dict[str, bytes]:
+    """Return what the files of a figure hold, by their endings: PDF, PNG, and exactly what it shows as CSV."""
     # Outside the context the fonts would be Type 3 again; without a date the bytes repeat.
     with style.sheet():
         pdf = rendered(figure, "pdf", {"CreationDate": None, "Title": stem})
         png = rendered(figure, "png", {"Software": None, "Title": stem})
-    contents = {".pdf": pdf, ".png": png, ".csv": csv(drawn)}
-    return [write(folder / f"{stem}{ending}", content) for ending, content in contents.items()]
+    return {".pdf": pdf, ".png": png, ".csv": csv(drawn)}
+
+
+def put(files: Mapping[str, bytes], folder: Path, stem: str) -> list[Path]:
+    """Write files that hold these bytes, by their endings; return their paths."""
+    return [write(folder / f"{stem}{ending}", content) for ending, content in files.items()]
 
 
 def rendered(figure: Figure, ending: str, metadata: dict[str, str | None]) -> bytes:

@@ -61,7 +61,8 @@ def compare(before: Path, after: Path, known_as: Mapping[str, str], out: Path, *
     ours, theirs = _side(before, found[0]), _side(after, found[1])
     table = comparison(ours, theirs, known_as)
     sides = [ours.told("A"), theirs.told("B")]
-    written = [path for plate in plates(table, sides) for path in report.draw(plate, out)]
+    drawn = plates(table, sides)
+    written = [path for each in drawn for path in save.save(each.drawn(), each.frame, out, each.stem)]
     report.forget(out, written)
     written.append(save.write(out / "comparison.md", words.markdown(table, sides).encode()))
     written.append(save.write(out / "comparison.csv", save.csv(table)))

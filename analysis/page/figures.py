@@ -10,7 +10,6 @@ import pandas as pd
 from analysis import save, tables
 from analysis.columns import NONE, number
 from analysis.frame import rows_of
-from analysis.page.drawing import inline
 from analysis.page.markup import folded, joined, link, scrolling, table, tag
 from analysis.page.results import MOST_CSV_BYTES, MOST_FIGURES, MOST_LINES, some
 
@@ -39,7 +38,7 @@ def figures(results: Results) -> Markup:
     """Return the figures in the paper's order, each with its table and a CSV to take away."""
     shown = results.drawn[:MOST_FIGURES]
     more = some(len(shown), len(results.drawn), "figures", "the folder figures/ beside this page")
-    return joined([*map(_figure, shown), tag("p", more)])
+    return joined([*(_figure(plate, results.images[plate.stem]) for plate in shown), tag("p", more)])
 
 
 def _claim(row: Mapping[str, Any]) -> Markup:
@@ -60,16 +59,14 @@ def _verdict(row: Mapping[str, Any]) -> Markup:
     return tag("strong", row["verdict"], class_=row["verdict"].split()[0])
 
 
-def _figure(plate: Plate) -> Markup:
+def _figure(plate: Plate, image: Markup) -> Markup:
     rows = [[_text(value) for value in row] for row in plate.frame.head(MOST_LINES).itertuples(index=False, name=None)]
     more = some(len(rows), len(plate.frame), "rows", f"figures/{plate.stem}.csv")
-    # Title and caption stand around the drawing, as text of the page.
-    drawing = inline(plate.function(plate.frame, "", ""), plate.stem, plate.title)
     left = [not pd.api.types.is_numeric_dtype(kind) for kind in plate.frame.dtypes]
     return tag(
         "figure",
         tag("h3", plate.title),
-        scrolling(drawing),
+        scrolling(image),
         tag("figcaption", plate.caption),
         tag("p", *_downloads(plate), class_="files"),
         folded(

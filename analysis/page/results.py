@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
 
+    from analysis.page.markup import Markup
     from analysis.plates.plate import Plate
     from analysis.records import Found
 
@@ -31,8 +32,8 @@ class Results:
         Medians, one row per cell, and every run.
     tested
         The verdicts on the paper's claims.
-    drawn
-        The figures.
+    drawn, images
+        The figures, and those that the page holds as SVG, by their stem.
     home
         The folder that the page, `figures/` and `tables/` lie in.
     """
@@ -42,6 +43,7 @@ class Results:
     runs: pd.DataFrame
     tested: pd.DataFrame
     drawn: Sequence[Plate]
+    images: Mapping[str, Markup]
     home: Path
 
 

@@ -116,6 +116,19 @@ def test_the_csv_of_a_figure_within_the_page_is_the_file_beside_it(whole, page):
     assert {name: base64.b64decode(link.partition(",")[2]) for name, link in inside.items()} == files
 
 
+@pytest.mark.parametrize("processors", [1, 2])
+def test_figures_are_the_same_bytes_however_many_processes_draw_them(campaign, monkeypatch, processors):
+    main([str(campaign), "--quiet"])
+    before = {path.name: path.read_bytes() for path in campaign.rglob("*") if path.suffix in {".png", ".pdf", ".html"}}
+    monkeypatch.setattr("analysis.drawings.WORTH_PROCESSES", 1)
+    monkeypatch.setattr("analysis.drawings._processors", lambda: processors)
+
+    main([str(campaign), "--quiet"])
+
+    assert before == {path.name: path.read_bytes() for path in campaign.rglob("*") if path.name in before}
+    assert len(before) == 3
+
+
 def test_a_long_csv_is_linked_and_not_carried(campaign, monkeypatch):
     monkeypatch.setattr("analysis.page.figures.MOST_CSV_BYTES", 10)
 

@@ -124,7 +124,7 @@ def test_the_report_can_be_made_anew_and_elsewhere(finished, tmp_path):
     assert (tmp_path / "figures" / "fig4.pdf").read_bytes() == (finished.cwd / "results/figures/fig4.pdf").read_bytes()
 
 
-@pytest.mark.parametrize("verb", ["status", "why", "watch", "cancel", "report", "doctor"])
+@pytest.mark.parametrize("verb", ["status", "why", "watch", "cancel", "compare", "report", "doctor"])
 def test_each_verb_has_its_help(verb, finished):
     shown = finished(verb, "--help")
 
