@@ -45,8 +45,11 @@ def rendered(figure: Figure, ending: str, metadata: dict[str, str | None]) -> by
 
 
 def csv(frame: pd.DataFrame) -> bytes:
-    """Return a frame as UTF-8 CSV with full precision and Unix line ends; missing is empty."""
-    return frame.to_csv(index=False, lineterminator="\n").encode()
+    r"""Return a frame as UTF-8 CSV with full precision and Unix line ends; missing is empty.
+
+    Bytes of a file name that are no text are written as `\udc80` to `\udcff`.
+    """
+    return frame.to_csv(index=False, lineterminator="\n").encode(errors="backslashreplace")
 
 
 def write(path: Path, content: bytes) -> Path:

@@ -77,7 +77,7 @@ def markdown(table: pd.DataFrame, sides: Sequence[str]) -> str:
     """Return the comparison as Markdown; `sides` say what A and B are."""
     lines = ["# Comparison", "", *(f"- {escaped(side)}" for side in sides), "", f"{counts(table)}. {METHOD}", ""]
     for heading, rows in sections(table):
-        lines += [f"## {heading}", "", line([*HEADINGS, "cell of A", "cell of B"])]
+        lines += [f"## {escaped(heading)}", "", line([*HEADINGS, "cell of A", "cell of B"])]
         lines += [line(["---", *["---:"] * 4, *["---"] * 4])]
         for row in rows_of(rows):
             ids = [f"`{row[name]}`" if isinstance(row[name], str) else NONE for name in ("cell_a", "cell_b")]

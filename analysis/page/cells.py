@@ -81,7 +81,7 @@ def _medians(rows: pd.DataFrame, detailed: set[str]) -> Markup:
     for row in rows_of(rows):
         texts = [each.text(row) + f" {DAGGER}" * (each.daggered and row["unstable"] is True) for each in shown]
         cell = tag("code", row["cell"])
-        told.append([*texts, link(f"#{row['cell']}", cell) if row["cell"] in detailed else cell])
+        told.append([*texts, link(f"#cell-{row['cell']}", cell) if row["cell"] in detailed else cell])
     return table([*(each.heading for each in shown), "cell"], told, [*(each.left for each in shown), True])
 
 
@@ -101,7 +101,7 @@ def _cell(record: Record, row: Mapping[str, Any], results: Results) -> Markup:
             link(address(record.folder / records.FILE, results.home), "its record"),
             f", benchmark version {record.benchmark_version}",
         ),
-        id=record.cell,
+        id=f"cell-{record.cell}",
         class_=None if record.status == "done" else "trouble",
     )
 

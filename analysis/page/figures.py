@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -11,7 +12,7 @@ from analysis import save, tables
 from analysis.columns import NONE, number
 from analysis.frame import rows_of
 from analysis.page.markup import folded, joined, link, scrolling, table, tag
-from analysis.page.results import MOST_CSV_BYTES, MOST_FIGURES, MOST_LINES, some
+from analysis.page.results import MOST_CSV_BYTES, MOST_FIGURES, MOST_LINES, MOST_SETS, MOST_SVG_BYTES, some
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,14 +25,15 @@ if TYPE_CHECKING:
 
 def verdicts(results: Results) -> Markup:
     """Return each claim of the paper with its verdict and evidence, the single pairs folded."""
-    parts = []
-    for about, rows in results.tested.groupby("about", sort=False):
+    parts, sets = [], results.tested.groupby("about", sort=False)
+    for about, rows in islice(sets, MOST_SETS):
         pairs = rows[rows["pair"] != ""]
         parts.append(tag("h3", str(about) or "no cells"))
         parts += [_claim(row) for row in rows_of(rows[rows["pair"] == ""])]
         if not pairs.empty:
             parts.append(folded(f"Each pair of cells ({len(pairs)})", _pairs(pairs)))
-    return joined([*parts, tag("p", f"Tolerance: {tables.OF_THE_SITE}.")])
+    more = some(MOST_SETS, sets.ngroups, "sets of settings", "tables/verdicts.md")
+    return joined([*parts, tag("p", f"Tolerance: {tables.OF_THE_SITE}."), tag("p", more)])
 
 
 def figures(results: Results) -> Markup:
@@ -63,10 +65,11 @@ def _figure(plate: Plate, image: Markup) -> Markup:
     rows = [[_text(value) for value in row] for row in plate.frame.head(MOST_LINES).itertuples(index=False, name=None)]
     more = some(len(rows), len(plate.frame), "rows", f"figures/{plate.stem}.csv")
     left = [not pd.api.types.is_numeric_dtype(kind) for kind in plate.frame.dtypes]
+    small = len(image) <= MOST_SVG_BYTES
     return tag(
         "figure",
         tag("h3", plate.title),
-        scrolling(image),
+        scrolling(image) if small else tag("p", f"Too large for this page; it stands in figures/{plate.stem}.pdf."),
         tag("figcaption", plate.caption),
         tag("p", *_downloads(plate), class_="files"),
         folded(

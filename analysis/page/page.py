@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.page import cells, figures, summary
+from analysis.page import cells, figures, machines, summary
 from analysis.page.again import again
 from analysis.page.markup import Markup, joined, link, tag
 
@@ -44,7 +44,7 @@ def _parts(results: Results) -> list[tuple[str, str, Markup]]:
     parts = [
         ("summary", "Summary", summary.summary(results)),
         ("proofs", "What was claimed, and what was proved", summary.proofs(results)),
-        ("machines", "Machines and software", summary.machines(results)),
+        ("machines", "Machines and software", machines.machines(results)),
     ]
     if not results.tested.empty:
         parts.append(("verdicts", "The paper's claims", figures.verdicts(results)))

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from analysis.records import Found
 
 # A page of 10,000 cells must open on a phone: what is beyond these stands in files, and the page says in which.
-MOST_FIGURES, MOST_ROWS, MOST_CELLS, MOST_LINES = 30, 1000, 300, 200
-MOST_CSV_BYTES = 250_000
+MOST_FIGURES, MOST_SETS, MOST_ROWS, MOST_CELLS, MOST_LINES = 30, 30, 1000, 300, 200
+MOST_CSV_BYTES, MOST_SVG_BYTES = 100_000, 300_000
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,21 @@
-"""The head of the report: how much was measured, what it is not, what was claimed and proved, and where it ran."""
+"""The head of the report: how much was measured, what it is not, and what was claimed and proved."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from analysis.columns import NONE
 from analysis.page.markup import joined, table, tag
-from analysis.page.results import MOST_LINES, some
+from analysis.page.results import MOST_LINES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Iterator, Mapping
 
     import pandas as pd
 
     from analysis.page.markup import Markup
     from analysis.page.results import Results
-    from analysis.records import Record
 
 # What each check claims (README, "What is measured, and what proves it").
 CLAIMS = {
@@ -61,21 +58,24 @@ def warnings(results: Results) -> Iterator[str]:
     for size, count in sizes.items():
         reduced = ": a small version of the paper's experiment, for trying it out" if size == "smoke" else ""
         yield f"Size {size}{reduced} ({count:,} of {len(results.table):,} cells)."
-    for name, told in emulated(results).items():
-        yield f"Emulated: {name}, {told}."
-    for each in results.found.skipped[:MOST_LINES]:
+    yield from emulated(results)
+    skipped = results.found.skipped
+    for each in skipped[:MOST_LINES]:
         yield f"Not in this report: the record {each.path.parent.name}/{each.path.name} {each.why}."
+    if len(skipped) > MOST_LINES:
+        yield f"Not in this report: {len(skipped) - MOST_LINES:,} more records that cannot be read."
 
 
-def emulated(results: Results) -> dict[str, str]:
-    """Return the parts that were not the real thing, by setting, with the number of cells."""
-    parts: Counter[tuple[str, str]] = Counter()
+def emulated(results: Results) -> Iterator[str]:
+    """Yield the parts that were not the real thing, with the number of cells."""
+    parts: Counter[str] = Counter()
     for record in results.found.records:
         for name, value in record.settings.items():
             if isinstance(value, dict) and value.get("name") == EMULATED:
                 step_s = value.get("step_s")
-                parts[name, f" of {step_s:g} s a step" if isinstance(step_s, (int, float)) else ""] += 1
-    return {f"{name}{more}": f"{count:,} of {len(results.table):,} cells" for (name, more), count in parts.items()}
+                parts[f"{name} of {step_s:g} s a step" if isinstance(step_s, (int, float)) else name] += 1
+    for part, count in parts.items():
+        yield f"Emulated: {part}, {count:,} of {len(results.table):,} cells."
 
 
 def proofs(results: Results) -> Markup:
@@ -92,68 +92,6 @@ def proofs(results: Results) -> Markup:
     note = tag("p", "Of measured runs; spread: of cells. A run that failed a check counts in no median.")
     headings = ("check", "claim", "proved", "failed", "unverifiable")
     return joined([table(headings, rows, [True, True, False, False, False]), note]) if rows else tag("p", "No checks.")
-
-
-def machines(results: Results) -> Markup:
-    """Return the machines with their software, and the storages with what lay behind them."""
-    records = results.found.records
-    hosts = _grouped(records, _machine)
-    storages = _grouped(records, _storage)
-    return joined([*_listing(hosts, "machines"), *_listing(storages, "storages")])
-
-
-def _listing(groups: Counter[tuple[tuple[str, str], ...]], what: str) -> Iterator[Markup]:
-    rows = [[*(value for _, value in facts), f"{count:,}"] for facts, count in list(groups.items())[:MOST_LINES]]
-    if rows:
-        headings = [*(name for name, _ in next(iter(groups))), "cells"]
-        yield table(headings, rows, [*[True] * (len(headings) - 1), False])
-        yield tag("p", some(len(rows), len(groups), what, "the records"))
-
-
-def _grouped(records: Sequence[Record], facts: Any) -> Counter[tuple[tuple[str, str], ...]]:
-    return Counter(tuple(facts(record).items()) for record in records)
-
-
-def _machine(record: Record) -> dict[str, str]:
-    told, git, versions = record.provenance, _part(record, "git"), _part(record, "versions")
-    memory = told.get("memory_bytes")
-    commit = str(git.get("commit", ""))
-    return {
-        "host": record.host or NONE,
-        "processor": _word(told.get("cpu")),
-        "cores": _word(told.get("cores")),
-        "memory": f"{memory / 2**30:.0f} GiB" if isinstance(memory, int) else NONE,
-        "kernel": _word(told.get("kernel")),
-        "Python": _word(told.get("python")),
-        "software": ", ".join(f"{name} {version}" for name, version in versions.items()) or NONE,
-        "commit": f"{commit[:12]}{' with changes' if git.get('dirty') is True else ''}" or NONE,
-    }
-
-
-def _storage(record: Record) -> dict[str, str]:
-    storage = record.settings.get("storage")
-    mount, device = _part(record, "mount"), _part(record, "device")
-    return {
-        "storage": _word(storage.get("name") if isinstance(storage, dict) else storage),
-        "host": record.host or NONE,
-        "mount": _word(mount.get("point")),
-        "source": _word(mount.get("source")),
-        "file system": _word(mount.get("fstype")),
-        "options": _word(mount.get("options")),
-        "device": ", ".join(f"{name} {_word(value)}" for name, value in device.items()) or NONE,
-    }
-
-
-def _part(record: Record, name: str) -> Mapping[str, Any]:
-    """Return a group of facts of a record's provenance, nothing where it is a mere `unknown`."""
-    part = record.provenance.get(name)
-    return part if isinstance(part, dict) else {}
-
-
-def _word(value: Any) -> str:
-    if value is None or value == "":
-        return NONE
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _facts(facts: Mapping[str, str]) -> Markup:

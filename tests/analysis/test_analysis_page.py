@@ -14,8 +14,8 @@ from training_factory import grid, training, with_traces
 from analysis.__main__ import main
 from analysis.page import results
 
-HOSTILE = "<script>alert('1')</script>\"&\u202e\x07"
-SHOWN = "<script>alert('1')</script>\"&\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"
+HOSTILE = "<script>alert('1')</script>\"&\u202e\x07\udcff"
+SHOWN = "<script>alert('1')</script>\"&\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"
 
 
 class Page(HTMLParser):
@@ -129,13 +129,16 @@ def test_figures_are_the_same_bytes_however_many_processes_draw_them(campaign, m
     assert len(before) == 3
 
 
-def test_a_long_csv_is_linked_and_not_carried(campaign, monkeypatch):
+def test_a_long_csv_and_a_large_drawing_are_linked_and_not_carried(campaign, monkeypatch):
     monkeypatch.setattr("analysis.page.figures.MOST_CSV_BYTES", 10)
+    monkeypatch.setattr("analysis.page.figures.MOST_SVG_BYTES", 10)
 
     page = page_of(campaign)
 
     assert "figures/fig4.csv" in page.all("href")
     assert not [link for link in page.all("href") if link.startswith("data:")]
+    assert "svg" not in {name for name, _ in page.elements}
+    assert "Too large for this page; it stands in figures/fig4.pdf." in page.text
 
 
 def test_every_figure_is_drawn_with_its_title_caption_and_numbers_as_text(whole, page):
@@ -218,7 +221,7 @@ def test_without_commands_the_page_says_so(campaign, content, told):
 
 
 def test_whatever_a_record_holds_is_text(tmp_path):
-    made = record([run(1, 2.0, checks=[check(HOSTILE, passed=True) | {"message": HOSTILE}])], host=HOSTILE[:-2])
+    made = record([run(1, 2.0, checks=[check(HOSTILE, passed=True) | {"message": HOSTILE}])], host=HOSTILE[:-3])
     made["provenance"] |= {"cpu": HOSTILE, "versions": {HOSTILE: HOSTILE}, "git": "unknown", "device": None}
     failed = record([], threads=8, storage="<b>&\"'") | {"status": "failed", "reason": HOSTILE}
     failed["cell"]["settings"]["dataset"][HOSTILE] = HOSTILE
@@ -257,7 +260,7 @@ def test_very_many_cells_leave_a_page_that_opens_and_says_where_the_rest_is(tmp_
 
     folded = [each["id"] for name, each in page.elements if name == "details" and "id" in each]
     assert len(folded) == 3
-    assert set(map(id_of, bad)) < set(folded)
+    assert {f"cell-{id_of(each)}" for each in bad} < set(folded)
     assert "3 of 14 cells are shown; all are in tables/medians.csv and tables/runs.csv" in page.text
     assert "4 of 14 cells are shown" in page.text
     assert "1 of 4 figures are shown; all are in the folder figures/ beside this page." in page.text
@@ -265,8 +268,8 @@ def test_very_many_cells_leave_a_page_that_opens_and_says_where_the_rest_is(tmp_
 
 
 def test_the_limits_keep_the_largest_page_within_what_a_phone_opens():
-    # Measured: a figure takes 40 kB beside its CSV, a cell of six runs 7 kB, a row of medians 0.6 kB.
-    figures = results.MOST_FIGURES * (40_000 + results.MOST_CSV_BYTES * 4 / 3)
+    # Measured: a cell of six runs takes 7 kB, a row of medians 0.6 kB.
+    figures = results.MOST_FIGURES * (results.MOST_SVG_BYTES + results.MOST_CSV_BYTES * 4 / 3)
     rest = results.MOST_CELLS * 7_000 + results.MOST_ROWS * 600
 
     assert figures + rest < 20e6

@@ -2,9 +2,10 @@
 
     python tests/bench/report.py [--cells 10000] [--figures 8]
 
-The cells are spread over so many figures, the micro-benchmark's with storages and threads, in a temporary folder.
-Printed are seconds and peak memory of `python -m analysis` with the processes that it draws with, and the size of the
-page. Goal: at most 30 s and 1 GB on two cores.
+A set of settings has 32 cells, 4 storages with 8 numbers of threads. So many sets are of the micro-benchmark and give a
+figure each; the others are of a benchmark without figures, for it is drawing that takes long. Printed are seconds and
+peak memory of `python -m analysis` with the processes that it draws with, and the size of the page. Goal: at most 30 s
+and 1 GB on two cores.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import psutil
 from bench import options
 
 EXAMPLE = json.loads((Path(__file__).parents[1] / "contract" / "record.json").read_text(encoding="utf-8"))
-STORAGES = ("hdd", "ssd", "optane", "lustre")
+STORAGES, THREADS = ("hdd", "ssd", "optane", "lustre"), (1, 2, 4, 8, 12, 16, 24, 32)
 RUNS, STEPS = 6, 256
 
 
@@ -33,7 +34,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         for number in range(asked.cells):
-            write(Path(folder), record(number, asked.cells, asked.figures))
+            write(Path(folder), record(number, asked.figures))
         print(f"{asked.cells:,} records of {RUNS} runs made in {time.perf_counter() - started:.1f} s")
         seconds, memory = analysed(folder)
         size = (Path(folder) / "report.html").stat().st_size
@@ -41,11 +42,12 @@ def main() -> None:
         print(f"analysis: {seconds:.1f} s, {memory / 1e6:.0f} MB, {drawn} figures, report.html {size / 1e6:.1f} MB")
 
 
-def record(number: int, cells: int, figures: int) -> dict[str, object]:
-    """Return the record of a cell: its figure is its seed, its place in it the storage and the threads."""
+def record(number: int, figures: int) -> dict[str, object]:
+    """Return the record of a cell: its set is its seed, its place in it the storage and the threads."""
     made = copy.deepcopy(EXAMPLE)
-    seed, place = divmod(number, -(-cells // figures))
-    storage, threads = STORAGES[place % len(STORAGES)], place // len(STORAGES) + 1
+    seed, place = divmod(number, len(STORAGES) * len(THREADS))
+    storage, threads = STORAGES[place % len(STORAGES)], THREADS[place // len(STORAGES)]
+    made["cell"]["benchmark"] = "micro" if seed < figures else "baseline"
     made["cell"]["settings"] |= {"storage": {"name": storage, "root": f"/{storage}"}, "threads": threads, "seed": seed}
     digest = hashlib.sha256(str(number).encode()).hexdigest()[:10]
     made["cell"]["id"] = f"micro-demo-{storage}-t{threads}-b64-p0-{digest}"
