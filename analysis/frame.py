@@ -24,6 +24,9 @@ OF_RECORD = (
     *OF_CELL, "status", "reason", "checks", "unstable", "spread_limit", "size", "host", "tensorflow", *KEYS,
 )  # fmt: skip
 
+# A setting of one of these names is told as `settings.<name>`.
+RESERVED = frozenset({*OF_CELL, *OF_RUN, *OF_HOST, *FIGURES, *TEXTS, *OF_RECORD})
+
 
 def runs_frame(records: Sequence[Record]) -> pd.DataFrame:
     """Return every run of every record as one row.
@@ -32,8 +35,10 @@ def runs_frame(records: Sequence[Record]) -> pd.DataFrame:
     boolean `check.<rule>` per check (missing where unverifiable or not made), host and UTC stamp. Arrays of
     steps stay in the record.
     """
-    rows = [_row_of_run(record, run) for record in records for run in record.runs]
-    settings = _settings_of(records)
+    of_cells = [_row_of_settings(record) for record in records]
+    pairs = zip(records, of_cells, strict=True)
+    rows = [of_cell | _row_of_run(record, run) for record, of_cell in pairs for run in record.runs]
+    settings = _settings_of(of_cells)
     more = {name for row in rows for name in row}.difference(OF_CELL, OF_RUN, OF_HOST, FIGURES, settings)
     texts = [name for name in TEXTS if name in more]
     checks = sorted(name for name in more if name.startswith("check."))
@@ -54,12 +59,13 @@ def cells_frame(records: Sequence[Record]) -> pd.DataFrame:
     `unstable` is the cell's own check `spread`, missing where it was not made; `checks` is the verdict in
     words; `set_key` is what one figure shares, `series_key` what one curve shares.
     """
-    rows = [_row_of_cell(record) for record in records]
+    of_cells = [_row_of_settings(record) for record in records]
+    rows = [of_cell | _row_of_cell(record) for record, of_cell in zip(records, of_cells, strict=True)]
     _adopt_data(rows)
     labels = storage_labels(dict.fromkeys(row["series_key"] for row in rows))
     for row in rows:
         row["storage"] = labels[row["series_key"]]
-    names = (*OF_RECORD, *(name for name in _settings_of(records) if name not in OF_RECORD))
+    names = (*OF_RECORD, *(name for name in _settings_of(of_cells) if name not in OF_RECORD))
     frame = pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=object) for name in names})
     return frame.astype({"unstable": "boolean", "spread_limit": "float64"})
 
@@ -89,7 +95,7 @@ def verdict(record: Record) -> str:
 def _row_of_run(record: Record, run: Mapping[str, Any]) -> dict[str, Any]:
     checks = {f"check.{check['rule']}": check["passed"] for check in run["checks"]}
     of_run = {name: value for name, value in run.items() if name != "checks"}
-    return {**_row_of_settings(record), **of_run, **checks, "host": record.host}
+    return {**of_run, **checks, "host": record.host}
 
 
 def _row_of_cell(record: Record) -> dict[str, Any]:
@@ -101,7 +107,6 @@ def _row_of_cell(record: Record) -> dict[str, Any]:
         "data": record.data,
     }
     return {
-        **_row_of_settings(record),
         "status": record.status,
         "reason": record.reason,
         "checks": verdict(record),
@@ -117,8 +122,7 @@ def _row_of_cell(record: Record) -> dict[str, Any]:
 
 
 def _row_of_settings(record: Record) -> dict[str, Any]:
-    reserved = {*OF_CELL, *OF_RUN, *OF_HOST, *FIGURES, *TEXTS, *OF_RECORD}
-    flat = {f"settings.{n}" if n in reserved else n: v for n, v in flatten(record.settings).items()}
+    flat = {f"settings.{n}" if n in RESERVED else n: v for n, v in flatten(record.settings).items()}
     of_cell = {
         "cell": record.cell,
         "benchmark": record.benchmark,
@@ -127,9 +131,9 @@ def _row_of_settings(record: Record) -> dict[str, Any]:
     return flat | of_cell
 
 
-def _settings_of(records: Sequence[Record]) -> list[str]:
+def _settings_of(of_cells: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the names of all settings, in the order in which the records give them."""
-    names = dict.fromkeys(name for record in records for name in _row_of_settings(record))
+    names = dict.fromkeys(name for of_cell in of_cells for name in of_cell)
     return [name for name in names if name not in OF_CELL]
 
 
