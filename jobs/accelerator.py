@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-DEVICES = {"cpu": "/CPU:0", "gpu": "/GPU:0", "emulated": "/CPU:0"}
+HOST = "/CPU:0"
+"""The device that a batch comes from."""
+DEVICES = {"cpu": HOST, "gpu": "/GPU:0", "emulated": HOST}
 """The device that holds what a step takes, by accelerator."""
 
 

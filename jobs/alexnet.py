@@ -7,8 +7,9 @@ By hand, on any node::
 
 from __future__ import annotations
 
+import math
 import time
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from jobs import accelerator, pipeline
@@ -65,22 +66,32 @@ def prepare(settings: Mapping[str, Any], paths: Sequence[Path]) -> Callable[...,
     steps = wanted // settings["batch_size"]
     dataset = pipeline.build_labelled(names, settings, accelerator.DEVICES[chosen])
     step, built = _build_step(chosen, settings, classes=dataset.element_spec[-1].shape[-1])
-    batches = _from_memory(dataset, steps) if settings["benchmark"]["control"] == "no_io" else dataset
+    with _bad_file_named(names, settings):
+        batches = _from_memory(dataset, steps) if settings["benchmark"]["control"] == "no_io" else dataset
 
     def measure(watched: AbstractContextManager[Any] = _UNWATCHED) -> dict[str, Any]:
-        try:
+        with _bad_file_named(names, settings):
             delivered, figures = _measure(batches, steps, step, watched)
-        except tf.errors.OpError as error:  # `ignore_errors` is off; TensorFlow does not say in which file
-            complaint = first_complaint(names, settings)
-            if complaint is None:
-                raise  # not the input's fault
-            raise UnreadableImageError(complaint) from error
         exhausted = len(delivered) < wanted
         errors, unreadable = dropped(names, delivered, settings, exhausted=exhausted, whole_batches=True)
         asked = {"images_asked": wanted, "image_errors": errors, "unreadable": unreadable}
         return {**figures, **asked, **built, "accelerator": chosen}
 
     return measure
+
+
+@contextmanager
+def _bad_file_named(names: Sequence[str], settings: Mapping[str, Any]) -> Iterator[None]:
+    """Say which file it is that TensorFlow fails on where `ignore_errors` is off: it does not."""
+    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+    try:
+        yield
+    except tf.errors.OpError as error:
+        complaint = first_complaint(names, settings)
+        if complaint is None:
+            raise  # not the input's fault
+        raise UnreadableImageError(complaint) from error
 
 
 def images_asked(settings: Mapping[str, Any], files: int) -> int:
@@ -111,9 +122,13 @@ def _build_step(chosen: str, settings: Mapping[str, Any], classes: int) -> tuple
     elif chosen == "emulated":
         step = accelerator.emulated(settings["accelerator"]["step_s"])
     else:
-        with tf.device(accelerator.DEVICES[chosen]):
+        device = accelerator.DEVICES[chosen]
+        with tf.device(device):
             network = Network(classes, settings["seed"], settings["benchmark"])
-            network.warm_up(settings["batch_size"])
+        # As within the clock: TensorFlow prepares a step for where its batch stands and for the scope it is called in.
+        network.warm_up(
+            settings["batch_size"], device if settings["benchmark"]["prefetch_to_device"] else accelerator.HOST
+        )
         step = network.train
     return step, {
         "build_s": time.perf_counter() - began,
@@ -170,7 +185,7 @@ def _train(iterator: Iterator[Any], steps: int, step: Step) -> tuple[list[int], 
     delivered: list[int] = []
     step_load_s: list[float] = []
     step_compute_s: list[float] = []
-    losses: list[float] = []
+    losses: list[float | None] = []
     bytes_read, other_s = 0, 0.0
     for _ in range(steps):
         asked = clock()
@@ -183,7 +198,7 @@ def _train(iterator: Iterator[Any], steps: int, step: Step) -> tuple[list[int], 
         loss = step(images, labels)
         ended = clock()
         step_compute_s.append(ended - began)
-        losses += [] if loss is None else [loss]
+        losses += [] if loss is None else [loss if math.isfinite(loss) else None]
         delivered.extend(index.numpy().tolist())
         bytes_read += int(size.numpy().sum(dtype="int64"))
         other_s += clock() - ended

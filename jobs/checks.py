@@ -64,7 +64,8 @@ def judge(run: Run, cache: str, limits: Limits) -> tuple[list[Check], str | None
         "warm": (warm, from_memory),
         "as_is": (),
     }
-    checks = [rule(run, limits) for rule in (*rules[cache], complete, time_adds_up, quiet)]
+    trained = (finite_loss,) if run.get("step_loss") else ()
+    checks = [rule(run, limits) for rule in (*rules[cache], complete, time_adds_up, quiet, *trained)]
     failed = [check for check in checks if check["passed"] is False]
     proofs = checks[: len(rules[cache])]
     if not failed and proofs and all(check["passed"] is None for check in proofs):
@@ -151,6 +152,14 @@ def quiet(run: Run, limits: Limits) -> Check:
             f" (at most {limits.other_cpu_max:g})"
         ),
     )
+
+
+def finite_loss(run: Run, _limits: Limits) -> Check:
+    """Hold when every step of a training has a loss; one that is infinite or no number is recorded as None."""
+    losses = run["step_loss"]
+    lost = losses.index(None) + 1 if None in losses else None
+    message = f"step {lost}: the loss is no finite number" if lost else f"the last loss is {losses[-1]:.3g}"
+    return _check("finite_loss", passed=lost is None, observed=lost, limit=None, message=message)
 
 
 def spread(rates: Sequence[float], limits: Limits) -> Check:

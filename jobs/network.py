@@ -115,12 +115,17 @@ class Network:
         """
         return float(self._step(images, labels).numpy())
 
-    def warm_up(self, batch_size: int) -> None:
-        """Trace a step for batches of this size and do it once, on zeros; then bring all variables to their start."""
+    def warm_up(self, batch_size: int, device: str) -> None:
+        """Trace a step for batches of this size and do it once, on zeros; then bring all variables to their start.
+
+        The zeros stand on `device`, as the batches are to.
+        """
         import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
         size = self._benchmark["image_size"]
-        self.train(tf.zeros((batch_size, size, size, _COLOURS)), tf.zeros((batch_size, self._classes)))
+        with tf.device(device):
+            images, labels = tf.zeros((batch_size, size, size, _COLOURS)), tf.zeros((batch_size, self._classes))
+        self.train(images, labels)
         self.reset()
 
     def reset(self) -> None:

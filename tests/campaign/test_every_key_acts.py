@@ -102,7 +102,7 @@ EVIDENCE = {
             "save_patience_s": "is_how_long_a_full_disk_is_waited_for",
         }.items()
     },
-    "size": "campaign/test_compose.py::test_a_smoke_recipe_has_fewer_files_fewer_steps_and_a_thinner_network",
+    "size": "campaign/test_compose.py::test_a_smoke_recipe_has_fewer_files_and_a_thinner_network",
     "trace.interval_s": "campaign/test_worker.py::test_a_run_is_traced_as_it_is_asked_for",
     "trace.tail_s": "jobs/test_execute.py::test_a_trace_goes_on_after_the_last_step_for_as_long_as_asked",
     "cluster.name": "campaign/test_end_to_end.py::test_the_debug_cluster_works_in_the_front_process",
