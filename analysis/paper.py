@@ -15,6 +15,9 @@ THREAD_SCALING = {
     "lustre": {8: 7.8},
 }
 
+# Images in a batch in all figures of the mini-application but Fig. 7, which varies it (Section V.B).
+BATCH_SIZE = 64
+
 # The order of the devices in Section IV and in the figures.
 STORAGES = ("hdd", "ssd", "optane", "lustre")
 

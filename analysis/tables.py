@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 BETWEEN = (
     f"between: where the runtime lies between the cell's controls, (runtime {MINUS} no_io) / no_compute; 0 %: as fast"
-    " as with all data in memory (control=no_io), 100 %: no_io and input alone (control=no_compute) laid end to end."
+    " as without any input (control=no_io), 100 %: no_io and input alone (control=no_compute) laid end to end."
 )
 OF_THE_SITE = f"2 {TIMES} the site's, the limit of the records' check `spread`"
 VERDICT_HEADINGS = ("claim", "source", "published", "ours", "interval", "tolerance", "verdict", "why")

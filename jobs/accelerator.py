@@ -49,6 +49,17 @@ def choose(name: str) -> str:
     return name
 
 
+def described(chosen: str) -> str:
+    """Name what computes for a record: a GPU with its model, for there are many kinds."""
+    if chosen != "gpu":
+        return chosen
+    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+    gpu = tf.config.get_visible_devices("GPU")[0]
+    model = tf.config.experimental.get_device_details(gpu).get("device_name")
+    return f"gpu ({model})" if model else "gpu"
+
+
 def emulated(step_s: float) -> Callable[[Any, Any], None]:
     """Return a step that takes `step_s` seconds and leaves the processors alone.
 

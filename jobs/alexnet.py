@@ -75,7 +75,7 @@ def prepare(settings: Mapping[str, Any], paths: Sequence[Path]) -> Callable[...,
         exhausted = len(delivered) < wanted
         errors, unreadable = dropped(names, delivered, settings, exhausted=exhausted, whole_batches=True)
         asked = {"images_asked": wanted, "image_errors": errors, "unreadable": unreadable}
-        return {**figures, **asked, **built, "accelerator": chosen}
+        return {**figures, **asked, **built, "accelerator": accelerator.described(chosen)}
 
     return measure
 

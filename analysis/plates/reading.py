@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from analysis import traces
+from analysis import paper, traces
 from analysis.figures.reading import read_over_time
 from analysis.frame import rows_of
 from analysis.medians import counted
 from analysis.plates.plate import Plate, caption, settled, stems, told_apart
 from analysis.plates.sets import both_told, by_prefetch, completed, families, trained
-from analysis.settings import facts_of
+from analysis.settings import facts_of, family_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +28,8 @@ COLUMNS = [*PLACE, *OF_TRACE, *OF_CELL]
 
 def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[Plate]:
     """Return a plate per set of settings in which runs with and without prefetch were asked for and traced.
+
+    Of sets that differ in threads and batch size alone, one: the paper's batch size, else the largest; most threads.
 
     Parameters
     ----------
@@ -48,6 +50,7 @@ def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path])
             # A trace that is there and cannot be read is told in a figure, be it an empty one.
             if frame["status"].isin(["done", *traces.SPOILT]).any():
                 sets[key] = both, frame
+    sets = telling_most(sets)
     names, apart = stems("fig8", list(sets)), told_apart(sets)
     made = []
     for key, (both, frame) in sets.items():
@@ -56,6 +59,20 @@ def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path])
         words = caption(facts_of(key) | both_told(both), apart, shown, what_is_drawn(frame))
         made.append(Plate(names[key], TITLE, words, frame, read_over_time))
     return made
+
+
+def telling_most(sets: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
+    """Return one set of those that differ in threads and batch size alone."""
+
+    def rank(key: str) -> tuple[bool, int, int]:
+        facts = facts_of(key)
+        return facts["batch_size"] == paper.BATCH_SIZE, facts["batch_size"], facts["threads"]
+
+    best: dict[str, str] = {}
+    for key in sets:
+        family = family_key(key, frozenset({"threads", "batch_size", "iterations"}))
+        best[family] = max(key, best.get(family, key), key=rank)
+    return {key: sets[key] for key in best.values()}
 
 
 def typical_runs(runs: pd.DataFrame) -> Mapping[str, Mapping[str, Any]]:

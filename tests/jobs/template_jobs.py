@@ -399,6 +399,15 @@ def choose(argument):
         return {"value": ["refused", str(error)]}
 
 
+def described(argument):
+    """Name an accelerator where TensorFlow tells this of its GPU."""
+    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
+
+    tf.config.get_visible_devices = lambda _kind: ["gpu"]
+    tf.config.experimental.get_device_details = lambda _gpu: argument["details"]
+    return {"value": accelerator.described(argument["name"])}
+
+
 def _network(argument):
     return Network(argument["classes"], argument.get("seed", 0), argument["benchmark"])
 

@@ -402,6 +402,18 @@ def test_a_gpu_that_is_not_there_is_told_with_the_cure(job):
     assert "nvidia-smi" in words
 
 
+@pytest.mark.parametrize(
+    ("name", "details", "told"),
+    [
+        ("gpu", {"device_name": "Tesla K80", "compute_capability": (3, 7)}, "gpu (Tesla K80)"),
+        ("gpu", {}, "gpu"),
+        ("emulated", {"device_name": "Tesla K80"}, "emulated"),
+    ],
+)
+def test_a_gpu_is_told_with_its_model(job, name, details, told):
+    assert job("described", name=name, details=details) == told
+
+
 def test_a_run_says_what_really_computed(train):
     assert train(accelerator="cpu", iterations=1)["accelerator"] == "cpu"
 
