@@ -18,7 +18,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from jobs import claim, durable, room, saved, snapshots, transfer
+from jobs import claim, room, saved, snapshots, transfer
 from jobs.drain import Journal, Options
 from jobs.drainer import Drainer
 from jobs.saved import DrainWarning, Snapshot
@@ -70,40 +70,32 @@ class BurstBuffer:
         self.options = Options(**options)
         self._when_full = when_full
         self._expected = snapshot_bytes
-        self._locks: list[Any] = []
         self._saved: list[Snapshot] = []
         self._troubles: list[str] = []
+        self._locks, buffer_id, marker = claim.hold(self.fast, self.slow)
+        self._sides = Sides(self.fast, self.slow, buffer_id, self.options.keep)
         try:
-            self._open()
+            self._open(new=marker is None)
         except BaseException:
-            self._release()
+            claim.release(self._locks)
             raise
         self._journal = Journal(self.fast)
         self._offset = self._journal.read()[1]
         self._drainer = Drainer(self.fast, self.slow)
         self._drainer.poke()
 
-    def _open(self) -> None:
-        """Claim both folders, finish or roll back what a dead trainer left, and see that a snapshot fits."""
-        for folder in (self.fast, self.slow):
-            if folder.parent.is_dir() and not folder.exists():
-                folder.mkdir()
-                durable.sync_folder(folder.parent)
-        claim.pair(self.fast, self.slow)
-        for folder in (self.slow, self.fast):
-            self._locks.append(claim.held_by_trainer(folder))
-        buffer_id, marker = claim.pair(self.fast, self.slow)  # once more: now nobody can come between
-        self._sides = Sides(self.fast, self.slow, buffer_id, self.options.keep)
+    def _open(self, *, new: bool) -> None:
+        """Mark both folders, finish or roll back what a dead trainer left, and see that a snapshot fits."""
         for folder in (self.fast, self.slow):
             snapshots.refuse_newer(folder)
         if self.options.direct and transfer.refuses_direct(self.slow):
             raise FolderError(f"the file system of {self.slow} has no direct I/O", "direct=False")
         for folder in (self.slow,) if self._when_full == "fall_through" else (self.fast, self.slow):
             room.check(folder, self._expected or 0)
-        if marker is None:
-            claim.mark(self.slow, "slow", buffer_id)
+        if new:
+            claim.mark(self.slow, "slow", self._sides.buffer_id)
         edge("marked")
-        claim.mark(self.fast, "fast", buffer_id, options=asdict(self.options))
+        claim.mark(self.fast, "fast", self._sides.buffer_id, options=asdict(self.options))
         for folder in (self.fast, self.slow):
             snapshots.recover(folder, ["staging"])
         known = [*snapshots.names(self.fast), *snapshots.names(self.slow), *snapshots.names(self.fast, "damaged")]
@@ -247,11 +239,7 @@ class BurstBuffer:
     def close(self) -> None:
         """Let the folders go; the drainer goes on by itself until nothing is left."""
         self._drainer.leave()
-        self._release()
-
-    def _release(self) -> None:
-        for lock in self._locks:
-            lock.release()
+        claim.release(self._locks)
 
 
 if __name__ == "__main__":

@@ -103,14 +103,41 @@ def lock(folder: Path, user: str) -> FileLock:
     return FileLock(folder / f".tfio-burst-buffer.{user}.lock", fallback_to_soft=False)
 
 
-def held_by_trainer(folder: Path) -> FileLock:
-    """Take the trainer's lock of a folder.
+def hold(fast: Path, slow: Path) -> tuple[list[FileLock], str, dict[str, Any] | None]:
+    """Take two folders for a trainer, making those of which only the last part is missing.
+
+    Returns
+    -------
+    tuple
+        The locks, the id of the buffer, and the marker of the fast folder, None for a new one.
 
     Raises
     ------
     FolderError
-        Another trainer uses it, or the file system has no locks or is read-only.
+        They are in use or cannot be one buffer, or their file systems have no locks or are read-only.
     """
+    for folder in (fast, slow):
+        if folder.parent.is_dir() and not folder.exists():
+            folder.mkdir()
+            durable.sync_folder(folder.parent)
+    pair(fast, slow)  # before the locks: a folder of somebody else's is not touched
+    locks: list[FileLock] = []
+    try:
+        locks += [_held_by_trainer(slow)]
+        locks += [_held_by_trainer(fast)]
+        return locks, *pair(fast, slow)  # after them: now nobody can come between
+    except BaseException:
+        release(locks)
+        raise
+
+
+def release(locks: list[FileLock]) -> None:
+    """Let folders go."""
+    for taken in locks:
+        taken.release()
+
+
+def _held_by_trainer(folder: Path) -> FileLock:
     taken = lock(folder, "trainer")
     try:
         taken.acquire(timeout=_TRAINER_WAIT_S)

@@ -64,8 +64,10 @@ class Options:
         """Refuse what cannot be meant."""
         if min(self.keep, self.streams, self.attempts) < 1:
             raise ValueError("keep, streams and attempts are 1 or more")
-        if min(self.backoff_s, self.backoff_max_s) < 0 or (self.bandwidth_mb_per_s or 1) < 0:
-            raise ValueError("backoff and bandwidth are not negative")
+        if min(self.backoff_s, self.backoff_max_s) < 0:
+            raise ValueError("a backoff is not negative")
+        if self.bandwidth_mb_per_s is not None and self.bandwidth_mb_per_s <= 0:
+            raise ValueError("bandwidth_mb_per_s is more than 0, or None for no bound")
 
 
 class Trainer:

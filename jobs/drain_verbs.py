@@ -23,9 +23,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         "status": "say of each snapshot where it is",
         "verify": "read every file of every snapshot and compare it with its manifest",
     }.items():
-        words = verbs.add_parser(verb, help=says, description=says)
-        words.add_argument("fast", type=Path, metavar="FAST")
-        words.add_argument("slow", type=Path, metavar="SLOW")
+        one = verbs.add_parser(verb, help=says, description=says)
+        one.add_argument("fast", type=Path, metavar="FAST")
+        one.add_argument("slow", type=Path, metavar="SLOW")
     verbs.choices["drain"].add_argument("--follow", action="store_true", help="go on until standard input is closed")
     words = parser.parse_args(argv)
     fast, slow = words.fast.resolve(), words.slow.resolve()

@@ -21,6 +21,7 @@ import json
 import re
 import secrets
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -181,8 +182,11 @@ def fingerprint(files: Path, streams: int = 1) -> tuple[StoredFile, ...]:
     found = [path for path in paths if path.is_file()]
     if odd or not found:
         raise DamageError(f"{odd[0]} is no regular file" if odd else f"nothing was written to {files}", "write files")
-    transfer.sync(found, [path for path in paths if path.is_dir()] + [files, files.parent], streams)
-    hashes = transfer.hashes(found, streams=streams)
+    folders = [path for path in paths if path.is_dir()] + [files, files.parent]
+    with ThreadPoolExecutor(1) as pool:  # the storage writes while the processor hashes
+        synced = pool.submit(transfer.sync, found, folders, streams)
+        hashes = transfer.hashes(found, streams=streams)
+        synced.result()
     return tuple(
         StoredFile(str(path.relative_to(files)), size, digest)
         for path, (size, digest) in zip(found, hashes, strict=True)

@@ -281,10 +281,11 @@ def test_too_little_room_for_one_snapshot_is_said_before_the_training(folders):
 
 
 @pytest.mark.parametrize(
-    "options", [{"keep": 0}, {"streams": 0}, {"attempts": 0}, {"bandwidth_mb_per_s": -1}, {"when_full": "drop"}]
+    "options",
+    [{"keep": 0}, {"streams": 0}, {"attempts": 0}, {"bandwidth_mb_per_s": 0}, {"backoff_s": -1}, {"when_full": "drop"}],
 )
 def test_what_cannot_be_meant_is_refused(folders, options):
-    with pytest.raises(ValueError, match=r"negative|1 or more|when_full"):
+    with pytest.raises(ValueError, match=r"negative|1 or more|more than 0|when_full"):
         BurstBuffer(*folders, **options)
 
 

@@ -12,8 +12,6 @@ import warnings
 import pytest
 from burst_child import contents, writer
 from burst_storages import tmpfs
-from hypothesis import given
-from hypothesis import strategies as st
 
 from jobs import drain, drainer, snapshots, transfer
 from jobs.burst_buffer import BurstBuffer
@@ -297,20 +295,3 @@ def test_a_manifest_that_cannot_be_read_is_damage(folders, idle, text):
 
         with pytest.warns(DrainWarning, match=r"manifest.json cannot be read"):
             assert buffer.latest() == folders[0] / names[0] / "files"
-
-
-@given(st.lists(st.integers(0, 300_000), min_size=1, max_size=4), st.integers(1, 4), st.booleans())
-def test_a_copy_has_the_bytes_of_its_source_whatever_the_streams(tmp_path_factory, sizes, streams, direct):
-    folder = tmp_path_factory.mktemp("copy")
-    for place in ("from", "to"):
-        (folder / place).mkdir()
-    if direct and transfer.refuses_direct(folder):
-        direct = False
-    for number, size in enumerate(sizes):
-        (folder / "from" / str(number)).write_bytes(os.urandom(size))
-
-    how = transfer.How(direct=direct, streams=streams)
-    transfer.copy(folder / "from", folder / "to", [(str(n), size) for n, size in enumerate(sizes)], how)
-
-    for number in range(len(sizes)):
-        assert (folder / "to" / str(number)).read_bytes() == (folder / "from" / str(number)).read_bytes()

@@ -88,6 +88,18 @@ def test_a_trainer_killed_at(edge, folders):
     assert newest_step((folders[1], folders[1])) == step  # the slow storage alone has it
 
 
+def test_a_trainer_killed_between_the_two_markers_can_start_again(tmp_path):
+    folders = tmp_path / "fast", tmp_path / "slow"
+    child("save", "marked", "-", 1, *folders)
+    assert [(root / claim.MARKER_NAME).exists() for root in folders] == [False, True]
+
+    with contextlib.closing(BurstBuffer(*folders)) as buffer:
+        buffer.save(2, writer(2))
+        assert buffer.drained(30)
+
+    assert newest_step(folders) == 2
+
+
 @pytest.mark.parametrize("edge", DRAINING)
 def test_a_drainer_killed_at(edge, folders):
     child("drain", edge, *folders)
@@ -131,7 +143,7 @@ def test_a_drainer_ends_when_its_trainer_is_killed(folders):
 def test_the_next_save_starts_a_drainer_where_the_last_one_was_killed(folders):
     with contextlib.closing(BurstBuffer(*folders, keep=1)) as buffer:
         assert buffer.drained(30)
-        process = buffer._drainer._process
+        process = drainer.left_running[-1]
         process.kill()
         process.wait()
 
