@@ -26,7 +26,7 @@ from jobs.sides import Sides
 from jobs.snapshots import FILES, FolderError, Manifest, RoomError, edge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 _POLL_S = 0.05
 
@@ -75,7 +75,7 @@ class BurstBuffer:
         self._locks, buffer_id, marker = claim.hold(self.fast, self.slow)
         self._sides = Sides(self.fast, self.slow, buffer_id, self.options.keep)
         try:
-            self._open(new=marker is None)
+            self._open(marker)
         except BaseException:
             claim.release(self._locks)
             raise
@@ -84,25 +84,35 @@ class BurstBuffer:
         self._drainer = Drainer(self.fast, self.slow)
         self._drainer.poke()
 
-    def _open(self, *, new: bool) -> None:
-        """Mark both folders, finish or roll back what a dead trainer left, and see that a snapshot fits."""
+    def _open(self, marker: Mapping[str, Any] | None) -> None:
+        """See that a snapshot fits, mark both folders, and finish or roll back what a dead trainer left."""
         for folder in (self.fast, self.slow):
             snapshots.refuse_newer(folder)
         if self.options.direct and transfer.refuses_direct(self.slow):
             raise FolderError(f"the file system of {self.slow} has no direct I/O", "direct=False")
         for folder in (self.slow,) if self._when_full == "fall_through" else (self.fast, self.slow):
             room.check(folder, self._expected or 0)
-        if new:
+        if marker is None:
             claim.mark(self.slow, "slow", self._sides.buffer_id)
         edge("marked")
-        claim.mark(self.fast, "fast", self._sides.buffer_id, options=asdict(self.options))
         for folder in (self.fast, self.slow):
             snapshots.recover(folder, ["staging"])
+        if marker is None or marker["options"] != asdict(self.options):
+            self._mark_fast()
         known = [*snapshots.names(self.fast), *snapshots.names(self.slow), *snapshots.names(self.fast, "damaged")]
         self._sequence = max(map(snapshots.sequence, known), default=0)
 
+    def _mark_fast(self) -> None:
+        """Write what the drainer goes by, also on a fast storage that an earlier training has filled."""
+        try:
+            claim.mark(self.fast, "fast", self._sides.buffer_id, options=asdict(self.options))
+        except OSError as error:
+            if not room.is_full(error) or not self._sides.evict_one():
+                raise
+            self._mark_fast()
+
     def save(self, step: int, write: Callable[[Path], object]) -> Snapshot:
-        """Save a snapshot and return when it is durable.
+        """Save a snapshot and return when it is durable; one at a time.
 
         Parameters
         ----------
@@ -125,7 +135,7 @@ class BurstBuffer:
         snapshot = self._stage(Snapshot(name, step, Path(), "fast", 0, saved_at, 0.0, 0.0, 0.0), write)
         self._drainer.poke()
         self._expected = snapshot.bytes
-        snapshot = replace(snapshot, blocked_s=time.perf_counter() - start, troubles=self._news())
+        snapshot = replace(snapshot, blocked_s=time.perf_counter() - start, troubles=self.troubles())
         self._saved.append(snapshot)
         if snapshot.troubles:
             warnings.warn("; ".join(snapshot.troubles), DrainWarning, stacklevel=2)
@@ -149,7 +159,9 @@ class BurstBuffer:
                 try:
                     self._sides.require_slow()
                     return self._write(replace(snapshot, where="slow"), write)
-                except (OSError, FolderError) as error:
+                except Exception as error:
+                    if not isinstance(error, (OSError, FolderError)) and not room.is_full(error):
+                        raise
                     self._troubles.append(f"could not fall through to the slow storage: {error}")
             waited_s += self._wait_for_room()
 
@@ -189,14 +201,14 @@ class BurstBuffer:
         while before and self._sides.left() == before:
             if self._drainer.ended():
                 raise RoomError(
-                    f"{self.fast} is full and the drain does not go on: {'; '.join(self._news()) or 'see its log'}",
+                    f"{self.fast} is full and the drain does not go on: {'; '.join(self.troubles()) or 'see its log'}",
                     f"nothing is lost: mend {self.slow}; its log is {self.fast / claim.LOG_NAME}",
                 )
             time.sleep(_POLL_S)
         return time.perf_counter() - start
 
-    def _news(self) -> tuple[str, ...]:
-        """Return what went wrong since the last time."""
+    def troubles(self) -> tuple[str, ...]:
+        """Return what went wrong since the last save, or since this was last asked."""
         events, self._offset = self._journal.read(self._offset)
         told = [*self._troubles, *self._drainer.complaints()]
         told += [f"the drain: {event['event']}: {event['reason']}" for event in events if "reason" in event]
@@ -208,15 +220,19 @@ class BurstBuffer:
         return saved.latest(self.fast, self.slow)
 
     def drained(self, timeout_s: float | None = None) -> bool:
-        """Wait until every snapshot is on the slow storage; False after `timeout_s`, or where the drainer gave up."""
+        """Wait until every snapshot is on the slow storage.
+
+        False after `timeout_s`, where the drainer gave up, and where it found a snapshot of this training damaged;
+        `troubles` says why.
+        """
         start = time.monotonic()
         self._drainer.poke()
-        while self._sides.left():
-            late = timeout_s is not None and time.monotonic() - start > timeout_s
-            if late or self._drainer.ended():
-                return not self._sides.left()
+        while self._sides.left() and not self._drainer.ended():
+            if timeout_s is not None and time.monotonic() - start > timeout_s:
+                break
             time.sleep(_POLL_S)
-        return True
+        damaged = {snapshot.name for snapshot in self._saved}.intersection(snapshots.names(self.fast, "damaged"))
+        return not self._sides.left() and not damaged
 
     def report(self, training_ended_at: float | None = None) -> list[dict[str, Any]]:
         """Return the times of each snapshot of this training, for a record.

@@ -100,7 +100,11 @@ def require(folder: Path, buffer_id: str) -> None:
 
 def lock(folder: Path, user: str) -> FileLock:
     """Return the lock of a folder for a `user`, ``trainer`` or ``drainer``; without locks there is no buffer."""
-    return FileLock(folder / f".tfio-burst-buffer.{user}.lock", fallback_to_soft=False)
+    return FileLock(_lock_file(folder, user), fallback_to_soft=False)
+
+
+def _lock_file(folder: Path, user: str) -> Path:
+    return folder / f".tfio-burst-buffer.{user}.lock"
 
 
 def hold(fast: Path, slow: Path) -> tuple[list[FileLock], str, dict[str, Any] | None]:
@@ -125,6 +129,10 @@ def hold(fast: Path, slow: Path) -> tuple[list[FileLock], str, dict[str, Any] | 
     try:
         locks += [_held_by_trainer(slow)]
         locks += [_held_by_trainer(fast)]
+        for folder in (fast, slow):
+            for torn in folder.glob(f".{MARKER_NAME}.*.tmp"):  # of a trainer that died as it wrote its marker
+                torn.unlink()
+            _lock_file(folder, "drainer").touch()  # now, while there is room for it
         return locks, *pair(fast, slow)  # after them: now nobody can come between
     except BaseException:
         release(locks)

@@ -207,6 +207,37 @@ def test_two_trainers_cannot_share_a_folder(folders, tmp_path, idle, monkeypatch
     BurstBuffer(*folders).close()
 
 
+def test_a_second_drainer_waits_for_the_first(folders, idle):
+    with contextlib.closing(BurstBuffer(*folders)) as buffer:
+        buffer.save(1, writer(1))
+    words = [sys.executable, "-m", "jobs.burst_buffer", "drain", *map(str, folders)]
+    with claim.lock(folders[0], "drainer"):
+        second = subprocess.Popen(words, cwd=ROOT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            second.wait(1)
+        assert steps(folders[1]) == []
+
+    assert second.wait(30) == 0
+    assert steps(folders[1]) == [1]
+
+
+def test_direct_io_is_refused_before_the_training_where_there_is_none(folders, monkeypatch):
+    monkeypatch.setattr("jobs.transfer.refuses_direct", lambda folder: True)
+
+    with pytest.raises(FolderError, match="no direct I/O"):
+        BurstBuffer(*folders, direct=True)
+
+
+def test_what_was_torn_when_a_marker_was_written_is_no_stranger_and_goes(folders, idle):
+    for folder in folders:
+        folder.mkdir()
+        (folder / f".{claim.MARKER_NAME}.123.tmp").write_text("{")
+
+    BurstBuffer(*folders).close()
+
+    assert [path for folder in folders for path in folder.glob(".*.tmp")] == []
+
+
 def test_a_folder_without_a_marker_is_never_touched(folders, tmp_path):
     folders[1].mkdir()
     (folders[1] / "thesis.tex").write_text("years of work")

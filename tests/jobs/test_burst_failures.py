@@ -12,11 +12,14 @@ import warnings
 import pytest
 from burst_child import contents, writer
 from burst_storages import tmpfs
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from jobs import drain, drainer, snapshots, transfer
+from jobs import claim, drain, drainer, snapshots, transfer
 from jobs.burst_buffer import BurstBuffer
 from jobs.drain import Journal
 from jobs.saved import DrainWarning, latest
+from jobs.sides import Sides
 from jobs.snapshots import RoomError
 
 MB = 10**6
@@ -120,7 +123,40 @@ def test_a_writer_that_says_full_in_words_alone_is_called_again(folders, idle):
         buffer.save(2, write)
 
     assert calls == [[], []]
-    assert steps(folders[0]) == [2]
+    assert (steps(folders[0]), steps(folders[1])) == ([2], [1])
+
+
+def test_a_training_can_start_again_on_a_fast_storage_without_a_free_byte(folders, small_fast, idle):
+    with contextlib.closing(BurstBuffer(*folders)) as buffer:
+        buffer.save(1, writer(1, 3 * MB))
+    with (folders[0] / "somebody else's").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    assert drain.drain(*folders) == 0
+
+    with contextlib.closing(BurstBuffer(*folders, keep=2)) as buffer:
+        assert blob(buffer.latest()) == bytes([1]) * 3 * MB
+        buffer.save(2, writer(2, MB))
+
+    assert (steps(folders[0]), steps(folders[1])) == ([2], [1])
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "injected"), RuntimeError(os.strerror(errno.ENOSPC))])
+def test_a_slow_storage_that_fails_when_fallen_through_to_leaves_waiting(folders, small_fast, error):
+    def write(folder):
+        if folders[1] in folder.parents:
+            raise error
+        writer(9, 15 * MB // 10)(folder)
+
+    with contextlib.closing(BurstBuffer(*folders, when_full="fall_through", bandwidth_mb_per_s=10)) as buffer:
+        for step in (1, 2):
+            buffer.save(step, writer(step, 15 * MB // 10))
+        with pytest.warns(DrainWarning, match="could not fall through"):
+            saved = buffer.save(9, write)
+        assert buffer.drained(30)
+
+    assert saved.where == "fast"
+    assert steps(folders[1]) == [1, 2, 9]
 
 
 def test_a_full_slow_storage_is_told_at_the_next_save_and_keeps_the_fast_copy(folders, small_slow):
@@ -281,10 +317,35 @@ def test_a_fast_copy_found_damaged_by_the_drainer_is_never_committed(folders, id
 
         assert drain.drain(*folders) == 0
 
+        assert not buffer.drained()
         with pytest.warns(DrainWarning, match=message):
             buffer.save(3, writer(3))
     assert snapshots.names(folders[1]) == names[1:]
     assert steps(folders[0], "damaged") == [1]
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.lists(st.sampled_from(["save", "drain", "evict", "retain"]), max_size=12),
+    st.integers(1, 3),
+)
+def test_nothing_that_makes_room_ever_takes_the_newest_snapshot(tmp_path_factory, deeds, keep):
+    root = tmp_path_factory.mktemp("buffer")
+    folders, newest = (root / "fast", root / "slow"), None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drainer.Drainer, "poke", lambda self: None)
+        with contextlib.closing(BurstBuffer(*folders, keep=keep)) as buffer:
+            sides = Sides(*folders, claim.pair(*folders)[0], keep)
+            for step, deed in enumerate(deeds):
+                if deed == "save":
+                    buffer.save(step, writer(step, 10))
+                    newest = step
+                elif deed == "drain":
+                    assert drain.drain(*folders) == 0
+                else:
+                    getattr(sides, {"evict": "evict_one", "retain": "retain"}[deed])()
+                found = buffer.latest()
+                assert newest is None if found is None else blob(found) == bytes([newest]) * 10
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 1}', '{"schema": "one"}'])
