@@ -1,10 +1,12 @@
 """A trainer and a drainer that kill themselves at a named edge, and what their snapshots hold.
 
 ``burst_child.py save TRAINER_EDGE DRAINER_EDGE STEP FAST SLOW`` and ``burst_child.py drain EDGE FAST SLOW``; the edge
-``-`` is never reached.
+``-`` is never reached.  ``burst_child.py train STEP FAST SLOW`` saves from that step on until it is killed, and prints
+the process id of its drainer and then each step that `save` has come back from.
 """
 
 import hashlib
+import itertools
 import os
 import signal
 import sys
@@ -62,9 +64,19 @@ def save(trainer_edge, drainer_edge, step, fast, slow):
     buffer.save(int(step), writer(int(step)))
 
 
+def train(step, fast, slow):
+    buffer = burst_buffer.BurstBuffer(fast, slow, keep=2)
+    print(drainer.left_running[-1].pid, flush=True)
+    for each in itertools.count(int(step)):
+        buffer.save(each, writer(each))
+        print(each, flush=True)
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "save":
         save(*sys.argv[2:])
+    elif sys.argv[1] == "train":
+        train(*sys.argv[2:])
     else:
         kill_at(sys.argv[2])
         sys.exit(drain.drain(Path(sys.argv[3]), Path(sys.argv[4]), sys.stdin.fileno()))

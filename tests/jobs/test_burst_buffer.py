@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from burst_child import contents, writer
 from jobs import claim, drain, drainer, snapshots
 from jobs.burst_buffer import BurstBuffer
 from jobs.saved import latest
+from jobs.snapshots import MANIFEST_NAME as MANIFEST
 from jobs.snapshots import FolderError, RoomError
 
 ROOT = Path(__file__).parents[2]
@@ -90,6 +92,23 @@ def test_save_makes_every_file_and_name_durable_before_it_comes_back(folders, id
     files = [staging / "files" / file for file in contents(1)]
     assert {*files, staging / "files", staging / "files" / "shards", staging, folders[0]} <= set(synced)
     assert synced[-1] == folders[0]
+
+
+def test_a_snapshot_is_durable_on_the_slow_storage_before_it_is_seen_there(folders, idle, monkeypatch):
+    with contextlib.closing(BurstBuffer(*folders)) as buffer:
+        name = buffer.save(1, writer(1)).name
+    deeds, fsync, rename = [], os.fsync, Path.rename
+    monkeypatch.setattr("os.fsync", lambda fd: (deeds.append(Path(f"/proc/self/fd/{fd}").readlink()), fsync(fd)))
+    monkeypatch.setattr(Path, "rename", lambda path, to: (deeds.append(f"to {to.name}"), rename(path, to)))
+
+    assert drain.drain(*folders) == 0
+
+    copying, seen = folders[1] / f"copying-{name}", deeds.index(f"to {name}")
+    files = [copying / "files" / file for file in contents(1)]
+    assert {*files, copying / "files", copying / "files" / "shards", copying} <= set(deeds[:seen])
+    assert deeds[seen + 1] == folders[1]
+    manifest = max(place for place, deed in enumerate(deeds[:seen]) if MANIFEST in str(deed))
+    assert all(deeds.index(file) < manifest for file in files)
 
 
 def test_the_drain_goes_on_after_the_training_has_ended(folders):

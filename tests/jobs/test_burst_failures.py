@@ -85,6 +85,18 @@ def test_a_full_fast_storage_falls_through_where_that_was_asked_for(folders, sma
     assert steps(folders[1]) == [0, 1, 2, 3]
 
 
+def test_what_the_slow_storage_would_not_keep_is_not_drained_for_ever(folders, small_fast, idle):
+    with contextlib.closing(BurstBuffer(*folders, when_full="fall_through", keep=1)) as buffer:
+        for step in range(4):
+            buffer.save(step, writer(step, 15 * MB // 10))
+
+        assert drain.drain(*folders) == 0
+
+        assert steps(folders[1]) == [3]
+        assert blob(buffer.latest()) == bytes([3]) * (15 * MB // 10)
+        assert buffer.drained(0)
+
+
 def test_fast_copies_go_only_when_the_slow_storage_has_them(folders, small_fast, idle):
     with contextlib.closing(BurstBuffer(*folders)) as buffer:
         for step in (0, 1):

@@ -2,12 +2,14 @@
 
 import contextlib
 import itertools
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from random import Random
 
 import pytest
 from burst_child import contents, writer
@@ -153,3 +155,34 @@ def test_the_next_save_starts_a_drainer_where_the_last_one_was_killed(folders):
         assert buffer.drained(30)
     with claim.lock(folders[0], "drainer").acquire(timeout=30):
         assert newest_step((folders[1], folders[1])) == 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_save_came_back_from_is_found_after_kills_at_any_moment(tmp_path, seed):
+    folders, random = (tmp_path / "fast", tmp_path / "slow"), Random(seed)  # noqa: S311
+    acknowledged = -1
+    for _ in range(2):
+        trainer = subprocess.Popen(
+            [sys.executable, CHILD, "train", str(acknowledged + 1), *map(str, folders)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        drainer_pid = int(trainer.stdout.readline())
+        time.sleep(random.uniform(0.05, 0.5))
+        victims = random.choice([[trainer.pid], [trainer.pid, drainer_pid], [drainer_pid, trainer.pid]])
+        for pid in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(random.choice([0, 0.01]))
+        acknowledged = max([acknowledged, *map(int, trainer.communicate(timeout=30)[0].split())])
+
+        if acknowledged >= 0:
+            assert newest_step(folders) >= acknowledged
+        assert visible_are_whole(folders)
+
+    assert drain.drain(*folders) == 0
+
+    if acknowledged >= 0:
+        assert newest_step((folders[1], folders[1])) >= acknowledged
+    assert visible_are_whole(folders)
+    assert temporary(folders) == []
