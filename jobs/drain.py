@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import Timeout
 
-from jobs import claim, snapshots, transfer
+from jobs import claim, durable, snapshots, transfer
 from jobs.sides import Sides
 from jobs.snapshots import FILES, BurstBufferError, DamageError, edge
 
@@ -135,20 +135,9 @@ def drain(fast: Path, slow: Path, pipe: int | None = None) -> int:
         return 0
     options, trainer, journal = Options(**marker["options"]), Trainer(pipe), Journal(fast)
     sides = Sides(fast, slow, buffer_id, options.keep)
-    failures, tidy = 0, False
+    tidy = False
     with claim.lock(fast, "drainer"):
-        while True:
-            try:
-                progress = _attempt(sides, options, journal, failures)
-            except (OSError, BurstBufferError) as error:
-                failures += 1
-                journal.tell("failed", reason=_reason(error), failures=failures)
-                if failures >= options.attempts:
-                    journal.tell("gave_up", reason=f"{failures} times in a row")
-                    return GAVE_UP
-                time.sleep(min(options.backoff_s * 2 ** (failures - 1), options.backoff_max_s))
-                continue
-            failures = 0
+        while (progress := _insist(sides, options, journal)) is not None:
             if not progress and trainer.alive:
                 trainer.wait()
             elif not progress and tidy:
@@ -156,6 +145,20 @@ def drain(fast: Path, slow: Path, pipe: int | None = None) -> int:
             elif not progress:
                 _tidy(fast, slow)  # and look once more: what a dead trainer had sealed is to be drained
                 tidy = True
+    return GAVE_UP
+
+
+def _insist(sides: Sides, options: Options, journal: Journal) -> bool | None:
+    """Try until an attempt succeeds and return what it does; None where the last one allowed failed too."""
+    for failures in range(1, options.attempts + 1):
+        try:
+            return _attempt(sides, options, journal, failures - 1)
+        except (OSError, BurstBufferError) as error:  # noqa: PERF203 - a loop for the errors' sake
+            journal.tell("failed", reason=_reason(error), failures=failures)
+        if failures < options.attempts:
+            time.sleep(min(options.backoff_s * 2 ** (failures - 1), options.backoff_max_s))
+    journal.tell("gave_up", reason=f"{options.attempts} times in a row")
+    return None
 
 
 def _attempt(sides: Sides, options: Options, journal: Journal, retries: int) -> bool:
@@ -163,6 +166,7 @@ def _attempt(sides: Sides, options: Options, journal: Journal, retries: int) -> 
     sides.require_slow()
     with claim.lock(sides.slow, "drainer"):  # another job may drain another fast folder to it
         snapshots.recover(sides.slow, ["copying"])
+        durable.sync_folder(sides.slow)  # of a drainer that died between its rename and this, before fast copies go
         waiting = sides.pending()
         if waiting:
             _drain_one(sides.fast / waiting[0], sides.slow, options, journal, retries)

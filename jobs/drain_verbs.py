@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs import claim, drain, snapshots
+from jobs.drain import Options
+from jobs.sides import Sides
 from jobs.snapshots import FolderError
 
 if TYPE_CHECKING:
@@ -30,24 +32,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     words = parser.parse_args(argv)
     fast, slow = words.fast.resolve(), words.slow.resolve()
     try:
-        claim.pair(fast, slow)
+        buffer_id, marker = claim.pair(fast, slow)
+        sides = Sides(fast, slow, buffer_id, Options(**marker["options"]).keep if marker else 1)
         if words.verb == "drain":
             sys.exit(drain.drain(fast, slow, sys.stdin.fileno() if words.follow else None))
-        sys.exit(_status(fast, slow) if words.verb == "status" else _verify(fast, slow))
+        sys.exit(_status(sides) if words.verb == "status" else _verify(fast, slow))
     except FolderError as error:
         print(f"error: {error.message}\n\nhint: {error.hint}", file=sys.stderr)
         sys.exit(2)
 
 
-def _status(fast: Path, slow: Path) -> int:
-    states = {
-        fast: {None: "staged", "staging": "staging", "damaged": "damaged"},
-        slow: {None: "committed", "staging": "staging", "copying": "copying"},
-    }
+def _status(sides: Sides) -> int:
+    waiting = sides.left()
+    for name in snapshots.names(sides.fast):
+        print(f"{name}  {'staged' if name in waiting else 'evictable':9}  {sides.fast}")
+    states = {sides.fast: ("staging", "damaged"), sides.slow: ("staging", "copying", None)}
     for root, known in states.items():
-        for state, word in known.items():
+        for state in known:
             for name in snapshots.names(root, state):
-                print(f"{name}  {word:9}  {root}")
+                print(f"{name}  {state or 'committed':9}  {root}")
     return 0
 
 

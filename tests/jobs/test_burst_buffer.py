@@ -344,7 +344,8 @@ def test_status_and_verify_tell_where_snapshots_are_and_what_is_wrong(folders, i
 
     with contextlib.closing(BurstBuffer(*folders)) as buffer:
         name = buffer.save(1, writer(1)).name
-    assert drain.drain(*folders) == 0
+        assert drain.drain(*folders) == 0
+        waiting = buffer.save(2, writer(2)).name
     (folders[1] / name / "files" / "empty").write_bytes(b"!")
     codes = []
     for verb in ("status", "verify"):
@@ -354,9 +355,27 @@ def test_status_and_verify_tell_where_snapshots_are_and_what_is_wrong(folders, i
     shown = capsys.readouterr().out
 
     assert codes == [0, 1]
-    assert f"{name}  staged" in shown
+    assert f"{name}  evictable" in shown
+    assert f"{waiting}  staged" in shown
     assert f"{name}  committed" in shown
     assert f"{name}  {folders[1]}  empty has 1 bytes of 0" in shown
+
+
+@pytest.mark.parametrize("verb", ["drain", "status", "verify"])
+def test_the_verbs_leave_a_folder_of_somebody_else_alone(folders, verb):
+    for folder in folders:
+        folder.mkdir()
+    (folders[1] / "thesis.tex").write_text("years of work")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "jobs.burst_buffer", verb, *map(str, folders)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 2
+    assert "error: " in done.stderr
+    assert "hint: name an empty folder" in done.stderr
+    assert [path.name for folder in folders for path in folder.iterdir()] == ["thesis.tex"]
 
 
 def test_latest_needs_no_buffer_to_be_open(folders, idle):
