@@ -153,7 +153,7 @@ def _insist(sides: Sides, options: Options, journal: Journal) -> bool | None:
     for failures in range(1, options.attempts + 1):
         try:
             return _attempt(sides, options, journal, failures - 1)
-        except (OSError, BurstBufferError) as error:  # noqa: PERF203 - a loop for the errors' sake
+        except (OSError, BurstBufferError) as error:
             journal.tell("failed", reason=_reason(error), failures=failures)
         if failures < options.attempts:
             time.sleep(min(options.backoff_s * 2 ** (failures - 1), options.backoff_max_s))
@@ -207,7 +207,9 @@ def _copy(source: Path, target: Path, manifest: snapshots.Manifest, how: transfe
         transfer.copy(source, target, sizes, how)
     edge("written")
     folders = [path for path in target.rglob("*") if path.is_dir()]
-    transfer.sync([path for path in target.rglob("*") if path.is_file()], [*folders, target, target.parent])
+    transfer.sync(
+        [path for path in target.rglob("*") if path.is_file()], [*folders, target, target.parent, target.parent.parent]
+    )
     edge("synced")
     if wrong := snapshots.problems(target, manifest.files, direct=how.direct, streams=how.streams):
         if damaged := snapshots.problems(source, manifest.files, streams=how.streams):

@@ -105,7 +105,7 @@ def test_a_snapshot_is_durable_on_the_slow_storage_before_it_is_seen_there(folde
 
     copying, seen = folders[1] / f"copying-{name}", deeds.index(f"to {name}")
     files = [copying / "files" / file for file in contents(1)]
-    assert {*files, copying / "files", copying / "files" / "shards", copying} <= set(deeds[:seen])
+    assert {*files, copying / "files", copying / "files" / "shards", copying, folders[1]} <= set(deeds[:seen])
     assert deeds[seen + 1] == folders[1]
     manifest = max(place for place, deed in enumerate(deeds[:seen]) if MANIFEST in str(deed))
     assert all(deeds.index(file) < manifest for file in files)
