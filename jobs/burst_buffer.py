@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import time
 import warnings
-from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from jobs import claim, room, saved, snapshots, transfer
+from jobs import claim, room, saved, snapshots, staging, transfer
 from jobs.drain import Journal, Options
 from jobs.drainer import Drainer
 from jobs.saved import DrainWarning, Snapshot
 from jobs.sides import Sides
-from jobs.snapshots import FILES, FolderError, Manifest, RoomError, edge
+from jobs.snapshots import FILES, FolderError, RoomError, edge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -167,29 +166,15 @@ class BurstBuffer:
 
     def _write(self, snapshot: Snapshot, write: Callable[[Path], object]) -> Snapshot:
         start = time.perf_counter()
-        root = self.fast if snapshot.where == "fast" else self.slow
-        staging = root / f"staging-{snapshot.name}"
-        try:
-            staging.mkdir()  # without its parents: a folder that is gone is not made anew
-            (staging / FILES).mkdir()
-            edge("staging")
-            write(staging / FILES)
-            edge("written")
-            files = snapshots.fingerprint(staging / FILES, self.options.streams)
-            edge("synced")
-            facts = {"saved_at": snapshot.saved_at, "waited_s": snapshot.waited_s}
-            facts["write_s"] = time.perf_counter() - start
-            manifest = Manifest(snapshot.name, snapshot.step, files, facts)
-            snapshots.seal(staging, manifest)
-            edge("sealed")
-            snapshots.publish(staging, snapshot.name)
-        except BaseException:
-            with suppress(OSError):  # the first error is the one to tell; the next trainer tidies up
-                snapshots.remove(staging)
-            raise
-        edge("staged")
-        path = root / snapshot.name / FILES
-        return replace(snapshot, path=path, bytes=manifest.total_bytes, write_s=time.perf_counter() - start)
+        folder = (self.fast if snapshot.where == "fast" else self.slow) / snapshot.name
+
+        def facts() -> dict[str, Any]:
+            told = {"saved_at": snapshot.saved_at, "waited_s": snapshot.waited_s}
+            return {**told, "write_s": time.perf_counter() - start}
+
+        manifest = staging.stage(folder, write, facts, self.options.streams)
+        size, write_s = manifest.total_bytes, time.perf_counter() - start
+        return replace(snapshot, path=folder / FILES, bytes=size, write_s=write_s)
 
     def _wait_for_room(self) -> float:
         """Wait until the drainer has brought one more snapshot to the slow storage; returns the seconds."""
@@ -251,6 +236,10 @@ class BurstBuffer:
         """
         events = {event["name"]: event for event in self._journal.read()[0] if event["event"] == "committed"}
         return [saved.times(snapshot, self.slow, events, training_ended_at) for snapshot in self._saved]
+
+    def helpers(self) -> list[int]:
+        """Return the processes that work for this training: the drainer, while it runs."""
+        return self._drainer.pids()
 
     def close(self) -> None:
         """Let the folders go; the drainer goes on by itself until nothing is left."""

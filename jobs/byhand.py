@@ -47,6 +47,7 @@ def _run(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             "manifest": held,
             "limits": asdict(checks.Limits()),
             "trace": None,
+            "checkpoint": None,
         }
         return run.execute(request)
 

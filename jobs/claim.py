@@ -1,4 +1,4 @@
-"""Whose folder is this: the marker of a burst buffer, and the locks that keep two users apart."""
+"""Whose folder is this: the marker of a folder of snapshots, and the locks that keep two users apart."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from jobs import durable
 from jobs.snapshots import FolderError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 SCHEMA = 1
 MARKER_NAME = ".tfio-burst-buffer.json"
 JOURNAL_NAME = ".tfio-burst-buffer.journal.jsonl"
 LOG_NAME = ".tfio-burst-buffer.log"
+ALONE = "only"  # role of the one folder of a training without a burst buffer
 _OURS = (".tfio-burst-buffer", "..tfio-burst-buffer")  # the second: a marker that was being written
 _TRAINER_WAIT_S = 5.0  # a drainer that ends tidies up after a dead trainer, under the trainer's lock
 
@@ -73,8 +75,7 @@ def pair(fast: Path, slow: Path) -> tuple[str, dict[str, Any] | None]:
         raise FolderError(f"{fast} and {slow} lie in one another", "name two folders, on two storages")
     markers = {"fast": read(fast), "slow": read(slow)}
     for folder, (role, marker) in zip((fast, slow), markers.items(), strict=True):
-        if marker and marker["role"] != role:
-            raise FolderError(f"{folder} is the {marker['role']} side of a burst buffer", f"name another {role} folder")
+        _require_role(folder, marker, role)
     ours, theirs = markers["fast"], markers["slow"]
     if ours and not theirs:
         raise FolderError(
@@ -84,6 +85,25 @@ def pair(fast: Path, slow: Path) -> tuple[str, dict[str, Any] | None]:
     if ours and theirs and ours["id"] != theirs["id"]:
         raise FolderError(f"{fast} and {slow} belong to two burst buffers", "name the two folders of one, or new ones")
     return (theirs or {"id": secrets.token_hex(8)})["id"], ours
+
+
+def alone(folder: Path) -> dict[str, Any] | None:
+    """Check that a folder can be the only one of a training; returns its marker, None for a new one.
+
+    Raises
+    ------
+    FolderError
+        It cannot; nothing has been touched.
+    """
+    marker = read(folder)
+    _require_role(folder, marker, ALONE)
+    return marker
+
+
+def _require_role(folder: Path, marker: Mapping[str, Any] | None, role: str) -> None:
+    if marker and marker["role"] != role:
+        is_what = "is no burst buffer" if marker["role"] == ALONE else f"is the {marker['role']} side of a burst buffer"
+        raise FolderError(f"{folder} {is_what}", f"name another {role} folder")
 
 
 def mark(folder: Path, role: str, buffer_id: str, **more: Any) -> None:
@@ -120,23 +140,51 @@ def hold(fast: Path, slow: Path) -> tuple[list[FileLock], str, dict[str, Any] | 
     FolderError
         They are in use or cannot be one buffer, or their file systems have no locks or are read-only.
     """
-    for folder in (fast, slow):
-        if folder.parent.is_dir() and not folder.exists():
-            folder.mkdir()
-            durable.sync_folder(folder.parent)
+    _make(fast, slow)
     pair(fast, slow)  # before the locks: a folder of somebody else's is not touched
     locks: list[FileLock] = []
     try:
-        locks += [_held_by_trainer(slow)]
-        locks += [_held_by_trainer(fast)]
+        locks += [held_by_trainer(slow)]
+        locks += [held_by_trainer(fast)]
         for folder in (fast, slow):
-            for torn in folder.glob(f".{MARKER_NAME}.*.tmp"):  # of a trainer that died as it wrote its marker
-                torn.unlink()
+            _tidy_markers(folder)
             _lock_file(folder, "drainer").touch()  # now, while there is room for it
         return locks, *pair(fast, slow)  # after them: now nobody can come between
     except BaseException:
         release(locks)
         raise
+
+
+def hold_alone(folder: Path) -> tuple[list[FileLock], dict[str, Any] | None]:
+    """Take the one folder of a trainer that saves to it directly; the same as `hold` otherwise."""
+    _make(folder)
+    alone(folder)
+    locks = [held_by_trainer(folder)]
+    try:
+        _tidy_markers(folder)
+        return locks, alone(folder)
+    except BaseException:
+        release(locks)
+        raise
+
+
+def _make(*folders: Path) -> None:
+    for folder in folders:
+        if folder.parent.is_dir() and not folder.exists():
+            folder.mkdir()
+            durable.sync_folder(folder.parent)
+
+
+def _tidy_markers(folder: Path) -> None:
+    for torn in folder.glob(f".{MARKER_NAME}.*.tmp"):  # of a trainer that died as it wrote its marker
+        torn.unlink()
+
+
+def remove_ours(folder: Path) -> None:
+    """Take away all that is written here beside snapshots: marker, locks, journal and log."""
+    for path in folder.iterdir():
+        if path.name.startswith(_OURS):
+            path.unlink()
 
 
 def release(locks: list[FileLock]) -> None:
@@ -145,7 +193,8 @@ def release(locks: list[FileLock]) -> None:
         taken.release()
 
 
-def _held_by_trainer(folder: Path) -> FileLock:
+def held_by_trainer(folder: Path) -> FileLock:
+    """Take the lock of a folder's trainer; raises FolderError where somebody has it, or where there are no locks."""
     taken = lock(folder, "trainer")
     try:
         taken.acquire(timeout=_TRAINER_WAIT_S)

@@ -56,6 +56,10 @@ class Drainer:
         self._process = None
         return True
 
+    def pids(self) -> list[int]:
+        """Return the number of the process, where one was running when it was last looked at."""
+        return [] if self._process is None else [self._process.pid]
+
     def complaints(self) -> list[str]:
         """Return what went wrong with the process since the last time."""
         self.ended()

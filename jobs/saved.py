@@ -27,7 +27,7 @@ class Snapshot:
     path
         The folder that was filled, under its final name; its fast copy is let go when room is needed.
     where
-        The storage that it is durable on.
+        The storage that it is durable on; ``only`` where there is but one.
     saved_at
         When `save` was called, in seconds since 1970.
     blocked_s
@@ -41,7 +41,7 @@ class Snapshot:
     name: str
     step: int
     path: Path
-    where: Literal["fast", "slow"]
+    where: Literal["fast", "slow", "only"]
     bytes: int
     saved_at: float
     blocked_s: float
@@ -50,14 +50,18 @@ class Snapshot:
     troubles: tuple[str, ...] = ()
 
 
-def latest(fast: Path, slow: Path) -> Path | None:
+def latest(*roots: Path) -> Path | None:
     """Return the files of the newest complete and verified snapshot, having read them all; None where there is none.
 
-    The fast copy is preferred. What is found damaged on the way is told as a `DrainWarning`, file by file.
+    Of two copies the one in the earlier of the `roots` is preferred. What is found damaged on the way is told as a
+    `DrainWarning`, file by file.
     """
-    places = [(snapshots.sequence(name), name, root == fast) for root in (slow, fast) for name in snapshots.names(root)]
-    for _, name, on_fast in sorted(places, reverse=True):
-        folder = (fast if on_fast else slow) / name
+    places = [
+        (snapshots.sequence(name), -place, root / name)
+        for place, root in enumerate(roots)
+        for name in snapshots.names(root)
+    ]
+    for *_, folder in sorted(places, reverse=True):
         wrong = snapshots.verify(folder)
         if not wrong:
             return folder / FILES
@@ -77,10 +81,13 @@ def times(
     ended_at
         When the training ended, in seconds since 1970; None while it goes on.
     """
-    line = {key: getattr(snapshot, key) for key in ("step", "where", "bytes", "blocked_s", "write_s", "waited_s")}
+    line = {
+        key: getattr(snapshot, key) for key in ("name", "step", "where", "bytes", "blocked_s", "write_s", "waited_s")
+    }
     line["troubles"] = list(snapshot.troubles)
-    if snapshot.where == "slow":
-        drain = {"drain_s": 0.0, "exposed_s": 0.0, "durable_fast_s": None, "retries": 0}
+    if snapshot.where != "fast":  # it is where it is to stay
+        durable_fast_s = snapshot.blocked_s if snapshot.where == "only" else None
+        drain = {"drain_s": 0.0, "exposed_s": 0.0, "durable_fast_s": durable_fast_s, "retries": 0}
         return {**line, **drain, "durable_slow_s": snapshot.blocked_s}
     event = events.get(snapshot.name) or _committed(slow / snapshot.name)
     line |= {"durable_fast_s": snapshot.blocked_s, "retries": event["retries"] if event else None}

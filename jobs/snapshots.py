@@ -21,7 +21,6 @@ import json
 import re
 import secrets
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -114,6 +113,11 @@ def sequence(name: str) -> int:
     return int(name.partition("-")[0])
 
 
+def step(name: str) -> int:
+    """Return the step of the training that a snapshot is of."""
+    return int(name.split("-")[1].removeprefix("step"))
+
+
 def names(root: Path, state: str | None = None) -> list[str]:
     """Return the names of the snapshots in `root`, the newest last: the visible ones, or those in a `state`.
 
@@ -167,30 +171,6 @@ def publish(folder: Path, name: str) -> None:
     """Make a sealed folder visible under its name, durably."""
     folder.rename(folder.with_name(name))
     durable.sync_folder(folder.parent)
-
-
-def fingerprint(files: Path, streams: int = 1) -> tuple[StoredFile, ...]:
-    """Make all files below a folder durable and return their names, sizes and SHA-256.
-
-    Raises
-    ------
-    DamageError
-        There is no file, or something that is neither file nor folder: it could not be restored.
-    """
-    paths = sorted(files.rglob("*"))
-    odd = [path for path in paths if path.is_symlink() or not (path.is_file() or path.is_dir())]
-    found = [path for path in paths if path.is_file()]
-    if odd or not found:
-        raise DamageError(f"{odd[0]} is no regular file" if odd else f"nothing was written to {files}", "write files")
-    folders = [path for path in paths if path.is_dir()] + [files, files.parent]
-    with ThreadPoolExecutor(1) as pool:  # the storage writes while the processor hashes
-        synced = pool.submit(transfer.sync, found, folders, streams)
-        hashes = transfer.hashes(found, streams=streams)
-        synced.result()
-    return tuple(
-        StoredFile(str(path.relative_to(files)), size, digest)
-        for path, (size, digest) in zip(found, hashes, strict=True)
-    )
 
 
 def problems(files: Path, expected: Sequence[StoredFile], *, direct: bool = False, streams: int = 1) -> list[str]:

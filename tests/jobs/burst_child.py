@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from jobs import burst_buffer, drain, drainer, room, snapshots
+from jobs import burst_buffer, drain, drainer, room, snapshots, staging
 
 SIZES = {"ckpt.index": 100, "shards/ckpt.data-0": 300_001, "empty": 0}
 
@@ -45,7 +45,7 @@ def kill_at(wanted, before=lambda: None):
             before()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    for module in (snapshots, drain, burst_buffer):
+    for module in (snapshots, staging, drain, burst_buffer):
         module.edge = edge
 
 

@@ -102,6 +102,7 @@ def make_request(folder, held, limits=DEAF, trace=None, **changes):
         "manifest": str(held),
         "limits": limits,
         "trace": trace,
+        "checkpoint": None,
     }
 
 

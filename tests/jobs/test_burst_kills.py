@@ -14,7 +14,7 @@ from random import Random
 import pytest
 from burst_child import contents, writer
 
-from jobs import burst_buffer, claim, drain, drainer, saved, snapshots
+from jobs import burst_buffer, claim, drain, drainer, saved, snapshots, staging
 from jobs.burst_buffer import BurstBuffer
 
 CHILD = str(Path(__file__).with_name("burst_child.py"))
@@ -68,7 +68,7 @@ def test_the_edges_here_are_all_that_the_code_has():
     def edges(*modules):
         return {name for m in modules for name in re.findall(r'edge\("(\w+)"\)', Path(m.__file__).read_text())}
 
-    assert edges(burst_buffer) == set(SAVING)
+    assert edges(burst_buffer, staging) == set(SAVING)
     assert edges(drain) == set(DRAINING) - set(EVICTING)
     assert edges(snapshots) == set(EVICTING)
     assert edges(claim, saved) == set()
