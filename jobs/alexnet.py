@@ -74,7 +74,7 @@ def prepare(
     steps = wanted // settings["batch_size"]
     dataset = pipeline.build_labelled(names, settings, accelerator.DEVICES[chosen])
     classes = dataset.element_spec[-1].shape[-1]
-    step, network, built = _build_step(chosen, settings, classes, needed=checkpoints is not None)
+    step, network, built = _build_step(chosen, settings, classes, saved=checkpoints is not None)
     saver = checkpoints.saver(network.state) if checkpoints and network else None
     batches = _from_memory(dataset, steps) if settings["benchmark"]["control"] == "no_io" else dataset
 
@@ -118,41 +118,36 @@ def snapshot_bytes(settings: Mapping[str, Any], paths: Sequence[Path]) -> int:
 
 
 def _build_step(
-    chosen: str, settings: Mapping[str, Any], classes: int, *, needed: bool
+    chosen: str, settings: Mapping[str, Any], classes: int, *, saved: bool
 ) -> tuple[Step, Network | None, dict[str, Any]]:
     """Make what is done with a batch.
 
     Returns
     -------
     tuple
-        It, the network (None where nothing is trained and none is `needed`), and what making them took and gave.
+        It, the network (None where nothing is trained or saved), and what making them took and gave.
     """
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
     began = time.perf_counter()
-    step: Step | None = None
-    network = None
+    idle = _idle_step(chosen, settings)
+    if idle and not saved:
+        return idle, None, {"build_s": time.perf_counter() - began, "parameters": 0, "state_bytes": 0}
+    with tf.device(accelerator.DEVICES[chosen]):
+        network = Network(classes, settings["seed"], settings["benchmark"])
+        if idle:
+            network.reset()
+        else:
+            network.warm_up(settings["batch_size"])
+    size = {"parameters": network.parameters, "state_bytes": network.state_bytes}
+    return idle or network.train, network, {"build_s": time.perf_counter() - began, **size}
+
+
+def _idle_step(chosen: str, settings: Mapping[str, Any]) -> Step | None:
+    """Return what is done with a batch where nothing is trained; None where the network is."""
     if settings["benchmark"]["control"] == "no_compute":
-        step = _skip
-    elif chosen == "emulated":
-        step = accelerator.emulated(settings["accelerator"]["step_s"])
-    if step is None or needed:
-        with tf.device(accelerator.DEVICES[chosen]):
-            network = Network(classes, settings["seed"], settings["benchmark"])
-            if step is None:
-                network.warm_up(settings["batch_size"])
-                step = network.train
-            else:
-                network.reset()
-    return (
-        step,
-        network,
-        {
-            "build_s": time.perf_counter() - began,
-            "parameters": network.parameters if network else 0,
-            "state_bytes": network.state_bytes if network else 0,
-        },
-    )
+        return _skip
+    return accelerator.emulated(settings["accelerator"]["step_s"]) if chosen == "emulated" else None
 
 
 def _skip(_images: Any, _labels: Any) -> None:

@@ -14,6 +14,7 @@ from jobs.device import device_of
 from jobs.direct import Direct
 from jobs.drain import Options
 from jobs.saver import BackgroundSaver, Saver
+from jobs.snapshots import FolderError
 from jobs.sources import traffic_behind
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 
 FOLDER = "checkpoints"
 """Where, below a storage's root, each cell has its folder."""
+ONLY = "only"
+"""Role of the storage of a target that has but one."""
+DEFAULTS = {"every": 20, "keep": 5, "mode": "sync", "in_flight": 1}
+"""Of a run by hand; those of a campaign stand in conf/, and a test holds that they are the same."""
+DEFAULTS_BUFFERED = {**DEFAULTS, "when_full": "block", "bandwidth_mb_per_s": None, "direct": False, "streams": 1}
 _OPTIONS = {option.name for option in fields(Options)}
 
 
@@ -39,7 +45,7 @@ def roles(settings: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
         return {}
     if "fast" in settings:
         return {"fast": settings["fast"], "slow": settings["slow"]}
-    return {"only": settings}
+    return {ONLY: settings}
 
 
 @contextmanager
@@ -63,19 +69,30 @@ def opened(
     if asked is None:
         yield None
         return
-    folders, patience_s = [Path(folder) for folder in asked["folders"]], asked["drain_timeout_s"]
+    folders = [Path(folder) for folder in asked["folders"]]
     if not asked["leave"]:
-        reclaim.clear(folders, patience_s)
+        reclaim.clear(folders)
         for folder in folders:
-            with suppress(FileNotFoundError):  # no such storage: the target says so
-                folder.parent.mkdir(exist_ok=True)
-    made = Checkpoints(settings, folders, patience_s, snapshot_bytes())
+            _make(folder.parent)
+    made = Checkpoints(settings, folders, asked["drain_timeout_s"], snapshot_bytes())
     try:
         yield made
     finally:
         made.close()
         if not asked["leave"]:
-            reclaim.clear(folders, patience_s)
+            reclaim.clear(folders)
+
+
+def _make(place: Path) -> None:
+    """Make the folder that holds those of all cells; where its storage is not there, the target says so."""
+    try:
+        place.mkdir(exist_ok=True)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise FolderError(
+            f"cannot make {place}: {error.strerror}", "mount its storage so that you may write"
+        ) from error
 
 
 class Checkpoints:
@@ -158,7 +175,9 @@ class Checkpoints:
         }
 
     def close(self) -> None:
-        """Let the folders go."""
+        """Let the folders go; what is still to be written is not."""
+        if self._saver:
+            self._saver.close()
         self._target.close()
 
     def _verified(self, line: Mapping[str, Any], newer: int) -> bool:

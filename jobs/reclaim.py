@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
     from filelock import FileLock
 
+PATIENCE_S = 300.0  # for a drainer that is copying 704 MB to a disk and reads them back
 _STATES = (None, "staging", "copying", "removing", "damaged")
 
 
-def clear(folders: Sequence[Path], patience_s: float) -> None:
+def clear(folders: Sequence[Path], patience_s: float = PATIENCE_S) -> None:
     """Take away the folders of a training that is over, the fast one first; those that are missing are passed over.
 
     A drainer that is still at work has nothing left to do once the fast folder is empty, and is waited for.

@@ -78,6 +78,9 @@ class Saver:
         """End the training: all that was asked for is durable when this returns."""
         self._ended_at = time.time()
 
+    def close(self) -> None:
+        """Give up what has not begun: the training has ended, perhaps by an error."""
+
     def report(self) -> list[dict[str, Any]]:
         """Return the times of each snapshot: `blocked_s` is how long training stood still for it.
 
@@ -126,6 +129,10 @@ class BackgroundSaver(Saver):
         self._pool.shutdown()
         self._raise_what_failed()
         super().finish()
+
+    def close(self) -> None:
+        """Give up what has not begun, and wait for the snapshot that is being written."""
+        self._pool.shutdown(cancel_futures=True)
 
     def _save(self, step: int, request: _Request) -> None:
         copy = self._copies.get()

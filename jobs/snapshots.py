@@ -51,7 +51,7 @@ class BurstBufferError(Exception):
     """
 
     def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
+        super().__init__(f"{message}; {hint}")
         self.message = message
         self.hint = hint
 

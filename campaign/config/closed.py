@@ -7,7 +7,18 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from campaign.config.explain import unknown_key
-from campaign.config.schema import Alexnet, Campaign, Cluster, Folder, Micro, Slurm, Synthetic
+from campaign.config.schema import (
+    Alexnet,
+    Buffered,
+    Campaign,
+    Cluster,
+    Direct,
+    Folder,
+    Micro,
+    NoCheckpoint,
+    Slurm,
+    Synthetic,
+)
 from campaign.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,6 +30,7 @@ _CHOICES: dict[str, tuple[type, ...]] = {
     "benchmark": (Micro, Alexnet),
     "dataset": (Synthetic, Folder),
     "cluster": (Cluster, Slurm),
+    "checkpoint": (NoCheckpoint, Direct, Buffered),
 }
 
 

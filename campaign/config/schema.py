@@ -59,6 +59,17 @@ class Control(Enum):
     no_compute = "no_compute"
 
 
+Mode = Enum("Mode", {"sync": "sync", "async": "async"})
+Mode.__doc__ = "What stands still while a snapshot is saved; one of the words is a word of Python's."
+
+
+class WhenFull(Enum):
+    """What becomes of a snapshot for which the fast storage has no room."""
+
+    block = "block"
+    fall_through = "fall_through"
+
+
 class Size(Enum):
     """What the numbers of a recipe are for."""
 
@@ -83,6 +94,51 @@ class Accelerator:
 
     name: str = MISSING
     step_s: float | None = MISSING
+
+
+@dataclass
+class NoCheckpoint:
+    """Group ``checkpoint``, choice ``none``."""
+
+    name: str = MISSING
+
+
+@dataclass
+class _Saved:
+    """What every other choice of the group ``checkpoint`` says of its snapshots."""
+
+    name: str = MISSING
+    every: int = MISSING
+    keep: int = MISSING
+    mode: Mode = MISSING
+    in_flight: int = MISSING
+
+
+@dataclass
+class Direct(_Saved):
+    """Group ``checkpoint``, the choices that are a storage."""
+
+    root: str | None = MISSING
+
+
+@dataclass
+class Side:
+    """One of the two storages of a burst buffer."""
+
+    name: str = MISSING
+    root: str | None = MISSING
+
+
+@dataclass
+class Buffered(_Saved):
+    """Group ``checkpoint``, choice ``burst_buffer``."""
+
+    fast: Side = field(default_factory=Side)
+    slow: Side = field(default_factory=Side)
+    when_full: WhenFull = MISSING
+    bandwidth_mb_per_s: float | None = MISSING
+    direct: bool = MISSING
+    streams: int = MISSING
 
 
 @dataclass
@@ -212,6 +268,7 @@ class Campaign:
     site: Site = MISSING
     storage: Storage = MISSING
     accelerator: Accelerator = MISSING
+    checkpoint: Any = MISSING
     cluster: Any = MISSING
     threads: int = MISSING
     batch_size: int = MISSING
@@ -223,6 +280,7 @@ class Campaign:
     warmup_runs: int = MISSING
     min_valid_runs: int = MISSING
     run_timeout_s: float = MISSING
+    drain_timeout_s: float = MISSING
     order_seed: int = MISSING
     redo: bool = MISSING
     campaign_dir: str = MISSING
@@ -243,9 +301,12 @@ def register() -> None:
     store.store(group="schema/benchmark", name="alexnet", node=Alexnet)
     store.store(group="schema/dataset", name="synthetic", node=Synthetic)
     store.store(group="schema/dataset", name="folder", node=Folder)
+    for name, node in {"none": NoCheckpoint, "direct": Direct, "buffered": Buffered}.items():
+        store.store(group="schema/checkpoint", name=name, node=node)
     for name, node in _GROUPS.items():
         store.store(group="schema", name=name, node=node)
     OmegaConf.register_new_resolver("site_storage", _site_storage, replace=True)
+    OmegaConf.register_new_resolver("site_storage_root", _site_storage_root, replace=True)
     OmegaConf.register_new_resolver("by_size", _by_size, replace=True)
 
 
@@ -254,6 +315,14 @@ def _site_storage(key: str, default: Any, *, _root_: DictConfig) -> Any:
     said = _root_.site.storages.get(_root_.storage.name)
     value = None if said is None else said.get(key)
     return default if value is None else value
+
+
+def _site_storage_root(name: str, default: Any, *, _root_: DictConfig) -> Any:
+    """Say where a storage lies that is not the chosen one, or is: one name is one place."""
+    if _root_.storage.name == name:
+        return _root_.storage.root
+    said = _root_.site.storages.get(name)
+    return default if said is None or said.root is None else said.root
 
 
 def _by_size(paper: Any, smoke: Any, *, _root_: DictConfig) -> Any:
