@@ -50,7 +50,7 @@ def report(folder: Path, out: Path | None, *, quiet: bool = False) -> int:
     written += tables.write(table, runs, tested, home / "tables")
     note(drawn, forget(home / "figures", written), quiet=quiet)
     if quiet:
-        terminal.put(terminal.paths(written))
+        terminal.put_paths(written)
     else:
         terminal.show(table, runs, tested, written)
     return EXIT_SKIPPED if found.skipped else 0

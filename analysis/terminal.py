@@ -32,14 +32,20 @@ VERDICT_STYLE = {"holds": "green", "differs": "red"}
 
 def show(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, written: Sequence[Path]) -> None:
     """Print the summary to stdout: coloured on a terminal, plain lines when piped."""
-    put(Group(*summary(table, runs), *verdicts(tested), paths(written)))
+    put(Group(*summary(table, runs), *verdicts(tested)))
+    put_paths(written)
 
 
-def put(what: RenderableType) -> None:
+def put_paths(written: Iterable[Path]) -> None:
+    """Print the paths of what was written, one a line, never wrapped, so that they can be copied."""
+    put(Text("\n".join(map(str, written))), whole_lines=True)
+
+
+def put(what: RenderableType, *, whole_lines: bool = False) -> None:
     """Print to stdout; rendered to text first, so that a closed pipe is met by our one handler."""
     console = _console()
     with console.capture() as captured:
-        console.print(what)
+        console.print(what, soft_wrap=whole_lines)
     if sys.stdout is None:  # closed by who started us
         return
     lines = (line.rstrip() for line in captured.get().splitlines())
@@ -148,11 +154,6 @@ def not_counted(complaints: Sequence[tuple[str, str]], short: dict[str, str]) ->
     for cell, text in complaints:
         table.add_row(short[cell], Text(text))
     return table
-
-
-def paths(written: Iterable[Path]) -> Text:
-    """Return the paths of what was written, one a line, never wrapped, so that they can be copied."""
-    return Text("\n".join(str(path) for path in written), no_wrap=True, overflow="ignore")
 
 
 def short_ids(cells: Iterable[str]) -> dict[str, str]:

@@ -17,6 +17,8 @@ BYTES_PER_MB = 10**6
 # Counters of a local device (dstat's own name), of Lustre's client and of an NFS mount.
 STORAGE = ("dsk/", "llite/", "nfs/")
 PROCESS = "process"
+MISSING = "trace missing"
+SPOILT = UNREADABLE, SHORT, WITHOUT_READS = "trace unreadable", "trace too short", "trace without reads"
 
 
 class TraceError(Exception):
@@ -61,9 +63,9 @@ def _told_in_words() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise TraceError("trace missing") from error
+        raise TraceError(MISSING) from error
     except (KeyError, TypeError, ValueError) as error:
-        raise TraceError("trace unreadable") from error
+        raise TraceError(UNREADABLE) from error
 
 
 def _table(path: Path) -> tuple[pd.DataFrame, dict[tuple[str, str], int]]:
@@ -78,7 +80,7 @@ def _table(path: Path) -> tuple[pd.DataFrame, dict[tuple[str, str], int]]:
 def _samples(table: pd.DataFrame, place: Mapping[tuple[str, str], int], **rates: pd.Series[float]) -> pd.DataFrame:
     elapsed = table[place["elapsed", "s"]].astype("float64")
     if len(elapsed) < 2 or not elapsed.is_monotonic_increasing:  # noqa: PLR2004 - an interval has two ends
-        raise TraceError("trace too short")
+        raise TraceError(SHORT)
     return pd.DataFrame({"elapsed_s": elapsed, **rates, "phase": table[place["phase", "phase"]]})
 
 
@@ -90,4 +92,4 @@ def _first_read(table: pd.DataFrame, place: dict[tuple[str, str], int]) -> tuple
         rate = table[place[source, "read"]].astype("float64")
         if rate.notna().any():
             return source, rate
-    raise TraceError("trace without reads")
+    raise TraceError(WITHOUT_READS)

@@ -167,7 +167,7 @@ class Trace:
     def _rows(self) -> Iterator[Sequence[Any]]:
         """Yield two rows of header, then one for each sample: what happened since the one before it."""
         named = [(None if place else s.name, column) for s in self._sources for place, column in enumerate(s.columns)]
-        yield from zip(("epoch", "epoch"), ("elapsed", "s"), *named, ("phase", "iteration|tail"), strict=True)
+        yield from zip(("epoch", "epoch"), ("elapsed", "s"), *named, ("phase", "phase"), strict=True)
         before = None
         for sample in self._samples:
             phase = "iteration" if sample.at_s <= self._ended_s else "tail"

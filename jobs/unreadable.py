@@ -31,8 +31,10 @@ def dropped(
     the list asked for every file, and one that is missing was dropped, even where it loads now; unless only
     `whole_batches` are delivered, for then it may have been in the rest.
     """
-    order = pipeline.order(names, settings["seed"])
     seen = set(delivered)
+    if len(seen) == len(names):
+        return 0, []
+    order = pipeline.order(names, settings["seed"])
     last = len(order) if exhausted else 1 + max((place for place, i in enumerate(order) if i in seen), default=-1)
     complaints = {}
     for index in order[:last]:

@@ -40,8 +40,9 @@ def read_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:
     with style.sheet():
         figure = Figure(figsize=(6.0, 1.25 + 1.3 * len(storages)))
         grid = list(figure.subplots(len(storages), 1, sharex=True, sharey=True, squeeze=False).flat)
-        grid[0].set_ylim(0, (float(frame["read_mb_per_s"].max()) or 1.0) * HEADROOM)
-        grid[0].set_xlim(0, float(frame["elapsed_s"].max()))
+        highest, longest = (float(frame[name].fillna(0).max()) or 1.0 for name in ("read_mb_per_s", "elapsed_s"))
+        grid[0].set_ylim(0, highest * HEADROOM)
+        grid[0].set_xlim(0, longest)
         for axes, storage in zip(grid, storages, strict=True):
             cells = frame[frame["storage"] == storage]
             _panel(axes, cells)

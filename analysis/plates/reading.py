@@ -45,12 +45,14 @@ def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path])
     for key, both in by_prefetch(families(cells, {"prefetch"}, ["threads"])).items():
         if both["cell"].isin(traced).any():
             frame = samples(both, typical, folders)
-            if (frame["status"] == "done").any():
+            # A trace that is there and cannot be read is told in a figure, be it an empty one.
+            if frame["status"].isin(["done", *traces.SPOILT]).any():
                 sets[key] = both, frame
     names, apart = stems("fig8", list(sets)), told_apart(sets)
     made = []
     for key, (both, frame) in sets.items():
         shown = both[both["cell"].isin(frame["cell"][frame["status"] == "done"])]
+        shown = both if shown.empty else shown
         words = caption(facts_of(key) | both_told(both), apart, shown, what_is_drawn(frame))
         made.append(Plate(names[key], TITLE, words, frame, read_over_time))
     return made
@@ -81,6 +83,8 @@ def samples(cells: pd.DataFrame, typical: Mapping[str, Mapping[str, Any]], folde
 def what_is_drawn(frame: pd.DataFrame) -> str:
     """Return which run is drawn and by which counter, and where it is the process's own."""
     done = frame[frame["status"] == "done"]
+    if done.empty:
+        return "No trace could be read."
     told = f"One run a cell, the one of median runtime; counter {', '.join(dict.fromkeys(done['source']))}."
     instead = done[done["source"] == traces.PROCESS][["storage", "prefetch"]].drop_duplicates()
     if instead.empty:

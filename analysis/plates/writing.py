@@ -38,14 +38,18 @@ def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path])
         typical = typical_runs(runs[runs["cell"].isin(saves["cell"])], [f"source_{role}" for role in ROLES])
         if any(isinstance(run["trace_file"], str) for run in typical.values()):
             frame = samples(saves, typical, folders)
-            if (frame["status"] == "done").any():
+            if frame["status"].isin(["done", *traces.SPOILT]).any():
                 sets[key] = saves, frame
     names, apart = stems("fig10", list(sets)), told_apart(sets)
     made = []
     for key, (saves, frame) in sets.items():
         shown = saves[saves["cell"].isin(frame["cell"][frame["status"] == "done"])]
+        shown = saves if shown.empty else shown
         counters = ", ".join(dict.fromkeys(frame["source"].dropna()))
-        what = f"One run a target, the one of median runtime; counters {counters}. {told_of(facts_of(key))}"
+        drawn = (
+            f"One run a target, the one of median runtime; counters {counters}." if counters else "No trace was read."
+        )
+        what = f"{drawn} {told_of(facts_of(key))}"
         words = caption(facts_of(key), [name for name in apart if name not in (*HOW, *MODE)], shown, what)
         made.append(Plate(names[key], TITLE, words, frame, written_over_time))
     return made

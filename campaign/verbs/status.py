@@ -41,7 +41,8 @@ def _print_cells(states: dict[str, dict[str, object]], limit: int) -> None:
     """Print a line for each cell, those that need attention first."""
     ordered = sorted(states.items(), key=lambda item: _ORDER.index(str(item[1]["status"])))
     for cell, state in ordered[:limit]:
-        told = "".join(f"  {state[key]}" for key in ("where", "reason") if state[key])
+        # Slurm refuses in several lines.
+        told = "".join(f"  {' '.join(str(state[key]).split())}" for key in ("where", "reason") if state[key])
         print(f"  {state['status']:11}  {state['valid']}/{state['measured']} valid  {cell}{told}")
     if len(ordered) > limit:
         print(f"  … and {len(ordered) - limit} more (--all)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from campaign import batch as batches
-from campaign import view
+from campaign import talk, view
 from campaign.errors import CampaignError
 from campaign.folder import CampaignFolder, existing, occupied
 from campaign.slurm import ends, fleet
@@ -23,10 +23,14 @@ def main(argv: list[str]) -> int:
     folder, _ = existing(options.campaign_dir)
     flotilla = fleet.of(folder)
     flotilla.settle()
-    if flotilla.open:
-        fleet.follow(folder, flotilla)
-    elif folder.worker_at_work():
-        _follow_local(folder)
+    try:
+        if flotilla.open:
+            fleet.follow(folder, flotilla)
+        elif folder.worker_at_work():
+            _follow_local(folder)
+    except KeyboardInterrupt:
+        talk.say(f"no longer watched; what runs goes on. Come back: python -m campaign watch {folder.root}")
+        raise
     _keep_ends(folder, flotilla)
     return status.main([str(folder.root)])
 

@@ -177,7 +177,10 @@ def test_a_figure_that_somebody_else_put_there_stays(campaign):
     assert other.read_bytes() == b"mine"
 
 
-def test_quiet_prints_the_paths_alone(campaign, capsys):
+@pytest.mark.parametrize("name", ["results", "long name " * 12])
+def test_quiet_prints_the_paths_alone_each_on_one_line(name, campaign, capsys):
+    campaign = campaign.rename(campaign.with_name(name.strip()))
+
     main([str(campaign), "--quiet"])
 
     out, err = capsys.readouterr()

@@ -246,6 +246,17 @@ def test_a_trace_that_cannot_be_read_is_told_and_the_other_one_is_drawn(tmp_path
     assert plate.left_out["status"].tolist() == [told]
 
 
+def test_where_no_trace_can_be_read_the_figure_says_so(tmp_path):
+    made = [with_traces(each, tmp_path) for each in pair()]
+    for path in tmp_path.rglob("trace-*.csv"):
+        path.write_text("a,b\n1,2\n", encoding="utf-8")
+
+    plate = figures_of(*made, folder=tmp_path)["fig8"]
+
+    assert "prefetch 0: trace unreadable; prefetch 1: trace unreadable" in words(plate.drawn())
+    assert plate.caption.startswith("No trace could be read.")
+
+
 def test_a_record_cannot_point_outside_its_folder(tmp_path):
     made = [with_traces(each, tmp_path) for each in pair()]
     (tmp_path / "secret.csv").write_text(trace_text(), encoding="utf-8")

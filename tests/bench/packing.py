@@ -1,4 +1,6 @@
-"""What packing cells into jobs saves: 200 trivial cells, four workers for all of them against an array task for each.
+"""What packing cells into jobs saves: 200 cells in four jobs against an array task for each cell.
+
+A cell is trivial: it reads 24 small files, once.
 
     python tests/bench/packing.py [--cells 200] [--workers 4]
 
@@ -27,7 +29,7 @@ from campaigns import WORDS
 
 TRIVIAL = (
     "runs=1", "warmup_runs=0", "min_valid_runs=1", "cache=as_is", "storage.exclusive=none", "cluster.cpus_per_task=1",
-    "cluster.oversubscribe=true", "benchmark.private_threads=1",
+    "cluster.oversubscribe=true", "benchmark.private_threads=1", "benchmark.preprocess=false",
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import hydra
 import pytest
@@ -11,8 +12,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
+from campaign import plan
 from campaign.config.collect import collect, register
 
+RECIPES = Path(__file__).parents[2] / "conf" / "paper"
 _VALUES = {
     "threads": ["1", "2", "8"],
     "batch_size": ["16", "64", "${threads}"],
@@ -106,6 +109,19 @@ def test_a_recipe_is_the_papers_grid(recipe, swept):
     assert {point["size"] for point in points} == {"paper"}
 
 
+@pytest.mark.parametrize(
+    ("recipe", "targets"),
+    [("fig9", ["none", "hdd", "ssd", "optane", "burst_buffer"]), ("fig10", ["hdd", "burst_buffer"])],
+)
+def test_a_recipe_of_checkpoints_has_the_papers_targets_and_its_five_snapshots(recipe, targets):
+    points = collect(["-m", f"+paper={recipe}", "site=blackdog"])
+
+    assert [point["checkpoint"]["name"] for point in points] == targets
+    for point in points:
+        assert (point["storage"]["name"], point["prefetch"], point["batch_size"]) == ("ssd", 1, 64)
+        assert point["checkpoint"]["name"] == "none" or point["iterations"] // point["checkpoint"]["every"] == 5
+
+
 @pytest.mark.parametrize("words", [["+size=smoke", "+paper=fig6"], ["+paper=fig6", "+size=smoke"]])
 def test_a_smoke_recipe_has_fewer_files_fewer_steps_and_a_thinner_network(words):
     of_paper, of_smoke = (collect(["-m", *each])[0] for each in (["+paper=fig6"], words))
@@ -113,6 +129,16 @@ def test_a_smoke_recipe_has_fewer_files_fewer_steps_and_a_thinner_network(words)
     assert (of_paper["iterations"], of_paper["dataset"]["files"], of_paper["benchmark"]["width"]) == (142, 9144, 1.0)
     assert (of_smoke["iterations"], of_smoke["dataset"]["files"], of_smoke["benchmark"]["width"]) == (12, 768, 0.125)
     assert of_smoke["size"] == "smoke"
+
+
+@pytest.mark.parametrize("size", ["smoke", "paper"])
+def test_all_recipes_together_are_one_campaign(size):
+    recipes = ",".join(sorted(path.stem for path in RECIPES.glob("*.yaml")))
+
+    cells, conduct = plan.cells_of(collect(["-m", f"+paper={recipes}", f"+size={size}", "site=blackdog"]))
+
+    assert len(cells) > len(recipes.split(","))
+    assert conduct["size"] == size
 
 
 def test_a_grid_of_ones_own_has_no_size_unless_it_is_named():

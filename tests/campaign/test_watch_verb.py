@@ -8,7 +8,7 @@ from campaign import record
 from campaign.batch import Batch, read_all
 from campaign.folder import occupied
 from campaign.slurm import fleet
-from campaign.verbs import watch
+from campaign.verbs import status, watch
 
 
 @pytest.fixture
@@ -47,3 +47,26 @@ def test_a_folder_that_cannot_be_written_is_watched_all_the_same(ended, folder, 
     monkeypatch.setattr(record, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
 
     assert watch.main([str(folder.root)]) == 1
+
+
+def test_ctrl_c_says_that_the_jobs_go_on_and_how_to_come_back(ended, folder, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(folder), "worker_at_work", lambda _: True)
+    monkeypatch.setattr(watch, "_follow_local", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        watch.main([str(folder.root)])
+
+    assert f"what runs goes on. Come back: python -m campaign watch {folder.root}" in capsys.readouterr().err
+
+
+def test_a_reason_of_several_lines_stays_on_the_line_of_its_cell(ended, folder, capsys):
+    made = record.read(folder.record(ended))
+    made["status"], made["reason"] = "failed", "sbatch: error: one\nsbatch: error: two"
+    record.write(folder.record(ended), made)
+
+    status.main([str(folder.root)])
+
+    assert any("one sbatch: error: two" in line for line in capsys.readouterr().out.splitlines())

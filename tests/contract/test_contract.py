@@ -1,4 +1,4 @@
-"""`record.json` is the only bridge from the campaign to the analysis: what one writes is what the other reads.
+"""What the campaign writes is what the analysis reads: `record.json` and the traces beside it, and nothing else.
 
 ``record.json`` beside this file is the contract, key by key: the campaign must write every key in it, with a value of
 its kind, and the analysis is tested on it (tests/analysis). The record under test is of a real, tiny campaign.
@@ -13,10 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from analysis import traces
+
 CONTRACT = json.loads((Path(__file__).parent / "record.json").read_text(encoding="utf-8"))
 WORDS = (
     "threads=1", "runs=2", "dataset.files=16", "dataset.median_bytes=3000", "dataset.width=64", "dataset.height=64",
     "dataset.classes=2", "batch_size=8", "checks.other_cpu_max=1000", "checks.other_mb_per_s_max=100000",
+    "trace.interval_s=0.1", "trace.tail_s=0.3",
 )  # fmt: skip
 
 
@@ -94,3 +97,13 @@ def test_the_analysis_reads_it_to_the_same_figures(results, record):
 
     assert row["cell"] == record["cell"]["id"]
     assert float(row["images_per_s"]) == pytest.approx(record["runs"][1]["images_per_s"], rel=1e-6)
+
+
+def test_the_analysis_reads_a_trace_to_the_bytes_of_the_run(results, record):
+    (folder,) = results.glob("records/*")
+    for run in record["runs"]:
+        trace = traces.read(folder / run["trace"]["file"])
+
+        seconds = trace.samples["elapsed_s"].diff()
+        assert (trace.samples["read_mb_per_s"] * seconds).sum() * 1e6 >= record["dataset"]["bytes"]
+        assert set(trace.samples["phase"]) == {"iteration", "tail"}

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jobs_factory import make_settings, truncate, write_jpegs, write_slow_jpeg
 
-from jobs import checks, micro
+from jobs import checks, micro, pipeline
 from jobs.micro import images_asked
+from jobs.unreadable import dropped
 
 counts = st.integers(0, 10**6)
 
@@ -185,3 +186,9 @@ def test_with_iterations_the_files_that_prove_the_cache_are_those_surely_asked_f
 
 def test_without_iterations_every_file_proves_the_cache(paths):
     assert micro.requested(make_settings(), paths) == paths
+
+
+def test_nothing_is_missing_and_no_order_is_asked_for_where_every_file_arrived(monkeypatch):
+    monkeypatch.setattr(pipeline, "order", lambda *_: pytest.fail("a pipeline was built for its order"))
+
+    assert dropped(["a.jpg", "b.jpg"], [1, 0], {"seed": 0}, exhausted=True) == (0, [])

@@ -209,7 +209,7 @@ def test_a_sample_that_the_interpreter_held_up_is_told_to_be_late(run):
 def test_a_run_shorter_than_the_interval_has_its_beginning_and_its_end(run):
     found, rows = run(lambda: time.sleep(0.05), interval_s=10)
 
-    assert [row["phase iteration|tail"] for row in rows] == ["iteration", "iteration"]
+    assert [row["phase phase"] for row in rows] == ["iteration", "iteration"]
     assert 0.05 <= float(rows[-1]["elapsed s"]) < 5
     assert found["samples"] == 2
 
@@ -224,7 +224,7 @@ def test_the_end_swallows_a_sample_just_before_it(run):
 def test_the_tail_is_marked_and_as_long_as_asked(run):
     found, rows = run(lambda: time.sleep(0.25), tail_s=0.35)
 
-    phases = [row["phase iteration|tail"] for row in rows]
+    phases = [row["phase phase"] for row in rows]
     elapsed = [float(row["elapsed s"]) for row in rows]
     tail = phases.index("tail")
     assert phases == ["iteration"] * tail + ["tail"] * (len(phases) - tail)
@@ -281,7 +281,7 @@ def test_the_file_is_in_the_style_of_dstat(run, tmp_path):
         '"epoch","elapsed","process",,"io pressure",,"total cpu usage",,,,,"memory usage",,,,"phase"'  # as dstat has it
     )
     assert columns.startswith('"epoch","s","read","writ","some","full","usr","sys","idl","wai","stl","rss","cach",')
-    assert columns.endswith('"dirty","wback","iteration|tail"')
+    assert columns.endswith('"dirty","wback","phase"')
     epoch, elapsed, *rest = row.split(",")
     assert float(epoch) == pytest.approx(time.time(), abs=60)
     assert elapsed == "0"
@@ -300,7 +300,7 @@ def test_pandas_reads_it_with_two_rows_of_header(run, tmp_path, disk):
     found.columns = pd.MultiIndex.from_arrays([groups, found.columns.get_level_values(1)])
     assert list(dict.fromkeys(groups)) == ["epoch", "elapsed", f"dsk/{device_of(disk).name}", *GROUPS, "phase"]
     assert {group: list(found[group].columns) for group in GROUPS} == GROUPS
-    assert set(found["phase", "iteration|tail"]) == {"iteration", "tail"}
+    assert set(found["phase", "phase"]) == {"iteration", "tail"}
     assert found.iloc[:, :-1].dtypes.map(pd.api.types.is_numeric_dtype).all()
     assert found["elapsed", "s"].is_monotonic_increasing
 
