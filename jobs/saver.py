@@ -115,7 +115,9 @@ class BackgroundSaver(Saver):
         super().__init__(state, target, every)
         self._copies: SimpleQueue[dict[str, Any]] = SimpleQueue()
         for _ in range(in_flight):
-            self._copies.put(_like(state))
+            copy = _like(state)
+            _fill(copy, state)  # a first copy costs more than the others; this one is nobody's time
+            self._copies.put(copy)
         self._pool = ThreadPoolExecutor(1, "saver")
         self._writing: deque[Future[None]] = deque()
 

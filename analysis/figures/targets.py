@@ -1,4 +1,4 @@
-"""Figure 9: above the runtime per checkpoint target, gray the part that it takes without; below one checkpoint."""
+"""Figure 9: above the runtime per checkpoint target, in gray what it takes without; below one checkpoint."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis import style
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 WIDTH = 0.7
 GRAY = "#C4C4C4"
+LONGER: dict[str, Any] = {"color": "black", "linestyle": "dashed"}
 
 
 def runtime_per_target(frame: pd.DataFrame, title: str, words: str) -> Figure:
@@ -73,7 +75,12 @@ def _bar(axes: Axes, x: int, row: dict[str, Any], name: str, *, n: bool) -> None
     color = style.look(row["target_name"]).color
     axes.bar(x, height, WIDTH, color=color, edgecolor="black", hatch=hatch)
     if name == "runtime_s" and not math.isnan(row["without_s"]):
-        axes.bar(x, min(height, row["without_s"]), WIDTH, color=GRAY, edgecolor="black")
+        without = row["without_s"]
+        axes.bar(
+            x, min(height, without), WIDTH, color=GRAY, edgecolor="black", hatch=hatch if without > height else None
+        )
+        if without > height:
+            axes.hlines(without, x - WIDTH / 2, x + WIDTH / 2, **LONGER)
     ends = [[height - row[f"{name}_min"]], [row[f"{name}_max"] - height]]
     axes.errorbar(x, height, ends, **WHISKER)
     number(axes, (x, row[f"{name}_max"]), told(row, name, n=n))
@@ -83,4 +90,6 @@ def _signs(frame: pd.DataFrame, shown: pd.DataFrame) -> Sequence[Artist]:
     signs: list[Artist] = []
     if frame["without_s"].notna().any():
         signs.append(Patch(facecolor=GRAY, edgecolor="black", label="without checkpoints"))
+    if (shown["without_s"] > shown["runtime_s"]).any():
+        signs.append(Line2D([], [], label="without checkpoints, where longer", **LONGER))
     return [*signs, *unstable_sign(shown)]

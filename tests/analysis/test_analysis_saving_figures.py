@@ -63,6 +63,16 @@ def test_without_the_run_without_checkpoints_nothing_is_gray():
     assert "without checkpoints" not in words(figure)
 
 
+def test_where_a_run_without_checkpoints_took_longer_the_whole_bar_is_gray_and_a_dash_says_how_long():
+    figure = figures_of(saved("none", [100.0] * 3), saved("hdd", [97.0] * 3))["fig9"].drawn()
+    above = figure.axes[0]
+
+    assert [height for _, height in bars(above)] == [97.0, 97.0]
+    dashes = [path.vertices[0, 1] for each in above.collections for path in each.get_paths() if len(path.vertices) == 2]
+    assert 100.0 in dashes
+    assert "without checkpoints, where longer" in words(figure)
+
+
 def test_a_target_that_failed_keeps_its_place_and_says_so():
     failed = saved("ssd", [100.0] * 3) | {"status": "failed"}
 
