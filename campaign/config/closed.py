@@ -6,19 +6,9 @@ import dataclasses
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
+from campaign.config.checkpoint_schema import Buffered, Direct, NoCheckpoint
 from campaign.config.explain import unknown_key
-from campaign.config.schema import (
-    Alexnet,
-    Buffered,
-    Campaign,
-    Cluster,
-    Direct,
-    Folder,
-    Micro,
-    NoCheckpoint,
-    Slurm,
-    Synthetic,
-)
+from campaign.config.schema import Alexnet, Campaign, Cluster, Folder, Micro, Slurm, Synthetic
 from campaign.errors import UsageError
 
 if TYPE_CHECKING:
