@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from analysis import gains, paper
 from analysis.frame import rows_of
 from analysis.plates.plate import settled
 from analysis.plates.sets import families, in_order, trained
@@ -33,11 +34,12 @@ if TYPE_CHECKING:
     Cell = Mapping[str, Any]
 
 SOURCE = "Chien et al. 2018, Sec. V.B"
+SHARE = "share"
 EQUAL = "with prefetch the runtime is equal whatever the storage and the threads"
 EXCESS = "the excess without prefetch is the cost of I/O"
 PUBLISHED = {EQUAL: "the same runtime", EXCESS: "excess = cost of I/O"}
 COLUMNS = [
-    "claim", "about", "pair", "source", "published", "ours", "interval", "tolerance", "verdict", "why", "cells",
+    "claim", "about", "pair", "source", "published", "ours", "unit", "interval", "tolerance", "verdict", "why", "cells",
 ]  # fmt: skip
 HOLDS, DIFFERS, NOT_COMPARABLE, NOT_MEASURED = "holds", "differs", "not comparable", "not measured"
 # Two cells, each as wide as the site allows.
@@ -62,7 +64,8 @@ def verdicts(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per claim and set of settings, and below the second claim one per pair (`COLUMNS`).
 
     Empty without cells of the mini-application. `ours`, `interval` (JSON, low and high) and `tolerance` are shares
-    of a runtime; `pair` names storage and threads, `""` for a whole set; `cells` are ids between blanks.
+    of a runtime; where `unit` is `times`, ours and its interval are ratios. `pair` names storage and threads, `""` for
+    a whole set; `cells` are ids between blanks.
     """
     if not is_training(table).any():
         return pd.DataFrame(columns=COLUMNS)
@@ -77,9 +80,15 @@ def verdicts(table: pd.DataFrame) -> pd.DataFrame:
             facts = facts_of(family_key(key, frozenset(), (("prefetch", ahead),)))
             about = describe(facts, apart, group["accelerator"], group["size"])
             rows += [row | {"about": about} for row in _of_set(group, ahead, comparable=key in several or not several)]
-    if not rows:
+    saved = [_of_burst_buffer(found) for found in gains.findings(table, _mixed, CELLS_THAT_SCATTER)]
+    if not rows and not saved:
         rows = [_row(claim, NOT_MEASURED, "there are only controls") | {"about": ""} for claim in PUBLISHED]
-    return pd.DataFrame(rows)[COLUMNS]
+    return pd.DataFrame([*rows, *saved])[COLUMNS]
+
+
+def _of_burst_buffer(found: Mapping[str, Any]) -> dict[str, Any]:
+    of_claim = {"claim": gains.GAIN, "pair": "", "source": paper.SOURCE, "published": gains.PUBLISHED}
+    return {"ours": None, "unit": SHARE, "interval": "", "tolerance": None} | of_claim | dict(found)
 
 
 def _of_set(group: pd.DataFrame, ahead: int, *, comparable: bool) -> Iterator[dict[str, Any]]:
@@ -166,7 +175,7 @@ def _judged(claim: str, finding: Finding, words: str, cells: Sequence[Cell]) -> 
 def _row(claim: str, verdict: str, why: str, cells: Sequence[Cell] = ()) -> dict[str, Any]:
     plain = {"claim": claim, "pair": "", "source": SOURCE, "published": PUBLISHED[claim], "verdict": verdict}
     ids = " ".join(cell["cell"] for cell in cells)
-    return plain | {"why": why, "cells": ids, "ours": None, "interval": "", "tolerance": None}
+    return plain | {"why": why, "cells": ids, "ours": None, "unit": SHARE, "interval": "", "tolerance": None}
 
 
 def _mixed(cells: Sequence[Cell]) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _COLOURS = 3
 _POOL, _POOL_STRIDE = 3, 2
 _DENSE = (4096, 4096)
+_VALUE_BYTES, _COUNT_BYTES = 4, 8  # float32, int64
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8  # Kingma, Ba 2015, algorithm 1
 
 
@@ -52,6 +53,13 @@ def kernel_shapes(image_size: int, classes: int, width: float) -> list[tuple[int
             side = max(1, (side - _POOL) // _POOL_STRIDE + 1)
     units = [side * side * channels, *(_scaled(units, width) for units in _DENSE), classes]
     return [*shapes, *itertools.pairwise(units)]
+
+
+def state_bytes(image_size: int, classes: int, width: float) -> int:
+    """Return the bytes of all variables of such a network, Adam's two moments and the count of steps included."""
+    shapes = kernel_shapes(image_size, classes, width)
+    parameters = sum(math.prod(shape) + shape[-1] for shape in shapes)
+    return 3 * parameters * _VALUE_BYTES + _COUNT_BYTES
 
 
 def _scaled(size: int, width: float) -> int:

@@ -15,7 +15,7 @@ from analysis.plates.sets import both_told, by_prefetch, completed, families, tr
 from analysis.settings import facts_of, family_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
@@ -75,12 +75,16 @@ def telling_most(sets: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> dict[
     return {key: sets[key] for key in best.values()}
 
 
-def typical_runs(runs: pd.DataFrame) -> Mapping[str, Mapping[str, Any]]:
-    """Return of each cell the run whose runtime is the median, of an even number the lower one of the middle two."""
+def typical_runs(runs: pd.DataFrame, more: Sequence[str] = ()) -> Mapping[str, Mapping[str, Any]]:
+    """Return of each cell the run whose runtime is the median, of an even number the lower one of the middle two.
+
+    Of a run, what a figure needs and what `more` names, where the runs have it.
+    """
     good = counted(runs).sort_values(["cell", "wall_s", "run"])
     place, size = good.groupby("cell").cumcount(), good.groupby("cell")["cell"].transform("size")
     rows = good[place == (size - 1) // 2]
-    return {row["cell"]: row for row in rows_of(rows[["cell", "run", "wall_s", "trace_file"]])}
+    names = ["cell", "run", "wall_s", "trace_file", *(name for name in more if name in rows)]
+    return {row["cell"]: row for row in rows_of(rows[names])}
 
 
 def samples(cells: pd.DataFrame, typical: Mapping[str, Mapping[str, Any]], folders: Mapping[str, Path]) -> pd.DataFrame:

@@ -8,6 +8,7 @@ from analysis import records
 from analysis.frame import cells_frame, runs_frame
 from analysis.medians import medians
 from analysis.plates import plates
+from analysis.saving import with_saving
 from analysis.training import with_training
 
 BENCHMARK = {
@@ -97,7 +98,7 @@ def frames(*made, folder=None):
     homes = {id_of(each): folder / "records" / id_of(each) if folder else None for each in made}
     parsed = [records.parse(each) for each in made]
     runs = runs_frame(parsed)
-    return with_training(medians(cells_frame(parsed), runs), runs), runs, homes
+    return with_saving(with_training(medians(cells_frame(parsed), runs), runs), runs), runs, homes
 
 
 def table_of(*made):
