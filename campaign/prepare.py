@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign import record, sitting
+from campaign.cell import flat
 from campaign.config import limits
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.exclusive import lock_path
@@ -48,7 +49,7 @@ def datasets(
         key = f"{settings['dataset']} {settings['storage']}"
         if key not in prepared:
             prepared[key] = _dataset(settings, folder, progress)
-        _enough(settings, prepared[key])
+        limits.enough_data(dict(flat(settings)), prepared[key]["files"])
         if not redo:
             _same_as_before(entry, prepared[key], folder)
         found[entry.cell.id] = prepared[key]
@@ -72,13 +73,8 @@ def for_jobs(entries: Sequence[Entry], folder: CampaignFolder, progress: Progres
 def on_this_node(settings: Mapping[str, Any], folder: CampaignFolder) -> dict[str, Any]:
     """Make or look through the dataset of one cell where it is read."""
     found = _dataset(settings, folder, lambda *_: None)
-    _enough(settings, found)
+    limits.enough_data(dict(flat(settings)), found["files"])
     return found
-
-
-def _enough(settings: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    every = settings["checkpoint"].get("every")
-    limits.enough_data(settings["iterations"], settings["batch_size"], found["files"], every)
 
 
 def storage_root(storage: Mapping[str, Any], key: str = "storage") -> Path:

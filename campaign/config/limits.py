@@ -159,7 +159,7 @@ def _data_together(values: Mapping[str, Any]) -> None:
                 f"dataset.classes={values['dataset.classes']} with dataset.files={files} leaves classes empty",
                 "at most as many classes as files",
             )
-        enough_data(values["iterations"], values["batch_size"], files, values.get("checkpoint.every"))
+        enough_data(values, files)
         _can_be_made(tuple(values[f"dataset.{field.name}"] for field in dataclasses.fields(Synthetic)[1:]))
 
 
@@ -225,12 +225,24 @@ def _can_be_made(dataset: tuple[float, ...]) -> None:
         raise UsageError(f"dataset: {error}", "see the keys of dataset=demo in `python -m campaign --help`") from error
 
 
-def enough_data(iterations: int | None, batch_size: int, files: int, every: int | None) -> None:
-    """Refuse more whole batches than the dataset has images for, and snapshots that none of them would come to."""
+def enough_data(values: Mapping[str, Any], files: int) -> None:
+    """Refuse more whole batches than the dataset has images for, and snapshots that none of them would come to.
+
+    Parameters
+    ----------
+    values
+        The settings, flat.
+    """
+    iterations, batch_size = values["iterations"], values["batch_size"]
+    if iterations is None and values["benchmark.name"] == "alexnet" and batch_size > files:
+        raise UsageError(
+            f"a training takes whole batches: batch_size={batch_size}, and the dataset has {files} images",
+            f"batch_size={files} or less",
+        )
     if iterations is not None and iterations * batch_size > files:
         raise UsageError(
             f"iterations={iterations} of batch_size={batch_size} need {iterations * batch_size} images, "
             f"the dataset has {files}",
             f"iterations={files // batch_size} or fewer, or iterations=null for each file once",
         )
-    checkpoint_limits.something_to_save(every, iterations, batch_size, files)
+    checkpoint_limits.something_to_save(values.get("checkpoint.every"), iterations, batch_size, files)
