@@ -16,8 +16,7 @@ network with Adam's moments (704 MB), and as random. Each way of saving is a pro
 It prints how long training stood still for each snapshot (median) and for all, how long the program waited at its end,
 and the ratio to `hdd`. What the next step took longer is counted too: a copy that shares its memory with the variables
 is made there. Goals: burst buffer at least 2.6 times less (the paper's figure), async at least 10 times, and none of the
-others ahead of it. TensorFlow and Orbax do not synchronise the file system: what they call saved may be
-in memory only.
+others ahead of it. TensorFlow and Orbax synchronise nothing: what they call saved may be in memory only.
 """
 
 from __future__ import annotations
@@ -124,6 +123,11 @@ class _Way:
     def close(self) -> None:
         if self._open is not None:
             self._open.close()
+        if "burst" in self._way:  # its drainer ends when all is drained; until then the storages are in use
+            from jobs import claim  # noqa: PLC0415
+
+            with claim.lock(Path(self._fast), "drainer"):
+                pass
 
     def _ours(self) -> tuple[Callable[[], object], Callable[[int], object], Callable[[], object]]:
         from jobs.burst_buffer import BurstBuffer  # noqa: PLC0415
