@@ -15,8 +15,8 @@ network with Adam's moments (704 MB), and as random. Each way of saving is a pro
 
 It prints how long training stood still for each snapshot (median) and for all, how long the program waited at its end,
 and the ratio to `hdd`. What the next step took longer is counted too: a copy that shares its memory with the variables
-is made there. Goals: burst buffer at least 2.6 times less (the paper's figure), async at least 10 times, and none of the
-others ahead of it. TensorFlow and Orbax synchronise nothing: what they call saved may be in memory only.
+is made there. Goals: burst buffer at least 2.6 times less (the paper's figure), async at least 10 times, none of the
+others ahead of it. TensorFlow and Orbax synchronise nothing: what they call saved may be in memory.
 """
 
 from __future__ import annotations
