@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.figures.panels import significant
+from analysis.saving import NO_TARGET
 from analysis.signs import DASH, TIMES
 from analysis.training import CONTROL, is_training
 
@@ -45,6 +46,11 @@ def share(value: float, digits: int = 0) -> str:
     return NONE if math.isnan(value) else f"{value * 100:.{digits}f} %"
 
 
+def times(value: float) -> str:
+    """Return a ratio as it is written: with two places and the sign of times."""
+    return f"{value:.2f}{TIMES}"
+
+
 def count(row: Mapping[str, Any]) -> str:
     """Return the number of runs that count, of those that were measured."""
     measured = row["n_valid"] + row["n_invalid"] + row["n_failed"]
@@ -63,7 +69,7 @@ STORAGE = Column("storage", lambda row: str(row["storage"]), left=True)
 THREADS = Column("threads", lambda row: str(row.get("threads") or NONE))
 N = Column("n", count)
 RATE, RATES = _median("images/s", "images_per_s", daggered=True), _range("images_per_s")
-SCALING = Column("vs 1 thread", lambda row: NONE if math.isnan(row["scaling"]) else f"{row['scaling']:.2f}{TIMES}")
+SCALING = Column("vs 1 thread", lambda row: NONE if math.isnan(row["scaling"]) else times(row["scaling"]))
 CHECKS = Column("checks", lambda row: str(row["checks"]), left=True)
 STATUS = Column("status", lambda row: str(row["status"]), left=True)
 MB = _median("MB/s", "read_mb_per_s")
@@ -80,6 +86,8 @@ BATCH, PREFETCH, CONTROLS = (
     Column(name.rpartition(".")[2].removesuffix("_size"), lambda row, name=name: str(row[name]))  # type: ignore[misc]
     for name in OF_TRAINING
 )
+CHECKPOINT = Column("checkpoint", lambda row: ", ".join(filter(None, (row["target"], row["mode"]))), left=True)
+ONE_CHECKPOINT = Column("checkpoint s", lambda row: number(row.get("snapshot_blocked_s", math.nan)))
 RATE_BESIDE = _median("images/s", "images_per_s")
 
 # On a terminal the checks and the cell follow.
@@ -87,10 +95,13 @@ MICRO = (STORAGE, THREADS, RATE, RATES, MB, N)
 MICRO_WHOLE = (
     STORAGE, THREADS, RATE, RATES, MB, _range("read_mb_per_s"), _median("s", "wall_s"), N, SCALING, CHECKS, STATUS,
 )  # fmt: skip
-TRAINING = (STORAGE, THREADS, BATCH, PREFETCH, CONTROLS, RUNTIME, RUNTIMES, RATE_BESIDE, INPUT, COMPUTE, BETWEEN, N)
+TRAINING = (
+    STORAGE, THREADS, BATCH, PREFETCH, CONTROLS, CHECKPOINT, RUNTIME, RUNTIMES, ONE_CHECKPOINT, RATE_BESIDE, INPUT,
+    COMPUTE, BETWEEN, N,
+)  # fmt: skip
 TRAINING_WHOLE = (
-    STORAGE, THREADS, BATCH, PREFETCH, CONTROLS, RUNTIME, RUNTIMES, RATE_BESIDE, RATES, INPUT, COMPUTE, BETWEEN,
-    ACCELERATOR, N, CHECKS, STATUS,
+    STORAGE, THREADS, BATCH, PREFETCH, CONTROLS, CHECKPOINT, RUNTIME, RUNTIMES, ONE_CHECKPOINT, RATE_BESIDE, RATES,
+    INPUT, COMPUTE, BETWEEN, ACCELERATOR, N, CHECKS, STATUS,
 )  # fmt: skip
 
 # What a narrow terminal does without, in this order; the tables in files have it.
@@ -107,4 +118,5 @@ def columns(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
     varied = zip((BATCH, PREFETCH, CONTROLS), OF_TRAINING, strict=True)
     idle = [column for column, name in varied if len(set(rows[name])) == 1]
     idle += [] if rows["between"].notna().any() else [BETWEEN]
+    idle += [] if "target" in rows and (rows["target"] != NO_TARGET).any() else [CHECKPOINT, ONE_CHECKPOINT]
     return tuple(each for each in (TRAINING_WHOLE if whole else TRAINING) if each not in idle)

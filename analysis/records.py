@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +23,12 @@ FIGURES = (
     "images_per_s", "read_mb_per_s",
 )  # fmt: skip
 # What a run tells in words, where it tells it.
-TEXTS = ("accelerator", "trace_file")
+TEXTS = ("accelerator", "trace_file", "source_only", "source_fast", "source_slow")
 # What a record of before the setting means.
 ACCELERATOR = {"name": "auto", "step_s": None}
+CHECKPOINT = {"name": "none"}
+# Seconds of each snapshot, of which a run has the median, as `snapshot_blocked_s`.
+OF_SNAPSHOT = ("blocked_s", "write_s", "drain_s", "exposed_s", "durable_fast_s", "durable_slow_s")
 COUNTS = ("images", "images_asked", "image_errors", "bytes_read", "device_bytes")
 RUN_AGAIN = "copy the file anew from where the campaign ran, or delete its folder and run the campaign again"
 
@@ -186,11 +190,13 @@ def _record(value: Mapping[str, Any], folder: Path) -> Record:
 
 
 def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings; the accelerator left to itself is the same whether it is named or not."""
-    accelerator = settings.get("accelerator")
-    if accelerator is None or isinstance(accelerator, dict):
-        return {**settings, "accelerator": ACCELERATOR | (accelerator or {})}
-    return dict(settings)
+    """Return the settings; an accelerator left to itself and no checkpoint are the same whether named or not."""
+    named = dict(settings)
+    for group, neutral in (("accelerator", ACCELERATOR), ("checkpoint", CHECKPOINT)):
+        said = named.get(group)
+        if said is None or isinstance(said, dict):
+            named[group] = {**neutral, **(said or {})}
+    return named
 
 
 def _of_cell(status: str) -> str:
@@ -209,7 +215,9 @@ def _run(run: Mapping[str, Any]) -> Mapping[str, Any]:
         "checks": tuple(_check(check) for check in run.get("checks") or ()),
     }
     texts = {"accelerator": run.get("accelerator"), "trace_file": (run.get("trace") or {}).get("file")}
+    texts |= {f"source_{target['role']}": target["source"] for target in run.get("targets") or ()}
     kept |= {name: _text(text) for name, text in texts.items() if text}
+    kept |= _snapshots(run.get("checkpoints") or ())
     for name in COUNTS:
         if not isinstance(run.get(name), (int, type(None))):
             message = f"{name} is {run[name]!r}"
@@ -217,6 +225,16 @@ def _run(run: Mapping[str, Any]) -> Mapping[str, Any]:
     # Later versions may add keys of any shape; of those, numbers are kept.
     added = {name: it for name, it in run.items() if type(it) in (int, float) and math.isfinite(it)}
     return {**added, **kept, **{name: _number(name, run[name]) for name in FIGURES if name in run}}
+
+
+def _snapshots(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the median of each time over the snapshots of a run; without those that did not come so far."""
+    found: dict[str, float] = {}
+    for name in OF_SNAPSHOT:
+        values = [_number(name, line[name]) for line in lines]
+        if known := [value for value in values if value is not None]:
+            found[f"snapshot_{name}"] = statistics.median(known)
+    return found
 
 
 def _check(check: Mapping[str, Any]) -> Mapping[str, Any]:

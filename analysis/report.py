@@ -14,6 +14,7 @@ from analysis.medians import medians
 from analysis.page.page import page
 from analysis.page.results import MOST_FIGURES, Results
 from analysis.plates import plates
+from analysis.saving import with_saving
 from analysis.training import with_training
 from analysis.verdicts import verdicts
 
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from analysis.plates.plate import Plate
 
 EXIT_SKIPPED = 1
-NEEDED = "Figs 4 and 5 need a done cell of micro, Figs 6 to 8 done cells of alexnet with prefetch and without"
+NEEDED = (
+    "Figs 4 and 5 need a done cell of micro, Figs 6 to 8 done cells of alexnet with prefetch and without,"
+    " Figs 9 and 10 one that saves snapshots"
+)
 LIST_NAME = ".written-by-analysis"
 
 
@@ -42,7 +46,7 @@ def report(folder: Path, out: Path | None, *, quiet: bool = False) -> int:
         message = f"none of the {len(found.skipped)} records in {folder} can be read"
         raise AnalysisError(message, "see the warnings above, each with its cure")
     runs = runs_frame(found.records)
-    table = with_training(medians(cells_frame(found.records), runs), runs)
+    table = with_saving(with_training(medians(cells_frame(found.records), runs), runs), runs)
     tested = verdicts(table)
     home = out or found.home
     drawn = plates(table, runs, {record.cell: record.folder for record in found.records})

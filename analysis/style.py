@@ -31,6 +31,7 @@ KNOWN = {
     "optane": Look("#009E73", "^"),
     "lustre": Look("#B0B0B0", "D"),
     "local": Look("#4C9BD0", "v"),
+    "burst_buffer": Look("#AA4499", "p"),
 }
 COLORS = ("#CC79A7", "#D55E00", "#F0E442", "#0072B2", "#88CCEE", "#DDCC77")
 MARKERS = ("P", "X", "<", ">", "h")

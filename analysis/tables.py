@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 from analysis import paper, save
-from analysis.columns import NONE, OF_TRAINING, columns, share
+from analysis.columns import NONE, OF_TRAINING, columns, share, times
 from analysis.frame import KEYS, rows_of
 from analysis.medians import not_counted
+from analysis.saving import NO_TARGET, of_checkpoint
 from analysis.settings import describe, facts_of, family_key, telling
 from analysis.signs import DAGGER, MINUS, TIMES
-from analysis.text import escaped as _escape
-from analysis.text import line as _line
-from analysis.text import one_line
+from analysis.text import escaped, line, one_line
 from analysis.training import CONTROL, is_training
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 BETWEEN = (
     f"between: where the runtime lies between the cell's controls, (runtime {MINUS} no_io) / no_compute; 0 %: as fast"
-    " as with all data in memory (control=no_io), 100 %: no_io and input alone (control=no_compute) laid end to end."
+    " as without any input (control=no_io), 100 %: no_io and input alone (control=no_compute) laid end to end."
 )
 OF_THE_SITE = f"2 {TIMES} the site's, the limit of the records' check `spread`"
 VERDICT_HEADINGS = ("claim", "source", "published", "ours", "interval", "tolerance", "verdict", "why")
@@ -49,7 +49,7 @@ def write(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, folder:
 def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield a heading and the sorted rows for each set of settings that must not be mixed.
 
-    Cells of the mini-application stand together with their partners: other prefetch, batch size and control.
+    Cells of the mini-application stand together with their partners: other prefetch, batch size, control, checkpoints.
     """
     groups = {str(key): rows for key, rows in table.groupby(_section_keys(table), sort=True)}
     known = {key: facts_of(key) for key in groups}
@@ -60,12 +60,13 @@ def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         told = facts | {name: rows[name].iloc[0] for name in OF_TRAINING if name in rows and len(set(rows[name])) == 1}
         about = describe(told, _more(facts, apart[facts["benchmark"]]), rows.get("accelerator", ()), rows["size"])
         heading = f"{facts['benchmark']}: {about}" if about else str(facts["benchmark"])
-        order = [name for name in ("storage", "threads", *OF_TRAINING, "cell") if name in rows]
+        order = [name for name in ("storage", "threads", *OF_TRAINING, "target", "mode", "cell") if name in rows]
         yield heading, rows.sort_values(order, key=_sortable)
 
 
 def _section_keys(table: pd.DataFrame) -> pd.Series[str]:
-    partners = table["set_key"].map(lambda key: family_key(key, frozenset(OF_TRAINING)))
+    free = {key: frozenset(OF_TRAINING) | of_checkpoint(facts_of(key)) for key in table["set_key"]}
+    partners = table["set_key"].map(lambda key: family_key(key, free[key]))
     return partners.where(is_training(table), table["set_key"])
 
 
@@ -74,38 +75,42 @@ def markdown(table: pd.DataFrame, runs: pd.DataFrame) -> str:
     lines = ["# Medians", "", "Median, min and max over the valid measured runs (n); † unstable.", ""]
     for heading, rows in sections(table):
         shown = columns(rows, whole=True)
-        lines += [f"## {_escape(heading)}", "", _line([*(each.heading for each in shown), "cell"])]
-        lines += [_line(["---" if each.left else "---:" for each in shown] + ["---"])]
-        lines += [_line([*(_cell(each, row) for each in shown), f"`{row['cell']}`"]) for row in rows_of(rows)]
+        lines += [f"## {escaped(heading)}", "", line([*(each.heading for each in shown), "cell"])]
+        lines += [line(["---" if each.left else "---:" for each in shown] + ["---"])]
+        lines += [line([*(_cell(each, row) for each in shown), f"`{row['cell']}`"]) for row in rows_of(rows)]
         lines.append("")
     if has_controls(table):
         lines += [BETWEEN, ""]
     if complaints := [*unfinished(table), *excluded(runs)]:
-        lines += ["## Not counted", "", *(f"- `{cell}`: {_escape(text)}" for cell, text in complaints), ""]
+        lines += ["## Not counted", "", *(f"- `{cell}`: {escaped(text)}" for cell, text in complaints), ""]
     return "\n".join(lines)
 
 
 def verdicts(tested: pd.DataFrame) -> str:
     """Return the verdicts as Markdown, set by set, each pair of cells below its claim."""
-    about_all = f"Shares of a runtime; the interval is what the cells' min and max allow; tolerance: {OF_THE_SITE}."
+    about_all = (
+        f"Shares of a runtime, or how many times as fast ({TIMES}); the interval is what the cells' min and max allow;"
+        f" tolerance: {OF_THE_SITE}."
+    )
     lines = ["# Verdicts", "", about_all, ""]
     for about, rows in tested.groupby("about", sort=False):
-        lines += [f"## {_escape(str(about)) or 'no cells'}", "", _line(VERDICT_HEADINGS), _line(["---"] * 8)]
+        lines += [f"## {escaped(str(about)) or 'no cells'}", "", line(VERDICT_HEADINGS), line(["---"] * 8)]
         for row in rows_of(rows):
             claim = f"{row['claim']}: {row['pair']}" if row["pair"] else f"**{row['claim']}**"
             texts = [claim, row["source"], row["published"], *evidence(row), row["verdict"], row["why"]]
-            lines.append(_line(_escape(str(text)) for text in texts))
+            lines.append(line(escaped(str(text)) for text in texts))
         lines.append("")
     return "\n".join(lines)
 
 
 def evidence(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return ours, its interval and the tolerance in percent, a dash where there is none."""
+    """Return ours and its interval in percent or in times, and the tolerance in percent; a dash where there is none."""
     if row["ours"] is None or math.isnan(row["ours"]):
         return NONE, NONE, NONE
     low, high = json.loads(row["interval"])
-    tolerance = NONE if math.isnan(row["tolerance"]) else share(row["tolerance"], 1)
-    return share(row["ours"], 1), f"{share(low, 1)} to {share(high, 1)}", tolerance
+    tolerance = NONE if row["tolerance"] is None or math.isnan(row["tolerance"]) else share(row["tolerance"], 1)
+    said = times if row["unit"] == "times" else partial(share, digits=1)
+    return said(row["ours"]), f"{said(low)} to {said(high)}", tolerance
 
 
 def has_controls(table: pd.DataFrame) -> bool:
@@ -131,7 +136,7 @@ def excluded(runs: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def _cell(column: Column, row: Mapping[str, Any]) -> str:
-    return _escape(column.text(row)) + (f" {DAGGER}" if column.daggered and row["unstable"] is True else "")
+    return escaped(column.text(row)) + (f" {DAGGER}" if column.daggered and row["unstable"] is True else "")
 
 
 def _more(facts: Mapping[str, Any], apart: Sequence[str]) -> list[str]:
@@ -144,6 +149,10 @@ def _sortable(column: pd.Series[Any]) -> pd.Series[Any]:
     """Return a column that sorts: the paper's storages in its order, threads as numbers, absent last."""
     if column.name == "storage":
         return column.map(paper.place)
+    if column.name == "target":
+        return column.map(lambda name: (name not in ("", NO_TARGET), paper.place(name)))
+    if column.name == "mode":
+        return column.map(lambda name: name.startswith("async"))
     if column.name in {"threads", "batch_size", "prefetch"}:
         return column.map(lambda each: each if isinstance(each, int) else float("inf"))
     if column.name == CONTROL:

@@ -1,14 +1,16 @@
-"""What `dstat --output` would have written of a run: bytes read each second from the storage, over its time."""
+"""What `dstat --output` would have written of a run: bytes read and written each second, over its time."""
 
 from __future__ import annotations
 
 import csv
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 BYTES_PER_MB = 10**6
@@ -35,29 +37,51 @@ class Trace:
 
 
 def read(path: Path) -> Trace:
-    """Return the trace in a file of two header rows, group and column; a blank group is the one before it.
+    """Return what was read, of a file of two header rows, group and column; a blank group is the one before it.
 
     Raises
     ------
     TraceError
         If the file is missing, or is no such trace.
     """
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            groups, names, *_ = [*csv.reader(line for line, _ in zip(file, range(2), strict=False))]
-        columns = list(zip(pd.Series(groups).replace("", None).ffill(), names, strict=True))
-        table = pd.read_csv(path, skiprows=2, header=None, names=range(len(columns)), index_col=False)
-        place = {column: number for number, column in reversed([*enumerate(columns)])}
-        elapsed = table[place["elapsed", "s"]].astype("float64")
+    with _told_in_words():
+        table, place = _table(path)
         source, rate = _first_read(table, place)
-        samples = {"elapsed_s": elapsed, "read_mb_per_s": rate / BYTES_PER_MB, "phase": table[place["phase", "phase"]]}
+        return Trace(source, _samples(table, place, read_mb_per_s=rate / BYTES_PER_MB))
+
+
+def written(path: Path, source: str) -> pd.DataFrame:
+    """Return what was written by a counter, as `Trace.samples` but `written_mb_per_s`; raises as `read` does."""
+    with _told_in_words():
+        table, place = _table(path)
+        rate = table[place[source, "writ"]].astype("float64")
+        return _samples(table, place, written_mb_per_s=rate / BYTES_PER_MB)
+
+
+@contextmanager
+def _told_in_words() -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise TraceError(MISSING) from error
     except (KeyError, TypeError, ValueError) as error:
         raise TraceError(UNREADABLE) from error
+
+
+def _table(path: Path) -> tuple[pd.DataFrame, dict[tuple[str, str], int]]:
+    """Return the rows, and the place of each column by group and name."""
+    with path.open(encoding="utf-8", newline="") as file:
+        groups, names, *_ = [*csv.reader(line for line, _ in zip(file, range(2), strict=False))]
+    columns = list(zip(pd.Series(groups).replace("", None).ffill(), names, strict=True))
+    table = pd.read_csv(path, skiprows=2, header=None, names=range(len(columns)), index_col=False)
+    return table, {column: number for number, column in reversed([*enumerate(columns)])}
+
+
+def _samples(table: pd.DataFrame, place: Mapping[tuple[str, str], int], **rates: pd.Series[float]) -> pd.DataFrame:
+    elapsed = table[place["elapsed", "s"]].astype("float64")
     if len(elapsed) < 2 or not elapsed.is_monotonic_increasing:  # noqa: PLR2004 - an interval has two ends
         raise TraceError(SHORT)
-    return Trace(source, pd.DataFrame(samples))
+    return pd.DataFrame({"elapsed_s": elapsed, **rates, "phase": table[place["phase", "phase"]]})
 
 
 def _first_read(table: pd.DataFrame, place: dict[tuple[str, str], int]) -> tuple[str, pd.Series[float]]:

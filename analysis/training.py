@@ -9,10 +9,14 @@ from analysis.settings import family_key
 
 BENCHMARK = "alexnet"
 CONTROL = "benchmark.control"
+AND = " + "
+"""Between the accelerators of a cell whose runs had several."""
 # Seconds of a run whose share of its runtime is told.
 SHARES = {"input_share": "load_s", "compute_share": "compute_s"}
+# What no_io may differ in from what it is the control of, beside storage and threads.
+OF_READING = {CONTROL, "prefetch", "cache", "seed", "benchmark.prefetch_to_device", "benchmark.private_threads"}
 # A control bounds what ran on the same machine with the same software, and nothing else.
-ALIKE = ("threads", "host", "tensorflow")
+ALIKE = ("accelerator", "host", "tensorflow")
 
 
 def is_training(frame: pd.DataFrame) -> pd.Series[bool]:
@@ -46,26 +50,34 @@ def ran_on(runs: pd.DataFrame) -> pd.Series[str]:
     if "accelerator" not in runs:
         return pd.Series(dtype="object")
     told = runs[(runs["role"] == "measured") & runs["accelerator"].notna()].drop_duplicates(["cell", "accelerator"])
-    return told.sort_values("accelerator").groupby("cell")["accelerator"].agg(", ".join)
+    return told.sort_values("accelerator").groupby("cell")["accelerator"].agg(AND.join)
 
 
 def between(table: pd.DataFrame) -> dict[str, pd.Series[float]]:
     """Return where the runtime of each cell lies between its controls: (runtime - no_io) / no_compute.
 
-    0 is the runtime without input (`control=no_io`: every batch in memory), where all input is hidden; 1 is no_io
-    and no_compute (`control=no_compute`: input alone) laid end to end, where nothing overlaps. The controls are
-    the done cells of otherwise equal settings on the same host with the same TensorFlow; two of a kind are none.
+    0 is the runtime without input (`control=no_io`: one batch in memory, again and again), where all input is hidden;
+    1 is no_io and no_compute (`control=no_compute`: input alone) laid end to end, where nothing overlaps. The controls
+    are the done cells of otherwise equal settings on the same host with the same accelerator and TensorFlow; two of a
+    kind are none. What reads nothing need not agree in how it would read: `no_io_s` is the median of such cells.
     """
     nothing = pd.Series(float("nan"), index=table.index)
     if CONTROL not in table:
         return {"no_io_s": nothing, "no_compute_s": nothing, "between": nothing}
-    held = (tuple(zip(ALIKE, values, strict=True)) for values in zip(*(table[name] for name in ALIKE), strict=True))
-    keys = [family_key(key, frozenset({CONTROL}), each) for key, each in zip(table["series_key"], held, strict=True)]
-    key = pd.Series(keys, index=table.index)
     done = is_training(table) & (table["status"] == "done")
     plain = done & (table[CONTROL] == "none")
-    times = {}
-    for control in ("no_io", "no_compute"):
-        of_control = table.assign(key=key)[done & (table[CONTROL] == control)].drop_duplicates("key", keep=False)
-        times[f"{control}_s"] = key.map(of_control.set_index("key")["wall_s"]).astype("float64").where(plain)
+    wall = {control: table["wall_s"].where(done & (table[CONTROL] == control)) for control in ("no_io", "no_compute")}
+    whole, loose = _keys(table, "series_key", ["threads"], {CONTROL}), _keys(table, "set_key", [], OF_READING)
+    lone = wall["no_compute"].groupby(whole).count() == 1
+    alone = wall["no_compute"].groupby(whole).first().where(lone)
+    times = {"no_io_s": loose.map(wall["no_io"].groupby(loose).median()), "no_compute_s": whole.map(alone)}
+    times = {name: of_cell.astype("float64").where(plain) for name, of_cell in times.items()}
     return times | {"between": (table["wall_s"] - times["no_io_s"]) / times["no_compute_s"]}
+
+
+def _keys(table: pd.DataFrame, key: str, more: list[str], free: set[str]) -> pd.Series[str]:
+    """Return what cells share that a control bounds: the settings in `key` but for those that are `free`."""
+    names = [*more, *ALIKE]
+    held = (tuple(zip(names, values, strict=True)) for values in zip(*(table[name] for name in names), strict=True))
+    keys = [family_key(of_cell, frozenset(free), each) for of_cell, each in zip(table[key], held, strict=True)]
+    return pd.Series(keys, index=table.index)

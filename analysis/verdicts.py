@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from analysis import gains, paper
 from analysis.frame import rows_of
 from analysis.plates.plate import settled
 from analysis.plates.sets import families, in_order, trained
 from analysis.settings import describe, facts_of, family_key, telling
-from analysis.training import is_training
+from analysis.training import AND, is_training
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,11 +34,12 @@ if TYPE_CHECKING:
     Cell = Mapping[str, Any]
 
 SOURCE = "Chien et al. 2018, Sec. V.B"
-EQUAL = "with prefetch the runtime is equal for every storage and thread count"
+SHARE = "share"
+EQUAL = "with prefetch the runtime is equal whatever the storage and the threads"
 EXCESS = "the excess without prefetch is the cost of I/O"
 PUBLISHED = {EQUAL: "the same runtime", EXCESS: "excess = cost of I/O"}
 COLUMNS = [
-    "claim", "about", "pair", "source", "published", "ours", "interval", "tolerance", "verdict", "why", "cells",
+    "claim", "about", "pair", "source", "published", "ours", "unit", "interval", "tolerance", "verdict", "why", "cells",
 ]  # fmt: skip
 HOLDS, DIFFERS, NOT_COMPARABLE, NOT_MEASURED = "holds", "differs", "not comparable", "not measured"
 # Two cells, each as wide as the site allows.
@@ -62,29 +64,39 @@ def verdicts(table: pd.DataFrame) -> pd.DataFrame:
     """Return a row per claim and set of settings, and below the second claim one per pair (`COLUMNS`).
 
     Empty without cells of the mini-application. `ours`, `interval` (JSON, low and high) and `tolerance` are shares
-    of a runtime; `pair` names storage and threads, `""` for a whole set; `cells` are ids between blanks.
+    of a runtime; where `unit` is `times`, ours and its interval are ratios. `pair` names storage and threads, `""` for
+    a whole set; `cells` are ids between blanks.
     """
     if not is_training(table).any():
         return pd.DataFrame(columns=COLUMNS)
     cells = settled(trained(table), ["set_key", "storage", "threads"], "wall_s")
     groups = families(cells, {"prefetch"})
     apart = telling([facts_of(key) for key in groups])
+    # Fig. 7's cells are sets of one thread count each: where others can be compared, these need not say they cannot.
+    several = {key for key, group in groups.items() if len(group[["storage", "threads"]].drop_duplicates()) > 1}
     rows = []
     for key, group in groups.items():
         for ahead in sorted(set(group["prefetch"]) - {0}) or [1]:
             facts = facts_of(family_key(key, frozenset(), (("prefetch", ahead),)))
             about = describe(facts, apart, group["accelerator"], group["size"])
-            rows += [row | {"about": about} for row in _of_set(group, ahead)]
-    if not rows:
+            rows += [row | {"about": about} for row in _of_set(group, ahead, comparable=key in several or not several)]
+    saved = [_of_burst_buffer(found) for found in gains.findings(table, _mixed, CELLS_THAT_SCATTER)]
+    if not rows and not saved:
         rows = [_row(claim, NOT_MEASURED, "there are only controls") | {"about": ""} for claim in PUBLISHED]
-    return pd.DataFrame(rows)[COLUMNS]
+    return pd.DataFrame([*rows, *saved])[COLUMNS]
 
 
-def _of_set(group: pd.DataFrame, ahead: int) -> Iterator[dict[str, Any]]:
+def _of_burst_buffer(found: Mapping[str, Any]) -> dict[str, Any]:
+    of_claim = {"claim": gains.GAIN, "pair": "", "source": paper.SOURCE, "published": gains.PUBLISHED}
+    return {"ours": None, "unit": SHARE, "interval": "", "tolerance": None} | of_claim | dict(found)
+
+
+def _of_set(group: pd.DataFrame, ahead: int, *, comparable: bool) -> Iterator[dict[str, Any]]:
     asked = group[group["prefetch"].isin([0, ahead])]
     done = in_order(asked[asked["status"] == "done"], ["threads"])[EVIDENCE]
     cells = rows_of(done.astype({"unstable": object}))
-    yield equal_runtime([cell for cell in cells if cell["prefetch"]])
+    if comparable:
+        yield equal_runtime([cell for cell in cells if cell["prefetch"]])
     places: dict[tuple[str, int], list[Cell]] = {}
     for cell in cells:
         places.setdefault((cell["storage"], cell["threads"]), []).append(cell)
@@ -163,12 +175,12 @@ def _judged(claim: str, finding: Finding, words: str, cells: Sequence[Cell]) -> 
 def _row(claim: str, verdict: str, why: str, cells: Sequence[Cell] = ()) -> dict[str, Any]:
     plain = {"claim": claim, "pair": "", "source": SOURCE, "published": PUBLISHED[claim], "verdict": verdict}
     ids = " ".join(cell["cell"] for cell in cells)
-    return plain | {"why": why, "cells": ids, "ours": None, "interval": "", "tolerance": None}
+    return plain | {"why": why, "cells": ids, "ours": None, "unit": SHARE, "interval": "", "tolerance": None}
 
 
 def _mixed(cells: Sequence[Cell]) -> str:
     """Return what is not the same in all cells, `""` where all are of one kind."""
-    kinds = {word: sorted({cell[name] for cell in cells}) for name, word in MIXED.items()}
+    kinds = {word: sorted({each for cell in cells for each in cell[name].split(AND)}) for name, word in MIXED.items()}
     told = [f"{word} {_listed(values)}" for word, values in kinds.items() if len(values) > 1]
     return f"mixed: {'; '.join(told)}" if told else ""
 

@@ -26,6 +26,7 @@ SETTINGS = (
     "seed",
     "cache",
     "accelerator",
+    "checkpoint",
 )
 # Of a storage, what says where and how the data lies; the rest says how jobs are kept apart on it.
 _ACCESS = ("shared", "exclusive", "license")
@@ -48,6 +49,7 @@ NEUTRAL: dict[str, Any] = {
     "benchmark.dropout": 0.5,
     "accelerator.name": "auto",
     "accelerator.step_s": None,
+    "checkpoint.name": "none",
     "storage.root": "data",
     "storage.stripe_count": None,
     "storage.stripe_size_mib": None,

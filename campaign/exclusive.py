@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
@@ -13,7 +13,7 @@ from filelock import FileLock
 from campaign.errors import EnvironmentFaultError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -67,8 +67,8 @@ def _names(licenses: str | None) -> set[str]:
 
 
 @contextmanager
-def held(how: str, lock: Path, job: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """Hold a storage alone for a run; yields what proves it.
+def held(how: str, lock: Path, job: Mapping[str, str], also: Sequence[Path] = ()) -> Iterator[dict[str, Any]]:
+    """Hold a storage alone for a run, and those that its snapshots go to; yields what proves it.
 
     Parameters
     ----------
@@ -77,15 +77,20 @@ def held(how: str, lock: Path, job: Mapping[str, str]) -> Iterator[dict[str, Any
         alone, and what it granted stands in `job`. ``none``: nobody is kept away.
     job
         What the scheduler says of the job, empty outside one.
+    also
+        Files to wait for, however the storage itself is held.
     """
     proof: dict[str, Any] = {"how": how}
     if how == "lock":
-        before = time.perf_counter()
-        with locked(lock):
-            yield {**proof, "lock": str(lock), "waited_s": time.perf_counter() - before}
-        return
-    if how == "license":
+        proof["lock"] = str(lock)
+    elif how == "license":
         proof["licenses"] = job.get("Licenses")
     elif how == "singleton":
         proof["job_name"] = job.get("JobName")
-    yield proof
+    wanted = sorted({*also, lock} if how == "lock" else {*also})  # by name: two runs never wait for each other
+    before = time.perf_counter()
+    with ExitStack() as locks:
+        for file in wanted:
+            locks.enter_context(locked(file))
+        waited = {"waited_s": time.perf_counter() - before} if wanted else {}
+        yield {**proof, **waited, **({"also": list(map(str, also))} if also else {})}

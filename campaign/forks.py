@@ -47,7 +47,7 @@ class Template:
             return {"status": "failed", "reason": "the template process was killed", "log_tail": tail(log)}
         if answer["result"] is not None:
             return {**answer["result"], "elapsed_s_with_fork": answer["elapsed_s"]}
-        return {"status": "failed", "reason": _reason(answer, timeout_s), "log_tail": tail(log)}
+        return {"status": "failed", "reason": _reason(answer, timeout_s, log), "log_tail": tail(log)}
 
     def close(self) -> None:
         """End the template and a run that may be under way; a later `run` starts it anew."""
@@ -104,14 +104,16 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
         return ""
 
 
-def _reason(answer: Mapping[str, Any], timeout_s: float) -> str:
+def _reason(answer: Mapping[str, Any], timeout_s: float, log: Path) -> str:
+    """Say how a run ended; what it last wrote is the error's own words."""
     if answer["exit"] is None and answer["signal"] is None:
         return f"still running after run_timeout_s={timeout_s:g}, and cannot be killed: the storage does not answer"
     if answer["timed_out"]:
         return f"still running after run_timeout_s={timeout_s:g}, killed"
     if answer["signal"] is not None:
         return f"killed by signal {answer['signal']} ({signal.Signals(answer['signal']).name})"
-    return f"ended with exit code {answer['exit']}"
+    last = tail(log, 1)
+    return f"ended with exit code {answer['exit']}" + (f": {last}" if last else "")
 
 
 def _stream(pipe: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 from filelock import Timeout
 
-from campaign import prepare, talk, view, worker
+from campaign import prepare, talk, targets, view, worker
 from campaign.batch import Batch
 from campaign.errors import EnvironmentFaultError
 from campaign.forks import tail
@@ -66,6 +66,8 @@ def work(todo: Sequence[Entry], request: Request) -> None:
         Ctrl-C; the worker has been stopped.
     """
     conduct, folder = request.conduct, request.folder
+    for entry in todo:
+        targets.look(entry.cell.settings)
     with talk.preparation() as progress:
         data = prepare.datasets(todo, folder, progress, redo=conduct["redo"])
     runs = sum(entry.missing + conduct["warmup_runs"] for entry in todo)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign import record, sitting
+from campaign.cell import flat
 from campaign.config import limits
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.exclusive import lock_path
@@ -48,7 +49,7 @@ def datasets(
         key = f"{settings['dataset']} {settings['storage']}"
         if key not in prepared:
             prepared[key] = _dataset(settings, folder, progress)
-        limits.enough_images(settings["iterations"], settings["batch_size"], prepared[key]["files"])
+        limits.enough_data(dict(flat(settings)), prepared[key]["files"])
         if not redo:
             _same_as_before(entry, prepared[key], folder)
         found[entry.cell.id] = prepared[key]
@@ -72,12 +73,12 @@ def for_jobs(entries: Sequence[Entry], folder: CampaignFolder, progress: Progres
 def on_this_node(settings: Mapping[str, Any], folder: CampaignFolder) -> dict[str, Any]:
     """Make or look through the dataset of one cell where it is read."""
     found = _dataset(settings, folder, lambda *_: None)
-    limits.enough_images(settings["iterations"], settings["batch_size"], found["files"])
+    limits.enough_data(dict(flat(settings)), found["files"])
     return found
 
 
-def storage_root(storage: Mapping[str, Any]) -> Path:
-    """Find the root folder of a storage.
+def storage_root(storage: Mapping[str, Any], key: str = "storage") -> Path:
+    """Find the root folder of a storage, that of `key` in the configuration.
 
     A relative root belongs to the folder that the campaign is started from and is made. An absolute one must be
     there: a device that is not mounted must not be mistaken for the disk under its mount point.
@@ -89,11 +90,11 @@ def storage_root(storage: Mapping[str, Any]) -> Path:
             root.mkdir(parents=True, exist_ok=True)
         if not root.is_dir():
             raise EnvironmentFaultError(
-                f"storage {storage['name']}: there is no folder {root}", "mount it, or set storage.root=…"
+                f"storage {storage['name']}: there is no folder {root}", f"mount it, or set {key}.root=…"
             )
     except OSError as error:
         raise EnvironmentFaultError(
-            f"storage {storage['name']}: cannot use {root}: {error.strerror}", "set storage.root=… to another folder"
+            f"storage {storage['name']}: cannot use {root}: {error.strerror}", f"set {key}.root=… to another folder"
         ) from error
     return root
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from campaign import targets
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -66,6 +68,7 @@ def _item(entry: Entry, position: int, data: Mapping[str, Any]) -> dict[str, Any
         "settings": cell.settings,
         "access": dict(cell.access),
         "dataset": data[cell.id],
+        "targets": targets.roots(cell.settings),
         "position": position,
         "missing": entry.missing,
     }

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign import exclusive, record, sitting
+from campaign import exclusive, record, sitting, targets
 from campaign.errors import CampaignError, UsageError
 from campaign.folder import CampaignFolder
 from campaign.forks import Template
@@ -53,8 +53,8 @@ class Worker:
         The campaign folder.
     work
         The work list: ``token``, ``words``, ``submitted_utc``, ``cluster`` (slurm, local or debug), ``conduct``,
-        ``cells`` (each with ``id``, ``benchmark``, ``version``, ``settings``, ``access``, ``dataset``, ``position``,
-        ``missing``).
+        ``cells`` (each with ``id``, ``benchmark``, ``version``, ``settings``, ``access``, ``dataset``, ``targets``,
+        ``position``, ``missing``).
     template
         Where runs are forked from.
     job
@@ -124,7 +124,7 @@ class Worker:
         if self.work["cluster"] == "slurm":
             self.job = self.job or job.described()
         how = exclusive.how(item["access"], slurm=self.work["cluster"] == "slurm")
-        with exclusive.held(how, lock, self.job) as proof:
+        with exclusive.held(how, lock, self.job, targets.locks(item, self.folder)) as proof:
             run = record.begin_run(recorded, role, self.work["token"])
             run |= {"exclusive": proof, **place()}
             self._save(recorded)
@@ -159,6 +159,7 @@ class Worker:
             "manifest": item["dataset"]["manifest"],
             "limits": conduct["checks"],
             "trace": self._trace(conduct["trace"], run["run"], item["id"]),
+            "checkpoint": targets.asked(item, conduct),
         }
         try:
             figures = self.template.run(request, log, conduct["run_timeout_s"])

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-DEVICES = {"cpu": "/CPU:0", "gpu": "/GPU:0", "emulated": "/CPU:0"}
+HOST = "/CPU:0"
+"""The device that a batch comes from."""
+DEVICES = {"cpu": HOST, "gpu": "/GPU:0", "emulated": HOST}
 """The device that holds what a step takes, by accelerator."""
 
 
@@ -45,6 +47,17 @@ def choose(name: str) -> str:
         name = "gpu" if gpus else "cpu"
     tf.config.set_visible_devices(gpus[:1] if name == "gpu" else [], "GPU")
     return name
+
+
+def described(chosen: str) -> str:
+    """Name what computes for a record: a GPU with its model, for there are many kinds."""
+    if chosen != "gpu":
+        return chosen
+    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+    gpu = tf.config.get_visible_devices("GPU")[0]
+    model = tf.config.experimental.get_device_details(gpu).get("device_name")
+    return f"gpu ({model})" if model else "gpu"
 
 
 def emulated(step_s: float) -> Callable[[Any, Any], None]:

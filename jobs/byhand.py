@@ -13,31 +13,37 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import accelerator, checks, manifest, run
+from jobs import accelerator, checkpoint, checks, manifest, run
+from jobs.snapshots import BurstBufferError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+_DRAIN_TIMEOUT_S = 600.0
 
 
 def main(benchmark: str, argv: Sequence[str] | None = None) -> None:
     """Parse the command line of a benchmark, run it once and print the run as JSON.
 
-    Exit code 0 for a valid run, 1 for an invalid one, 2 for a folder that holds no images, 3 where the GPU that was
-    asked for is missing.
+    Exit code 0 for a valid run, 1 for an invalid one, 2 for a folder that holds no images or cannot take snapshots, 3
+    where the GPU that was asked for is missing.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as in a campaign
     defaults = copy.deepcopy(importlib.import_module(f"jobs.{benchmark}").DEFAULTS)
-    options = _parser(benchmark, defaults).parse_args(argv)
+    parser = _parser(benchmark, defaults)
+    options = parser.parse_args(argv)
+    if getattr(options, "drain_to", None) and not options.save_to:
+        parser.error("--drain-to needs --checkpoint: the folder that is drained")
     try:
-        figures = _run(_settings(defaults, options), options.folder)
-    except (manifest.DatasetError, accelerator.NoGpuError) as error:
+        figures = _run(_settings(defaults, options), options.folder, _folders(options))
+    except (manifest.DatasetError, accelerator.NoGpuError, BurstBufferError) as error:
         print(f"error: {error.message}\n\nhint: {error.hint}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, manifest.DatasetError) else 3)
+        sys.exit(3 if isinstance(error, accelerator.NoGpuError) else 2)
     print(json.dumps(figures, indent=1))
     sys.exit(0 if figures["status"] == "valid" else 1)
 
 
-def _run(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _run(settings: Mapping[str, Any], folder: Path, snapshots: Sequence[Path]) -> dict[str, Any]:
     listing = manifest.scan(folder)
     with tempfile.TemporaryDirectory(prefix="tfio-") as held:
         Path(held, manifest.MANIFEST_NAME).write_text(listing.to_json(), encoding="utf-8")
@@ -47,8 +53,18 @@ def _run(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             "manifest": held,
             "limits": asdict(checks.Limits()),
             "trace": None,
+            "checkpoint": _asked(snapshots) if snapshots else None,
         }
         return run.execute(request)
+
+
+def _asked(folders: Sequence[Path]) -> dict[str, Any]:
+    return {"folders": [str(folder) for folder in folders], "drain_timeout_s": _DRAIN_TIMEOUT_S, "leave": True}
+
+
+def _folders(options: argparse.Namespace) -> list[Path]:
+    """List the folders that snapshots go to; they stay there."""
+    return [folder for folder in (getattr(options, "save_to", None), getattr(options, "drain_to", None)) if folder]
 
 
 def _parser(benchmark: str, defaults: Mapping[str, Any]) -> argparse.ArgumentParser:
@@ -81,10 +97,27 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--width", type=float, help="of the network, 1 as published")
     parser.add_argument("--prefetch-to-device", action="store_true", help="batches wait on the device")
 
+    parser.add_argument("--checkpoint", type=Path, dest="save_to", help="folder for snapshots: each run adds its own")
+    parser.add_argument("--drain-to", type=Path, help="folder on a slow storage: the other one is its burst buffer")
+    parser.add_argument("--every", type=int, default=checkpoint.DEFAULTS["every"], help="iterations between snapshots")
+    parser.add_argument("--background", action="store_true", help="train on while a copy is saved")
+
 
 def _settings(defaults: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     chosen = {key: getattr(options, key) for key in defaults}
     chosen["benchmark"] = {key: getattr(options, key, value) for key, value in defaults["benchmark"].items()}
     if "accelerator" in defaults:
         chosen["accelerator"] = {"name": options.compute_on, "step_s": options.step_s}
+    if folders := _folders(options):
+        chosen["checkpoint"] = _checkpoint(folders, options)
     return chosen
+
+
+def _checkpoint(folders: Sequence[Path], options: argparse.Namespace) -> dict[str, Any]:
+    """Return the node of a target; its storages are called as the folders are."""
+    sides = [{"name": folder.name, "root": str(folder.parent)} for folder in folders]
+    words = {"every": options.every, "mode": "async" if options.background else "sync"}
+    if len(sides) == 1:
+        return {**checkpoint.DEFAULTS, **sides[0], **words}
+    fast, slow = sides
+    return {"name": "burst_buffer", "fast": fast, "slow": slow, **checkpoint.DEFAULTS_BUFFERED, **words}

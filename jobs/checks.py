@@ -64,7 +64,9 @@ def judge(run: Run, cache: str, limits: Limits) -> tuple[list[Check], str | None
         "warm": (warm, from_memory),
         "as_is": (),
     }
-    checks = [rule(run, limits) for rule in (*rules[cache], complete, time_adds_up, quiet)]
+    trained = (finite_loss,) if run.get("step_loss") else ()
+    saved = (checkpoints_durable,) if "checkpoints" in run else ()
+    checks = [rule(run, limits) for rule in (*rules[cache], complete, time_adds_up, quiet, *trained, *saved)]
     failed = [check for check in checks if check["passed"] is False]
     proofs = checks[: len(rules[cache])]
     if not failed and proofs and all(check["passed"] is None for check in proofs):
@@ -150,6 +152,39 @@ def quiet(run: Run, limits: Limits) -> Check:
             f"{traffic} (at most {limits.other_mb_per_s_max:g}) and kept {other_cpu:.2f} cores busy"
             f" (at most {limits.other_cpu_max:g})"
         ),
+    )
+
+
+def finite_loss(run: Run, _limits: Limits) -> Check:
+    """Hold when every step of a training has a loss; one that is infinite or no number is recorded as None."""
+    losses = run["step_loss"]
+    lost = losses.index(None) + 1 if None in losses else None
+    message = f"step {lost}: the loss is no finite number" if lost else f"the last loss is {losses[-1]:.3g}"
+    return _check("finite_loss", passed=lost is None, observed=lost, limit=None, message=message)
+
+
+def checkpoints_durable(run: Run, _limits: Limits) -> Check:
+    """Hold when every snapshot asked for was read back as it was written, and its bytes came to its devices.
+
+    Of each device: bytes written by everybody as a share of those of the snapshots that went there, once or, where it
+    is both sides of a burst buffer, twice.
+    """
+    asked, lines = run["checkpoints_asked"], run["checkpoints"]
+    verified = sum(line["verified"] for line in lines)
+    written = {target["source"]: target["written_bytes"] for target in run["targets"]}
+    wanted = {source: sum(t["bytes"] for t in run["targets"] if t["source"] == source) for source in written}
+    shares = {s: count / wanted[s] for s, count in written.items() if count is not None and wanted[s]}
+    short = verified < max(1, asked) or min(shares.values(), default=1.0) < 1
+    passed = False if short else True if len(shares) == len(written) else None
+    told = [f"{written[s] / 1e6:.1f} MB written to {s} for {wanted[s] / 1e6:.1f} MB" for s in shares]
+    told += [f"bytes written for {t['storage']} unknown" for t in run["targets"] if t["source"] not in shares]
+    message = f"{verified} of {asked} snapshots read back on {run['targets'][-1]['storage']}"
+    return _check(
+        "checkpoints_durable",
+        passed=passed,
+        observed={"verified": verified, "written_share": min(shares.values(), default=None)},
+        limit={"verified": asked, "written_share": 1.0},
+        message=", ".join([message, *told, *run["checkpoint_troubles"]]),
     )
 
 

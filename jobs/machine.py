@@ -31,7 +31,8 @@ _GIT_TIMEOUT_S = 10.0
 
 def describe(dataset: Path) -> dict[str, Any]:
     """Describe the machine and what stands behind `dataset`; what cannot be had is ``unknown``."""
-    device = device_of(dataset)
+    there = dataset.exists()  # not where a node lacks the storage, and its record is to say so
+    device = device_of(dataset) if there else None
     return {
         "host": platform.node() or UNKNOWN,
         "cpu": _cpu_model(),
@@ -43,7 +44,7 @@ def describe(dataset: Path) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {package: _version(package) for package in _PACKAGES},
         "git": _git(Path(__file__).resolve().parent),
-        "mount": asdict(mount_of(dataset)),
+        "mount": asdict(mount_of(dataset)) if there else UNKNOWN,
         "device": device.facts() if device else UNKNOWN,
         "boot_id": _read("/proc/sys/kernel/random/boot_id"),
         "slurm": {key: os.environ[key] for key in _SLURM if key in os.environ},

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _COLOURS = 3
 _POOL, _POOL_STRIDE = 3, 2
 _DENSE = (4096, 4096)
+_VALUE_BYTES, _COUNT_BYTES = 4, 8  # float32, int64
 _BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8  # Kingma, Ba 2015, algorithm 1
 
 
@@ -52,6 +53,13 @@ def kernel_shapes(image_size: int, classes: int, width: float) -> list[tuple[int
             side = max(1, (side - _POOL) // _POOL_STRIDE + 1)
     units = [side * side * channels, *(_scaled(units, width) for units in _DENSE), classes]
     return [*shapes, *itertools.pairwise(units)]
+
+
+def state_bytes(image_size: int, classes: int, width: float) -> int:
+    """Return the bytes of all variables of such a network, Adam's two moments and the count of steps included."""
+    shapes = kernel_shapes(image_size, classes, width)
+    parameters = sum(math.prod(shape) + shape[-1] for shape in shapes)
+    return 3 * parameters * _VALUE_BYTES + _COUNT_BYTES
 
 
 def _scaled(size: int, width: float) -> int:
@@ -115,12 +123,17 @@ class Network:
         """
         return float(self._step(images, labels).numpy())
 
-    def warm_up(self, batch_size: int) -> None:
-        """Trace a step for batches of this size and do it once, on zeros; then bring all variables to their start."""
+    def warm_up(self, batch_size: int, device: str) -> None:
+        """Trace a step for batches of this size and do it once, on zeros; then bring all variables to their start.
+
+        The zeros stand on `device`, as the batches are to.
+        """
         import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
         size = self._benchmark["image_size"]
-        self.train(tf.zeros((batch_size, size, size, _COLOURS)), tf.zeros((batch_size, self._classes)))
+        with tf.device(device):
+            images, labels = tf.zeros((batch_size, size, size, _COLOURS)), tf.zeros((batch_size, self._classes))
+        self.train(images, labels)
         self.reset()
 
     def reset(self) -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import cache, checks, counters, manifest
+from jobs import cache, checkpoint, checks, counters, manifest
 from jobs.device import device_of
 from jobs.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import ModuleType
+
+    from jobs.checkpoint import Checkpoints
 
 BENCHMARKS = ("alexnet", "micro")  # names of modules in this room, each with VERSION and prepare()
 
@@ -37,7 +41,8 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
     ----------
     request
         ``settings`` (of the cell), ``dataset`` (folder), ``manifest`` (folder that holds ``manifest.json``),
-        ``limits`` (of the checks), ``trace`` (``file``, ``interval_s`` and ``tail_s`` of the system trace, or None).
+        ``limits`` (of the checks), ``trace`` (``file``, ``interval_s`` and ``tail_s`` of the system trace, or None),
+        ``checkpoint`` (where snapshots go, see `jobs.checkpoint.opened`, or None).
 
     Returns
     -------
@@ -48,19 +53,43 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
     settings, folder = request["settings"], Path(request["dataset"])
     paths = [folder / entry.name for entry in manifest.load(Path(request["manifest"])).files]
     benchmark = importlib.import_module(f"jobs.{settings['benchmark']['name']}")
-    measure = benchmark.prepare(settings, paths)
+
+    def snapshot_bytes() -> int:
+        return int(benchmark.snapshot_bytes(settings, paths))
+
+    with checkpoint.opened(settings.get("checkpoint", {}), request["checkpoint"], snapshot_bytes) as checkpoints:
+        run = _measured(request, benchmark, paths, checkpoints)
+    run["checks"], run["reason"] = checks.judge(run, checks.claim(settings), checks.Limits(**request["limits"]))
+    run["status"] = "valid" if run["reason"] is None else "invalid"
+    run["overhead_s"] = time.perf_counter() - entered - run["wall_s"]
+    return run
+
+
+def _measured(
+    request: Mapping[str, Any], benchmark: ModuleType, paths: Sequence[Path], checkpoints: Checkpoints | None
+) -> dict[str, Any]:
+    """Do the run and return its raw figures."""
+    settings, folder = request["settings"], Path(request["dataset"])
+    measure = benchmark.prepare(settings, paths, *([checkpoints] if checkpoints else []))
     device = device_of(folder)
     residency = _set_cache(settings["cache"], paths, benchmark.requested(settings, paths), folder)
     load_average = os.getloadavg()[0]
-    before = counters.look(device)
-    watched = _trace(request["trace"], folder)
-    figures = measure(watched or nullcontext())
-    meanwhile = counters.between(before, counters.look(device))
+    looks = [counters.look(device, checkpoints)]
+    watched = _trace(request["trace"], folder, checkpoints)
+
+    @contextmanager
+    def until_the_end() -> Iterator[None]:
+        with watched or nullcontext():
+            yield
+        looks.append(counters.look(device, checkpoints))  # now: the drain that may follow is not the run's
+
+    gc.freeze()  # what is there now is not looked through within the clock: in TensorFlow that takes tenths of a second
+    figures = measure(until_the_end())
     for bad in figures["unreadable"]:
         bad["file"] = os.path.relpath(bad["file"], folder)
-    run = {
+    return {
         **figures,
-        **meanwhile,
+        **counters.between(*looks),
         "load_average": load_average,
         "resident_fraction": residency.fraction,
         "residency_method": residency.method,
@@ -68,15 +97,16 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
         "read_mb_per_s": figures["bytes_read"] / 1e6 / figures["wall_s"],
         "device": device.name if device else None,
         "trace": watched.finish() if watched else None,
+        **(checkpoints.figures() if checkpoints else {}),
     }
-    run["checks"], run["reason"] = checks.judge(run, checks.claim(settings), checks.Limits(**request["limits"]))
-    run["status"] = "valid" if run["reason"] is None else "invalid"
-    run["overhead_s"] = time.perf_counter() - entered - figures["wall_s"]
-    return run
 
 
-def _trace(asked: Mapping[str, Any] | None, folder: Path) -> Trace | None:
-    return Trace([folder], asked["interval_s"], asked["tail_s"], Path(asked["file"])) if asked else None
+def _trace(asked: Mapping[str, Any] | None, folder: Path, checkpoints: Checkpoints | None) -> Trace | None:
+    """Watch what holds the dataset and what holds the snapshots, and these until they are where they are to stay."""
+    if asked is None:
+        return None
+    folders, settle = (checkpoints.folders, checkpoints.settle) if checkpoints else ((), None)
+    return Trace([folder, *folders], asked["interval_s"], asked["tail_s"], Path(asked["file"]), settle)
 
 
 def _set_cache(policy: str, paths: Sequence[Path], requested: Sequence[Path], folder: Path) -> cache.Residency:

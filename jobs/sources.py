@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    Traffic = Callable[[], tuple[int, int]]  # bytes read and written, from and to
+
 OK = "ok"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _KIB = 1024
@@ -45,18 +47,17 @@ class Source:
 
 def sources_of(paths: Sequence[Path]) -> tuple[list[Source], dict[str, str]]:
     """Find what there is to sample; a path of which nothing can be told has a line among the states."""
-    traffic, states = {}, {}
+    traffic: dict[str, Traffic] = {}
+    states = {}
     for path in paths:
         try:
-            mount, behind = mount_of(path), devices_behind(path)
+            found = traffic_behind(path)
         except OSError as error:
             states[str(path)] = f"not readable: {reason(error)}"
             continue
-        client = client_of(mount)
-        traffic.update({f"dsk/{device.name}": device.traffic for device in behind})
-        traffic.update({client.name: client.traffic} if client else {})
-        if not behind and not client:
-            states[str(path)] = f"no device and no client's statistics: {mount.fstype}"
+        traffic.update(found)
+        if not found:
+            states[str(path)] = f"no device and no client's statistics: {mount_of(path).fstype}"
     sources = [
         *(Source(name, ("read", "writ"), read, _rates) for name, read in traffic.items()),
         Source("process", ("read", "writ"), _process, _rates),
@@ -65,6 +66,16 @@ def sources_of(paths: Sequence[Path]) -> tuple[list[Source], dict[str, str]]:
         Source("memory usage", ("rss", "cach", "dirty", "wback"), _memory, None),
     ]
     return sources, {source.name: OK for source in sources} | states
+
+
+def traffic_behind(path: Path) -> dict[str, Traffic]:
+    """Return what counts the bytes read from and written to what holds a path, by name; the nearest to it first.
+
+    Empty where nothing does: a file system in memory, say.
+    """
+    client = client_of(mount_of(path))
+    counters: dict[str, Traffic] = {f"dsk/{device.name}": device.traffic for device in devices_behind(path)}
+    return counters | ({client.name: client.traffic} if client else {})
 
 
 def _process() -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from jobs.durable import write_whole
 from jobs.sources import OK, reason, sources_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from jobs.sources import Source
@@ -31,7 +31,7 @@ class _Sample(NamedTuple):
 
 
 class Trace:
-    """Sample from entering the context to leaving it, and for `tail_s` after that.
+    """Sample from entering the context to leaving it, on while `settle` runs, and for `tail_s` after that.
 
     Samples are due on a fixed grid. One that is so late that the next is nearer than half an interval replaces that;
     rates are over the time that really passed, so their sums are what the kernel counted.
@@ -44,10 +44,19 @@ class Trace:
         Seconds between samples, and seconds to go on after the context is left (not if by an exception).
     file
         The CSV, written by `finish`.
+    settle
+        What goes on when the context has been left, a drain say; `finish` calls it, and it returns when that is over.
     """
 
-    def __init__(self, paths: Sequence[Path], interval_s: float, tail_s: float, file: Path) -> None:
-        self._interval_s, self._tail_s, self._file = interval_s, tail_s, file
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        interval_s: float,
+        tail_s: float,
+        file: Path,
+        settle: Callable[[], object] | None = None,
+    ) -> None:
+        self._interval_s, self._tail_s, self._file, self._settle = interval_s, tail_s, file, settle
         self._sources, self._states = sources_of(paths)
         self._samples: list[_Sample] = []
         self._ended_s = math.inf
@@ -65,19 +74,20 @@ class Trace:
 
     def __exit__(self, kind: object, *_: object) -> None:
         """Take the sample that ends the iteration; an exception ends the trace too."""
-        self._stop.release()  # the thread takes it again
-        self._join()
+        self._end_watch()
         if len(self._samples) > 1 and time.perf_counter() - self._samples[-1].at_s < self._interval_s / 2:
             self._samples.pop()  # counts over so short a time, divided by it, would show peaks that were none
         self._sample()
         self._ended_s = self._samples[-1].at_s
         if kind is not None:
-            self.finish()
+            self._conclude()
+        elif self._settle:
+            self._watch(until_s=math.inf)
         elif self._tail_s > 0:
             self._watch(until_s=self._ended_s + self._tail_s)
 
     def finish(self) -> dict[str, Any]:
-        """Wait for the end of the tail and write the CSV, whole or not at all.
+        """Wait for what goes on and for the end of the tail, and write the CSV, whole or not at all.
 
         Returns
         -------
@@ -86,6 +96,13 @@ class Trace:
             ``tail_s``, ``samples``, ``sources`` (name to ``ok`` or what is wrong with it), ``cpu_s`` (of the
             sampling thread) and ``late_s`` (of the sample that was latest).
         """
+        if self._summary is None and self._settle:
+            self._settle()
+            self._end_watch()
+            self._watch(until_s=time.perf_counter() + self._tail_s)
+        return self._conclude()
+
+    def _conclude(self) -> dict[str, Any]:
         if self._summary is None:
             self._join()
             self._summary = {
@@ -103,6 +120,10 @@ class Trace:
         origin_s = self._samples[-1].at_s
         self._thread = threading.Thread(target=self._tick, args=(origin_s, until_s), name="trace", daemon=True)
         self._thread.start()
+
+    def _end_watch(self) -> None:
+        self._stop.release()  # the thread takes it again
+        self._join()
 
     def _join(self) -> None:
         if self._thread is not None:

@@ -68,6 +68,11 @@ def categories(axes: Axes, values: Sequence[int]) -> None:
     axes.set_xlim(-0.65, len(values) - 0.35)
 
 
+def wrapped(name: str) -> str:
+    """Return a name that may have several words, for a place below a bar."""
+    return textwrap.fill(name, 14)
+
+
 def gap(axes: Axes, x: float, status: str) -> None:
     """Leave the status of a cell that has no figure in its place."""
     axes.text(x, 0.02 * axes.get_ylim()[1], status, rotation=90, ha="center", color="0.4", size=7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.plates import batches, reading, runtime, scaling
+from analysis.plates import batches, durability, reading, runtime, scaling, targets, writing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 
 def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[Plate]:
-    """Return all figures that the records give, in the order of the paper.
+    """Return all figures that the records give, in the order of the paper, then ours.
 
     Parameters
     ----------
     table
-        Medians, one row per cell, of `analysis.medians.medians` and `analysis.training.with_training`.
+        Medians, one row per cell, of `analysis.medians.medians`, `analysis.training.with_training` and
+        `analysis.saving.with_saving`.
     runs
         Every run, of `analysis.frame.runs_frame`.
     folders
@@ -32,4 +33,7 @@ def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path])
         *runtime.plates(table),
         *batches.plates(table),
         *reading.plates(table, runs, folders),
+        *targets.plates(table),
+        *writing.plates(table, runs, folders),
+        *durability.plates(table),
     ]

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from analysis import traces
+from analysis import paper, traces
 from analysis.figures.reading import read_over_time
 from analysis.frame import rows_of
 from analysis.medians import counted
 from analysis.plates.plate import Plate, caption, settled, stems, told_apart
 from analysis.plates.sets import both_told, by_prefetch, completed, families, trained
-from analysis.settings import facts_of
+from analysis.settings import facts_of, family_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
@@ -28,6 +28,8 @@ COLUMNS = [*PLACE, *OF_TRACE, *OF_CELL]
 
 def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[Plate]:
     """Return a plate per set of settings in which runs with and without prefetch were asked for and traced.
+
+    Of sets that differ in threads and batch size alone, one: the paper's batch size, else the largest; most threads.
 
     Parameters
     ----------
@@ -48,6 +50,7 @@ def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path])
             # A trace that is there and cannot be read is told in a figure, be it an empty one.
             if frame["status"].isin(["done", *traces.SPOILT]).any():
                 sets[key] = both, frame
+    sets = telling_most(sets)
     names, apart = stems("fig8", list(sets)), told_apart(sets)
     made = []
     for key, (both, frame) in sets.items():
@@ -58,12 +61,30 @@ def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path])
     return made
 
 
-def typical_runs(runs: pd.DataFrame) -> Mapping[str, Mapping[str, Any]]:
-    """Return of each cell the run whose runtime is the median, of an even number the lower one of the middle two."""
+def telling_most(sets: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
+    """Return one set of those that differ in threads and batch size alone."""
+
+    def rank(key: str) -> tuple[bool, int, int]:
+        facts = facts_of(key)
+        return facts["batch_size"] == paper.BATCH_SIZE, facts["batch_size"], facts["threads"]
+
+    best: dict[str, str] = {}
+    for key in sets:
+        family = family_key(key, frozenset({"threads", "batch_size", "iterations"}))
+        best[family] = max(key, best.get(family, key), key=rank)
+    return {key: sets[key] for key in best.values()}
+
+
+def typical_runs(runs: pd.DataFrame, more: Sequence[str] = ()) -> Mapping[str, Mapping[str, Any]]:
+    """Return of each cell the run whose runtime is the median, of an even number the lower one of the middle two.
+
+    Of a run, what a figure needs and what `more` names, where the runs have it.
+    """
     good = counted(runs).sort_values(["cell", "wall_s", "run"])
     place, size = good.groupby("cell").cumcount(), good.groupby("cell")["cell"].transform("size")
     rows = good[place == (size - 1) // 2]
-    return {row["cell"]: row for row in rows_of(rows[["cell", "run", "wall_s", "trace_file"]])}
+    names = ["cell", "run", "wall_s", "trace_file", *(name for name in more if name in rows)]
+    return {row["cell"]: row for row in rows_of(rows[names])}
 
 
 def samples(cells: pd.DataFrame, typical: Mapping[str, Mapping[str, Any]], folders: Mapping[str, Path]) -> pd.DataFrame:

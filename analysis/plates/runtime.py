@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from analysis.figures.runtime import runtime_over_threads
 from analysis.plates.plate import Plate, caption, how_many, settled, statistic, stems, told_apart
 from analysis.plates.sets import both_told, by_prefetch, completed, families, trained
-from analysis.settings import facts_of
+from analysis.settings import facts_of, family_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,13 +37,18 @@ def plates(table: pd.DataFrame) -> list[Plate]:
 
 
 def worthy(sets: Mapping[str, pd.DataFrame]) -> list[tuple[str, pd.DataFrame]]:
-    """Return the sets of several thread counts; where there are none, those of the one batch size.
+    """Return of sets that differ in the batch size alone those of several thread counts; without them, a lone one.
 
     The cells of Fig. 7 are a set of one thread count for each batch size, which Fig. 7 shows together.
     """
-    several = [(key, cells) for key, cells in sets.items() if len(set(cells["threads"])) > 1]
-    sizes = {size for cells in sets.values() for size in cells["batch_size"]}
-    return several or [*sets.items()] * (len(sizes) == 1)
+    alike: dict[str, list[tuple[str, pd.DataFrame]]] = {}
+    for key, cells in sets.items():
+        alike.setdefault(family_key(key, frozenset({"batch_size"})), []).append((key, cells))
+    chosen = []
+    for each in alike.values():
+        several = [(key, cells) for key, cells in each if len(set(cells["threads"])) > 1]
+        chosen += several or each * (len(each) == 1)
+    return chosen
 
 
 def bars(cells: pd.DataFrame) -> pd.DataFrame:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from analysis import paper
+from analysis.saving import NO_TARGET
 from analysis.settings import family_key
 from analysis.training import CONTROL, is_training
 
@@ -18,10 +19,16 @@ ABSENT = "not measured"
 
 
 def trained(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells of the mini-application that are no controls, their numbers as integers.
+    """Return the cells of the mini-application that are no controls and save nothing, their numbers as integers.
 
     Without the settings in groups (`dataset.name`): the keys hold them, and a narrow frame is a fast one.
     """
+    cells = with_or_without_checkpoints(table)
+    return cells[cells["target"] == NO_TARGET] if len(cells) else cells
+
+
+def with_or_without_checkpoints(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells of the mini-application that are no controls, those that save snapshots too."""
     if not {CONTROL, *NUMBERS} <= set(table):
         return table[:0]
     mine = is_training(table) & (table[CONTROL] == "none")

@@ -6,6 +6,7 @@ import dataclasses
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
+from campaign.config.checkpoint_schema import Buffered, Direct, NoCheckpoint
 from campaign.config.explain import unknown_key
 from campaign.config.schema import Alexnet, Campaign, Cluster, Folder, Micro, Slurm, Synthetic
 from campaign.errors import UsageError
@@ -19,6 +20,7 @@ _CHOICES: dict[str, tuple[type, ...]] = {
     "benchmark": (Micro, Alexnet),
     "dataset": (Synthetic, Folder),
     "cluster": (Cluster, Slurm),
+    "checkpoint": (NoCheckpoint, Direct, Buffered),
 }
 
 

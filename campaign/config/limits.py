@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from campaign.cell import flat
-from campaign.config import script_limits
+from campaign.config import checkpoint_limits, script_limits
 from campaign.config.closed import HERE, ON_SLURM, check_keys
 from campaign.config.schema import Synthetic
 from campaign.errors import UsageError, nearest
@@ -18,8 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")  # stands in cell ids, file names and scripts
-_NAMES = ("benchmark.name", "dataset.name", "storage.name", "accelerator.name", "cluster.name", "site.name")
-_PATHS = ("campaign_dir", "storage.root", "dataset.path")
+_NAMES = (
+    *(f"{key}.name" for key in checkpoint_limits.STORAGES),
+    "benchmark.name",
+    "dataset.name",
+    "storage.name",
+    "accelerator.name",
+    "cluster.name",
+    "site.name",
+)
+_PATHS = ("campaign_dir", "storage.root", "dataset.path", *(f"{key}.root" for key in checkpoint_limits.STORAGES))
 _WEEK_S = 7 * 24 * 3600
 _YEAR_MIN = 365 * 24 * 60
 # lfs-setstripe(1): at most 2000 OSTs, -1 for all; a stripe of less than 4 GiB.
@@ -54,6 +62,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "site.timeout_max_min": (1, _YEAR_MIN),
     "site.spread_max": (0, 100),
     **{f"storage.{key}": limits for key, limits in _STRIPES.items()},
+    **checkpoint_limits.RANGES,
     "cluster.timeout_min": (1, _YEAR_MIN),
     "cluster.mem_gb": (0.001, 100_000),
     "cluster.cpus_per_task": (1, 1024),
@@ -92,7 +101,9 @@ def check(point: Mapping[str, Any]) -> None:
     of_site = {f"site.storages.{name}": name for name in point["site"]["storages"]}
     _numbers(values, _RANGES | {f"{path}.{key}": limits for path in of_site for key, limits in _STRIPES.items()})
     _texts(
-        values, {**{key: values[key] for key in _NAMES}, **of_site}, (*_PATHS, *(f"{path}.root" for path in of_site))
+        values,
+        {**{key: values[key] for key in _NAMES if key in values}, **of_site},
+        (*_PATHS, *(f"{path}.root" for path in of_site)),
     )
     for key, legal in _CHOICES:
         if values[key] not in legal:
@@ -125,6 +136,7 @@ def _together(values: Mapping[str, Any]) -> None:
             f"runs={values['runs']} with warmup_runs={values['warmup_runs']} leaves no measured run",
             f"runs={values['warmup_runs'] + 1} or more",
         )
+    checkpoint_limits.check(values)
     _data_together(values)
     _accelerator_together(values)
     _storage_together(values)
@@ -147,7 +159,7 @@ def _data_together(values: Mapping[str, Any]) -> None:
                 f"dataset.classes={values['dataset.classes']} with dataset.files={files} leaves classes empty",
                 "at most as many classes as files",
             )
-        enough_images(values["iterations"], values["batch_size"], files)
+        enough_data(values, files)
         _can_be_made(tuple(values[f"dataset.{field.name}"] for field in dataclasses.fields(Synthetic)[1:]))
 
 
@@ -213,11 +225,24 @@ def _can_be_made(dataset: tuple[float, ...]) -> None:
         raise UsageError(f"dataset: {error}", "see the keys of dataset=demo in `python -m campaign --help`") from error
 
 
-def enough_images(iterations: int | None, batch_size: int, files: int) -> None:
-    """Refuse more whole batches than the dataset has images for."""
+def enough_data(values: Mapping[str, Any], files: int) -> None:
+    """Refuse more whole batches than the dataset has images for, and snapshots that none of them would come to.
+
+    Parameters
+    ----------
+    values
+        The settings, flat.
+    """
+    iterations, batch_size = values["iterations"], values["batch_size"]
+    if iterations is None and values["benchmark.name"] == "alexnet" and batch_size > files:
+        raise UsageError(
+            f"a training takes whole batches: batch_size={batch_size}, and the dataset has {files} images",
+            f"batch_size={files} or less",
+        )
     if iterations is not None and iterations * batch_size > files:
         raise UsageError(
             f"iterations={iterations} of batch_size={batch_size} need {iterations * batch_size} images, "
             f"the dataset has {files}",
             f"iterations={files // batch_size} or fewer, or iterations=null for each file once",
         )
+    checkpoint_limits.something_to_save(values.get("checkpoint.every"), iterations, batch_size, files)

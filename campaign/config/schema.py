@@ -13,6 +13,8 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from campaign.config.checkpoint_schema import Buffered, Direct, NoCheckpoint
+
 
 class Cache(Enum):
     """State of the page cache that a run starts from."""
@@ -212,6 +214,7 @@ class Campaign:
     site: Site = MISSING
     storage: Storage = MISSING
     accelerator: Accelerator = MISSING
+    checkpoint: Any = MISSING
     cluster: Any = MISSING
     threads: int = MISSING
     batch_size: int = MISSING
@@ -223,6 +226,7 @@ class Campaign:
     warmup_runs: int = MISSING
     min_valid_runs: int = MISSING
     run_timeout_s: float = MISSING
+    drain_timeout_s: float = MISSING
     order_seed: int = MISSING
     redo: bool = MISSING
     campaign_dir: str = MISSING
@@ -243,9 +247,12 @@ def register() -> None:
     store.store(group="schema/benchmark", name="alexnet", node=Alexnet)
     store.store(group="schema/dataset", name="synthetic", node=Synthetic)
     store.store(group="schema/dataset", name="folder", node=Folder)
+    for name, node in {"none": NoCheckpoint, "direct": Direct, "buffered": Buffered}.items():
+        store.store(group="schema/checkpoint", name=name, node=node)
     for name, node in _GROUPS.items():
         store.store(group="schema", name=name, node=node)
     OmegaConf.register_new_resolver("site_storage", _site_storage, replace=True)
+    OmegaConf.register_new_resolver("site_storage_root", _site_storage_root, replace=True)
     OmegaConf.register_new_resolver("by_size", _by_size, replace=True)
 
 
@@ -254,6 +261,14 @@ def _site_storage(key: str, default: Any, *, _root_: DictConfig) -> Any:
     said = _root_.site.storages.get(_root_.storage.name)
     value = None if said is None else said.get(key)
     return default if value is None else value
+
+
+def _site_storage_root(name: str, default: Any, *, _root_: DictConfig) -> Any:
+    """Say where a storage lies that is not the chosen one, or is: one name is one place."""
+    if _root_.storage.name == name:
+        return _root_.storage.root
+    said = _root_.site.storages.get(name)
+    return default if said is None or said.root is None else said.root
 
 
 def _by_size(paper: Any, smoke: Any, *, _root_: DictConfig) -> Any:

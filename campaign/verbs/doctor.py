@@ -14,6 +14,7 @@ from campaign.folder import CampaignFolder
 from campaign.plan import cells_of, make
 from campaign.verbs import asked
 from campaign.work import Request
+from jobs.checkpoint import roles
 from jobs.run import utc_now
 
 if TYPE_CHECKING:
@@ -59,10 +60,12 @@ def _examine(points: list[dict[str, Any]], *, on_nodes: bool) -> Iterator[Findin
 
 def _storages(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """List the storages of the grid, each once; ``cold`` says whether a cell asks that its files are not in memory."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     for point in points:
-        storage = found.setdefault(str(point["storage"]), {**point["storage"], "cold": False})
-        storage["cold"] |= point["cache"] == "cold"
+        saved = [{"exclusive": "lock", **side} for side in roles(point["checkpoint"]).values()]
+        for storage, cold in ((point["storage"], point["cache"] == "cold"), *((each, False) for each in saved)):
+            known = found.setdefault((storage["name"], storage["root"]), {**storage, "cold": False})
+            known["cold"] |= cold
     return list(found.values())
 
 

@@ -40,7 +40,7 @@ def main() -> int:
         print(f"  {group:11} {', '.join(sorted(choices))}")
     print("\nKeys:")
     print(_body(conf / "config.yaml"))
-    for group in ("benchmark", "dataset", "site", "storage", "accelerator", "cluster"):
+    for group in ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster"):
         for file in sorted(_yaml_files(conf / group), key=lambda file: file.name):
             body = _body(file)
             if _keys(body) > 1:  # a choice that only has a name of its own has the keys of another one

@@ -53,6 +53,12 @@ def _tell(recorded: record.Record, where: str) -> None:
     print(f"again: python -m campaign {shlex.join(recorded['campaign']['words'])}")
 
 
+def _of_trace(trace: dict[str, Any]) -> list[str]:
+    """Say what the trace of a run lacks."""
+    unread = [f"{name}: {state}" for name, state in trace.get("sources", {}).items() if state != "ok"]
+    return [f"not written: {trace['error']}"] * bool(trace.get("error")) + unread
+
+
 def _tell_run(run: record.Run, where: str) -> None:
     figure = "no figure"
     if "images_per_s" in run:
@@ -61,6 +67,8 @@ def _tell_run(run: record.Run, where: str) -> None:
     checks: list[dict[str, Any]] = run.get("checks", [])
     for check in checks:
         print(f"  {check['rule']:12} {_MARKS[check['passed']]}: {check['message']}")
+    for line in _of_trace(run.get("trace") or {}):
+        print(f"  trace        {line}")
     for bad in run.get("unreadable", []):
         print(f"  unreadable   {bad['file']}: {bad['error']}")
     if run["status"] == "failed":

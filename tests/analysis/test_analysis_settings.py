@@ -77,4 +77,4 @@ def test_a_storage_looks_the_same_whatever_its_neighbours(name):
 
 
 def test_known_storages_are_told_apart_by_colour_and_by_marker():
-    assert len({each.color for each in KNOWN.values()}) == len({each.marker for each in KNOWN.values()}) == 5
+    assert len({each.color for each in KNOWN.values()}) == len({each.marker for each in KNOWN.values()}) == 6

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import statistics
 
 import pytest
@@ -44,12 +45,28 @@ def test_between_lays_the_runtime_between_its_controls():
 
 
 @pytest.mark.parametrize(
-    "other", [{"threads": 8}, {"storage": "ssd"}, {"prefetch": 0}, {"seed": 1}, {"host": "node2"}, {"batch_size": 8}]
-)
-def test_controls_of_other_settings_or_another_host_are_no_controls(other):
+    ("other", "told"),
+    [
+        ({"threads": 8}, [150.0, None]), ({"storage": "ssd"}, [150.0, None]), ({"prefetch": 0}, [150.0, None]),
+        ({"seed": 1}, [150.0, None]), ({"host": "node2"}, [None, None]), ({"batch_size": 8}, [None, None]),
+        ({"accelerator": "gpu"}, [None, None]),
+    ],
+)  # fmt: skip
+def test_controls_are_of_equal_settings_but_what_reads_nothing_may_have_read_otherwise(other, told):
     made = training([165.0])
 
-    assert table_of(made, *controls(**other))["between"].isna().all()
+    row = table_of(made, *controls(**other)).loc[id_of(made)]
+
+    assert [None if math.isnan(row[name]) else row[name] for name in ("no_io_s", "no_compute_s")] == told
+
+
+def test_of_several_controls_without_input_the_median_counts():
+    made = [training([165.0], threads=threads) for threads in (1, 2, 4)]
+    no_io = [
+        training([wall], control="no_io", threads=threads) for threads, wall in ((1, 149.0), (2, 150.0), (4, 154.0))
+    ]
+
+    assert table_of(*made, *no_io).loc[id_of(made[0]), "no_io_s"] == 150.0
 
 
 def test_a_control_that_is_not_done_and_a_control_itself_have_no_place_between():
@@ -126,7 +143,7 @@ def test_an_emulated_accelerator_is_named_with_its_seconds_in_headings_captions_
 def test_the_accelerator_is_what_the_runs_had_and_all_are_named_where_they_differ():
     made = training([step(1, 200.0, accelerator="gpu"), step(2, 200.0, accelerator="cpu"), step(3, 200.0)])
 
-    assert table_of(made)["accelerator"].tolist() == ["cpu, gpu"]
+    assert table_of(made)["accelerator"].tolist() == ["cpu + gpu"]
 
 
 def test_an_accelerator_left_alone_is_the_same_whether_named_or_not_and_is_not_told():

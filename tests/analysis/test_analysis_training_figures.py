@@ -148,6 +148,17 @@ def test_figure_7_shows_rates_over_batch_sizes_told_apart_by_fill_and_marker():
     assert "threads 8, prefetch 0 and 1" in plate.caption
 
 
+def test_batch_sizes_of_one_dataset_keep_no_other_dataset_from_its_figure_6():
+    of_threads = [training([200.0], threads=n, prefetch=ahead) for n in (1, 2) for ahead in (0, 1)]
+    of_batches = [training([90.0], batch_size=n, prefetch=ahead) for n in (16, 32) for ahead in (0, 1)]
+    other = [training([50.0], prefetch=ahead, seed=9) for ahead in (0, 1)]
+
+    assert [name for name in figures_of(*of_threads, *of_batches, *other) if "fig6" in name] == [
+        "fig6-seed-0",
+        "fig6-seed-9",
+    ]
+
+
 def test_figure_7_is_one_figure_per_number_of_threads_and_needs_several_batch_sizes():
     made = figures_of(*batches(threads=8), *batches(threads=2))
 
@@ -266,6 +277,20 @@ def test_a_record_cannot_point_outside_its_folder(tmp_path):
     plate = figures_of(*made, folder=tmp_path)["fig8"]
 
     assert plate.left_out["status"].tolist() == ["trace missing"]
+
+
+@pytest.mark.parametrize(("sizes", "drawn"), [((16, 64, 128), 64), ((16, 32, 128), 128)])
+def test_of_threads_and_batch_sizes_figure_8_shows_the_papers_batch_and_most_threads(tmp_path, sizes, drawn):
+    made = [
+        with_traces(training([60.0], threads=threads, batch_size=size, prefetch=ahead), tmp_path)
+        for threads in (2, 8, 4)
+        for size in sizes
+        for ahead in (0, 1)
+    ]
+
+    plate = figures_of(*made, folder=tmp_path)["fig8"]
+
+    assert f"threads 8, batch {drawn}" in plate.caption
 
 
 def test_without_any_trace_there_is_no_figure_8():

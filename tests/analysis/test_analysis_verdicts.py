@@ -76,20 +76,32 @@ def test_a_difference_that_noise_cannot_explain_differs_all_the_same():
     assert claimed(EQUAL, noisy, calm)["verdict"] == "differs"
 
 
-@pytest.mark.parametrize("kind", ["host", "accelerator", "tensorflow"])
+@pytest.mark.parametrize("kind", ["host", "accelerator", "accelerators of a cell", "tensorflow"])
 def test_what_mixes_hosts_accelerators_or_versions_is_not_comparable(kind):
     one, other = training([100.0] * 3, threads=1), training([100.0] * 3, threads=2)
     if kind == "host":
         other["provenance"]["host"] = "node2"
     elif kind == "tensorflow":
         other["provenance"]["versions"]["tensorflow"] = "2.16.0"
-    else:
-        other["runs"] = [step(n, 100.0, accelerator="gpu") for n in (1, 2, 3)]
+    elif kind == "accelerator":
+        other["runs"] = [step(n, 100.0, accelerator="gpu (K80)") for n in (1, 2, 3)]
+    else:  # within both cells
+        for made in (one, other):
+            made["runs"] = [step(n, 100.0, accelerator=it) for n, it in enumerate(("cpu", "gpu", "gpu"), 1)]
 
     row = claimed(EQUAL, one, other)
 
     assert row["verdict"] == "not comparable"
     assert "mixed" in row["why"]
+
+
+def test_sets_of_one_cell_say_nothing_of_equality_where_others_can_be_compared():
+    several = [training([100.0], threads=n) for n in (1, 2)]
+    of_figure_7 = [training([100.0], threads=8, batch_size=n) for n in (16, 32)]
+
+    claims = rows_of(*several, *of_figure_7)
+
+    assert len(claims[claims["claim"] == EQUAL]) == 1
 
 
 def test_one_cell_or_none_or_controls_alone_are_not_measured():

@@ -8,6 +8,7 @@ from analysis import records
 from analysis.frame import cells_frame, runs_frame
 from analysis.medians import medians
 from analysis.plates import plates
+from analysis.saving import with_saving
 from analysis.training import with_training
 
 BENCHMARK = {
@@ -26,10 +27,11 @@ HEADER = [
 def step(number, wall_s, *, load_s=1.0, images=9088, **keys):
     """Return a valid measured run of the mini-application that took and waited so many seconds."""
     figures = {
-        "wall_s": wall_s, "load_s": load_s, "compute_s": wall_s - load_s - 0.5, "other_s": 0.5, "startup_s": 0.4,
+        "wall_s": wall_s, "load_s": load_s, "compute_s": wall_s - load_s - 0.5, "other_s": 0.1, "startup_s": 0.4,
         "images": images, "images_asked": images, "accelerator": "cpu", "parameters": 58_000_000,
         "step_load_s": [load_s / 2] * 2, "step_compute_s": [1.0, 1.0], "step_loss": [4.6, 4.5],
-        "wall_parts": [wall_s], "build_s": 0.3, "state_bytes": 7, "trace": None,
+        "wall_parts": ["startup_s", "load_s", "compute_s", "checkpoint_s", "other_s"], "checkpoint_s": 0.0,
+        "build_s": 0.3, "state_bytes": 7, "trace": None,
     }  # fmt: skip
     return run(number, images / wall_s, size=14_000, **(figures | keys))
 
@@ -96,7 +98,7 @@ def frames(*made, folder=None):
     homes = {id_of(each): folder / "records" / id_of(each) if folder else None for each in made}
     parsed = [records.parse(each) for each in made]
     runs = runs_frame(parsed)
-    return with_training(medians(cells_frame(parsed), runs), runs), runs, homes
+    return with_saving(with_training(medians(cells_frame(parsed), runs), runs), runs), runs, homes
 
 
 def table_of(*made):

@@ -3,7 +3,7 @@
     python tests/bench/overlap.py [--iterations 60] [--runs 3] [--iops 0] [--out DIR]
 
 Needs root (a throttled loop device) and takes about a quarter of an hour. The accelerator is emulated: a step takes in
-the whole batch and waits. The excess without prefetch is its runtime less that with every batch in memory
+the whole batch and waits. The excess without prefetch is its runtime less that without any input
 (``control=no_io``); prefetch 1 hides what it does not leave of it (goal: at least 95 %). The first batch of all can
 hide behind nothing. ``--iops`` also bounds the reads a second, as a disk's head does (not in Table I): with 80 a batch
 takes most of a step, and the excess stands out of the tens of milliseconds that the first TensorFlow operation after

@@ -35,6 +35,19 @@ def alexnet_point(_alexnet_point):
 
 
 @pytest.fixture
+def direct_point():
+    """The same with snapshots on a storage."""
+    return collect(["-m", "benchmark=alexnet", "checkpoint=local", "checkpoint.every=2"])[0]
+
+
+@pytest.fixture
+def buffered_point():
+    """The same with snapshots through a burst buffer."""
+    words = ["checkpoint=burst_buffer", "checkpoint.every=2", "checkpoint.fast.root=fast", "checkpoint.slow.root=slow"]
+    return collect(["-m", "benchmark=alexnet", *words])[0]
+
+
+@pytest.fixture
 def cells(point):
     """Three cells and the conduct."""
     points = [{**copy.deepcopy(point), "threads": threads} for threads in (1, 2, 4)]

@@ -26,7 +26,7 @@ def _settings_keys(point):
     return [key for key, _ in flat(make_cell(point).settings)]
 
 
-@pytest.mark.parametrize("which", ["point", "alexnet_point"])
+@pytest.mark.parametrize("which", ["point", "alexnet_point", "direct_point", "buffered_point"])
 def test_every_setting_changes_the_id(which, request):
     point = request.getfixturevalue(which)
     base = make_cell(point).id
@@ -98,7 +98,7 @@ def test_the_order_of_keys_does_not_matter(order):
     settings = {
         "benchmark": {"name": "micro"}, "dataset": {"name": "d"}, "storage": {"name": "s"},
         "threads": 1, "batch_size": 2, "prefetch": 0, "iterations": None, "seed": 0, "cache": "cold",
-        "accelerator": {"name": "auto"},
+        "accelerator": {"name": "auto"}, "checkpoint": {"name": "none"},
     }  # fmt: skip
 
     shuffled = {key: settings[key] for key in order}

@@ -18,6 +18,7 @@ from jobs.checks import Limits
 TESTS = Path(__file__).parents[1]
 _DATASET = "campaign/test_prepare.py::test_every_key_of_a_synthetic_dataset_makes_another_one"
 _LIMITS = "campaign/test_every_key_acts.py::test_a_stricter_limit_makes_its_rule_fail"
+_OF_TARGET = "jobs/test_checkpoint.py::test_each_key_of_a_target_reaches_it"
 _OF_SITE = "campaign/test_site.py::test_what_the_site_says_of_its_scheduler_is_the_default_of_the_cluster"
 _OF_STORAGE = "campaign/test_site.py::test_a_storage_is_where_and_what_the_site_says"
 _SCRIPT = "campaign/test_sbatch_text.py"
@@ -47,6 +48,16 @@ EVIDENCE = {
     "benchmark.dropout": "jobs/test_network.py::test_dropout_is_another_at_each_step_and_the_same_each_time",
     "accelerator.name": "jobs/test_alexnet.py::test_a_gpu_is_taken_where_it_is_wanted_and_hidden_where_not",
     "accelerator.step_s": "jobs/test_alexnet.py::test_an_emulated_step_takes_its_time_and_leaves_the_processor_alone",
+    **{
+        f"checkpoint.{key}": (
+            "campaign/test_checkpoint_keys.py::test_a_target_lies_where_the_site_says_its_storages_are"
+        )
+        for key in ("name", "root", "fast.name", "fast.root", "slow.name", "slow.root")
+    },
+    "checkpoint.every": "jobs/test_checkpoint.py::test_every_so_many_steps_there_is_a_snapshot",
+    "checkpoint.mode": "jobs/test_checkpoint.py::test_in_the_background_training_stands_still_for_the_copy_alone",
+    "checkpoint.in_flight": "jobs/test_saver.py::test_the_training_stands_still_where_one_more_would_be_too_many",
+    **{f"checkpoint.{key}": _OF_TARGET for key in ("keep", "when_full", "bandwidth_mb_per_s", "direct", "streams")},
     "dataset.name": "campaign/test_prepare.py::test_the_name_of_a_dataset_names_its_folder",
     "dataset.files": _DATASET,
     "dataset.median_bytes": _DATASET,
@@ -102,7 +113,7 @@ EVIDENCE = {
             "save_patience_s": "is_how_long_a_full_disk_is_waited_for",
         }.items()
     },
-    "size": "campaign/test_compose.py::test_a_smoke_recipe_has_fewer_files_fewer_steps_and_a_thinner_network",
+    "size": "campaign/test_compose.py::test_a_smoke_recipe_has_fewer_files_and_a_thinner_network",
     "trace.interval_s": "campaign/test_worker.py::test_a_run_is_traced_as_it_is_asked_for",
     "trace.tail_s": "jobs/test_execute.py::test_a_trace_goes_on_after_the_last_step_for_as_long_as_asked",
     "cluster.name": "campaign/test_end_to_end.py::test_the_debug_cluster_works_in_the_front_process",
@@ -116,6 +127,7 @@ EVIDENCE = {
     "warmup_runs": "campaign/test_worker.py::test_no_warm_up_where_none_is_asked_for",
     "min_valid_runs": "campaign/test_every_key_acts.py::test_the_least_number_of_valid_runs_decides_over_a_cell",
     "run_timeout_s": "campaign/test_end_to_end.py::test_a_run_that_hangs_is_killed_at_its_limit_and_told",
+    "drain_timeout_s": "jobs/test_checkpoint.py::test_a_drain_that_does_not_end_in_time_makes_the_run_invalid",
     "order_seed": "campaign/test_plan.py::test_another_seed_gives_another_order",
     "redo": "campaign/test_worker.py::test_redo_measures_anew_and_loses_nothing",
     "campaign_dir": (
@@ -125,11 +137,12 @@ EVIDENCE = {
 }
 
 
-def test_every_key_has_its_evidence(point):
+def test_every_key_has_its_evidence(point, direct_point, buffered_point):
     keys = {key for key, _ in flat(point)} | {"dataset.path"}
     keys |= {f"site.storages.{field.name}" for field in dataclasses.fields(SiteStorage)}
     keys |= {f"cluster.{field.name}" for field in dataclasses.fields(Slurm)}
     keys |= {f"benchmark.{field.name}" for field in dataclasses.fields(Alexnet)}
+    keys |= {key for each in (direct_point, buffered_point) for key, _ in flat(each) if key.startswith("checkpoint.")}
 
     assert keys == EVIDENCE.keys()
 

@@ -34,6 +34,7 @@ _WRONG = [
     ("site=tegner", "site.storages.lustre.license='a b'", "site.storages.lustre.license='a b'", "lustre:1"),
     ("site=tegner", "site.modules=['$x']", "site.modules: '$x'", "cuda/12.2"),
     # The mini-application.
+    (ALEXNET, "batch_size=1024", "a training takes whole batches: batch_size=1024", "batch_size=512 or less"),
     (
         "accelerator=emulated",
         "threads=1",

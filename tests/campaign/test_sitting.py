@@ -315,7 +315,10 @@ def test_a_record_that_cannot_be_read_now_is_left_where_it_is(folder, job):
 
 
 @pytest.mark.parametrize("cell", [0, 1])
-def test_a_cell_that_its_node_has_no_data_for_fails_with_the_reason_and_the_others_run(cell, folder, job, monkeypatch):
+def test_a_cell_that_its_node_has_no_data_for_fails_with_the_reason_and_the_others_run(
+    cell, folder, job, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)  # nor is the root of its storage there
     work = job()
     data, work["cells"][cell]["dataset"] = work["cells"][cell]["dataset"], None
 

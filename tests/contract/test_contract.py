@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from analysis import traces
@@ -23,17 +24,29 @@ WORDS = (
 )  # fmt: skip
 
 
+TRAINING = (
+    "-m", "benchmark=alexnet", "accelerator=emulated", "accelerator.step_s=0.1", "benchmark.image_size=32",
+    "prefetch=0,1", "benchmark.control=none,no_io,no_compute", "checks.time_error_max=0.05",
+)  # fmt: skip
+
+
+def campaign(folder, *words):
+    """Run a campaign in a new folder; return where its results are."""
+    command = [sys.executable, "-m", "campaign", *WORDS, *words]
+    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    return folder / "results"
+
+
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("contract")
-    subprocess.run(
-        [sys.executable, "-m", "campaign", *WORDS],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-    )
-    return folder / "results"
+    return campaign(tmp_path_factory.mktemp("contract"))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Results of the mini-application, with its controls."""
+    return campaign(tmp_path_factory.mktemp("trained"), *TRAINING)
 
 
 @pytest.fixture(scope="module")
@@ -107,3 +120,23 @@ def test_the_analysis_reads_a_trace_to_the_bytes_of_the_run(results, record):
         seconds = trace.samples["elapsed_s"].diff()
         assert (trace.samples["read_mb_per_s"] * seconds).sum() * 1e6 >= record["dataset"]["bytes"]
         assert set(trace.samples["phase"]) == {"iteration", "tail"}
+
+
+def test_of_the_mini_application_the_analysis_makes_every_figure_and_table(trained):
+    table = pd.read_csv(trained / "tables" / "medians.csv")
+    plain = table[table["benchmark.control"] == "none"]
+
+    assert set(table["status"]) == {"done"}
+    assert set(table["accelerator"]) == {"emulated"}
+    assert len(plain) == 2
+    assert plain[["between", "input_share", "no_io_s", "no_compute_s"]].notna().all(axis=None)
+    assert {path.name for path in (trained / "figures").glob("*.pdf")} == {"fig6.pdf", "fig8.pdf"}
+    assert "done" in set(pd.read_csv(trained / "figures" / "fig8.csv")["status"])
+    assert (trained / "tables" / "verdicts.csv").exists()
+
+
+def test_the_parts_of_a_training_make_up_its_wall_time(trained):
+    for path in trained.glob("records/*/record.json"):
+        for run in json.loads(path.read_text())["runs"]:
+            assert sum(run[part] for part in run["wall_parts"]) == pytest.approx(run["wall_s"], rel=0.05)
+            assert run["compute_s"] == pytest.approx(sum(run["step_compute_s"]))

@@ -79,7 +79,8 @@ def make_settings(**changes):
 
 def make_alexnet_settings(accelerator="cpu", step_s=None, **changes):
     """Return a cell's settings for a small network on small images; a change goes where its key belongs."""
-    return _changed({"accelerator": {"name": accelerator, "step_s": step_s}}, _ALEXNET, changes)
+    more = {"accelerator": {"name": accelerator, "step_s": step_s}, "checkpoint": {"name": "none"}}
+    return _changed(more, _ALEXNET, changes)
 
 
 def _changed(more, benchmark, changes):
@@ -102,6 +103,7 @@ def make_request(folder, held, limits=DEAF, trace=None, **changes):
         "manifest": str(held),
         "limits": limits,
         "trace": trace,
+        "checkpoint": None,
     }
 
 

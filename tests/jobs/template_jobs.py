@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import fcntl
+import gc
 import io
 import json
 import os
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from jobs import accelerator, alexnet, byhand, cache, checks, micro, pipeline, run
 from jobs.network import Network
+from jobs.unreadable import UnreadableImageError
 
 _LIBC = ctypes.CDLL(None)
 _IN_OPEN = 0x20
@@ -397,6 +399,15 @@ def choose(argument):
         return {"value": ["refused", str(error)]}
 
 
+def described(argument):
+    """Name an accelerator where TensorFlow tells this of its GPU."""
+    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
+
+    tf.config.get_visible_devices = lambda _kind: ["gpu"]
+    tf.config.experimental.get_device_details = lambda _gpu: argument["details"]
+    return {"value": accelerator.described(argument["name"])}
+
+
 def _network(argument):
     return Network(argument["classes"], argument.get("seed", 0), argument["benchmark"])
 
@@ -433,7 +444,7 @@ def fit(argument):
     import tensorflow as tf  # noqa: PLC0415 - the module must load without it
 
     network = _network(argument)
-    network.warm_up(argument["batch_size"])
+    network.warm_up(argument["batch_size"], accelerator.HOST)
     if "restore" in argument:
         tf.train.Checkpoint(**network.state).read(argument["restore"]).assert_consumed()
     losses, followed = [], []
@@ -451,7 +462,7 @@ def fit(argument):
 def state_after_warm_up(argument):
     """Return all variables after a warm-up, and those of a network that was only reset."""
     warm, fresh = _network(argument), _network(argument)
-    warm.warm_up(argument["batch_size"])
+    warm.warm_up(argument["batch_size"], accelerator.HOST)
     fresh.reset()
     return {"value": [_everything(warm), _everything(fresh)]}
 
@@ -467,3 +478,52 @@ def losses_without_learning(argument):
     losses = [network.train(*batch) for _ in range(3)]
     network.steps.assign(0)
     return {"value": [losses, [network.train(*batch) for _ in range(3)]]}
+
+
+def tracked_within_the_clock(argument):
+    """Return how many objects the garbage collector would look through while a run's clock runs."""
+    counts = []
+
+    def counting(measure):
+        def counted(*watched):
+            counts.append(len(gc.get_objects()))
+            return measure(*watched)
+
+        return counted
+
+    prepare = micro.prepare
+    micro.prepare = lambda *words: counting(prepare(*words))
+    run.execute(argument["request"])
+    return {"value": counts}
+
+
+def where_steps_are_called(argument):
+    """Return, for the step of the warm-up and one of the clock, where its batch stood and in what scope it was called.
+
+    A second processor stands for the GPU: TensorFlow prepares a step anew where either is another.
+    """
+    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
+
+    processor = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * 2)
+    accelerator.DEVICES["cpu"] = "/CPU:1"
+    called, train = [], Network.train
+
+    def traced(network, images, labels):
+        scope = tf.constant(0).device  # where an operation goes that nobody placed
+        called.append([images.device, labels.device, scope, network.kernels[0].device])
+        return train(network, images, labels)
+
+    Network.train = traced
+    settings = {**argument["settings"], "accelerator": {"name": "cpu", "step_s": None}}
+    alexnet.prepare(settings, [Path(name) for name in argument["names"]])()
+    return {"value": called}
+
+
+def complaint_of(argument):
+    """Return what a run says that is not to pass over a file."""
+    try:
+        alexnet.prepare(argument["settings"], [Path(name) for name in argument["names"]])()
+    except UnreadableImageError as error:
+        return {"value": str(error)}
+    return {"value": ""}

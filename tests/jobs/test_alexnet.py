@@ -402,8 +402,51 @@ def test_a_gpu_that_is_not_there_is_told_with_the_cure(job):
     assert "nvidia-smi" in words
 
 
+@pytest.mark.parametrize(
+    ("name", "details", "told"),
+    [
+        ("gpu", {"device_name": "Tesla K80", "compute_capability": (3, 7)}, "gpu (Tesla K80)"),
+        ("gpu", {}, "gpu"),
+        ("emulated", {"device_name": "Tesla K80"}, "emulated"),
+    ],
+)
+def test_a_gpu_is_told_with_its_model(job, name, details, told):
+    assert job("described", name=name, details=details) == told
+
+
 def test_a_run_says_what_really_computed(train):
     assert train(accelerator="cpu", iterations=1)["accelerator"] == "cpu"
+
+
+@pytest.mark.parametrize("to_device", [False, True])
+def test_a_warm_up_is_called_as_the_steps_of_the_clock_are(job, paths, to_device):
+    settings = make_alexnet_settings(prefetch=1, iterations=1, prefetch_to_device=to_device)
+
+    warm_up, step = job("where_steps_are_called", names=[str(path) for path in paths], settings=settings)
+
+    assert warm_up == step
+    assert warm_up[0].endswith("CPU:1" if to_device else "CPU:0")
+    assert warm_up[3].endswith("CPU:1")
+
+
+def test_a_loss_that_is_no_number_is_none_and_the_run_does_not_count():
+    batches = Batches(3)
+    losses = iter([1.5, float("nan"), float("inf")])
+    batches.step = lambda *_: next(losses)
+
+    _, figures = measured(batches)
+
+    assert figures["step_loss"] == [1.5, None, None]
+    assert checks.finite_loss(figures, checks.Limits())["passed"] is False
+    assert checks.finite_loss({"step_loss": [1.5]}, checks.Limits())["passed"] is True
+
+
+def test_a_file_that_is_not_to_be_passed_over_is_named_without_input_too(job, tmp_path):
+    names = [str(path) for path in write_jpegs(tmp_path / "data", 8)]
+    truncate(Path(names[0]))
+    settings = make_alexnet_settings(control="no_io", ignore_errors=False, batch_size=8)
+
+    assert names[0] in job("complaint_of", names=names, settings=settings)
 
 
 def test_a_run_leaves_nothing_in_the_temporary_folder(job, paths, tmp_path):

@@ -46,6 +46,60 @@ def test_the_difference_of_two_looks_is_ours_and_the_rest_is_that_of_others():
     }
 
 
+def test_what_a_run_saves_and_what_works_for_it_are_not_others():
+    """The run writes 2,000 to its dataset's device and 3,000 to another; a helper moves 3,000 more to and fro."""
+    before = replace(BEFORE, further=((0, 0),), helpers={7: (100, 100, 1.0)})
+    after = replace(
+        AFTER,
+        process={"read_bytes": 9_000, "write_bytes": 5_050},
+        device=(21_000, 72_500),
+        further=((3_000, 6_400),),
+        helpers={7: (3_100, 3_100, 1.5)},
+    )
+
+    found = between(before, after)
+
+    # Read by all: 11,000 + 3,000, of which 8,000 + 3,000 ours; written: 2,500 + 6,400, of which 5,000 + 3,000.
+    assert found["other_bytes"] == 3_000 + 900
+    assert found["other_cpu"] == pytest.approx((7.0 - 5.0 - 0.5) / 4)
+    assert found["device_read_bytes"] == 11_000
+
+
+def test_a_helper_that_came_later_has_done_nothing_before_and_one_that_went_is_not_counted():
+    saving = {"further": ()}
+    came = between(replace(BEFORE, **saving), replace(AFTER, **saving, helpers={8: (1_000, 0, 0.25)}))
+    went = between(replace(BEFORE, **saving, helpers={8: (9_000, 0, 2.0)}), replace(AFTER, **saving))
+
+    assert came["other_bytes"] == 3_000 - 1_000 + 500 - 30
+    assert went["other_bytes"] == 3_000 + 500 - 30
+
+
+def test_where_a_device_of_the_target_does_not_tell_the_traffic_of_others_is_unknown():
+    assert between(replace(BEFORE, further=(None,)), replace(AFTER, further=(None,)))["other_bytes"] is None
+
+
+def test_what_a_helper_does_is_read_while_it_lives(disk):
+    script = (
+        "import os, sys; os.write(1, b'x'); open(sys.argv[1], 'wb').write(bytes(1 << 20)); print(flush=True); input()"
+    )
+
+    class Saves:
+        devices = ()
+
+        def __init__(self, pid):
+            self.pid = pid
+
+        def helpers(self):
+            return [self.pid, 2**22 + 1]  # the second is nobody: beyond the largest number of a process
+
+    with other_process(script, str(disk / "file")) as process:
+        looked = counters.look(device_of(disk), Saves(process.pid))
+
+    assert looked.further == ()
+    assert looked.helpers.keys() == {process.pid}
+    assert looked.helpers[process.pid][1] >= 1 << 20
+
+
 def test_without_process_accounting_neither_our_bytes_nor_those_of_others_are_known():
     found = between(BEFORE, replace(AFTER, process=None))
 

@@ -438,3 +438,9 @@ def test_the_stamp_is_utc_in_milliseconds():
     assert run.utc_now()[10:].count(":") == 2
     assert len(run.utc_now()) == len("2024-01-01T00:00:00.000Z")
     assert run.utc_now().endswith("Z")
+
+
+def test_the_garbage_collector_has_next_to_nothing_to_look_through_within_the_clock(job, data, tmp_path):
+    (count,) = job("tracked_within_the_clock", request=make_request(data, tmp_path / "held", cache="as_is"))
+
+    assert count < 10_000

@@ -76,6 +76,12 @@ def test_facts_are_those_that_other_programs_tell(tmp_path):
     assert facts["versions"]["tfio-campaign"] != "unknown"
 
 
+def test_of_a_storage_that_is_not_there_nothing_is_known(tmp_path):
+    facts = machine.describe(tmp_path / "not-mounted")
+
+    assert (facts["device"], facts["mount"]) == ("unknown", "unknown")
+
+
 def test_what_cannot_be_had_is_named_unknown(bare, tmp_path):
     facts = machine.describe(tmp_path)
 

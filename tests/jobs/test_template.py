@@ -94,7 +94,7 @@ def test_state_of_one_run_is_not_seen_by_the_next(ask):
 def test_an_exception_fails_the_run_and_its_traceback_is_in_the_log(ask, log):
     answer = ask("fail")
 
-    assert (answer["status"], answer["reason"]) == ("failed", "ended with exit code 1")
+    assert (answer["status"], answer["reason"]) == ("failed", "ended with exit code 1: ValueError: on purpose")
     assert answer["log_tail"].endswith("ValueError: on purpose")
     assert "Traceback (most recent call last)" in log.read_text()
 

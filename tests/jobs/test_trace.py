@@ -243,6 +243,22 @@ def test_the_tail_ends_by_itself_however_late_it_is_asked_for(tmp_path):
     assert float(table(tmp_path / "trace.csv")[-1]["elapsed s"]) < 0.6
 
 
+@pytest.mark.parametrize("tail_s", [0.0, 0.2])
+def test_what_goes_on_after_the_iteration_is_watched_to_its_end_and_the_tail_begins_there(tmp_path, tail_s):
+    traced = Trace([], 0.1, tail_s, tmp_path / "trace.csv", settle=lambda: time.sleep(0.5))
+    with traced:
+        time.sleep(0.2)
+
+    found = traced.finish()
+
+    rows = table(tmp_path / "trace.csv")
+    elapsed = [float(row["elapsed s"]) for row in rows]
+    tail = [row["phase phase"] for row in rows].index("tail")
+    assert elapsed[tail - 1] == pytest.approx(0.2, abs=0.05)
+    assert 0.4 + tail_s <= elapsed[-1] - elapsed[tail - 1] <= 0.5 + tail_s + found["late_s"] + 0.05
+    assert traced.finish() is found
+
+
 def test_two_paths_on_one_device_show_it_once(run, disk):
     (disk / "sub").mkdir()
 

@@ -1,0 +1,88 @@
+"""A figure of ours: per target and mode, how long training stands still for a checkpoint, and when it is durable."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from analysis import style
+from analysis.figures.panels import WHISKER, frame_with_words, significant, wrapped
+from analysis.frame import rows_of
+from analysis.paper import BURST_BUFFER
+from analysis.signs import DAGGER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+# What is drawn of each, from top to bottom: its seconds, its words, how its bar is filled.
+KINDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("snapshot_blocked_s", "training stands still", {"color": "0.25"}),
+    ("snapshot_durable_fast_s", "until durable", {}),
+    ("snapshot_durable_slow_s", "until drained to the slow storage", {"hatch": "....", "color": "white"}),
+)
+HEIGHT = 0.26
+# Room at the right for the numbers, as a share of the axis.
+RIGHT = 1.16
+
+
+def seconds_per_checkpoint(frame: pd.DataFrame, title: str, words: str) -> Figure:
+    """Draw seconds since the end of the step that is saved, three bars per target and mode, min-max as whiskers.
+
+    Parameters
+    ----------
+    frame
+        What is drawn (`analysis.plates.durability.COLUMNS`); a row without figures shows its status.
+    title, words
+        What stands above and below.
+    """
+    rows = rows_of(frame)
+    longest = max(frame[f"{name}_max"].max() for name, *_ in KINDS)
+    with style.sheet():
+        figure = Figure(figsize=(6.0, 1.35 + 0.55 * len(rows)))
+        axes = figure.subplots()
+        axes.set_xlim(0, float(longest) * RIGHT)
+        for place, row in enumerate(rows):
+            _bars(axes, place, row)
+        axes.set_yticks(range(len(rows)), [_name(row) for row in rows])
+        axes.tick_params(axis="y", length=0)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_xlabel("seconds since the end of the step")
+        frame_with_words(figure, title, words, _signs())
+    return figure
+
+
+def _bars(axes: Axes, place: int, row: dict[str, Any]) -> None:
+    if row["status"] != "done":
+        axes.annotate(row["status"], (0, place), (4, 0), textcoords="offset points", va="center", color="0.4", size=7)
+        return
+    drains = row["target_name"] == BURST_BUFFER
+    kinds = [kind for kind in KINDS if (drains or kind is not KINDS[-1]) and not math.isnan(row[kind[0]])]
+    for number, (name, _, fill) in enumerate(kinds):
+        middle, y = row[name], place + (number - (len(kinds) - 1) / 2) * HEIGHT
+        axes.barh(y, middle, HEIGHT, **_fill(row["target_name"], fill))
+        low, high = row[f"{name}_min"], row[f"{name}_max"]
+        axes.errorbar(middle, y, xerr=[[middle - low], [high - middle]], **WHISKER)
+        text = significant(middle) + (DAGGER if row["unstable"] is True else "")
+        axes.annotate(text, (high, y), (4, 0), textcoords="offset points", va="center", size=6.5)
+
+
+def _fill(target: str, fill: dict[str, Any]) -> dict[str, Any]:
+    return {"color": style.look(target).color, "edgecolor": "black", **fill}
+
+
+def _name(row: dict[str, Any]) -> str:
+    return f"{wrapped(row['target'])}\n{row['mode']}"
+
+
+def _signs() -> Sequence[Artist]:
+    return [
+        Patch(facecolor=fill.get("color", "0.7"), edgecolor="black", hatch=fill.get("hatch"), label=words)
+        for _, words, fill in KINDS
+    ]

@@ -1,0 +1,95 @@
+"""Figure 9: above the runtime per checkpoint target, in gray what it takes without; below one checkpoint."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from analysis import style
+from analysis.figures.panels import (
+    HEADROOM,
+    UNSTABLE_HATCH,
+    WHISKER,
+    frame_with_words,
+    gap,
+    number,
+    several_n,
+    told,
+    unstable_sign,
+    wrapped,
+)  # fmt: skip
+from analysis.frame import rows_of
+from analysis.saving import NO_TARGET
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+WIDTH = 0.7
+GRAY = "#C4C4C4"
+LONGER: dict[str, Any] = {"color": "black", "linestyle": "dashed"}
+
+
+def runtime_per_target(frame: pd.DataFrame, title: str, words: str) -> Figure:
+    """Draw seconds per target, the whole run above and one checkpoint below, min-max as whiskers.
+
+    Parameters
+    ----------
+    frame
+        What is drawn (`analysis.plates.targets.COLUMNS`), a row per target; one without figures shows its status. The
+        row without a target is no bar: it is the gray in all of them.
+    title, words
+        What stands above and below.
+    """
+    targets = frame[frame["target"] != NO_TARGET]
+    shown = frame[frame["runtime_s"].notna()]
+    with style.sheet():
+        figure = Figure(figsize=(max(4.2, 1.2 + 0.9 * len(targets)), 4.1))
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
+        for axes, name, label in ((above, "runtime_s", "runtime (s)"), (below, "checkpoint_s", "one checkpoint (s)")):
+            axes.set_ylim(0, (float(frame[f"{name}_max"].max()) or 1.0) * (HEADROOM + 0.05))
+            for place, row in enumerate(rows_of(targets)):
+                _bar(axes, place, row, name, n=name == "runtime_s" and several_n(shown))
+            axes.set_ylabel(label)
+        below.set_xticks(range(len(targets)), [wrapped(name) for name in targets["target"]])
+        below.tick_params(axis="x", length=0)
+        above.tick_params(axis="x", length=0)
+        below.set_xlim(-0.65, len(targets) - 0.35)
+        frame_with_words(figure, title, words, _signs(frame, shown))
+    return figure
+
+
+def _bar(axes: Axes, x: int, row: dict[str, Any], name: str, *, n: bool) -> None:
+    height = row[name]
+    if math.isnan(height):
+        gap(axes, x, row["status"])
+        return
+    hatch = UNSTABLE_HATCH if row["unstable"] is True else None
+    color = style.look(row["target_name"]).color
+    axes.bar(x, height, WIDTH, color=color, edgecolor="black", hatch=hatch)
+    if name == "runtime_s" and not math.isnan(row["without_s"]):
+        without = row["without_s"]
+        axes.bar(
+            x, min(height, without), WIDTH, color=GRAY, edgecolor="black", hatch=hatch if without > height else None
+        )
+        if without > height:
+            axes.hlines(without, x - WIDTH / 2, x + WIDTH / 2, **LONGER)
+    ends = [[height - row[f"{name}_min"]], [row[f"{name}_max"] - height]]
+    axes.errorbar(x, height, ends, **WHISKER)
+    number(axes, (x, row[f"{name}_max"]), told(row, name, n=n))
+
+
+def _signs(frame: pd.DataFrame, shown: pd.DataFrame) -> Sequence[Artist]:
+    signs: list[Artist] = []
+    if frame["without_s"].notna().any():
+        signs.append(Patch(facecolor=GRAY, edgecolor="black", label="without checkpoints"))
+    if (shown["without_s"] > shown["runtime_s"]).any():
+        signs.append(Line2D([], [], label="without checkpoints, where longer", **LONGER))
+    return [*signs, *unstable_sign(shown)]

@@ -1,0 +1,61 @@
+"""What cells of the mini-application save, where to, and what that costs them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from analysis.medians import counted
+from analysis.paper import BURST_BUFFER
+from analysis.records import OF_SNAPSHOT
+from analysis.settings import facts_of
+from analysis.training import is_training
+
+if TYPE_CHECKING:
+    from analysis.settings import Facts
+
+NO_TARGET = "none"
+TIMES = tuple(f"snapshot_{name}" for name in OF_SNAPSHOT)
+
+
+def with_saving(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the medians with the columns of checkpoints, the table as it is where no cell trains.
+
+    Added columns: `target` (`none`, a storage, or what a burst buffer is made of), `target_name` (by which it has its
+    look and its place), `mode`; median, `_min` and `_max` over the runs of each of `TIMES`, which in a run is the
+    median over its snapshots.
+    """
+    mine = is_training(table)
+    if not mine.any():
+        return table
+    facts = [facts_of(key) for key in table["set_key"]]
+    good = counted(runs).groupby("cell")
+    columns: dict[str, pd.Series[float]] = {}
+    for name in TIMES:
+        if name in runs:
+            columns |= {name: good[name].median(), f"{name}_min": good[name].min(), f"{name}_max": good[name].max()}
+    return table.assign(
+        target=[target(each) if trains else "" for each, trains in zip(facts, mine, strict=True)],
+        target_name=[str(each.get("checkpoint.name", NO_TARGET)) for each in facts],
+        mode=[mode(each) for each in facts],
+    ).join(pd.DataFrame(columns), on="cell")
+
+
+def of_checkpoint(facts: Facts) -> frozenset[str]:
+    """Return the names of the settings that say what is saved, and where."""
+    return frozenset(name for name in facts if name.startswith("checkpoint."))
+
+
+def target(facts: Facts) -> str:
+    """Return the checkpoint target of a cell's settings in words."""
+    name = str(facts.get("checkpoint.name", NO_TARGET))
+    if name != BURST_BUFFER:
+        return name
+    return f"burst buffer, {facts['checkpoint.fast.name']} to {facts['checkpoint.slow.name']}"
+
+
+def mode(facts: Facts) -> str:
+    """Return how a cell saves, in the background with its copies in flight where there may be several."""
+    name, copies = facts.get("checkpoint.mode"), facts.get("checkpoint.in_flight")
+    return "" if name is None else str(name) if copies == 1 else f"{name}, {copies} in flight"

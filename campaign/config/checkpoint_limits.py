@@ -1,0 +1,70 @@
+"""What can be meant by the keys of the group ``checkpoint``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from campaign.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RANGES: dict[str, tuple[float, float]] = {
+    "checkpoint.every": (1, 10**9),
+    "checkpoint.keep": (1, 1000),
+    "checkpoint.in_flight": (1, 64),
+    "checkpoint.bandwidth_mb_per_s": (0.001, 1e6),
+    "checkpoint.streams": (1, 256),
+    "drain_timeout_s": (0, 7 * 24 * 3600),
+}
+STORAGES = ("checkpoint", "checkpoint.fast", "checkpoint.slow")  # that have a name and a root, where they are there
+
+
+def check(values: Mapping[str, Any]) -> None:
+    """Refuse a target that is nowhere or no target, and keys that would do nothing.
+
+    Raises
+    ------
+    UsageError
+        Naming the key, and the cure.
+    """
+    name = values["checkpoint.name"]
+    if (name == "none", name == "burst_buffer") != ("checkpoint.every" not in values, "checkpoint.streams" in values):
+        raise UsageError(
+            f"checkpoint.name={name} does not fit the other keys of checkpoint", f"write checkpoint={name}"
+        )
+    if name == "none":
+        return
+    if values["benchmark.name"] == "micro":
+        raise UsageError(
+            f"checkpoint={name}: benchmark=micro trains nothing", "benchmark=alexnet, or leave checkpoint away"
+        )
+    for key in STORAGES:
+        if f"{key}.root" in values and values[f"{key}.root"] is None:
+            raise _no_root(key, values)
+    if name == "burst_buffer" and values["checkpoint.fast.root"] == values["checkpoint.slow.root"]:
+        raise UsageError(
+            f"checkpoint.fast and checkpoint.slow are both in {values['checkpoint.fast.root']}", "name two storages"
+        )
+    if values["checkpoint.mode"] == "sync" and values["checkpoint.in_flight"] > 1:
+        raise UsageError(
+            f"checkpoint.in_flight={values['checkpoint.in_flight']} with checkpoint.mode=sync: there is no copy",
+            "checkpoint.mode=async, or leave in_flight away",
+        )
+
+
+def something_to_save(every: int | None, iterations: int | None, batch_size: int, files: int) -> None:
+    """Refuse an interval that is longer than the training."""
+    steps = max(1, files // batch_size) if iterations is None else iterations
+    if every is not None and every > steps:
+        raise UsageError(
+            f"checkpoint.every={every} saves nothing in {steps} iterations", f"checkpoint.every={steps} or less"
+        )
+
+
+def _no_root(key: str, values: Mapping[str, Any]) -> UsageError:
+    storage, site = values[f"{key}.name"], values["site.name"]
+    return UsageError(
+        f"checkpoint={values['checkpoint.name']}: storage {storage} has no root here",
+        f"{key}.root=…, or site=… with a file that gives storages.{storage}.root (site={site} does not)",
+    )

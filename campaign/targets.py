@@ -1,0 +1,47 @@
+"""Where the snapshots of a cell go: a folder of its own below the root of each storage of its checkpoint target."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from campaign.exclusive import lock_path
+from jobs.checkpoint import FOLDER, ONLY, roles
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from campaign.folder import CampaignFolder
+
+
+def roots(settings: Mapping[str, Any]) -> list[str]:
+    """Return the roots for a work list, absolute: a relative one belongs to the folder the campaign is started from."""
+    return [str(Path(each["root"]).expanduser().absolute()) for each in roles(settings["checkpoint"]).values()]
+
+
+def look(settings: Mapping[str, Any]) -> None:
+    """See that the storages are there; a relative root is made, as that of a dataset's storage.
+
+    Raises
+    ------
+    EnvironmentFaultError
+        One is not.
+    """
+    from campaign.prepare import storage_root  # noqa: PLC0415 - numpy is not on the way of a job's worker
+
+    for role, storage in roles(settings["checkpoint"]).items():
+        storage_root(storage, "checkpoint" if role == ONLY else f"checkpoint.{role}")
+
+
+def locks(item: Mapping[str, Any], folder: CampaignFolder) -> Sequence[Path]:
+    """Return the locks of the storages of a work list's cell, without that of its dataset's."""
+    found = [lock_path(Path(root), folder.root) for root in item["targets"]]
+    return [lock for lock in found if str(lock) != item["dataset"]["lock"]]
+
+
+def asked(item: Mapping[str, Any], conduct: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Say where the snapshots of a run go, as `jobs.checkpoint.opened` reads it; None for a cell that saves nothing."""
+    if not item["targets"]:
+        return None
+    folders = [str(Path(root) / FOLDER / item["id"]) for root in item["targets"]]
+    return {"folders": folders, "drain_timeout_s": conduct["drain_timeout_s"], "leave": False}

@@ -1,0 +1,181 @@
+"""Bytes of many files, copied in parallel streams under one bandwidth cap, made durable and hashed."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import mmap
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+_CHUNK = 1 << 20  # of one read or write; a multiple of every block size, for direct I/O
+_SEGMENT = 64 << 20  # what one stream copies before it takes the next piece
+_ALIGNMENT = 4096  # that O_DIRECT asks of offset, length and address; open(2): the block size of the device
+
+
+class Cap:
+    """A bound on the bytes that all streams together move in a second.
+
+    Parameters
+    ----------
+    mb_per_s
+        In 10^6 bytes a second; None for no bound.
+    """
+
+    def __init__(self, mb_per_s: float | None) -> None:
+        self._seconds_per_byte = 1e-6 / mb_per_s if mb_per_s else 0.0
+        self._free_at = 0.0
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> None:
+        """Wait until `size` more bytes may be moved."""
+        if not self._seconds_per_byte:
+            return
+        with self._lock:
+            start = max(self._free_at, time.monotonic())
+            self._free_at = start + size * self._seconds_per_byte
+            wait_s = self._free_at - time.monotonic()
+        time.sleep(max(0.0, wait_s))
+
+
+@dataclass(frozen=True)
+class How:
+    """How bytes move: under which bound, past the page cache (``O_DIRECT``) or not, in how many streams."""
+
+    mb_per_s: float | None = None
+    direct: bool = False
+    streams: int = 1
+
+
+def copy(source: Path, target: Path, sizes: Sequence[tuple[str, int]], how: How) -> None:
+    """Copy files from folder to folder, in segments that the streams share; neither synced nor verified.
+
+    Parameters
+    ----------
+    sizes
+        Relative name and bytes of each file.  A source that is shorter leaves zeros: the checksum finds them.
+
+    Raises
+    ------
+    OSError
+        Of the first segment that failed; files that were begun stay.
+    """
+    cap, segments = Cap(how.mb_per_s), []
+    for name, size in sizes:
+        path = target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            file.truncate(size)
+        segments += [(source / name, path, at, min(at + _SEGMENT, size)) for at in range(0, size, _SEGMENT)]
+
+    def one(segment: tuple[Path, Path, int, int]) -> None:
+        reads, writes, start, end = segment
+        flags = os.O_WRONLY | (os.O_DIRECT if how.direct else 0)
+        with _opened(reads, os.O_RDONLY) as source_fd, _opened(writes, flags) as target_fd:
+            _copy_range(source_fd, target_fd, range(start, end), cap)
+
+    with ThreadPoolExecutor(how.streams) as pool:
+        try:
+            list(pool.map(one, segments))
+        except OSError:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def sync(files: Iterable[Path], folders: Iterable[Path], streams: int = 1) -> None:
+    """Make files, then the names in folders, durable: ``fsync(2)`` of each."""
+    with ThreadPoolExecutor(streams) as pool:
+        list(pool.map(_fsync, files))
+    for folder in folders:
+        _fsync(folder)
+
+
+def hashes(
+    files: Sequence[Path], *, direct: bool = False, streams: int = 1, cold: bool = False
+) -> list[tuple[int, str]]:
+    """Return size and SHA-256 of each file, read to its end.
+
+    Parameters
+    ----------
+    direct
+        Read past the page cache (``O_DIRECT``).
+    cold
+        Drop the pages first; on Lustre and NFS the client's alone, on tmpfs none.
+    """
+
+    def one(path: Path) -> tuple[int, str]:
+        with _opened(path, os.O_RDONLY | (os.O_DIRECT if direct else 0)) as fd:
+            if cold:
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            return _hash(fd)
+
+    with ThreadPoolExecutor(streams) as pool:
+        return list(pool.map(one, files))
+
+
+def refuses_direct(folder: Path) -> bool:
+    """Tell whether the file system of a folder has no ``O_DIRECT``, by writing a block to a file without a name."""
+    try:
+        fd = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT, 0o600)
+    except OSError:
+        return True
+    try:
+        _write(fd, memoryview(mmap.mmap(-1, _ALIGNMENT)), 0)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _copy_range(source: int, target: int, span: range, cap: Cap) -> None:
+    view = memoryview(mmap.mmap(-1, _CHUNK))  # page-aligned, as O_DIRECT wants it
+    at = span.start
+    while at < span.stop and (got := os.preadv(source, [view[: min(_CHUNK, span.stop - at)]], at)):
+        cap.take(got)
+        _write(target, view[:got], at)
+        at += got
+
+
+def _write(fd: int, data: memoryview, offset: int) -> None:
+    if offset % _ALIGNMENT or len(data) % _ALIGNMENT:  # the end of a file
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_DIRECT)
+    while data:
+        written = os.pwrite(fd, data, offset)
+        data, offset = data[written:], offset + written
+
+
+def _hash(fd: int) -> tuple[int, str]:
+    view = memoryview(mmap.mmap(-1, _CHUNK))
+    digest, size = hashlib.sha256(), os.fstat(fd).st_size
+    read = 0
+    while read < size and (got := os.preadv(fd, [view], read)):
+        digest.update(view[:got])
+        read += got
+    return read, digest.hexdigest()
+
+
+def _fsync(path: Path) -> None:
+    with _opened(path, os.O_RDONLY) as fd:
+        os.fsync(fd)
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    try:
+        fd = os.open(path, flags)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    try:
+        yield fd
+    finally:
+        os.close(fd)

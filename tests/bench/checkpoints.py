@@ -1,0 +1,205 @@
+"""How long does training stand still for its checkpoints? Ours and others', on storages as slow as Table I's.
+
+    python tests/bench/checkpoints.py [--snapshots 3] [--every 10] [--folder /dev/shm] [--orbax PYTHON]
+
+Needs root and takes about six minutes. The throttled devices lie in a folder in memory (6 GB): a virtual machine's disk
+is slower than Optane. A step waits for a second and changes every variable; what is saved is as large as the paper's
+network with Adam's moments (704 MB), and as random. Each way of saving is a process of its own:
+
+    hdd                straight to the hard disk, synchronised, hashed
+    hdd async          the same behind the training's back
+    burst buffer       to Optane, drained to the hard disk
+    burst buffer async the same behind the training's back
+    tensorflow async   tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True), to the hard disk
+    orbax async        orbax.checkpoint.AsyncCheckpointer, to the hard disk; PYTHON is an interpreter that has it
+
+It prints how long training stood still for each snapshot (median) and for all, how long the program waited at its end,
+and the ratio to `hdd`. What the next step took longer is counted too: a copy that shares its memory with the variables
+is made there. Goals: burst buffer at least 2.6 times less (the paper's figure), async at least 10 times, none of the
+others ahead of it. TensorFlow and Orbax synchronise nothing: what they call saved may be in memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STEP_S, SMALL = 1.0, 1e-6
+OURS = ("hdd", "hdd async", "burst buffer", "burst buffer async")
+TENSORFLOW, ORBAX = "tensorflow async", "orbax async"
+
+
+def main() -> None:
+    """Measure every way of saving, one after the other."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--snapshots", type=int, default=3)
+    parser.add_argument("--every", type=int, default=10)
+    parser.add_argument("--folder", default="/dev/shm")  # noqa: S108 - in memory
+    parser.add_argument("--orbax", metavar="PYTHON")
+    parser.add_argument("--way", nargs=3, help=argparse.SUPPRESS)  # one of them, its fast and its slow folder
+    asked = parser.parse_args()
+    if asked.way:
+        print(json.dumps(_one(*asked.way, asked.snapshots, asked.every)))
+    elif os.geteuid() != 0:
+        sys.exit("throttled devices need root")
+    else:
+        _all(asked)
+
+
+def _all(asked: argparse.Namespace) -> None:
+    from throttled import HDD, OPTANE, throttled  # noqa: PLC0415 - Orbax's interpreter does without
+
+    ways = [*OURS, TENSORFLOW, *([ORBAX] if asked.orbax else [])]
+    stood = {}
+    print(f"{'':20}{'a snapshot':>12}{'all':>9}{'at the end':>12}{'less':>8}")
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tfio-checkpoints-", dir=asked.folder)))
+        fast, slow = (
+            stack.enter_context(throttled(place / name, speed, size_gb=5))
+            for name, speed in (("optane", OPTANE), ("hdd", HDD))
+        )
+        for way in ways:
+            os.sync()
+            folders = [str(root / way.replace(" ", "-")) for root in (fast, slow)]
+            python = asked.orbax if way == ORBAX else sys.executable
+            words = [python, __file__, "--snapshots", str(asked.snapshots), "--every", str(asked.every), "--way"]
+            done = subprocess.run([*words, way, *folders], stdout=subprocess.PIPE, check=True)
+            found = json.loads(done.stdout.splitlines()[-1])
+            stood[way] = sum(found["stood_s"])
+            print(
+                f"{way:20}{statistics.median(found['stood_s']):10.2f} s{stood[way]:7.2f} s{found['end_s']:10.2f} s"
+                f"{stood['hdd'] / stood[way]:7.1f}x",
+                flush=True,
+            )
+            for folder in folders:
+                subprocess.run(["rm", "-rf", folder], check=True)
+
+
+def _one(way: str, fast: str, slow: str, snapshots: int, every: int) -> dict[str, Any]:
+    """Train and save in one way; returns the seconds that training stood still, and those of the end."""
+    saved, changed = [], []
+    with ExitStack() as stack:
+        step, save, end = stack.enter_context(closing(_Way(way, fast, slow, every))).begin()
+        for number in range(1, (snapshots + 1) * every + 1):
+            time.sleep(STEP_S)
+            changed.append(_timed(step))
+            if number % every == 0 and number <= snapshots * every:
+                saved.append((number, _timed(save, number)))
+        usual = statistics.median(changed)
+        stood = [took + max(0.0, changed[number] - usual) for number, took in saved]
+        return {"stood_s": stood, "step_s": usual, "end_s": _timed(end)}
+
+
+def _timed(work: Callable[..., object], *words: object) -> float:
+    began = time.perf_counter()
+    work(*words)
+    return time.perf_counter() - began
+
+
+class _Way:
+    """One way of saving: what a step changes, what saves it, and what waits at the end."""
+
+    def __init__(self, way: str, fast: str, slow: str, every: int) -> None:
+        self._way, self._fast, self._slow, self._every = way, fast, slow, every
+        self._open: Any = None
+
+    def begin(self) -> tuple[Callable[[], object], Callable[[int], object], Callable[[], object]]:
+        if self._way == TENSORFLOW:
+            return self._tensorflow()
+        return self._orbax() if self._way == ORBAX else self._ours()
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+        if "burst" in self._way:  # its drainer ends when all is drained; until then the storages are in use
+            from jobs import claim  # noqa: PLC0415
+
+            with claim.lock(Path(self._fast), "drainer"):
+                pass
+
+    def _ours(self) -> tuple[Callable[[], object], Callable[[int], object], Callable[[], object]]:
+        from jobs.burst_buffer import BurstBuffer  # noqa: PLC0415
+        from jobs.direct import Direct  # noqa: PLC0415
+        from jobs.saver import BackgroundSaver, Saver  # noqa: PLC0415
+
+        self._open = BurstBuffer(self._fast, self._slow) if "burst" in self._way else Direct(self._slow)
+        state = _variables()
+        if "async" in self._way:
+            saver: Saver = BackgroundSaver(state, self._open, self._every, in_flight=1)
+        else:
+            saver = Saver(state, self._open, self._every)
+        return _change(state), saver.after, saver.finish
+
+    def _tensorflow(self) -> tuple[Callable[[], object], Callable[[int], object], Callable[[], object]]:
+        import tensorflow as tf  # noqa: PLC0415
+
+        state = _variables()
+        checkpoint = tf.train.Checkpoint(**state)
+        manager = tf.train.CheckpointManager(checkpoint, self._slow, max_to_keep=5)
+        options = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
+        return _change(state), lambda step: manager.save(checkpoint_number=step, options=options), checkpoint.sync
+
+    def _orbax(self) -> tuple[Callable[[], object], Callable[[int], object], Callable[[], object]]:
+        import numpy as np  # noqa: PLC0415
+        import orbax.checkpoint as orbax  # noqa: PLC0415
+
+        self._open = orbax.AsyncCheckpointer(orbax.PyTreeCheckpointHandler())
+        arrays = _arrays()
+        Path(self._slow).mkdir()
+
+        def change() -> None:
+            for array in arrays.values():
+                np.add(array, SMALL, out=array)
+
+        return change, lambda step: self._open.save(Path(self._slow, str(step)), arrays), self._open.wait_until_finished
+
+
+def _arrays() -> dict[str, Any]:
+    """Make what the paper's network and Adam have: values, first and second moments."""
+    import numpy as np  # noqa: PLC0415
+
+    sys.path.insert(0, str(Path(__file__).parents[2]))  # Orbax's interpreter does not know us
+    from jobs.network import kernel_shapes  # noqa: PLC0415
+
+    rng = np.random.default_rng(0)
+    shapes = [shape for kernel in kernel_shapes(224, 102, 1.0) for shape in (kernel, kernel[-1:])]
+    return {
+        f"{kind}_{number}": rng.standard_normal(shape, dtype=np.float32)
+        for kind in ("values", "means", "squares")
+        for number, shape in enumerate(shapes)
+    }
+
+
+def _change(state: dict[str, Any]) -> Callable[[], object]:
+    """Return what changes every variable in place, as a step of training does."""
+    import tensorflow as tf  # noqa: PLC0415
+
+    def change() -> None:
+        for one in state.values():
+            one.assign_add(tf.fill(one.shape, SMALL))
+
+    made: Callable[[], object] = tf.function(change, autograph=False)
+    made()
+    return made
+
+
+def _variables() -> dict[str, Any]:
+    import tensorflow as tf  # noqa: PLC0415
+
+    return {name: tf.Variable(array) for name, array in _arrays().items()}
+
+
+if __name__ == "__main__":
+    main()

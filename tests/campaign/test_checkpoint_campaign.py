@@ -1,0 +1,50 @@
+"""A whole campaign whose trainings are saved, from the words to the figures."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from command_line import TINY
+
+TIMES = {"blocked_s", "write_s", "drain_s", "exposed_s", "durable_fast_s", "durable_slow_s"}
+WORDS = (
+    "site=mine", "benchmark=alexnet", "benchmark.width=0.05", "benchmark.image_size=32", "accelerator=emulated",
+    "accelerator.step_s=0.01", "trace.interval_s=0.1", "prefetch=1", "iterations=20", "cluster=local",
+)  # fmt: skip
+
+
+@pytest.fixture
+def site(tmp_path):
+    """Two storages of a site of one's own; returns the words that name it."""
+    for name in ("optane", "hdd"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "conf" / "site").mkdir(parents=True)
+    (tmp_path / "conf" / "site" / "mine.yaml").write_text(
+        "defaults: [none, _self_]\nname: mine\nstorages:\n"
+        f"  optane: {{root: {tmp_path}/optane}}\n  hdd: {{root: {tmp_path}/hdd}}\n"
+    )
+    return "--config-dir", str(tmp_path / "conf")
+
+
+@pytest.mark.long
+def test_a_campaign_with_checkpoints_is_proved_drawn_and_leaves_no_snapshot(command, site, tmp_path):
+    tiny = [word for word in TINY if not word.startswith("batch_size")]
+
+    done = command(*site, *tiny, *WORDS, "batch_size=1", "-m", "checkpoint=none,hdd,burst_buffer")
+
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(path.read_text()) for path in tmp_path.glob("results/records/*/record.json")]
+    saved = {record["cell"]["settings"]["checkpoint"]["name"]: record["runs"] for record in records}
+    assert saved.keys() == {"none", "hdd", "burst_buffer"}
+    for name, runs in saved.items():
+        for run in runs:
+            proofs = [check for check in run["checks"] if check["rule"] == "checkpoints_durable"]
+            assert [check["passed"] for check in proofs] == [True] * (name != "none")
+            assert sum(run[part] for part in run["wall_parts"]) == pytest.approx(run["wall_s"], rel=0.01)
+    for name in ("hdd", "burst_buffer"):
+        assert all(line.keys() >= TIMES for run in saved[name] for line in run["checkpoints"])
+        assert all([line["step"] for line in run["checkpoints"]] == [20] for run in saved[name])
+    drawn = {path.name for path in (tmp_path / "results" / "figures").glob("*.pdf")}
+    assert drawn == {"fig9.pdf", "fig10.pdf", "checkpoints.pdf"}
+    assert [path.name for root in ("optane", "hdd") for path in (tmp_path / root / "checkpoints").iterdir()] == []
