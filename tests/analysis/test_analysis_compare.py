@@ -186,7 +186,7 @@ def test_the_summary_counts_the_verdicts_and_names_both_campaigns_and_the_files(
     compared(tmp_path, [cell(), cell(threads=1)], [cell(200.0), cell(threads=1)])
 
     out = capsys.readouterr().out
-    assert f"A: {tmp_path / 'a'}, 2 cells on node1, TensorFlow 2.21.0" in out
+    assert f"A: {tmp_path / 'a'}, 2 cells on node1, TensorFlow 2.21.0" in " ".join(out.split())
     assert "2 cells: 1 faster, 1 no change" in out
     files = ["ratio-images_per_s.pdf", "ratio-images_per_s.png", "ratio-images_per_s.csv"]
     assert out.splitlines()[-5:] == [str(tmp_path / n) for n in (*files, "comparison.md", "comparison.csv")]

@@ -45,7 +45,12 @@ def newest_step(folders):
     """The step of the newest verified snapshot, compared byte for byte with what was saved."""
     files = saved.latest(*folders)
     step = int(re.search(r"step(\d+)", files.parent.name)[1])
-    assert {str(p.relative_to(files)): p.read_bytes() for p in files.rglob("*") if p.is_file()} == contents(step)
+    found = {}
+    with contextlib.suppress(FileNotFoundError):
+        found = {str(p.relative_to(files)): p.read_bytes() for p in files.rglob("*") if p.is_file()}
+    if found != contents(step) and not files.exists():  # a drainer at work: it has committed a newer one
+        return newest_step(folders)
+    assert found == contents(step)
     return step
 
 
