@@ -87,7 +87,7 @@ BATCH, PREFETCH, CONTROLS = (
     for name in OF_TRAINING
 )
 CHECKPOINT = Column("checkpoint", lambda row: ", ".join(filter(None, (row["target"], row["mode"]))), left=True)
-ONE_CHECKPOINT = Column("checkpoint s", lambda row: number(row.get("snapshot_blocked_s", math.nan)))
+ONE_CHECKPOINT = Column("s a checkpoint", lambda row: number(row.get("snapshot_blocked_s", math.nan)))
 RATE_BESIDE = _median("images/s", "images_per_s")
 
 # On a terminal the checks and the cell follow.

@@ -32,9 +32,10 @@ def with_saving(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     facts = [facts_of(key) for key in table["set_key"]]
     good = counted(runs).groupby("cell")
     columns: dict[str, pd.Series[float]] = {}
-    for name in TIMES:
-        if name in runs:
-            columns |= {name: good[name].median(), f"{name}_min": good[name].min(), f"{name}_max": good[name].max()}
+    for name in TIMES if TIMES[0] in runs else ():
+        columns |= {name: good[name].median(), f"{name}_min": good[name].min(), f"{name}_max": good[name].max()}
+    if not columns:  # where snapshots were asked for, and no run came to save one
+        columns = {f"{name}{end}": pd.Series(dtype=float) for name in TIMES for end in ("", "_min", "_max")}
     return table.assign(
         target=[target(each) if trains else "" for each, trains in zip(facts, mine, strict=True)],
         target_name=[str(each.get("checkpoint.name", NO_TARGET)) for each in facts],

@@ -22,7 +22,11 @@ _BETWEEN_LICENSES = re.compile(r"[,;|]")
 
 
 def lock_path(root: Path, fallback: Path) -> Path:
-    """Say which file locks a storage: one in its root or, where that is not writable, in the campaign folder."""
+    """Say which file locks a storage: one in its root or, where that is not writable, in the campaign folder.
+
+    A root that is reached by two names has one lock.
+    """
+    root = root.resolve()
     return (root if os.access(root, os.W_OK) else fallback) / _LOCK_NAME
 
 

@@ -115,6 +115,7 @@ class Checkpoints:
         self._target = _target(settings, folders, snapshot_bytes)
         self._saver: Saver | None = None
         self._drain_wait_s: float | None = None
+        self._troubles: tuple[str, ...] = ()
         self._written = [_Written(folder) for folder in folders]
 
     @property
@@ -144,8 +145,10 @@ class Checkpoints:
         """Wait, once the training has ended, until all snapshots are where they are to stay."""
         if self._drain_wait_s is None:
             began = time.perf_counter()
-            self._target.drained(self._drain_timeout_s)
+            drained = self._target.drained(self._drain_timeout_s)
             self._drain_wait_s = time.perf_counter() - began
+            if not drained and self._drain_wait_s >= self._drain_timeout_s:
+                self._troubles = (f"the drain was not over after drain_timeout_s={self._drain_timeout_s:g}",)
             for written in self._written:
                 written.settle()
 
@@ -171,7 +174,7 @@ class Checkpoints:
                 for (role, storage), written in zip(roles(self._settings).items(), self._written, strict=True)
             ],
             "drain_wait_s": self._drain_wait_s,
-            "checkpoint_troubles": list(self._target.troubles()),
+            "checkpoint_troubles": [*self._troubles, *self._target.troubles()],
         }
 
     def close(self) -> None:

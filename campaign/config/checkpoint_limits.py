@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign.errors import UsageError
@@ -42,7 +43,7 @@ def check(values: Mapping[str, Any]) -> None:
     for key in STORAGES:
         if f"{key}.root" in values and values[f"{key}.root"] is None:
             raise _no_root(key, values)
-    if name == "burst_buffer" and values["checkpoint.fast.root"] == values["checkpoint.slow.root"]:
+    if name == "burst_buffer" and _is_one(values["checkpoint.fast.root"], values["checkpoint.slow.root"]):
         raise UsageError(
             f"checkpoint.fast and checkpoint.slow are both in {values['checkpoint.fast.root']}", "name two storages"
         )
@@ -51,6 +52,11 @@ def check(values: Mapping[str, Any]) -> None:
             f"checkpoint.in_flight={values['checkpoint.in_flight']} with checkpoint.mode=sync: there is no copy",
             "checkpoint.mode=async, or leave in_flight away",
         )
+
+
+def _is_one(fast: str, slow: str) -> bool:
+    one, other = (Path(root).expanduser().resolve() for root in (fast, slow))
+    return one == other
 
 
 def something_to_save(every: int | None, iterations: int | None, batch_size: int, files: int) -> None:

@@ -243,6 +243,8 @@ def enough_data(values: Mapping[str, Any], files: int) -> None:
         raise UsageError(
             f"iterations={iterations} of batch_size={batch_size} need {iterations * batch_size} images, "
             f"the dataset has {files}",
-            f"iterations={files // batch_size} or fewer, or iterations=null for each file once",
+            f"iterations={files // batch_size} or fewer, or iterations=null for each file once"
+            if files >= batch_size
+            else f"batch_size={files} or less",
         )
     checkpoint_limits.something_to_save(values.get("checkpoint.every"), iterations, batch_size, files)

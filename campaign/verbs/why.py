@@ -56,7 +56,8 @@ def _tell(recorded: record.Record, where: str) -> None:
 def _of_trace(trace: dict[str, Any]) -> list[str]:
     """Say what the trace of a run lacks."""
     unread = [f"{name}: {state}" for name, state in trace.get("sources", {}).items() if state != "ok"]
-    return [f"not written: {trace['error']}"] * bool(trace.get("error")) + unread
+    error = trace.get("error")
+    return [f"not written: {error}", *unread] if error else unread
 
 
 def _tell_run(run: record.Run, where: str) -> None:

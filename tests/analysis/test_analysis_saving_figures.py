@@ -7,11 +7,12 @@ import json
 
 import pytest
 from matplotlib.patches import Rectangle, StepPatch
-from record_factory import id_of, unstable
+from record_factory import id_of, store, unstable
 from saving_factory import paper_like, saved
 from training_factory import figures_of, frames, grid
 
 from analysis import save, traces
+from analysis.__main__ import main
 from analysis.gains import GAIN
 from analysis.verdicts import verdicts
 
@@ -265,3 +266,17 @@ def test_the_gain_is_not_comparable_across_hosts_nor_where_an_unstable_cell_leav
     assert [row["verdict"] for row in claimed(direct, elsewhere)] == ["not comparable"]
     assert [row["verdict"] for row in claimed(shaky, buffer)] == ["not comparable"]
     assert [row["verdict"] for row in claimed(direct, buffer)] == ["holds"]
+
+
+def test_where_no_run_came_to_save_anything_there_are_tables_and_no_figure(tmp_path, capsys):
+    made = saved("hdd", [100.0])
+    made["status"] = "failed"
+    for run in made["runs"]:
+        run |= {"status": "failed", "reason": "a snapshot does not fit"}
+        for name in ("checkpoints", "targets"):
+            run.pop(name, None)
+    store(tmp_path, made)
+
+    main([str(tmp_path)])
+
+    assert "a snapshot does not fit" in capsys.readouterr().out

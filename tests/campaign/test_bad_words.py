@@ -32,6 +32,7 @@ _WRONG = {
     "prefetch=-1": ("prefetch=-1", "0 to"),
     "iterations=0": ("iterations=0", "1 to"),
     "iterations=100": ("6400 images, the dataset has 512", "iterations=8"),
+    "batch_size=600 iterations=1": ("600 images, the dataset has 512", "batch_size=512 or less"),
     "cache=lukewarm": ("cache: Invalid value 'lukewarm', expected one of [cold, warm, as_is]", ""),
     "runs=1": ("leaves no measured run", "runs=2"),
     "runs=4,5": ("runs has several values (4, 5)", "one value"),
@@ -71,7 +72,7 @@ def test_a_wrong_word_is_named_with_its_cure(word, tmp_path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
     message, hint = _WRONG[word]
 
-    code = guarded(word.split() if word.startswith("cluster=local ") else [word])
+    code = guarded([word] if " b" in word else word.split())
 
     said = capsys.readouterr().err
     assert code == 2

@@ -216,3 +216,13 @@ def test_doctor_looks_at_the_storages_of_the_target(saved):
     found = {each["name"]: (each["cold"], each["exclusive"]) for each in doctor._storages(points)}  # noqa: SLF001
 
     assert found == {"s": (True, "none"), "hdd": (False, "lock"), "optane": (False, "lock")}
+
+
+def test_one_storage_under_two_names_is_no_burst_buffer(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "other").symlink_to("one")
+    sides = [f"checkpoint.{side}.root={tmp_path / name}" for side, name in (("fast", "one"), ("slow", "other"))]
+    (point,) = collect(["-m", "benchmark=alexnet", "checkpoint=burst_buffer", *sides])
+
+    with pytest.raises(UsageError, match="are both in"):
+        limits.check(point)

@@ -173,3 +173,10 @@ def test_a_read_only_storage_is_locked_in_the_campaign_folder(tmp_path, monkeypa
     monkeypatch.setattr("campaign.exclusive.os.access", lambda *_: False)
 
     assert lock_path(tmp_path / "root", tmp_path / "results").parent == tmp_path / "results"
+
+
+def test_a_storage_that_is_reached_by_two_names_has_one_lock(tmp_path):
+    (tmp_path / "storage").mkdir()
+    (tmp_path / "link").symlink_to("storage")
+
+    assert lock_path(tmp_path / "link", tmp_path) == lock_path(tmp_path / "storage", tmp_path)

@@ -162,6 +162,7 @@ def test_a_drain_that_does_not_end_in_time_makes_the_run_invalid(save, tmp_path)
 
     assert figures["status"] == "invalid"
     assert "checkpoints_durable: " in figures["reason"]
+    assert "the drain was not over after drain_timeout_s=0.5" in figures["reason"]
     assert check(figures, "checkpoints_durable")["observed"]["verified"] < 4
     assert None in [line["durable_slow_s"] for line in figures["checkpoints"]]
     for folder in places(BUFFERED, tmp_path):
