@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign.exclusive import lock_path
 from jobs.checkpoint import FOLDER, ONLY, roles
+from jobs.device import Mount, mount_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +33,23 @@ def look(settings: Mapping[str, Any]) -> None:
 
     for role, storage in roles(settings["checkpoint"]).items():
         storage_root(storage, "checkpoint" if role == ONLY else f"checkpoint.{role}")
+
+
+def moved(item: Mapping[str, Any]) -> str | None:
+    """Say which target is on another storage than at this worker's first run: below a mount there is a folder too."""
+    for root in item["targets"]:
+        then, now = _began_on(root), mount_of(Path(root))
+        if (then.point, then.source) != (now.point, now.source):
+            return (
+                f"{root} was on {then.source} (mounted at {then.point}) when this began and is on {now.source} now;"
+                " mount it again, and the same command goes on"
+            )
+    return None
+
+
+@lru_cache
+def _began_on(root: str) -> Mount:
+    return mount_of(Path(root))
 
 
 def locks(item: Mapping[str, Any], folder: CampaignFolder) -> Sequence[Path]:

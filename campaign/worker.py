@@ -128,7 +128,7 @@ class Worker:
             run = record.begin_run(recorded, role, self.work["token"])
             run |= {"exclusive": proof, **place()}
             self._save(recorded)
-            refusal = self._refusal(run, item)
+            refusal = self._refusal(run, item) or targets.moved(item)
             doubt = exclusive.doubt(proof, item["access"])
             if refusal:
                 run |= {"status": "failed", "reason": refusal, "refused": True}

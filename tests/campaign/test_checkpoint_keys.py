@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -16,6 +17,7 @@ from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.exclusive import held
 from campaign.verbs import doctor
 from jobs.checkpoint import roles
+from jobs.device import Mount
 
 SITE = """\
 defaults: [none, _self_]
@@ -198,6 +200,21 @@ def test_a_target_that_is_not_mounted_is_told_before_anything_is_started(saved, 
 
     assert str(tmp_path / "slow") in refused.value.message
     assert "checkpoint.slow.root=…" in refused.value.hint
+
+
+def test_a_target_that_is_unmounted_between_two_runs_takes_no_more(saved, folder, monkeypatch):
+    cells, conduct = saved
+    before, after = Mount("/mnt", "hdd", "ext4", "rw"), Mount("/", "vda", "ext4", "rw")
+    mounts = itertools.chain([before] * 2, itertools.repeat(after))  # of the beginning, the first run, later ones
+    monkeypatch.setattr(targets, "mount_of", lambda _: next(mounts))
+
+    template, (recorded,) = walk(folder, work_list(folder, cells[:1], {**conduct, "runs": 3}))
+
+    first, second = recorded["runs"]
+    assert len(template.asked) == 1
+    assert first["status"] == "valid"
+    assert (second["status"], second["refused"]) == ("failed", True)
+    assert "was on hdd (mounted at /mnt) when this began and is on vda now" in second["reason"]
 
 
 def test_a_relative_root_belongs_to_the_folder_the_campaign_is_started_from(tmp_path, monkeypatch):
