@@ -8,6 +8,7 @@ where an exception in a callback is a warning and one in a job wears Hydra's tra
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import contextmanager
 from types import ModuleType
@@ -17,7 +18,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 from hydra.main import main as hydra_main
 
-from campaign.config import schema
+from campaign.config import checkpoint_limits, schema
 from campaign.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,10 +70,20 @@ def collect(words: Sequence[str]) -> list[dict[str, Any]] | None:
     from campaign.config.grid_plugins import COLLECTED  # noqa: PLC0415 - after the scan, see there
 
     COLLECTED.clear()
-    for one_recipe in _recipe_by_recipe(words):
+    for one_recipe in _recipe_by_recipe(_of_each_point(words)):
         with _command_line(one_recipe), _raw_errors():
             hydra_main(version_base="1.3", config_path="pkg://conf", config_name="config")(_nothing)()
     return [point for batch in COLLECTED for point in batch] if COLLECTED else None
+
+
+def _of_each_point(words: Sequence[str]) -> list[str]:
+    """Leave what is said of a checkpoint target to the points of the grid: Hydra would set it where there is none yet.
+
+    ``checkpoint=hdd,ssd checkpoint.every=10`` is first composed without the sweep, where ``checkpoint`` is ``none`` and
+    has no such key.
+    """
+    fixed = re.compile(rf"({checkpoint_limits.KEY}[^=]+)=([^,()\[\]{{}}]+)")
+    return [fixed.sub(r"\1=choice(\2)", word) if fixed.fullmatch(word) else word for word in words]
 
 
 def _recipe_by_recipe(words: Sequence[str]) -> list[list[str]]:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from campaign.config import checkpoint_limits
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -26,7 +28,7 @@ def compose_all(loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequenc
     parse = lru_cache(maxsize=None)(parser.parse_override)
     is_group = lru_cache(maxsize=None)(lambda key: bool(loader.get_group_options(key)))
     bases: dict[tuple[object, ...], DictConfig] = {}
-    for words in grid:
+    for words in _without_what_none_has_not(grid):
         overrides = [parse(word) for word in words]
         values = [override for override in overrides if not is_group(override.key_or_group)]
         if not all(_is_plain(value) for value in values):
@@ -43,6 +45,14 @@ def compose_all(loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequenc
         for value in values:
             OmegaConf.update(bases[key], value.key_or_group, value.value(), merge=True)
         yield _plain(bases[key])
+
+
+def _without_what_none_has_not(grid: Sequence[Sequence[str]]) -> Iterator[list[str]]:
+    """Let ``checkpoint=none`` stand among other targets: what is said of them is not meant for it."""
+    targets = {word for words in grid for word in words if word.startswith(checkpoint_limits.GROUP)}
+    for words in grid:
+        none = len(targets) > 1 and checkpoint_limits.NONE in words
+        yield [word for word in words if not (none and word.startswith(checkpoint_limits.KEY))]
 
 
 def _settle(config: DictConfig, keys: Sequence[str]) -> None:

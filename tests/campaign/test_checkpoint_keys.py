@@ -88,6 +88,25 @@ _HDD, _BUFFER = ("checkpoint=hdd", "checkpoint.root=/x"), ("checkpoint=burst_buf
 
 
 @pytest.mark.parametrize(
+    ("words", "every"),
+    [
+        (["checkpoint=hdd,optane", "checkpoint.every=4"], [4, 4]),
+        (["checkpoint=none,hdd", "checkpoint.every=4"], [None, 4]),
+        (["checkpoint=hdd", "checkpoint.every=2,4"], [2, 4]),
+        (["checkpoint=none,hdd", "checkpoint.every=2,4"], [None, None, 2, 4]),
+        (["+paper=fig9", "+size=smoke", "checkpoint.every=10"], [None, 10, 10, 10, 10]),
+    ],
+)
+def test_what_is_said_of_the_targets_holds_for_each_that_has_it(tmp_path, words, every):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "mine.yaml").write_text(SITE)
+
+    points = collect(["-m", "--config-dir", str(tmp_path), "site=mine", *words])
+
+    assert [point["checkpoint"].get("every") for point in points] == every
+
+
+@pytest.mark.parametrize(
     ("words", "complaint", "cure"),
     [
         (["benchmark=micro", *_HDD], "checkpoint=hdd: benchmark=micro trains nothing", "benchmark=alexnet"),
