@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _FULL_ERROR = "HYDRA_FULL_ERROR"
 _RECIPE = "+paper="
 _SIZES = ("+size=", "size=")
+_NUMBERS = ("iterations=", "dataset.files=", "dataset=", "benchmark.width=", "batch_size=")  # that a size stands for
 _PLUGIN_MODULE = "hydra_plugins.campaign_collect"  # Hydra takes launchers from no other package (1.3)
 
 
@@ -89,13 +90,13 @@ def _of_each_point(words: Sequence[str]) -> list[str]:
 def _recipe_by_recipe(words: Sequence[str]) -> list[list[str]]:
     """Ask for several recipes (``+paper=fig4,fig5``) one after the other: each brings a grid of its own.
 
-    A recipe has the paper's size unless another one is named.
+    A recipe has the paper's size unless another one is named, or a number of the user's own makes it neither.
     """
     asked = [word for word in words if word.startswith(_RECIPE)]
     if not asked:
         return [list(words)]
     rest = [word for word in words if not word.startswith(_RECIPE)]
-    if not any(word.startswith(_SIZES) for word in rest):
+    if not any(word.startswith((*_SIZES, *_NUMBERS)) for word in rest):
         rest.append("+size=paper")
     names = [name for word in asked for name in word.removeprefix(_RECIPE).split(",")]
     for name in names:

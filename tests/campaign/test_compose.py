@@ -148,6 +148,11 @@ def test_a_grid_of_ones_own_has_no_size_unless_it_is_named():
     assert collect(["-m", "threads=1", "+size=smoke"])[0]["size"] == "smoke"
 
 
+@pytest.mark.parametrize("word", ["iterations=5", "dataset.files=128", "dataset=demo", "benchmark.width=0.5"])
+def test_a_recipe_with_numbers_of_ones_own_is_not_said_to_be_the_papers(word):
+    assert {point["size"] for point in collect(["-m", "+paper=fig6", word])} == {None}
+
+
 def test_what_the_user_says_stands_above_the_recipe():
     (point,) = collect(["-m", "+paper=fig8", "prefetch=1", "iterations=3", "accelerator=emulated"])
 
