@@ -9,13 +9,13 @@ import pandas as pd
 from analysis import paper, traces
 from analysis.figures.reading import read_over_time
 from analysis.frame import rows_of
-from analysis.medians import counted
 from analysis.plates.plate import Plate, caption, settled, stems, told_apart
 from analysis.plates.sets import both_told, by_prefetch, completed, families, trained
+from analysis.plates.traced import facts_of_run, trace_of, typical_runs
 from analysis.settings import facts_of, family_key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
     from typing import Any
 
@@ -43,14 +43,19 @@ def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path])
     cells = trained(table)
     traced = set(runs["cell"][runs["trace_file"].notna()]).intersection(cells["cell"])
     typical = typical_runs(runs[runs["cell"].isin(traced)])
+    both_by_set = {
+        key: both
+        for key, both in by_prefetch(families(cells, {"prefetch"}, ["threads"])).items()
+        if both["cell"].isin(traced).any()
+    }
     sets = {}
-    for key, both in by_prefetch(families(cells, {"prefetch"}, ["threads"])).items():
-        if both["cell"].isin(traced).any():
-            frame = samples(both, typical, folders)
+    for alike in best_first(both_by_set):
+        for key in alike:
+            frame = samples(both_by_set[key], typical, folders)
             # A trace that is there and cannot be read is told in a figure, be it an empty one.
             if frame["status"].isin(["done", *traces.SPOILT]).any():
-                sets[key] = both, frame
-    sets = telling_most(sets)
+                sets[key] = both_by_set[key], frame
+                break
     names, apart = stems("fig8", list(sets)), told_apart(sets)
     made = []
     for key, (both, frame) in sets.items():
@@ -61,30 +66,17 @@ def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path])
     return made
 
 
-def telling_most(sets: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
-    """Return one set of those that differ in threads and batch size alone."""
+def best_first(keys: Iterable[str]) -> Iterable[list[str]]:
+    """Return lists of the sets that differ in threads and batch size alone; the first of each tells most."""
 
     def rank(key: str) -> tuple[bool, int, int]:
         facts = facts_of(key)
         return facts["batch_size"] == paper.BATCH_SIZE, facts["batch_size"], facts["threads"]
 
-    best: dict[str, str] = {}
-    for key in sets:
-        family = family_key(key, frozenset({"threads", "batch_size", "iterations"}))
-        best[family] = max(key, best.get(family, key), key=rank)
-    return {key: sets[key] for key in best.values()}
-
-
-def typical_runs(runs: pd.DataFrame, more: Sequence[str] = ()) -> Mapping[str, Mapping[str, Any]]:
-    """Return of each cell the run whose runtime is the median, of an even number the lower one of the middle two.
-
-    Of a run, what a figure needs and what `more` names, where the runs have it.
-    """
-    good = counted(runs).sort_values(["cell", "wall_s", "run"])
-    place, size = good.groupby("cell").cumcount(), good.groupby("cell")["cell"].transform("size")
-    rows = good[place == (size - 1) // 2]
-    names = ["cell", "run", "wall_s", "trace_file", *(name for name in more if name in rows)]
-    return {row["cell"]: row for row in rows_of(rows[names])}
+    alike: dict[str, list[str]] = {}
+    for key in keys:
+        alike.setdefault(family_key(key, frozenset({"threads", "batch_size", "iterations"})), []).append(key)
+    return [sorted(each, key=rank, reverse=True) for each in alike.values()]
 
 
 def samples(cells: pd.DataFrame, typical: Mapping[str, Mapping[str, Any]], folders: Mapping[str, Path]) -> pd.DataFrame:
@@ -112,15 +104,11 @@ def what_is_drawn(frame: pd.DataFrame) -> str:
 
 def _of_cell(row: Mapping[str, Any], run: Mapping[str, Any], folders: Mapping[str, Path]) -> pd.DataFrame:
     """Return the samples of a cell's run, or one row that says why there is none."""
-    facts = {name: row[name] for name in (*PLACE, *OF_CELL)}
-    if row["status"] != "done":
+    facts = facts_of_run(row, run, (*PLACE, *OF_CELL))
+    if facts["status"] != "done":
         return _one_row(facts)
-    if not isinstance(run.get("trace_file"), str):
-        return _one_row({**facts, "status": "no trace"})
-    facts |= {"run": run["run"], "runtime_s": run["wall_s"], "file": run["trace_file"]}
     try:
-        # The name alone: a record from elsewhere must not point to files outside its folder.
-        trace = traces.read(folders[row["cell"]] / run["trace_file"].rpartition("/")[2])
+        trace = traces.read(trace_of(facts, folders))
     except traces.TraceError as error:
         return _one_row({**facts, "status": str(error)})
     return trace.samples.assign(**facts, source=trace.source)[COLUMNS]

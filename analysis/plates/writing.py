@@ -10,8 +10,8 @@ from analysis import traces
 from analysis.figures.writing import written_over_time
 from analysis.frame import rows_of
 from analysis.plates.plate import Plate, caption, settled, stems, told_apart
-from analysis.plates.reading import typical_runs
 from analysis.plates.saving import HOW, MODE, saving_sets, told_of
+from analysis.plates.traced import facts_of_run, trace_of, typical_runs
 from analysis.saving import NO_TARGET
 from analysis.settings import facts_of
 
@@ -62,19 +62,16 @@ def samples(cells: pd.DataFrame, typical: Mapping[str, Mapping[str, Any]], folde
 
 
 def _of_cell(row: Mapping[str, Any], run: Mapping[str, Any], folders: Mapping[str, Path]) -> pd.DataFrame:
-    facts = {name: row[name] for name in (*PLACE, *OF_CELL)}
-    if row["status"] != "done":
+    facts = facts_of_run(row, run, (*PLACE, *OF_CELL))
+    if facts["status"] != "done":
         return _one_row(facts)
-    if not isinstance(run.get("trace_file"), str):
-        return _one_row({**facts, "status": "no trace"})
-    facts |= {"run": run["run"], "runtime_s": run["wall_s"], "file": run["trace_file"]}
     sources = {role: run.get(f"source_{role}") for role in ROLES}
     names = {role: name for role, name in sources.items() if isinstance(name, str)}
     if not names:
         return _one_row({**facts, "status": "no counter of the target"})
     told = facts_of(row["set_key"])
     try:
-        path = folders[row["cell"]] / run["trace_file"].rpartition("/")[2]  # as in Fig. 8
+        path = trace_of(facts, folders)
         parts = [
             traces.written(path, name).assign(**facts, role=role, source=name, storage=_storage(told, role))
             for role, name in _each_source_once(names).items()

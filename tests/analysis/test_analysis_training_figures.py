@@ -5,12 +5,12 @@ import csv
 import pytest
 from matplotlib.container import ErrorbarContainer
 from matplotlib.patches import Rectangle, StepPatch
-from record_factory import record, unstable
+from record_factory import id_of, record, unstable
 from training_factory import HEADER, figures_of, frames, grid, step, trace_text, training, with_traces
 
 from analysis import save, traces
 from analysis.plates.batches import points
-from analysis.plates.reading import typical_runs
+from analysis.plates.traced import typical_runs
 
 
 def boxes(figure):
@@ -295,6 +295,16 @@ def test_of_threads_and_batch_sizes_figure_8_shows_the_papers_batch_and_most_thr
 
 def test_without_any_trace_there_is_no_figure_8():
     assert list(figures_of(*pair())) == ["fig6"]
+
+
+def test_no_trace_is_read_of_a_set_that_is_not_drawn(tmp_path, monkeypatch):
+    read, places = traces.read, []
+    monkeypatch.setattr(traces, "read", lambda path: places.append(path.parent.name) or read(path))
+    of_two, of_eight = ([training([60.0], threads=n, prefetch=ahead) for ahead in (0, 1)] for n in (2, 8))
+
+    figures_of(*(with_traces(each, tmp_path) for each in (*of_two, *of_eight)), folder=tmp_path)
+
+    assert set(places) == {id_of(each) for each in of_eight}
 
 
 def test_traces_are_read_of_the_drawn_runs_alone(tmp_path, monkeypatch):
