@@ -6,6 +6,7 @@ import pytest
 from jobs_factory import make_request, make_settings, write_jpegs
 
 from campaign.forks import Template
+from jobs import drainer
 from jobs.device import device_of
 
 
@@ -61,3 +62,15 @@ def job(template, tmp_path):
         return answer["value"]
 
     return run
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """The two folders of a burst buffer, not made yet."""
+    return tmp_path / "fast", tmp_path / "slow"
+
+
+@pytest.fixture
+def idle(monkeypatch):
+    """Keep drainers from being started."""
+    monkeypatch.setattr(drainer.Drainer, "poke", lambda self: None)

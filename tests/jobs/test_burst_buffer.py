@@ -36,17 +36,6 @@ def eventually(holds, timeout_s=20):
 
 
 @pytest.fixture
-def folders(tmp_path):
-    return tmp_path / "fast", tmp_path / "slow"
-
-
-@pytest.fixture
-def idle(monkeypatch):
-    """Keep drainers from being started."""
-    monkeypatch.setattr(drainer.Drainer, "poke", lambda self: None)
-
-
-@pytest.fixture
 def opened(folders):
     """Open buffers on the two folders; drained and closed in the end."""
     with contextlib.ExitStack() as stack:

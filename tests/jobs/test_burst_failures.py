@@ -39,17 +39,6 @@ def blob(folder):
 
 
 @pytest.fixture
-def folders(tmp_path):
-    return tmp_path / "fast", tmp_path / "slow"
-
-
-@pytest.fixture
-def idle(monkeypatch):
-    """Keep drainers from being started."""
-    monkeypatch.setattr(drainer.Drainer, "poke", lambda self: None)
-
-
-@pytest.fixture
 def small_fast(folders):
     with tmpfs(folders[0], 4) as remount:
         yield remount
