@@ -6,6 +6,7 @@ Buffered write-back is throttled too, for it is the device that is slow and not 
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ def throttled(place: Path, speed: Speed, size_gb: float = 2.0) -> Iterator[Path]
     image, mounted = place / "image", place / "mounted"
     mounted.mkdir()
     with image.open("wb") as file:
-        file.truncate(round(size_gb * 1e9))
+        os.posix_fallocate(file.fileno(), 0, round(size_gb * 1e9))  # a device does not look for memory as it writes
     with contextlib.ExitStack() as undo:
         loop = _run("losetup", "--find", "--show", str(image))
         undo.callback(_run, "losetup", "--detach", loop)
