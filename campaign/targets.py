@@ -58,6 +58,13 @@ def locks(item: Mapping[str, Any], folder: CampaignFolder) -> Sequence[Path]:
     return [lock for lock in found if str(lock) != item["dataset"]["lock"]]
 
 
+def left(recorded: Mapping[str, Any]) -> list[Path]:
+    """List the folders of snapshots that a cell's last run, which was cut, could not take away; its next run does."""
+    cell = recorded["cell"]
+    places = [Path(root) / FOLDER / cell["id"] for root in roots(cell["settings"])]
+    return [place for place in places if place.is_dir()]
+
+
 def asked(item: Mapping[str, Any], conduct: Mapping[str, Any]) -> dict[str, Any] | None:
     """Say where the snapshots of a run go, as `jobs.checkpoint.opened` reads it; None for a cell that saves nothing."""
     if not item["targets"]:

@@ -122,10 +122,12 @@ def requested(settings: Mapping[str, Any], paths: Sequence[Path]) -> Sequence[Pa
     return [paths[index] for index in order[: images_asked(settings, len(paths))]]
 
 
-def snapshot_bytes(settings: Mapping[str, Any], paths: Sequence[Path]) -> int:
-    """Say how large one snapshot is to be, before anything is built; its index adds some kB."""
+def to_save(settings: Mapping[str, Any], paths: Sequence[Path]) -> tuple[int, int]:
+    """Say how many snapshots a run saves and how large each is, before anything is built; its index adds some kB."""
     benchmark, (_, classes) = settings["benchmark"], pipeline.labels([str(path) for path in paths])
-    return state_bytes(benchmark["image_size"], classes, benchmark["width"])
+    steps = images_asked(settings, len(paths)) // settings["batch_size"]
+    size = state_bytes(benchmark["image_size"], classes, benchmark["width"])
+    return steps // settings["checkpoint"]["every"], size
 
 
 def _build_step(

@@ -186,8 +186,8 @@ class BurstBuffer:
         while before and self._sides.left() == before:
             if self._drainer.ended():
                 raise RoomError(
-                    f"{self.fast} is full and the drain does not go on: {'; '.join(self.troubles()) or 'see its log'}",
-                    f"nothing is lost: mend {self.slow}; its log is {self.fast / claim.LOG_NAME}",
+                    f"{self.fast} is full and the drain does not go on: {'; '.join(self.troubles())}",
+                    f"nothing is lost: mend {self.slow}",
                 )
             time.sleep(_POLL_S)
         return time.perf_counter() - start

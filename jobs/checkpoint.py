@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import reclaim, snapshots
+from jobs import reclaim, room, snapshots
 from jobs.burst_buffer import BurstBuffer
 from jobs.device import device_of
 from jobs.direct import Direct
 from jobs.drain import Options
 from jobs.saver import BackgroundSaver, Saver
-from jobs.snapshots import FolderError
+from jobs.snapshots import BurstBufferError, FolderError
 from jobs.sources import traffic_behind
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def roles(settings: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 @contextmanager
 def opened(
-    settings: Mapping[str, Any], asked: Mapping[str, Any] | None, snapshot_bytes: Callable[[], int]
+    settings: Mapping[str, Any], asked: Mapping[str, Any] | None, to_save: Callable[[], tuple[int, int]]
 ) -> Iterator[Checkpoints | None]:
     """Open the target of a run; what a run that was killed has left there goes first, and what this one saves at last.
 
@@ -58,29 +58,30 @@ def opened(
     ----------
     asked
         ``folders`` in the order of `roles`, ``drain_timeout_s``, and ``leave``: nothing goes. None: nothing is saved.
-    snapshot_bytes
-        Says how large one snapshot is.
+    to_save
+        Says how many snapshots there will be, and the bytes of each.
 
     Raises
     ------
     jobs.snapshots.BurstBufferError
-        A folder cannot be used, or one snapshot does not fit: before anything is read or trained.
+        There would be none, a folder cannot be used, or they do not fit: before anything is read or trained.
     """
     if asked is None:
         yield None
         return
+    number, size = to_save()
+    if not number:
+        raise BurstBufferError(f"every={settings['every']} is more than there are steps", "save more often")
     folders = [Path(folder) for folder in asked["folders"]]
-    if not asked["leave"]:
-        reclaim.clear(folders)
-        for folder in folders:
-            _make(folder.parent)
-    made = Checkpoints(settings, folders, asked["drain_timeout_s"], snapshot_bytes())
-    try:
-        yield made
-    finally:
-        made.close()
+    with ExitStack() as stack:
         if not asked["leave"]:
             reclaim.clear(folders)
+            stack.callback(reclaim.clear, folders)
+            for folder in folders:
+                _make(folder.parent)
+        made = stack.enter_context(closing(Checkpoints(settings, folders, asked["drain_timeout_s"], size)))
+        room.check(folders[-1], size, min(number, settings["keep"] + 1))  # the oldest goes when the newest is there
+        yield made
 
 
 def _make(place: Path) -> None:

@@ -56,8 +56,8 @@ def _refuse_strangers(folder: Path) -> None:
     strangers = sorted(path.name for path in folder.iterdir() if not path.name.startswith(_OURS))
     if strangers:
         raise FolderError(
-            f"{folder} is no burst buffer and holds {len(strangers)} other files, such as {strangers[0]}",
-            "name an empty folder",
+            f"{folder} is no folder of snapshots: it holds other files, {len(strangers)} in all, as {strangers[0]}",
+            "name an empty folder, or a new one below it",
         )
 
 
@@ -71,8 +71,7 @@ def pair(fast: Path, slow: Path) -> tuple[str, dict[str, Any] | None]:
     FolderError
         They cannot; nothing has been touched.
     """
-    if fast == slow or fast in slow.parents or slow in fast.parents:
-        raise FolderError(f"{fast} and {slow} lie in one another", "name two folders, on two storages")
+    _require_apart(fast, slow)
     markers = {"fast": read(fast), "slow": read(slow)}
     for folder, (role, marker) in zip((fast, slow), markers.items(), strict=True):
         _require_role(folder, marker, role)
@@ -85,6 +84,11 @@ def pair(fast: Path, slow: Path) -> tuple[str, dict[str, Any] | None]:
     if ours and theirs and ours["id"] != theirs["id"]:
         raise FolderError(f"{fast} and {slow} belong to two burst buffers", "name the two folders of one, or new ones")
     return (theirs or {"id": secrets.token_hex(8)})["id"], ours
+
+
+def _require_apart(fast: Path, slow: Path) -> None:
+    if fast == slow or fast in slow.parents or slow in fast.parents:
+        raise FolderError(f"{fast} and {slow} lie in one another", "name two folders, on two storages")
 
 
 def alone(folder: Path) -> dict[str, Any] | None:
@@ -140,6 +144,7 @@ def hold(fast: Path, slow: Path) -> tuple[list[FileLock], str, dict[str, Any] | 
     FolderError
         They are in use or cannot be one buffer, or their file systems have no locks or are read-only.
     """
+    _require_apart(fast, slow)
     _make(fast, slow)
     pair(fast, slow)  # before the locks: a folder of somebody else's is not touched
     locks: list[FileLock] = []

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from jobs import claim
 
+_WORDS = 300  # characters: the last line of a traceback, or of a few
 _ROOT = Path(__file__).parents[1]
 COMMAND = (sys.executable, "-m", "jobs.burst_buffer", "drain", "--follow")
 # A Popen that is forgotten while its process runs warns; these run on by design, and are reaped at the next start.
@@ -51,10 +52,17 @@ class Drainer:
         code = self._process.poll()
         if code is None:
             return False
-        self._complaints.append(f"the drainer ended with code {code}; its log is {self._fast / claim.LOG_NAME}")
+        self._complaints.append(f"the drainer ended with code {code}: {self._last_words()}")
         self._close_pipe()
         self._process = None
         return True
+
+    def _last_words(self) -> str:
+        """Return the end of its log, which may be gone with its folder before anybody can read it there."""
+        log = self._fast / claim.LOG_NAME
+        with suppress(OSError):
+            return " ".join(log.read_text(encoding="utf-8", errors="replace").split())[-_WORDS:] or f"{log} is empty"
+        return f"{log} cannot be read"
 
     def pids(self) -> list[int]:
         """Return the number of the process, where one was running when it was last looked at."""

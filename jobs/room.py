@@ -26,12 +26,13 @@ def is_full(error: Exception) -> bool:
     return getattr(error, "errno", None) in _FULL or any(os.strerror(code) in str(error) for code in _FULL)
 
 
-def check(folder: Path, needed: int) -> None:
-    """Raise RoomError where a snapshot of `needed` bytes does not fit, though older ones of ours made way."""
+def check(folder: Path, size: int, copies: int = 1) -> None:
+    """Raise RoomError where so many snapshots of `size` bytes do not fit, though older ones of ours made way."""
     ours = sum(path.stat().st_size for name in snapshots.names(folder) for path in (folder / name).rglob("*"))
     room = free(folder) + ours
-    if room < needed:
+    if room < size * copies:
+        what = "a snapshot of {:.0f} MB does" if copies == 1 else f"{copies} snapshots of {{:.0f}} MB do"
         raise RoomError(
-            f"a snapshot of {needed / 1e6:.0f} MB does not fit on {folder}: {room / 1e6:.0f} MB are free",
-            "free some room, or name another folder",
+            f"{what.format(size / 1e6)} not fit on {folder}: {room / 1e6:.0f} MB are free",
+            "free some room, " + ("or name another folder" if copies == 1 else "keep fewer, or name another folder"),
         )

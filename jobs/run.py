@@ -54,10 +54,11 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
     paths = [folder / entry.name for entry in manifest.load(Path(request["manifest"])).files]
     benchmark = importlib.import_module(f"jobs.{settings['benchmark']['name']}")
 
-    def snapshot_bytes() -> int:
-        return int(benchmark.snapshot_bytes(settings, paths))
+    def to_save() -> tuple[int, int]:
+        number, size = benchmark.to_save(settings, paths)
+        return number, size
 
-    with checkpoint.opened(settings.get("checkpoint", {}), request["checkpoint"], snapshot_bytes) as checkpoints:
+    with checkpoint.opened(settings.get("checkpoint", {}), request["checkpoint"], to_save) as checkpoints:
         run = _measured(request, benchmark, paths, checkpoints)
     run["checks"], run["reason"] = checks.judge(run, checks.claim(settings), checks.Limits(**request["limits"]))
     run["status"] = "valid" if run["reason"] is None else "invalid"

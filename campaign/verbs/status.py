@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from typing import TYPE_CHECKING
 
-from campaign import talk
+from campaign import record, talk
 from campaign.folder import existing
 from campaign.states import states as states_of
 from campaign.talk import counted
 from campaign.verbs import asked
 
+if TYPE_CHECKING:
+    from campaign.folder import CampaignFolder
+
 _ORDER = ("running", "queued", "interrupted", "failed", "invalid", "damaged", "planned", "done")
-_SHOWN = 40
+_CUT = ("interrupted", "failed", "invalid")
+_SHOWN, _SHOWN_PLACES = 40, 5
 
 
 def main(argv: list[str]) -> int:
@@ -32,9 +37,26 @@ def main(argv: list[str]) -> int:
         _print_cells(states, limit=len(states) if options.all else _SHOWN)
         if counts["running"] and (hindrance := folder.hindrance()):
             talk.say(f"warning: {hindrance}")
+        _print_left(folder, [cell for cell, state in states.items() if state["status"] in _CUT])
         if counts["interrupted"] or counts["planned"]:
             talk.say("the command that started the campaign goes on from here")
     return 0 if counts["done"] == len(states) else 1
+
+
+def _print_left(folder: CampaignFolder, cells: list[str]) -> None:
+    """Name the snapshots that fill a storage though nobody needs them."""
+    if not cells:
+        return
+    from campaign import targets  # noqa: PLC0415 - a campaign that goes well does without
+
+    recorded = [record.look(folder.record(cell))[0] for cell in cells]
+    places = [place for each in recorded if each for place in targets.left(each)]
+    for place in places[:_SHOWN_PLACES]:
+        talk.say(f"snapshots of a run that was cut are left in {place}")
+    if len(places) > _SHOWN_PLACES:
+        talk.say(f"… and in {len(places) - _SHOWN_PLACES} more folders")
+    if places:
+        talk.say("the next run of their cell takes them away; so may you")
 
 
 def _print_cells(states: dict[str, dict[str, object]], limit: int) -> None:

@@ -10,6 +10,7 @@ from campaign import record
 from campaign.cell import NEUTRAL, flat
 from campaign.errors import UsageError, nearest
 from campaign.folder import existing
+from campaign.states import State, states
 from campaign.verbs import asked
 
 _MARKS = {True: "ok", False: "FAILED", None: "unverifiable"}
@@ -21,13 +22,13 @@ def main(argv: list[str]) -> int:
     parser.add_argument("cell", metavar="CELL", help="its id, the start of it, or the hash at its end")
     asked.add_folder(parser)
     options = parser.parse_args(argv)
-    folder, _ = existing(options.campaign_dir)
+    folder, campaign = existing(options.campaign_dir)
     cell = _the_one(asked.find(folder, options.cell), options.cell, [p.name for p in folder.records.glob("*")])
     recorded = record.read(folder.record(cell)) or {}
     if options.json:
         print(json.dumps(recorded, indent=1))
     else:
-        _tell(recorded, str(folder.cell(cell)))
+        _tell(recorded, states(folder, campaign)[cell], str(folder.cell(cell)))
     return 0 if recorded["status"] == "done" else 1
 
 
@@ -39,9 +40,9 @@ def _the_one(found: list[str], words: str, ids: list[str]) -> str:
     return found[0]
 
 
-def _tell(recorded: record.Record, where: str) -> None:
+def _tell(recorded: record.Record, state: State, where: str) -> None:
     cell, data = recorded["cell"], recorded["dataset"]
-    print(f"{cell['id']}: {recorded['status']}" + (f": {recorded['reason']}" if recorded["reason"] else ""))
+    print(f"{cell['id']}: {state['status']}" + (f": {state['reason']}" if state["reason"] else ""))
     unusual = [f"{key}={value}" for key, value in flat(cell["settings"]) if NEUTRAL.get(key, value) != value]
     print(f"  benchmark  {cell['benchmark']} version {cell['benchmark_version']} {' '.join(unusual)}".rstrip())
     print(f"  data       {data['path']}: {data['files']} files, {data['bytes'] / 1e6:.1f} MB")

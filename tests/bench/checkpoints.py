@@ -3,10 +3,10 @@
     python tests/bench/checkpoints.py [--snapshots 3] [--every 10] [--folder /dev/shm] [--orbax PYTHON]
 
 Needs root and takes about six minutes. The throttled devices lie in a folder in memory (6 GB): a virtual machine's disk
-is slower than Optane. A step changes every variable and holds a gigabyte for a second, as a step's activations do: a virtual
-machine gives idle memory back to its host, and the page cache of each snapshot then waits for new pages (up to 2 s here),
-which no storage can shorten. What is saved is as large as the paper's network with Adam's moments (704 MB), and as
-random. Each way of saving is a process of its own:
+is slower than Optane. A step changes every variable and holds a gigabyte for a second, as a step's activations do: a
+virtual machine gives idle memory back to its host, and the page cache of each snapshot then waits for new pages (up to
+2 s here), which no storage can shorten. What is saved is as large as the paper's network with Adam's moments (704 MB),
+and as random. Each way of saving is a process of its own:
 
     hdd                straight to the hard disk, synchronised, hashed
     hdd async          the same behind the training's back

@@ -273,11 +273,18 @@ def test_a_folder_without_a_marker_is_never_touched(folders, tmp_path):
     (folders[1] / "thesis.tex").write_text("years of work")
     (folders[1] / "00000001-step1-00000000").mkdir()
 
-    with pytest.raises(FolderError, match="holds 2 other files"):
+    with pytest.raises(FolderError, match="holds other files, 2 in all"):
         BurstBuffer(*folders)
 
     assert sorted(path.name for path in folders[1].iterdir()) == ["00000001-step1-00000000", "thesis.tex"]
     assert list(folders[0].iterdir()) == []
+
+
+def test_folders_in_one_another_are_refused_before_they_are_made(tmp_path):
+    with pytest.raises(FolderError, match="in one another"):
+        BurstBuffer(tmp_path / "a", tmp_path / "a" / "b")
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_other_files_in_our_folder_stay(folders, idle):

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,10 @@ from burst_child import writer
 from burst_storages import tmpfs
 from jobs_factory import DEAF, check, make_alexnet_settings, write_classes
 
-from jobs import checkpoint, checks, manifest, snapshots
+from jobs import checkpoint, checks, manifest, room, snapshots
 from jobs.checkpoint import DEFAULTS, DEFAULTS_BUFFERED
 from jobs.direct import Direct
-from jobs.snapshots import FolderError, RoomError
+from jobs.snapshots import BurstBufferError, FolderError, RoomError
 
 CHILD = Path(__file__).with_name("burst_child.py")
 DIRECT = {"name": "hdd", "root": "/hdd", **DEFAULTS, "every": 2}
@@ -69,7 +70,7 @@ def save(template, tmp_path, classes):
 def test_every_so_many_steps_there_is_a_snapshot(save, every):
     figures = save({**DIRECT, "every": every})
 
-    assert figures["status"] == "valid", figures
+    assert figures["status"] == "valid", figures["reason"]
     assert [line["step"] for line in figures["checkpoints"]] == list(range(every, 9, every))
     assert all(line["bytes"] >= figures["state_bytes"] for line in figures["checkpoints"])
     assert all(line["bytes"] < figures["state_bytes"] + 20_000 for line in figures["checkpoints"])
@@ -102,7 +103,7 @@ def test_in_the_background_training_stands_still_for_the_copy_alone(save):
     figures = save({**DIRECT, "mode": "async", "every": 4})
 
     first, last = figures["checkpoints"]
-    assert figures["status"] == "valid", figures
+    assert figures["status"] == "valid", figures["reason"]
     assert first["blocked_s"] < first["write_s"] < first["durable_fast_s"]
     assert (
         figures["checkpoint_finish_s"] >= last["durable_fast_s"] - last["blocked_s"] - 0.01
@@ -131,7 +132,7 @@ def test_a_run_proves_its_snapshots_and_leaves_nothing_of_them(save, tmp_path, n
 def test_what_does_not_train_or_does_not_read_is_saved_all_the_same(save, changes):
     figures = save(DIRECT, **changes)
 
-    assert figures["status"] == "valid", figures
+    assert figures["status"] == "valid", figures["reason"]
     assert figures["state_bytes"] == 12 * figures["parameters"] + 8 > 8
     assert [line["verified"] for line in figures["checkpoints"]] == [True] * 4
     assert bool(figures["step_loss"]) == ("control" in changes and changes["control"] == "no_io")
@@ -169,17 +170,16 @@ def test_a_drain_that_does_not_end_in_time_makes_the_run_invalid(save, tmp_path)
         assert list(folder.parent.iterdir()) == []
 
 
-def test_a_storage_that_runs_full_ends_the_run_and_says_so(save, tmp_path):
-    (tmp_path / "small").mkdir()
+def test_a_storage_too_small_for_all_that_is_kept_ends_the_run_before_the_training(save, tmp_path):
     with tmpfs(tmp_path / "hdd", 8):
         figures = save(DIRECT)
 
     assert figures["status"] == "failed"
-    assert "is full" in figures["log_tail"]
+    assert "snapshots of 3 MB do not fit" in figures["log_tail"]
 
 
 def opened(node, folders, **changes):
-    return checkpoint.opened(node, asked(folders, **changes), lambda: 1000)
+    return checkpoint.opened(node, asked(folders, **changes), lambda: (4, 1000))
 
 
 @pytest.mark.parametrize(
@@ -217,10 +217,31 @@ def test_a_direct_target_keeps_as_many_as_asked(tmp_path):
     assert kept == [2, 3]
 
 
-def test_too_little_room_for_one_snapshot_is_said_before_the_training(tmp_path):
+def test_too_little_room_for_one_snapshot_is_said_before_the_training_and_leaves_nothing(tmp_path):
+    folders = places(DIRECT, tmp_path)
+
     with (
         pytest.raises(RoomError, match="does not fit"),
-        checkpoint.opened(DIRECT, asked(places(DIRECT, tmp_path)), lambda: 1 << 60),
+        checkpoint.opened(DIRECT, asked(folders), lambda: (1, 1 << 60)),
+    ):
+        pass
+
+    assert list(folders[0].parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(("number", "keep", "fits"), [(3, 5, True), (4, 5, False), (9, 2, True), (9, 3, False)])
+def test_all_that_lie_on_the_last_storage_at_once_must_fit(tmp_path, monkeypatch, number, keep, fits):
+    monkeypatch.setattr(room, "free", lambda _: 3_999)
+
+    with nullcontext() if fits else pytest.raises(RoomError, match=r"4 snapshots of 0 MB do not fit on .*/hdd/"):  # noqa: SIM117
+        with checkpoint.opened({**DIRECT, "keep": keep}, asked(places(DIRECT, tmp_path)), lambda: (number, 1_000)):
+            pass
+
+
+def test_a_training_too_short_for_one_snapshot_is_refused(tmp_path):
+    with (
+        pytest.raises(BurstBufferError, match="every=2 is more than there are steps"),
+        checkpoint.opened(DIRECT, asked(places(DIRECT, tmp_path)), lambda: (0, 1_000)),
     ):
         pass
 
