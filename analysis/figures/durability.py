@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # What is drawn of each, from top to bottom: its seconds, its words, how its bar is filled.
 KINDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("snapshot_blocked_s", "training stands still", {"color": "0.25"}),
-    ("snapshot_durable_fast_s", "until durable", {}),
+    ("snapshot_durable_fast_s", "until durable (colour of the target)", {}),
     ("snapshot_durable_slow_s", "until drained to the slow storage", {"hatch": "....", "color": "white"}),
 )
 HEIGHT = 0.26
@@ -68,7 +68,8 @@ def _bars(axes: Axes, place: int, row: dict[str, Any]) -> None:
         middle, y = row[name], place + (number - (len(kinds) - 1) / 2) * HEIGHT
         axes.barh(y, middle, HEIGHT, **_fill(row["target_name"], fill))
         low, high = row[f"{name}_min"], row[f"{name}_max"]
-        axes.errorbar(middle, y, xerr=[[middle - low], [high - middle]], **WHISKER)
+        if high > low:
+            axes.errorbar(middle, y, xerr=[[middle - low], [high - middle]], **WHISKER)
         text = significant(middle) + (DAGGER if row["unstable"] is True else "")
         axes.annotate(text, (high, y), (4, 0), textcoords="offset points", va="center", size=6.5)
 

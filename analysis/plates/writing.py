@@ -46,13 +46,21 @@ def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path])
         shown = saves[saves["cell"].isin(frame["cell"][frame["status"] == "done"])]
         shown = saves if shown.empty else shown
         counters = ", ".join(dict.fromkeys(frame["source"].dropna()))
-        drawn = (
-            f"One run a target, the one of median runtime; counters {counters}." if counters else "No trace was read."
-        )
-        what = f"{drawn} {told_of(facts_of(key))}"
+        what = f"{_drawn(counters, shown)} {told_of(facts_of(key))}"
         words = caption(facts_of(key), [name for name in apart if name not in (*HOW, *MODE)], shown, what)
         made.append(Plate(names[key], TITLE, words, frame, written_over_time))
     return made
+
+
+def _drawn(counters: str, cells: pd.DataFrame) -> str:
+    """Say what the curves are, and whose bytes."""
+    if not counters:
+        return "No trace was read."
+    words = f"One run a target, the one of median runtime; counters {counters}, of all that anybody wrote there."
+    facts = map(facts_of, cells["set_key"])
+    if any(each.get("checkpoint.bandwidth_mb_per_s") and not each.get("checkpoint.direct") for each in facts):
+        words += " The page cache takes the capped drain's bytes and the kernel writes them in bursts."
+    return words
 
 
 def samples(cells: pd.DataFrame, typical: Mapping[str, Mapping[str, Any]], folders: Mapping[str, Path]) -> pd.DataFrame:

@@ -32,7 +32,7 @@ def snapshots(blocked_s, durable_fast_s, durable_slow_s, count=5):
 
 def saved(target, runtimes, times=(1.0, 1.0, 1.0), sources=None, **settings):
     """Return a done record whose runs took these runtimes, and a snapshot these seconds (blocked, durable, drained)."""
-    how = {key: settings.pop(key) for key in list(settings) if key in HOW}
+    how = {key: settings.pop(key) for key in list(settings) if key in HOW or key in DRAIN}
     targets = [{"role": role, "source": source} for role, source in (sources or {}).items()]
     runs = []
     for number, runtime in enumerate(runtimes, 1):

@@ -191,6 +191,20 @@ def test_the_csv_of_figure_10_is_what_it_shows_and_two_saves_are_the_same_bytes(
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
+@pytest.mark.parametrize(
+    ("how", "bursts"),
+    [({}, False), ({"bandwidth_mb_per_s": 50.0}, True), ({"bandwidth_mb_per_s": 50.0, "direct": True}, False)],
+)
+def test_the_caption_of_figure_10_says_whose_bytes_and_why_a_capped_drain_comes_in_bursts(both, tmp_path, how, bursts):
+    text = written(["dsk/nvme0n1", "dsk/sda"], [[4e8, 0], [0, 1e8]], tail=1)
+    made = traced(saved(BUFFER, [1.0], sources=SOURCES, **how), tmp_path, text)
+
+    caption = figures_of(both[0], made, folder=tmp_path)["fig10"].caption
+
+    assert "of all that anybody wrote there" in caption
+    assert ("in bursts" in caption) == bursts
+
+
 def test_one_device_that_is_both_sides_is_drawn_once(tmp_path):
     text = written(["dsk/vda"], [[1e8, 2e8]], tail=1)
     made = traced(saved(BUFFER, [1.0], sources={"fast": "dsk/vda", "slow": "dsk/vda"}), tmp_path, text)
