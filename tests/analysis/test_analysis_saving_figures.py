@@ -193,7 +193,11 @@ def test_the_csv_of_figure_10_is_what_it_shows_and_two_saves_are_the_same_bytes(
 
 @pytest.mark.parametrize(
     ("how", "bursts"),
-    [({}, False), ({"bandwidth_mb_per_s": 50.0}, True), ({"bandwidth_mb_per_s": 50.0, "direct": True}, False)],
+    [
+        ({"streams": 2}, False),
+        ({"bandwidth_mb_per_s": 50.0}, True),
+        ({"bandwidth_mb_per_s": 50.0, "direct": True}, False),
+    ],
 )
 def test_the_caption_of_figure_10_says_whose_bytes_and_why_a_capped_drain_comes_in_bursts(both, tmp_path, how, bursts):
     text = written(["dsk/nvme0n1", "dsk/sda"], [[4e8, 0], [0, 1e8]], tail=1)
