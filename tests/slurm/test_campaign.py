@@ -75,6 +75,54 @@ def test_a_licence_keeps_jobs_apart_and_the_grant_is_recorded(campaign):
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
+_SAVED = (
+    "benchmark=alexnet", "benchmark.width=0.05", "benchmark.image_size=32", "accelerator=emulated", "batch_size=1",
+    "iterations=8", "accelerator.step_s=0.05", "checkpoint.every=2",
+)  # fmt: skip
+
+
+@pytest.fixture
+def sides(tmp_path):
+    """The fast and the slow storage of a burst buffer; returns the words that name them."""
+    for name in ("fast", "slow"):
+        (tmp_path / name).mkdir()
+    return "checkpoint=burst_buffer", *(f"checkpoint.{name}.root={tmp_path}/{name}" for name in ("fast", "slow"))
+
+
+def _left(campaign):
+    return [path for name in ("fast", "slow") for path in (campaign.cwd / name).glob("checkpoints/*")]
+
+
+@pytest.mark.long
+def test_the_snapshots_of_a_job_are_drained_before_it_ends_and_proved(campaign, sides):
+    done = campaign.go(*_SAVED, *sides, "threads=1,2", "runs=3", "cluster.parallel=2")
+
+    assert done.returncode == 0, done.stderr
+    runs = campaign.measured()
+    assert [len(run["checkpoints"]) for run in runs] == [4] * 4
+    assert all(line["durable_slow_s"] and line["verified"] for run in runs for line in run["checkpoints"])
+    spans = sorted(_span(run) for recorded in campaign.records() for run in recorded["runs"])
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))  # the storages are one at a time's
+    assert _left(campaign) == []
+
+
+@pytest.mark.long
+def test_a_job_that_is_cancelled_between_two_snapshots_leaves_what_status_names_and_the_next_takes_away(
+    campaign, sides, lab
+):
+    words = (*_SAVED, *sides, "runs=3", "iterations=24")
+    with campaign.under_way(*words) as front:
+        wait(lambda: list(campaign.cwd.glob("fast/checkpoints/*/0*")))
+        lab.run("scancel", campaign.job())
+        front.wait(60)
+        told = campaign("status").stderr
+        left = _left(campaign)
+
+    assert all(str(path) in "".join(told.split("\n")) for path in left)
+    _finishes(campaign, *words)
+    assert _left(campaign) == []
+
+
 @pytest.mark.long
 def test_a_storage_of_each_node_is_made_ready_by_the_job(campaign, tmp_path):
     root = tmp_path / "node-local"
