@@ -31,17 +31,25 @@ class Words:
 
     Attributes
     ----------
-    hydra
-        Flags first, then overrides: Hydra's parser reads no other order.
+    flags
+        Hydra's own, with their values.
+    overrides
+        What is said of groups and keys.
     dry_run
         Print the plan and start nothing.
     sure
         Spend node-hours without asking.
     """
 
-    hydra: tuple[str, ...]
+    flags: tuple[str, ...]
+    overrides: tuple[str, ...]
     dry_run: bool
     sure: bool
+
+    @property
+    def hydra(self) -> tuple[str, ...]:
+        """Flags first, then overrides: Hydra's parser reads no other order."""
+        return *self.flags, *self.overrides
 
 
 def split(argv: Sequence[str]) -> Words:
@@ -73,7 +81,7 @@ def split(argv: Sequence[str]) -> Words:
             if not rest:
                 raise UsageError(f"{name} needs a value", "see `python -m campaign --hydra-help`")
             flags.append(rest.pop(0))
-    return Words((*_for_hydra(flags), *overrides), _DRY_RUN in flags, _YES in flags)
+    return Words(tuple(_for_hydra(flags)), tuple(overrides), _DRY_RUN in flags, _YES in flags)
 
 
 def _for_hydra(flags: Sequence[str]) -> list[str]:

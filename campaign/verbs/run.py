@@ -37,8 +37,11 @@ def main(argv: Sequence[str]) -> int:
     """Run the campaign that the words describe; returns the exit code."""
     split = words.split(argv)
     points = composed(split.hydra)
-    if points is None:
-        return 0
+    return 0 if points is None else conduct(points, argv, split)
+
+
+def conduct(points: Sequence[Mapping[str, Any]], argv: Sequence[str], split: words.Words) -> int:
+    """Run the campaign of these points, asked for with the words `argv`; returns the exit code."""
     cells, conduct = plan.cells_of(points)
     root = Path(conduct["campaign_dir"]).expanduser()
     cluster = chosen(cells, conduct)
@@ -50,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
     with folders.occupied(folder), _polite_end():
         try:
             _write_down(request, campaign, cells)
-            return _conduct(cells, request, cluster, sure=split.sure)
+            return _carry_out(cells, request, cluster, sure=split.sure)
         except (KeyboardInterrupt, WorkerStoppedError):
             _say_how_to_come_back(conduct, cluster)
             return INTERRUPTED
@@ -93,7 +96,7 @@ def _write_down(request: Request, campaign: dict[str, Any], cells: Sequence[Cell
     write_json(request.folder.marker, campaign)
 
 
-def _conduct(cells: Sequence[Cell], request: Request, cluster: str, *, sure: bool) -> int:
+def _carry_out(cells: Sequence[Cell], request: Request, cluster: str, *, sure: bool) -> int:
     """Do what is missing, then report; the exit code tells whether every cell asked for is done."""
     try:
         alone = _work(cells, request, cluster, sure=sure)

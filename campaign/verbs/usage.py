@@ -17,6 +17,7 @@ _HEAD = """\
 How fast does this storage feed TensorFlow, and can the number be believed?
 
 usage: python -m campaign [-m] [KEY=VALUE[,VALUE...] ...] [--dry-run] [--yes]
+       python -m campaign reproduce [+size=smoke] [KEY=VALUE ...]      (the whole paper)
        python -m campaign status | watch | cancel | why CELL | report | doctor | compare A B   (each has --help)
        python -m analysis CAMPAIGN_DIR
 

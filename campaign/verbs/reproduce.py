@@ -1,0 +1,76 @@
+"""`python -m campaign reproduce`: the baselines, then every recipe of the paper, as one campaign, then the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from campaign import folder as folders
+from campaign import plan, talk
+from campaign.cluster import chosen
+from campaign.config import recipes, words
+from campaign.errors import UsageError
+from campaign.talk import counted
+from campaign.verbs import run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from campaign.config.words import Words
+
+HELP = """\
+usage: python -m campaign reproduce [+size=smoke|paper] [site=SITE] [KEY=VALUE[,VALUE...] ...] [--dry-run] [--yes]
+
+The whole paper as one campaign: the baselines of the storages (Table I), then every recipe of conf/paper on each
+storage that the site has, then tables, figures, verdicts and report.html. What is recorded is not measured again: the
+same command goes on after an interruption. The price is said first, and on a terminal there is a question; --yes and
+CAMPAIGN_YES=1 do not ask. Words that name a storage or a checkpoint target take the place of the site's.
+
+--dry-run prints the cells and their state, on Slurm also what sbatch would get, and starts nothing.
+Exit codes: those of `python -m campaign`."""
+_SITE = ("site=", "site.")
+_RECIPE = "+paper="
+
+
+def main(argv: Sequence[str]) -> int:
+    """Collect every recipe, say the price, and run them as one campaign."""
+    if {"-h", "--help"}.intersection(argv):
+        print(HELP)
+        return 0
+    split = words.split(argv)
+    if any(word.startswith(_RECIPE) for word in split.hydra):
+        raise UsageError("reproduce takes every recipe", "for some of them: python -m campaign +paper=fig4,fig5")
+    points = _points(split)
+    if not split.dry_run:
+        _say_price(points, sure=split.sure)
+    return run.conduct(points, ["reproduce", *argv], split)
+
+
+def _points(split: Words) -> list[dict[str, Any]]:
+    """Compose every recipe on the storages of the site, and say what it must do without."""
+    own = split.overrides
+    have = _storages([*split.flags, *(word for word in own if word.startswith(_SITE))])
+    points: list[dict[str, Any]] = []
+    for recipe in recipes.recipes():
+        if missing := recipes.lacking(recipe, own, have):
+            talk.say(f"{recipe.name}: without {', '.join(missing)}, which the site does not have")
+        for grid in recipes.grids(recipe, own, have):
+            points += run.composed([*split.hydra, *grid]) or []
+    return points
+
+
+def _storages(site_words: Sequence[str]) -> list[str]:
+    """Return the names of the storages that the site has."""
+    (point, *_) = run.composed(site_words) or [{"site": {"storages": {}}}]
+    return [name for name, said in point["site"]["storages"].items() if said["root"] is not None]
+
+
+def _say_price(points: Sequence[dict[str, Any]], *, sure: bool) -> None:
+    """Say how much is to be run; on a terminal, ask where Slurm's own question will not come."""
+    cells, conduct = plan.cells_of(points)
+    folder = folders.CampaignFolder(Path(conduct["campaign_dir"]).expanduser().resolve())
+    left = plan.make(cells, conduct, folder).to_do
+    runs = sum(entry.missing + conduct["warmup_runs"] for entry in left)
+    talk.say(f"{counted(len(cells), 'cell')}, {len(left)} to run: {counted(runs, 'run')} with warm-ups")
+    if left and not sure and chosen(cells, conduct) != "slurm" and not talk.agreed("start?"):
+        raise KeyboardInterrupt

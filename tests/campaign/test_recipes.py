@@ -1,0 +1,132 @@
+"""What `reproduce` asks of a site's storages."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from campaign import plan, talk
+from campaign.config import recipes
+from campaign.config.collect import collect
+from campaign.errors import UsageError
+from campaign.verbs import reproduce, run
+
+PAPER = ("hdd", "ssd", "optane", "lustre")
+MICRO = recipes.Recipe("fig4", None, ())
+SAVES = recipes.Recipe("fig9", "ssd", ("none", "hdd", "ssd", "optane", "burst_buffer"))
+WRITES = recipes.Recipe("fig10", "ssd", ("hdd", "burst_buffer"))
+
+
+def test_the_recipes_are_those_of_the_folder_and_what_they_ask_for():
+    found = recipes.recipes()
+
+    names = [recipe.name for recipe in found if recipe.name.startswith("fig")]
+    assert names == ["fig4", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10"]
+    assert [recipe for recipe in found if recipe.name in ("fig4", "fig9", "fig10")] == [MICRO, SAVES, WRITES]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "have", "asked"),
+    [
+        (MICRO, PAPER, [["storage=site", "storage.name=hdd,ssd,optane,lustre"]]),
+        (MICRO, [], [["storage=local"]]),
+        (MICRO, ["scratch"], [["storage=site", "storage.name=scratch"]]),
+        (SAVES, PAPER, [[]]),
+        (WRITES, PAPER, [[]]),
+        (SAVES, ["ssd", "hdd"], [["checkpoint=none,hdd,ssd"]]),
+        (SAVES, [], [["storage=local", "checkpoint=none,local"]]),
+        (WRITES, [], [["storage=local", "checkpoint=local"]]),
+        (
+            SAVES,
+            ["lustre", "scratch"],
+            [
+                ["storage=site", "storage.name=lustre", "checkpoint=none"],
+                ["storage=site", "storage.name=lustre", "checkpoint=site", "checkpoint.name=lustre,scratch"],
+            ],
+        ),
+        (
+            WRITES,
+            ["scratch"],
+            [["storage=site", "storage.name=scratch", "checkpoint=site", "checkpoint.name=scratch"]],
+        ),
+    ],
+)
+def test_a_recipe_is_asked_for_on_what_the_site_has(recipe, have, asked):
+    assert recipes.grids(recipe, [], have) == [[f"+paper={recipe.name}", *words] for words in asked]
+
+
+@pytest.mark.parametrize("word", ["storage=tmpfs", "storage.root=/x", "checkpoint=none", "+checkpoint.every=5"])
+def test_the_words_of_the_user_decide(word):
+    group = word.lstrip("+").partition("=")[0].partition(".")[0]
+
+    for recipe, have in itertools.product((MICRO, SAVES, WRITES), ([], ["scratch"], PAPER)):
+        for grid in recipes.grids(recipe, [word], have):
+            assert not any(each.startswith(group) for each in grid)
+
+
+@pytest.mark.parametrize(
+    ("have", "lacks"),
+    [(PAPER, []), (["hdd", "ssd"], ["optane", "burst_buffer"]), ([], ["hdd", "ssd", "optane", "burst_buffer"])],
+)
+def test_what_a_site_has_not_is_named(have, lacks):
+    assert recipes.lacking(SAVES, [], have) == lacks
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A site with two of the paper's storages; returns the words that name it."""
+    (tmp_path / "conf" / "site").mkdir(parents=True)
+    storages = "".join(f"  {name}: {{root: {tmp_path}/{name}}}\n" for name in ("hdd", "ssd"))
+    text = f"defaults: [none, _self_]\nname: mine\nstorages:\n{storages}  gone: {{root: null}}\n"
+    (tmp_path / "conf" / "site" / "mine.yaml").write_text(text)
+    return "--config-dir", str(tmp_path / "conf"), "site=mine", "+size=smoke", "cluster=local"
+
+
+@pytest.fixture
+def asked(monkeypatch, tmp_path):
+    """Call `reproduce` and return the points that would have been run and the words they were asked for with."""
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    monkeypatch.setattr(run, "conduct", lambda points, argv, _: seen.append((points, argv)) or 0)
+
+    def ask(*words):
+        code = reproduce.main(words)
+        assert code == 0
+        return seen.pop()
+
+    return ask
+
+
+def test_reproduce_is_every_recipe_on_every_storage_as_one_campaign(asked, site):
+    points, argv = asked(*site)
+
+    cells = {cell.id for cell in plan.cells_of(points)[0]}
+    flags, words = site[:2], site[2:]
+    for recipe, storage in itertools.product(("fig4", "fig5", "fig6", "fig7", "fig8"), ("hdd", "ssd")):
+        alone = collect(["-m", *flags, *words, f"+paper={recipe}", f"storage={storage}"])
+        assert {cell.id for cell in plan.cells_of(alone)[0]} <= cells
+    targets = {
+        cell.settings["checkpoint"]["name"] for cell in plan.cells_of(points)[0] if "checkpoint" in cell.settings
+    }
+    assert targets == {"none", "hdd", "ssd"}
+    assert argv == ["reproduce", *site]
+
+
+def test_the_price_is_said_and_nothing_starts_without_a_yes(asked, site, monkeypatch):
+    said, questions = [], []
+    monkeypatch.setattr(talk, "say", said.append)
+    monkeypatch.setattr(talk, "agreed", lambda question: bool(questions.append(question)))
+
+    with pytest.raises(KeyboardInterrupt):
+        asked(*site)
+    asked(*site, "--yes")
+
+    assert len(questions) == 1
+    assert any("to run" in line and "runs with warm-ups" in line for line in said)
+    assert any(line.startswith("fig9: without optane, burst_buffer") for line in said)
+
+
+def test_reproduce_takes_no_recipe():
+    with pytest.raises(UsageError, match="every recipe"):
+        reproduce.main(["+paper=fig4"])
