@@ -34,6 +34,9 @@ def parser() -> argparse.ArgumentParser:
         help="a campaign folder (results/), its records folder, or the folder of one record",
     )
     made.add_argument("--out", metavar="DIR", type=Path, help="put report.html, figures/ and tables/ here")
+    made.add_argument(
+        "--junit", metavar="FILE", type=Path, help="write the verdicts on the paper's claims as JUnit's XML"
+    )
     made.add_argument("--quiet", action="store_true", help="print only the paths of what was written")
     made.add_argument("--version", action="version", version=f"%(prog)s {version()}")
     return made
@@ -46,7 +49,7 @@ def main(words: Sequence[str] | None = None) -> int:
     def work() -> int:
         from analysis.report import report  # noqa: PLC0415 - keeps pandas and matplotlib out of --help
 
-        return report(asked.folder, asked.out, quiet=asked.quiet)
+        return report(asked.folder, asked.out, asked.junit, quiet=asked.quiet)
 
     return guarded(work)
 

@@ -21,7 +21,7 @@ OF_HOST = ("host", "started_utc")
 # Columns of the frame of cells that are no settings.
 KEYS = ("set_key", "series_key", "storage", "storage_name")
 OF_RECORD = (
-    *OF_CELL, "status", "reason", "checks", "unstable", "spread_limit", "size", "host", "tensorflow", *KEYS,
+    *OF_CELL, "status", "reason", "checks", "unstable", "spread_limit", "size", "site", "host", "tensorflow", *KEYS,
 )  # fmt: skip
 
 # A setting of one of these names is told as `settings.<name>`.
@@ -113,6 +113,7 @@ def _row_of_cell(record: Record) -> dict[str, Any]:
         "unstable": None if not spread or spread[-1] is None else not spread[-1],
         "spread_limit": record.spread_limit,
         "size": record.size,
+        "site": record.site,
         "host": record.host,
         "tensorflow": record.tensorflow,
         "storage_name": storage_name(facts),

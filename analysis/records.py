@@ -38,8 +38,8 @@ class Record:
     """One cell as it lies on disk: what was asked, on what host, and every run's raw figures.
 
     `data` names the bytes that were read (the checksum of the dataset, else its path), `""` where unknown; `size`
-    is the one the campaign asked for (`smoke`, `paper` or `""`); `spread_limit` the site's tolerance, by which the
-    cell's check `spread` was made; `folder` holds the traces of its runs.
+    is the one the campaign asked for (`smoke`, `paper` or `""`), `site` the name of its site; `spread_limit` the site's
+    tolerance, by which the cell's check `spread` was made; `folder` holds the traces of its runs.
     """
 
     cell: str
@@ -55,6 +55,7 @@ class Record:
     checks: tuple[Mapping[str, Any], ...]
     runs: tuple[Mapping[str, Any], ...]
     size: str
+    site: str
     spread_limit: float | None
     folder: Path
 
@@ -184,6 +185,7 @@ def _record(value: Mapping[str, Any], folder: Path) -> Record:
         checks=tuple(_check(check) for check in value.get("checks") or ()),
         runs=tuple(_run(run) for run in value["runs"]),
         size=str((value.get("campaign") or {}).get("size") or ""),
+        site=str((value.get("campaign") or {}).get("site") or ""),
         spread_limit=_number("limit", limits[-1]) if limits else None,
         folder=folder,
     )
@@ -228,12 +230,19 @@ def _run(run: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _snapshots(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the median of each time over the snapshots of a run; without those that did not come so far."""
+    """Return the median of each time over the snapshots of a run; without those that did not come so far.
+
+    `drain_exposed_s` is the most that any of them was copied after the end of training.
+    """
     found: dict[str, float] = {}
     for name in OF_SNAPSHOT:
         values = [_number(name, line[name]) for line in lines]
         if known := [value for value in values if value is not None]:
             found[f"snapshot_{name}"] = statistics.median(known)
+    if sizes := [size for line in lines if (size := _number("bytes", line.get("bytes"))) is not None]:
+        found["snapshot_bytes"] = statistics.median(sizes)
+    if beyond := [line["exposed_s"] for line in lines if line["exposed_s"] is not None]:
+        found["drain_exposed_s"] = max(beyond)
     return found
 
 

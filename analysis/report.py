@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +17,13 @@ from analysis.page.results import MOST_FIGURES, Results
 from analysis.plates import plates
 from analysis.saving import with_saving
 from analysis.training import with_training
-from analysis.verdicts import verdicts
+from analysis.verdicts.checklist import verdicts
+from analysis.verdicts.junit import document
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    import pandas as pd
 
     from analysis.page.markup import Markup
     from analysis.plates.plate import Plate
@@ -32,13 +36,23 @@ NEEDED = (
 LIST_NAME = ".written-by-analysis"
 
 
-def report(folder: Path, out: Path | None, *, quiet: bool = False) -> int:
-    """Write all tables and figures of a campaign and print the summary; return the exit code.
+@dataclass(frozen=True)
+class Measured:
+    """What a folder holds: the records, their medians, every run, and the verdicts on the paper's claims."""
+
+    found: records.Found
+    table: pd.DataFrame
+    runs: pd.DataFrame
+    tested: pd.DataFrame
+
+
+def measured(folder: Path) -> Measured:
+    """Read the records of a campaign, and name those that cannot be read.
 
     Raises
     ------
     AnalysisError
-        If there is nothing to read, or no place to write.
+        If there is nothing to read.
     """
     found = records.read(folder)
     warn(found.skipped)
@@ -47,7 +61,19 @@ def report(folder: Path, out: Path | None, *, quiet: bool = False) -> int:
         raise AnalysisError(message, "see the warnings above, each with its cure")
     runs = runs_frame(found.records)
     table = with_saving(with_training(medians(cells_frame(found.records), runs), runs), runs)
-    tested = verdicts(table)
+    return Measured(found, table, runs, verdicts(table, runs))
+
+
+def report(folder: Path, out: Path | None, junit: Path | None = None, *, quiet: bool = False) -> int:
+    """Write all tables and figures of a campaign and print the summary; return the exit code.
+
+    Raises
+    ------
+    AnalysisError
+        If there is nothing to read, or no place to write.
+    """
+    all_of_it = measured(folder)
+    found, table, runs, tested = all_of_it.found, all_of_it.table, all_of_it.runs, all_of_it.tested
     home = out or found.home
     drawn = plates(table, runs, {record.cell: record.folder for record in found.records})
     written, images = put(drawn, home / "figures")
@@ -55,6 +81,7 @@ def report(folder: Path, out: Path | None, *, quiet: bool = False) -> int:
     note(drawn, forget(home / "figures", written), quiet=quiet)
     results = Results(found, table, runs, tested, drawn, images, home)
     written.append(save.write(home / "report.html", page(results)))
+    written += [save.write(junit, document(tested))] if junit else []
     if quiet:
         terminal.put_paths(written)
     else:

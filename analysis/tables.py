@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from functools import partial
 from typing import TYPE_CHECKING
 
 from analysis import paper, save
-from analysis.columns import NONE, OF_TRAINING, columns, share, times
+from analysis.columns import NONE, OF_TRAINING, columns, number, share, times
 from analysis.frame import KEYS, rows_of
 from analysis.medians import not_counted
 from analysis.saving import NO_TARGET, of_checkpoint
 from analysis.settings import describe, facts_of, family_key, telling
-from analysis.signs import DAGGER, MINUS, TIMES
+from analysis.signs import DAGGER, MINUS
 from analysis.text import escaped, line, one_line
 from analysis.training import CONTROL, is_training
 
@@ -26,24 +25,24 @@ if TYPE_CHECKING:
 
     from analysis.columns import Column
 
+NOT_MEASURED_HERE = "Not measured here"
 BETWEEN = (
     f"between: where the runtime lies between the cell's controls, (runtime {MINUS} no_io) / no_compute; 0 %: as fast"
     " as without any input (control=no_io), 100 %: no_io and input alone (control=no_compute) laid end to end."
 )
-OF_THE_SITE = f"2 {TIMES} the site's, the limit of the records' check `spread`"
-VERDICT_HEADINGS = ("claim", "source", "published", "ours", "interval", "tolerance", "verdict", "why")
+VERDICT_HEADINGS = ("claim", "kind", "source", "published", "ours", "interval", "tolerance", "verdict", "why")
 
 
 def write(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, folder: Path) -> list[Path]:
-    """Write `runs.csv` (the tidy frame), `medians.csv` and `medians.md`, and the verdicts where there are any."""
+    """Write `runs.csv` (the tidy frame), `medians.csv` and `medians.md`, `verdicts.csv` and `verdicts.md`."""
     plain = table.drop(columns=[name for name in KEYS if name != "storage"])
-    written = [
+    return [
         save.write(folder / "medians.md", markdown(table, runs).encode()),
         save.write(folder / "medians.csv", save.csv(plain)),
         save.write(folder / "runs.csv", save.csv(runs)),
+        save.write(folder / "verdicts.md", verdicts(tested).encode()),
+        save.write(folder / "verdicts.csv", save.csv(tested)),
     ]
-    texts = {} if tested.empty else {"verdicts.md": verdicts(tested).encode(), "verdicts.csv": save.csv(tested)}
-    return written + [save.write(folder / name, text) for name, text in texts.items()]
 
 
 def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -87,30 +86,46 @@ def markdown(table: pd.DataFrame, runs: pd.DataFrame) -> str:
 
 
 def verdicts(tested: pd.DataFrame) -> str:
-    """Return the verdicts as Markdown, set by set, each pair of cells below its claim."""
+    """Return the verdicts as Markdown, set by set, each pair of cells below its claim; last what was not measured."""
     about_all = (
-        f"Shares of a runtime, or how many times as fast ({TIMES}); the interval is what the cells' min and max allow;"
-        f" tolerance: {OF_THE_SITE}."
+        "Each claim that the text of the paper states as a number or an order. A *device* is the paper's own, a *shape*"
+        " can be held against any machine."
     )
     lines = ["# Verdicts", "", about_all, ""]
     for about, rows in tested.groupby("about", sort=False):
-        lines += [f"## {escaped(str(about)) or 'no cells'}", "", line(VERDICT_HEADINGS), line(["---"] * 8)]
+        lines += [f"## {escaped(str(about)) or NOT_MEASURED_HERE}", "", line(VERDICT_HEADINGS), line(["---"] * 9)]
         for row in rows_of(rows):
             claim = f"{row['claim']}: {row['pair']}" if row["pair"] else f"**{row['claim']}**"
-            texts = [claim, row["source"], row["published"], *evidence(row), row["verdict"], row["why"]]
+            texts = [claim, row["kind"], row["source"], row["published"], *evidence(row), verdict_of(row), why_of(row)]
             lines.append(line(escaped(str(text)) for text in texts))
         lines.append("")
     return "\n".join(lines)
 
 
 def evidence(row: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Return ours and its interval in percent or in times, and the tolerance in percent; a dash where there is none."""
+    """Return ours and its interval in their unit, and the tolerance with its source; a dash where there is none."""
     if row["ours"] is None or math.isnan(row["ours"]):
         return NONE, NONE, NONE
-    low, high = json.loads(row["interval"])
-    tolerance = NONE if row["tolerance"] is None or math.isnan(row["tolerance"]) else share(row["tolerance"], 1)
-    said = times if row["unit"] == "times" else partial(share, digits=1)
-    return said(row["ours"]), f"{said(low)} to {said(high)}", tolerance
+    low, high = (_in_unit(each, row["unit"]) for each in json.loads(row["interval"]))
+    known = row["tolerance"] is not None and not math.isnan(row["tolerance"])
+    tolerance = ", ".join([*([share(row["tolerance"], 1)] if known else []), row["tolerance_from"]])
+    return _in_unit(row["ours"], row["unit"]), f"{low} to {high}", tolerance
+
+
+def verdict_of(row: Mapping[str, Any]) -> str:
+    """Return a verdict in words, with what of the cells it rests on was emulated."""
+    return f"{row['verdict']} (emulated {row['emulated']})" if row["emulated"] else str(row["verdict"])
+
+
+def why_of(row: Mapping[str, Any]) -> str:
+    """Return what a verdict rests on and, of what was not measured, what would measure it."""
+    return f"{row['why']}; measured by `{row['measure']}`" if row["verdict"] == "not measured" else str(row["why"])
+
+
+def _in_unit(value: float, unit: str) -> str:
+    if unit in ("share", "times"):
+        return share(value, 1) if unit == "share" else times(value)
+    return f"{number(value)} {unit}"
 
 
 def has_controls(table: pd.DataFrame) -> bool:

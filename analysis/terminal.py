@@ -81,22 +81,33 @@ def summary(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[RenderableType]
         yield Text(f"{tables.BETWEEN}\n")
 
 
-def verdicts(tested: pd.DataFrame) -> Iterable[RenderableType]:
-    """Yield the verdict on each claim of the paper with its evidence; single pairs stand in `verdicts.md`."""
-    whole = tested[tested["pair"] == ""]
-    for about, rows in whole.groupby("about", sort=False):
-        yield Text(f"Verdicts: {about!s}" if about else "Verdicts", style="bold")
+def verdicts(tested: pd.DataFrame, *, whole: bool = False) -> Iterable[RenderableType]:
+    """Yield the verdict on each claim of the paper with its evidence; single pairs stand in `verdicts.md`.
+
+    Parameters
+    ----------
+    whole
+        What was not measured too, with the command that measures it, and what is of other devices.
+    """
+    claims = tested[tested["pair"] == ""]
+    told = claims["verdict"].isin(["holds", "differs"]) | (
+        (claims["verdict"] == "not comparable") & (claims["kind"] == "shape")
+    )
+    shown = claims if whole else claims[told]
+    for about, rows in shown.groupby("about", sort=False):
+        yield Text(f"Verdicts: {about!s}" if about else tables.NOT_MEASURED_HERE, style="bold")
         table = _table(("", "left"), ("", "left"))
         table.show_header = False
         for row in rows_of(rows):
             ours, interval, tolerance = tables.evidence(row)
-            numbers = f"ours {ours} ({interval}), tolerance {tolerance}; " if ours != NONE else ""
-            claim = f"{row['claim']} ({row['source']})\n{numbers}{row['why']}"
-            table.add_row(Text(row["verdict"], style=VERDICT_STYLE.get(row["verdict"], "")), Text(claim))
+            numbers = f"ours {ours} ({interval}), tolerance: {tolerance}; " if ours != NONE else ""
+            claim = f"{row['claim']} ({row['source']})\n{numbers}{tables.why_of(row)}"
+            table.add_row(Text(tables.verdict_of(row), style=VERDICT_STYLE.get(row["verdict"], "")), Text(claim))
         yield table
         yield Text("")
-    if not whole.empty:
-        yield Text(f"tolerance: {tables.OF_THE_SITE}; each pair stands in verdicts.md\n")
+    if len(shown) < len(claims) and not shown.empty:
+        more = f"{len(claims) - len(shown)} more are not measured here, or of the paper's own devices"
+        yield Text(f"{more}: python -m campaign verdicts\n")
 
 
 def medians(rows: pd.DataFrame, short: dict[str, str]) -> Table:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from typing import Any
 
 
 def one_line(text: str) -> str:
@@ -21,3 +22,8 @@ def escaped(text: str) -> str:
 def line(cells: Iterable[str]) -> str:
     """Return a line of a Markdown table."""
     return f"| {' | '.join(cells)} |"
+
+
+def listed(values: Iterable[Any]) -> str:
+    """Return values in a line, each once."""
+    return ", ".join(str(each) for each in dict.fromkeys(values))

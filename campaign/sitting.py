@@ -110,6 +110,7 @@ def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, An
     campaign = {key: work[key] for key in _CAMPAIGN} | {
         "order_seed": work["conduct"]["order_seed"],
         "size": work["conduct"]["size"],
+        "site": work["conduct"]["site"]["name"],
         "position": item["position"],
     }
     sat = {**campaign, "id": secrets.token_hex(4), "started_utc": utc_now(), "slurm": here["slurm"]}

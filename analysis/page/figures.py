@@ -28,12 +28,12 @@ def verdicts(results: Results) -> Markup:
     parts, sets = [], results.tested.groupby("about", sort=False)
     for about, rows in islice(sets, MOST_SETS):
         pairs = rows[rows["pair"] != ""]
-        parts.append(tag("h3", str(about) or "no cells"))
+        parts.append(tag("h3", str(about) or tables.NOT_MEASURED_HERE))
         parts += [_claim(row) for row in rows_of(rows[rows["pair"] == ""])]
         if not pairs.empty:
             parts.append(folded(f"Each pair of cells ({len(pairs)})", _pairs(pairs)))
     more = some(MOST_SETS, sets.ngroups, "sets of settings", "tables/verdicts.md")
-    return joined([*parts, tag("p", f"Tolerance: {tables.OF_THE_SITE}."), tag("p", more)])
+    return joined([*parts, tag("p", more)])
 
 
 def figures(results: Results) -> Markup:
@@ -45,8 +45,8 @@ def figures(results: Results) -> Markup:
 
 def _claim(row: Mapping[str, Any]) -> Markup:
     ours, interval, tolerance = tables.evidence(row)
-    numbers = f"ours {ours} ({interval}), tolerance {tolerance}; " if ours != NONE else ""
-    return tag("p", _verdict(row), f": {row['claim']} ({row['source']}); {numbers}{row['why']}")
+    numbers = f"ours {ours} ({interval}), tolerance: {tolerance}; " if ours != NONE else ""
+    return tag("p", _verdict(row), f": {row['claim']} ({row['source']}); {numbers}{tables.why_of(row)}")
 
 
 def _pairs(pairs: pd.DataFrame) -> Markup:
@@ -58,7 +58,7 @@ def _pairs(pairs: pd.DataFrame) -> Markup:
 
 
 def _verdict(row: Mapping[str, Any]) -> Markup:
-    return tag("strong", row["verdict"], class_=row["verdict"].split()[0])
+    return tag("strong", tables.verdict_of(row), class_=row["verdict"].split()[0])
 
 
 def _figure(plate: Plate, image: Markup) -> Markup:

@@ -45,9 +45,8 @@ def _parts(results: Results) -> list[tuple[str, str, Markup]]:
         ("summary", "Summary", summary.summary(results)),
         ("proofs", "What was claimed, and what was proved", summary.proofs(results)),
         ("machines", "Machines and software", machines.machines(results)),
+        ("verdicts", "The paper's claims", figures.verdicts(results)),
     ]
-    if not results.tested.empty:
-        parts.append(("verdicts", "The paper's claims", figures.verdicts(results)))
     if results.drawn:
         parts.append(("figures", "Figures", figures.figures(results)))
     return [

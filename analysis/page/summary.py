@@ -45,7 +45,7 @@ def summary(results: Results) -> Markup:
         "warm-up runs": f"{len(runs) - len(measured):,}",
         "unstable cells": f"{int(cells['unstable'].fillna(value=False).sum()):,}",
         "figures": f"{len(results.drawn):,}",
-        "claims of the paper tested": _counted(whole["verdict"]) or "none",
+        "claims of the paper": _counted(whole["verdict"]),
         "measured": f"{_utc(stamps[0])} to {_utc(stamps[-1])}" if stamps else "unknown",
     }
     notices = (tag("p", text, class_="notice") for text in warnings(results))

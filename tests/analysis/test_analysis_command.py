@@ -48,7 +48,7 @@ def test_it_runs_without_tensorflow_and_hydra_and_gives_the_same_bytes_each_time
     assert [(each.returncode, each.stderr) for each in done] == [(0, "")] * 2
     assert list(contents(tmp_path / "1")) == [
         ".written-by-analysis", "fig4.csv", "fig4.pdf", "fig4.png", "report.html", "medians.csv",
-        "medians.md", "runs.csv",
+        "medians.md", "runs.csv", "verdicts.csv", "verdicts.md",
     ]  # fmt: skip
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
 
@@ -185,7 +185,7 @@ def test_quiet_prints_the_paths_alone_each_on_one_line(name, campaign, capsys):
     main([str(campaign), "--quiet"])
 
     out, err = capsys.readouterr()
-    assert [Path(line).exists() for line in out.splitlines()] == [True] * 7
+    assert [Path(line).exists() for line in out.splitlines()] == [True] * 9
     assert err == ""
 
 

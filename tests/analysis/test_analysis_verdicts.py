@@ -7,13 +7,15 @@ from record_factory import id_of, store
 from training_factory import frames, grid, step, training
 
 from analysis.__main__ import main
-from analysis.verdicts import EQUAL, EXCESS, verdicts
+from analysis.verdicts import claims
+from analysis.verdicts.checklist import verdicts
 
+EQUAL, EXCESS = claims.EQUAL.text, claims.EXCESS.text
 COLUMNS = {"claim", "source", "published", "ours", "interval", "tolerance", "verdict", "cells"}
 
 
 def rows_of(*made):
-    return verdicts(frames(*made)[0])
+    return verdicts(*frames(*made)[:2])
 
 
 def claimed(claim, *made):
@@ -158,5 +160,7 @@ def test_verdicts_are_printed_after_the_tables_and_written_as_csv_and_markdown(t
     assert out.index("runtime") < out.index("Verdicts") < out.index("fig6.pdf")
     assert EQUAL in " ".join(out.split())
     assert "holds: 12 of 12 pairs" in " ".join(out.split())
-    assert (tmp_path / "tables" / "verdicts.csv").read_text(encoding="utf-8").count("\n") == 1 + 2 + 12
+    assert (tmp_path / "tables" / "verdicts.csv").read_text(encoding="utf-8").count("\n") == (
+        1 + len(claims.CLAIMS) + 12
+    )
     assert "| holds |" in (tmp_path / "tables" / "verdicts.md").read_text(encoding="utf-8")

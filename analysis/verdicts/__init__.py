@@ -1,0 +1,1 @@
+"""The paper's claims, tested: a verdict on each with its evidence."""

@@ -1,0 +1,40 @@
+"""The whole paper as a checklist: each claim that its text states, with the verdict on it."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.verdicts import checkpoints, devices, prefetch, reading, threads
+from analysis.verdicts.claims import CLAIMS
+from analysis.verdicts.evidence import Evidence
+from analysis.verdicts.judged import COLUMNS, NOT_MEASURED, Verdict
+
+
+def verdicts(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the whole checklist, a row per claim and set of settings and, below a claim, per pair (`COLUMNS`).
+
+    Each claim has a row: where no cells are there, or too few, it is `not measured` and `measure` says how to. `ours`,
+    `interval` (JSON, low and high) and `tolerance` are shares, but that ours and its interval are in `unit` where it
+    is another. In the paper's order within a set; `about` is empty where nothing was measured.
+
+    Parameters
+    ----------
+    table
+        Medians, one row per cell, of `analysis.medians.medians`, `analysis.training.with_training` and
+        `analysis.saving.with_saving`.
+    runs
+        Every run, of `analysis.frame.runs_frame`.
+    """
+    found = Evidence(table, runs)
+    told: list[Verdict] = [
+        *devices.verdicts(found), *threads.verdicts(found), *prefetch.verdicts(found), *reading.of_batches(found),
+        *checkpoints.verdicts(found),
+    ]  # fmt: skip
+    known = {verdict.claim for verdict in told}
+    told += [Verdict(claim, NOT_MEASURED, "no such cells are done") for claim in CLAIMS if claim not in known]
+    order = {claim: place for place, claim in enumerate(CLAIMS)}
+    sets = {
+        about: place for place, about in enumerate(dict.fromkeys(verdict.about for verdict in told if verdict.about))
+    }
+    told.sort(key=lambda verdict: (sets.get(verdict.about, len(sets)), order[verdict.claim]))
+    return pd.DataFrame([verdict.row for verdict in told])[COLUMNS]

@@ -1,0 +1,141 @@
+"""What the paper claims of checkpoints and of its burst buffer; Figs 9 and 10.
+
+The paper does not say of which time its 2.6 is; it is taken to be that of a checkpoint, for a runtime is mostly
+training, and the runtimes stand beside it. That gain *holds* where it is the published one or more.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from analysis import paper
+from analysis.plates.saving import HOW, MODE, saving_sets
+from analysis.settings import describe, facts_of
+from analysis.text import listed
+from analysis.verdicts import claims
+from analysis.verdicts.evidence import cells_of
+from analysis.verdicts.hindrances import hindrance, mixed
+from analysis.verdicts.judged import (
+    MB,
+    NOT_COMPARABLE,
+    NOT_MEASURED,
+    SECONDS,
+    TIMES,
+    Finding,
+    Verdict,
+    judge,
+    ratio,
+    weakest,
+)
+from analysis.verdicts.tolerance import alike, as_printed, at_least, larger, positive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from analysis.verdicts.evidence import Evidence
+    from analysis.verdicts.judged import Cell
+
+COUNTED = "snapshot_blocked_s"
+OF_SAVING = ("target", "target_name", "wall_s", *(f"{COUNTED}{end}" for end in ("", "_min", "_max")))
+# From slow to fast.
+ORDER = ("hdd", "ssd", "optane")
+BYTES_PER_MB = 10**6
+
+
+def verdicts(found: Evidence) -> Iterator[Verdict]:
+    """Yield the verdicts on each set of cells that differ in their target alone, which training stands still for."""
+    for key, rows in saving_sets(found.table, (*HOW, *MODE)).items():
+        facts = facts_of(key)
+        if facts["checkpoint.mode"] == "sync":
+            about = describe(facts, (), rows["accelerator"], rows["size"])
+            yield from (replace(verdict, about=about) for verdict in _of_set(found, cells_of(rows, OF_SAVING)))
+
+
+def _of_set(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
+    saved = [cell for cell in cells if cell["cell"] in found.values(COUNTED)]
+    direct = {cell["target"].casefold(): cell for cell in saved if cell["target_name"] != paper.BURST_BUFFER}
+    buffers = [cell for cell in saved if cell["target_name"] == paper.BURST_BUFFER]
+    yield from order(found, [direct[name] for name in ORDER if name in direct])
+    yield from (like_fast(found, direct[fast], cell) for cell in buffers if (fast := _sides(cell)[0]) in direct)
+    gains = [gain(direct[slow], cell) for cell in buffers if (slow := _sides(cell)[1]) in direct]
+    why = "no burst buffer is done beside a checkpoint straight to its slow storage"
+    yield from gains or [Verdict(claims.GAIN, NOT_MEASURED, why)]
+    yield from size(found, saved)
+    yield from (each for cell in buffers for each in drained(found, cell))
+
+
+def order(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
+    """Test whether each target of the paper's order gives a shorter runtime than the one before."""
+    if len(cells) < len(ORDER):
+        return
+    steps = [(ratio(found.values("wall_s"), slow, fast), fast["target"]) for slow, fast in pairwise(cells)]
+    told = listed(f"{cell['target']} {cell['wall_s']:.4g}" for cell in cells)
+    words = f"runtimes in s: {told}"
+    yield judge(claims.TARGETS, weakest(steps)[0], larger(), words, cells, hindrance=hindrance(claims.TARGETS, cells))
+
+
+def like_fast(found: Evidence, alone: Cell, buffered: Cell) -> Verdict:
+    """Test whether a burst buffer's runtime is that with its fast storage alone: (ratio of the medians) - 1."""
+    times = ratio(found.values("wall_s"), buffered, alone)
+    finding = Finding(times.ours - 1, times.low - 1, times.high - 1)
+    words = f"runtime {buffered['wall_s']:.4g} s, {alone['wall_s']:.4g} s to {alone['target']} alone"
+    both = (alone, buffered)
+    return judge(claims.LIKE_FAST, finding, alike(both), words, both, hindrance=hindrance(claims.LIKE_FAST, both))
+
+
+def gain(alone: Cell, buffered: Cell) -> Verdict:
+    """Test how many times as fast a checkpoint to a burst buffer is; the interval is what the cells' ranges allow."""
+    both = (alone, buffered)
+    if told := mixed(both):
+        return Verdict(claims.GAIN, NOT_COMPARABLE, told, both)
+    low, high = (
+        alone[f"{COUNTED}{mine}"] / buffered[f"{COUNTED}{other}"]
+        for mine, other in (("_min", "_max"), ("_max", "_min"))
+    )
+    finding = Finding(alone[COUNTED] / buffered[COUNTED], low, high, TIMES)
+    words = (
+        f"{alone[COUNTED]:.3g} s a checkpoint to {alone['target']}, {buffered[COUNTED]:.3g} s to {buffered['target']};"
+        f" runtime {alone['wall_s']:.3g} s and {buffered['wall_s']:.3g} s"
+    )
+    return judge(claims.GAIN, finding, at_least(claims.GAIN, both), words, both, hindrance=hindrance(claims.GAIN, both))
+
+
+def size(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
+    """Test how large a snapshot is; that depends on the network alone, of which the paper gives no widths."""
+    known = [cell for cell in cells if cell["cell"] in found.values("snapshot_bytes")]
+    if not known:
+        return
+    sizes = [each / BYTES_PER_MB for cell in known for each in found.values("snapshot_bytes")[cell["cell"]]]
+    finding = Finding(statistics.median(sizes), min(sizes), max(sizes), MB)
+    width = facts_of(known[0]["series_key"]).get("benchmark.width", 1.0)
+    thin = f"a network of {width:g} times the width" if width != 1 else ""
+    words = f"{len(sizes)} runs of {len(known)} cells"
+    why_not = thin or hindrance(claims.SNAPSHOT, known, across=True)
+    yield judge(claims.SNAPSHOT, finding, as_printed(claims.SNAPSHOT, None), words, known, hindrance=why_not)
+
+
+def drained(found: Evidence, cell: Cell) -> Iterator[Verdict]:
+    """Test whether a burst buffer's snapshots reach its slow storage later, and the last after the training."""
+    slow, fast, beyond = (
+        found.values(name).get(cell["cell"])
+        for name in ("snapshot_durable_slow_s", "snapshot_durable_fast_s", "drain_exposed_s")
+    )
+    if slow and fast:
+        later = ratio({"slow": slow, "fast": fast}, {"cell": "slow"}, {"cell": "fast"})
+        words = (
+            f"durable after {statistics.median(slow):.3g} s on the slow, {statistics.median(fast):.3g} s on the fast"
+        )
+        yield judge(claims.LATER, later, larger(), words, [cell], hindrance=hindrance(claims.LATER, [cell]))
+        beyond = beyond or [0.0]
+        finding = Finding(statistics.median(beyond), min(beyond), max(beyond), SECONDS)
+        words = f"{finding.ours:.3g} s of copying after the end of training, {cell['target']}"
+        yield judge(claims.DRAIN, finding, positive(), words, [cell], hindrance=hindrance(claims.DRAIN, [cell]))
+
+
+def _sides(buffered: Cell) -> tuple[str, str]:
+    """Return the names of the fast and of the slow storage of a burst buffer."""
+    facts = facts_of(buffered["series_key"])
+    return facts["checkpoint.fast.name"].casefold(), facts["checkpoint.slow.name"].casefold()

@@ -1,0 +1,102 @@
+"""What the paper claims of its devices: Table I, and how much its runs vary."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from analysis.plates.plate import settled
+from analysis.settings import describe, facts_of, telling
+from analysis.text import listed
+from analysis.training import CONTROL
+from analysis.verdicts import claims
+from analysis.verdicts.evidence import cells_of
+from analysis.verdicts.hindrances import FEWEST_RUNS, elsewhere, hindrance
+from analysis.verdicts.judged import MB_PER_S, SHARE, Finding, Verdict, judge, ratio, weakest
+from analysis.verdicts.tolerance import as_printed, below, larger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pandas as pd
+
+    from analysis.verdicts.evidence import Evidence
+    from analysis.verdicts.judged import Cell
+
+BASELINE, ACCESS = "baseline", "benchmark.access"
+FIGURES = {"read": "read_mb_per_s", "write": "write_mb_per_s"}
+RATES = {"read": claims.READ, "write": claims.WRITTEN}
+# What varies, by benchmark (Sections IV.A and IV.B).
+VARIES = {"micro": "images_per_s", "alexnet": "wall_s"}
+
+
+def verdicts(found: Evidence) -> Iterator[Verdict]:
+    """Yield the verdicts on Table I, set by set, then those on how much runs vary."""
+    for access, figure in FIGURES.items():
+        sets = baselines(found.table, access)
+        apart = telling([facts_of(key) for key in sets])
+        for key, rows in sets.items():
+            about = describe(facts_of(key), apart, (), rows["size"])
+            cells = [cell for cell in cells_of(rows) if cell["cell"] in found.values(figure)]
+            told = [*_rates(cells, found, access), *_order(cells, found, access)]
+            yield from (replace(verdict, about=about) for verdict in told)
+    yield from _spreads(found)
+
+
+def baselines(table: pd.DataFrame, access: str) -> Mapping[str, pd.DataFrame]:
+    """Return the cells of the storages' own baseline of one access, by what they agree in; of reads the cold ones."""
+    if ACCESS not in table:
+        return {}
+    rows = table[(table["benchmark"] == BASELINE) & (table[ACCESS] == access)]
+    rows = rows[rows["cache"] == "cold"] if access != "write" else rows
+    groups = {str(key): group for key, group in rows.groupby("set_key", sort=True)}
+    return {key: settled(group, ["storage"], "cell") for key, group in groups.items()}
+
+
+def _rates(cells: list[Cell], found: Evidence, access: str) -> Iterator[Verdict]:
+    """Test each storage of the paper against its rate in Table I."""
+    for cell in cells:
+        claim = RATES[access].get(cell["storage_name"].casefold())
+        if claim is not None:
+            rates = found.values(FIGURES[access])[cell["cell"]]
+            finding = Finding(statistics.median(rates), min(rates), max(rates), MB_PER_S)
+            words = f"{cell['storage']} on {cell['host'] or 'an unknown host'}, {len(rates)} runs"
+            yield judge(claim, finding, as_printed(claim, [cell]), words, [cell], hindrance=hindrance(claim, [cell]))
+
+
+def _order(cells: list[Cell], found: Evidence, access: str) -> Iterator[Verdict]:
+    """Test whether each storage of Table I is faster than the one before it."""
+    claim, figure = claims.ORDER[access], FIGURES[access]
+    by_name = {cell["storage_name"].casefold(): cell for cell in cells}
+    if all(name in by_name for name in RATES[access]):
+        used = [by_name[name] for name in RATES[access]]
+        steps = [(ratio(found.values(figure), fast, slow), fast["storage"]) for slow, fast in pairwise(used)]
+        rates = {cell["storage"]: statistics.median(found.values(figure)[cell["cell"]]) for cell in used}
+        words = f"MB/s: {listed(f'{name} {rate:.4g}' for name, rate in rates.items())}"
+        yield judge(claim, weakest(steps)[0], larger(), words, used, hindrance=hindrance(claim, used, across=True))
+
+
+def _spreads(found: Evidence) -> Iterator[Verdict]:
+    """Test how far runs are from their cell's median, at most; on another machine than the paper's ours is told."""
+    for (benchmark, machine), claim in claims.SPREAD.items():
+        table = found.table
+        rows = table[(table["benchmark"] == benchmark) & (table["n_valid"] >= FEWEST_RUNS)]
+        rows = rows[rows[CONTROL].fillna("none") == "none"] if CONTROL in rows else rows
+        values = found.values(VARIES[benchmark])
+        cells = [cell for cell in cells_of(rows) if cell["cell"] in values]
+        cells = [cell for cell in cells if cell["site"] == machine] or cells
+        if cells:
+            vary = {cell["cell"]: _deviation(values[cell["cell"]]) for cell in cells}
+            most = max(vary, key=lambda cell: vary[cell])
+            words = f"{len(cells)} cells; the widest is {most}"
+            finding = Finding(vary[most], vary[most], vary[most], SHARE)
+            verdict = judge(claim, finding, below(claim.value), words, cells, hindrance=elsewhere(claim, cells))
+            yield replace(verdict, about=f"every cell of {benchmark}")
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """Return how far the farthest run is from the median, as a share of it."""
+    middle = statistics.median(values)
+    return max(abs(each - middle) for each in values) / middle

@@ -1,0 +1,56 @@
+"""The cells and runs that verdicts rest on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from analysis.comparison.judged import values_of
+from analysis.frame import rows_of
+from analysis.settings import describe, facts_of, telling
+from analysis.verdicts.judged import EVIDENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import pandas as pd
+
+    from analysis.verdicts.judged import Cell
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that was measured.
+
+    Attributes
+    ----------
+    table, runs
+        Medians, one row per cell, with the columns of `analysis.training` and `analysis.saving`; and every run.
+    """
+
+    table: pd.DataFrame
+    runs: pd.DataFrame
+    _known: dict[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+
+    def values(self, figure: str) -> Mapping[str, Sequence[float]]:
+        """Return a figure of each cell's valid measured runs, those above 0."""
+        if figure not in self._known:
+            self._known[figure] = values_of(self.runs, figure) if figure in self.runs else {}
+        return self._known[figure]
+
+
+def cells_of(rows: pd.DataFrame, more: Iterable[str] = ()) -> list[Cell]:
+    """Return the done rows as cells; what a benchmark does not tell of itself is empty."""
+    done = rows[rows["status"] == "done"].reindex(columns=[*EVIDENCE, *more]).astype({"unstable": object})
+    texts = ["accelerator", "site"]
+    done[texts] = done[texts].astype(object).where(done[texts].notna(), "")
+    return list(rows_of(done))
+
+
+def headings(sets: Mapping[str, pd.DataFrame], without: Iterable[str] = ()) -> dict[str, str]:
+    """Return in words what each set of cells, by its key, is about; settings that are told elsewhere are left out."""
+    facts = {key: {name: it for name, it in facts_of(key).items() if name not in set(without)} for key in sets}
+    apart = telling(list(facts.values()))
+    return {
+        key: describe(facts[key], apart, cells.get("accelerator", ()), cells["size"]) for key, cells in sets.items()
+    }

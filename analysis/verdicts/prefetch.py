@@ -1,0 +1,114 @@
+"""What the paper claims of prefetch in its mini-application: the runtimes of Fig 6."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from analysis.plates.plate import settled
+from analysis.plates.sets import families, in_order, trained
+from analysis.settings import describe, facts_of, family_key, telling
+from analysis.text import listed
+from analysis.verdicts import claims, reading
+from analysis.verdicts.evidence import cells_of
+from analysis.verdicts.hindrances import mixed
+from analysis.verdicts.judged import DIFFERS, HOLDS, NOT_COMPARABLE, NOT_MEASURED, Finding, Verdict, judge
+from analysis.verdicts.tolerance import alike
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pandas as pd
+
+    from analysis.verdicts.evidence import Evidence
+    from analysis.verdicts.judged import Cell
+
+OF_TRAINING = ("wall_s", "wall_s_min", "wall_s_max", "load_s", "load_s_min", "load_s_max", "batch_size")
+
+
+def verdicts(found: Evidence) -> Iterator[Verdict]:
+    """Yield the verdicts on each set of cells that differ in storage, threads and prefetch alone."""
+    mine = trained(found.table)
+    if mine.empty:
+        return
+    groups = families(settled(mine, ["set_key", "storage", "threads"], "wall_s"), {"prefetch"})
+    apart = telling([facts_of(key) for key in groups])
+    # Fig. 7's cells are sets of one thread count each: where others can be compared, these need not say they cannot.
+    several = {key for key, group in groups.items() if len(group[["storage", "threads"]].drop_duplicates()) > 1}
+    for key, group in groups.items():
+        for ahead in sorted(set(group["prefetch"]) - {0}) or [1]:
+            facts = facts_of(family_key(key, frozenset(), (("prefetch", ahead),)))
+            about = describe(facts, apart, group["accelerator"], group["size"])
+            comparable = key in several or not several
+            told = _of_set(found, group[group["prefetch"].isin([0, ahead])], comparable=comparable)
+            yield from (replace(verdict, about=about) for verdict in told)
+
+
+def _of_set(found: Evidence, asked: pd.DataFrame, *, comparable: bool) -> Iterator[Verdict]:
+    cells = cells_of(in_order(asked, ["threads"]), OF_TRAINING)
+    if comparable:
+        yield equal_runtime([cell for cell in cells if cell["prefetch"]])
+    places: dict[tuple[str, int], list[Cell]] = {}
+    for cell in cells:
+        places.setdefault((cell["storage"], cell["threads"]), []).append(cell)
+    pairs = [(both[0], both[1]) for both in places.values() if len(both) > 1]
+    told = [excess(*pair) for pair in pairs]
+    yield all_pairs(told, len(asked[["storage", "threads"]].drop_duplicates()))
+    yield from told
+    yield from reading.threads_on_hdd(found, [cell for cell in cells if not cell["prefetch"]])
+    yield from reading.each_second(found, pairs)
+    yield from reading.steps(found, cells)
+
+
+def equal_runtime(cells: Sequence[Cell]) -> Verdict:
+    """Test whether the cells with prefetch have one runtime: (max - min) / median of their medians.
+
+    The interval is what the cells' own ranges allow: from the gap between them to the whole that they cover.
+    """
+    if len(cells) < 2:  # noqa: PLR2004 - nothing is equal to itself alone
+        why = "fewer than two cells with prefetch are done: there is nothing to compare"
+        return Verdict(claims.EQUAL, NOT_MEASURED, why, tuple(cells))
+    if told := mixed(cells):
+        return Verdict(claims.EQUAL, NOT_COMPARABLE, told, tuple(cells))
+    times, lows, highs = ([cell[f"wall_s{end}"] for cell in cells] for end in ("", "_min", "_max"))
+    middle = statistics.median(times)
+    apart, covered = max(0.0, max(lows) - min(highs)), max(highs) - min(lows)
+    finding = Finding((max(times) - min(times)) / middle, apart / middle, covered / middle)
+    storages, threads = (listed(cell[name] for cell in cells) for name in ("storage", "threads"))
+    return judge(claims.EQUAL, finding, alike(cells), f"{len(cells)} cells: {storages}; threads {threads}", cells)
+
+
+def excess(ahead: Cell, none: Cell) -> Verdict:
+    """Test whether the runtime that is added without prefetch is the time spent waiting for input.
+
+    (excess - load_s) / runtime without prefetch; its ends take each run's figures at their worst.
+    """
+    pair = f"{ahead['storage']}, threads {ahead['threads']}"
+    both = (ahead, none)
+    if told := mixed(both):
+        return Verdict(claims.EXCESS, NOT_COMPARABLE, told, both, pair=pair)
+    added, runtime = none["wall_s"] - ahead["wall_s"], none["wall_s"]
+    low = none["wall_s_min"] - ahead["wall_s_max"] - none["load_s_max"]
+    high = none["wall_s_max"] - ahead["wall_s_min"] - none["load_s_min"]
+    words = f"excess {added:.3g} s, waiting for input {none['load_s']:.3g} s, runtime {runtime:.3g} s"
+    finding = Finding((added - none["load_s"]) / runtime, low / runtime, high / runtime)
+    return replace(judge(claims.EXCESS, finding, alike(both), words, both), pair=pair)
+
+
+def all_pairs(pairs: Sequence[Verdict], asked: int) -> Verdict:
+    """Return the verdict on all pairs: it holds if each holds, and differs if one does; ours is the worst pair's."""
+    if not pairs:
+        return Verdict(claims.EXCESS, NOT_MEASURED, "no storage and thread count is done with prefetch and without")
+    told = [pair.verdict for pair in pairs]
+    verdict = next(each for each in (DIFFERS, NOT_COMPARABLE, HOLDS) if each in told)
+    why = [f"{each}: {told.count(each)} of {len(told)} pairs" for each in dict.fromkeys(told)]
+    why += [f"{asked - len(pairs)} of {asked} pairs not done"] if asked > len(pairs) else []
+    worst = max((pair for pair in pairs if pair.verdict == verdict), key=_off)
+    why += [f"worst: {worst.pair} ({worst.why})"]
+    cells = tuple(cell for pair in pairs for cell in pair.cells)
+    return Verdict(claims.EXCESS, verdict, "; ".join(why), cells, finding=worst.finding, held=worst.held)
+
+
+def _off(pair: Verdict) -> float:
+    return abs(pair.finding.ours) if pair.finding else 0.0

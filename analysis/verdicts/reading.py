@@ -1,0 +1,108 @@
+"""What the paper claims of the mini-application's threads, MB each second, steps and batch sizes; Figs 6, 7 and 8."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from analysis.plates.batches import PLACE, batch_sets
+from analysis.plates.plate import settled
+from analysis.plates.sets import in_order, trained
+from analysis.settings import facts_of
+from analysis.text import listed
+from analysis.verdicts import claims
+from analysis.verdicts.evidence import cells_of, headings
+from analysis.verdicts.hindrances import emulated, hindrance
+from analysis.verdicts.judged import SECONDS, Finding, Verdict, judge, over, ratio, weakest
+from analysis.verdicts.tolerance import between, larger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from analysis.verdicts.evidence import Evidence
+    from analysis.verdicts.judged import Cell
+
+HDD, SSD = "hdd", "ssd"
+READ = "read_mb_per_s"
+# Seconds that a step computes "in most of the benchmark configurations" (Section VII).
+STEP_S = (1.0, 2.0)
+
+
+def threads_on_hdd(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
+    """Test whether threads shorten the runtime without prefetch most on hdd: ratio of the gains, hdd over another."""
+    places: dict[str, dict[int, Cell]] = {}
+    for cell in cells:
+        places.setdefault(cell["storage_name"].casefold(), {})[cell["threads"]] = cell
+    common = sorted(set.intersection(*(set(of) for of in places.values()))) if places else []
+    if HDD not in places or len(places) < 2 or len(common) < 2:  # noqa: PLR2004 - a comparison has two sides
+        return
+    few, many = common[0], common[-1]
+    gains = {name: ratio(found.values("wall_s"), of[few], of[many]) for name, of in places.items()}
+    steps = [(over(gains[HDD], gain), name) for name, gain in gains.items() if name != HDD]
+    told = listed(f"{name} {gain.ours:.2f}" for name, gain in gains.items())
+    used = [of[threads] for of in places.values() for threads in (few, many)]
+    words = f"runtime with {few} threads over that with {many}: {told}"
+    why_not = hindrance(claims.THREADS_ON_HDD, used)
+    yield judge(claims.THREADS_ON_HDD, weakest(steps)[0], larger(), words, used, hindrance=why_not)
+
+
+def each_second(found: Evidence, pairs: Sequence[tuple[Cell, Cell]]) -> Iterator[Verdict]:
+    """Test whether prefetch raises the MB that are read each second from hdd, and on ssd less so.
+
+    At the most threads at which there is such a pair, of the bytes that the pipeline read in the runtime.
+    """
+    most: dict[str, tuple[Cell, Cell]] = {}
+    for pair in sorted(pairs, key=lambda both: both[0]["threads"]):
+        most[pair[0]["storage_name"].casefold()] = pair
+    gains = {name: ratio(found.values(READ), *pair) for name, pair in most.items() if name in (HDD, SSD)}
+    told = listed(f"{name} {gain.ours:.2f}, threads {most[name][0]['threads']}" for name, gain in gains.items())
+    words = f"MB/s with prefetch over without: {told}"
+    if HDD in gains:
+        used = most[HDD]
+        yield judge(claims.READS_MORE, gains[HDD], larger(), words, used, hindrance=hindrance(claims.READS_MORE, used))
+    if len(gains) > 1:
+        both = (*most[HDD], *most[SSD])
+        gain = over(gains[HDD], gains[SSD])
+        yield judge(claims.LESS_ON_SSD, gain, larger(), words, both, hindrance=hindrance(claims.LESS_ON_SSD, both))
+
+
+def steps(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
+    """Test how long a step computes: the median over the cells, each of which is trained for real."""
+    real = [cell for cell in cells if "accelerator" not in emulated(facts_of(cell["series_key"]))]
+    seconds = [
+        statistics.median(found.values("compute_s")[name]) * cell["batch_size"] / found.values("images")[name][0]
+        for cell in real
+        if (name := cell["cell"]) in found.values("compute_s")
+    ]
+    if seconds:
+        finding = Finding(statistics.median(seconds), min(seconds), max(seconds), SECONDS)
+        words = f"{listed(cell['accelerator'] for cell in real)}; {len(seconds)} cells"
+        yield judge(claims.STEP, finding, between(*STEP_S), words, real, hindrance=hindrance(claims.STEP, real))
+
+
+def of_batches(found: Evidence) -> Iterator[Verdict]:
+    """Yield for each set of batch sizes whether images/s grow with each, on every storage, with prefetch or without."""
+    sets = batch_sets(trained(found.table))
+    sets = {key: cells for key, cells in sets.items() if len(set(cells["batch_size"])) > 1}
+    for key, about in headings(sets, {"prefetch", "batch_size", "iterations"}).items():
+        rows = in_order(settled(sets[key], PLACE, "images_per_s"), ["batch_size"])
+        lines: dict[tuple[str, int], list[Cell]] = {}
+        for cell in cells_of(rows, ["batch_size"]):
+            lines.setdefault((cell["storage"], cell["prefetch"]), []).append(cell)
+        steps = [
+            (ratio(found.values("images_per_s"), large, small), _grown(small, large))
+            for line in lines.values()
+            for small, large in pairwise(line)
+        ]
+        if steps:
+            step, which = weakest(steps)
+            used = [cell for line in lines.values() if len(line) > 1 for cell in line]
+            words = f"the least of {len(steps)} steps: {which}"
+            verdict = judge(claims.BATCH, step, larger(), words, used, hindrance=hindrance(claims.BATCH, used))
+            yield replace(verdict, about=about)
+
+
+def _grown(small: Cell, large: Cell) -> str:
+    return f"{small['storage']}, prefetch {small['prefetch']}, batch {small['batch_size']} to {large['batch_size']}"
