@@ -48,7 +48,7 @@ def findings(table: pd.DataFrame, mixed: Callable[[Sequence[Cell]], str], scatte
         pairs = [
             (direct[slow], row)
             for row in done
-            if row["target_name"] == paper.BURST_BUFFER and (slow := row["target"].rpartition(" ")[2]) in direct
+            if row["target_name"] == paper.BURST_BUFFER and (slow := row["target"].rpartition(" to ")[2]) in direct
         ]
         if not pairs:
             why = "no burst buffer is done beside a checkpoint straight to its slow storage"

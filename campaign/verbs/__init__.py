@@ -1,3 +1,3 @@
 """The verbs of the command line, one file each; every one has ``main(argv) -> exit code``."""
 
-VERBS = ("cancel", "compare", "doctor", "report", "status", "watch", "why")
+VERBS = ("cancel", "compare", "doctor", "report", "status", "testbed", "watch", "why")

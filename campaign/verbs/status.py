@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from campaign import talk
 from campaign.folder import existing
 from campaign.states import states as states_of
 from campaign.talk import counted
 from campaign.verbs import asked
+
+if TYPE_CHECKING:
+    from campaign.states import State
 
 _ORDER = ("running", "queued", "interrupted", "failed", "invalid", "damaged", "planned", "done")
 _SHOWN = 40
@@ -37,12 +41,13 @@ def main(argv: list[str]) -> int:
     return 0 if counts["done"] == len(states) else 1
 
 
-def _print_cells(states: dict[str, dict[str, object]], limit: int) -> None:
+def _print_cells(states: dict[str, State], limit: int) -> None:
     """Print a line for each cell, those that need attention first."""
     ordered = sorted(states.items(), key=lambda item: _ORDER.index(str(item[1]["status"])))
     for cell, state in ordered[:limit]:
         # Slurm refuses in several lines.
         told = "".join(f"  {' '.join(str(state[key]).split())}" for key in ("where", "reason") if state[key])
+        told += f"  emulated: {', '.join(emulated)}" if (emulated := state["emulated"]) else ""
         print(f"  {state['status']:11}  {state['valid']}/{state['measured']} valid  {cell}{told}")
     if len(ordered) > limit:
         print(f"  … and {len(ordered) - limit} more (--all)")
