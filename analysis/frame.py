@@ -95,7 +95,8 @@ def verdict(record: Record) -> str:
 def _row_of_run(record: Record, run: Mapping[str, Any]) -> dict[str, Any]:
     checks = {f"check.{check['rule']}": check["passed"] for check in run["checks"]}
     of_run = {name: value for name, value in run.items() if name != "checks"}
-    return {**of_run, **checks, "host": record.host}
+    emulated = {"emulated": " ".join(sorted(record.emulated))} if record.emulated else {}
+    return {**of_run, **checks, **emulated, "host": record.host}
 
 
 def _row_of_cell(record: Record) -> dict[str, Any]:
@@ -105,6 +106,7 @@ def _row_of_cell(record: Record) -> dict[str, Any]:
         "benchmark": record.benchmark,
         "benchmark_version": record.benchmark_version,
         "data": record.data,
+        **{f"{key}.emulated": True for key in record.emulated},
     }
     return {
         "status": record.status,

@@ -7,6 +7,8 @@ for which of the two pipelines (Fig. 4 or Fig. 5) they hold. Nothing else may be
 
 from __future__ import annotations
 
+from analysis.settings import bare
+
 SOURCE = "Chien et al. 2018, Sec. VII"
 
 # {storage: {threads: throughput relative to one thread}}
@@ -33,5 +35,5 @@ def ratio(storage: str, threads: int) -> float | None:
 
 def place(storage: str) -> tuple[int, str]:
     """Return a sort key: the paper's storages in the paper's order, then all others by name."""
-    name = storage.casefold()
+    name = bare(storage)
     return (STORAGES.index(name) if name in STORAGES else len(STORAGES), storage)

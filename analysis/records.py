@@ -23,7 +23,7 @@ FIGURES = (
     "images_per_s", "read_mb_per_s",
 )  # fmt: skip
 # What a run tells in words, where it tells it.
-TEXTS = ("accelerator", "trace_file", "source_only", "source_fast", "source_slow")
+TEXTS = ("accelerator", "emulated", "trace_file", "source_only", "source_fast", "source_slow")
 # What a record of before the setting means.
 ACCELERATOR = {"name": "auto", "step_s": None}
 CHECKPOINT = {"name": "none"}
@@ -39,7 +39,9 @@ class Record:
 
     `data` names the bytes that were read (the checksum of the dataset, else its path), `""` where unknown; `size`
     is the one the campaign asked for (`smoke`, `paper` or `""`), `site` the name of its site; `spread_limit` the site's
-    tolerance, by which the cell's check `spread` was made; `folder` holds the traces of its runs.
+    tolerance, by which the cell's check `spread` was made; `folder` holds the traces of its runs; `emulated` gives, by
+    their keys in the settings (`storage`, `checkpoint.fast`), the storages that were not the real thing, with what
+    bounded them.
     """
 
     cell: str
@@ -58,6 +60,7 @@ class Record:
     site: str
     spread_limit: float | None
     folder: Path
+    emulated: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -188,6 +191,7 @@ def _record(value: Mapping[str, Any], folder: Path) -> Record:
         site=str((value.get("campaign") or {}).get("site") or ""),
         spread_limit=_number("limit", limits[-1]) if limits else None,
         folder=folder,
+        emulated={_text(key): dict(facts) for key, facts in (provenance.get("emulated") or {}).items()},
     )
 
 

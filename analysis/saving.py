@@ -9,7 +9,7 @@ import pandas as pd
 from analysis.medians import counted
 from analysis.paper import BURST_BUFFER
 from analysis.records import OF_SNAPSHOT
-from analysis.settings import facts_of
+from analysis.settings import facts_of, told_emulated
 from analysis.training import is_training
 
 if TYPE_CHECKING:
@@ -52,8 +52,14 @@ def target(facts: Facts) -> str:
     """Return the checkpoint target of a cell's settings in words."""
     name = str(facts.get("checkpoint.name", NO_TARGET))
     if name != BURST_BUFFER:
-        return name
-    return f"burst buffer, {facts['checkpoint.fast.name']} to {facts['checkpoint.slow.name']}"
+        return told_emulated(name, facts, "checkpoint")
+    return f"burst buffer, {' to '.join(side(facts, each) for each in ('fast', 'slow'))}"
+
+
+def side(facts: Facts, role: str) -> str:
+    """Return the storage of a role of the checkpoint target, `only` where it has but one, in words."""
+    key = "checkpoint" if role == "only" else f"checkpoint.{role}"
+    return told_emulated(str(facts[f"{key}.name"]), facts, key)
 
 
 def mode(facts: Facts) -> str:

@@ -22,6 +22,7 @@ PLAIN = (
 )  # fmt: skip
 # What is named where nothing else is: what it really was, each run says.
 ACCELERATOR_LEFT_ALONE = (None, "auto")
+EMULATED = " (emulated)"
 
 
 def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -43,6 +44,16 @@ def is_storage(name: str) -> bool:
 def storage_name(flat: Facts) -> str:
     """Return the name of the storage, `""` for a benchmark that has none."""
     return str(flat.get("storage.name", flat.get("storage", "")))
+
+
+def told_emulated(name: str, facts: Facts, key: str) -> str:
+    """Return the name of the storage at a key of the settings, and that it was emulated if it was."""
+    return f"{name}{EMULATED}" if facts.get(f"{key}.emulated") else name
+
+
+def bare(label: str) -> str:
+    """Return the name of a storage without what a label says behind it, in lower case: `HDD (emulated)`, `hdd`."""
+    return label.casefold().partition(" (")[0]
 
 
 def series_key(facts: Facts) -> str:
@@ -111,7 +122,8 @@ def storage_labels(keys: Iterable[str]) -> dict[str, str]:
     by_name: dict[tuple[str, str], list[str]] = {}
     for key in keys:
         facts = facts_of(key)
-        by_name.setdefault((set_key(facts), storage_name(facts)), []).append(key)
+        name = told_emulated(storage_name(facts), facts, "storage")
+        by_name.setdefault((set_key(facts), name), []).append(key)
     labels = {}
     for (_, name), same in by_name.items():
         names = differing([facts_of(key) for key in same])

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import matplotlib.style
 
+from analysis.settings import bare
+
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
@@ -39,7 +41,7 @@ MARKERS = ("P", "X", "<", ">", "h")
 
 def look(storage: str) -> Look:
     """Return the look of a storage, from its name alone, so that it never depends on its neighbours."""
-    name = storage.casefold()
+    name = bare(storage)
     if name in KNOWN:
         return KNOWN[name]
     number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")

@@ -22,10 +22,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign import exclusive, prepare
+from campaign import emulation, exclusive, prepare
 from campaign.errors import CampaignError
 from jobs import cache, counters
 from jobs.device import device_of, mount_of
+from jobs.emulated import emulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -132,6 +133,8 @@ def _load(limits: Mapping[str, float]) -> Finding:
 def _file_system(root: Path, *, cold: bool) -> Finding:
     mount, device, free = mount_of(root), device_of(root), shutil.disk_usage(root).free
     message = f"{root} on {mount.fstype} ({mount.source}), {free / 1e9:.1f} GB free"
+    facts = emulated(root)
+    message += f", emulated: {emulation.bounds(facts)}" if facts else ""
     if mount.fstype in ("tmpfs", "ramfs"):
         hint = "memory cannot be cold: storage.root=… on a disk"
         return Finding("storage", passed=False if cold else None, message=message, hint=hint)

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign import record, sitting
+from campaign import emulation, record, sitting, targets
 from campaign.cell import flat
 from campaign.config import limits
 from campaign.errors import EnvironmentFaultError, UsageError
@@ -190,7 +190,10 @@ def _same_as_before(entry: Entry, data: Mapping[str, Any], folder: CampaignFolde
     if entry.state in ("planned", "damaged"):
         return
     recorded = record.read(folder.record(entry.cell.id))
-    found = recorded and sitting.difference(recorded, data, sitting.this_machine(data["path"]), shared=False)
+    settings = entry.cell.settings
+    emulated = emulation.found(settings, data["path"], targets.roots(settings))
+    here = sitting.this_machine(data["path"]) | {"emulated": emulated}
+    found = recorded and sitting.difference(recorded, data, here, shared=False)
     if found:
         what, key, before, now = found
         raise UsageError(

@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign import record
+from campaign import emulation, record
 from campaign.cell import Cell
 from campaign.patience import patiently
 from jobs.durable import write_json
@@ -106,7 +106,8 @@ def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, An
         out of the queue a second time.
     """
     data = item["dataset"] or {}
-    here = this_machine(data.get("path") or item["settings"]["storage"]["root"])
+    path = data.get("path") or item["settings"]["storage"]["root"]
+    here = this_machine(path) | {"emulated": emulation.found(item["settings"], path, item["targets"])}
     campaign = {key: work[key] for key in _CAMPAIGN} | {
         "order_seed": work["conduct"]["order_seed"],
         "size": work["conduct"]["size"],
@@ -172,6 +173,7 @@ def difference(
     for what, keys, (before, now) in (
         ("other data", ("path", "checksum"), (recorded["dataset"], data)),
         ("another machine", _MACHINE if shared else ("host", *_MACHINE), (recorded["provenance"], here)),
+        ("a storage that is another now", ("emulated",), (recorded["provenance"], here)),
         ("other software", ("tensorflow",), software),
     ):
         for key in keys:

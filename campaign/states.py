@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from campaign import batch as batches
-from campaign import record
+from campaign import emulation, record
 from campaign.watch import OVER
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ def states(folder: CampaignFolder, campaign: dict[str, Any]) -> dict[str, State]
     -------
     dict
         For each cell id ``status`` (`planned`, `queued`, `running`, `done`, `invalid`, `failed`, `interrupted`,
-        `damaged`), ``reason``, ``valid`` and ``measured`` runs, and ``where`` it runs.
+        `damaged`), ``reason``, ``valid`` and ``measured`` runs, ``where`` it runs, and the names of the storages of
+        its record that were ``emulated``.
     """
     asked = dict.fromkeys(cell for request in campaign["requests"] for cell in request["cells"])
     recorded = sorted(path.parent.name for path in folder.records.glob("*/record.json"))
@@ -114,7 +115,7 @@ def _seen(seen: Seen, reason: str | None, *, begun: bool, silent: bool) -> State
 
 def _recorded(folder: CampaignFolder, cell: str) -> tuple[State, str | None]:
     """Say what the record alone tells, and whose submission's word it is."""
-    nothing: State = {"status": "planned", "reason": None, "valid": 0, "measured": 0, "where": None}
+    nothing: State = {"status": "planned", "reason": None, "valid": 0, "measured": 0, "where": None, "emulated": []}
     recorded, fault = record.look(folder.record(cell))
     if fault:
         return {**nothing, "status": "damaged", "reason": fault}, None
@@ -126,5 +127,6 @@ def _recorded(folder: CampaignFolder, cell: str) -> tuple[State, str | None]:
         "reason": recorded.get("reason"),
         "valid": len(record.measured(recorded, "valid")),
         "measured": len(record.measured(recorded)),
+        "emulated": emulation.names(recorded["cell"]["settings"], recorded["provenance"]),
     }
     return state, recorded["campaign"].get("token")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NAMES_STORAGE = ("storage", "storage.name")
-# Where something lies is not what it is: two sites mount the same kind of disk at different places.
-PLACES = ("root", "path")
+# Where something lies is not what it is: two sites mount the same kind of disk at different places, or emulate it.
+PLACES = ("root", "path", "emulated")
 # What makes a pair incomparable, and must be told of it instead of parting it.
 MEANING = frozenset({"benchmark_version", "data"})
 

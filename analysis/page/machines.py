@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from analysis.columns import NONE
 from analysis.page.markup import joined, table, tag
 from analysis.page.results import MOST_LINES, some
+from analysis.settings import EMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,7 +55,8 @@ def _storage(record: Record) -> dict[str, str]:
     storage = record.settings.get("storage")
     mount, device = _part(record, "mount"), _part(record, "device")
     return {
-        "storage": _word(storage.get("name") if isinstance(storage, dict) else storage),
+        "storage": _word(storage.get("name") if isinstance(storage, dict) else storage)
+        + EMULATED * ("storage" in record.emulated),
         "host": record.host or NONE,
         "mount": _word(mount.get("point")),
         "source": _word(mount.get("source")),

@@ -31,6 +31,12 @@ CLAIMS = {
     "spread": "the measured runs of the cell agree within the site's tolerance",
 }
 EMULATED = "emulated"
+BOUNDS = {
+    "read_mb_per_s": "MB/s read",
+    "write_mb_per_s": "MB/s written",
+    "read_iops": "reads/s",
+    "write_iops": "writes/s",
+}
 
 
 def summary(results: Results) -> Markup:
@@ -73,9 +79,16 @@ def emulated(results: Results) -> Iterator[str]:
         for name, value in record.settings.items():
             if isinstance(value, dict) and value.get("name") == EMULATED:
                 step_s = value.get("step_s")
-                parts[f"{name} of {step_s:g} s a step" if isinstance(step_s, (int, float)) else name] += 1
+                parts[f"{name} of {step_s:g} s a step" if _is_number(step_s) else name] += 1
+        for key, facts in record.emulated.items():
+            bounds = (f"{facts[each]:g} {unit}" for each, unit in BOUNDS.items() if _is_number(facts.get(each)))
+            parts[f"{key} {facts.get('name', '')}, at most {', '.join(bounds) or 'what lies beneath'}"] += 1
     for part, count in parts.items():
         yield f"Emulated: {part}, {count:,} of {len(results.table):,} cells."
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float))
 
 
 def proofs(results: Results) -> Markup:

@@ -12,7 +12,7 @@ from analysis.frame import rows_of
 from analysis.plates.plate import Plate, caption, settled, stems, told_apart
 from analysis.plates.saving import HOW, MODE, saving_sets, told_of
 from analysis.plates.traced import facts_of_run, trace_of, typical_runs
-from analysis.saving import NO_TARGET
+from analysis.saving import NO_TARGET, side
 from analysis.settings import facts_of
 
 if TYPE_CHECKING:
@@ -99,8 +99,7 @@ def _each_source_once(names: Mapping[str, str]) -> dict[str, str]:
 
 def _storage(facts: Mapping[str, Any], role: str) -> str:
     """Return the name of the storage of a role, of both where one device is both."""
-    keys = ["checkpoint.name"] if role == "only" else [f"checkpoint.{each}.name" for each in role.split(" and ")]
-    return " and ".join(str(facts[key]) for key in keys)
+    return " and ".join(side(facts, each) for each in role.split(" and "))
 
 
 def _one_row(facts: Mapping[str, Any]) -> pd.DataFrame:

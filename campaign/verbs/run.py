@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from campaign import emulation, plan, talk
 from campaign import folder as folders
-from campaign import plan, talk
 from campaign.cluster import chosen
 from campaign.config import words
 from campaign.config.collect import collect
@@ -45,6 +45,8 @@ def conduct(points: Sequence[Mapping[str, Any]], argv: Sequence[str], split: wor
     cells, conduct = plan.cells_of(points)
     root = Path(conduct["campaign_dir"]).expanduser()
     cluster = chosen(cells, conduct)
+    for line in emulation.told(cells):
+        talk.say(line)
     if split.dry_run:
         _preview(cells, _request(folders.CampaignFolder(root.resolve()), conduct, argv), cluster)
         return 0

@@ -14,6 +14,7 @@ from campaign.verbs import asked
 
 if TYPE_CHECKING:
     from campaign.folder import CampaignFolder
+    from campaign.states import State
 
 _ORDER = ("running", "queued", "interrupted", "failed", "invalid", "damaged", "planned", "done")
 _CUT = ("interrupted", "failed", "invalid")
@@ -59,12 +60,13 @@ def _print_left(folder: CampaignFolder, cells: list[str]) -> None:
         talk.say("the next run of their cell takes them away; so may you")
 
 
-def _print_cells(states: dict[str, dict[str, object]], limit: int) -> None:
+def _print_cells(states: dict[str, State], limit: int) -> None:
     """Print a line for each cell, those that need attention first."""
     ordered = sorted(states.items(), key=lambda item: _ORDER.index(str(item[1]["status"])))
     for cell, state in ordered[:limit]:
         # Slurm refuses in several lines.
         told = "".join(f"  {' '.join(str(state[key]).split())}" for key in ("where", "reason") if state[key])
+        told += f"  emulated: {', '.join(emulated)}" if (emulated := state["emulated"]) else ""
         print(f"  {state['status']:11}  {state['valid']}/{state['measured']} valid  {cell}{told}")
     if len(ordered) > limit:
         print(f"  … and {len(ordered) - limit} more (--all)")

@@ -6,7 +6,7 @@ import json
 import shlex
 from typing import Any
 
-from campaign import record
+from campaign import emulation, record
 from campaign.cell import NEUTRAL, flat
 from campaign.errors import UsageError, nearest
 from campaign.folder import existing
@@ -46,6 +46,8 @@ def _tell(recorded: record.Record, state: State, where: str) -> None:
     unusual = [f"{key}={value}" for key, value in flat(cell["settings"]) if NEUTRAL.get(key, value) != value]
     print(f"  benchmark  {cell['benchmark']} version {cell['benchmark_version']} {' '.join(unusual)}".rstrip())
     print(f"  data       {data['path']}: {data['files']} files, {data['bytes'] / 1e6:.1f} MB")
+    for key, facts in (recorded["provenance"].get("emulated") or {}).items():
+        print(f"  emulated   {key} {facts['name']}: {emulation.bounds(facts)}")
     print(f"  record     {where}/record.json")
     for check in recorded["checks"]:
         print(f"  {check['rule']:10} {_MARKS[check['passed']]}: {check['message']}")

@@ -101,7 +101,9 @@ def scene(folder, cells, tmp_path, monkeypatch):
 
 
 def test_a_cell_that_was_asked_for_and_never_begun_is_planned(scene):
-    assert scene.state() == {"status": "planned", "reason": None, "valid": 0, "measured": 0, "where": None}
+    state = {"status": "planned", "reason": None, "valid": 0, "measured": 0, "where": None, "emulated": []}
+
+    assert scene.state() == state
 
 
 def test_a_record_counts_its_runs_and_is_listed_though_nobody_asked_for_it(scene):
@@ -109,7 +111,8 @@ def test_a_record_counts_its_runs_and_is_listed_though_nobody_asked_for_it(scene
 
     found = states(scene.folder, {"requests": []})
 
-    assert found == {scene.cell.id: {"status": "done", "reason": "words", "valid": 1, "measured": 2, "where": None}}
+    counted = {"status": "done", "reason": "words", "valid": 1, "measured": 2, "where": None, "emulated": []}
+    assert found == {scene.cell.id: counted}
 
 
 @pytest.mark.parametrize("cluster", ["", "local", "debug"])

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from campaign.errors import EnvironmentFaultError
+from campaign.testbed import work
+from campaign.testbed.wanted import Speed, Wanted
+
 
 @contextlib.contextmanager
 def attached(file):
@@ -26,16 +30,14 @@ def attached(file):
 @contextlib.contextmanager
 def mounted(folder, mib=32):
     """Mount a small ext4 that lies in a file of `folder`; yields its loop device's name and the mount point."""
-    image, point = folder / "loop.img", folder / "loop"
-    point.mkdir()
-    with image.open("wb") as file:
-        file.truncate(mib * 2**20)
-    if not shutil.which("mkfs.ext4"):
-        pytest.skip("a file system of one's own needs mkfs.ext4")
-    subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
-    with attached(image) as device:
-        subprocess.run(["mount", str(device), str(point)], check=True)
-        try:
-            yield device.name, point
-        finally:
-            subprocess.run(["umount", str(point)], check=True)
+    if os.geteuid() != 0 or not all(map(shutil.which, ("losetup", "mkfs.ext4"))):
+        pytest.skip("a file system of one's own needs root, losetup and mkfs.ext4")
+    bed = folder / "bed"
+    try:
+        each = work.up(bed, {"loop": Wanted(Speed(None, None), mib * 2**20)}, work.owner()).storages["loop"]
+    except EnvironmentFaultError as error:
+        pytest.skip(error.message)
+    try:
+        yield Path(each.loops[0].path).name, each.point
+    finally:
+        work.down(bed)

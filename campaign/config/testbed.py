@@ -1,0 +1,102 @@
+"""What `python -m campaign testbed up` is asked for, read by Hydra as a campaign's words are."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hydra import compose, initialize_config_module
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, OmegaConf
+
+from campaign.config.explain import LIBRARY_ERRORS, explain, unknown_key
+from campaign.errors import UsageError, nearest
+from campaign.testbed.wanted import GB, Speed, Wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass
+class Device:
+    """One emulated storage."""
+
+    size_gb: float | None = MISSING
+    read_mb_per_s: float | None = MISSING
+    write_mb_per_s: float | None = MISSING
+    read_iops: int | None = MISSING
+    write_iops: int | None = MISSING
+
+
+@dataclass
+class Testbed:
+    """The whole of ``conf/testbed.yaml``."""
+
+    __test__ = False  # no class of tests, whatever pytest makes of its name
+
+    storages: list[str] = MISSING
+    hdd: Device = field(default_factory=Device)
+    ssd: Device = field(default_factory=Device)
+    optane: Device = field(default_factory=Device)
+    lustre: Device = field(default_factory=Device)
+
+
+_STORAGES = tuple(each.name for each in dataclasses.fields(Testbed) if each.name != "storages")
+_KEYS = {each.name for each in dataclasses.fields(Device)}
+_RANGES: dict[str, tuple[float, float]] = {
+    "size_gb": (0.06, 1e6),  # below, ext4 has no room for its journal and for files
+    "read_mb_per_s": (0.1, 1e6),
+    "write_mb_per_s": (0.1, 1e6),
+    "read_iops": (1, 1e8),
+    "write_iops": (1, 1e8),
+}
+
+
+def asked(words: Sequence[str]) -> dict[str, Wanted]:
+    """Return the storages that the words ask for, by name.
+
+    Raises
+    ------
+    UsageError
+        Naming the word, and what is legal.
+    """
+    ConfigStore.instance().store(group="schema", name="testbed", node=Testbed, package="_global_")
+    try:
+        with initialize_config_module("conf", version_base="1.3"):
+            composed = compose("testbed", overrides=list(words))
+        values: dict[str, Any] = OmegaConf.to_container(composed, resolve=True)  # type: ignore[assignment] # a mapping
+    except LIBRARY_ERRORS as error:
+        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+            raise
+        raise explain(error) from error
+    _check_keys(values)
+    return {name: _wanted(name, values[name]) for name in _chosen(values["storages"])}
+
+
+def _check_keys(values: dict[str, Any]) -> None:
+    """Refuse what ``+key=value`` added and what ``~key`` took away."""
+    for key in values.keys() ^ {"storages", *_STORAGES}:
+        raise unknown_key(key, Testbed)
+    for name in _STORAGES:
+        for key in values[name].keys() ^ _KEYS:
+            raise unknown_key(f"{name}.{key}", Device)
+
+
+def _chosen(names: list[str]) -> list[str]:
+    for name in names:
+        if name not in _STORAGES:
+            raise UsageError(f"storages: there is no '{name}'", nearest(name, _STORAGES))
+    if not names:
+        raise UsageError("storages=[] asks for nothing", f"legal here: {', '.join(_STORAGES)}")
+    return list(dict.fromkeys(names))
+
+
+def _wanted(name: str, values: dict[str, Any]) -> Wanted:
+    for key, (least, most) in _RANGES.items():
+        value = values[key]
+        if value is not None and not least <= value <= most:
+            raise UsageError(f"{name}.{key}={value} is out of range", f"legal: {least:g} to {most:g}, or null")
+    size_gb = values.pop("size_gb")
+    return Wanted(Speed(**values), None if size_gb is None else round(size_gb * GB))

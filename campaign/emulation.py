@@ -1,0 +1,73 @@
+"""Which storages of a cell are emulated, so that whatever is shown of them can say so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.checkpoint import ONLY, roles
+from jobs.emulated import emulated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from campaign.cell import Cell
+
+_UNITS = {
+    "read_mb_per_s": "MB/s read",
+    "write_mb_per_s": "MB/s written",
+    "read_iops": "reads/s",
+    "write_iops": "writes/s",
+}
+
+
+def found(settings: Mapping[str, Any], dataset: str, targets: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Look at the storages of a cell where they are used.
+
+    Parameters
+    ----------
+    dataset
+        Where the images lie.
+    targets
+        The roots of the checkpoint target's storages, in the order of `jobs.checkpoint.roles`.
+
+    Returns
+    -------
+    dict
+        For each that is emulated, by its key in the settings (``storage``, ``checkpoint``, ``checkpoint.fast``, …),
+        what `jobs.emulated.emulated` says of it.
+    """
+    places = {"storage": dataset} | dict(zip(_keys(settings), targets, strict=True))
+    said = {key: emulated(Path(place).expanduser()) for key, place in places.items()}
+    return {key: facts for key, facts in said.items() if facts is not None}
+
+
+def names(settings: Mapping[str, Any], provenance: Mapping[str, Any]) -> list[str]:
+    """Return the names of the storages of a recorded cell that were emulated, each once."""
+    called = {"storage": settings["storage"], **_keys(settings)}
+    return list(dict.fromkeys(str(called[key]["name"]) for key in provenance.get("emulated") or () if key in called))
+
+
+def told(cells: Iterable[Cell]) -> list[str]:
+    """Say in words which storages of a grid are emulated, as they are now."""
+    said: dict[str, None] = {}
+    for settings in (cell.settings for cell in cells):
+        for storage in (settings["storage"], *_keys(settings).values()):
+            facts = storage["root"] and emulated(Path(storage["root"]).expanduser())
+            if facts:
+                said[f"{storage['name']} is emulated: {bounds(facts)}"] = None
+    return list(said)
+
+
+def bounds(facts: Mapping[str, Any]) -> str:
+    """Say in words how fast an emulated storage is at most."""
+    known = [f"{facts[key]:g} {unit}" for key, unit in _UNITS.items() if facts.get(key) is not None]
+    return f"at most {', '.join(known)}" if known else "as fast as what lies beneath"
+
+
+def _keys(settings: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the storages of a checkpoint target by their keys in the settings."""
+    return {
+        "checkpoint" if role == ONLY else f"checkpoint.{role}": storage
+        for role, storage in roles(settings["checkpoint"]).items()
+    }

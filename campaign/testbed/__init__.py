@@ -1,0 +1,1 @@
+"""A twin of the paper's testbed on one disk: loop devices that the kernel throttles to Table I's figures."""

@@ -1,0 +1,198 @@
+"""What is still to be done for a testbed to be up, or to be gone: pure functions of what was found.
+
+A plan is a list of groups of steps. Only its first group is done before everything is looked at anew, so that whatever
+was killed, and whenever, is gone on with as if it had paused.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from campaign.errors import EnvironmentFaultError, UsageError
+from campaign.testbed.look import MARKER, SCHEMA, unfinished
+from campaign.testbed.steps import Step, Write, run
+from campaign.testbed.wanted import GB
+from jobs.emulated import MARKER as EMULATED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from campaign.testbed.look import Loop, Seen, Storage
+    from campaign.testbed.wanted import Wanted
+
+    Group = list[Step]
+
+LARGEST_SHARE = 12 * GB  # a 5 GB file of the baseline (paper, IV), the 2 GB of Fig 4, six snapshots of 0.7 GB
+_RESERVE = 1 * GB  # left free beneath
+_LEAST = 60_000_000  # bytes in which ext4 has room for its journal and for files
+_AT_ONCE = "lazy_itable_init=0,lazy_journal_init=0"  # else the kernel writes for minutes after the first mount
+_TENTH = 100_000_000  # a share is whole tenths of a GB
+
+
+def up(asked: Mapping[str, Wanted], owner: tuple[int, int], seen: Seen) -> list[Group]:
+    """Return what makes the storages that are asked for, and leaves others of the folder as they are.
+
+    Parameters
+    ----------
+    owner
+        User and group that a storage's root belongs to.
+
+    Raises
+    ------
+    UsageError, EnvironmentFaultError
+        It cannot be done here, or not without touching what is not ours.
+    """
+    _refuse_foreign(asked, seen)
+    sizes = _sizes(asked, seen)
+    loops = _loops(asked, seen)
+    steps: list[Group] = [] if seen.there else [[run("mkdir", "-p", "-m", "755", seen.folder)]]
+    attached = [loop.number for name in asked for loop in seen.storages[name].loops]
+    steps += _bookkeeping(asked, seen, attached)
+    for name in asked:
+        steps += _image(seen.storages[name], sizes[name])
+    coming = [loop.number for loop in loops.values()]
+    if missing := [number for number in coming if number not in attached]:
+        steps += [[_marker(seen, _told(asked, seen), [*seen.numbers, *attached, *missing])]]
+    for name, wanted in asked.items():
+        steps += [[step] for step in seen.bounds.steps(loops[name].number, wanted.speed.limits())]
+        steps += _mount(name, seen.storages[name], loops[name], wanted, owner)
+    return steps
+
+
+def down(seen: Seen, *, keep: bool) -> list[Group]:
+    """Return what takes a testbed away; with `keep` its images stay, with what is on them, for the next `up`."""
+    steps: list[Group] = []
+    for each in reversed(list(seen.storages.values())):
+        steps += [[run("umount", each.point)]] if each.ours_mounted else []
+        steps += [[run("losetup", "--detach", loop.path)] for loop in each.loops]
+    attached = [loop.number for each in seen.storages.values() for loop in each.loops]
+    for number in dict.fromkeys([*seen.numbers, *attached]):
+        steps += [[step] for step in seen.bounds.steps(number, {})]
+    if seen.marker is None and not seen.leftovers:
+        return steps
+    if keep and seen.marker:
+        return [*steps, [_marker(seen, seen.marker["storages"], [])]] if seen.numbers else steps
+    return steps + _remove(seen)
+
+
+def _refuse_foreign(asked: Iterable[str], seen: Seen) -> None:
+    if seen.marker is None and seen.strangers:
+        raise UsageError(
+            f"{seen.folder} is no testbed of ours and holds other files, such as {seen.strangers[0]}",
+            "name a folder that is empty or not there yet: --folder DIR",
+        )
+    for name in asked:
+        each = seen.storages[name]
+        if each.mounted and not each.ours_mounted:
+            raise EnvironmentFaultError(
+                f"{each.mounted} is mounted at {each.point}, and is not ours", "unmount it, or name another --folder"
+            )
+        if each.loops and each.size_bytes is None:
+            raise EnvironmentFaultError(
+                f"the file of {each.loops[0].path}, {each.image}, was taken away", "python -m campaign testbed down"
+            )
+
+
+def _sizes(asked: Mapping[str, Wanted], seen: Seen) -> dict[str, int]:
+    """Return the size of each storage in bytes; together they never have more than there is room for beneath.
+
+    A file system in a file beneath which the room runs out loses data, and says "input/output error".
+    """
+    there = {name: size for name, each in seen.storages.items() if (size := each.size_bytes) is not None}
+    for name, size in there.items():
+        wanted = asked[name].size_bytes if name in asked else None
+        if wanted is not None and wanted != size:
+            raise UsageError(
+                f"{name} has {size / GB:g} GB already, {wanted / GB:g} GB are asked for",
+                "take it away first: python -m campaign testbed down",
+            )
+    fixed = {name: each.size_bytes for name, each in asked.items() if each.size_bytes is not None}
+    new = [name for name in asked if name not in there and name not in fixed]
+    promised = sum(size - min(size, seen.storages[name].allocated_bytes) for name, size in (there | fixed).items())
+    room = seen.free_bytes - _RESERVE - promised
+    share = min(LARGEST_SHARE, room // len(new) // _TENTH * _TENTH) if new else 0
+    if (room < 0 and fixed.keys() - there.keys()) or (new and share < _LEAST):
+        raise EnvironmentFaultError(
+            f"beneath {seen.folder} {seen.free_bytes / GB:.1f} GB are free: too little for what is asked for,"
+            f" {sum(fixed.values()) / GB:.1f} GB in all and {_RESERVE / GB:g} GB that stay free",
+            "ask for less (hdd.size_gb=…, storages=[hdd,ssd]), or for another place: --folder DIR",
+        )
+    return {**dict.fromkeys(new, share), **fixed, **there}
+
+
+def _loops(asked: Iterable[str], seen: Seen) -> dict[str, Loop]:
+    """Return the loop device of each storage; where it has none yet, the one that the kernel will give it."""
+    coming = iter(seen.idle)
+    return {name: loops[0] if (loops := seen.storages[name].loops) else next(coming) for name in asked}
+
+
+def _bookkeeping(asked: Mapping[str, Wanted], seen: Seen, attached: list[str]) -> list[Group]:
+    """Write down what is asked for before it is made; give up the bounds of devices that are no longer ours."""
+    mine = {loop.number for each in seen.storages.values() for loop in each.loops}
+    stale = [number for number in seen.numbers if number not in mine]
+    steps: list[Group] = [[step] for number in stale for step in seen.bounds.steps(number, {})]
+    kept = [number for number in seen.numbers if number in mine]
+    numbers = list(dict.fromkeys([*kept, *attached]))
+    told = _told(asked, seen)
+    now = seen.marker or {}
+    if now.get("storages") != told or seen.numbers != numbers:
+        steps.append([_marker(seen, told, numbers)])
+    return steps
+
+
+def _told(asked: Mapping[str, Wanted], seen: Seen) -> dict[str, object]:
+    return {**(seen.marker or {}).get("storages", {}), **{name: each.facts(name) for name, each in asked.items()}}
+
+
+def _marker(seen: Seen, storages: Mapping[str, object], numbers: Iterable[str]) -> Write:
+    told = {
+        "schema": SCHEMA,
+        "about": "made by python -m campaign testbed up; taken away by python -m campaign testbed down",
+        "storages": storages,
+        "boot_id": seen.boot_id,
+        "numbers": list(dict.fromkeys(numbers)),
+    }
+    return Write(seen.folder / MARKER, json.dumps(told), ours=True)
+
+
+def _image(each: Storage, size: int) -> list[Group]:
+    """Return what makes a storage's file and attaches it."""
+    new = unfinished(each.image)
+    make: Group = [
+        run("rm", "-f", new),
+        run("truncate", "--size", size, new),
+        run("mkfs.ext4", "-q", "-F", "-m", 0, "-E", _AT_ONCE, new),
+        run("sync", new),
+        run("mv", new, each.image),
+    ]
+    steps: list[Group] = [] if each.loops else [[run("losetup", "--find", each.image)]]
+    if each.size_bytes is None:
+        return [make, *steps]
+    return [[run("rm", "-f", new)], *steps] if each.unfinished else steps
+
+
+def _mount(name: str, each: Storage, loop: Loop, wanted: Wanted, owner: tuple[int, int]) -> list[Group]:
+    """Return what mounts a storage whose device is bounded already, and marks it before it can be used."""
+    steps: list[Group] = [] if each.point_there else [[run("mkdir", "-m", "755", each.point)]]
+    if not each.mounted:
+        steps.append([run("mount", "-t", "ext4", "-o", "nosuid,nodev", loop.path, each.point)])
+    if each.says != wanted.facts(name):
+        steps.append([Write(each.point / EMULATED, json.dumps(wanted.facts(name)), ours=True)])
+    if each.owner is None or (each.owner != owner and each.empty):
+        user, group = owner
+        steps.append([run("install", "-d", "-m", "755", "-o", user, "-g", group, each.root)])
+    return steps
+
+
+def _remove(seen: Seen) -> list[Group]:
+    """Return what removes the files; the marker last, for without it nothing is known to be ours."""
+    stay = [each for each in seen.storages.values() if each.mounted and not each.ours_mounted]
+    steps: list[Group] = []
+    for each in seen.storages.values():
+        if each.size_bytes is not None or each.unfinished:
+            steps.append([run("rm", "-f", each.image, unfinished(each.image))])
+        if each.point_there and each not in stay:
+            steps.append([run("rmdir", each.point)])
+    last: Group = [run("rm", "-f", *(seen.folder / name for name in (*seen.leftovers, MARKER)))]
+    return [*steps, last if seen.strangers or stay else [*last, run("rmdir", seen.folder)]]

@@ -1,0 +1,91 @@
+"""The steps that make and unmake a testbed: each is a line for a shell, and is done as it is written."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from campaign.errors import EnvironmentFaultError
+from jobs.durable import write_whole
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Run:
+    """A program."""
+
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the line."""
+        return shlex.join(self.words)
+
+    def do(self) -> None:
+        """Run it.
+
+        Raises
+        ------
+        EnvironmentFaultError
+            It is missing, or fails: with its own words.
+        """
+        try:
+            done = subprocess.run(
+                self.words,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                env=os.environ | {"LC_ALL": "C"},
+            )
+        except FileNotFoundError as error:
+            raise EnvironmentFaultError(
+                f"{self.words[0]} is not installed", "install util-linux and e2fsprogs, and have them on PATH"
+            ) from error
+        if done.returncode:
+            why = " ".join(done.stderr.split()) or f"it ended with {done.returncode}"
+            raise EnvironmentFaultError(f"{self}: {why}", "mend what it names, then give the same command again")
+
+
+@dataclass(frozen=True)
+class Write:
+    """A line for a file: of the kernel's, or one of ours, which is then written whole and durably."""
+
+    path: Path
+    text: str
+    ours: bool = False
+
+    def __str__(self) -> str:
+        """Return the line."""
+        return f"echo {shlex.quote(self.text)} > {shlex.quote(str(self.path))}"
+
+    def do(self) -> None:
+        """Write it.
+
+        Raises
+        ------
+        EnvironmentFaultError
+            The kernel or the file system does not take it.
+        """
+        try:
+            if self.ours:
+                write_whole(self.path, f"{self.text}\n")
+            else:
+                self.path.write_text(f"{self.text}\n", encoding="ascii")
+        except OSError as error:
+            raise EnvironmentFaultError(
+                f"{self}: {error.strerror}", "mend what it names, then give the same command again"
+            ) from error
+
+
+Step = Run | Write
+
+
+def run(*words: object) -> Run:
+    """Make the step that runs a program."""
+    return Run(tuple(map(str, words)))

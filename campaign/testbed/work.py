@@ -1,0 +1,132 @@
+"""Bring a testbed up, take it down, and tell how it stands."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from campaign import talk
+from campaign.errors import EnvironmentFaultError
+from campaign.testbed import plan
+from campaign.testbed.look import look
+from campaign.testbed.wanted import Speed, Wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from campaign.testbed.look import Seen
+    from campaign.testbed.plan import Group
+    from campaign.testbed.steps import Step
+
+_LOCK = Path("/run/tfio-testbed.lock")  # one for the machine: its loop devices are shared
+_PATIENCE_S = 3.0  # a loop device that udev looks at is let go a moment later
+_MOMENT_S = 0.1
+Told = dict[str, Any]
+
+
+def up(folder: Path, asked: Mapping[str, Wanted], owner: tuple[int, int]) -> Seen:
+    """Make what is missing of the storages that are asked for; returns what there is then.
+
+    Raises
+    ------
+    UsageError, EnvironmentFaultError
+        It cannot be done; what was done until then stays, and the same call goes on from there.
+    """
+    with _alone():
+        return _settle(lambda: look(folder, asked), lambda seen: plan.up(asked, owner, seen))
+
+
+def down(folder: Path, *, keep: bool = False) -> Seen:
+    """Take the testbed away, but for its images where they are to be kept; returns what there is then.
+
+    Raises
+    ------
+    UsageError, EnvironmentFaultError
+        It cannot be done: somebody uses a storage, say.
+    """
+    with _alone():
+        return _settle(lambda: look(folder), lambda seen: plan.down(seen, keep=keep))
+
+
+def owner() -> tuple[int, int]:
+    """Return user and group that the storages belong to: who called sudo, else who we are."""
+    user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    return (int(user), int(group)) if user.isdecimal() and group.isdecimal() else (os.geteuid(), os.getegid())
+
+
+def told(seen: Seen) -> dict[str, Told]:
+    """Return how each storage stands.
+
+    Returns
+    -------
+    dict
+        By name ``emulated`` (true), ``state`` (`up`, `down`: its image is there, `incomplete`), ``missing`` (the
+        next step to `up`), ``root``, ``size_bytes``, ``device``, and its bounds.
+    """
+    return {name: _told(name, dict(facts), seen) for name, facts in (seen.marker or {}).get("storages", {}).items()}
+
+
+def _told(name: str, facts: Told, seen: Seen) -> Told:
+    each = seen.storages[name]
+    bounds = {key: value for key, value in facts.items() if key != "name"}
+    state, missing = "down", None
+    if each.loops or each.mounted or each.size_bytes is None:
+        # What is not made is not counted: asked for in full, a storage would be said to lack room.
+        steps = plan.up({name: Wanted(Speed(**bounds), each.size_bytes)}, each.owner or owner(), seen)
+        state, missing = ("incomplete", str(steps[0][0])) if steps else ("up", None)
+    return {
+        "emulated": True,
+        "state": state,
+        "missing": missing,
+        "root": str(each.root),
+        "size_bytes": each.size_bytes,
+        "device": each.loops[0].path if each.loops else None,
+        **bounds,
+    }
+
+
+def _settle(see: Callable[[], Seen], wanted: Callable[[Seen], list[Group]]) -> Seen:
+    """Do the first group of the plan, look anew, and so on until nothing is left to do."""
+    done: Group = []
+    patience = 0.0
+    while groups := wanted(seen := see()):
+        if groups[0] != done:
+            for step in groups[0]:
+                _do(step)
+            done, patience = groups[0], 0.0
+        elif patience > _PATIENCE_S:
+            raise EnvironmentFaultError(
+                f"{'; '.join(map(str, done))}: it was done, and nothing has changed",
+                "somebody still uses it (another mount, an open file); end that, then give the same command again",
+            )
+        else:
+            time.sleep(_MOMENT_S)
+            patience += _MOMENT_S
+    return seen
+
+
+def _do(step: Step) -> None:
+    step.do()
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Keep two testbeds from being made at once, and what is made readable for everybody."""
+    before = os.umask(0o022)
+    lock = FileLock(_LOCK, mode=0o600, fallback_to_soft=False)
+    try:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            talk.say("another testbed command is at work; waiting for it")
+            lock.acquire()
+        with lock:
+            yield
+    finally:
+        lock.release(force=True)
+        os.umask(before)

@@ -1,0 +1,318 @@
+"""Testbeds for real: loop devices, mounts and bounds of the kernel. Needs root, and cgroup v1 or v2."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from testbeds import HDD, SMALL, required
+
+from campaign.errors import EnvironmentFaultError, UsageError
+from campaign.testbed import throttle, work
+from campaign.testbed.look import look
+from campaign.testbed.wanted import Speed, Wanted
+from campaign.verbs import testbed
+from jobs.device import mount_of
+from jobs.emulated import emulated
+
+OWNER = (1234, 2345)
+MORE = {**SMALL, "ssd": Wanted(Speed(280.55, 195.05, 900, 800), 64_000_000)}
+
+
+@pytest.fixture
+def bed(tmp_path):
+    """A folder for a testbed; whatever is in it is taken away."""
+    required()
+    folder = tmp_path / "bed"
+    yield folder
+    if folder.exists():
+        work.down(folder)
+
+
+def bounds(number):
+    """What the kernel says that a device is bounded to."""
+    found = throttle.find()
+    steps = found.steps(number, {})
+    return {step.path.name: step.text for step in steps}
+
+
+def attached(folder):
+    """What losetup says is attached to files of a folder."""
+    done = subprocess.run(
+        ["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"], stdout=subprocess.PIPE, check=True
+    )
+    return [line.split()[0] for line in done.stdout.decode().splitlines() if f"{folder}/" in line]
+
+
+def traces(folder, numbers=()):
+    """Everything that a testbed may leave behind."""
+    mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {folder}/" in line]
+    left = [*attached(folder), *mounts, *(number for number in numbers if bounds(number))]
+    return left + ([str(folder)] if folder.exists() else [])
+
+
+def killed_at(step, act):
+    """Do `act` in a process that is killed with SIGKILL before its n-th step; tells whether it came so far."""
+    pid = os.fork()
+    if pid == 0:
+        left = iter(range(step))
+        do = work._do  # noqa: SLF001 - the steps are counted where they are done
+
+        def counted(each):
+            if next(left, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+            do(each)
+
+        work._do = counted  # noqa: SLF001
+        try:
+            act()
+        finally:
+            os._exit(0)
+    return os.waitpid(pid, 0)[1] == signal.SIGKILL
+
+
+def test_what_is_up_is_mounted_throttled_marked_and_its_users(bed):
+    seen = work.up(bed, MORE, OWNER)
+
+    for name, asked in MORE.items():
+        each = seen.storages[name]
+        (loop,) = each.loops
+        assert each.mounted == mount_of(each.root).source == loop.path
+        assert dict(throttle.find().found[loop.number]) == asked.speed.limits()
+        assert emulated(each.root) == asked.facts(name)
+        assert (each.root.stat().st_uid, each.root.stat().st_gid) == OWNER
+    assert {each["state"] for each in work.told(seen).values()} == {"up"}
+
+
+def test_up_again_changes_nothing_and_other_speeds_only_the_speeds(bed):
+    before = work.up(bed, SMALL, OWNER)
+    file = before.storages["hdd"].root / "precious"
+    file.write_text("x")
+    faster = {"hdd": Wanted(dataclasses.replace(HDD, read_mb_per_s=200.0))}
+
+    again = work.up(bed, SMALL, OWNER)
+    changed = work.up(bed, faster, OWNER)
+
+    (loop,) = before.storages["hdd"].loops
+    assert dataclasses.replace(again, free_bytes=0, storages={}) == dataclasses.replace(
+        before, free_bytes=0, storages={}
+    )
+    assert changed.storages["hdd"].loops == again.storages["hdd"].loops == (loop,)
+    assert throttle.find().found[loop.number]["read_bps"] == 200_000_000
+    assert emulated(file)["read_mb_per_s"] == 200.0
+    assert file.read_text() == "x"
+
+
+def test_down_leaves_nothing_and_down_that_keeps_the_files(bed):
+    (loop,) = work.up(bed, SMALL, OWNER).storages["hdd"].loops
+    (bed / "hdd/data/precious").write_text("x")
+
+    kept = work.told(work.down(bed, keep=True))
+    left = [each for each in traces(bed, [loop.number]) if each != str(bed)]
+    back = work.up(bed, SMALL, OWNER)
+    survived = (bed / "hdd/data/precious").read_text()
+    work.down(bed)
+
+    assert kept["hdd"]["state"] == "down"
+    assert left == []
+    assert survived == "x"
+    assert traces(bed, [loop.number, *(each.number for each in back.storages["hdd"].loops)]) == []
+
+
+@pytest.mark.parametrize("ends", ["down", "up"])
+def test_killed_before_any_step_of_up_it_ends_well(bed, ends):
+    numbers, step = set(), 0
+    while killed_at(step, lambda: work.up(bed, SMALL, OWNER)):
+        step += 1
+        if ends == "up":
+            seen = work.up(bed, SMALL, OWNER)
+            numbers |= {loop.number for loop in seen.storages["hdd"].loops}
+            assert work.told(seen)["hdd"]["state"] == "up"
+        else:
+            numbers |= {loop.number for loop in look(bed, SMALL).storages["hdd"].loops}
+        work.down(bed)
+        if bed.exists():  # killed between its making and its marker: nothing says that it is ours
+            bed.rmdir()
+        assert traces(bed, numbers) == [], step
+
+    assert step > 10
+
+
+def test_killed_before_any_step_of_down_it_ends_well(bed):
+    step = 0
+    while True:
+        (loop,) = work.up(bed, SMALL, OWNER).storages["hdd"].loops
+        killed = killed_at(step, lambda: work.down(bed))
+        step += 1
+        work.down(bed)
+        if bed.exists():  # killed between the removal of the marker and that of the folder
+            bed.rmdir()
+        assert traces(bed, [loop.number]) == [], step
+        if not killed:
+            break
+
+    assert step > 5
+
+
+def test_an_image_that_was_half_made_is_made_anew(bed):
+    killed_at(2, lambda: work.up(bed, SMALL, OWNER))
+    (bed / "hdd.img.new").write_bytes(b"half")
+
+    seen = work.up(bed, SMALL, OWNER)
+
+    assert seen.storages["hdd"].size_bytes == 64_000_000
+    assert not seen.storages["hdd"].unfinished
+
+
+def test_two_at_once_wait_for_each_other(bed):
+    script = (
+        "import sys; sys.path.insert(0, 'tests/campaign'); from pathlib import Path; from testbeds import SMALL\n"
+        f"from campaign.testbed import work; print(work.up(Path({str(bed)!r}), SMALL, (0, 0)).storages['hdd'].loops)"
+    )
+    both = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) for _ in range(2)]
+
+    told = [each.communicate()[0] for each in both]
+
+    assert [each.returncode for each in both] == [0, 0]
+    assert told[0] == told[1]
+    assert len(attached(bed)) == 1
+
+
+def test_a_bound_that_was_left_on_anothers_device_is_cleared(bed, tmp_path):
+    (loop,) = work.up(bed, SMALL, OWNER).storages["hdd"].loops
+    subprocess.run(["umount", bed / "hdd"], check=True)
+    subprocess.run(["losetup", "--detach", loop.path], check=True)
+    theirs = tmp_path / "theirs.img"
+    theirs.write_bytes(bytes(1 << 20))
+    subprocess.run(["losetup", loop.path, theirs], check=True)
+    try:
+        assert bounds(loop.number) != {}
+
+        work.down(bed)
+
+        assert attached(tmp_path) == [loop.path]
+        assert bounds(loop.number) == {}
+    finally:
+        subprocess.run(["losetup", "--detach", loop.path], check=True)
+
+
+def test_a_storage_in_use_is_said_to_be_and_stays(bed):
+    work.up(bed, SMALL, OWNER)
+    with (bed / "hdd/data/open").open("w"):
+        with pytest.raises(EnvironmentFaultError, match=r"umount .*bed/hdd: .*busy"):
+            work.down(bed)
+
+        assert work.told(look(bed))["hdd"]["state"] == "up"
+
+
+def test_what_is_mounted_a_second_time_is_said_to_be_in_use(bed, tmp_path, monkeypatch):
+    (loop,) = work.up(bed, SMALL, OWNER).storages["hdd"].loops
+    other = tmp_path / "other"
+    other.mkdir()
+    subprocess.run(["mount", loop.path, other], check=True)
+    monkeypatch.setattr(work, "_PATIENCE_S", 0.3)
+    try:
+        with pytest.raises(EnvironmentFaultError, match="nothing has changed"):
+            work.down(bed)
+    finally:
+        subprocess.run(["umount", other], check=True)
+    work.down(bed)
+
+    assert traces(bed, [loop.number]) == []
+
+
+def test_a_file_of_another_in_the_folder_stays(bed):
+    work.up(bed, SMALL, OWNER)
+    (bed / "thesis.tex").write_text("x")
+
+    work.down(bed)
+
+    assert [path.name for path in bed.iterdir()] == ["thesis.tex"]
+    with pytest.raises(UsageError, match="holds other files"):
+        work.up(bed, SMALL, OWNER)
+
+
+@pytest.mark.parametrize("how", ["link", "writable", "theirs", "file"])
+def test_a_folder_in_which_others_could_lay_a_trap_is_refused(bed, how):
+    if how == "link":
+        bed.with_name("there").mkdir()
+        bed.symlink_to(bed.with_name("there"))
+    elif how == "file":
+        bed.write_text("x")
+    else:
+        bed.mkdir()
+        bed.chmod(0o777 if how == "writable" else 0o755)
+        os.chown(bed, 1234 if how == "theirs" else 0, 0)
+
+    try:
+        with pytest.raises(UsageError, match=r"no folder|not root's alone"):
+            work.up(bed, SMALL, OWNER)
+    finally:
+        bed.rmdir() if bed.is_dir() and not bed.is_symlink() else bed.unlink()
+
+
+def test_the_device_is_as_slow_as_it_is_asked_to_be(bed):
+    """Bounded below alone: a machine that is busy is slower still."""
+    slow = {"hdd": Wanted(Speed(8.0, None), 64_000_000)}
+    file = work.up(bed, slow, OWNER).storages["hdd"].root / "file"
+    file.write_bytes(os.urandom(16_000_000))
+    descriptor = os.open(file, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    began = time.perf_counter()
+    while os.read(descriptor, 1 << 20):
+        pass
+    took = time.perf_counter() - began
+    os.close(descriptor)
+
+    assert took > 0.8 * 16 / 8.0
+
+
+def test_the_command_makes_tells_and_takes_away(bed, command):
+    words = ("storages=[hdd]", "hdd.size_gb=0.1", "--folder", str(bed))
+    preview = command("testbed", "up", "--dry-run", *words)
+    nothing = bed.exists()
+    made = command("testbed", "up", *words)
+    told = json.loads(command("testbed", "status", "--json", "--folder", str(bed)).stdout)
+    gone = command("testbed", "down", "--folder", str(bed))
+    after = command("testbed", "status", "--folder", str(bed))
+
+    assert (preview.returncode, made.returncode, gone.returncode, after.returncode) == (0, 0, 0, 1)
+    assert nothing is False
+    assert f"losetup --find {bed}/hdd.img" in preview.stdout
+    assert f"export CAMPAIGN_TESTBED={bed}" in made.stderr
+    assert "emulated" in made.stdout
+    hdd = told["storages"]["hdd"]
+    assert (hdd["emulated"], hdd["state"], hdd["read_mb_per_s"], hdd["size_bytes"]) == (True, "up", 163.0, 100_000_000)
+    assert told["beneath"]["point"] == mount_of(bed.parent).point
+    assert "no testbed in" in after.stdout
+    assert traces(bed) == []
+
+
+@pytest.mark.parametrize("verb", ["up", "down"])
+def test_without_root_it_is_refused_with_the_reason(verb, monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(EnvironmentFaultError, match=f"testbed {verb} needs root: it attaches loop devices") as caught:
+        testbed.main([verb, "--folder", str(tmp_path / "bed")])
+
+    assert caught.value.exit_code == 3
+    assert caught.value.hint.startswith("sudo ")
+    assert caught.value.hint.endswith(f"-m campaign testbed {verb} --folder {tmp_path}/bed")
+
+
+def test_who_called_sudo_owns_the_storages(monkeypatch):
+    monkeypatch.setenv("SUDO_UID", "1234")
+    monkeypatch.setenv("SUDO_GID", "2345")
+    called = work.owner()
+    monkeypatch.delenv("SUDO_UID")
+
+    assert called == OWNER
+    assert work.owner() == (os.geteuid(), os.getegid())
