@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign import record
+from campaign import baselines, record
 from campaign.cell import Cell
 from campaign.patience import patiently
 from jobs.durable import write_json
@@ -106,7 +106,7 @@ def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, An
         out of the queue a second time.
     """
     data = item["dataset"] or {}
-    here = this_machine(data.get("path") or item["settings"]["storage"]["root"])
+    here = node(item["settings"], data.get("path") or item["settings"]["storage"]["root"])
     campaign = {key: work[key] for key in _CAMPAIGN} | {
         "order_seed": work["conduct"]["order_seed"],
         "size": work["conduct"]["size"],
@@ -126,6 +126,11 @@ def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, An
     recorded.setdefault("sittings", []).append(sat)
     recorded["provenance"]["finished_utc"] = None
     return recorded, missing
+
+
+def node(settings: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Describe what runs of a cell share: this machine, and what measures a baseline on it."""
+    return {**this_machine(path), **baselines.engine(settings)}
 
 
 @lru_cache
@@ -171,10 +176,11 @@ def difference(
     for what, keys, (before, now) in (
         ("other data", ("path", "checksum"), (recorded["dataset"], data)),
         ("another machine", _MACHINE if shared else ("host", *_MACHINE), (recorded["provenance"], here)),
+        ("another engine", ("engine",), (recorded["provenance"], here)),
         ("other software", ("tensorflow",), software),
     ):
         for key in keys:
-            if key in before and before[key] != now[key]:
+            if key in before and key in now and before[key] != now[key]:
                 return what, key, before[key], now[key]
     return None
 
@@ -192,6 +198,6 @@ def _set_aside(path: Path, why: str, patience_s: float) -> None:
     """Move a record and its logs into a folder beside it: nothing is lost, and the analysis does not read it."""
     prefix = f"{why}-{utc_now().replace(':', '')}-"
     aside = Path(patiently(lambda: tempfile.mkdtemp(prefix=prefix, dir=path.parent), patience_s))
-    left = [file for pattern in ("run-*.log", "trace-*.csv") for file in path.parent.glob(pattern)]
+    left = [file for pattern in ("run-*.log", "trace-*.csv", "engine-*.txt") for file in path.parent.glob(pattern)]
     for file in (*left, path):  # the record last: without it they would seem nobody's
         patiently(partial(file.replace, aside / file.name), patience_s)
