@@ -30,6 +30,9 @@ SETTINGS = (
 )
 # Of a storage, what says where and how the data lies; the rest says how jobs are kept apart on it.
 _ACCESS = ("shared", "exclusive", "license")
+# A baseline says what a storage gives: what the cells beside it in a grid vary cannot change that.
+_OF_BASELINE = ("benchmark", "storage", "cache")
+_OF_RANDOM_READ = (*_OF_BASELINE, "dataset", "threads", "seed")
 _HASH_DIGITS = 10
 # The values that stay out of the hash. These are NOT the configuration's defaults, which may change: each is what a
 # cell meant before the setting existed, so a new setting takes its neutral value here and orphans no old record.
@@ -47,6 +50,11 @@ NEUTRAL: dict[str, Any] = {
     "benchmark.width": 1.0,
     "benchmark.learning_rate": 0.0001,
     "benchmark.dropout": 0.5,
+    "benchmark.access": "read",
+    "benchmark.engine": "auto",
+    "benchmark.file_mb": 5000,
+    "benchmark.transfer_mib": 16,
+    "benchmark.seconds_max": 10.0,
     "accelerator.name": "auto",
     "accelerator.step_s": None,
     "checkpoint.name": "none",
@@ -86,10 +94,10 @@ class Cell:
 
 def make_cell(point: Mapping[str, Any]) -> Cell:
     """Take the settings out of a composed configuration and name them."""
-    settings = {key: point[key] for key in SETTINGS}
+    settings = {key: point[key] for key in _counting(point)}
     storage = settings["storage"]
     settings["storage"] = {key: value for key, value in storage.items() if key not in _ACCESS}
-    if "path" in settings["dataset"]:  # the same folder is the same dataset from wherever it is named
+    if "path" in settings.get("dataset", {}):  # the same folder is the same dataset from wherever it is named
         settings["dataset"] = {
             **settings["dataset"],
             "path": str(Path(settings["dataset"]["path"]).expanduser().resolve()),
@@ -99,12 +107,28 @@ def make_cell(point: Mapping[str, Any]) -> Cell:
     counted = {key: value for key, value in flat(settings) if key not in NEUTRAL or NEUTRAL[key] != value}
     text = json.dumps({"version": version, **counted}, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
-    readable = (
-        f"{name}-{settings['dataset']['name']}-{settings['storage']['name']}"
-        f"-t{settings['threads']}-b{settings['batch_size']}-p{settings['prefetch']}"
-    )
     access = {key: storage[key] for key in _ACCESS if key in storage}
-    return Cell(f"{readable}-{digest}", name, version, settings, access)
+    return Cell(f"{_readable(settings)}-{digest}", name, version, settings, access)
+
+
+def is_baseline(settings: Mapping[str, Any]) -> bool:
+    """Tell whether settings are those of a baseline."""
+    return bool(settings["benchmark"]["name"] == "baseline")
+
+
+def _counting(point: Mapping[str, Any]) -> tuple[str, ...]:
+    """Name the settings that can change the result of this cell."""
+    if not is_baseline(point):
+        return SETTINGS
+    return _OF_RANDOM_READ if point["benchmark"]["access"] == "random_read" else _OF_BASELINE
+
+
+def _readable(settings: Mapping[str, Any]) -> str:
+    """Name what people vary."""
+    words = [settings["benchmark"]["name"], *([settings["benchmark"]["access"]] if is_baseline(settings) else [])]
+    words += [settings[key]["name"] for key in ("dataset", "storage") if key in settings]
+    numbers = {"threads": "t", "batch_size": "b", "prefetch": "p"}
+    return "-".join([*words, *(f"{sign}{settings[key]}" for key, sign in numbers.items() if key in settings)])
 
 
 def flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

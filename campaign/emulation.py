@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.checkpoint import ONLY, roles
+from campaign.targets import storages
+from jobs.checkpoint import ONLY
 from jobs.emulated import emulated
 
 if TYPE_CHECKING:
@@ -68,6 +69,5 @@ def bounds(facts: Mapping[str, Any]) -> str:
 def _keys(settings: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the storages of a checkpoint target by their keys in the settings."""
     return {
-        "checkpoint" if role == ONLY else f"checkpoint.{role}": storage
-        for role, storage in roles(settings["checkpoint"]).items()
+        "checkpoint" if role == ONLY else f"checkpoint.{role}": storage for role, storage in storages(settings).items()
     }

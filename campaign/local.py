@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 from filelock import Timeout
 
-from campaign import prepare, talk, targets, view, worker
+from campaign import baselines, prepare, talk, targets, view, worker
 from campaign.batch import Batch
 from campaign.errors import EnvironmentFaultError
 from campaign.forks import tail
@@ -68,6 +68,7 @@ def work(todo: Sequence[Entry], request: Request) -> None:
     conduct, folder = request.conduct, request.folder
     for entry in todo:
         targets.look(entry.cell.settings)
+        baselines.look(entry.cell.settings)
     with talk.preparation() as progress:
         data = prepare.datasets(todo, folder, progress, redo=conduct["redo"])
     runs = sum(entry.missing + conduct["warmup_runs"] for entry in todo)

@@ -7,23 +7,21 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign import emulation, record, sitting, targets
-from campaign.cell import flat
+from campaign import baselines, record, sitting, targets
+from campaign.cell import flat, is_baseline
 from campaign.config import limits
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.exclusive import lock_path
 from jobs import dataset, lustre, manifest
-from jobs.device import mount_of
 from jobs.durable import write_whole
 from jobs.images import ImageSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from campaign.folder import CampaignFolder
     from campaign.plan import Entry
-
-    Progress = Callable[[str, int, int], None]
+    from campaign.talk import Progress
 
 
 def datasets(
@@ -46,10 +44,10 @@ def datasets(
     prepared: dict[str, dict[str, Any]] = {}
     for entry in entries:
         settings = entry.cell.settings
-        key = f"{settings['dataset']} {settings['storage']}"
+        key = f"{settings.get('dataset')} {settings['storage']} {is_baseline(settings) and settings['benchmark']}"
         if key not in prepared:
             prepared[key] = _dataset(settings, folder, progress)
-        limits.enough_data(dict(flat(settings)), prepared[key]["files"])
+        _enough(settings, prepared[key])
         if not redo:
             _same_as_before(entry, prepared[key], folder)
         found[entry.cell.id] = prepared[key]
@@ -73,7 +71,7 @@ def for_jobs(entries: Sequence[Entry], folder: CampaignFolder, progress: Progres
 def on_this_node(settings: Mapping[str, Any], folder: CampaignFolder) -> dict[str, Any]:
     """Make or look through the dataset of one cell where it is read."""
     found = _dataset(settings, folder, lambda *_: None)
-    limits.enough_data(dict(flat(settings)), found["files"])
+    _enough(settings, found)
     return found
 
 
@@ -99,24 +97,34 @@ def storage_root(storage: Mapping[str, Any], key: str = "storage") -> Path:
     return root
 
 
+def _enough(settings: Mapping[str, Any], data: Mapping[str, Any]) -> None:
+    if not is_baseline(settings):
+        limits.enough_data(dict(flat(settings)), data["files"])
+
+
 def _dataset(settings: Mapping[str, Any], folder: CampaignFolder, progress: Progress) -> dict[str, Any]:
+    """Make or look through what one cell reads, or what a baseline reads or writes."""
     storage = settings["storage"]
     root = storage_root(storage)
     layout = lustre.Layout(storage["stripe_count"], storage["stripe_size_mib"])
+    lock = {"lock": str(lock_path(root, folder.root))}
     try:
+        if is_baseline(settings):
+            images = _images(settings, root, layout, folder, progress)[::2] if "dataset" in settings else None
+            return lock | baselines.prepared(settings, root, layout, images, progress)
         path, held, found = _images(settings, root, layout, folder, progress)
-        stripe = _stripe(path, found, layout)
+        stripe = lustre.stripe(path, path / found.files[0].name, layout)
     except manifest.DatasetError as error:
         raise EnvironmentFaultError(error.message, error.hint) from error
     except OSError as error:
         raise EnvironmentFaultError(
-            f"cannot prepare the dataset {settings['dataset']['name']} in {root}: {error}",
+            f"cannot prepare what is to be read in {root}: {error}",
             "set storage.root=… to a folder that you may write to",
         ) from error
     return {
         "path": str(path),
         "manifest": str(held),
-        "lock": str(lock_path(root, folder.root)),
+        **lock,
         "checksum": found.checksum,
         "files": len(found.files),
         "bytes": found.total_bytes,
@@ -137,13 +145,6 @@ def _images(
     return path, held, found
 
 
-def _stripe(path: Path, found: manifest.Manifest, layout: lustre.Layout) -> dict[str, Any]:
-    """Say how the files lie on Lustre; nothing where it is another file system and no stripes are asked for."""
-    if not layout.asked and mount_of(path).fstype != lustre.FSTYPE:
-        return {}
-    return {"stripe": lustre.read_back(path, path / found.files[0].name, layout)}
-
-
 def _made(
     wanted: Mapping[str, Any], root: Path, layout: lustre.Layout, progress: Progress
 ) -> tuple[Path, manifest.Manifest]:
@@ -159,7 +160,7 @@ def _made(
             spec,
             name=name,
             processes=len(os.sched_getaffinity(0)),
-            progress=lambda done, total: progress(name, done, total),
+            progress=lambda done, total: progress(f"dataset {name}", done, total, "images"),
         )
     else:
         found = manifest.load(path)
@@ -191,8 +192,7 @@ def _same_as_before(entry: Entry, data: Mapping[str, Any], folder: CampaignFolde
         return
     recorded = record.read(folder.record(entry.cell.id))
     settings = entry.cell.settings
-    emulated = emulation.found(settings, data["path"], targets.roots(settings))
-    here = sitting.this_machine(data["path"]) | {"emulated": emulated}
+    here = sitting.node(settings, data["path"], targets.roots(settings))
     found = recorded and sitting.difference(recorded, data, here, shared=False)
     if found:
         what, key, before, now = found

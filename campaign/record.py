@@ -229,7 +229,8 @@ def missing_runs(record: Mapping[str, Any] | None, conduct: Mapping[str, Any]) -
 def settle(record: Record, conduct: Mapping[str, Any], limits: checks.Limits) -> None:
     """Give a cell whose runs are over its checks and its status."""
     runs, valid = measured(record), measured(record, "valid")
-    record["checks"] = [checks.spread([run["images_per_s"] for run in valid], limits)]
+    rates = [rate for run in valid if (rate := checks.rate(run)) is not None]
+    record["checks"] = [checks.spread(rates, limits)]
     needed = min(int(conduct["min_valid_runs"]), int(conduct["runs"]) - int(conduct["warmup_runs"]))
     if len(valid) >= needed:
         record["status"], record["reason"] = "done", None

@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign import emulation, record
+from campaign import baselines, emulation, record
 from campaign.cell import Cell
 from campaign.patience import patiently
 from jobs.durable import write_json
@@ -17,7 +17,7 @@ from jobs.machine import describe
 from jobs.run import utc_now
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from campaign.folder import CampaignFolder
 
@@ -107,7 +107,7 @@ def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, An
     """
     data = item["dataset"] or {}
     path = data.get("path") or item["settings"]["storage"]["root"]
-    here = this_machine(path) | {"emulated": emulation.found(item["settings"], path, item["targets"])}
+    here = node(item["settings"], path, item["targets"])
     campaign = {key: work[key] for key in _CAMPAIGN} | {
         "order_seed": work["conduct"]["order_seed"],
         "size": work["conduct"]["size"],
@@ -128,6 +128,12 @@ def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, An
     recorded.setdefault("sittings", []).append(sat)
     recorded["provenance"]["finished_utc"] = None
     return recorded, missing
+
+
+def node(settings: Mapping[str, Any], path: str, targets: Sequence[str]) -> dict[str, Any]:
+    """Describe what runs of a cell share: this machine, what measures a baseline on it, what of it is emulated."""
+    emulated = emulation.found(settings, path, targets)
+    return {**this_machine(path), **baselines.engine(settings), "emulated": emulated}
 
 
 @lru_cache
@@ -174,10 +180,11 @@ def difference(
         ("other data", ("path", "checksum"), (recorded["dataset"], data)),
         ("another machine", _MACHINE if shared else ("host", *_MACHINE), (recorded["provenance"], here)),
         ("a storage that is another now", ("emulated",), (recorded["provenance"], here)),
+        ("another engine", ("engine",), (recorded["provenance"], here)),
         ("other software", ("tensorflow",), software),
     ):
         for key in keys:
-            if key in before and before[key] != now[key]:
+            if key in before and key in now and before[key] != now[key]:
                 return what, key, before[key], now[key]
     return None
 
@@ -195,6 +202,6 @@ def _set_aside(path: Path, why: str, patience_s: float) -> None:
     """Move a record and its logs into a folder beside it: nothing is lost, and the analysis does not read it."""
     prefix = f"{why}-{utc_now().replace(':', '')}-"
     aside = Path(patiently(lambda: tempfile.mkdtemp(prefix=prefix, dir=path.parent), patience_s))
-    left = [file for pattern in ("run-*.log", "trace-*.csv") for file in path.parent.glob(pattern)]
+    left = [file for pattern in ("run-*.log", "trace-*.csv", "engine-*.txt") for file in path.parent.glob(pattern)]
     for file in (*left, path):  # the record last: without it they would seem nobody's
         patiently(partial(file.replace, aside / file.name), patience_s)

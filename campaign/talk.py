@@ -7,11 +7,15 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rich import progress
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from jobs import checks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+
+    Progress = Callable[[str, int, int, str], None]
 
 _WIDE = 200  # columns of a pipe: lines are never folded there
 _PLAIN_STEPS = 4  # lines that a long preparation prints where there is no terminal
@@ -47,15 +51,15 @@ def agreed(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def bar() -> Progress:
+def bar() -> progress.Progress:
     """Make a progress bar for stderr that costs little: it draws only when told to."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[latest]}"),
-        TextColumn("ETA"),
-        TimeRemainingColumn(elapsed_when_finished=True),
+    return progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(bar_width=24),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("{task.fields[latest]}"),
+        progress.TextColumn("ETA"),
+        progress.TimeRemainingColumn(elapsed_when_finished=True),
         console=stderr,
         auto_refresh=False,
         transient=True,
@@ -63,9 +67,16 @@ def bar() -> Progress:
     )
 
 
+def figure(run: Mapping[str, Any], digits: int = 1) -> str:
+    """Put what a run is there for into words; empty where it has no figure."""
+    rate = checks.rate(run)
+    unit = "images/s" if "images_per_s" in run else "MB/s"
+    return "" if rate is None else f"{rate:.{digits}f} {unit}"
+
+
 @contextmanager
-def preparation() -> Iterator[Callable[[str, int, int], None]]:
-    """Show how far the making of datasets is; yields ``progress(name, done, total)``."""
+def preparation() -> Iterator[Progress]:
+    """Show how far the making of what is read is; yields ``progress(what, done, total, of_what)``."""
     if stderr.is_terminal:
         with bar() as shown:
             yield _LivePreparation(shown)
@@ -74,22 +85,22 @@ def preparation() -> Iterator[Callable[[str, int, int], None]]:
 
 
 class _LivePreparation:
-    def __init__(self, shown: Progress) -> None:
+    def __init__(self, shown: progress.Progress) -> None:
         self._shown = shown
         self._tasks: dict[str, Any] = {}
 
-    def __call__(self, name: str, done: int, total: int) -> None:
-        if name not in self._tasks:
-            self._tasks[name] = self._shown.add_task(f"making dataset {name}", total=total, latest="images")
-        self._shown.update(self._tasks[name], completed=done, total=total, refresh=True)
+    def __call__(self, what: str, done: int, total: int, of_what: str) -> None:
+        if what not in self._tasks:
+            self._tasks[what] = self._shown.add_task(f"making {what}", total=total, latest=of_what)
+        self._shown.update(self._tasks[what], completed=done, total=total, refresh=True)
 
 
 class _PlainPreparation:
     def __init__(self) -> None:
         self._said: dict[str, int] = {}
 
-    def __call__(self, name: str, done: int, total: int) -> None:
+    def __call__(self, what: str, done: int, total: int, of_what: str) -> None:
         step = done * _PLAIN_STEPS // max(total, 1)
-        if step > self._said.get(name, -1):
-            self._said[name] = step
-            say(f"making dataset {name}: {done} of {total} images")
+        if step > self._said.get(what, -1):
+            self._said[what] = step
+            say(f"making {what}: {done} of {total} {of_what}")

@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 def roots(settings: Mapping[str, Any]) -> list[str]:
     """Return the roots for a work list, absolute: a relative one belongs to the folder the campaign is started from."""
-    return [str(Path(each["root"]).expanduser().absolute()) for each in roles(settings["checkpoint"]).values()]
+    return [str(Path(each["root"]).expanduser().absolute()) for each in storages(settings).values()]
+
+
+def storages(settings: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """Return the storages that snapshots go to; a baseline has none."""
+    return roles(settings["checkpoint"]) if "checkpoint" in settings else {}
 
 
 def look(settings: Mapping[str, Any]) -> None:
@@ -31,7 +36,7 @@ def look(settings: Mapping[str, Any]) -> None:
     """
     from campaign.prepare import storage_root  # noqa: PLC0415 - numpy is not on the way of a job's worker
 
-    for role, storage in roles(settings["checkpoint"]).items():
+    for role, storage in storages(settings).items():
         storage_root(storage, "checkpoint" if role == ONLY else f"checkpoint.{role}")
 
 

@@ -38,18 +38,18 @@ class _LiveTable:
         self._live, self._hindrance = live, hindrance
         self._bar = talk.bar()
         self._task = self._bar.add_task("runs", total=None, latest="")
-        self._rates: dict[str, float] = {}
+        self._rates: dict[str, str] = {}
 
     def __call__(self, picture: Picture) -> None:
         for cell, run in picture.news:
-            if "images_per_s" in run:
-                self._rates[cell] = run["images_per_s"]
+            if talk.figure(run):
+                self._rates[cell] = talk.figure(run, 0)
             if run["status"] != "valid":
                 self._live.console.print(describe(cell, run), style="yellow", markup=False)
         self._bar.update(self._task, completed=picture.runs_over, total=picture.runs_total)
-        rates = [run["images_per_s"] for _, run in picture.news if "images_per_s" in run]
+        rates = [rate for _, run in picture.news if (rate := talk.figure(run, 0))]
         if rates:
-            self._bar.update(self._task, latest=f"{rates[-1]:.0f} images/s")
+            self._bar.update(self._task, latest=rates[-1])
         self._live.update(Group(self._cells(picture), self._runs(picture), self._bar), refresh=True)
 
     def _cells(self, picture: Picture) -> Table:
@@ -62,8 +62,8 @@ class _LiveTable:
         table = Table.grid(padding=(0, 2))
         for cell, run, where in picture.running[:_ROWS]:
             role = "warm-up" if run["role"] == "warmup" else "measured"
-            rate = f"{self._rates[cell]:.0f} images/s" if cell in self._rates else ""
-            table.add_row(f"  {cell.rpartition('-')[0]}", f"run {run['run']} ({role})", rate, where)
+            row = (f"  {cell.rpartition('-')[0]}", f"run {run['run']} ({role})", self._rates.get(cell, ""), where)
+            table.add_row(*row)
         if len(picture.running) > _ROWS:
             table.add_row(f"  … and {len(picture.running) - _ROWS} more")
         return table
@@ -98,5 +98,5 @@ def _queue(picture: Picture) -> str:
 def describe(cell_id: str, run: dict[str, Any]) -> str:
     """Put one ended run into a line."""
     what = f"{cell_id} run {run['run']}{' (warm-up)' if run['role'] == 'warmup' else ''}"
-    rate = f"{run['images_per_s']:.1f} images/s" if "images_per_s" in run else "no figure"
+    rate = talk.figure(run) or "no figure"
     return f"{what}: {rate}" if run["status"] == "valid" else f"{what}: {rate}, {run['status']}: {run['reason']}"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign import exclusive, record, sitting, targets
+from campaign import baselines, exclusive, record, sitting, targets
 from campaign.errors import CampaignError, UsageError
 from campaign.folder import CampaignFolder
 from campaign.forks import Template
@@ -140,7 +140,7 @@ class Worker:
 
     def _refusal(self, run: record.Run, item: Mapping[str, Any]) -> str | None:
         """Refuse a run on Slurm that has fewer CPUs than threads: it would measure the allocation."""
-        threads, conduct = item["settings"]["threads"], self.work["conduct"]
+        threads, conduct = item["settings"].get("threads", 1), self.work["conduct"]
         if self.work["cluster"] != "slurm" or conduct["cluster"]["oversubscribe"] or run["cpus"] >= threads:
             return None
         return (
@@ -156,13 +156,15 @@ class Worker:
         request = {
             "settings": item["settings"],
             "dataset": item["dataset"]["path"],
-            "manifest": item["dataset"]["manifest"],
+            "manifest": item["dataset"].get("manifest"),
             "limits": conduct["checks"],
             "trace": self._trace(conduct["trace"], run["run"], item["id"]),
             "checkpoint": targets.asked(item, conduct),
+            "baseline": baselines.asked(item, self.folder.cell(item["id"]) / f"engine-{run['run']}.txt"),
         }
         try:
-            figures = self.template.run(request, log, conduct["run_timeout_s"])
+            with baselines.tidied(item):
+                figures = self.template.run(request, log, conduct["run_timeout_s"])
         except WorkerStoppedError as stop:
             why = "the job's time limit was near" if stop.time_is_up else "the campaign was stopped during this run"
             run["status"], run["reason"] = "failed", f"interrupted: {why}"

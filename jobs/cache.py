@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 PAGE_BYTES = mmap.PAGESIZE
@@ -83,6 +83,17 @@ def evict(paths: Iterable[Path]) -> None:
     for path in paths:
         with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # length 0: to the end of the file
+
+
+def cooled(paths: Sequence[Path], requested: Sequence[Path], folder: Path) -> Residency:
+    """Drop the pages of `paths`, and count what is left of those `requested`; `folder` holds them all."""
+    evict(paths)
+    left = residency(requested)
+    if left.fraction != 0:  # dirty pages cannot be dropped: write them, then drop again
+        sync(folder)
+        evict(paths)
+        left = residency(requested)
+    return left
 
 
 def read_through(paths: Iterable[Path]) -> None:

@@ -47,8 +47,14 @@ class Limits:
 
 
 def claim(settings: Mapping[str, Any]) -> str:
-    """Say what a run claims of the page cache: nothing, where it reads nothing (``control=no_io``)."""
-    return "as_is" if settings["benchmark"].get("control") == "no_io" else str(settings["cache"])
+    """Say what a run claims of the page cache: nothing, where it reads nothing (``control=no_io``, a written file)."""
+    reads_nothing = settings["benchmark"].get("control") == "no_io" or settings["benchmark"].get("access") == "write"
+    return "as_is" if reads_nothing else str(settings["cache"])
+
+
+def rate(run: Mapping[str, Any]) -> float | None:
+    """Return the rate that a run is there for: images/s, else MB/s read or written; None for a run without figures."""
+    return next((run[name] for name in ("images_per_s", "read_mb_per_s", "write_mb_per_s") if name in run), None)
 
 
 def judge(run: Run, cache: str, limits: Limits) -> tuple[list[Check], str | None]:
@@ -65,7 +71,7 @@ def judge(run: Run, cache: str, limits: Limits) -> tuple[list[Check], str | None
         "as_is": (),
     }
     trained = (finite_loss,) if run.get("step_loss") else ()
-    saved = (checkpoints_durable,) if "checkpoints" in run else ()
+    saved = (checkpoints_durable,) if "checkpoints" in run else (reached_device,) if "reached_bytes" in run else ()
     checks = [rule(run, limits) for rule in (*rules[cache], complete, time_adds_up, quiet, *trained, *saved)]
     failed = [check for check in checks if check["passed"] is False]
     proofs = checks[: len(rules[cache])]
@@ -112,7 +118,11 @@ def from_memory(run: Run, limits: Limits) -> Check:
 
 
 def complete(run: Run, _limits: Limits) -> Check:
-    """Hold when every image asked for was delivered and none was dropped."""
+    """Hold when every image asked for was delivered and none was dropped; of a baseline, when every byte was moved."""
+    if "images" not in run:
+        moved, asked = run.get("bytes_written", run["bytes_read"]), run["bytes_asked"]
+        message = f"{moved / 1e6:.1f} of {asked / 1e6:.1f} MB moved in {run['requests']} requests"
+        return _check("complete", passed=moved == asked, observed=moved, limit=asked, message=message)
     delivered, asked, errors = run["images"], run["images_asked"], run["image_errors"]
     message = f"{delivered} of {asked} images delivered"
     if errors:
@@ -122,6 +132,19 @@ def complete(run: Run, _limits: Limits) -> Check:
     return _check(
         "complete", passed=delivered == asked and not errors, observed=delivered, limit=asked, message=message
     )
+
+
+def reached_device(run: Run, limits: Limits) -> Check:
+    """Hold when what was written came to the device, in the time in which it was flushed.
+
+    By the counter of what holds the file, which counts everybody's bytes, else by the kernel's account of our own.
+    """
+    counts, asked = (run["reached_bytes"], run["written_bytes"]), run["bytes_written"]
+    reached = next((count for count in counts if count is not None), None)
+    if reached is None:
+        return _at_least("reached_device", None, limits.device_bytes_min, "no counter tells what was written")
+    message = f"{reached / 1e6:.1f} MB came to the device for {asked / 1e6:.1f} MB written"
+    return _at_least("reached_device", reached / asked, limits.device_bytes_min, message)
 
 
 def time_adds_up(run: Run, limits: Limits) -> Check:

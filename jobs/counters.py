@@ -35,7 +35,8 @@ class Reading:
     busy_s, steal_s
         CPU seconds of the whole machine spent working, and those that the hypervisor took.
     own_cpu_s
-        CPU seconds of this process.
+        CPU seconds of this process and of its children that were waited for; to `process` the kernel itself adds
+        what those have done.
     further
         As `device`, of the other devices that this run saves to; None for a run that saves nothing.
     helpers
@@ -66,7 +67,7 @@ class Saves(Protocol):
 def look(device: Device | None, saves: Saves | None = None) -> Reading:
     """Read all counters now."""
     ticks = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
-    usage = resource.getrusage(resource.RUSAGE_SELF)
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return Reading(
         at_s=time.perf_counter(),
         process=_process_io(),
@@ -74,7 +75,7 @@ def look(device: Device | None, saves: Saves | None = None) -> Reading:
         # guest time (fields 8, 9) is contained in user and nice
         busy_s=(sum(ticks[:_STEAL]) - ticks[_IDLE] - ticks[_IOWAIT]) * _TICK_S,
         steal_s=ticks[_STEAL] * _TICK_S,
-        own_cpu_s=usage.ru_utime + usage.ru_stime,
+        own_cpu_s=sum(usage.ru_utime + usage.ru_stime for usage in usages),
         further=tuple(each.traffic() if each else None for each in saves.devices if each != device) if saves else None,
         helpers=_helpers(saves.helpers()) if saves else {},
     )

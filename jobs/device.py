@@ -10,6 +10,7 @@ from pathlib import Path
 
 UNKNOWN = "unknown"
 _MOUNTINFO = Path("/proc/self/mountinfo")
+_PAGE_BYTES = 4096
 _SECTOR_BYTES = 512  # the unit of /sys/block/*/stat, whatever the device's own sector size
 _BEGINNING = 1 << 14  # bytes; of what is read so only /proc/stat may be longer, and its first line is what counts
 _READ_SECTORS, _WRITE_SECTORS = 2, 6  # fields, Documentation/block/stat.rst
@@ -40,6 +41,11 @@ class Device:
     def _statistics(self) -> str:
         """Return the file's path; to put it together costs more than to read it."""
         return str(Path("/sys/block", self.name, "stat"))
+
+    @property
+    def logical_block_bytes(self) -> int:
+        """The least that can be read or written at once; a page where sysfs does not tell."""
+        return int(_first_line(Path("/sys/block", self.name, "queue/logical_block_size")) or _PAGE_BYTES)
 
     def facts(self) -> dict[str, str | int | bool]:
         """Model, kind, scheduler and read-ahead of the device, as sysfs has them; else ``unknown``."""

@@ -9,6 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from jobs.device import mount_of
 from jobs.manifest import DatasetError
 
 if TYPE_CHECKING:
@@ -93,6 +94,13 @@ def read_back(folder: Path, file: Path, layout: Layout) -> dict[str, Any] | None
         return None
     _refuse_another(file, found["file"], layout)
     return found
+
+
+def stripe(folder: Path, file: Path, layout: Layout) -> dict[str, Any]:
+    """Say how files lie on Lustre; nothing where it is another file system and no stripes are asked for."""
+    if not layout.asked and mount_of(folder).fstype != FSTYPE:
+        return {}
+    return {"stripe": read_back(folder, file, layout)}
 
 
 def parse(text: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import cache, checkpoint, checks, counters, manifest
+from jobs import baseline, cache, checkpoint, checks, counters, manifest
 from jobs.device import device_of
 from jobs.trace import Trace
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from jobs.checkpoint import Checkpoints
 
-BENCHMARKS = ("alexnet", "micro")  # names of modules in this room, each with VERSION and prepare()
+BENCHMARKS = ("alexnet", "baseline", "micro")  # names of modules in this room, each with its VERSION
 
 
 def utc_now() -> str:
@@ -42,7 +42,8 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
     request
         ``settings`` (of the cell), ``dataset`` (folder), ``manifest`` (folder that holds ``manifest.json``),
         ``limits`` (of the checks), ``trace`` (``file``, ``interval_s`` and ``tail_s`` of the system trace, or None),
-        ``checkpoint`` (where snapshots go, see `jobs.checkpoint.opened`, or None).
+        ``checkpoint`` (where snapshots go, see `jobs.checkpoint.opened`, or None),
+        ``baseline`` (of a baseline, see `jobs.baseline.measured`).
 
     Returns
     -------
@@ -50,6 +51,17 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
         The raw figures of one run with its checks, its ``status`` (valid or invalid) and ``reason``.
     """
     entered = time.perf_counter()
+    settings = request["settings"]
+    of_storage = settings["benchmark"]["name"] == "baseline"
+    run = baseline.measured(request) if of_storage else _of_images(request)
+    run["checks"], run["reason"] = checks.judge(run, checks.claim(settings), checks.Limits(**request["limits"]))
+    run["status"] = "valid" if run["reason"] is None else "invalid"
+    run["overhead_s"] = time.perf_counter() - entered - run["wall_s"]
+    return run
+
+
+def _of_images(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Do the run of a benchmark that reads images, and saves snapshots where it is asked to."""
     settings, folder = request["settings"], Path(request["dataset"])
     paths = [folder / entry.name for entry in manifest.load(Path(request["manifest"])).files]
     benchmark = importlib.import_module(f"jobs.{settings['benchmark']['name']}")
@@ -59,11 +71,7 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
         return number, size
 
     with checkpoint.opened(settings.get("checkpoint", {}), request["checkpoint"], to_save) as checkpoints:
-        run = _measured(request, benchmark, paths, checkpoints)
-    run["checks"], run["reason"] = checks.judge(run, checks.claim(settings), checks.Limits(**request["limits"]))
-    run["status"] = "valid" if run["reason"] is None else "invalid"
-    run["overhead_s"] = time.perf_counter() - entered - run["wall_s"]
-    return run
+        return _measured(request, benchmark, paths, checkpoints)
 
 
 def _measured(
@@ -113,13 +121,7 @@ def _trace(asked: Mapping[str, Any] | None, folder: Path, checkpoints: Checkpoin
 def _set_cache(policy: str, paths: Sequence[Path], requested: Sequence[Path], folder: Path) -> cache.Residency:
     """Bring the pages of `paths` into the state that `policy` names; count what is resident of those `requested`."""
     if policy == "cold":
-        cache.evict(paths)
-        residency = cache.residency(requested)
-        if residency.fraction != 0:  # dirty pages cannot be dropped: write them, then drop again
-            cache.sync(folder)
-            cache.evict(paths)
-            residency = cache.residency(requested)
-        return residency
+        return cache.cooled(paths, requested, folder)
     if policy == "warm":
         cache.read_through(paths)
     return cache.residency(requested)

@@ -38,9 +38,10 @@ def check(values: Mapping[str, Any]) -> None:
         )
     if name == "none":
         return
-    if values["benchmark.name"] == "micro":
+    if values["benchmark.name"] != "alexnet":
         raise UsageError(
-            f"checkpoint={name}: benchmark=micro trains nothing", "benchmark=alexnet, or leave checkpoint away"
+            f"checkpoint={name}: benchmark={values['benchmark.name']} trains nothing",
+            "benchmark=alexnet, or leave checkpoint away",
         )
     for key in STORAGES:
         if f"{key}.root" in values and values[f"{key}.root"] is None:

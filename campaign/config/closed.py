@@ -6,6 +6,7 @@ import dataclasses
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
+from campaign.config.baseline_schema import Baseline
 from campaign.config.checkpoint_schema import Buffered, Direct, NoCheckpoint
 from campaign.config.explain import unknown_key
 from campaign.config.schema import Alexnet, Campaign, Cluster, Folder, Micro, Slurm, Synthetic
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 HERE, ON_SLURM = ("debug", "local"), ("auto", "slurm")  # choices of the group cluster
 # Groups whose choices have different keys.
 _CHOICES: dict[str, tuple[type, ...]] = {
-    "benchmark": (Micro, Alexnet),
+    "benchmark": (Micro, Alexnet, Baseline),
     "dataset": (Synthetic, Folder),
     "cluster": (Cluster, Slurm),
     "checkpoint": (NoCheckpoint, Direct, Buffered),

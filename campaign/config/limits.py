@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from campaign.cell import flat
-from campaign.config import checkpoint_limits, script_limits
+from campaign.config import baseline_limits, checkpoint_limits, script_limits
 from campaign.config.closed import HERE, ON_SLURM, check_keys
 from campaign.config.schema import Synthetic
 from campaign.errors import UsageError, nearest
@@ -63,6 +63,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "site.spread_max": (0, 100),
     **{f"storage.{key}": limits for key, limits in _STRIPES.items()},
     **checkpoint_limits.RANGES,
+    **baseline_limits.RANGES,
     "cluster.timeout_min": (1, _YEAR_MIN),
     "cluster.mem_gb": (0.001, 100_000),
     "cluster.cpus_per_task": (1, 1024),
@@ -136,6 +137,7 @@ def _together(values: Mapping[str, Any]) -> None:
             f"runs={values['runs']} with warmup_runs={values['warmup_runs']} leaves no measured run",
             f"runs={values['warmup_runs'] + 1} or more",
         )
+    baseline_limits.check(values)
     checkpoint_limits.check(values)
     _data_together(values)
     _accelerator_together(values)
@@ -166,9 +168,10 @@ def _data_together(values: Mapping[str, Any]) -> None:
 def _accelerator_together(values: Mapping[str, Any]) -> None:
     """Refuse an accelerator where nothing computes, and a step of a length that nobody keeps."""
     name, step_s = values["accelerator.name"], values["accelerator.step_s"]
-    if values["benchmark.name"] == "micro" and name != "auto":
+    if values["benchmark.name"] != "alexnet" and name != "auto":
         raise UsageError(
-            f"accelerator={name}: benchmark=micro computes nothing", "benchmark=alexnet, or leave accelerator away"
+            f"accelerator={name}: benchmark={values['benchmark.name']} computes nothing",
+            "benchmark=alexnet, or leave accelerator away",
         )
     if (step_s is None) == (name == "emulated"):
         raise UsageError(

@@ -13,6 +13,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from campaign.config.baseline_schema import Baseline
 from campaign.config.checkpoint_schema import Buffered, Direct, NoCheckpoint
 
 
@@ -245,6 +246,7 @@ def register() -> None:
     store.store(group="schema", name="campaign", node=Campaign, package="_global_")
     store.store(group="schema/benchmark", name="micro", node=Micro)
     store.store(group="schema/benchmark", name="alexnet", node=Alexnet)
+    store.store(group="schema/benchmark", name="baseline", node=Baseline)
     store.store(group="schema/dataset", name="synthetic", node=Synthetic)
     store.store(group="schema/dataset", name="folder", node=Folder)
     for name, node in {"none": NoCheckpoint, "direct": Direct, "buffered": Buffered}.items():

@@ -63,7 +63,7 @@ class Array:
     @property
     def cpus(self) -> int:
         """CPUs of each task: as many as the most threads of its cells, unless a number is asked for."""
-        most = max(entry.cell.settings["threads"] for task in self.tasks for entry in task)
+        most = max(entry.cell.settings.get("threads", 1) for task in self.tasks for entry in task)
         return int(self._cluster["cpus_per_task"] or most)
 
     @property

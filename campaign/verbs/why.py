@@ -6,7 +6,7 @@ import json
 import shlex
 from typing import Any
 
-from campaign import emulation, record
+from campaign import emulation, record, talk
 from campaign.cell import NEUTRAL, flat
 from campaign.errors import UsageError, nearest
 from campaign.folder import existing
@@ -64,9 +64,9 @@ def _of_trace(trace: dict[str, Any]) -> list[str]:
 
 
 def _tell_run(run: record.Run, where: str) -> None:
-    figure = "no figure"
+    figure = talk.figure(run) or "no figure"
     if "images_per_s" in run:
-        figure = f"{run['images_per_s']:.1f} images/s, {run['read_mb_per_s']:.1f} MB/s"
+        figure += f", {run['read_mb_per_s']:.1f} MB/s"
     print(f"run {run['run']} ({run['role']}) {run['started_utc']}: {run['status']}, {figure}")
     checks: list[dict[str, Any]] = run.get("checks", [])
     for check in checks:

@@ -48,6 +48,18 @@ def buffered_point():
 
 
 @pytest.fixture
+def read_point():
+    """The same with what a storage gives to one reader."""
+    return collect(["-m", "benchmark=baseline"])[0]
+
+
+@pytest.fixture
+def random_read_point():
+    """The same with what it gives to readers at random places."""
+    return collect(["-m", "benchmark=baseline", "benchmark.access=random_read"])[0]
+
+
+@pytest.fixture
 def cells(point):
     """Three cells and the conduct."""
     points = [{**copy.deepcopy(point), "threads": threads} for threads in (1, 2, 4)]

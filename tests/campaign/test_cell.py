@@ -26,7 +26,9 @@ def _settings_keys(point):
     return [key for key, _ in flat(make_cell(point).settings)]
 
 
-@pytest.mark.parametrize("which", ["point", "alexnet_point", "direct_point", "buffered_point"])
+@pytest.mark.parametrize(
+    "which", ["point", "alexnet_point", "direct_point", "buffered_point", "read_point", "random_read_point"]
+)
 def test_every_setting_changes_the_id(which, request):
     point = request.getfixturevalue(which)
     base = make_cell(point).id
@@ -113,5 +115,5 @@ def test_the_readable_prefix_names_what_people_vary(point):
 
 
 @pytest.mark.parametrize("key", sorted(NEUTRAL))
-def test_every_neutral_value_belongs_to_a_setting_that_exists(point, alexnet_point, key):
-    assert key in {*_settings_keys(point), *_settings_keys(alexnet_point)}
+def test_every_neutral_value_belongs_to_a_setting_that_exists(point, alexnet_point, read_point, key):
+    assert key in {name for each in (point, alexnet_point, read_point) for name in _settings_keys(each)}

@@ -11,8 +11,9 @@ from fake_template import figures
 
 from campaign import record
 from campaign.cell import flat, make_cell
+from campaign.config.baseline_schema import Baseline
 from campaign.config.schema import Alexnet, SiteStorage, Slurm
-from jobs import alexnet, checks, micro
+from jobs import alexnet, baseline, checks, micro
 from jobs.checks import Limits
 
 TESTS = Path(__file__).parents[1]
@@ -46,6 +47,16 @@ EVIDENCE = {
     "benchmark.width": "jobs/test_network.py::test_the_width_multiplies_channels_and_units",
     "benchmark.learning_rate": "jobs/test_network.py::test_the_learning_rate_is_how_far_a_step_goes",
     "benchmark.dropout": "jobs/test_network.py::test_dropout_is_another_at_each_step_and_the_same_each_time",
+    "benchmark.access": "campaign/test_baselines.py::test_a_storage_is_written_and_read_by_one_command",
+    "benchmark.engine": "jobs/test_baseline.py::test_the_engine_is_ior_or_else_fio_or_else_our_own",
+    "benchmark.file_mb": (
+        "campaign/test_baselines.py::"
+        "test_the_file_is_made_under_the_root_of_the_storage_and_progress_is_told_in_mebibytes"
+    ),
+    "benchmark.transfer_mib": (
+        "jobs/test_baseline.py::test_a_read_asks_for_the_whole_file_in_order_and_in_requests_of_the_size_asked_for"
+    ),
+    "benchmark.seconds_max": "jobs/test_baseline.py::test_random_reads_end_when_their_time_is_up",
     "accelerator.name": "jobs/test_alexnet.py::test_a_gpu_is_taken_where_it_is_wanted_and_hidden_where_not",
     "accelerator.step_s": "jobs/test_alexnet.py::test_an_emulated_step_takes_its_time_and_leaves_the_processor_alone",
     **{
@@ -141,7 +152,7 @@ def test_every_key_has_its_evidence(point, direct_point, buffered_point):
     keys = {key for key, _ in flat(point)} | {"dataset.path"}
     keys |= {f"site.storages.{field.name}" for field in dataclasses.fields(SiteStorage)}
     keys |= {f"cluster.{field.name}" for field in dataclasses.fields(Slurm)}
-    keys |= {f"benchmark.{field.name}" for field in dataclasses.fields(Alexnet)}
+    keys |= {f"benchmark.{field.name}" for kind in (Alexnet, Baseline) for field in dataclasses.fields(kind)}
     keys |= {key for each in (direct_point, buffered_point) for key, _ in flat(each) if key.startswith("checkpoint.")}
 
     assert keys == EVIDENCE.keys()
@@ -160,7 +171,9 @@ def test_the_thresholds_of_the_configuration_are_those_of_the_checks(point):
     assert point["checks"] == dataclasses.asdict(Limits())
 
 
-@pytest.mark.parametrize(("benchmark", "which"), [(micro, "point"), (alexnet, "alexnet_point")])
+@pytest.mark.parametrize(
+    ("benchmark", "which"), [(micro, "point"), (alexnet, "alexnet_point"), (baseline, "read_point")]
+)
 def test_a_run_by_hand_has_the_defaults_of_a_campaign(benchmark, which, request):
     point = request.getfixturevalue(which)
 

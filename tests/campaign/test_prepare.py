@@ -43,7 +43,7 @@ def test_a_dataset_is_made_under_the_root_of_its_storage(entry, folder, tmp_path
 
     assert data["path"].startswith(f"{tmp_path}/data/datasets/demo-")
     assert data["files"] == 6
-    assert said[-1] == ("demo", 6, 6)
+    assert said[-1] == ("dataset demo", 6, 6, "images")
 
 
 def test_two_cells_on_one_dataset_prepare_it_once(entry, folder):
@@ -52,7 +52,7 @@ def test_two_cells_on_one_dataset_prepare_it_once(entry, folder):
     data, said = _prepared(folder, one, other)
 
     assert data[0] == data[1]
-    assert said.count(("demo", 6, 6)) <= 2
+    assert said.count(("dataset demo", 6, 6, "images")) <= 2
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_dataset_is_striped_before_it_is_made_and_its_stripes_are_recorded(ent
     assert calls[0] == f"setstripe -c 4 -S 16M {data['path']}"
     assert calls[1:] == [f"getstripe -d {data['path']}", f"getstripe {data['path']}/{_first_file(data)}"]
     assert data["stripe"] == {"folder": _layout(4, 16), "file": _layout(4, 16)}
-    assert said[-1] == ("demo", 6, 6)
+    assert said[-1] == ("dataset demo", 6, 6, "images")
 
 
 def _first_file(data):

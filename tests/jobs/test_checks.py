@@ -244,3 +244,60 @@ def test_a_warm_cache_without_any_proof_does_not_count():
     run = {**GOOD, "resident_fraction": None, "device_bytes": None}
 
     assert "warm:" in checks.judge(run, "warm", checks.Limits())[1]
+
+
+WRITTEN = {
+    **{key: value for key, value in GOOD.items() if not key.startswith("image")},
+    "bytes_read": 0,
+    "bytes_written": 100_000_000,
+    "bytes_asked": 100_000_000,
+    "requests": 100,
+    "written_bytes": 100_000_000,
+    "reached_bytes": 100_000_000,
+}
+
+
+@pytest.mark.parametrize(
+    ("reached", "own", "passed"),
+    [
+        (90_000_000, 0, True),
+        (89_999_999, 100_000_000, False),
+        (None, 100_000_000, True),
+        (None, 0, False),
+        (None, None, None),
+    ],
+)
+def test_what_was_written_must_have_come_to_the_device_by_its_counter_or_else_by_our_own(reached, own, passed):
+    run = {**WRITTEN, "reached_bytes": reached, "written_bytes": own}
+    found, reason = checks.judge(run, "as_is", LIMITS)
+
+    told = {check["rule"]: check["passed"] for check in found}
+    assert told == {"complete": True, "time_adds_up": True, "quiet": True, "reached_device": passed}
+    assert (reason is None) == (passed is not False)
+
+
+@pytest.mark.parametrize(("moved", "passed"), [(100_000_000, True), (99_999_999, False)])
+def test_a_baseline_is_complete_when_every_byte_was_moved(moved, passed):
+    assert checks.complete({**WRITTEN, "bytes_written": moved}, LIMITS)["passed"] is passed
+
+
+@pytest.mark.parametrize(
+    ("access", "claimed"), [("write", "as_is"), ("read", "cold"), ("random_read", "cold"), (None, "cold")]
+)
+def test_a_written_file_claims_nothing_of_the_page_cache(access, claimed):
+    benchmark = {} if access is None else {"access": access}
+
+    assert checks.claim({"benchmark": benchmark, "cache": "cold"}) == claimed
+
+
+@pytest.mark.parametrize(
+    ("run", "rate"),
+    [
+        ({"images_per_s": 3.0, "read_mb_per_s": 2.0}, 3.0),
+        ({"read_mb_per_s": 2.0}, 2.0),
+        ({"write_mb_per_s": 1.0}, 1.0),
+        ({}, None),
+    ],
+)
+def test_the_rate_of_a_run_is_what_it_is_there_for(run, rate):
+    assert checks.rate(run) == rate

@@ -1,0 +1,127 @@
+"""What a baseline reads or writes, on which storage, and by which engine."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from campaign.cell import is_baseline
+from campaign.errors import EnvironmentFaultError
+from jobs import baseline_file, engines, lustre
+from jobs.device import device_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from campaign.talk import Progress
+    from jobs.manifest import Manifest
+
+_MIB = 1 << 20
+
+
+def prepared(
+    settings: Mapping[str, Any],
+    root: Path,
+    layout: lustre.Layout,
+    images: tuple[Path, Manifest] | None,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Make what a baseline reads, or see that there is room for what it writes.
+
+    Parameters
+    ----------
+    images
+        Folder and manifest of the dataset that it reads blocks of the size of, where it does.
+
+    Returns
+    -------
+    dict
+        Of a work list: ``path``, ``folder`` (of the files), ``file`` (None for one that is written), ``bytes``,
+        ``block_bytes``; of a dataset ``checksum``; on Lustre ``stripe``.
+
+    Raises
+    ------
+    DatasetError
+        There is not enough room, or the folder is somebody else's.
+    """
+    benchmark = settings["benchmark"]
+    size = baseline_file.whole_bytes(benchmark["file_mb"], benchmark["transfer_mib"])
+    folder = root / f"{baseline_file.FOLDER}{layout.suffix}"
+    if layout.asked:
+        lustre.set_layout(folder, layout)
+    baseline_file.claimed(folder)
+    found = {"path": str(folder), "folder": str(folder), "file": None, "bytes": size}
+    found["block_bytes"] = benchmark["transfer_mib"] * _MIB
+    if benchmark["access"] == "write":
+        baseline_file.require_room(folder, size)
+        return found
+    file = baseline_file.made(folder, size, lambda done, total: progress(f"the file of {root}", done, total, "MiB"))
+    found |= {"file": file.name, **lustre.stripe(folder, file, layout)}
+    if images:
+        path, listing = images
+        found |= {"path": str(path), "checksum": listing.checksum}
+        found["block_bytes"] = _whole_blocks(listing.quantiles["median"], folder)
+    return found
+
+
+def _whole_blocks(size: float, folder: Path) -> int:
+    """Round a size up to what the storage reads at least; where there is no device, to a page (open(2), O_DIRECT)."""
+    device = device_of(folder)
+    least = device.logical_block_bytes if device else 4096
+    return -int(-size // least) * least
+
+
+def engine(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Say which engine a baseline has on this machine: its runs share it, or their median would mix.
+
+    Nothing for another cell, or where the engine is missing: then a run fails and says so.
+    """
+    with suppress(engines.EngineError):
+        return {"engine": _chosen(settings)} if is_baseline(settings) else {}
+    return {}
+
+
+def look(settings: Mapping[str, Any]) -> None:
+    """See that the engine of a baseline is here.
+
+    Raises
+    ------
+    EnvironmentFaultError
+        It is not.
+    """
+    try:
+        if is_baseline(settings):
+            _chosen(settings)
+    except engines.EngineError as error:
+        hint = "install or load it; benchmark.engine=builtin needs no other program"
+        raise EnvironmentFaultError(str(error), hint) from error
+
+
+def _chosen(settings: Mapping[str, Any]) -> str:
+    return engines.chosen(settings["benchmark"]["engine"], settings["benchmark"]["access"])
+
+
+def asked(item: Mapping[str, Any], raw: Path) -> dict[str, Any] | None:
+    """Say what a run reads or writes, as `jobs.baseline.measured` reads it; None for a cell that is no baseline."""
+    if not is_baseline(item["settings"]):
+        return None
+    data = item["dataset"]
+    file = Path(data["folder"]) / (data["file"] or _written(item))
+    return {"file": str(file), "file_bytes": data["bytes"], "block_bytes": data["block_bytes"], "raw": str(raw)}
+
+
+@contextmanager
+def tidied(item: Mapping[str, Any]) -> Iterator[None]:
+    """Take away what a run has written, also where it was killed."""
+    try:
+        yield
+    finally:
+        if is_baseline(item["settings"]) and item["dataset"]["file"] is None:
+            with suppress(OSError):
+                (Path(item["dataset"]["folder"]) / _written(item)).unlink()
+
+
+def _written(item: Mapping[str, Any]) -> str:
+    """Name the file that the runs of a cell write: the same for all of them, so that a dead one's goes."""
+    return f"written-{item['id']}.bin"

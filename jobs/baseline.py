@@ -1,0 +1,157 @@
+"""Benchmark ``baseline``: what a storage gives by itself, one file written or read (paper IV; Table I).
+
+No TensorFlow, no images: an engine (IOR, fio, or our own) moves the bytes past the page cache. By hand, on any node::
+
+    python -m jobs.baseline FOLDER --access read
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs import cache, counters, engines
+from jobs.device import device_of
+from jobs.engines import Order
+from jobs.sources import traffic_behind
+from jobs.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jobs.engines import Outcome
+
+VERSION = 1  # raised when the meaning of a figure changes; figures never mix versions
+DEFAULTS: dict[
+    str, Any
+] = {  # of a run by hand; those of a campaign stand in conf/, and a test holds that they are the same
+    "benchmark": {
+        "name": "baseline",
+        "access": "read",
+        "engine": "auto",
+        "file_mb": 5000,
+        "transfer_mib": 16,
+        "seconds_max": 10.0,
+    },
+    "threads": 4,
+    "seed": 0,
+    "cache": "cold",
+}
+_WRITTEN = "write"
+
+
+class _Flushed:
+    """What a run writes is flushed in its time: its own bytes are nobody else's traffic (`jobs.counters`)."""
+
+    devices = ()
+
+    def helpers(self) -> tuple[int, ...]:
+        """Return nothing: the engine is a child of ours and waited for, which the kernel adds to our own counts."""
+        return ()
+
+
+def measured(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Do one run and return its raw figures.
+
+    Parameters
+    ----------
+    request
+        As of `jobs.run.execute`, and ``baseline``: ``file`` (what is read, or is to be written), ``file_bytes``,
+        ``block_bytes`` (one request) and ``raw`` (where the engine's own words are kept, or None).
+
+    Raises
+    ------
+    jobs.engines.EngineError
+        The engine is missing or failed, or what it says cannot be believed.
+    """
+    settings, asked = request["settings"], request["baseline"]
+    benchmark, file = settings["benchmark"], Path(asked["file"])
+    writes = benchmark["access"] == _WRITTEN
+    engine = engines.chosen(benchmark["engine"], benchmark["access"])
+    order = _order(settings, asked)
+    run = importlib.import_module(f"jobs.{engine}").run
+    device, traffic = device_of(file.parent), _nearest(file.parent)
+    residency = _prepared(order)
+    load_average = os.getloadavg()[0]
+    before, written = counters.look(device, _Flushed() if writes else None), traffic()
+    with (watched := _trace(request["trace"], file.parent)) or nullcontext():
+        start = time.perf_counter()
+        outcome: Outcome = run(order, asked["raw"] and Path(asked["raw"]))
+        elapsed_s = time.perf_counter() - start
+    after, late = counters.look(device, _Flushed() if writes else None), traffic()
+    if writes:
+        file.unlink()
+    return {
+        **_figures(engines.believe(outcome, order, elapsed_s), order),
+        **counters.between(before, after),
+        **({"reached_bytes": None if late is None or written is None else late - written} if writes else {}),
+        "engine": engine,
+        "direct": order.direct,
+        "startup_s": elapsed_s - outcome.wall_s,
+        "load_average": load_average,
+        "resident_fraction": residency.fraction,
+        "residency_method": residency.method,
+        "device": device.name if device else None,
+        "trace": watched.finish() if watched else None,
+        "engine_output": asked["raw"] and Path(asked["raw"]).name if engine != engines.BUILTIN else None,
+    }
+
+
+def _order(settings: Mapping[str, Any], asked: Mapping[str, Any]) -> Order:
+    benchmark, file = settings["benchmark"], Path(asked["file"])
+    direct = engines.takes_direct(file.parent)
+    order = Order(benchmark["access"], file, asked["file_bytes"], asked["block_bytes"], direct)
+    if benchmark["access"] != "random_read":
+        return order
+    return replace(order, threads=settings["threads"], seconds_max=benchmark["seconds_max"], seed=settings["seed"])
+
+
+def _prepared(order: Order) -> cache.Residency:
+    """Leave nothing for the clock that is not the run's: no page in memory, no flush and no removal under way."""
+    if order.access != _WRITTEN:
+        return cache.cooled([order.file], [order.file], order.file.parent)
+    order.file.unlink(missing_ok=True)
+    cache.sync(order.file.parent)
+    return cache.residency([])
+
+
+def _nearest(folder: Path) -> Any:
+    """Return what counts the bytes that everybody writes to what holds a folder; its counts are None without."""
+    read = next(iter(traffic_behind(folder).values()), None)
+    return lambda: read()[1] if read else None
+
+
+def _trace(asked: Mapping[str, Any] | None, folder: Path) -> Trace | None:
+    return Trace([folder], asked["interval_s"], asked["tail_s"], Path(asked["file"])) if asked else None
+
+
+def _figures(outcome: Outcome, order: Order) -> dict[str, Any]:
+    """Return what an engine did in the words of a record; of a time that it does not take apart there is one part."""
+    word = "write" if order.access == _WRITTEN else "read"
+    parts = dict(outcome.parts) or {"transfer_s": outcome.wall_s}
+    found: dict[str, Any] = {
+        "wall_s": outcome.wall_s,
+        **parts,
+        "wall_parts": list(parts),
+        "bytes_read": 0,
+        "bytes_asked": order.file_bytes,
+        "bytes_written" if order.access == _WRITTEN else "bytes_read": outcome.moved_bytes,
+        f"{word}_mb_per_s": outcome.moved_bytes / 1e6 / outcome.wall_s,
+        "requests": outcome.requests,
+        "engine_version": outcome.version,
+    }
+    if order.access == "random_read":
+        found["bytes_asked"] = outcome.requests * order.block_bytes
+        found |= {"reads_per_s": outcome.requests / outcome.wall_s, "read_bytes_each": order.block_bytes}
+    return found
+
+
+if __name__ == "__main__":
+    from jobs.baseline_byhand import main
+
+    main()

@@ -1,0 +1,76 @@
+"""Run a baseline by hand, without Hydra, submitit or a campaign: one run, its figures as JSON on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs import baseline, baseline_file, checks, engines, run
+from jobs.manifest import DatasetError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse the command line, run once and print the run as JSON.
+
+    Exit code 0 for a valid run, 1 for an invalid one, 2 for a folder that cannot be used, 3 for an engine that is
+    missing or failed.
+    """
+    options = _parser().parse_args(argv)
+    try:
+        figures = run.execute(_request(options))
+    except DatasetError as error:
+        print(f"error: {error.message}\n\nhint: {error.hint}", file=sys.stderr)
+        sys.exit(2)
+    except engines.EngineError as error:
+        print(f"error: {error}\n\nhint: --engine builtin needs no other program", file=sys.stderr)
+        sys.exit(3)
+    print(json.dumps(figures, indent=1))
+    sys.exit(0 if figures["status"] == "valid" else 1)
+
+
+def _request(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what a worker asks of a run; what is written goes with it."""
+    settings = {**baseline.DEFAULTS, "threads": options.threads, "seed": options.seed}
+    settings["benchmark"] = {key: getattr(options, key, value) for key, value in baseline.DEFAULTS["benchmark"].items()}
+    size = baseline_file.whole_bytes(options.file_mb, options.transfer_mib)
+    folder = baseline_file.claimed(options.folder / baseline_file.FOLDER)
+    file = folder / f"written-{os.getpid()}.bin"
+    if options.access == "write":
+        baseline_file.require_room(folder, size)
+    else:
+        file = baseline_file.made(folder, size, lambda *_: None)
+    block = options.block_bytes if options.access == "random_read" else options.transfer_mib << 20
+    return {
+        "settings": settings,
+        "limits": asdict(checks.Limits()),
+        "trace": None,
+        "baseline": {"file": str(file), "file_bytes": size, "block_bytes": block, "raw": None},
+    }
+
+
+def _parser() -> argparse.ArgumentParser:
+    defaults = {**baseline.DEFAULTS, **baseline.DEFAULTS["benchmark"]}
+    parser = argparse.ArgumentParser(
+        prog="python -m jobs.baseline",
+        description="Write or read one file once, past the page cache, and print the run's figures and checks as JSON.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("folder", type=Path, help="on the storage; the file lies in its folder `baseline`")
+    parser.add_argument("--access", choices=engines.ACCESSES, help="what is done to the file")
+    parser.add_argument("--engine", choices=engines.ENGINES, help="auto: IOR, else fio, else the built-in one")
+    parser.add_argument("--file-mb", type=int, help="size of the file, rounded up to whole transfers")
+    parser.add_argument("--transfer-mib", type=int, help="one request of read and write")
+    parser.add_argument("--block-bytes", type=int, default=114_688, help="one request of random_read")
+    parser.add_argument("--threads", type=int, help="readers at once of random_read")
+    parser.add_argument("--seconds-max", type=float, help="how long random_read reads at most")
+    parser.add_argument("--seed", type=int, help="of the places of random_read")
+    parser.set_defaults(**{key: defaults[key] for key in defaults if key not in ("benchmark", "name", "cache")})
+    return parser

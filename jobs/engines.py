@@ -1,0 +1,136 @@
+"""Engines: the programs that can say what a storage gives, what they are told to do, and what they must answer."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import shutil
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+ACCESSES = ("write", "read", "random_read")
+AUTO, BUILTIN, FIO, IOR = "auto", "builtin", "fio", "ior"
+UNKNOWN = "unknown"
+ENGINES = (AUTO, IOR, FIO, BUILTIN)
+_TOLERANCE = 0.01  # by which an engine's rate may differ from its bytes over its seconds: it rounds both
+
+
+class EngineError(Exception):
+    """An engine is missing, failed, or said what cannot be believed; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What an engine is to do.
+
+    Attributes
+    ----------
+    access
+        ``write``: make the file and leave it durable; ``read``: from its beginning to its end; ``random_read``: blocks
+        at random places, none of them twice by one reader.
+    file
+        What is read or written.
+    file_bytes, block_bytes
+        Size of the file and of one request; the file has whole requests.
+    direct
+        Past the page cache, ``O_DIRECT``.
+    threads, seconds_max, seed
+        Of ``random_read``: readers at once, how long at most, and what the places follow from.
+    """
+
+    access: str
+    file: Path
+    file_bytes: int
+    block_bytes: int
+    direct: bool
+    threads: int = 1
+    seconds_max: float = math.inf
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an engine did.
+
+    Attributes
+    ----------
+    moved_bytes, requests
+        Bytes read or written, and in how many requests.
+    wall_s
+        Seconds from opening the file to closing it by the engine's own clock, the flush of a write included.
+    parts
+        Seconds of each part of `wall_s` that the engine tells.
+    version
+        Of the engine.
+    """
+
+    moved_bytes: int
+    requests: int
+    wall_s: float
+    version: str
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+def chosen(engine: str, access: str) -> str:
+    """Say which engine a setting means on this machine: ``auto`` is IOR, else fio, else the built-in one.
+
+    IOR has no threads, so that readers at once would need a launcher of MPI: it reads at no random places.
+
+    Raises
+    ------
+    EngineError
+        The one that is asked for is not on ``PATH``.
+    """
+    if engine == AUTO:
+        able = (FIO,) if access == "random_read" else (IOR, FIO)
+        return next((name for name in able if shutil.which(name)), BUILTIN)
+    if engine != BUILTIN and not shutil.which(engine):
+        raise EngineError(f"benchmark.engine={engine}: there is no program {engine} on this machine's PATH")
+    return engine
+
+
+def takes_direct(folder: Path) -> bool:
+    """Find out whether files of this folder can be opened past the page cache; some file systems refuse it."""
+    probe = folder / f".direct-{os.getpid()}"
+    try:
+        os.close(os.open(probe, os.O_CREAT | os.O_WRONLY | os.O_DIRECT, 0o600))
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # open(2): "The filesystem does not support the O_DIRECT flag"
+            raise
+        return False
+    finally:
+        probe.unlink(missing_ok=True)
+    return True
+
+
+def believe(outcome: Outcome, order: Order, elapsed_s: float, rate: float | None = None) -> Outcome:
+    """Return an outcome that does not contradict itself.
+
+    Parameters
+    ----------
+    elapsed_s
+        Seconds that passed here while the engine was at work.
+    rate
+        Bytes per second that the engine tells.
+
+    Raises
+    ------
+    EngineError
+        Its figures are no figures, another amount was moved than was asked for, or its time is longer than ours.
+    """
+    asked = order.file_bytes if order.access != "random_read" else outcome.requests * order.block_bytes
+    figures = (outcome.moved_bytes, outcome.requests, outcome.wall_s, *([] if rate is None else [rate]))
+    if not all(math.isfinite(each) and each > 0 for each in figures):
+        raise EngineError(f"bytes, requests, seconds (and rate) cannot be {', '.join(f'{each:g}' for each in figures)}")
+    if outcome.moved_bytes != asked:
+        raise EngineError(f"{outcome.moved_bytes} bytes were moved and not the {asked} that were asked for")
+    if outcome.wall_s > elapsed_s * (1 + _TOLERANCE):
+        raise EngineError(f"it says {outcome.wall_s:g} s, and only {elapsed_s:g} s have passed")
+    if rate is not None and abs(rate * outcome.wall_s / outcome.moved_bytes - 1) > _TOLERANCE:
+        raise EngineError(f"{rate:g} bytes/s are not {outcome.moved_bytes} bytes in {outcome.wall_s:g} s")
+    return outcome

@@ -1,0 +1,84 @@
+"""Engines that are programs: run them, keep what they said word for word, and find their figures in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from jobs.engines import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+_TAIL_CHARACTERS = 300
+# C's printf of what is no number; JSON has no word for it.
+_NO_NUMBER = re.compile(r"(?<=[:\[,\s])[+-]?(?:nan|inf(?:inity)?)(?=[\s,\]}])", re.IGNORECASE)
+
+
+def said(command: Sequence[str], folder: Path, raw: Path | None) -> str:
+    """Run a program in a folder and return what it printed; all of its words are kept in `raw`.
+
+    Raises
+    ------
+    EngineError
+        It cannot be started, or ends with another exit code than 0.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**os.environ, "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except OSError as error:
+        raise EngineError(f"{command[0]} cannot be started: {error.strerror}") from error
+    words = f"$ {shlex.join(command)}\n{done.stdout}\n--- standard error, exit code {done.returncode}\n{done.stderr}"
+    if raw is not None:
+        with suppress(OSError):  # a full disk takes the words away, not the run
+            raw.write_text(words, encoding="utf-8")
+    if done.returncode:
+        raise failure(command[0], f"ended with exit code {done.returncode}", done.stderr.strip() or done.stdout)
+    return done.stdout
+
+
+def failure(program: str, what: str, text: str) -> EngineError:
+    """Return an error that ends in the last words of a program; the log of the run gets more of them."""
+    print(text[-10 * _TAIL_CHARACTERS :], file=sys.stderr)
+    last = " ".join(text[-_TAIL_CHARACTERS:].split())
+    return EngineError(f"{program} {what}: …{last}" if last else f"{program} {what}, and said nothing")
+
+
+def documents(text: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the JSON objects in a text from the outside, whatever stands between them; what is no number is None."""
+    decoder = json.JSONDecoder(parse_constant=lambda _: None)
+    place, cleaned = 0, _NO_NUMBER.sub("null", text)
+    while (place := cleaned.find("{", place)) >= 0:
+        start, place = place, place + 1
+        with suppress(ValueError):
+            value, place = decoder.raw_decode(cleaned, start)
+            yield value
+
+
+def number(node: Mapping[str, Any], key: str) -> float:
+    """Return a figure of a program's answer.
+
+    Raises
+    ------
+    EngineError
+        It is missing, or no number.
+    """
+    value = node.get(key)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise EngineError(f"its answer has no number {key}: {value!r}"[:_TAIL_CHARACTERS])
+    return value

@@ -1,0 +1,83 @@
+"""The engine IOR, one process of it: its command line, and its figures.
+
+IOR prints its JSON piece by piece, and versions of it have left out brackets, put lines of talk in between, and printed
+pieces after the end (hpc/ior issues 102, 233, 503). The objects that hold its results are small and whole in all of
+them; so these are read, and not the document around them.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from jobs import engines, external
+from jobs.engines import EngineError, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from jobs.engines import Order
+
+_MIB = 1 << 20
+_INNERMOST = re.compile(r"\{[^{}]*\}")
+_VERSION = re.compile(r'(?:"Version": "|\bIOR-)(?P<version>\d[^\s:"]*)')
+_PARTS = {"openTime": "open_s", "wrRdTime": "transfer_s", "closeTime": "close_s"}
+
+
+def run(order: Order, raw: Path | None = None) -> Outcome:
+    """Have IOR do what is asked.
+
+    Raises
+    ------
+    EngineError
+        It failed, or its answer cannot be read or believed.
+    """
+    before = time.perf_counter()
+    answer = external.said(command(order), order.file.parent, raw)
+    return outcome(answer, order, time.perf_counter() - before)
+
+
+def command(order: Order) -> list[str]:
+    """Return IOR's command line (IOR 3.3 and later): one task, one block, the file kept."""
+    sizes = ["-b", str(order.file_bytes), "-t", str(order.block_bytes)]
+    direct = ["--posix.odirect"] if order.direct else []
+    # -e: the flush is part of the time. -E: the file is there, and is not to be made.
+    access = ["-w", "-e"] if order.access == "write" else ["-r", "-E"]
+    return [
+        "ior", "-a", "POSIX", *access, "-k", "-i", "1", *sizes, *direct,
+        "-o", order.file.name, "-O", "summaryFormat=JSON",
+    ]  # fmt: skip
+
+
+def outcome(answer: str, order: Order, elapsed_s: float) -> Outcome:
+    """Read IOR's answer.
+
+    Raises
+    ------
+    EngineError
+        It has no result of the access or several, figures are missing or no numbers, or they contradict each other.
+    """
+    texts = _INNERMOST.findall(answer)
+    found = [result for text in texts for result in external.documents(text) if _is_result(result, order)]
+    if len(found) != 1:
+        what = f"gave {len(found)} results" if found else "gave no whole result"
+        raise external.failure("ior", what, answer)
+    version = _VERSION.search(answer)
+    try:
+        return _outcome(found[0], order, elapsed_s, f"IOR-{version['version']}" if version else engines.UNKNOWN)
+    except EngineError as error:
+        raise external.failure("ior", f"is not to be believed: {error}", answer) from error
+
+
+def _is_result(node: Mapping[str, Any], order: Order) -> bool:
+    return node.get("access") == order.access and "bwMiB" in node
+
+
+def _outcome(result: Mapping[str, Any], order: Order, elapsed_s: float, version: str) -> Outcome:
+    """Take one result apart; it tells no bytes, so its rate over its time must be those that were asked for."""
+    wall_s, rate = external.number(result, "totalTime"), external.number(result, "bwMiB") * _MIB
+    parts = {ours: external.number(result, theirs) for theirs, ours in _PARTS.items()}
+    requests = order.file_bytes // order.block_bytes
+    return engines.believe(Outcome(order.file_bytes, requests, wall_s, version, parts), order, elapsed_s, rate)
