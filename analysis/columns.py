@@ -74,9 +74,9 @@ CHECKS = Column("checks", lambda row: str(row["checks"]), left=True)
 STATUS = Column("status", lambda row: str(row["status"]), left=True)
 MB = _median("MB/s", "read_mb_per_s")
 RUNTIME, RUNTIMES = _median("runtime s", "wall_s", daggered=True), _range("wall_s")
-INPUT, COMPUTE, BETWEEN = (
-    Column(name, lambda row, figure=figure: share(row[figure]))  # type: ignore[misc]
-    for name, figure in (("input share", "input_share"), ("compute share", "compute_share"), ("between", "between"))
+INPUT, COMPUTE, SAVING, BETWEEN = (
+    Column(figure.replace("_", " "), lambda row, figure=figure: share(row[figure]))  # type: ignore[misc]
+    for figure in ("input_share", "compute_share", "checkpoint_share", "between")
 )
 ACCELERATOR = Column("accelerator", lambda row: row["accelerator"] or NONE, left=True)
 
@@ -97,11 +97,11 @@ MICRO_WHOLE = (
 )  # fmt: skip
 TRAINING = (
     STORAGE, THREADS, BATCH, PREFETCH, CONTROLS, CHECKPOINT, RUNTIME, RUNTIMES, ONE_CHECKPOINT, RATE_BESIDE, INPUT,
-    COMPUTE, BETWEEN, N,
+    COMPUTE, SAVING, BETWEEN, N,
 )  # fmt: skip
 TRAINING_WHOLE = (
     STORAGE, THREADS, BATCH, PREFETCH, CONTROLS, CHECKPOINT, RUNTIME, RUNTIMES, ONE_CHECKPOINT, RATE_BESIDE, RATES,
-    INPUT, COMPUTE, BETWEEN, ACCELERATOR, N, CHECKS, STATUS,
+    INPUT, COMPUTE, SAVING, BETWEEN, ACCELERATOR, N, CHECKS, STATUS,
 )  # fmt: skip
 
 # What a narrow terminal does without, in this order; the tables in files have it.
@@ -118,5 +118,5 @@ def columns(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
     varied = zip((BATCH, PREFETCH, CONTROLS), OF_TRAINING, strict=True)
     idle = [column for column, name in varied if len(set(rows[name])) == 1]
     idle += [] if rows["between"].notna().any() else [BETWEEN]
-    idle += [] if "target" in rows and (rows["target"] != NO_TARGET).any() else [CHECKPOINT, ONE_CHECKPOINT]
+    idle += [] if "target" in rows and (rows["target"] != NO_TARGET).any() else [CHECKPOINT, ONE_CHECKPOINT, SAVING]
     return tuple(each for each in (TRAINING_WHOLE if whole else TRAINING) if each not in idle)

@@ -21,7 +21,8 @@ OF_HOST = ("host", "started_utc")
 # Columns of the frame of cells that are no settings.
 KEYS = ("set_key", "series_key", "storage", "storage_name")
 OF_RECORD = (
-    *OF_CELL, "status", "reason", "checks", "unstable", "spread_limit", "size", "site", "host", "tensorflow", *KEYS,
+    *OF_CELL, "status", "reason", "checks", "unstable", "spread_limit", "size", "site", "host", "device", "tensorflow",
+    *KEYS,
 )  # fmt: skip
 
 # A setting of one of these names is told as `settings.<name>`.
@@ -117,6 +118,7 @@ def _row_of_cell(record: Record) -> dict[str, Any]:
         "size": record.size,
         "site": record.site,
         "host": record.host,
+        "device": record.device,
         "tensorflow": record.tensorflow,
         "storage_name": storage_name(facts),
         "series_key": series_key(facts),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.errors import AnalysisError
+from analysis.sharing import device_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,11 +38,11 @@ RUN_AGAIN = "copy the file anew from where the campaign ran, or delete its folde
 class Record:
     """One cell as it lies on disk: what was asked, on what host, and every run's raw figures.
 
-    `data` names the bytes that were read (the checksum of the dataset, else its path), `""` where unknown; `size`
-    is the one the campaign asked for (`smoke`, `paper` or `""`), `site` the name of its site; `spread_limit` the site's
-    tolerance, by which the cell's check `spread` was made; `folder` holds the traces of its runs; `emulated` gives, by
-    their keys in the settings (`storage`, `checkpoint.fast`), the storages that were not the real thing, with what
-    bounded them.
+    `device` is what is mounted where the images lie, `data` names the bytes that were read (the checksum of the
+    dataset, else its path), both `""` where unknown; `size` is the one the campaign asked for (`smoke`, `paper` or
+    `""`), `site` the name of its site; `spread_limit` the site's tolerance, by which the cell's check `spread` was
+    made; `folder` holds the traces of its runs; `emulated` gives, by their keys in the settings (`storage`,
+    `checkpoint.fast`), the storages that were not the real thing, with what bounded them.
     """
 
     cell: str
@@ -52,6 +53,7 @@ class Record:
     status: str
     reason: str
     host: str
+    device: str
     tensorflow: str
     provenance: Mapping[str, Any]
     checks: tuple[Mapping[str, Any], ...]
@@ -183,6 +185,7 @@ def _record(value: Mapping[str, Any], folder: Path) -> Record:
         status=_of_cell(_text(value["status"])),
         reason=str(value.get("reason") or ""),
         host=str(provenance.get("host") or ""),
+        device=device_of(str((provenance.get("mount") or {}).get("source") or "")),
         tensorflow=str((provenance.get("versions") or {}).get("tensorflow") or ""),
         provenance=dict(provenance),
         checks=tuple(_check(check) for check in value.get("checks") or ()),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from analysis.frame import rows_of
 from analysis.medians import counted
 from analysis.paper import BURST_BUFFER
 from analysis.records import OF_SNAPSHOT
@@ -23,8 +24,9 @@ def with_saving(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the medians with the columns of checkpoints, the table as it is where no cell trains.
 
     Added columns: `target` (`none`, a storage, or what a burst buffer is made of), `target_name` (by which it has its
-    look and its place), `mode`; median, `_min` and `_max` over the runs of each of `TIMES`, which in a run is the
-    median over its snapshots.
+    look and its place), `mode`; the storage and the device that snapshots end on (`target_storage`, `target_device`)
+    and those of a burst buffer's fast side (`fast_storage`, `fast_device`); median, `_min` and `_max` over the runs of
+    each of `TIMES`, which in a run is the median over its snapshots.
     """
     mine = is_training(table)
     if not mine.any():
@@ -40,7 +42,17 @@ def with_saving(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         target=[target(each) if trains else "" for each, trains in zip(facts, mine, strict=True)],
         target_name=[str(each.get("checkpoint.name", NO_TARGET)) for each in facts],
         mode=[mode(each) for each in facts],
+        target_storage=[str(each.get("checkpoint.slow.name", each.get("checkpoint.name"))) for each in facts],
+        fast_storage=[str(each.get("checkpoint.fast.name")) for each in facts],
+        target_device=table["cell"].map(_device(runs, ("source_slow", "source_only"))),
+        fast_device=table["cell"].map(_device(runs, ("source_fast",))),
     ).join(pd.DataFrame(columns), on="cell")
+
+
+def _device(runs: pd.DataFrame, sources: tuple[str, ...]) -> dict[str, str]:
+    """Return by cell the kernel's counter of the device behind one side of its target, where there is one."""
+    known = [runs[["cell", name]].dropna().set_axis(["cell", "source"], axis=1) for name in sources if name in runs]
+    return {row["cell"]: row["source"] for each in known for row in rows_of(each)}
 
 
 def of_checkpoint(facts: Facts) -> frozenset[str]:

@@ -13,6 +13,7 @@ from rich.text import Text
 from analysis import paper, tables
 from analysis.columns import EXPENDABLE, NONE, columns
 from analysis.frame import rows_of
+from analysis.sharing import one_device
 from analysis.signs import DAGGER, TIMES
 from analysis.training import is_training
 
@@ -73,6 +74,8 @@ def summary(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[RenderableType]
         yield Text("")
     if table["unstable"].fillna(value=False).any():
         yield Text(f"{DAGGER} unstable: (max - min) / median is above the site's tolerance\n")
+    for told in one_device(rows_of(table)):
+        yield Text(f"{told}: what differs between them is not the storage\n")
     if complaints := [*tables.unfinished(table), *tables.excluded(runs)]:
         yield Text("Not counted", style="bold")
         yield not_counted(complaints, short)

@@ -12,7 +12,7 @@ CONTROL = "benchmark.control"
 AND = " + "
 """Between the accelerators of a cell whose runs had several."""
 # Seconds of a run whose share of its runtime is told.
-SHARES = {"input_share": "load_s", "compute_share": "compute_s"}
+SHARES = {"input_share": "load_s", "compute_share": "compute_s", "checkpoint_share": "checkpoint_s"}
 # What no_io may differ in from what it is the control of, beside storage and threads.
 OF_READING = {CONTROL, "prefetch", "cache", "seed", "benchmark.prefetch_to_device", "benchmark.private_threads"}
 # A control bounds what ran on the same machine with the same software, and nothing else.
@@ -28,8 +28,8 @@ def with_training(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the medians with the mini-application's columns, the table as it is where it holds none of it.
 
     Added columns: `accelerator` (what the runs really had); median, `_min` and `_max` of the seconds spent waiting
-    for input (`load_s`); `input_share` = load_s / wall_s and `compute_share` = compute_s / wall_s, medians over the
-    runs; `no_io_s`, `no_compute_s` and `between` (see `between`).
+    for input (`load_s`); `input_share` = load_s / wall_s, `compute_share` and `checkpoint_share` of the same kind,
+    medians over the runs; `no_io_s`, `no_compute_s` and `between` (see `between`).
     """
     mine = is_training(table)
     if not mine.any():

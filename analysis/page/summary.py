@@ -6,8 +6,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from analysis.columns import NONE
+from analysis.frame import rows_of
 from analysis.page.markup import joined, table, tag
 from analysis.page.results import MOST_LINES
+from analysis.sharing import one_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -65,6 +67,7 @@ def warnings(results: Results) -> Iterator[str]:
         reduced = ": a small version of the paper's experiment, for trying it out" if size == "smoke" else ""
         yield f"Size {size}{reduced} ({count:,} of {len(results.table):,} cells)."
     yield from emulated(results)
+    yield from (f"{told}: what differs between them is not the storage." for told in one_device(rows_of(results.table)))
     skipped = results.found.skipped
     for each in skipped[:MOST_LINES]:
         yield f"Not in this report: the record {each.path.parent.name}/{each.path.name} {each.why}."

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from analysis.verdicts.judged import Cell
 
 COUNTED = "snapshot_blocked_s"
-OF_SAVING = ("target", "target_name", "wall_s", *(f"{COUNTED}{end}" for end in ("", "_min", "_max")))
+DEVICES = ("target_storage", "target_device", "fast_storage", "fast_device")
+OF_SAVING = ("target", "target_name", "wall_s", *DEVICES, *(f"{COUNTED}{end}" for end in ("", "_min", "_max")))
 # From slow to fast.
 ORDER = ("hdd", "ssd", "optane")
 BYTES_PER_MB = 10**6

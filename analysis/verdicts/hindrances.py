@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.settings import facts_of
+from analysis.sharing import one_device
 from analysis.text import listed
 from analysis.training import AND
 
@@ -29,7 +30,7 @@ def hindrance(claim: Claim, cells: Sequence[Cell], *, across: bool = False) -> s
     across
         The paper itself compares two machines here.
     """
-    told = "" if across else mixed(cells)
+    told = "" if across else mixed(cells) or listed(one_device(cells))
     few = [cell["cell"] for cell in cells if cell["n_valid"] < FEWEST_RUNS]
     told = told or (f"fewer than {FEWEST_RUNS} valid runs of {listed(few)}" if few else "")
     small = claim.number and any(cell["size"] == SMOKE for cell in cells)

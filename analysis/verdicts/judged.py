@@ -34,7 +34,7 @@ HOLDS, DIFFERS, NOT_COMPARABLE, NOT_MEASURED = "holds", "differs", "not comparab
 SHARE, TIMES, MB_PER_S, MB, SECONDS = "share", "times", "MB/s", "MB", "s"
 EVIDENCE = [
     "cell", "benchmark", "status", "storage", "storage_name", "threads", "prefetch", "unstable", "spread_limit", "size",
-    "site", "accelerator", "host", "tensorflow", "n_valid", "series_key",
+    "site", "accelerator", "host", "device", "tensorflow", "n_valid", "series_key",
 ]  # fmt: skip
 COLUMNS = [
     "claim", "kind", "about", "pair", "source", "published", "ours", "unit", "interval", "tolerance", "tolerance_from",

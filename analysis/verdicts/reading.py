@@ -41,7 +41,7 @@ def threads_on_hdd(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
     few, many = common[0], common[-1]
     gains = {name: ratio(found.values("wall_s"), of[few], of[many]) for name, of in places.items()}
     steps = [(over(gains[HDD], gain), name) for name, gain in gains.items() if name != HDD]
-    told = listed(f"{name} {gain.ours:.2f}" for name, gain in gains.items())
+    told = listed(f"{places[name][few]['storage']} {gain.ours:.2f}" for name, gain in gains.items())
     used = [of[threads] for of in places.values() for threads in (few, many)]
     words = f"runtime with {few} threads over that with {many}: {told}"
     why_not = hindrance(claims.THREADS_ON_HDD, used)
@@ -57,7 +57,11 @@ def each_second(found: Evidence, pairs: Sequence[tuple[Cell, Cell]]) -> Iterator
     for pair in sorted(pairs, key=lambda both: both[0]["threads"]):
         most[pair[0]["storage_name"].casefold()] = pair
     gains = {name: ratio(found.values(READ), *pair) for name, pair in most.items() if name in (HDD, SSD)}
-    told = listed(f"{name} {gain.ours:.2f}, threads {most[name][0]['threads']}" for name, gain in gains.items())
+    told = listed(
+        f"{pair['storage']} {gains[name].ours:.2f}, threads {pair['threads']}"
+        for name, (pair, _) in most.items()
+        if name in gains
+    )
     words = f"MB/s with prefetch over without: {told}"
     if HDD in gains:
         used = most[HDD]

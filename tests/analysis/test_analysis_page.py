@@ -186,7 +186,7 @@ def test_machine_software_and_storage_are_told_from_the_records(tmp_path):
     text = page_of(store(tmp_path, record([1.0]), record([2.0], threads=1), record([1.0], threads=2, host="n2"))).text
 
     assert "node1 Some Xeon 2 23 GiB 6.18.0 3.11.7 tensorflow 2.21.0, hydra-core 1.3.8 unknown 2" in text
-    assert "local node1 / /dev/vda ext4 rw,relatime" in text
+    assert "local node1 / /dev/local ext4 rw,relatime" in text
     assert "n2 Some Xeon" in text
 
 

@@ -191,6 +191,20 @@ def test_the_csv_of_figure_10_is_what_it_shows_and_two_saves_are_the_same_bytes(
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
+def test_the_table_tells_which_share_of_the_runtime_went_into_checkpoints(tmp_path):
+    made = saved("hdd", [10.0, 20.0, 10.0])
+    for one in made["runs"]:
+        one["checkpoint_s"] = 2.5
+    folder = store(tmp_path, made)
+
+    main([str(folder), "--quiet"])
+
+    heads, _, row = [
+        line.split(" | ") for line in (folder / "tables/medians.md").read_text().splitlines() if "|" in line
+    ][:3]
+    assert dict(zip(heads, row, strict=True))["checkpoint share"] == "25 %"
+
+
 @pytest.mark.parametrize(
     ("how", "bursts"),
     [
