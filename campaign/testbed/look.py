@@ -57,7 +57,7 @@ class Storage:
     says
         What the mounted file system says of itself.
     owner
-        User and group of the data folder that is empty or not theirs to change; None where there is no such folder.
+        User and group of the data folder; None where there is none.
     empty
         Is there nothing in that folder.
     """
@@ -201,8 +201,15 @@ def _storage(folder: Path, name: str, backed: Mapping[str, list[Loop]]) -> Stora
         mounted=mounted,
         says=_says(point) if mounted else None,
         owner=(data.st_uid, data.st_gid) if data else None,
-        empty=data is None or not any((point / DATA).iterdir()),
+        empty=data is None or _is_empty(point / DATA),
     )
+
+
+def _is_empty(folder: Path) -> bool:
+    try:
+        return not any(folder.iterdir())
+    except PermissionError:  # `status` is for everybody
+        return False
 
 
 def _says(point: Path) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import plan, work
 from campaign.testbed.look import look
 from campaign.testbed.wanted import DEFAULT_FOLDER, FOLDER_VARIABLE, GB
+from campaign.verbs.usage import body_of
 from jobs.device import mount_of
 
 if TYPE_CHECKING:
@@ -69,9 +70,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _epilog() -> str:
-    from importlib.resources import files  # noqa: PLC0415 - only where somebody is to read it
+    from importlib.resources import files  # noqa: PLC0415 - only where somebody may read it
 
-    return "keys of up, and their defaults:\n" + (files("conf") / "testbed.yaml").read_text(encoding="utf-8")
+    return f"keys of up, and their defaults:\n{body_of(files('conf') / 'testbed.yaml')}"
 
 
 def _up(options: argparse.Namespace, folder: Path) -> int:

@@ -41,10 +41,10 @@ def main() -> int:
     for group, choices in sorted(_groups(conf).items()):
         print(f"  {group:11} {', '.join(sorted(choices))}")
     print("\nKeys:")
-    print(_body(conf / "config.yaml"))
+    print(body_of(conf / "config.yaml"))
     for group in ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster"):
         for file in sorted(_yaml_files(conf / group), key=lambda file: file.name):
-            body = _body(file)
+            body = body_of(file)
             if _keys(body) > 1:  # a choice that only has a name of its own has the keys of another one
                 print(f"\nKeys of {group}={file.name.removesuffix('.yaml')} ({group}.KEY=VALUE):\n{body}")
     print(f"\n{_TAIL}")
@@ -72,7 +72,7 @@ def _keys(body: str) -> int:
     return sum(1 for line in body.splitlines() if line.strip() and not line.lstrip().startswith("#"))
 
 
-def _body(file: Traversable) -> str:
+def body_of(file: Traversable) -> str:
     """Return what stands between a file's defaults list and its ``hydra`` node: keys, values and comments."""
     body: list[str] = []
     in_defaults = False

@@ -12,12 +12,14 @@ import time
 from pathlib import Path
 
 import pytest
+from command_line import TINY
 from testbeds import HDD, SMALL, required
 
+from campaign.config.collect import collect
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import throttle, work
 from campaign.testbed.look import look
-from campaign.testbed.wanted import Speed, Wanted
+from campaign.testbed.wanted import DEFAULT_FOLDER, Speed, Wanted
 from campaign.verbs import testbed
 from jobs.device import mount_of
 from jobs.emulated import emulated
@@ -126,7 +128,7 @@ def test_down_leaves_nothing_and_down_that_keeps_the_files(bed):
     assert traces(bed, [loop.number, *(each.number for each in back.storages["hdd"].loops)]) == []
 
 
-@pytest.mark.parametrize("ends", ["down", "up"])
+@pytest.mark.parametrize("ends", ["down", pytest.param("up", marks=pytest.mark.long)])
 def test_killed_before_any_step_of_up_it_ends_well(bed, ends):
     numbers, step = set(), 0
     while killed_at(step, lambda: work.up(bed, SMALL, OWNER)):
@@ -316,3 +318,39 @@ def test_who_called_sudo_owns_the_storages(monkeypatch):
 
     assert called == OWNER
     assert work.owner() == (os.geteuid(), os.getegid())
+
+
+@pytest.mark.long
+def test_a_campaign_on_a_twin_says_so_in_record_status_and_why_and_is_not_continued_at_another_speed(bed, command):
+    work.up(bed, SMALL, (0, 0))
+    words = (*TINY, "threads=1", "storage.name=hdd", f"storage.root={bed}/hdd/data", "cluster=local")
+
+    done = command(*words)
+    (path,) = (command.cwd / "results/records").glob("*/record.json")
+    record = json.loads(path.read_text())
+    work.up(bed, {"hdd": Wanted(Speed(20.0, 20.0))}, (0, 0))
+    slower = command(*words, "runs=4")
+
+    assert done.returncode == 0, done.stderr
+    assert "hdd is emulated: at most 163 MB/s read, 133.14 MB/s written" in done.stderr
+    assert "hdd (emulated)" in done.stdout
+    assert record["provenance"]["emulated"] == {"storage": SMALL["hdd"].facts("hdd")}
+    assert {check["passed"] for run in record["runs"] for check in run["checks"] if check["rule"] != "quiet"} == {True}
+    assert "emulated: hdd" in command("status").stdout
+    assert "emulated   storage hdd: at most 163 MB/s" in command("why", path.parent.name).stdout
+    assert slower.returncode == 2
+    assert "on a storage that is another now (emulated was" in slower.stderr
+
+
+def test_the_twin_is_found_where_it_was_made(monkeypatch):
+    monkeypatch.setenv("CAMPAIGN_TESTBED", "/scratch/bed")
+    words = ["-m", "site=twin", "benchmark=alexnet", "storage=hdd,ssd,optane,lustre", "checkpoint=burst_buffer"]
+    points = collect(words)
+    monkeypatch.delenv("CAMPAIGN_TESTBED")
+
+    assert [point["storage"]["root"] for point in points] == [
+        f"/scratch/bed/{name}/data" for name in ("hdd", "ssd", "optane", "lustre")
+    ]
+    assert {point["storage"]["shared"] for point in points} == {False}
+    assert points[0]["checkpoint"]["fast"]["root"] == "/scratch/bed/optane/data"
+    assert collect(["-m", "site=twin", "storage=hdd"])[0]["storage"]["root"] == f"{DEFAULT_FOLDER}/hdd/data"

@@ -275,7 +275,7 @@ def test_a_loop_device_and_the_device_of_its_file_are_both_traced(run, disk):
         path = point / "file"
         path.write_bytes(os.urandom(8 * MIB))
         cache.sync(point)
-        cache.evict([disk / "loop.img"])
+        cache.evict([disk / "bed/loop.img"])
         before, before_under = kernel(name)[0], kernel(under)[0]
 
         _, rows = run(lambda: read_cold(path, 1), paths=[point, disk])
