@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 BASELINE = "table1"  # measured first: it is what the others are judged by
 _LOCAL = "local"  # of a site that says nothing of its storages
 _BUFFER, _SIDES = "burst_buffer", ("optane", "hdd")  # the storages that conf/checkpoint/burst_buffer.yaml names
-_OVERRIDES = re.compile(r"(storage|checkpoint)([=.].*)")
+_CHOICE = re.compile(r"storage=(\w+(?:,\w+)*)(?<!=site)")
 
 
 @dataclass(frozen=True)
@@ -49,38 +49,80 @@ def _read(file: Traversable) -> Recipe:
     return Recipe(file.name.removesuffix(".yaml"), next(iter(storages), None), tuple(filter(None, targets.split(","))))
 
 
-def grids(recipe: Recipe, words: Sequence[str], have: Sequence[str]) -> list[list[str]]:
-    """Return what is to be asked of Hydra for a recipe: each storage that the site has, where it does not name its own.
+@dataclass(frozen=True)
+class Here:
+    """The storages that there are.
+
+    Attributes
+    ----------
+    site
+        Those of the site, by name; snapshots may go to each.
+    chosen
+        Those that are to be read from: words of the command line, without which it is all of the site's.
+    """
+
+    site: tuple[str, ...]
+    chosen: tuple[str, ...] = ()
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Where the images may lie, by name."""
+        return self.chosen or self.site or (_LOCAL,)
+
+    def ask_for(self, *names: str) -> list[str]:
+        """Return the words that choose these of them to read from."""
+        if self.chosen or not self.site:
+            return [f"storage={','.join(names)}"]
+        return ["storage=site", f"storage.name={','.join(names)}"]
+
+
+def choose(words: Sequence[str], site: Sequence[str]) -> tuple[list[str], Here]:
+    """Take ``storage=hdd,ssd`` out of the user's words: a recipe that names its own storage keeps it, if it is there.
+
+    Returns
+    -------
+    tuple
+        The other words, and what storages there are. Where more is said of the storage, the words stay as they are.
+    """
+    said = [word for word in words if _group(word) == "storage"]
+    if len(said) != 1 or not (match := _CHOICE.fullmatch(said[0])):
+        return list(words), Here(tuple(site))
+    return [word for word in words if word not in said], Here(tuple(site), tuple(match[1].split(",")))
+
+
+def grids(recipe: Recipe, words: Sequence[str], here: Here) -> list[list[str]]:
+    """Return what is to be asked of Hydra for a recipe: each storage, where it does not name its own.
 
     Parameters
     ----------
     words
         The user's own, which decide where they name a storage or a target.
-    have
-        Storages of the site, by name.
     """
-    named = {match[1] for word in words if (match := _OVERRIDES.fullmatch(word.lstrip("+")))}
-    reads = [] if "storage" in named else _storages(recipe, have)
-    saves = [[]] if "checkpoint" in named or not recipe.targets else _targets(recipe, have)
+    named = {_group(word) for word in words}
+    reads = [] if "storage" in named else _storages(recipe, here)
+    saves = [[]] if "checkpoint" in named or not recipe.targets else _targets(recipe, here.site)
     return [[f"+paper={recipe.name}", *reads, *target] for target in saves]
 
 
-def lacking(recipe: Recipe, words: Sequence[str], have: Sequence[str]) -> list[str]:
+def lacking(recipe: Recipe, words: Sequence[str], here: Here) -> list[str]:
     """Name what a recipe asks for and the site has not."""
-    asked = {word for grid in grids(recipe, words, have) for word in grid if word.startswith("checkpoint=")}
+    asked = {word for grid in grids(recipe, words, here) for word in grid if word.startswith("checkpoint=")}
     if not asked:
         return []
     kept = {name for word in asked for name in word.partition("=")[2].split(",")}
     return [target for target in recipe.targets if target not in kept]
 
 
-def _storages(recipe: Recipe, have: Sequence[str]) -> list[str]:
+def _group(word: str) -> str:
+    """Return what a word is of: ``storage`` for ``storage=hdd`` and ``+storage.root=/x``."""
+    return word.lstrip("+~").partition("=")[0].partition(".")[0]
+
+
+def _storages(recipe: Recipe, here: Here) -> list[str]:
     """Say which storage the images lie on: the recipe's own, or else another one; all, where it names none."""
-    if recipe.storage in have:
+    if recipe.storage in here.read:
         return []
-    if not have:
-        return [f"storage={_LOCAL}"]
-    return ["storage=site", f"storage.name={','.join(have) if recipe.storage is None else have[0]}"]
+    return here.ask_for(*(here.read if recipe.storage is None else here.read[:1]))
 
 
 def _targets(recipe: Recipe, have: Sequence[str]) -> list[list[str]]:

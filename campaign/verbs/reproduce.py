@@ -24,7 +24,8 @@ usage: python -m campaign reproduce [+size=smoke|paper] [site=SITE] [KEY=VALUE[,
 The whole paper as one campaign: the baselines of the storages (Table I), then every recipe of conf/paper on each
 storage that the site has, then tables, figures, verdicts and report.html. What is recorded is not measured again: the
 same command goes on after an interruption. The price is said first, and on a terminal there is a question; --yes and
-CAMPAIGN_YES=1 do not ask. Words that name a storage or a checkpoint target take the place of the site's.
+CAMPAIGN_YES=1 do not ask. storage=hdd,ssd reads from these alone; other words that name a storage or a checkpoint
+target take the place of the recipes' own.
 
 --dry-run prints the cells and their state, on Slurm also what sbatch would get, and starts nothing.
 Exit codes: those of `python -m campaign`."""
@@ -48,14 +49,14 @@ def main(argv: Sequence[str]) -> int:
 
 def _points(split: Words) -> list[dict[str, Any]]:
     """Compose every recipe on the storages of the site, and say what it must do without."""
-    own = split.overrides
-    have = _storages([*split.flags, *(word for word in own if word.startswith(_SITE))])
+    site = _storages([*split.flags, *(word for word in split.overrides if word.startswith(_SITE))])
+    own, here = recipes.choose(split.overrides, site)
     points: list[dict[str, Any]] = []
     for recipe in recipes.recipes():
-        if missing := recipes.lacking(recipe, own, have):
+        if missing := recipes.lacking(recipe, own, here):
             talk.say(f"{recipe.name}: without {', '.join(missing)}, which the site does not have")
-        for grid in recipes.grids(recipe, own, have):
-            points += run.composed([*split.hydra, *grid]) or []
+        for grid in recipes.grids(recipe, own, here):
+            points += run.composed([*split.flags, *own, *grid]) or []
     return points
 
 

@@ -53,15 +53,19 @@ def test_the_recipes_are_those_of_the_folder_and_what_they_ask_for():
     ],
 )
 def test_a_recipe_is_asked_for_on_what_the_site_has(recipe, have, asked):
-    assert recipes.grids(recipe, [], have) == [[f"+paper={recipe.name}", *words] for words in asked]
+    assert recipes.grids(recipe, [], recipes.Here(tuple(have))) == [
+        [f"+paper={recipe.name}", *words] for words in asked
+    ]
 
 
-@pytest.mark.parametrize("word", ["storage=tmpfs", "storage.root=/x", "checkpoint=none", "+checkpoint.every=5"])
+@pytest.mark.parametrize("word", ["storage=site", "storage.root=/x", "checkpoint=none", "+checkpoint.every=5"])
 def test_the_words_of_the_user_decide(word):
     group = word.lstrip("+").partition("=")[0].partition(".")[0]
 
     for recipe, have in itertools.product((MICRO, SAVES, WRITES), ([], ["scratch"], PAPER)):
-        for grid in recipes.grids(recipe, [word], have):
+        words, here = recipes.choose([word], have)
+        assert words == [word]
+        for grid in recipes.grids(recipe, words, here):
             assert not any(each.startswith(group) for each in grid)
 
 
@@ -70,7 +74,23 @@ def test_the_words_of_the_user_decide(word):
     [(PAPER, []), (["hdd", "ssd"], ["optane", "burst_buffer"]), ([], ["hdd", "ssd", "optane", "burst_buffer"])],
 )
 def test_what_a_site_has_not_is_named(have, lacks):
-    assert recipes.lacking(SAVES, [], have) == lacks
+    assert recipes.lacking(SAVES, [], recipes.Here(tuple(have))) == lacks
+
+
+@pytest.mark.parametrize(
+    ("word", "recipe", "asked"),
+    [
+        ("storage=hdd,ssd", MICRO, ["storage=hdd,ssd"]),
+        ("storage=hdd,ssd", SAVES, []),
+        ("storage=tmpfs,hdd", SAVES, ["storage=tmpfs"]),
+        ("storage=local", WRITES, ["storage=local"]),
+    ],
+)
+def test_storages_that_are_named_are_read_from_and_targets_stay_the_sites(word, recipe, asked):
+    words, here = recipes.choose(["threads=2", word], PAPER)
+
+    assert words == ["threads=2"]
+    assert recipes.grids(recipe, words, here) == [[f"+paper={recipe.name}", *asked]]
 
 
 @pytest.fixture
