@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from analysis.baselines import ACCESS, is_baseline
 from analysis.figures.panels import significant
 from analysis.saving import NO_TARGET
 from analysis.signs import DASH, TIMES
@@ -72,7 +73,7 @@ RATE, RATES = _median("images/s", "images_per_s", daggered=True), _range("images
 SCALING = Column("vs 1 thread", lambda row: NONE if math.isnan(row["scaling"]) else times(row["scaling"]))
 CHECKS = Column("checks", lambda row: str(row["checks"]), left=True)
 STATUS = Column("status", lambda row: str(row["status"]), left=True)
-MB = _median("MB/s", "read_mb_per_s")
+MB, MBS = _median("MB/s", "read_mb_per_s"), _range("read_mb_per_s")
 RUNTIME, RUNTIMES = _median("runtime s", "wall_s", daggered=True), _range("wall_s")
 INPUT, COMPUTE, SAVING, BETWEEN = (
     Column(figure.replace("_", " "), lambda row, figure=figure: share(row[figure]))  # type: ignore[misc]
@@ -90,10 +91,18 @@ CHECKPOINT = Column("checkpoint", lambda row: ", ".join(filter(None, (row["targe
 ONE_CHECKPOINT = Column("s a checkpoint", lambda row: number(row.get("snapshot_blocked_s", math.nan)))
 RATE_BESIDE = _median("images/s", "images_per_s")
 
+OF_BASELINE = Column("of baseline", lambda row: share(row["percent_of_baseline"] / 100))
+OF_BASELINE_WHOLE = Column(
+    "of baseline", lambda row: " ".join(filter(None, (OF_BASELINE.text(row), row["baseline_access"])))
+)
+ACCESSES = Column("access", lambda row: str(row[ACCESS]), left=True)
+ENGINE = Column("engine", lambda row: row["engine"] or NONE, left=True)
+GIVEN, GIVENS = _median("MB/s", "mb_per_s", daggered=True), _range("mb_per_s")
+
 # On a terminal the checks and the cell follow.
 MICRO = (STORAGE, THREADS, RATE, RATES, MB, N)
 MICRO_WHOLE = (
-    STORAGE, THREADS, RATE, RATES, MB, _range("read_mb_per_s"), _median("s", "wall_s"), N, SCALING, CHECKS, STATUS,
+    STORAGE, THREADS, RATE, RATES, MB, MBS, _median("s", "wall_s"), N, SCALING, CHECKS, STATUS,
 )  # fmt: skip
 TRAINING = (
     STORAGE, THREADS, BATCH, PREFETCH, CONTROLS, CHECKPOINT, RUNTIME, RUNTIMES, ONE_CHECKPOINT, RATE_BESIDE, INPUT,
@@ -103,6 +112,8 @@ TRAINING_WHOLE = (
     STORAGE, THREADS, BATCH, PREFETCH, CONTROLS, CHECKPOINT, RUNTIME, RUNTIMES, ONE_CHECKPOINT, RATE_BESIDE, RATES,
     INPUT, COMPUTE, SAVING, BETWEEN, ACCELERATOR, N, CHECKS, STATUS,
 )  # fmt: skip
+BASELINE = (STORAGE, ACCESSES, THREADS, GIVEN, GIVENS, ENGINE, N)
+BASELINE_WHOLE = (STORAGE, ACCESSES, THREADS, GIVEN, GIVENS, _median("s", "wall_s"), ENGINE, N, CHECKS, STATUS)
 
 # What a narrow terminal does without, in this order; the tables in files have it.
 EXPENDABLE = (RUNTIMES, COMPUTE, RATE_BESIDE, INPUT)
@@ -113,10 +124,21 @@ def columns(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
 
     What all cells agree in stands in the heading; without controls there is no telling what lies between them.
     """
+    if is_baseline(rows).all():
+        return BASELINE_WHOLE if whole else BASELINE
+    known = "percent_of_baseline" in rows and rows["percent_of_baseline"].notna().any()
+    beside = ((OF_BASELINE_WHOLE if whole else OF_BASELINE),) if known else ()
     if not is_training(rows).all():
-        return MICRO_WHOLE if whole else MICRO
+        return _after(MICRO_WHOLE, MBS, beside) if whole else _after(MICRO, MB, beside)
     varied = zip((BATCH, PREFETCH, CONTROLS), OF_TRAINING, strict=True)
     idle = [column for column, name in varied if len(set(rows[name])) == 1]
     idle += [] if rows["between"].notna().any() else [BETWEEN]
     idle += [] if "target" in rows and (rows["target"] != NO_TARGET).any() else [CHECKPOINT, ONE_CHECKPOINT, SAVING]
-    return tuple(each for each in (TRAINING_WHOLE if whole else TRAINING) if each not in idle)
+    shown = tuple(each for each in (TRAINING_WHOLE if whole else TRAINING) if each not in idle)
+    return _after(shown, INPUT, beside) if whole else shown
+
+
+def _after(columns: tuple[Column, ...], place: Column, more: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return the columns with more of them behind one."""
+    at = columns.index(place) + 1
+    return (*columns[:at], *more, *columns[at:])

@@ -9,7 +9,7 @@ import pandas as pd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FIGURES = ("images_per_s", "read_mb_per_s", "wall_s")
+FIGURES = ("images_per_s", "read_mb_per_s", "write_mb_per_s", "wall_s")
 BYTES_PER_MB = 10**6
 
 

@@ -21,10 +21,13 @@ FILE = "record.json"
 FIGURES = (
     "wall_s", "startup_s", "load_s", "compute_s", "checkpoint_s", "other_s",
     "images", "images_asked", "image_errors", "bytes_read", "device_bytes", "resident_fraction",
-    "images_per_s", "read_mb_per_s",
+    "images_per_s", "read_mb_per_s", "write_mb_per_s",
 )  # fmt: skip
 # What a run tells in words, where it tells it.
-TEXTS = ("accelerator", "emulated", "trace_file", "source_only", "source_fast", "source_slow")
+TEXTS = (
+    "accelerator", "emulated", "engine", "engine_version", "trace_file", "source_only", "source_fast", "source_slow",
+)  # fmt: skip
+BASELINE = "baseline"
 # What a record of before the setting means.
 ACCELERATOR = {"name": "auto", "step_s": None}
 CHECKPOINT = {"name": "none"}
@@ -181,7 +184,7 @@ def _record(value: Mapping[str, Any], folder: Path) -> Record:
         benchmark=_text(cell["benchmark"]),
         benchmark_version=int(cell["benchmark_version"]),
         settings=_settings(cell["settings"]),
-        data=str(dataset.get("checksum") or dataset.get("path") or ""),
+        data=_data(dataset, _text(cell["benchmark"])),
         status=_of_cell(_text(value["status"])),
         reason=str(value.get("reason") or ""),
         host=str(provenance.get("host") or ""),
@@ -208,6 +211,12 @@ def _settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return named
 
 
+def _data(dataset: Mapping[str, Any], benchmark: str) -> str:
+    """Name the bytes that were read; those of a baseline's own file are random, and mean nothing."""
+    place = "" if benchmark == BASELINE else dataset.get("path")
+    return str(dataset.get("checksum") or place or "")
+
+
 def _of_cell(status: str) -> str:
     """Say ``unfinished`` of what was begun: whether somebody is at work on it, a record cannot tell."""
     return "unfinished" if status == "running" else status
@@ -223,7 +232,8 @@ def _run(run: Mapping[str, Any]) -> Mapping[str, Any]:
         "started_utc": str(run.get("started_utc") or ""),
         "checks": tuple(_check(check) for check in run.get("checks") or ()),
     }
-    texts = {"accelerator": run.get("accelerator"), "trace_file": (run.get("trace") or {}).get("file")}
+    texts = {name: run.get(name) for name in ("accelerator", "engine", "engine_version")}
+    texts |= {"trace_file": (run.get("trace") or {}).get("file")}
     texts |= {f"source_{target['role']}": target["source"] for target in run.get("targets") or ()}
     kept |= {name: _text(text) for name, text in texts.items() if text}
     kept |= _snapshots(run.get("checkpoints") or ())

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from analysis import paper, save
+from analysis.baselines import ACCESS, is_baseline
 from analysis.columns import NONE, OF_TRAINING, columns, number, share, times
 from analysis.frame import KEYS, rows_of
 from analysis.medians import not_counted
@@ -30,6 +31,10 @@ BETWEEN = (
     f"between: where the runtime lies between the cell's controls, (runtime {MINUS} no_io) / no_compute; 0 %: as fast"
     " as without any input (control=no_io), 100 %: no_io and input alone (control=no_compute) laid end to end."
 )
+OF_BASELINE = (
+    "of baseline: MB/s as a share of what the storage gave by itself on that host, to as many readers at random places"
+    " of blocks of the dataset's median size (random_read), else to one that read a file from end to end (read)."
+)
 VERDICT_HEADINGS = ("claim", "kind", "source", "published", "ours", "interval", "tolerance", "verdict", "why")
 
 
@@ -48,7 +53,8 @@ def write(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, folder:
 def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield a heading and the sorted rows for each set of settings that must not be mixed.
 
-    Cells of the mini-application stand together with their partners: other prefetch, batch size, control, checkpoints.
+    Cells of the mini-application stand together with their partners: other prefetch, batch size, control, checkpoints;
+    so do baselines, whatever their access.
     """
     groups = {str(key): rows for key, rows in table.groupby(_section_keys(table), sort=True)}
     known = {key: facts_of(key) for key in groups}
@@ -59,14 +65,22 @@ def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         told = facts | {name: rows[name].iloc[0] for name in OF_TRAINING if name in rows and len(set(rows[name])) == 1}
         about = describe(told, _more(facts, apart[facts["benchmark"]]), rows.get("accelerator", ()), rows["size"])
         heading = f"{facts['benchmark']}: {about}" if about else str(facts["benchmark"])
-        order = [name for name in ("storage", "threads", *OF_TRAINING, "target", "mode", "cell") if name in rows]
+        order = [
+            name for name in ("storage", ACCESS, "threads", *OF_TRAINING, "target", "mode", "cell") if name in rows
+        ]
         yield heading, rows.sort_values(order, key=_sortable)
 
 
 def _section_keys(table: pd.DataFrame) -> pd.Series[str]:
     free = {key: frozenset(OF_TRAINING) | of_checkpoint(facts_of(key)) for key in table["set_key"]}
+    free |= {key: _of_access(facts_of(key)) for key in table["set_key"][is_baseline(table)]}
     partners = table["set_key"].map(lambda key: family_key(key, free[key]))
-    return partners.where(is_training(table), table["set_key"])
+    return partners.where(is_training(table) | is_baseline(table), table["set_key"])
+
+
+def _of_access(facts: Mapping[str, Any]) -> frozenset[str]:
+    """Return the settings that baselines of one table may differ in: the access, and what random reads alone have."""
+    return frozenset({ACCESS, "data", "seed", *(name for name in facts if name.startswith("dataset."))})
 
 
 def markdown(table: pd.DataFrame, runs: pd.DataFrame) -> str:
@@ -80,6 +94,8 @@ def markdown(table: pd.DataFrame, runs: pd.DataFrame) -> str:
         lines.append("")
     if has_controls(table):
         lines += [BETWEEN, ""]
+    if has_baselines(table):
+        lines += [OF_BASELINE, ""]
     if complaints := [*unfinished(table), *excluded(runs)]:
         lines += ["## Not counted", "", *(f"- `{cell}`: {escaped(text)}" for cell, text in complaints), ""]
     return "\n".join(lines)
@@ -133,6 +149,11 @@ def has_controls(table: pd.DataFrame) -> bool:
     return "between" in table and bool(table["between"].notna().any())
 
 
+def has_baselines(table: pd.DataFrame) -> bool:
+    """Say whether of any cell it is known what its storage gives."""
+    return "percent_of_baseline" in table and bool(table["percent_of_baseline"].notna().any())
+
+
 def unfinished(table: pd.DataFrame) -> list[tuple[str, str]]:
     """Return `(cell, status: reason)` of each cell that is not done."""
     rows = table[table["status"] != "done"]
@@ -156,8 +177,8 @@ def _cell(column: Column, row: Mapping[str, Any]) -> str:
 
 def _more(facts: Mapping[str, Any], apart: Sequence[str]) -> list[str]:
     """Return the settings to name beside the usual ones: those that tell the sets apart, and the pipeline."""
-    pipeline = "benchmark.preprocess"
-    return list(dict.fromkeys([*([pipeline] if pipeline in facts else []), *apart]))
+    always = ("benchmark.preprocess", "benchmark.file_mb", "benchmark.transfer_mib")
+    return list(dict.fromkeys([*(name for name in always if name in facts), *apart]))
 
 
 def _sortable(column: pd.Series[Any]) -> pd.Series[Any]:
@@ -170,6 +191,6 @@ def _sortable(column: pd.Series[Any]) -> pd.Series[Any]:
         return column.map(lambda name: name.startswith("async"))
     if column.name in {"threads", "batch_size", "prefetch"}:
         return column.map(lambda each: each if isinstance(each, int) else float("inf"))
-    if column.name == CONTROL:
+    if column.name in {CONTROL, ACCESS}:
         return column.map(str)
     return column

@@ -82,6 +82,8 @@ def summary(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[RenderableType]
         yield Text("")
     if tables.has_controls(table):
         yield Text(f"{tables.BETWEEN}\n")
+    if tables.has_baselines(table):
+        yield Text(f"{tables.OF_BASELINE}\n")
 
 
 def verdicts(tested: pd.DataFrame, *, whole: bool = False) -> Iterable[RenderableType]:

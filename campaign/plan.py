@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from campaign import record
-from campaign.cell import SETTINGS, Cell, flat, make_cell
+from campaign.cell import SETTINGS, Cell, flat, is_baseline, make_cell
 from campaign.config import limits
 from campaign.errors import UsageError
+from campaign.peaks import Peaks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -45,10 +46,13 @@ class Plan:
 
     @property
     def to_do(self) -> list[Entry]:
-        """Entries that lack runs, in the seeded shuffled order in which they are run."""
+        """Entries that lack runs, in the seeded shuffled order in which they are run.
+
+        Baselines come first: the other cells are judged by them.
+        """
         entries = [entry for entry in self.entries if entry.missing]
         random.Random(self.conduct["order_seed"]).shuffle(entries)  # noqa: S311 - an order, not a secret
-        return entries
+        return sorted(entries, key=lambda entry: not is_baseline(entry.cell.settings))
 
     def save_verdicts(self, folder: CampaignFolder, but: Collection[str] = ()) -> None:
         """Write the records whose verdict changed, so that status, why and the analysis tell the same.
@@ -88,17 +92,18 @@ def cells_of(points: Sequence[Mapping[str, Any]]) -> tuple[list[Cell], dict[str,
 
 def make(cells: Sequence[Cell], conduct: Mapping[str, Any], folder: CampaignFolder) -> Plan:
     """Look up what is recorded of each cell."""
-    return Plan(tuple(_entry(cell, conduct, folder) for cell in cells), conduct)
+    peaks = Peaks(folder)
+    return Plan(tuple(_entry(cell, conduct, folder, peaks) for cell in cells), conduct)
 
 
-def _entry(cell: Cell, conduct: Mapping[str, Any], folder: CampaignFolder) -> Entry:
+def _entry(cell: Cell, conduct: Mapping[str, Any], folder: CampaignFolder, peaks: Peaks) -> Entry:
     try:
         recorded = record.read(folder.record(cell.id))
     except record.DamagedRecordError:
         return Entry(cell, "damaged", record.missing_runs(None, conduct))
     if recorded is None:
         return Entry(cell, "planned", record.missing_runs(None, conduct))
-    changed = record.rejudge(recorded, conduct)
+    changed = record.rejudge(recorded, conduct, peaks.of(recorded))
     missing = record.missing_runs(None if conduct["redo"] else recorded, conduct)
     return Entry(cell, recorded["status"], missing, recorded if changed else None)
 

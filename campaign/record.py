@@ -187,8 +187,10 @@ def measured(record: Mapping[str, Any], status: str | None = None) -> list[Run]:
     return [run for run in record["runs"] if run["role"] == "measured" and status in (None, run["status"])]
 
 
-def rejudge(record: Record, conduct: Mapping[str, Any]) -> bool:
+def rejudge(record: Record, conduct: Mapping[str, Any], peak: Mapping[str, Any] | None = None) -> bool:
     """Judge a record by the thresholds and the numbers of runs asked for now; returns whether anything changed.
+
+    `peak` is what the storage gives by itself, which may have been measured after the record was (`campaign.peaks`).
 
     A verdict is a function of the raw figures and the conduct, so one that was stored under other thresholds, or not
     stored because its worker was killed first, never stands for the present one.
@@ -198,7 +200,7 @@ def rejudge(record: Record, conduct: Mapping[str, Any]) -> bool:
     for run in record["runs"]:
         if run["status"] in ("valid", "invalid"):
             claim = checks.claim(record["cell"]["settings"])
-            run["checks"], run["reason"] = checks.judge(run, claim, limits)
+            run["checks"], run["reason"] = checks.judge(run, claim, limits, peak)
             run["status"] = "valid" if run["reason"] is None else "invalid"
     if record["status"] != "running" or not missing_runs(record, conduct):
         settle(record, conduct, limits)

@@ -22,6 +22,7 @@ from campaign.errors import CampaignError, UsageError
 from campaign.folder import CampaignFolder
 from campaign.forks import Template
 from campaign.patience import patiently
+from campaign.peaks import Peaks
 from campaign.slurm import job
 from jobs.checks import Limits
 from jobs.durable import write_json
@@ -158,6 +159,7 @@ class Worker:
             "dataset": item["dataset"]["path"],
             "manifest": item["dataset"].get("manifest"),
             "limits": conduct["checks"],
+            "peak": Peaks(self.folder).of(recorded),
             "trace": self._trace(conduct["trace"], run["run"], item["id"]),
             "checkpoint": targets.asked(item, conduct),
             "baseline": baselines.asked(item, self.folder.cell(item["id"]) / f"engine-{run['run']}.txt"),

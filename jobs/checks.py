@@ -6,14 +6,16 @@ A check is a dict ``{rule, passed, observed, limit, message}``; `passed` is None
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
 Run = dict[str, Any]
 Check = dict[str, Any]
+Peak = Mapping[str, Any]
 _SHOWN_NAMES = 3
 _WALL_PARTS = ("load_s", "compute_s", "checkpoint_s", "other_s")  # of a benchmark that names none itself
 _NEGLIGIBLE_BYTES = 1 << 20  # one journal commit during a run of 0.1 s is not a second user of the device
@@ -36,6 +38,8 @@ class Limits:
         What everybody else may do during the run: MB/s on the device, cores kept busy.
     spread_max
         (max - min) / median of a cell's measured runs.
+    peak_max
+        Throughput as a share of the storage's own.
     """
 
     resident_max: float = 0.01
@@ -44,6 +48,7 @@ class Limits:
     other_mb_per_s_max: float = 5.0
     other_cpu_max: float = 0.5
     spread_max: float = 0.04
+    peak_max: float = 1.05
 
 
 def claim(settings: Mapping[str, Any]) -> str:
@@ -57,8 +62,15 @@ def rate(run: Mapping[str, Any]) -> float | None:
     return next((run[name] for name in ("images_per_s", "read_mb_per_s", "write_mb_per_s") if name in run), None)
 
 
-def judge(run: Run, cache: str, limits: Limits) -> tuple[list[Check], str | None]:
+def judge(run: Run, cache: str, limits: Limits, peak: Peak | None = None) -> tuple[list[Check], str | None]:
     """Apply the rules of one run.
+
+    Parameters
+    ----------
+    cache
+        What it claims of the page cache: ``cold``, ``warm`` or ``as_is``.
+    peak
+        Of a run that read from its storage: what that gives by itself, ``mb_per_s``, by the baseline ``cell``.
 
     Returns
     -------
@@ -73,6 +85,7 @@ def judge(run: Run, cache: str, limits: Limits) -> tuple[list[Check], str | None
     trained = (finite_loss,) if run.get("step_loss") else ()
     saved = (checkpoints_durable,) if "checkpoints" in run else (reached_device,) if "reached_bytes" in run else ()
     checks = [rule(run, limits) for rule in (*rules[cache], complete, time_adds_up, quiet, *trained, *saved)]
+    checks += [below_peak(run, peak, limits)] if peak and cache == "cold" else []
     failed = [check for check in checks if check["passed"] is False]
     proofs = checks[: len(rules[cache])]
     if not failed and proofs and all(check["passed"] is None for check in proofs):
@@ -120,7 +133,8 @@ def from_memory(run: Run, limits: Limits) -> Check:
 def complete(run: Run, _limits: Limits) -> Check:
     """Hold when every image asked for was delivered and none was dropped; of a baseline, when every byte was moved."""
     if "images" not in run:
-        moved, asked = run.get("bytes_written", run["bytes_read"]), run["bytes_asked"]
+        moved = run["bytes_written" if "bytes_written" in run else "bytes_read"]
+        asked = run["bytes_asked"]
         message = f"{moved / 1e6:.1f} of {asked / 1e6:.1f} MB moved in {run['requests']} requests"
         return _check("complete", passed=moved == asked, observed=moved, limit=asked, message=message)
     delivered, asked, errors = run["images"], run["images_asked"], run["image_errors"]
@@ -209,6 +223,13 @@ def checkpoints_durable(run: Run, _limits: Limits) -> Check:
         limit={"verified": asked, "written_share": 1.0},
         message=", ".join([message, *told, *run["checkpoint_troubles"]]),
     )
+
+
+def below_peak(run: Run, peak: Peak, limits: Limits) -> Check:
+    """Hold when the bytes of a cold run did not come faster than its storage gives them (paper, Table I)."""
+    rate, most = run["read_mb_per_s"], peak["mb_per_s"]
+    message = f"{rate:.1f} MB/s, and its storage gave {most:.1f} MB/s by itself ({peak['cell']})"
+    return _at_most("below_peak", rate / most, limits.peak_max, message)
 
 
 def spread(rates: Sequence[float], limits: Limits) -> Check:

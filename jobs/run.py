@@ -43,7 +43,8 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
         ``settings`` (of the cell), ``dataset`` (folder), ``manifest`` (folder that holds ``manifest.json``),
         ``limits`` (of the checks), ``trace`` (``file``, ``interval_s`` and ``tail_s`` of the system trace, or None),
         ``checkpoint`` (where snapshots go, see `jobs.checkpoint.opened`, or None),
-        ``baseline`` (of a baseline, see `jobs.baseline.measured`).
+        ``baseline`` (of a baseline, see `jobs.baseline.measured`), ``peak`` (what the storage gives by itself, see
+        `jobs.checks.judge`, or None).
 
     Returns
     -------
@@ -54,7 +55,9 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
     settings = request["settings"]
     of_storage = settings["benchmark"]["name"] == "baseline"
     run = baseline.measured(request) if of_storage else _of_images(request)
-    run["checks"], run["reason"] = checks.judge(run, checks.claim(settings), checks.Limits(**request["limits"]))
+    run["checks"], run["reason"] = checks.judge(
+        run, checks.claim(settings), checks.Limits(**request["limits"]), request.get("peak")
+    )
     run["status"] = "valid" if run["reason"] is None else "invalid"
     run["overhead_s"] = time.perf_counter() - entered - run["wall_s"]
     return run

@@ -15,6 +15,7 @@ import pandas as pd
 from analysis.columns import share
 from analysis.comparison.ratio import ROUNDING, ratio_of_medians
 from analysis.medians import counted
+from analysis.records import BASELINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 FASTER, SLOWER, SAME, NOT_COMPARABLE = "faster", "slower", "no change", "not comparable"
 VERDICTS = (FASTER, SLOWER, SAME, NOT_COMPARABLE)
 RATE, RUNTIME = "images_per_s", "wall_s"
+READ, WRITTEN = "read_mb_per_s", "write_mb_per_s"
+RATES = (RATE, READ, WRITTEN)
 # Of fewer runs the campaign makes no cell (README, "What is measured"), and the interval would say nothing.
 FEWEST_RUNS = 3
 SIDES = ("a", "b")
@@ -48,15 +51,22 @@ def judged(labelled: Sequence[tuple[str, Pair]], runs: Sequence[pd.DataFrame]) -
     runs
         Every run of A and every run of B.
     """
-    figures = [{figure: values_of(each, figure) for figure in (RATE, RUNTIME)} for each in runs]
+    figures = [{figure: values_of(each, figure) for figure in (*RATES, RUNTIME)} for each in runs]
     rows = []
     for label, pair in labelled:
-        benchmark = next(cell for cell in pair if cell).row["benchmark"]
-        figure = RATE if benchmark == "micro" else RUNTIME
+        row = next(cell for cell in pair if cell).row
+        benchmark, figure = row["benchmark"], figure_of(row)
         values = [of[figure].get(cell.row["cell"], []) if cell else [] for cell, of in zip(pair, figures, strict=True)]
-        row = {"label": label, "benchmark": benchmark, "figure": figure}
-        rows.append(row | _sides(pair, figure) | _finding(pair, figure, values))
+        about = {"label": label, "benchmark": benchmark, "figure": figure}
+        rows.append(about | _sides(pair, figure) | _finding(pair, figure, values))
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(("ratio", "low", "high", "tolerance"), "float64"))
+
+
+def figure_of(row: Mapping[str, Any]) -> str:
+    """Return the figure that a cell is there for."""
+    if row["benchmark"] == BASELINE:
+        return WRITTEN if row["benchmark.access"] == "write" else READ
+    return RATE if row["benchmark"] == "micro" else RUNTIME
 
 
 def values_of(runs: pd.DataFrame, figure: str) -> Runs:
@@ -72,7 +82,7 @@ def verdict(ratio: Ratio, tolerance: float, figure: str) -> tuple[str, str]:
         return SAME, "the interval holds 1"
     if max(ratio.value, 1 / ratio.value) - 1 <= tolerance + ROUNDING:
         return SAME, f"within the tolerance of {share(tolerance, 1)}"
-    return (FASTER if (ratio.value > 1) == (figure == RATE) else SLOWER), ""
+    return (FASTER if (ratio.value > 1) == (figure in RATES) else SLOWER), ""
 
 
 def _finding(pair: Pair, figure: str, values: Sequence[Sequence[float]]) -> dict[str, Any]:

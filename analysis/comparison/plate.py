@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis.columns import share
-from analysis.comparison.judged import RATE, RUNTIME
+from analysis.comparison.judged import RATE, READ, RUNTIME, WRITTEN
 from analysis.comparison.words import INTERVAL
 from analysis.figures.ratios import ratios
 from analysis.plates.plate import Plate
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 # More rows than this are no figure that anybody reads.
 MOST_ROWS = 60
-TITLES = {RATE: "Throughput, B relative to A", RUNTIME: "Runtime, B relative to A"}
+TITLES = {
+    RATE: "Throughput, B relative to A",
+    READ: "Read from the storages, B relative to A",
+    WRITTEN: "Written to the storages, B relative to A",
+    RUNTIME: "Runtime, B relative to A",
+}
 
 
 def plates(table: pd.DataFrame, sides: Sequence[str]) -> list[Plate]:

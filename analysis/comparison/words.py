@@ -11,7 +11,7 @@ from rich.text import Text
 
 from analysis import paper
 from analysis.columns import NONE, number
-from analysis.comparison.judged import FASTER, RATE, SLOWER, VERDICTS
+from analysis.comparison.judged import FASTER, RATE, READ, SLOWER, VERDICTS, WRITTEN
 from analysis.frame import rows_of
 from analysis.settings import is_storage, telling
 from analysis.signs import DASH, TIMES
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Told elsewhere in the row, or of no help to a reader.
 UNNAMED = frozenset({"benchmark", "benchmark.name", "benchmark_version", "data", "dataset.path"})
 NUMBERS = ("batch_size", "prefetch", "threads")
-FIGURES = {RATE: "images/s", "wall_s": "runtime s"}
+FIGURES = {RATE: "images/s", READ: "MB/s read", WRITTEN: "MB/s written", "wall_s": "runtime s"}
 STYLE = {FASTER: "green", SLOWER: "red"}
 HEADINGS = ("cell", "A", "B", "B / A", "95 % interval", "verdict", "why")
 INTERVAL = "95 % percentile interval of the bootstrap"

@@ -35,6 +35,8 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 AXIS = {
     "images_per_s": "images/s, B / A (right of 1: B is faster)",
+    "read_mb_per_s": "MB/s read, B / A (right of 1: B is faster)",
+    "write_mb_per_s": "MB/s written, B / A (right of 1: B is faster)",
     "wall_s": "runtime, B / A (left of 1: B is faster)",
 }
 NOISE = "0.92"

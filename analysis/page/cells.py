@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MARKS = {True: "\N{CHECK MARK}", False: "\N{BALLOT X}", None: "?"}
 STANDING = {True: "held", False: "failed", None: "unverifiable"}
 ALL_CELLS = "tables/medians.csv and tables/runs.csv"
-UNITS = {"images_per_s": "images/s", "read_mb_per_s": "MB/s", "wall_s": "s"}
+UNITS = {"images_per_s": "images/s", "read_mb_per_s": "MB/s", "write_mb_per_s": "MB/s", "wall_s": "s"}
 
 
 def medians(results: Results) -> Markup:
@@ -40,6 +40,8 @@ def medians(results: Results) -> Markup:
         room -= len(rows)
     if tables.has_controls(results.table):
         parts.append(tag("p", tables.BETWEEN))
+    if tables.has_baselines(results.table):
+        parts.append(tag("p", tables.OF_BASELINE))
     more = some(min(MOST_ROWS, len(results.table)), len(results.table), "cells", ALL_CELLS)
     told = f"Median, min and max over the valid measured runs (n); {DAGGER} unstable."
     return joined([tag("p", told), *parts, tag("p", more)])

@@ -29,7 +29,9 @@ CLAIMS = {
     "time_adds_up": "the parts, each measured by itself, make up the wall time",
     "quiet": "nobody else used the device or the processors",
     "checkpoints_durable": "every snapshot was read back as it was written, and its bytes came to its devices",
-    "below_peak": "the throughput is not above the storage's own",
+    "below_peak": "the throughput is not above what the storage gives by itself",
+    "reached_device": "what was written came to the device in the time of the run",
+    "finite_loss": "every step of a training has a loss that is a finite number",
     "spread": "the measured runs of the cell agree within the site's tolerance",
 }
 EMULATED = "emulated"

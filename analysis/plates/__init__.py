@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.plates import batches, durability, reading, runtime, scaling, targets, writing
+from analysis.plates import batches, durability, peaks, reading, runtime, scaling, targets, writing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,14 +21,15 @@ def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path])
     Parameters
     ----------
     table
-        Medians, one row per cell, of `analysis.medians.medians`, `analysis.training.with_training` and
-        `analysis.saving.with_saving`.
+        Medians, one row per cell, of `analysis.medians.medians`, `analysis.training.with_training`,
+        `analysis.saving.with_saving` and `analysis.baselines.with_baselines`.
     runs
         Every run, of `analysis.frame.runs_frame`.
     folders
         The folder of each cell.
     """
     return [
+        *peaks.plates(table),
         *scaling.plates(table),
         *runtime.plates(table),
         *batches.plates(table),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from analysis import paper
+from analysis.baselines import of_baseline
 from analysis.figures.scaling import thread_scaling
 from analysis.plates.plate import Plate, caption, settled, statistic, stems, told_apart
 from analysis.settings import facts_of
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 COLUMNS = [
     "storage", "storage_name", "threads", "images_per_s", "images_per_s_min", "images_per_s_max",
-    "read_mb_per_s", "read_mb_per_s_min", "read_mb_per_s_max", "n_valid", "unstable", "scaling",
+    "read_mb_per_s", "read_mb_per_s_min", "read_mb_per_s_max", "percent_of_baseline", "n_valid", "unstable", "scaling",
     "paper_ratio", "paper_images_per_s", "bytes_per_image", "status", "host", "cell",
 ]  # fmt: skip
 PLACE = ["storage", "threads"]
@@ -42,7 +43,8 @@ def plates(table: pd.DataFrame) -> list[Plate]:
         names, apart = stems(figure, list(sets)), told_apart(sets)
         for key, cells in sets.items():
             shown = cells[drawable(cells)]
-            words = caption(facts_of(key), apart, shown, statistic(shown))
+            what = " ".join(filter(None, (statistic(shown), of_baseline(shown))))
+            words = caption(facts_of(key), apart, shown, what)
             made.append(Plate(names[key], title, words, bars(cells), thread_scaling))
     return made
 
@@ -70,6 +72,7 @@ def bars(cells: pd.DataFrame) -> pd.DataFrame:
     frame["paper_ratio"] = pd.Series(ratios, index=frame.index, dtype="float64").where(frame["scaling"].notna())
     frame["paper_images_per_s"] = frame["paper_ratio"] * frame["images_per_s"] / frame["scaling"]
     numbers = [name for name in COLUMNS if name.startswith(("images", "read", "scaling", "paper", "bytes"))]
+    frame = frame.assign(percent_of_baseline=frame.get("percent_of_baseline"))
     frame[numbers] = frame[numbers].where(frame["status"] == "done")
     order = frame["storage_name"].map(paper.place)
     frame = frame.assign(order=order).sort_values(["order", "storage", "threads", "cell"])

@@ -29,7 +29,14 @@ if TYPE_CHECKING:
 _FULL_ERROR = "HYDRA_FULL_ERROR"
 _RECIPE = "+paper="
 _SIZES = ("+size=", "size=")
-_NUMBERS = ("iterations=", "dataset.files=", "dataset=", "benchmark.width=", "batch_size=")  # that a size stands for
+_NUMBERS = (
+    "iterations=",
+    "dataset.files=",
+    "dataset=",
+    "benchmark.width=",
+    "benchmark.file_mb=",
+    "batch_size=",
+)  # that a size stands for
 _PLUGIN_MODULE = "hydra_plugins.campaign_collect"  # Hydra takes launchers from no other package (1.3)
 
 

@@ -79,6 +79,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "checks.other_mb_per_s_max": (0, 1e6),
     "checks.other_cpu_max": (0, 1e4),
     "checks.spread_max": (0, 100),
+    "checks.peak_max": (0, 1000),
 }
 
 

@@ -204,6 +204,7 @@ class Checks:
     other_mb_per_s_max: float = MISSING
     other_cpu_max: float = MISSING
     spread_max: float = MISSING
+    peak_max: float = MISSING
 
 
 @dataclass

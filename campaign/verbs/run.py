@@ -109,10 +109,12 @@ def _carry_out(cells: Sequence[Cell], request: Request, cluster: str, *, sure: b
     if alone:
         talk.say(f"the jobs go on alone: python -m campaign watch {request.folder.root}")
         return 0
+    # Asked again of the disk, whatever was meant to happen; what redo=true asked for is there now. And judged again:
+    # a baseline may have come after what it judges.
+    after = plan.make(cells, {**request.conduct, "redo": False}, request.folder)
+    after.save_verdicts(request.folder)
     _report(request.folder)
-    # Asked again of the disk, whatever was meant to happen; what redo=true asked for is there now.
-    after = plan.make(cells, {**request.conduct, "redo": False}, request.folder).entries
-    if all(entry.state == "done" for entry in after):
+    if all(entry.state == "done" for entry in after.entries):
         return 0
     talk.say("not every cell is done (`python -m campaign status` says why); the same command repeats what is lacking")
     return 1

@@ -143,12 +143,12 @@ def test_when_nothing_is_done_tables_are_written_and_the_missing_figure_is_told(
 
 
 def test_other_benchmarks_are_tabled_without_figures(tmp_path, capsys):
-    baseline = record([run(1, 1.0) | {"images_per_s": None, "images": None, "read_mb_per_s": 163.0}])
-    baseline["cell"] |= {
-        "benchmark": "baseline",
+    other = record([run(1, 1.0) | {"images_per_s": None, "images": None, "read_mb_per_s": 163.0}])
+    other["cell"] |= {
+        "benchmark": "metadata",
         "settings": {"storage": {"name": "hdd", "root": "/"}, "mode": [1]},
     }
-    store(tmp_path, baseline)
+    store(tmp_path, other)
 
     code = main([str(tmp_path)])
 

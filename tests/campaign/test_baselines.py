@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command_line import TINY
 from fake_template import FakeTemplate, figures
-from work_lists import asked_again, walk, work_list
+from work_lists import UTC, asked_again, slurm_conduct, walk, work_list
 
 from campaign import baselines, plan, prepare, record
 from campaign.cell import make_cell
@@ -16,6 +16,8 @@ from campaign.config import limits
 from campaign.config.collect import collect
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.plan import Entry
+from campaign.slurm import submission
+from campaign.work import Request
 from campaign.worker import Worker
 from jobs import manifest
 
@@ -233,3 +235,14 @@ def test_a_storage_is_written_and_read_by_one_command(command):
     assert rates.keys() == {"write", "read", "random_read"}
     assert "MB/s" in done.stderr
     assert not list(command.cwd.glob("data/baseline/written-*"))
+
+
+def test_a_job_of_a_baseline_asks_for_as_many_cpus_as_it_has_readers(folder):
+    asked = {}
+    for access in ("read", "random_read"):
+        cells, conduct = plan.cells_of([compose(f"benchmark.access={access}", "threads=8")])
+        request = Request(folder, slurm_conduct(conduct), "t", UTC, ())
+        (array,) = submission.arrays([Entry(cell, "planned", 5) for cell in cells], request, 100)
+        asked[access] = array.cpus
+
+    assert asked == {"read": 1, "random_read": 8}

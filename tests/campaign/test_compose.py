@@ -122,6 +122,15 @@ def test_a_recipe_of_checkpoints_has_the_papers_targets_and_its_five_snapshots(r
         assert point["checkpoint"]["name"] == "none" or point["iterations"] // point["checkpoint"]["every"] == 5
 
 
+@pytest.mark.parametrize(("size", "file_mb"), [([], 5000), (["+size=smoke"], 200)])
+def test_the_recipe_of_table_1_reads_and_writes_a_file_on_each_storage(size, file_mb):
+    points = collect(["-m", "+paper=table1", "site=blackdog", "storage=hdd,ssd", *size])
+
+    found = {(point["storage"]["name"], point["benchmark"]["access"]) for point in points}
+    assert found == {(name, access) for name in ("hdd", "ssd") for access in ("read", "write")}
+    assert {point["benchmark"]["file_mb"] for point in points} == {file_mb}
+
+
 @pytest.mark.parametrize("words", [["+size=smoke", "+paper=fig6"], ["+paper=fig6", "+size=smoke"]])
 def test_a_smoke_recipe_has_fewer_files_and_a_thinner_network(words):
     of_paper, of_smoke = (collect(["-m", *each])[0] for each in (["+paper=fig6"], words))

@@ -183,7 +183,7 @@ def test_a_run_by_hand_has_the_defaults_of_a_campaign(benchmark, which, request)
 RUN = {
     "resident_fraction": 0.005, "device_bytes": 950, "bytes_read": 1000, "wall_s": 1.0, "load_s": 0.995,
     "compute_s": 0.0, "checkpoint_s": 0.0, "other_s": 0.0, "other_bytes": 4_000_000, "other_cpu": 0.4,
-    "elapsed_s": 1.0, "images_per_s": 100.0,
+    "elapsed_s": 1.0, "images_per_s": 100.0, "read_mb_per_s": 95.0,
 }  # fmt: skip
 
 
@@ -195,6 +195,7 @@ RUN = {
         ("time_error_max", 0.004, checks.time_adds_up),
         ("other_mb_per_s_max", 3.0, checks.quiet),
         ("other_cpu_max", 0.3, checks.quiet),
+        ("peak_max", 0.9, lambda run, limits: checks.below_peak(run, {"cell": "b", "mb_per_s": 100.0}, limits)),
         ("spread_max", 0.01, lambda _, limits: checks.spread([100, 103], limits)),
     ],
 )

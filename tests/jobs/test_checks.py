@@ -301,3 +301,24 @@ def test_a_written_file_claims_nothing_of_the_page_cache(access, claimed):
 )
 def test_the_rate_of_a_run_is_what_it_is_there_for(run, rate):
     assert checks.rate(run) == rate
+
+
+PEAK = {"cell": "baseline-read-hdd-0123456789", "mb_per_s": 100.0}
+
+
+@pytest.mark.parametrize(("rate", "passed"), [(99.0, True), (105.0, True), (105.1, False)])
+def test_a_cold_run_is_not_faster_than_its_storage_by_itself(rate, passed):
+    found, reason = checks.judge({**GOOD, "read_mb_per_s": rate}, "cold", LIMITS, PEAK)
+
+    assert found[-1]["rule"] == "below_peak"
+    assert found[-1]["passed"] is passed
+    assert (reason is None) == passed
+    assert PEAK["cell"] in found[-1]["message"]
+
+
+@pytest.mark.parametrize(("cache", "peak"), [("warm", PEAK), ("as_is", PEAK), ("cold", None)])
+def test_a_run_from_memory_or_without_a_baseline_is_judged_by_no_peak(cache, peak):
+    run = {**GOOD, "resident_fraction": float(cache == "warm"), "read_mb_per_s": 1e6}
+    found, _ = checks.judge(run, cache, LIMITS, peak)
+
+    assert "below_peak" not in [check["rule"] for check in found]

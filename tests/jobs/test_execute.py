@@ -201,9 +201,11 @@ class SlowDevice:
 
 
 def test_dirty_pages_are_synced_before_the_last_eviction_however_slow_the_device(monkeypatch, tmp_path):
-    monkeypatch.setattr(run, "cache", SlowDevice())
+    device = SlowDevice()
+    for name in ("evict", "sync", "residency"):
+        monkeypatch.setattr(cache, name, getattr(device, name))
 
-    assert run._set_cache("cold", [], [], tmp_path).resident == 0  # noqa: SLF001 - before TensorFlow has a part in it
+    assert cache.cooled([], [], tmp_path).resident == 0
 
 
 def test_a_cold_cache_that_was_only_claimed_is_found_out(execute, data, advice_ignored):

@@ -1,0 +1,99 @@
+"""Table I as a figure: two bars a storage, what it gives when a file is read and when one is written."""
+
+from __future__ import annotations
+
+import math
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from analysis import paper, style
+from analysis.figures.panels import (
+    HEADROOM,
+    UNSTABLE_HATCH,
+    WHISKER,
+    frame_with_words,
+    gap,
+    number,
+    several_n,
+    told,
+    unstable_sign,
+    wrapped,
+)  # fmt: skip
+from analysis.figures.scaling import PAPER_LINE, PAPER_MARK
+from analysis.frame import rows_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+WIDTH = 0.36
+# Where the bar of an access stands beside the middle of its storage.
+BESIDE = {"read": -0.21, "write": 0.21}
+
+
+def read_and_written(frame: pd.DataFrame, title: str, words: str) -> Figure:
+    """Draw MB/s per storage, read in its colour and written in white, min-max as whiskers, published as dashes.
+
+    Parameters
+    ----------
+    frame
+        What is drawn (`analysis.plates.peaks.COLUMNS`), a row per cell; one without figures shows its status.
+    title, words
+        What stands above and below.
+    """
+    storages = list(dict.fromkeys(frame["storage"]))
+    shown = frame[frame["mb_per_s"].notna()]
+    with style.sheet():
+        figure = Figure(figsize=(max(3.6, 0.9 + 1.15 * len(storages)), 2.9))
+        axes = figure.subplots()
+        heights = chain(shown["mb_per_s_max"], frame["paper_mb_per_s"].dropna())
+        axes.set_ylim(0, (max(heights, default=0) or 1.0) * HEADROOM)
+        for row in rows_of(frame):
+            _bar(axes, storages.index(row["storage"]) + BESIDE[row["access"]], row, n=several_n(shown))
+        axes.set_xticks(range(len(storages)), [_name(frame, each) for each in storages])
+        axes.tick_params(axis="x", length=0)
+        axes.set_xlim(-0.6, len(storages) - 0.4)
+        axes.set_ylabel("MB/s")
+        frame_with_words(figure, title, words, [*_signs(frame), *unstable_sign(shown)])
+    return figure
+
+
+def _bar(axes: Axes, x: float, row: dict[str, Any], *, n: bool) -> None:
+    height, published = row["mb_per_s"], row["paper_mb_per_s"]
+    if math.isnan(height):
+        gap(axes, x, row["status"])
+        return
+    hatch = UNSTABLE_HATCH if row["unstable"] is True else None
+    color = style.look(row["storage_name"]).color if row["access"] == "read" else "white"
+    axes.bar(x, height, WIDTH, color=color, edgecolor="black", hatch=hatch)
+    axes.errorbar(x, height, [[height - row["mb_per_s_min"]], [row["mb_per_s_max"] - height]], **WHISKER)
+    foot, line = row["mb_per_s_max"], (0.12 if n else 0.06) * axes.get_ylim()[1]  # what the number takes
+    if published > 0:
+        inner, outer = WIDTH / 2 + 0.01, WIDTH / 2 + 0.03
+        axes.hlines([published] * 2, [x - outer, x + inner - 0.03], [x - inner + 0.03, x + outer], **PAPER_MARK)
+        axes.hlines(published, x - inner, x + inner, **PAPER_LINE)
+        foot = published if foot - line / 3 < published < foot + line else foot
+    number(axes, (x, foot), told(row, "mb_per_s", n=n))
+
+
+def _name(frame: pd.DataFrame, storage: str) -> str:
+    """Return a storage's name, with its host where the figure has several."""
+    hosts = ", ".join(sorted(set(frame["host"][frame["storage"] == storage]) - {""}))
+    several = len(set(frame["host"]) - {""}) > 1
+    return wrapped(f"{storage} on {hosts}" if several and hosts else storage)
+
+
+def _signs(frame: pd.DataFrame) -> list[Artist]:
+    """Return what the legend must explain: how the accesses look, and the published numbers where there are any."""
+    signs: list[Artist] = [
+        Patch(facecolor="0.6", edgecolor="black", label="read"),
+        Patch(facecolor="white", edgecolor="black", label="write"),
+    ]
+    if frame["paper_mb_per_s"].notna().any():
+        signs.append(Line2D([], [], label=paper.TABLE_1_SOURCE, **PAPER_MARK, dashes=(3, 3.5)))
+    return signs

@@ -1,0 +1,65 @@
+"""What storages give by themselves, as far as a campaign has measured it: the peaks that its runs are judged by."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from campaign import record
+from campaign.cell import is_baseline
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from campaign.folder import CampaignFolder
+
+
+class Peaks:
+    """The baselines of a campaign that are done, read once."""
+
+    def __init__(self, folder: CampaignFolder) -> None:
+        self._folder = folder
+
+    def of(self, recorded: record.Record) -> dict[str, Any] | None:
+        """Find the peak of what a record read: that of the same host and storage; None where none is known.
+
+        Random reads of the same data by as many readers, else the file that was read from end to end. Of several
+        (another engine, another size) the highest: no run can be faster than what was once seen.
+
+        Returns
+        -------
+        dict
+            ``cell`` and ``mb_per_s``, the fastest of its valid runs.
+        """
+        settings = recorded["cell"]["settings"]
+        if is_baseline(settings):
+            return None
+        for access in ("random_read", "read"):
+            found = [self._peak(each) for each in self._baselines if _fits(each, recorded, access)]
+            if found:
+                return max(found, key=lambda peak: float(peak["mb_per_s"]))
+        return None
+
+    @cached_property
+    def _baselines(self) -> list[record.Record]:
+        found = (record.look(path)[0] for path in sorted(self._folder.records.glob("baseline-*/record.json")))
+        return [each for each in found if each is not None and each["status"] == "done"]
+
+    @staticmethod
+    def _peak(recorded: record.Record) -> dict[str, Any]:
+        rates = [run["read_mb_per_s"] for run in record.measured(recorded, "valid")]
+        return {"cell": recorded["cell"]["id"], "mb_per_s": max(rates)}
+
+
+def _fits(baseline: record.Record, recorded: record.Record, access: str) -> bool:
+    """Tell whether a baseline of this access says what the storage of a record can give to it."""
+    ours, theirs = recorded["cell"]["settings"], baseline["cell"]["settings"]
+    same = [(ours["storage"], theirs["storage"]), (_host(recorded), _host(baseline))]
+    if access == "random_read":
+        same += [(ours["threads"], theirs.get("threads")), (ours["dataset"], theirs.get("dataset"))]
+        same += [(recorded["dataset"].get("checksum"), baseline["dataset"].get("checksum"))]
+    return theirs["benchmark"]["access"] == access and all(one == other for one, other in same)
+
+
+def _host(recorded: Mapping[str, Any]) -> Any:
+    return recorded["provenance"].get("host")
