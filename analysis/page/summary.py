@@ -28,6 +28,7 @@ CLAIMS = {
     "quiet": "nobody else used the device or the processors",
     "checkpoints_durable": "every snapshot was read back as it was written, and its bytes came to its devices",
     "below_peak": "the throughput is not above the storage's own",
+    "until_spread": "the interval of the median is no wider than was asked for",
     "spread": "the measured runs of the cell agree within the site's tolerance",
 }
 EMULATED = "emulated"

@@ -17,7 +17,7 @@ _HEAD = """\
 How fast does this storage feed TensorFlow, and can the number be believed?
 
 usage: python -m campaign [-m] [KEY=VALUE[,VALUE...] ...] [--dry-run] [--yes]
-       python -m campaign status | watch | cancel | why CELL | report | verdicts | doctor | compare A B   (--help)
+       python -m campaign status | watch | cancel | why CELL | report | doctor | verdicts | compare A B   (see --help)
        python -m analysis CAMPAIGN_DIR
 
 Several values for a key make a grid; what is recorded is not measured again. --dry-run prints the cells and their
