@@ -14,6 +14,7 @@ from campaign import baselines, prepare, talk, targets, view, worker
 from campaign.batch import Batch
 from campaign.errors import EnvironmentFaultError
 from campaign.forks import tail
+from campaign.plan import runs_in_words
 from campaign.talk import counted
 from campaign.watch import Follower, Seen, Watched, until_over
 from jobs.durable import write_json
@@ -71,8 +72,7 @@ def work(todo: Sequence[Entry], request: Request) -> None:
         baselines.look(entry.cell.settings)
     with talk.preparation() as progress:
         data = prepare.datasets(todo, folder, progress, redo=conduct["redo"])
-    runs = sum(entry.missing + conduct["warmup_runs"] for entry in todo)
-    talk.say(f"running {counted(len(todo), 'cell')}, {counted(runs, 'run')}, in {folder.root}")
+    talk.say(f"running {counted(len(todo), 'cell')}, {runs_in_words(todo, conduct)}, in {folder.root}")
     cells = [(entry.cell.id, entry.missing) for entry in todo]
     follower = Follower(folder, cells, conduct["warmup_runs"], request.token)
     started = submit(request, todo, data)
@@ -131,7 +131,7 @@ def wait_for_worker(folder: CampaignFolder) -> None:
 
 def _minutes_at_most(todo: Sequence[Entry], conduct: Mapping[str, Any]) -> int:
     """Bound the worker's time: submitit's local executor ends it after two minutes unless told otherwise."""
-    runs = sum(entry.missing + conduct["warmup_runs"] for entry in todo)
+    runs = sum(entry.at_most + conduct["warmup_runs"] for entry in todo)
     return int(runs * conduct["run_timeout_s"] / 60) + _MINUTES_MARGIN
 
 

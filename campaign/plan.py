@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from campaign import record
+from campaign import lacking, record
 from campaign.cell import SETTINGS, Cell, flat, is_baseline, make_cell
 from campaign.config import limits
 from campaign.errors import UsageError
 from campaign.peaks import Peaks
+from campaign.talk import counted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -29,12 +30,29 @@ class Entry:
         as the present thresholds judge it.
     rejudged
         The record, where its verdict is no longer the stored one.
+    most
+        How many it may come to lack, where ``until_spread`` adds runs.
     """
 
     cell: Cell
     state: str
     missing: int
     rejudged: record.Record | None = None
+    most: int = 0
+
+    @property
+    def at_most(self) -> int:
+        """How many measured runs it may come to have besides, if ``until_spread`` adds all that it may."""
+        return max(self.missing, self.most)
+
+
+def runs_in_words(entries: Sequence[Entry], conduct: Mapping[str, Any]) -> str:
+    """Say how many runs cells lack, with their warm-ups: `24 runs`, or `24 to 120 runs` where some may be added."""
+    few, many = (
+        sum(number + conduct["warmup_runs"] for number in numbers)
+        for numbers in ([entry.missing for entry in entries], [entry.at_most for entry in entries])
+    )
+    return counted(few, "run") if few == many else f"{few} to {many} runs"
 
 
 @dataclass(frozen=True)
@@ -100,12 +118,17 @@ def _entry(cell: Cell, conduct: Mapping[str, Any], folder: CampaignFolder, peaks
     try:
         recorded = record.read(folder.record(cell.id))
     except record.DamagedRecordError:
-        return Entry(cell, "damaged", record.missing_runs(None, conduct))
+        return _to_do(cell, "damaged", None, conduct)
     if recorded is None:
-        return Entry(cell, "planned", record.missing_runs(None, conduct))
+        return _to_do(cell, "planned", None, conduct)
     changed = record.rejudge(recorded, conduct, peaks.of(recorded))
-    missing = record.missing_runs(None if conduct["redo"] else recorded, conduct)
-    return Entry(cell, recorded["status"], missing, recorded if changed else None)
+    entry = _to_do(cell, recorded["status"], None if conduct["redo"] else recorded, conduct)
+    return replace(entry, rejudged=recorded if changed else None)
+
+
+def _to_do(cell: Cell, state: str, recorded: record.Record | None, conduct: Mapping[str, Any]) -> Entry:
+    missing, most = lacking.missing_runs(recorded, conduct), lacking.most_missing_runs(recorded, conduct)
+    return Entry(cell, state, missing, most=most)
 
 
 def _conduct(point: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from campaign import adaptive, lacking
 from campaign.errors import CampaignError
 from campaign.patience import patiently
 from jobs import checks
@@ -165,11 +166,14 @@ def new(cell: Cell, campaign: Mapping[str, Any], dataset: Mapping[str, Any]) -> 
     }
 
 
-def begin_run(record: Record, role: str, token: str) -> Run:
-    """Append a run: its number, role and submission (`token`) are written when it starts, never inferred."""
+def begin_run(record: Record, role: str, token: str, added: Mapping[str, Any] | None = None) -> Run:
+    """Append a run: its number, role and submission (`token`) are written when it starts, never inferred.
+
+    `added` is why it is there although nobody asked for so many (`campaign.adaptive.reason_to_add`).
+    """
     number = 1 + max((run["run"] for run in record["runs"]), default=-1)
-    run = {"run": number, "role": role, "status": "running", "reason": None, "started_utc": utc_now()}
-    run["token"] = token
+    run: Run = {"run": number, "role": role, "status": "running", "reason": None, "started_utc": utc_now()}
+    run |= {"token": token} | ({"added": dict(added)} if added else {})
     record["runs"].append(run)
     record["status"], record["reason"] = "running", None
     return run
@@ -202,7 +206,7 @@ def rejudge(record: Record, conduct: Mapping[str, Any], peak: Mapping[str, Any] 
             claim = checks.claim(record["cell"]["settings"])
             run["checks"], run["reason"] = checks.judge(run, claim, limits, peak)
             run["status"] = "valid" if run["reason"] is None else "invalid"
-    if record["status"] != "running" or not missing_runs(record, conduct):
+    if record["status"] != "running" or not lacking.missing_runs(record, conduct):
         settle(record, conduct, limits)
     return _verdicts(record) != before
 
@@ -216,26 +220,16 @@ def _verdicts(record: Record) -> list[Any]:
     ]
 
 
-def missing_runs(record: Mapping[str, Any] | None, conduct: Mapping[str, Any]) -> int:
-    """Count the measured runs that are still to be had; a done cell is asked for no more than it lacks.
-
-    A cell that was found done keeps its few invalid runs unrepeated; one that was not gets each of them anew.
-    """
-    wanted = int(conduct["runs"]) - int(conduct["warmup_runs"])
-    if record is None:
-        return wanted
-    counted = len(measured(record)) if record["status"] == "done" else len(measured(record, "valid"))
-    return max(0, wanted - counted)
-
-
 def settle(record: Record, conduct: Mapping[str, Any], limits: checks.Limits) -> None:
     """Give a cell whose runs are over its checks and its status."""
     runs, valid = measured(record), measured(record, "valid")
-    rates = [rate for run in valid if (rate := checks.rate(run)) is not None]
-    record["checks"] = [checks.spread(rates, limits)]
+    rates = lacking.rates(record)
+    asked = adaptive.check(rates, conduct)
+    record["checks"] = [checks.spread(rates, limits), *([asked] if asked else [])]
     needed = min(int(conduct["min_valid_runs"]), int(conduct["runs"]) - int(conduct["warmup_runs"]))
     if len(valid) >= needed:
-        record["status"], record["reason"] = "done", None
+        given_up = asked and not asked["passed"] and len(valid) >= adaptive.most_runs(conduct)
+        record["status"], record["reason"] = "done", asked["message"] if asked and given_up else None
         return
     bad = [run for run in record["runs"] if run["status"] in ("invalid", "failed")]
     record["status"] = "invalid" if any(run["status"] == "invalid" for run in bad) else "failed"

@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign import baselines, emulation, record
+from campaign import baselines, emulation, lacking, record
 from campaign.cell import Cell
 from campaign.patience import patiently
 from jobs.durable import write_json
@@ -17,7 +17,7 @@ from jobs.machine import describe
 from jobs.run import utc_now
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from campaign.folder import CampaignFolder
 
@@ -101,8 +101,8 @@ def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, An
 
     Returns
     -------
-    record, missing
-        The record, and how many measured runs it lacks, as the record tells and not the work list: a list may come
+    record, owed
+        The record, and how many measured runs it owes, as the record tells and not the work list: a list may come
         out of the queue a second time.
     """
     data = item["dataset"] or {}
@@ -123,11 +123,32 @@ def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, An
         recorded["provenance"] = {**here, "started_utc": utc_now()}
     recorded["dataset"] = recorded["dataset"] or dict(data)
     record.fail_open_runs(recorded)
-    missing = record.missing_runs(recorded, work["conduct"])  # a done cell's few invalid runs are not repeated
+    owed = lacking.owed_runs(recorded, work["conduct"])  # a done cell's few invalid runs are not repeated
     recorded["status"], recorded["campaign"] = "running", campaign
     recorded.setdefault("sittings", []).append(sat)
     recorded["provenance"]["finished_utc"] = None
-    return recorded, missing
+    return recorded, owed
+
+
+def roles(
+    recorded: record.Record, owed: int, conduct: Mapping[str, Any]
+) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Yield the role of each run of a sitting, and why a run is added that nobody owes.
+
+    Asked for one by one: what the runs before gave is in the record then. As many are begun as the cell may have in
+    all, be they valid or not: where nothing is valid it ends.
+    """
+    if not owed and lacking.reason_to_add(recorded, conduct) is None:
+        return
+    room = lacking.most_missing_runs(recorded, conduct)
+    # A warm-up belongs to a sitting, not to a record: after a break the machine is cold in ways no check sees.
+    yield from [("warmup", None)] * conduct["warmup_runs"]
+    yield from [("measured", None)] * owed
+    for _ in range(room - owed):
+        added = lacking.reason_to_add(recorded, conduct)
+        if added is None:
+            return
+        yield "measured", added
 
 
 def node(settings: Mapping[str, Any], path: str, targets: Sequence[str]) -> dict[str, Any]:

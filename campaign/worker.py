@@ -91,13 +91,10 @@ class Worker:
 
     def _sit(self, item: Mapping[str, Any]) -> bool:
         """Run the warm-ups and the missing runs of one cell; the record is whole on disk after each."""
-        recorded, missing = sitting.begin(self.folder, self.work, item)
-        conduct = self.work["conduct"]
-        # A warm-up belongs to a sitting, not to a record: after a break the machine is cold in ways no check sees.
-        roles = ["warmup"] * conduct["warmup_runs"] + ["measured"] * missing if missing else []
+        recorded, owed = sitting.begin(self.folder, self.work, item)
         failures = 0
-        for role in roles:
-            run = self._run(recorded, role, item)
+        for role, added in sitting.roles(recorded, owed, self.work["conduct"]):
+            run = self._run(recorded, role, item, added)
             failures = failures + 1 if run["status"] == "failed" else 0
             if failures >= _GIVE_UP_AFTER or run.get("refused"):
                 break
@@ -117,7 +114,9 @@ class Worker:
         self._save(recorded)
         return bool(recorded["status"] == "done")
 
-    def _run(self, recorded: record.Record, role: str, item: Mapping[str, Any]) -> record.Run:
+    def _run(
+        self, recorded: record.Record, role: str, item: Mapping[str, Any], added: Mapping[str, Any] | None
+    ) -> record.Run:
         """Do one run while the storage is held; it begins, and is recorded, when it is."""
         lock = Path(item["dataset"]["lock"])
         recorded["reason"] = f"waiting for {lock}"
@@ -126,7 +125,7 @@ class Worker:
             self.job = self.job or job.described()
         how = exclusive.how(item["access"], slurm=self.work["cluster"] == "slurm")
         with exclusive.held(how, lock, self.job, targets.locks(item, self.folder)) as proof:
-            run = record.begin_run(recorded, role, self.work["token"])
+            run = record.begin_run(recorded, role, self.work["token"], added)
             run |= {"exclusive": proof, **place()}
             self._save(recorded)
             refusal = self._refusal(run, item) or targets.moved(item)

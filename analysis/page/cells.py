@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from analysis import records, tables
-from analysis.columns import NONE, columns, number
+from analysis.columns import NONE, columns, number, share
 from analysis.frame import rows_of
 from analysis.page.markup import address, folded, joined, link, table, tag
 from analysis.page.results import MOST_CELLS, MOST_LINES, MOST_ROWS, some
@@ -121,8 +121,18 @@ def _run(run: Mapping[str, Any]) -> Markup:
     figures = [f"{number(run[name])} {unit}" for name, unit in UNITS.items() if run.get(name) is not None]
     head = tag("strong", f"run {run['run']}, {'warm-up' if run['role'] == 'warmup' else run['role']}: {run['status']}")
     told = f": {run['reason']}" if run["status"] == "failed" and run.get("reason") else ""
+    told += _added(run.get("added") or {})
     stands = tag("p", head, told, ", ".join(["", *figures]))
     return tag("div", stands, tag("ul", *_checks(run.get("checks") or ())))
+
+
+def _added(why: Mapping[str, Any]) -> str:
+    """Say that a run was added, and what the runs before it left open; empty where it was asked for."""
+    if not why:
+        return ""
+    width = why.get("width")
+    state = f"the interval of the median was {share(width, 2)} wide" if width is not None else "too few for an interval"
+    return f", added for until_spread={number(why['until_spread'])}: of {why['n']} runs {state}"
 
 
 def _checks(checks: Sequence[Mapping[str, Any]]) -> list[Markup]:

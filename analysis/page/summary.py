@@ -32,6 +32,7 @@ CLAIMS = {
     "below_peak": "the throughput is not above what the storage gives by itself",
     "reached_device": "what was written came to the device in the time of the run",
     "finite_loss": "every step of a training has a loss that is a finite number",
+    "until_spread": "the interval of the median is no wider than was asked for",
     "spread": "the measured runs of the cell agree within the site's tolerance",
 }
 EMULATED = "emulated"

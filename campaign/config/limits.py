@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from campaign.cell import flat
-from campaign.config import baseline_limits, checkpoint_limits, script_limits
+from campaign.config import baseline_limits, checkpoint_limits, run_limits, script_limits
 from campaign.config.closed import HERE, ON_SLURM, check_keys
 from campaign.config.schema import Synthetic
 from campaign.errors import UsageError, nearest
@@ -38,9 +38,6 @@ _RANGES: dict[str, tuple[float, float]] = {
     "prefetch": (0, 1024),
     "iterations": (1, 10**9),
     "seed": (0, 2**31 - 1),
-    "runs": (1, 1000),
-    "warmup_runs": (0, 999),
-    "min_valid_runs": (1, 1000),
     "run_timeout_s": (1, _WEEK_S),
     "order_seed": (0, 2**31 - 1),
     "benchmark.image_size": (8, 4096),
@@ -62,6 +59,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "site.timeout_max_min": (1, _YEAR_MIN),
     "site.spread_max": (0, 100),
     **{f"storage.{key}": limits for key, limits in _STRIPES.items()},
+    **run_limits.RANGES,
     **checkpoint_limits.RANGES,
     **baseline_limits.RANGES,
     "cluster.timeout_min": (1, _YEAR_MIN),
@@ -133,11 +131,7 @@ def _texts(values: Mapping[str, Any], names: Mapping[str, Any], paths: Iterable[
 
 def _together(values: Mapping[str, Any]) -> None:
     """Refuse values that are legal alone and impossible together."""
-    if values["warmup_runs"] >= values["runs"]:
-        raise UsageError(
-            f"runs={values['runs']} with warmup_runs={values['warmup_runs']} leaves no measured run",
-            f"runs={values['warmup_runs'] + 1} or more",
-        )
+    run_limits.check(values)
     baseline_limits.check(values)
     checkpoint_limits.check(values)
     _data_together(values)

@@ -227,6 +227,8 @@ class Campaign:
     runs: int = MISSING
     warmup_runs: int = MISSING
     min_valid_runs: int = MISSING
+    until_spread: float | None = MISSING
+    max_runs: int = MISSING
     run_timeout_s: float = MISSING
     drain_timeout_s: float = MISSING
     order_seed: int = MISSING

@@ -31,8 +31,9 @@ class Price:
         Number of jobs; each has one node.
     at_most_h
         Every job up to its time limit, once.
-    expected_h
-        From the time that earlier runs took; None where there are none.
+    expected_h, expected_most_h
+        From the time that earlier runs took, and with all the runs that ``until_spread`` may add; None where there are
+        none.
     known_runs
         How many earlier runs that rests on.
     """
@@ -42,6 +43,7 @@ class Price:
     max_requeues: int
     expected_h: float | None
     known_runs: int
+    expected_most_h: float | None = None
 
     @property
     def at_most_h(self) -> float:
@@ -54,7 +56,9 @@ class Price:
         again = f", times {self.max_requeues + 1} if all are requeued" if self.max_requeues else ""
         text = f"{self.at_most_h:.1f} node-hours at most ({jobs}{again})"
         if self.expected_h is not None:
-            text += f"; about {self.expected_h:.2f} expected, from {counted(self.known_runs, 'earlier run')}"
+            more = self.expected_most_h or self.expected_h
+            hours = f"{self.expected_h:.2f}" + (f" to {more:.2f}" if more > self.expected_h else "")
+            text += f"; about {hours} expected, from {counted(self.known_runs, 'earlier run')}"
         return text
 
 
@@ -64,13 +68,18 @@ def of(arrays: Sequence[Array], folder: CampaignFolder) -> Price:
     conduct = arrays[0].request.conduct
     jobs = sum(len(array.tasks) for array in arrays)
     known = list(_known(folder))
-    expected = None
+    expected = expected_most = None
     if known:
-        seconds = sum(
-            (entry.missing + conduct["warmup_runs"]) * _seconds(known, _kind(entry.cell)) for entry in entries
+        of_run = [(entry, _seconds(known, _kind(entry.cell))) for entry in entries]
+        expected, expected_most = (
+            (sum((number + conduct["warmup_runs"]) * seconds for number, seconds in each) + jobs * _START_S) / 3600
+            for each in (
+                [(entry.missing, seconds) for entry, seconds in of_run],
+                [(entry.at_most, seconds) for entry, seconds in of_run],
+            )
         )
-        expected = (seconds + jobs * _START_S) / 3600
-    return Price(jobs, conduct["cluster"]["timeout_min"], conduct["cluster"]["max_requeues"], expected, len(known))
+    cluster = conduct["cluster"]
+    return Price(jobs, cluster["timeout_min"], cluster["max_requeues"], expected, len(known), expected_most)
 
 
 def _known(folder: CampaignFolder) -> Iterator[tuple[tuple[str, ...], float]]:

@@ -71,7 +71,7 @@ def _say_price(points: Sequence[dict[str, Any]], *, sure: bool) -> None:
     cells, conduct = plan.cells_of(points)
     folder = folders.CampaignFolder(Path(conduct["campaign_dir"]).expanduser().resolve())
     left = plan.make(cells, conduct, folder).to_do
-    runs = sum(entry.missing + conduct["warmup_runs"] for entry in left)
-    talk.say(f"{counted(len(cells), 'cell')}, {len(left)} to run: {counted(runs, 'run')} with warm-ups")
+    runs = plan.runs_in_words(left, conduct)
+    talk.say(f"{counted(len(cells), 'cell')}, {len(left)} to run: {runs} with warm-ups")
     if left and not sure and chosen(cells, conduct) != "slurm" and not talk.agreed("start?"):
         raise KeyboardInterrupt

@@ -153,16 +153,16 @@ def _preview(cells: Sequence[Cell], request: Request, cluster: str) -> None:
     planned = plan.make(cells, request.conduct, request.folder)
     width = max(len(entry.cell.id) for entry in planned.entries)
     for entry in planned.entries:
-        print(f"{entry.cell.id:{width}}  {entry.state:8}  {entry.missing} measured runs to go")
+        to_go = str(entry.missing) if entry.at_most == entry.missing else f"{entry.missing} to {entry.at_most}"
+        print(f"{entry.cell.id:{width}}  {entry.state:8}  {to_go} measured runs to go")
     todo = planned.to_do
     if cluster == "slurm":
         from campaign.slurm import front  # noqa: PLC0415 - numpy is not on the way to --help
 
         todo = front.preview(planned, request)
-    runs = sum(entry.missing + request.conduct["warmup_runs"] for entry in todo)
     talk.say(
         f"{counted(len(planned.entries), 'cell')}, {len(todo)} to run, "
-        f"{counted(runs, 'run')} with warm-ups; nothing started"
+        f"{plan.runs_in_words(todo, request.conduct)} with warm-ups; nothing started"
     )
 
 

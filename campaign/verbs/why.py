@@ -63,11 +63,24 @@ def _of_trace(trace: dict[str, Any]) -> list[str]:
     return [f"not written: {error}", *unread] if error else unread
 
 
+def _of_added(added: dict[str, Any]) -> str:
+    """Say why a run was added."""
+    if added["interval"] is None:
+        return f"until_spread={added['until_spread']:g}: {added['n']} runs were too few for an interval of the median"
+    low, high = added["interval"]
+    return (
+        f"until_spread={added['until_spread']:g}: of {added['n']} runs the {added['confidence']:.1%} interval of the"
+        f" median was {low:.1f} to {high:.1f} images/s, {added['width']:.2%} wide"
+    )
+
+
 def _tell_run(run: record.Run, where: str) -> None:
     figure = talk.figure(run) or "no figure"
     if "images_per_s" in run:
         figure += f", {run['read_mb_per_s']:.1f} MB/s"
     print(f"run {run['run']} ({run['role']}) {run['started_utc']}: {run['status']}, {figure}")
+    if run.get("added"):
+        print(f"  added        {_of_added(run['added'])}")
     checks: list[dict[str, Any]] = run.get("checks", [])
     for check in checks:
         print(f"  {check['rule']:12} {_MARKS[check['passed']]}: {check['message']}")

@@ -137,6 +137,8 @@ EVIDENCE = {
     "runs": "campaign/test_record.py::test_what_is_missing_follows_from_what_is_there",
     "warmup_runs": "campaign/test_worker.py::test_no_warm_up_where_none_is_asked_for",
     "min_valid_runs": "campaign/test_every_key_acts.py::test_the_least_number_of_valid_runs_decides_over_a_cell",
+    "until_spread": "campaign/test_adaptive.py::test_runs_are_added_until_the_interval_of_the_median_is_narrow",
+    "max_runs": "campaign/test_adaptive.py::test_at_max_runs_it_gives_up_and_says_so",
     "run_timeout_s": "campaign/test_end_to_end.py::test_a_run_that_hangs_is_killed_at_its_limit_and_told",
     "drain_timeout_s": "jobs/test_checkpoint.py::test_a_drain_that_does_not_end_in_time_makes_the_run_invalid",
     "order_seed": "campaign/test_plan.py::test_another_seed_gives_another_order",

@@ -81,6 +81,9 @@ _WRONG = [
     ("site=none", "storage.stripe_count=0", "the file system's own default", "storage.stripe_count=null"),
     ("site=none", "storage.stripe_size_mib=4096", "storage.stripe_size_mib=4096", "1 to 4095"),
     ("site=tegner", "site.storages.lustre.stripe_count=2001", "site.storages.lustre.stripe_count=2001", "-1 to 2000"),
+    ("site=none", "until_spread=1.5", "until_spread=1.5 is out of range", "0 to 1"),
+    ("until_spread=0.01", "max_runs=5", "max_runs=5 with until_spread=0.01", "max_runs=6 or more"),
+    ("until_spread=0.01", "runs=40", "max_runs=30 with until_spread=0.01", "max_runs=40 or more"),
     # Names and paths.
     ("site=none", "site.name=../x", "site.name='../x' is no name", "letters"),
     ("site=tegner", "site.storages.lustre.root='a\tb'", "site.storages.lustre.root='a\\tb' is no path", "folder"),
@@ -123,6 +126,8 @@ LEGAL = [
     (SLURM, "cluster.timeout_min=2"),
     (SLURM, "campaign_dir='a b'"),
     ("cluster=local", "campaign_dir=a%j"),
+    ("runs=40", "max_runs=6"),
+    ("runs=3", "warmup_runs=0", "max_runs=5", "until_spread=0.01"),
     ("cluster=local", "site.timeout_max_min=30"),
     ("site=tegner", "site.storages.lustre.root=/x"),
     ("storage.license=lustre:1", "storage.exclusive=license"),

@@ -16,7 +16,7 @@ from fake_template import figures
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaign import patience, record
+from campaign import lacking, patience, record
 from campaign.cell import make_cell
 from jobs.checks import Limits
 
@@ -93,10 +93,10 @@ def test_what_is_missing_follows_from_what_is_there(point):
     done = {**_record(point, *[("measured", "valid", 1)] * 4, ("measured", "invalid", 1)), "status": "done"}
     broken = {**_record(point, *[("measured", "valid", 1)] * 2, ("measured", "invalid", 1)), "status": "invalid"}
 
-    assert record.missing_runs(None, CONDUCT) == 5
-    assert record.missing_runs(done, CONDUCT) == 0
-    assert record.missing_runs(done, {**CONDUCT, "runs": 8}) == 2
-    assert record.missing_runs(broken, CONDUCT) == 3
+    assert lacking.missing_runs(None, CONDUCT) == 5
+    assert lacking.missing_runs(done, CONDUCT) == 0
+    assert lacking.missing_runs(done, {**CONDUCT, "runs": 8}) == 2
+    assert lacking.missing_runs(broken, CONDUCT) == 3
 
 
 @given(st.integers(0, 8), st.integers(0, 8), st.integers(2, 12))
@@ -105,9 +105,9 @@ def test_asking_for_what_is_missing_ends(valid, bad, runs):
     made = {"status": "invalid", "runs": []}
     made["runs"] = [{"role": "measured", "status": "valid"}] * valid + [{"role": "measured", "status": "invalid"}] * bad
 
-    made["runs"] = made["runs"] + [{"role": "measured", "status": "valid"}] * record.missing_runs(made, conduct)
+    made["runs"] = made["runs"] + [{"role": "measured", "status": "valid"}] * lacking.missing_runs(made, conduct)
 
-    assert record.missing_runs({**made, "status": "done"}, conduct) == 0
+    assert lacking.missing_runs({**made, "status": "done"}, conduct) == 0
 
 
 def test_a_run_left_open_is_told_as_interrupted(point):
@@ -233,7 +233,7 @@ def test_there_is_no_record_where_there_is_no_file(tmp_path):
 _WRITER = """
 import sys
 from pathlib import Path
-from campaign import patience, record
+from campaign import lacking, patience, record
 path = Path(sys.argv[1])
 n = 0
 while True:

@@ -1,0 +1,111 @@
+"""Runs that are added until the median is known well enough (``until_spread``): when one is, why, and how many at most.
+
+The interval of the median is that of two order statistics, exact for independent runs of any distribution: the k-th
+smallest and the k-th largest of n hold the true median with probability 1 - 2 P(Bin(n, 1/2) < k) (H. A. David and
+H. N. Nagaraja, "Order Statistics", 3rd ed., Sec. 7.1). k follows from n alone, as the largest with 90 % or more: the
+narrowest pair, picked by its values, would hold it less often. Of fewer than five runs no pair does.
+
+To look after each run and to stop at the first narrow interval is a sequential procedure: among many looks one is
+narrow by luck, so that the interval that it stops at holds the median less often than it says (F. J. Anscombe, "Large-
+sample theory of sequential estimation", 1952, promises it for narrow intervals alone). It bounds the width, and proves
+nothing of the median; `max_runs` bounds the number of looks.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from math import comb
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+CONFIDENCE = 0.9
+# 1 - 2 / 2^5 = 93.75 %; of four runs 87.5 %.
+FEWEST_RUNS = 5
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Two order statistics, and the probability with which they hold the median between them."""
+
+    low: float
+    high: float
+    confidence: float
+
+
+def interval(values: Sequence[float]) -> Interval | None:
+    """Return the interval of the median; None where there are too few values for one."""
+    ordered, n = sorted(values), len(values)
+    found, beyond = None, 0.0
+    for k in range(1, n // 2 + 1):
+        beyond += comb(n, k - 1) / 2**n
+        if 1 - 2 * beyond < CONFIDENCE:
+            break
+        found = Interval(ordered[k - 1], ordered[n - k], 1 - 2 * beyond)
+    return found
+
+
+def asked(conduct: Mapping[str, Any]) -> bool:
+    """Say whether runs are to be added; a work list of before the key does not ask."""
+    return conduct.get("until_spread") is not None
+
+
+def most_runs(conduct: Mapping[str, Any]) -> int:
+    """Return how many valid measured runs a cell may come to have."""
+    wanted = int(conduct["runs"]) - int(conduct["warmup_runs"])
+    return max(wanted, int(conduct["max_runs"]) - int(conduct["warmup_runs"])) if asked(conduct) else wanted
+
+
+def reason_to_add(rates: Sequence[float], conduct: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return why another run is to be added to those of these rates; None where none is.
+
+    Returns
+    -------
+    dict
+        ``until_spread``, and as it was before the run: ``n``, ``interval`` (its ends, None where there were too few),
+        ``confidence`` and ``width``, as a share of the median.
+    """
+    if not asked(conduct) or len(rates) >= most_runs(conduct) or not _wide(rates, conduct):
+        return None
+    found = interval(rates)
+    return {
+        "until_spread": conduct["until_spread"],
+        "n": len(rates),
+        "interval": [found.low, found.high] if found else None,
+        "confidence": found.confidence if found else None,
+        "width": _width(rates),
+    }
+
+
+def check(rates: Sequence[float], conduct: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the check ``until_spread`` of a cell; None where it was not asked for."""
+    if not asked(conduct):
+        return None
+    found, width = interval(rates), _width(rates)
+    wide = _wide(rates, conduct)
+    message = f"{len(rates)} measured runs, too few for an interval of the median"
+    if found and width is not None:
+        message = f"the {found.confidence:.1%} interval of the median of {len(rates)} measured runs is {width:.2%} wide"
+    if wide:
+        reached = len(rates) >= most_runs(conduct)
+        message += f"; max_runs={conduct['max_runs']} is reached" if reached else "; the same command adds more"
+    return {
+        "rule": "until_spread",
+        "passed": not wide,
+        "observed": width,
+        "limit": conduct["until_spread"],
+        "message": message,
+    }
+
+
+def _wide(rates: Sequence[float], conduct: Mapping[str, Any]) -> bool:
+    width = _width(rates)
+    return width is None or width > conduct["until_spread"]
+
+
+def _width(rates: Sequence[float]) -> float | None:
+    """Return the width of the interval as a share of the median."""
+    found = interval(rates)
+    return (found.high - found.low) / statistics.median(rates) if found else None
