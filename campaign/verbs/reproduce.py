@@ -57,7 +57,20 @@ def _points(split: Words) -> list[dict[str, Any]]:
             talk.say(f"{recipe.name}: without {', '.join(missing)}, which the site does not have")
         for grid in recipes.grids(recipe, own, here):
             points += run.composed([*split.flags, *own, *grid]) or []
-    return points
+    return [*points, *_small_reads(points)]
+
+
+def _small_reads(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add to the baselines what each storage gives at the sizes and to the readers of the recipes."""
+    baseline = next((point for point in points if point["benchmark"]["name"] == "baseline"), None)
+    if baseline is None:
+        return []
+    access = baseline["benchmark"] | {"access": "random_read"}
+    return [
+        {**baseline, "benchmark": access, **{key: point[key] for key in ("storage", "dataset", "threads")}}
+        for point in points
+        if point["benchmark"]["name"] != "baseline"
+    ]
 
 
 def _storages(site_words: Sequence[str]) -> list[str]:

@@ -133,6 +133,20 @@ def test_reproduce_is_every_recipe_on_every_storage_as_one_campaign(asked, site)
     assert argv == ["reproduce", *site]
 
 
+def test_each_cell_has_the_baseline_of_its_own_file_size_and_readers(asked, site):
+    points, _ = asked(*site)
+
+    settings = [cell.settings for cell in plan.cells_of(points)[0]]
+    small = [each for each in settings if each["benchmark"].get("access") == "random_read"]
+    kinds = [(each["storage"]["name"], each["dataset"], each["threads"]) for each in small]
+    cells = [each for each in settings if each["benchmark"]["name"] != "baseline"]
+    assert len(cells) > len(kinds)
+    for each in cells:
+        assert kinds.count((each["storage"]["name"], each["dataset"], each["threads"])) == 1
+    whole = {each["benchmark"].get("access") for each in settings if each["benchmark"]["name"] == "baseline"}
+    assert whole == {"read", "write", "random_read"}
+
+
 def test_the_price_is_said_and_nothing_starts_without_a_yes(asked, site, monkeypatch):
     said, questions = [], []
     monkeypatch.setattr(talk, "say", said.append)
