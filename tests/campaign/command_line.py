@@ -30,6 +30,7 @@ class CommandLine:
     """`python -m campaign` as a user speaks it, from a folder of its own."""
 
     cwd: Path
+    timeout_s: float = 240
 
     def __call__(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -38,7 +39,7 @@ class CommandLine:
             env={**os.environ, **environment},
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=self.timeout_s,
             stdin=subprocess.DEVNULL,
             check=False,
         )
