@@ -179,7 +179,8 @@ def test_the_published_numbers_are_those_of_table_1():
     assert paper.peak("nvme", "read") is None
 
 
-def test_a_campaign_of_baselines_alone_is_reported(tmp_path, capsys):
+def test_a_campaign_of_baselines_alone_is_reported(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     folder = store(tmp_path, baseline([160.0] * 3, storage="hdd"), baseline([130.0] * 3, "write", storage="hdd"))
 
     assert main([str(folder)]) == 0
