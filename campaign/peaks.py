@@ -29,7 +29,8 @@ class Peaks:
         Returns
         -------
         dict
-            ``cell`` and ``mb_per_s``, the fastest of its valid runs.
+            ``cell``, ``mb_per_s``, the fastest of its valid runs, and whether it ``bounds`` the record's runs: it had as
+            many readers.
         """
         settings = recorded["cell"]["settings"]
         if is_baseline(settings):
@@ -37,7 +38,8 @@ class Peaks:
         for access in ("random_read", "read"):
             found = [self._peak(each) for each in self._baselines if _fits(each, recorded, access)]
             if found:
-                return max(found, key=lambda peak: float(peak["mb_per_s"]))
+                bounds = access == "random_read" or settings["threads"] == 1
+                return max(found, key=lambda peak: float(peak["mb_per_s"])) | {"bounds": bounds}
         return None
 
     @cached_property

@@ -52,10 +52,10 @@ def test_without_a_baseline_nothing_is_judged(micro, folder):
 
 def test_a_cell_is_judged_by_random_reads_of_its_data_by_as_many_readers_or_else_by_the_read(micro, folder):
     read = leave(folder, READ, [160.0, 163.0])
-    assert micro() == {"cell": read["cell"]["id"], "mb_per_s": 163.0}
+    assert micro() == {"cell": read["cell"]["id"], "mb_per_s": 163.0, "bounds": False}
 
     random = leave(folder, RANDOM, [70.0, 60.0])
-    assert micro() == {"cell": random["cell"]["id"], "mb_per_s": 70.0}
+    assert micro() == {"cell": random["cell"]["id"], "mb_per_s": 70.0, "bounds": True}
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_baseline_is_judged_by_none(folder):
 
 
 def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there(folder, point):
-    cells, conduct = plan.cells_of([point])
+    cells, conduct = plan.cells_of([{**point, "threads": 1}])
     walk(folder, work_list(folder, cells, conduct))
     done = record.read(folder.record(cells[0].id))
     assert plan.make(cells, conduct, folder).entries[0].state == "done"
