@@ -29,8 +29,8 @@ class Peaks:
         Returns
         -------
         dict
-            ``cell``, ``mb_per_s``, the fastest of its valid runs, and whether it ``bounds`` the record's runs: it had as
-            many readers.
+            ``cell``, ``mb_per_s``, the fastest of its valid runs, and whether it ``bounds`` the record's runs, with as
+            many readers as they had.
         """
         settings = recorded["cell"]["settings"]
         if is_baseline(settings):
