@@ -5,16 +5,16 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from campaign import record
 from campaign.talk import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from campaign.cell import Cell
     from campaign.folder import CampaignFolder
+    from campaign.plan import Entry
     from campaign.slurm.submission import Array
 
 _START_S = 15.0  # a job's start and its one import of TensorFlow, 3-13 s where it was measured
@@ -67,19 +67,35 @@ def of(arrays: Sequence[Array], folder: CampaignFolder) -> Price:
     entries = [entry for array in arrays for task in array.tasks for entry in task]
     conduct = arrays[0].request.conduct
     jobs = sum(len(array.tasks) for array in arrays)
+    runs = expected(entries, conduct, folder)
+    hours = [(seconds + jobs * _START_S) / 3600 for seconds in (runs.least_s, runs.most_s)] if runs else [None, None]
+    cluster, known = conduct["cluster"], runs.known if runs else 0
+    return Price(jobs, cluster["timeout_min"], cluster["max_requeues"], hours[0], known, hours[1])
+
+
+class Expected(NamedTuple):
+    """Seconds that runs are to take, at least and with all that ``until_spread`` may add, from so many earlier ones."""
+
+    least_s: float
+    most_s: float
+    known: int
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        minutes = f"{self.least_s / 60:.0f}" + (f" to {self.most_s / 60:.0f}" if self.most_s > self.least_s else "")
+        return f"about {minutes} min expected, from {counted(self.known, 'earlier run')}"
+
+
+def expected(entries: Sequence[Entry], conduct: Mapping[str, Any], folder: CampaignFolder) -> Expected | None:
+    """Expect of runs what those of their kind took before; None where the records in `folder` tell of none."""
     known = list(_known(folder))
-    expected = expected_most = None
-    if known:
-        of_run = [(entry, _seconds(known, _kind(entry.cell))) for entry in entries]
-        expected, expected_most = (
-            (sum((number + conduct["warmup_runs"]) * seconds for number, seconds in each) + jobs * _START_S) / 3600
-            for each in (
-                [(entry.missing, seconds) for entry, seconds in of_run],
-                [(entry.at_most, seconds) for entry, seconds in of_run],
-            )
-        )
-    cluster = conduct["cluster"]
-    return Price(jobs, cluster["timeout_min"], cluster["max_requeues"], expected, len(known), expected_most)
+    if not known:
+        return None
+    of_run = [(entry, _seconds(known, _kind(entry.cell.settings))) for entry in entries]
+    warmups = conduct["warmup_runs"]
+    least = sum((entry.missing + warmups) * seconds for entry, seconds in of_run)
+    most = sum((entry.at_most + warmups) * seconds for entry, seconds in of_run)
+    return Expected(least, most, len(known))
 
 
 def _known(folder: CampaignFolder) -> Iterator[tuple[tuple[str, ...], float]]:
@@ -89,12 +105,12 @@ def _known(folder: CampaignFolder) -> Iterator[tuple[tuple[str, ...], float]]:
         settings = recorded["cell"]["settings"] if recorded else {}
         for run in recorded["runs"] if recorded else []:
             if "elapsed_s_with_fork" in run:
-                kind = tuple(settings[group]["name"] for group in ("benchmark", "dataset", "storage"))
-                yield kind, run["elapsed_s_with_fork"]
+                yield _kind(settings), run["elapsed_s_with_fork"]
 
 
-def _kind(cell: Cell) -> tuple[str, ...]:
-    return tuple(cell.settings[group]["name"] for group in ("benchmark", "dataset", "storage"))
+def _kind(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what runs that take as long have in common; a baseline of a whole file has no dataset."""
+    return tuple(settings[group]["name"] for group in ("benchmark", "dataset", "storage") if group in settings)
 
 
 def _seconds(known: Sequence[tuple[tuple[str, ...], float]], kind: tuple[str, ...]) -> float:

@@ -10,6 +10,7 @@ from campaign import plan, talk
 from campaign.cluster import chosen
 from campaign.config import recipes, words
 from campaign.errors import UsageError
+from campaign.slurm import price
 from campaign.talk import counted
 from campaign.verbs import run
 
@@ -85,6 +86,9 @@ def _say_price(points: Sequence[dict[str, Any]], *, sure: bool) -> None:
     folder = folders.CampaignFolder(Path(conduct["campaign_dir"]).expanduser().resolve())
     left = plan.make(cells, conduct, folder).to_do
     runs = plan.runs_in_words(left, conduct)
-    talk.say(f"{counted(len(cells), 'cell')}, {len(left)} to run: {runs} with warm-ups")
+    expected = price.expected(left, conduct, folder) or "how long they take is not known: nothing is recorded yet"
+    talk.say(
+        f"{counted(len(cells), 'cell')}, {len(left)} to run: {runs} with warm-ups" + (f"; {expected}" if left else "")
+    )
     if left and not sure and chosen(cells, conduct) != "slurm" and not talk.agreed("start?"):
         raise KeyboardInterrupt
