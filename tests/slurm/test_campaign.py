@@ -136,6 +136,25 @@ def test_a_storage_of_each_node_is_made_ready_by_the_job(campaign, tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("shared", ["true", "false"])
+def test_baselines_run_in_jobs_and_judge_the_cells_of_their_node(campaign, tmp_path, shared):
+    root = tmp_path / "storage"
+    root.mkdir()
+    words = ("benchmark=baseline,micro", f"storage.shared={shared}", f"storage.root={root}", "cluster.parallel=1")
+
+    done = campaign.go(*words, "+size=smoke", "runs=3", "checks.peak_max=1000")
+
+    assert done.returncode == 0, done.stderr
+    runs = [run for run in campaign.measured() if "images" in run]
+    assert len(runs) == len(campaign.measured()) - len(runs) == 2
+    assert {path.name for path in (root / "baseline").iterdir()} >= {"read-201326592.bin"}
+    told = campaign.go(*words, "+size=smoke", "runs=3", "checks.peak_max=1000")
+    judged = {check["rule"] for run in campaign.measured() if "images" in run for check in run["checks"]}
+    assert "nothing to run" in told.stderr
+    assert "below_peak" in judged
+
+
+@pytest.mark.long
 def test_a_failed_cell_ends_its_job_with_a_failure(campaign):
     done = campaign.go("threads=4", "cluster.cpus_per_task=2", "runs=3")
 
