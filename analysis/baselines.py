@@ -15,7 +15,7 @@ from analysis.signs import DASH
 from analysis.training import AND
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
 ACCESS, RANDOM = "benchmark.access", "random_read"
@@ -46,7 +46,7 @@ def with_baselines(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     engines = _engines(runs).to_dict()
     table["engine"] = [engines.get(cell, "") for cell in table["cell"]]
     rows = rows_of(table)
-    known = _known([row for row in rows if row["benchmark"] == BASELINE and row["status"] == "done"])
+    known = fastest(rows)
     found = [_of(row, known) for row in rows]
     columns = ["baseline", "baseline_access", "percent_of_baseline"]
     told = pd.DataFrame(found, index=table.index, columns=columns).astype({"percent_of_baseline": "float64"})
@@ -77,13 +77,15 @@ def _engines(runs: pd.DataFrame) -> pd.Series[str]:
     return told.drop_duplicates(["cell", "words"]).sort_values("words").groupby("cell")["words"].agg(AND.join)
 
 
-def _known(rows: list[dict[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
-    """Return the fastest baseline of each kind, by what it must share with the cells that it speaks of."""
+def fastest(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+    """Return the fastest done baseline of each kind, by what it shares with the cells that it speaks of (`key`)."""
     found: dict[str, Mapping[str, Any]] = {}
     for row in rows:
-        key = _key(row, row[ACCESS])
-        if row["read_mb_per_s"] > (found[key]["read_mb_per_s"] if key in found else 0):
-            found[key] = row
+        if row["benchmark"] != BASELINE or row["status"] != "done":
+            continue
+        kind = key(row, row[ACCESS])
+        if row["read_mb_per_s"] > (found[kind]["read_mb_per_s"] if kind in found else 0):
+            found[kind] = row
     return found
 
 
@@ -92,16 +94,16 @@ def _of(row: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> tuple
     reads = row["status"] == "done" and row.get("cache") == "cold" and row.get("benchmark.control") != "no_io"
     if reads and row["benchmark"] != BASELINE:
         for access in PEAKS:
-            if peak := known.get(_key(row, access)):
+            if peak := known.get(key(row, access)):
                 return peak["cell"], access, 100 * row["read_mb_per_s"] / peak["read_mb_per_s"]
     return None, None, None
 
 
-def _key(row: Mapping[str, Any], access: str) -> str:
-    """Return what a cell shares with the baseline of its storage: host, storage; of random reads threads and data."""
+def key(row: Mapping[str, Any], access: str) -> str:
+    """Return what a cell shares with the baseline of its storage: host, device, of random reads threads and data."""
     facts = facts_of(row["series_key"])
     shared = {name: value for name, value in facts.items() if is_storage(name)}
     if access == RANDOM:
         shared |= {name: value for name, value in facts.items() if name == "data" or name.startswith("dataset.")}
         shared["threads"] = row.get("threads")
-    return json.dumps({**shared, "host": row["host"], "access": access}, sort_keys=True)
+    return json.dumps({**shared, "host": row["host"], "device": row["device"], "access": access}, sort_keys=True)

@@ -18,13 +18,14 @@ THREAD_SCALING = {
     "lustre": {8: 7.8},
 }
 
-# Table I, maximum MB/s by IOR (Section IV): one file of 5 GB, six times, the first discarded.
+# Table I, maximum MB/s by IOR (Section IV): one file of 5 GB, six times, the first discarded. As they are printed, for
+# the last digit says how exact a number is.
 TABLE_1_SOURCE = "Chien et al. 2018, Table I"
 TABLE_1 = {
-    "hdd": {"read": 163.00, "write": 133.14},
-    "ssd": {"read": 280.55, "write": 195.05},
-    "optane": {"read": 1603.06, "write": 511.78},
-    "lustre": {"read": 1968.618, "write": 991.914},
+    "hdd": {"read": "163.00", "write": "133.14"},
+    "ssd": {"read": "280.55", "write": "195.05"},
+    "optane": {"read": "1603.06", "write": "511.78"},
+    "lustre": {"read": "1968.618", "write": "991.914"},
 }
 
 # Images in a batch in all figures of the mini-application but Fig. 7, which varies it (Section V.B).
@@ -45,7 +46,8 @@ def ratio(storage: str, threads: int) -> float | None:
 
 def peak(storage: str, access: str) -> float | None:
     """Return the published MB/s of a storage by itself, None where the table gives none."""
-    return TABLE_1.get(storage.casefold(), {}).get(access)
+    number = TABLE_1.get(storage.casefold(), {}).get(access)
+    return None if number is None else float(number)
 
 
 def place(storage: str) -> tuple[int, str]:

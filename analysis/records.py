@@ -188,7 +188,7 @@ def _record(value: Mapping[str, Any], folder: Path) -> Record:
         status=_of_cell(_text(value["status"])),
         reason=str(value.get("reason") or ""),
         host=str(provenance.get("host") or ""),
-        device=device_of(str((provenance.get("mount") or {}).get("source") or "")),
+        device=device_of(provenance),
         tensorflow=str((provenance.get("versions") or {}).get("tensorflow") or ""),
         provenance=dict(provenance),
         checks=tuple(_check(check) for check in value.get("checks") or ()),

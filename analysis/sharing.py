@@ -21,10 +21,17 @@ def one_device(cells: Iterable[Mapping[str, Any]]) -> list[str]:
         for name, device in NAMED:
             if isinstance(cell.get(device), str) and cell[device]:
                 places.setdefault((cell["host"], cell[device]), {})[cell[name]] = None
-    several = {device: names for (_, device), names in places.items() if len(names) > 1}
-    return [f"{listed(names)} are one device, {device}" for device, names in several.items()]
+    several = [(device, names) for (_, device), names in places.items() if len(names) > 1]
+    return list(dict.fromkeys(f"{listed(names)} are one device, {device}" for device, names in several))
 
 
-def device_of(source: str) -> str:
-    """Return what is mounted if it is a device or an export; `""` for a word that many mounts share (tmpfs)."""
-    return source if "/" in source else ""
+def device_of(provenance: Mapping[str, Any]) -> str:
+    """Return the kernel's counter of the whole device behind a dataset, as checkpoint targets name theirs.
+
+    Where there is no such device, what is mounted; `""` for a word that many mounts share (tmpfs), or where neither is
+    known.
+    """
+    device, mount = provenance.get("device"), provenance.get("mount")
+    name = device.get("name") if isinstance(device, dict) else None
+    source = str(mount.get("source") or "") if isinstance(mount, dict) else ""
+    return f"dsk/{name}" if name else source if "/" in source else ""

@@ -56,12 +56,17 @@ class Peaks:
 def _fits(baseline: record.Record, recorded: record.Record, access: str) -> bool:
     """Tell whether a baseline of this access says what the storage of a record can give to it."""
     ours, theirs = recorded["cell"]["settings"], baseline["cell"]["settings"]
-    same = [(ours["storage"], theirs["storage"]), (_host(recorded), _host(baseline))]
+    here, there = _place(recorded), _place(baseline)
+    same = [(ours["storage"], theirs["storage"]), (here, there)]
     if access == "random_read":
         same += [(ours["threads"], theirs.get("threads")), (ours["dataset"], theirs.get("dataset"))]
         same += [(recorded["dataset"].get("checksum"), baseline["dataset"].get("checksum"))]
     return theirs["benchmark"]["access"] == access and all(one == other for one, other in same)
 
 
-def _host(recorded: Mapping[str, Any]) -> Any:
-    return recorded["provenance"].get("host")
+def _place(recorded: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what a storage must be the same by, whatever its name: host, device, and how it is bounded if emulated."""
+    provenance = recorded["provenance"]
+    mount, emulated = provenance.get("mount"), provenance.get("emulated") or {}
+    source = mount.get("source") if isinstance(mount, dict) else None
+    return provenance.get("host"), source, emulated.get("storage")

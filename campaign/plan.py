@@ -30,20 +30,15 @@ class Entry:
         as the present thresholds judge it.
     rejudged
         The record, where its verdict is no longer the stored one.
-    most
-        How many it may come to lack, where ``until_spread`` adds runs.
+    at_most
+        How many it may come to lack, if ``until_spread`` adds all that it may.
     """
 
     cell: Cell
     state: str
     missing: int
+    at_most: int
     rejudged: record.Record | None = None
-    most: int = 0
-
-    @property
-    def at_most(self) -> int:
-        """How many measured runs it may come to have besides, if ``until_spread`` adds all that it may."""
-        return max(self.missing, self.most)
 
 
 def runs_in_words(entries: Sequence[Entry], conduct: Mapping[str, Any]) -> str:
@@ -127,8 +122,7 @@ def _entry(cell: Cell, conduct: Mapping[str, Any], folder: CampaignFolder, peaks
 
 
 def _to_do(cell: Cell, state: str, recorded: record.Record | None, conduct: Mapping[str, Any]) -> Entry:
-    missing, most = lacking.missing_runs(recorded, conduct), lacking.most_missing_runs(recorded, conduct)
-    return Entry(cell, state, missing, most=most)
+    return Entry(cell, state, lacking.missing_runs(recorded, conduct), lacking.most_missing_runs(recorded, conduct))
 
 
 def _conduct(point: Mapping[str, Any]) -> dict[str, Any]:

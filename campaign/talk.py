@@ -70,8 +70,12 @@ def bar() -> progress.Progress:
 def figure(run: Mapping[str, Any], digits: int = 1) -> str:
     """Put what a run is there for into words; empty where it has no figure."""
     rate = checks.rate(run)
-    unit = "images/s" if "images_per_s" in run else "MB/s"
-    return "" if rate is None else f"{rate:.{digits}f} {unit}"
+    return "" if rate is None else f"{rate:.{digits}f} {unit(run)}"
+
+
+def unit(run: Mapping[str, Any]) -> str:
+    """Return the unit of the figure of a run."""
+    return "images/s" if "images_per_s" in run else "MB/s"
 
 
 @contextmanager

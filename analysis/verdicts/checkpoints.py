@@ -125,17 +125,16 @@ def size(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
 
 def drained(found: Evidence, cell: Cell) -> Iterator[Verdict]:
     """Test whether a burst buffer's snapshots reach its slow storage later, and the last after the training."""
-    slow, fast, beyond = (
-        found.values(name).get(cell["cell"])
-        for name in ("snapshot_durable_slow_s", "snapshot_durable_fast_s", "drain_exposed_s")
+    slow, fast = (
+        found.values(name).get(cell["cell"]) for name in ("snapshot_durable_slow_s", "snapshot_durable_fast_s")
     )
-    if slow and fast:
+    beyond = found.all_values("drain_exposed_s").get(cell["cell"])
+    if slow and fast and beyond:
         later = ratio({"slow": slow, "fast": fast}, {"cell": "slow"}, {"cell": "fast"})
         words = (
             f"durable after {statistics.median(slow):.3g} s on the slow, {statistics.median(fast):.3g} s on the fast"
         )
         yield judge(claims.LATER, later, larger(), words, [cell], hindrance=hindrance(claims.LATER, [cell]))
-        beyond = beyond or [0.0]
         finding = Finding(statistics.median(beyond), min(beyond), max(beyond), SECONDS)
         words = f"{finding.ours:.3g} s of copying after the end of training, {cell['target']}"
         yield judge(claims.DRAIN, finding, positive(), words, [cell], hindrance=hindrance(claims.DRAIN, [cell]))

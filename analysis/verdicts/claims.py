@@ -67,7 +67,7 @@ _FIG4, _BOTH = (_campaign(f"+paper={name} storage=hdd,ssd,optane,lustre") for na
 _FIG6 = _campaign("+paper=fig6 storage=hdd,ssd,optane")
 _FIG8 = _campaign("+paper=fig8 storage=hdd,ssd")
 _FIG9, _FIG10 = _campaign("+paper=fig9"), _campaign("+paper=fig10")
-_BASELINE = _campaign("-m benchmark=baseline benchmark.access=read,write storage=hdd,ssd,optane,lustre")
+_BASELINE = _campaign("+paper=table1 storage=hdd,ssd,optane,lustre")
 _TABLE, _MICRO, _APP = "Table I", "Sec. V.A", "Sec. V.B"
 _SAVED, _END = "Sec. V.C", "Sec. VII"
 
@@ -82,15 +82,10 @@ def _rate(storage: str, access: str, number: str) -> Claim:
     return Claim(text, _source(_TABLE), f"{number} MB/s", _BASELINE, number, machine, emulable=True)
 
 
-# Table I: maximum of IOR, MB/s.
-READ = {
-    name: _rate(name, "read", number)
-    for name, number in {"hdd": "163.00", "ssd": "280.55", "optane": "1603.06", "lustre": "1968.618"}.items()
-}
-WRITTEN = {
-    name: _rate(name, "write", number)
-    for name, number in {"hdd": "133.14", "ssd": "195.05", "optane": "511.78", "lustre": "991.914"}.items()
-}
+READ, WRITTEN = (
+    {name: _rate(name, access, numbers[access]) for name, numbers in paper.TABLE_1.items()}
+    for access in ("read", "write")
+)
 ORDER = {
     access: Claim(
         f"the storages' order in {noun}: hdd, ssd, optane, lustre", _source(_TABLE), "each faster", _BASELINE

@@ -7,13 +7,15 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from analysis.baselines import ACCESS, is_baseline
+from analysis.comparison.judged import FEWEST_RUNS
 from analysis.plates.plate import settled
 from analysis.settings import describe, facts_of, telling
 from analysis.text import listed
 from analysis.training import CONTROL
 from analysis.verdicts import claims
 from analysis.verdicts.evidence import cells_of
-from analysis.verdicts.hindrances import FEWEST_RUNS, elsewhere, hindrance
+from analysis.verdicts.hindrances import elsewhere, hindrance
 from analysis.verdicts.judged import MB_PER_S, SHARE, Finding, Verdict, judge, ratio, weakest
 from analysis.verdicts.tolerance import as_printed, below, larger
 
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from analysis.verdicts.evidence import Evidence
     from analysis.verdicts.judged import Cell
 
-BASELINE, ACCESS = "baseline", "benchmark.access"
 FIGURES = {"read": "read_mb_per_s", "write": "write_mb_per_s"}
 RATES = {"read": claims.READ, "write": claims.WRITTEN}
 # What varies, by benchmark (Sections IV.A and IV.B).
@@ -49,7 +50,7 @@ def baselines(table: pd.DataFrame, access: str) -> Mapping[str, pd.DataFrame]:
     """Return the cells of the storages' own baseline of one access, by what they agree in; of reads the cold ones."""
     if ACCESS not in table:
         return {}
-    rows = table[(table["benchmark"] == BASELINE) & (table[ACCESS] == access)]
+    rows = table[is_baseline(table) & (table[ACCESS] == access)]
     rows = rows[rows["cache"] == "cold"] if access != "write" else rows
     groups = {str(key): group for key, group in rows.groupby("set_key", sort=True)}
     return {key: settled(group, ["storage"], "cell") for key, group in groups.items()}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from analysis.comparison.judged import values_of
 from analysis.frame import rows_of
+from analysis.medians import counted
 from analysis.settings import describe, facts_of, telling
 from analysis.verdicts.judged import EVIDENCE
 
@@ -37,6 +38,11 @@ class Evidence:
         if figure not in self._known:
             self._known[figure] = values_of(self.runs, figure) if figure in self.runs else {}
         return self._known[figure]
+
+    def all_values(self, figure: str) -> Mapping[str, Sequence[float]]:
+        """Return a figure of each cell's valid measured runs where 0 is one, too."""
+        good = counted(self.runs).dropna(subset=[figure]) if figure in self.runs else self.runs.head(0)
+        return {str(cell): values.tolist() for cell, values in good.groupby("cell")[figure]} if len(good) else {}
 
 
 def cells_of(rows: pd.DataFrame, more: Iterable[str] = ()) -> list[Cell]:

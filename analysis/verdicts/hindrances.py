@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from analysis.comparison.judged import FEWEST_RUNS
 from analysis.settings import facts_of
 from analysis.sharing import one_device
 from analysis.text import listed
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from analysis.verdicts.claims import Claim
     from analysis.verdicts.judged import Cell
 
-# Of fewer runs the campaign makes no cell (README, "What is measured"), and an interval would say nothing.
-FEWEST_RUNS = 3
 SMOKE = "smoke"
 MIXED = {"accelerator": "accelerators", "host": "hosts", "tensorflow": "versions of TensorFlow"}
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from analysis.baselines import ACCESS, fastest
+from analysis.baselines import key as baseline_key
+from analysis.frame import rows_of
 from analysis.plates.plate import settled
 from analysis.plates.sets import families
 from analysis.text import listed
@@ -92,10 +95,10 @@ def _lustre(found: Evidence, curves: Mapping[str, Curve]) -> Iterator[Verdict]:
 def _bandwidth(found: Evidence, curves: Mapping[str, Curve]) -> Iterator[Verdict]:
     """Test of each storage with a baseline of its own whether that is above the pipeline's best."""
     figure = FIGURES["read"]
-    plain = [cell for rows in baselines(found.table, "read").values() for cell in cells_of(rows)]
-    own = {(cell["storage_name"], cell["host"]): cell for cell in plain if cell["cell"] in found.values(figure)}
+    known = fastest(rows_of(found.table)) if ACCESS in found.table else {}
+    plain = {cell["cell"]: cell for rows in baselines(found.table, "read").values() for cell in cells_of(rows)}
     best = [max(curve.values(), key=lambda cell: cell[MB]) for curve in curves.values()]
-    pairs = [(own[place], cell) for cell in best if (place := (cell["storage_name"], cell["host"])) in own]
+    pairs = [(plain[known[own]["cell"]], cell) for cell in best if (own := baseline_key(cell, "read")) in known]
     if pairs:
         steps = [(ratio(found.values(figure), base, cell), cell["storage"]) for base, cell in pairs]
         least, where = weakest(steps)

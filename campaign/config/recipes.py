@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.resources.abc import Traversable
 
-BASELINE = "table1"  # measured first: it is what the others are judged by
+_FIRST = "table1"  # measured first: it is what the others are judged by
 _LOCAL = "local"  # of a site that says nothing of its storages
 _BUFFER, _SIDES = "burst_buffer", ("optane", "hdd")  # the storages that conf/checkpoint/burst_buffer.yaml names
 _CHOICE = re.compile(r"storage=(\w+(?:,\w+)*)(?<!=site)")
@@ -39,7 +39,7 @@ class Recipe:
 def recipes() -> list[Recipe]:
     """Read conf/paper: the baseline first, then the figures in their order."""
     found = [_read(file) for file in (files("conf") / "paper").iterdir() if file.name.endswith(".yaml")]
-    return sorted(found, key=lambda one: (one.name != BASELINE, len(one.name), one.name))
+    return sorted(found, key=lambda one: (one.name != _FIRST, len(one.name), one.name))
 
 
 def _read(file: Traversable) -> Recipe:

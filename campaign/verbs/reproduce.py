@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     points = _points(split)
     if not split.dry_run:
         _say_price(points, sure=split.sure)
-    return run.conduct(points, ["reproduce", *argv], split)
+    return run.carry_out(points, ["reproduce", *argv], split)
 
 
 def _points(split: Words) -> list[dict[str, Any]]:

@@ -37,10 +37,10 @@ def main(argv: Sequence[str]) -> int:
     """Run the campaign that the words describe; returns the exit code."""
     split = words.split(argv)
     points = composed(split.hydra)
-    return 0 if points is None else conduct(points, argv, split)
+    return 0 if points is None else carry_out(points, argv, split)
 
 
-def conduct(points: Sequence[Mapping[str, Any]], argv: Sequence[str], split: words.Words) -> int:
+def carry_out(points: Sequence[Mapping[str, Any]], argv: Sequence[str], split: words.Words) -> int:
     """Run the campaign of these points, asked for with the words `argv`; returns the exit code."""
     cells, conduct = plan.cells_of(points)
     root = Path(conduct["campaign_dir"]).expanduser()
@@ -55,7 +55,7 @@ def conduct(points: Sequence[Mapping[str, Any]], argv: Sequence[str], split: wor
     with folders.occupied(folder), _polite_end():
         try:
             _write_down(request, campaign, cells)
-            return _carry_out(cells, request, cluster, sure=split.sure)
+            return _follow(cells, request, cluster, sure=split.sure)
         except (KeyboardInterrupt, WorkerStoppedError):
             _say_how_to_come_back(conduct, cluster)
             return INTERRUPTED
@@ -98,7 +98,7 @@ def _write_down(request: Request, campaign: dict[str, Any], cells: Sequence[Cell
     write_json(request.folder.marker, campaign)
 
 
-def _carry_out(cells: Sequence[Cell], request: Request, cluster: str, *, sure: bool) -> int:
+def _follow(cells: Sequence[Cell], request: Request, cluster: str, *, sure: bool) -> int:
     """Do what is missing, then report; the exit code tells whether every cell asked for is done."""
     try:
         alone = _work(cells, request, cluster, sure=sure)

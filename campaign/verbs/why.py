@@ -45,7 +45,8 @@ def _tell(recorded: record.Record, state: State, where: str) -> None:
     print(f"{cell['id']}: {state['status']}" + (f": {state['reason']}" if state["reason"] else ""))
     unusual = [f"{key}={value}" for key, value in flat(cell["settings"]) if NEUTRAL.get(key, value) != value]
     print(f"  benchmark  {cell['benchmark']} version {cell['benchmark_version']} {' '.join(unusual)}".rstrip())
-    print(f"  data       {data['path']}: {data['files']} files, {data['bytes'] / 1e6:.1f} MB")
+    files = f"{data['files']} files, " if "files" in data else ""
+    print(f"  data       {data['path']}: {files}{data['bytes'] / 1e6:.1f} MB")
     for key, facts in (recorded["provenance"].get("emulated") or {}).items():
         print(f"  emulated   {key} {facts['name']}: {emulation.bounds(facts)}")
     print(f"  record     {where}/record.json")
@@ -63,14 +64,14 @@ def _of_trace(trace: dict[str, Any]) -> list[str]:
     return [f"not written: {error}", *unread] if error else unread
 
 
-def _of_added(added: dict[str, Any]) -> str:
+def _of_added(added: dict[str, Any], unit: str) -> str:
     """Say why a run was added."""
     if added["interval"] is None:
         return f"until_spread={added['until_spread']:g}: {added['n']} runs were too few for an interval of the median"
     low, high = added["interval"]
     return (
         f"until_spread={added['until_spread']:g}: of {added['n']} runs the {added['confidence']:.1%} interval of the"
-        f" median was {low:.1f} to {high:.1f} images/s, {added['width']:.2%} wide"
+        f" median was {low:.1f} to {high:.1f} {unit}, {added['width']:.2%} wide"
     )
 
 
@@ -80,7 +81,7 @@ def _tell_run(run: record.Run, where: str) -> None:
         figure += f", {run['read_mb_per_s']:.1f} MB/s"
     print(f"run {run['run']} ({run['role']}) {run['started_utc']}: {run['status']}, {figure}")
     if run.get("added"):
-        print(f"  added        {_of_added(run['added'])}")
+        print(f"  added        {_of_added(run['added'], talk.unit(run))}")
     checks: list[dict[str, Any]] = run.get("checks", [])
     for check in checks:
         print(f"  {check['rule']:12} {_MARKS[check['passed']]}: {check['message']}")

@@ -44,6 +44,7 @@ def record(rates, *, threads=4, storage="local", host="node1", **settings):
     made["cell"]["id"] = f"micro-demo-{storage}-t{threads}-b64-{tail}"
     made["provenance"]["host"] = host
     made["provenance"]["mount"]["source"] = f"/dev/{storage}"
+    made["provenance"]["device"]["name"] = storage
     measured = [each if isinstance(each, dict) else run(n, each) for n, each in enumerate(rates, start=1)]
     made["runs"] = [run(0, 99_999.0, role="warmup"), *measured]
     return made | {"status": "done", "reason": None, "checks": [check("spread", passed=True)]}

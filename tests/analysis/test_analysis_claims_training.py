@@ -161,6 +161,15 @@ def test_the_copying_goes_on_after_the_application_or_does_not(exposed, verdict)
     assert told(claims.DRAIN, saved("hdd", [150.0] * 3))["verdict"] == "not measured"
 
 
+def test_one_run_of_several_that_copied_on_is_no_copying_after_the_end():
+    made = drained(6.5, 0.0)
+    made["runs"][-1]["checkpoints"][-1]["exposed_s"] = 0.4
+
+    row = told(claims.DRAIN, made)
+
+    assert (row["ours"], row["verdict"]) == (0.0, "differs")
+
+
 def test_the_gain_of_a_small_version_is_not_comparable():
     made = [saved("hdd", [180.0] * 3, (5.2,) * 3), saved(BUFFER, [160.0] * 3, (2.0, 2.0, 7.0))]
     small = [each | {"campaign": each["campaign"] | {"size": "smoke"}} for each in made]

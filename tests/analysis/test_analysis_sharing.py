@@ -11,21 +11,21 @@ from analysis.sharing import device_of, one_device
 
 
 def on(device, made):
-    made["provenance"]["mount"]["source"] = device
+    made["provenance"]["device"]["name"] = device
     return made
 
 
 @pytest.mark.parametrize(
     ("other", "host", "told"),
-    [("/dev/sda", "node1", True), ("/dev/sdb", "node1", False), ("/dev/sda", "node2", False)],
+    [("sda", "node1", True), ("sdb", "node1", False), ("sda", "node2", False)],
 )
 def test_a_report_says_which_storages_are_one_device(tmp_path, capsys, other, host, told):
     hdd, ssd = (record([100.0] * 3, storage=name, host=at) for name, at in (("hdd", "node1"), ("ssd", host)))
-    folder = store(tmp_path, on("/dev/sda", hdd), on(other, ssd))
+    folder = store(tmp_path, on("sda", hdd), on(other, ssd))
 
     main([str(folder)])
 
-    words = "hdd, ssd are one device, /dev/sda: what differs between them is not the storage"
+    words = "hdd, ssd are one device, dsk/sda: what differs between them is not the storage"
     assert (words in " ".join(capsys.readouterr().out.split())) is told
     assert (words in (folder / "report.html").read_text()) is told
 
@@ -44,11 +44,26 @@ def test_the_gain_of_a_burst_buffer_whose_sides_are_one_device_is_not_comparable
 
 
 @pytest.mark.parametrize(
-    ("source", "device"),
-    [("/dev/sda1", "/dev/sda1"), ("10.0.0.1@tcp:/scratch", "10.0.0.1@tcp:/scratch"), ("tmpfs", ""), ("", "")],
+    ("device", "source", "named"),
+    [
+        ({"name": "sda"}, "/dev/sda1", "dsk/sda"),
+        ("unknown", "10.0.0.1@tcp:/scratch", "10.0.0.1@tcp:/scratch"),
+        (None, "tmpfs", ""),
+        (None, None, ""),
+    ],
 )
-def test_a_word_that_many_mounts_share_names_no_device(source, device):
-    assert device_of(source) == device
+def test_a_device_is_its_counter_or_what_is_mounted_but_no_word_that_many_mounts_share(device, source, named):
+    assert device_of({"device": device, "mount": {"source": source}}) == named
+    assert device_of({"device": device, "mount": "unknown"}) == (named if named.startswith("dsk/") else "")
+
+
+def test_a_storage_and_a_target_of_another_name_on_its_device_are_told(tmp_path):
+    made = on("sda", saved("hdd", [150.0] * 3, sources={"only": "dsk/sda"}))
+    folder = store(tmp_path, made)
+
+    main([str(folder), "--quiet"])
+
+    assert "ssd, hdd are one device, dsk/sda" in (folder / "report.html").read_text()
 
 
 def test_a_cell_without_a_device_is_on_none():

@@ -40,7 +40,7 @@ def prepared(folder, tmp_path, monkeypatch):
     def of(*words):
         cell = make_cell(compose(*words))
         said = []
-        data = prepare.datasets([Entry(cell, "planned", 1)], folder, lambda *each: said.append(each), redo=False)
+        data = prepare.datasets([Entry(cell, "planned", 1, 1)], folder, lambda *each: said.append(each), redo=False)
         return cell, data[cell.id], said
 
     return of
@@ -242,7 +242,7 @@ def test_a_job_of_a_baseline_asks_for_as_many_cpus_as_it_has_readers(folder):
     for access in ("read", "random_read"):
         cells, conduct = plan.cells_of([compose(f"benchmark.access={access}", "threads=8")])
         request = Request(folder, slurm_conduct(conduct), "t", UTC, ())
-        (array,) = submission.arrays([Entry(cell, "planned", 5) for cell in cells], request, 100)
+        (array,) = submission.arrays([Entry(cell, "planned", 5, 5) for cell in cells], request, 100)
         asked[access] = array.cpus
 
     assert asked == {"read": 1, "random_read": 8}

@@ -173,7 +173,7 @@ def submit(folder, cells):
     def submit(cluster="local", **changed):
         conduct = {**cells[1], "cluster": {"name": cluster}, **changed}
         request = Request(folder, conduct, "mine", UTC, ["threads=1,2,4"])
-        todo = [Entry(cell, "planned", 5) for cell in cells[0]]
+        todo = [Entry(cell, "planned", 5, 5) for cell in cells[0]]
         return local.submit(request, todo, {cell.id: None for cell in cells[0]})
 
     return submit

@@ -23,9 +23,12 @@ def compose(*words):
 
 
 def leave(folder, words, rates, **other):
-    """Leave a record of the cell of these words with measured runs of these MB/s; `host`, `status`, `checksum`."""
+    """Leave a record of the cell of these words with measured runs of these MB/s.
+
+    `other`: host, mount, emulated, status, checksum.
+    """
     made = record.new(make_cell(compose(*words)), {"token": "t"}, {"checksum": other.get("checksum", "c")})
-    made["provenance"] = {"host": other.get("host", HOST)}
+    made["provenance"] = {"host": HOST} | {key: other[key] for key in ("host", "mount", "emulated") if key in other}
     for rate in rates:
         record.begin_run(made, "measured", "t").update(figures(), status="valid", read_mb_per_s=rate)
     made["status"] = other.get("status", "done")
@@ -65,6 +68,8 @@ def test_a_cell_is_judged_by_random_reads_of_its_data_by_as_many_readers_or_else
         ([*READ, "storage.root=/elsewhere"], {}),
         ([*READ, "storage.stripe_count=4"], {}),
         (READ, {"host": "n2"}),
+        (READ, {"mount": {"source": "/dev/sdb"}}),
+        (READ, {"emulated": {"storage": {"name": "hdd", "read_mb_per_s": 300.0}}}),
         (READ, {"status": "invalid"}),
         ([*RANDOM, "threads=8"], {}),
         ([*RANDOM, "dataset=caltech101"], {}),
@@ -97,7 +102,8 @@ def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there
     assert plan.make(cells, conduct, folder).entries[0].state == "done"
 
     rate = done["runs"][1]["read_mb_per_s"]
-    baseline = leave(folder, READ, [rate / 2], host=done["provenance"]["host"])
+    at = done["provenance"]
+    baseline = leave(folder, READ, [rate / 2], host=at["host"], mount=at["mount"])
     planned = plan.make(cells, conduct, folder)
     planned.save_verdicts(folder)
 

@@ -29,7 +29,7 @@ def entry(point, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     point["dataset"] |= SMALL
     point["batch_size"] = 2
-    return lambda **changed: Entry(make_cell({**point, **changed}), "planned", 1)
+    return lambda **changed: Entry(make_cell({**point, **changed}), "planned", 1, 1)
 
 
 def _prepared(folder, *entries, redo=False):

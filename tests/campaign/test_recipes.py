@@ -108,7 +108,7 @@ def asked(monkeypatch, tmp_path):
     """Call `reproduce` and return the points that would have been run and the words they were asked for with."""
     monkeypatch.chdir(tmp_path)
     seen = []
-    monkeypatch.setattr(run, "conduct", lambda points, argv, _: seen.append((points, argv)) or 0)
+    monkeypatch.setattr(run, "carry_out", lambda points, argv, _: seen.append((points, argv)) or 0)
 
     def ask(*words):
         code = reproduce.main(words)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from campaign import record
+from campaign import plan, record
+from campaign.config.collect import collect
 from campaign.verbs import why
 
 
@@ -29,3 +30,19 @@ def test_a_run_is_told_whatever_its_trace_lacks(trace, told, cells, folder, caps
     out = capsys.readouterr().out
     assert "  reason       because" in out
     assert [line.split(None, 1)[1] for line in out.splitlines() if line.startswith("  trace ")] == told
+
+
+def test_a_baseline_is_told_though_it_has_no_images(folder, capsys):
+    cell = plan.cells_of(collect(["-m", "benchmark=baseline"]))[0][0]
+    made = record.new(cell, {"token": "t", "words": []}, {"path": "/hdd/baseline", "bytes": 5_000_000_000})
+    run = record.begin_run(made, "measured", "t")
+    why_added = {"until_spread": 0.01, "n": 5, "interval": [150.0, 160.0], "confidence": 0.9375, "width": 0.07}
+    run |= {"status": "valid", "read_mb_per_s": 155.0, "checks": [], "added": why_added}
+    record.write(folder.record(cell.id), made)
+
+    why.main([cell.id, str(folder.root)])
+
+    out = capsys.readouterr().out
+    assert "data       /hdd/baseline: 5000.0 MB" in out
+    assert "valid, 155.0 MB/s" in out
+    assert "was 150.0 to 160.0 MB/s" in out

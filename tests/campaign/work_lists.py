@@ -35,7 +35,7 @@ def work_list(folder, cells, conduct, cluster="local"):
     root = folder.root.parent / "data"
     root.mkdir(exist_ok=True)
     data = {"path": str(root), "manifest": str(root), "lock": str(lock_path(root, folder.root)), "checksum": "c"}
-    entries = [Entry(cell, "planned", conduct["runs"] - conduct["warmup_runs"]) for cell in cells]
+    entries = [Entry(cell, "planned", *[conduct["runs"] - conduct["warmup_runs"]] * 2) for cell in cells]
     request = Request(folder, conduct, "first", UTC, WORDS)
     return json.loads(json.dumps(request.work_list(cluster, entries, {cell.id: data for cell in cells})))
 
