@@ -43,8 +43,9 @@ def main(argv: Sequence[str]) -> int:
     if any(word.startswith(_RECIPE) for word in split.hydra):
         raise UsageError("reproduce takes every recipe", "for some of them: python -m campaign +paper=fig4,fig5")
     points = _points(split)
-    if not split.dry_run:
-        _say_price(points, sure=split.sure)
+    if not split.dry_run and not _agreed(points, sure=split.sure):
+        talk.say("nothing was started")
+        return 1
     return run.carry_out(points, ["reproduce", *argv], split)
 
 
@@ -80,7 +81,7 @@ def _storages(site_words: Sequence[str]) -> list[str]:
     return [name for name, said in point["site"]["storages"].items() if said["root"] is not None]
 
 
-def _say_price(points: Sequence[dict[str, Any]], *, sure: bool) -> None:
+def _agreed(points: Sequence[dict[str, Any]], *, sure: bool) -> bool:
     """Say how much is to be run; on a terminal, ask where Slurm's own question will not come."""
     cells, conduct = plan.cells_of(points)
     folder = folders.CampaignFolder(Path(conduct["campaign_dir"]).expanduser().resolve())
@@ -90,5 +91,4 @@ def _say_price(points: Sequence[dict[str, Any]], *, sure: bool) -> None:
     talk.say(
         f"{counted(len(cells), 'cell')}, {len(left)} to run: {runs} with warm-ups" + (f"; {expected}" if left else "")
     )
-    if left and not sure and chosen(cells, conduct) != "slurm" and not talk.agreed("start?"):
-        raise KeyboardInterrupt
+    return sure or not left or chosen(cells, conduct) == "slurm" or talk.agreed("start?")
