@@ -26,6 +26,9 @@ def version() -> str:
 
 def guarded(work: Callable[[], int]) -> int:
     """Return the exit code of the work; what the user can cure is said without a traceback."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell: >&-
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - for as long as we live
     try:
         return work()
     except AnalysisError as error:

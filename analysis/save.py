@@ -58,14 +58,17 @@ def write(path: Path, content: bytes) -> Path:
     Raises
     ------
     AnalysisError
-        If the folder cannot be written.
+        If the folder cannot be written, or a device, a pipe or a folder has that name: a rename would take its place.
     """
+    if path.exists() and not path.is_file():
+        raise AnalysisError(f"{path} is there and is no file", "name a file, or one that is not there yet")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _replace(path, content)
     except OSError as error:
         message = f"cannot write {path}: {error.strerror or error}"
-        raise AnalysisError(message, "name another folder with --out DIR, or make room in this one") from error
+        hint = "name another place (--out DIR, --junit FILE), or make room in this one"
+        raise AnalysisError(message, hint) from error
     return path
 
 

@@ -44,6 +44,8 @@ def locked(path: Path) -> AbstractContextManager[FileLock]:
     EnvironmentFaultError
         The file system has no locks, or the file cannot be made. A mere marker would outlive a process that dies.
     """
+    if not path.parent.is_dir():  # the lock would make it, and a run would measure the disk beneath a mount point
+        raise EnvironmentFaultError(f"{path.parent} is gone", "mount its storage again; the same command goes on")
     try:
         # Other users of the storage must be able to take it too.
         return FileLock(path, mode=0o666, fallback_to_soft=False).acquire()

@@ -41,8 +41,8 @@ def look(settings: Mapping[str, Any]) -> None:
 
 
 def moved(item: Mapping[str, Any]) -> str | None:
-    """Say which target is on another storage than at this worker's first run: below a mount there is a folder too."""
-    for root in item["targets"]:
+    """Say what is on another storage than at this worker's first run: below a mount there is a folder too."""
+    for root in (item["dataset"]["path"], *item["targets"]):
         then, now = _began_on(root), mount_of(Path(root))
         if (then.point, then.source) != (now.point, now.source):
             return (

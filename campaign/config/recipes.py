@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 _FIRST = "table1"  # measured first: it is what the others are judged by
+_PLAIN = "micro"  # the benchmark of a recipe that names none
+# Which benchmarks take a word of a group; one that is not named here means something to all.
+_MEANT = {"accelerator": ("alexnet",), "cache": ("micro", "alexnet")}
 _LOCAL = "local"  # of a site that says nothing of its storages
 _BUFFER, _SIDES = "burst_buffer", ("optane", "hdd")  # the storages that conf/checkpoint/burst_buffer.yaml names
 _CHOICE = re.compile(r"storage=(\w+(?:,\w+)*)(?<!=site)")
@@ -32,8 +36,20 @@ class Recipe:
     """
 
     name: str
+    benchmark: str
     storage: str | None
     targets: tuple[str, ...]
+
+    def takes(self, words: Sequence[str]) -> list[str]:
+        """Return the words that mean something to it: a baseline trains nothing, and not all that train save."""
+        return [word for word in words if self._takes(*_parts(word))]
+
+    def _takes(self, group: str, key: str) -> bool:
+        if group == "benchmark":
+            return key in _keys(self.benchmark)
+        if group == "checkpoint":
+            return bool(self.targets)
+        return self.benchmark in _MEANT.get(group, (self.benchmark,))
 
 
 def recipes() -> list[Recipe]:
@@ -44,9 +60,22 @@ def recipes() -> list[Recipe]:
 
 def _read(file: Traversable) -> Recipe:
     node: Any = OmegaConf.create(file.read_text(encoding="utf-8"))
-    storages = [each["override /storage"] for each in node.defaults if "override /storage" in each]
+    chosen = {key: value for each in node.defaults if not isinstance(each, str) for key, value in each.items()}
     targets = str(OmegaConf.select(node, "hydra.sweeper.params.checkpoint", default=""))
-    return Recipe(file.name.removesuffix(".yaml"), next(iter(storages), None), tuple(filter(None, targets.split(","))))
+    return Recipe(
+        file.name.removesuffix(".yaml"),
+        chosen.get("override /benchmark", _PLAIN),
+        chosen.get("override /storage"),
+        tuple(filter(None, targets.split(","))),
+    )
+
+
+@lru_cache
+def _keys(benchmark: str) -> frozenset[str]:
+    """Return the names of a benchmark's own keys."""
+    file = files("conf") / "benchmark" / f"{benchmark}.yaml"
+    node: Any = OmegaConf.create(file.read_text(encoding="utf-8"))
+    return frozenset(map(str, node))
 
 
 @dataclass(frozen=True)
@@ -115,7 +144,13 @@ def lacking(recipe: Recipe, words: Sequence[str], here: Here) -> list[str]:
 
 def _group(word: str) -> str:
     """Return what a word is of: ``storage`` for ``storage=hdd`` and ``+storage.root=/x``."""
-    return word.lstrip("+~").partition("=")[0].partition(".")[0]
+    return _parts(word)[0]
+
+
+def _parts(word: str) -> tuple[str, str]:
+    """Return group and key of a word: ``storage`` and ``root`` for ``+storage.root=/x``."""
+    group, _, key = word.lstrip("+~").partition("=")[0].partition(".")
+    return group, key
 
 
 def _storages(recipe: Recipe, here: Here) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +27,12 @@ The whole paper as one campaign: the baselines of the storages (Table I), then e
 storage that the site has, then tables, figures, verdicts and report.html. What is recorded is not measured again: the
 same command goes on after an interruption. The price is said first, and on a terminal there is a question; --yes and
 CAMPAIGN_YES=1 do not ask. storage=hdd,ssd reads from these alone; other words that name a storage or a checkpoint
-target take the place of the recipes' own.
+target take the place of the recipes' own. A word that only some benchmarks know is meant for those.
 
 --dry-run prints the cells and their state, on Slurm also what sbatch would get, and starts nothing.
 Exit codes: those of `python -m campaign`."""
 _SITE = ("site=", "site.")
-_RECIPE = "+paper="
+_RECIPE = re.compile(r"[+~]*paper=")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -40,7 +41,7 @@ def main(argv: Sequence[str]) -> int:
         print(HELP)
         return 0
     split = words.split(argv)
-    if any(word.startswith(_RECIPE) for word in split.hydra):
+    if any(_RECIPE.match(word) for word in split.hydra):
         raise UsageError("reproduce takes every recipe", "for some of them: python -m campaign +paper=fig4,fig5")
     points = _points(split)
     if not split.dry_run and not _agreed(points, sure=split.sure):
@@ -55,11 +56,23 @@ def _points(split: Words) -> list[dict[str, Any]]:
     own, here = recipes.choose(split.overrides, site)
     points: list[dict[str, Any]] = []
     for recipe in recipes.recipes():
-        if missing := recipes.lacking(recipe, own, here):
+        meant = recipe.takes(own)
+        if missing := recipes.lacking(recipe, meant, here):
             talk.say(f"{recipe.name}: without {', '.join(missing)}, which the site does not have")
-        for grid in recipes.grids(recipe, own, here):
-            points += run.composed([*split.flags, *own, *grid]) or []
+        for grid in recipes.grids(recipe, meant, here):
+            points += _composed(recipe.name, [*split.flags, *meant, *grid])
     return [*points, *_small_reads(points)]
+
+
+def _composed(recipe: str, hydra_words: Sequence[str]) -> list[dict[str, Any]]:
+    """Compose a recipe; an error says which it is of."""
+    try:
+        points = run.composed(hydra_words) or []
+        if points:
+            plan.cells_of(points)
+    except UsageError as error:
+        raise UsageError(f"{recipe}: {error.message}", error.hint) from error
+    return points
 
 
 def _small_reads(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

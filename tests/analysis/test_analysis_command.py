@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from record_factory import check, id_of, record, run, store, unstable
 
-from analysis import records
+from analysis import records, save
 from analysis.__main__ import main
+from analysis.errors import AnalysisError
 from analysis.frame import cells_frame, runs_frame
 from analysis.medians import medians
 
@@ -246,3 +247,20 @@ def test_a_closed_standard_output_keeps_no_file_from_being_written(tmp_path):
 
     assert (done.returncode, done.stderr) == (0, "")
     assert (folder / "tables" / "medians.csv").exists()
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(AnalysisError, match="is there and is no file"):
+        save.write(tmp_path / "pipe", b"x")
+
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_closed_stderr_hides_no_fault(tmp_path):
+    command = f"exec {sys.executable} -m analysis.verdicts {tmp_path} 2>&-"
+
+    done = subprocess.run(["/bin/sh", "-c", command], check=False, stdout=subprocess.PIPE)
+
+    assert done.returncode == 2

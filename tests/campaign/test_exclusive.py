@@ -10,7 +10,7 @@ import pytest
 from filelock import FileLock, Timeout
 
 from campaign.errors import EnvironmentFaultError
-from campaign.exclusive import doubt, held, lock_path
+from campaign.exclusive import doubt, held, lock_path, locked
 
 _HOLDER = """
 import sys, time
@@ -180,3 +180,10 @@ def test_a_storage_that_is_reached_by_two_names_has_one_lock(tmp_path):
     (tmp_path / "link").symlink_to("storage")
 
     assert lock_path(tmp_path / "link", tmp_path) == lock_path(tmp_path / "storage", tmp_path)
+
+
+def test_a_storage_that_is_gone_is_not_made_by_its_lock(tmp_path):
+    with pytest.raises(EnvironmentFaultError, match="is gone"):
+        locked(tmp_path / "hdd" / "data" / ".lock")
+
+    assert list(tmp_path.iterdir()) == []

@@ -13,9 +13,9 @@ from campaign.errors import UsageError
 from campaign.verbs import reproduce, run
 
 PAPER = ("hdd", "ssd", "optane", "lustre")
-MICRO = recipes.Recipe("fig4", None, ())
-SAVES = recipes.Recipe("fig9", "ssd", ("none", "hdd", "ssd", "optane", "burst_buffer"))
-WRITES = recipes.Recipe("fig10", "ssd", ("hdd", "burst_buffer"))
+MICRO = recipes.Recipe("fig4", "micro", None, ())
+SAVES = recipes.Recipe("fig9", "alexnet", "ssd", ("none", "hdd", "ssd", "optane", "burst_buffer"))
+WRITES = recipes.Recipe("fig10", "alexnet", "ssd", ("hdd", "burst_buffer"))
 
 
 def test_the_recipes_are_those_of_the_folder_and_what_they_ask_for():
@@ -161,6 +161,42 @@ def test_the_price_is_said_and_nothing_starts_without_a_yes(asked, site, monkeyp
     assert any(line.startswith("fig9: without optane, burst_buffer") for line in said)
 
 
-def test_reproduce_takes_no_recipe():
+@pytest.mark.parametrize("word", ["+paper=fig4", "paper=fig4", "++paper=fig4"])
+def test_reproduce_takes_no_recipe(word):
     with pytest.raises(UsageError, match="every recipe"):
-        reproduce.main(["+paper=fig4"])
+        reproduce.main([word])
+
+
+@pytest.mark.parametrize(
+    ("word", "benchmarks"),
+    [
+        ("benchmark.width=0.5", {"alexnet"}),
+        ("benchmark.image_size=32", {"alexnet", "micro"}),
+        ("benchmark.file_mb=20", {"baseline"}),
+        ("accelerator=emulated", {"alexnet"}),
+        ("checkpoint=hdd", {"alexnet"}),
+        ("cache=warm", {"alexnet", "micro"}),
+        ("runs=3", {"alexnet", "micro", "baseline"}),
+    ],
+)
+def test_a_word_is_meant_for_the_benchmarks_that_know_it(word, benchmarks):
+    taking = {recipe.benchmark for recipe in recipes.recipes() if recipe.takes([word])}
+
+    assert taking == benchmarks
+
+
+def test_targets_are_meant_for_recipes_that_save():
+    assert [recipe.name for recipe in recipes.recipes() if recipe.takes(["checkpoint=hdd"])] == ["fig9", "fig10"]
+
+
+def test_words_of_one_benchmark_do_not_stop_the_others(asked, site):
+    points, _ = asked(*site, "accelerator=emulated", "benchmark.file_mb=20", "checkpoint=hdd", "benchmark.width=0.05")
+
+    named = {point["benchmark"]["name"] for point in points}
+    assert named == {"baseline", "micro", "alexnet"}
+    assert {point["benchmark"].get("file_mb", 20) for point in points} == {20}
+
+
+def test_an_error_names_the_recipe_that_it_is_of(site):
+    with pytest.raises(UsageError, match=r"^fig\d+: "):
+        reproduce.main([*site, "iterations=2", "--dry-run"])
