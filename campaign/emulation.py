@@ -61,8 +61,10 @@ def told(cells: Iterable[Cell]) -> list[str]:
 
 
 def bounds(facts: Mapping[str, Any]) -> str:
-    """Say in words how fast an emulated storage is at most."""
-    known = [f"{facts[key]:g} {unit}" for key, unit in _UNITS.items() if facts.get(key) is not None]
+    """Say in words how fast an emulated storage is at most; `facts` are those of `jobs.emulated.emulated`."""
+    if not _UNITS.keys() <= facts.keys():
+        return "nobody knows how fast"
+    known = [f"{facts[key]:g} {unit}" for key, unit in _UNITS.items() if facts[key] is not None]
     return f"at most {', '.join(known)}" if known else "as fast as what lies beneath"
 
 

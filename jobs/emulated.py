@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from jobs.device import UNKNOWN, mount_of
 MARKER = ".tfio-emulated.json"
 """File at the top of an emulated file system; what it says is read with it, so it cannot be lost on the way."""
 
+BOUNDS = frozenset({"read_mb_per_s", "write_mb_per_s", "read_iops", "write_iops"})
+
 
 def emulated(path: Path) -> dict[str, Any] | None:
     """Return what is emulated where `path` lies; None for a real storage.
@@ -18,8 +21,8 @@ def emulated(path: Path) -> dict[str, Any] | None:
     Returns
     -------
     dict
-        ``name`` of the storage that it plays and its bounds: ``read_mb_per_s``, ``write_mb_per_s``, ``read_iops``,
-        ``write_iops``, each None where it is as fast as what lies beneath. A marker that cannot be read is one too.
+        ``name`` of the storage that it plays and its `BOUNDS`, each None where it is as fast as what lies beneath. A
+        marker that is not whole is one all the same: of a storage whose name is unknown, and no bounds are known.
     """
     marker = Path(mount_of(path).point, MARKER)
     try:
@@ -27,5 +30,13 @@ def emulated(path: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError):
-        return {"name": UNKNOWN}
-    return facts if isinstance(facts, dict) else {"name": UNKNOWN}
+        facts = None
+    return facts if _is_whole(facts) else {"name": UNKNOWN}
+
+
+def _is_whole(facts: object) -> bool:
+    """Whether a marker has a name, and every bound as None or as a number that can be written down."""
+    if not isinstance(facts, dict) or not isinstance(facts.get("name"), str) or not facts.keys() >= BOUNDS:
+        return False
+    bounds = [facts[key] for key in BOUNDS if facts[key] is not None]
+    return all(type(bound) in (int, float) and 0 < bound <= sys.float_info.max for bound in bounds)

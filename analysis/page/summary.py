@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis.columns import NONE
 from analysis.frame import rows_of
@@ -12,12 +12,13 @@ from analysis.page.results import MOST_LINES
 from analysis.sharing import one_device
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pandas as pd
 
     from analysis.page.markup import Markup
     from analysis.page.results import Results
+    from analysis.records import Record
 
 # What each check claims (README, "What is measured, and what proves it").
 CLAIMS = {
@@ -41,6 +42,12 @@ BOUNDS = {
     "write_mb_per_s": "MB/s written",
     "read_iops": "reads/s",
     "write_iops": "writes/s",
+}
+ROLES = {
+    "storage": "storage",
+    "checkpoint": "checkpoint target",
+    "checkpoint.fast": "fast side of the burst buffer",
+    "checkpoint.slow": "slow side of the burst buffer",
 }
 
 
@@ -86,11 +93,30 @@ def emulated(results: Results) -> Iterator[str]:
             if isinstance(value, dict) and value.get("name") == EMULATED:
                 step_s = value.get("step_s")
                 parts[f"{name} of {step_s:g} s a step" if _is_number(step_s) else name] += 1
-        for key, facts in record.emulated.items():
-            bounds = (f"{facts[each]:g} {unit}" for each, unit in BOUNDS.items() if _is_number(facts.get(each)))
-            parts[f"{key} {facts.get('name', '')}, at most {', '.join(bounds) or 'what lies beneath'}"] += 1
+    parts.update(_storages(results.found.records))
     for part, count in parts.items():
         yield f"Emulated: {part}, {count:,} of {len(results.table):,} cells."
+
+
+def _storages(records: Iterable[Record]) -> Counter[str]:
+    """Count the cells in which each storage was emulated, in whatever roles; each of its bounds is one by itself."""
+    cells: Counter[str] = Counter()
+    keys: dict[str, set[str]] = {}
+    for record in records:
+        played = {key: _at_most(facts) for key, facts in record.emulated.items()}
+        cells.update(dict.fromkeys(played.values(), 1))  # a cell is one cell in however many roles
+        for key, told in played.items():
+            keys.setdefault(told, set()).add(key)
+    roles = {told: ", ".join(ROLES.get(key, key) for key in sorted(each, reverse=True)) for told, each in keys.items()}
+    return Counter({f"{told} (as {roles[told]})": count for told, count in cells.items()})
+
+
+def _at_most(facts: Mapping[str, Any]) -> str:
+    """Name an emulated storage and its bounds; of a marker that could not be read none is known (`jobs.emulated`)."""
+    if not BOUNDS.keys() & facts.keys():
+        return f"{facts.get('name', '')}, nobody knows how fast"
+    known = (f"{facts[each]:g} {unit}" for each, unit in BOUNDS.items() if _is_number(facts.get(each)))
+    return f"{facts.get('name', '')}, at most {', '.join(known) or 'what lies beneath'}"
 
 
 def _is_number(value: object) -> bool:

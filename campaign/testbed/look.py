@@ -154,18 +154,23 @@ def unfinished(image: Path) -> Path:
 
 
 def _trusted(folder: Path) -> bool:
-    """Say whether the folder is there; refuse one in which somebody else could have us write through a link."""
-    try:
-        facts = folder.lstat()
-    except FileNotFoundError:
-        return False
-    if not stat.S_ISDIR(facts.st_mode):
-        raise UsageError(f"{folder} is no folder", "name another one: --folder DIR")
-    if facts.st_uid != 0 or facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UsageError(
-            f"{folder} is not root's alone to write",
-            "name a folder that is not there yet (--folder DIR); it is made by root and for root",
-        )
+    """Say whether the folder is there; refuse one that somebody else could put a link into, or in the place of."""
+    path = folder.absolute()
+    for each in (*reversed(path.parents), path):
+        try:
+            facts = each.lstat()
+        except FileNotFoundError:
+            return False
+        above = "" if each == path else f", above {path},"
+        if not stat.S_ISDIR(facts.st_mode):
+            raise UsageError(f"{each}{above} is no folder", "name another one, without links: --folder DIR")
+        # What is root's in a sticky folder is renamed by nobody else (inode(7)): /tmp and /dev/shm will do as parents.
+        guarded = above and facts.st_mode & stat.S_ISVTX
+        if facts.st_uid != 0 or (facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not guarded):
+            raise UsageError(
+                f"{each}{above} is not root's alone to write: others could put a link there, and root would follow it",
+                "name a folder that is not there yet, below folders of root (--folder DIR); it is made for root alone",
+            )
     return True
 
 

@@ -34,7 +34,6 @@ class Blkio:
 
     folder: Path
     found: Mapping[str, Limits]
-    version = 1
     doubts: tuple[str, ...] = ()
 
     def steps(self, number: str, limits: Limits) -> list[Write]:
@@ -67,7 +66,6 @@ class Io:
     switch: Path | None = None
     doubts: tuple[str, ...] = ()
     hindrance: tuple[str, str] | None = None
-    version = 2
 
     def steps(self, number: str, limits: Limits) -> list[Write]:
         """Return what gives a device just these bounds, in each group that has others.

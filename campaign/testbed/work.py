@@ -66,7 +66,7 @@ def told(seen: Seen) -> dict[str, Told]:
     -------
     dict
         By name ``emulated`` (true), ``state`` (`up`, `down`: its image is there, `incomplete`), ``missing`` (the
-        next step to `up`), ``root``, ``size_bytes``, ``device``, and its bounds.
+        next step to `up`, or what stands in its way), ``root``, ``size_bytes``, ``device``, and its bounds.
     """
     return {name: _told(name, dict(facts), seen) for name, facts in (seen.marker or {}).get("storages", {}).items()}
 
@@ -74,11 +74,9 @@ def told(seen: Seen) -> dict[str, Told]:
 def _told(name: str, facts: Told, seen: Seen) -> Told:
     each = seen.storages[name]
     bounds = {key: value for key, value in facts.items() if key != "name"}
-    state, missing = "down", None
-    if each.loops or each.mounted or each.size_bytes is None:
-        # What is not made is not counted: asked for in full, a storage would be said to lack room.
-        steps = plan.up({name: Wanted(Speed(**bounds), each.size_bytes)}, each.owner or owner(), seen)
-        state, missing = ("incomplete", str(steps[0][0])) if steps else ("up", None)
+    begun = each.loops or each.mounted or each.size_bytes is None
+    missing = _missing(name, Speed(**bounds), seen) if begun else None
+    state = "down" if not begun else "incomplete" if missing else "up"
     return {
         "emulated": True,
         "state": state,
@@ -88,6 +86,17 @@ def _told(name: str, facts: Told, seen: Seen) -> Told:
         "device": each.loops[0].path if each.loops else None,
         **bounds,
     }
+
+
+def _missing(name: str, speed: Speed, seen: Seen) -> str | None:
+    """Say what a storage lacks: its next step, or what stands in the way of any; None where it is up."""
+    each = seen.storages[name]
+    try:
+        # What is not made is not counted: asked for in full, a storage would be said to lack room.
+        steps = plan.up({name: Wanted(speed, each.size_bytes)}, each.owner or owner(), seen)
+    except EnvironmentFaultError as error:
+        return error.message
+    return str(steps[0][0]) if steps else None
 
 
 def _settle(see: Callable[[], Seen], wanted: Callable[[Seen], list[Group]]) -> Seen:

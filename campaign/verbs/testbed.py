@@ -138,7 +138,7 @@ def _tell(seen: Seen) -> None:
         print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
     for name, each in storages.items():
         if each["missing"]:
-            print(f"{name}: next, {each['missing']}")
+            print(f"{name} is incomplete: {each['missing']}")
     beneath = mount_of(seen.folder)
     print(f"beneath: {beneath.source} ({beneath.fstype}), {seen.free_bytes / GB:.1f} GB free; none is faster than that")
     for doubt in _doubts(seen):

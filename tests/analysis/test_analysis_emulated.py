@@ -15,6 +15,7 @@ from analysis.__main__ import main
 from analysis.saving import side, target
 
 BOUNDS = {"read_mb_per_s": 163.0, "write_mb_per_s": 133.14, "read_iops": 80, "write_iops": None}
+WORDS = "163 MB/s read, 133.14 MB/s written, 80 reads/s"
 
 
 def twin(made):
@@ -114,8 +115,29 @@ def test_the_page_says_it_first_and_of_each_storage(tmp_path):
     page = re.sub(r"<[^>]+>|\s+", " ", (folder / "report.html").read_text(encoding="utf-8"))
 
     head = page[: page.index("measured runs")]
-    assert "Emulated: storage hdd, at most 163 MB/s read, 133.14 MB/s written, 80 reads/s, 2 of 8 cells." in head
+    assert f"Emulated: hdd, at most {WORDS} (as storage), 2 of 8 cells." in head
     assert "lustre (emulated)" in page[page.index("file system") :]
+
+
+def test_the_head_of_the_page_has_a_line_for_each_storage_whatever_it_was_used_for(tmp_path):
+    hdd = [twin(record([100.0] * 3, storage="hdd", threads=n)) for n in (1, 2)]
+    buffered = twin(paper_like()[-1])
+    buffered["provenance"]["emulated"]["storage"] = {"name": "hdd", **BOUNDS}
+    slower = twin(record([50.0] * 3, storage="hdd", threads=4))
+    slower["provenance"]["emulated"]["storage"]["read_mb_per_s"] = 20.0
+    unread = record([50.0] * 3, storage="hdd", threads=8)
+    unread["provenance"]["emulated"] = {"storage": {"name": "unknown"}}
+    folder = store(tmp_path, *hdd, buffered, slower, unread)
+    main([str(folder), "--quiet"])
+
+    page = (folder / "report.html").read_text(encoding="utf-8")
+
+    assert sorted(re.findall(r"Emulated: ([^<]*)\.<", page)) == [
+        f"hdd, at most {WORDS} (as storage, slow side of the burst buffer), 3 of 5 cells",
+        "hdd, at most 20 MB/s read, 133.14 MB/s written, 80 reads/s (as storage), 1 of 5 cells",
+        f"optane, at most {WORDS} (as fast side of the burst buffer), 1 of 5 cells",
+        "unknown, nobody knows how fast (as storage), 1 of 5 cells",
+    ]
 
 
 def test_the_csv_files_say_it(tmp_path):

@@ -260,6 +260,55 @@ def test_a_folder_in_which_others_could_lay_a_trap_is_refused(bed, how):
         bed.rmdir() if bed.is_dir() and not bed.is_symlink() else bed.unlink()
 
 
+@pytest.mark.parametrize("how", ["link", "writable", "theirs", "theirs further up"])
+def test_a_folder_below_a_parent_in_which_others_could_lay_a_trap_is_refused(tmp_path, how):
+    required()
+    parent = tmp_path / "group" / "scratch"
+    (parent / "bed").mkdir(parents=True)
+    if how == "link":
+        parent = tmp_path / "link"
+        parent.symlink_to(tmp_path / "group" / "scratch")
+    elif how == "writable":
+        parent.chmod(0o775)
+    else:
+        os.chown(parent if how == "theirs" else parent.parent, 1234, 2345)
+
+    for folder in (parent / "bed", parent / "not there yet"):
+        with pytest.raises(UsageError, match=rf"above {folder}, is (no folder|not root's alone)"):
+            look(folder)
+
+
+def test_a_folder_of_root_may_lie_below_a_sticky_one_as_in_tmp(tmp_path):
+    required()
+    tmp_path.chmod(0o1777)
+    (tmp_path / "bed").mkdir(mode=0o755)
+
+    assert look(tmp_path / "bed").there
+    assert not look(tmp_path / "not there yet").there
+
+
+def test_a_folder_given_by_a_relative_path_has_its_parents_looked_at(tmp_path, monkeypatch):
+    (tmp_path / "bed").mkdir()
+    tmp_path.chmod(0o777)
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(UsageError, match="not root's alone"):
+        look(Path("bed"))
+
+
+def test_nobody_but_root_reads_an_image(bed):
+    bed.mkdir(mode=0o755)
+    left = bed / "hdd.img.new"  # of one that was killed, and that somebody has open
+    left.write_bytes(b"half")
+    left.chmod(0o644)
+    with left.open("rb") as theirs:
+        work.up(bed, SMALL, OWNER)
+        nothing_new = theirs.read()
+
+    assert (bed / "hdd.img").stat().st_mode & 0o777 == 0o600
+    assert nothing_new == b"half"
+
+
 def test_the_device_is_as_slow_as_it_is_asked_to_be(bed):
     """Bounded below alone: a machine that is busy is slower still."""
     slow = {"hdd": Wanted(Speed(8.0, None), 64_000_000)}

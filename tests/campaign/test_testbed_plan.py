@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from pathlib import Path
 
 import pytest
 from testbeds import BED, HDD, SSD, limited, seen, storage, texts, up_and_running, wanted
 
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.testbed import plan
+from campaign.testbed import plan, work
 from campaign.testbed.look import Loop
+from campaign.testbed.steps import Write
+from campaign.testbed.throttle import Io
 from campaign.testbed.wanted import GB, Speed, Wanted
 
 OWNER = (1000, 1000)
@@ -56,8 +60,8 @@ def test_the_number_of_a_device_is_written_down_before_it_is_throttled():
 def test_an_image_has_its_name_only_when_it_is_whole():
     lines = up(seen(there=False))
 
-    made = lines[position(lines, "rm -f /bed/hdd.img.new") :][:5]
-    assert [line.split()[0] for line in made] == ["rm", "truncate", "mkfs.ext4", "sync", "mv"]
+    made = lines[position(lines, "install -m 600 /dev/null /bed/hdd.img.new") :][:5]
+    assert [line.split()[0] for line in made] == ["install", "truncate", "mkfs.ext4", "sync", "mv"]
     assert made[1] == "truncate --size 3000000000 /bed/hdd.img.new"
     assert made[4] == "mv /bed/hdd.img.new /bed/hdd.img"
 
@@ -253,6 +257,52 @@ def test_what_is_not_ours_or_broken_is_refused(found, error):
         up(found)
 
 
-def test_every_step_of_up_is_in_the_folder_or_is_the_kernels():
-    for line in up(seen(there=False)):
-        assert str(BED) in line or "/blkio/" in line
+@pytest.mark.parametrize(
+    ("found", "missing"),
+    [
+        (
+            seen({"hdd": storage("hdd", mounted="/dev/sdb1")}, numbers=[]),
+            "/dev/sdb1 is mounted at /bed/hdd, and is not",
+        ),
+        (seen({"hdd": storage("hdd", loops=(LOOP0,))}, numbers=["7:0"]), "/bed/hdd.img, was taken away"),
+        (
+            seen({"hdd": up_and_running("hdd", LOOP0, HDD)}, numbers=["7:0"], bounds=Io({}, hindrance=("no v2", ""))),
+            "no v2",
+        ),
+        (seen({"hdd": storage("hdd", size_bytes=3 * GB, loops=(LOOP0,))}, numbers=["7:0"]), "echo '7:0 163000000' >"),
+    ],
+)
+def test_what_stands_in_the_way_of_a_storage_is_told_as_what_it_lacks(found, missing):
+    told = work.told(found)["hdd"]
+
+    assert told["state"] == "incomplete"
+    assert missing in told["missing"]
+
+
+def harmless(path):
+    """Below the folder, a loop device, a bound of the kernel's, or what an empty file is made from."""
+    ours = ".." not in path.parts and (path == BED or BED in path.parents)
+    return ours or str(path) == "/dev/null" or re.fullmatch(r"/dev/loop\d+|/blkio/blkio\.throttle\.\w+", str(path))
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        plan.up(wanted(), OWNER, seen(there=False)),
+        plan.down(whole(leftovers=("..tfio-testbed.json.7.tmp",)), keep=False),
+        plan.down(whole(), keep=True),
+    ],
+    ids=["up", "down", "keep"],
+)
+def test_every_path_of_every_step_is_in_the_folder_or_is_the_kernels(groups):
+    steps = [step for group in groups for step in group]
+
+    paths = [[step.path] if isinstance(step, Write) else paths_of(step.words) for step in steps]
+
+    assert all(paths)
+    assert [each for found in paths for each in found if not harmless(each)] == []
+
+
+def paths_of(words):
+    """What a program takes for paths: all but its name, its flags, and the figures and words that belong to them."""
+    return [Path(word) for word in words[1:] if not re.fullmatch(r"-.*|\d+|ext4|nosuid,nodev|lazy_[\w=,]+", word)]

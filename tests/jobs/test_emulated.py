@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,17 @@ def test_a_marker_that_is_not_at_the_top_of_a_file_system_says_nothing(point):
     assert emulated(point / "data") is None
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "\x00", "7"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "\x00", "7", "{}", '{"name": "hdd"}'),
+        *(json.dumps(FACTS | {"name": odd}) for odd in (None, 7, ["hdd"])),
+        *(
+            json.dumps(FACTS | {"read_mb_per_s": odd})
+            for odd in ("fast", [1], True, 0, -1.0, math.nan, math.inf, 10**400)
+        ),
+    ],
+)
 def test_a_marker_that_cannot_be_read_is_one_all_the_same(point, text):
     (point / MARKER).write_text(text)
 
