@@ -31,11 +31,11 @@ def emulated(path: Path) -> dict[str, Any] | None:
         return None
     except (OSError, ValueError):
         facts = None
-    return facts if _is_whole(facts) else {"name": UNKNOWN}
+    return facts if is_whole(facts) else {"name": UNKNOWN}
 
 
-def _is_whole(facts: object) -> bool:
-    """Whether a marker has a name, and every bound as None or as a number that can be written down."""
+def is_whole(facts: object) -> bool:
+    """Tell whether a marker has a name, and every bound as None or as a number that can be written down."""
     if not isinstance(facts, dict) or not isinstance(facts.get("name"), str) or not facts.keys() >= BOUNDS:
         return False
     bounds = [facts[key] for key in BOUNDS if facts[key] is not None]

@@ -15,6 +15,7 @@ from campaign.testbed import throttle
 from campaign.testbed.wanted import DATA
 from jobs.device import mount_of
 from jobs.emulated import MARKER as EMULATED
+from jobs.emulated import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,6 +99,8 @@ class Seen:
         Names in the folder of markers that were being written; and those that are not ours.
     idle
         Loop devices that are free, in the order in which the kernel gives them away.
+    elsewhere
+        Numbers of the loop devices that are those of another testbed now, whose bounds are not ours to take.
     """
 
     folder: Path
@@ -110,12 +113,14 @@ class Seen:
     idle: tuple[Loop, ...]
     free_bytes: int
     boot_id: str
+    elsewhere: frozenset[str] = frozenset()
 
     @property
     def numbers(self) -> list[str]:
         """The devices that we gave bounds since the machine was started; the kernel forgets them with the rest."""
         told = self.marker or {}
-        return list(told.get("numbers", ())) if told.get("boot_id") == self.boot_id else []
+        given = told.get("numbers", ()) if told.get("boot_id") == self.boot_id else ()
+        return [number for number in given if number not in self.elsewhere]
 
 
 def look(folder: Path, names: Mapping[str, Any] | tuple[str, ...] = ()) -> Seen:
@@ -131,7 +136,7 @@ def look(folder: Path, names: Mapping[str, Any] | tuple[str, ...] = ()) -> Seen:
     known = dict.fromkeys([*(marker or {}).get("storages", ()), *names])
     backed, idle = _loops()
     storages = {name: _storage(folder, name, backed) for name in known}
-    mine = {path.name for each in storages.values() for path in (each.image, unfinished(each.image), each.point)}
+    mine = {path.name for name in (marker or {}).get("storages", ()) for path in _files(storages[name])}
     present = sorted(path.name for path in folder.iterdir()) if there else []
     leftovers = [name for name in present if name.startswith(_BEING_WRITTEN)]
     return Seen(
@@ -145,7 +150,22 @@ def look(folder: Path, names: Mapping[str, Any] | tuple[str, ...] = ()) -> Seen:
         idle=idle,
         free_bytes=shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free,
         boot_id=_BOOT_ID.read_text(encoding="ascii").strip(),
+        elsewhere=frozenset(
+            loop.number for file, loops in backed.items() if _of_another(file, folder) for loop in loops
+        ),
     )
+
+
+def _of_another(file: str, folder: Path) -> bool:
+    """Tell whether a file that a loop device is attached to lies in a testbed of another folder."""
+    lies = Path(file.removesuffix(_DELETED)).parent
+    return str(lies) != os.path.realpath(folder) and (lies / MARKER).exists()
+
+
+def _files(storage: Storage) -> list[Path]:
+    """Return what is ours of a storage that we wrote down before we made it; no folder in which somebody has files."""
+    hides = storage.point_there and not storage.mounted and not _is_empty(storage.point)
+    return [storage.image, unfinished(storage.image), *([] if hides else [storage.point])]
 
 
 def unfinished(image: Path) -> Path:
@@ -179,13 +199,25 @@ def _marker(folder: Path) -> dict[str, Any] | None:
     try:
         marker: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         schema = int(marker["schema"])
+        _require_whole(marker, schema)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise EnvironmentFaultError(f"{path} is no marker of ours: {error}", "restore it, or move it away") from error
     if schema > SCHEMA:
         raise EnvironmentFaultError(f"{path} was written by a newer version (schema {schema})", "use that version")
     return marker
+
+
+def _require_whole(marker: Mapping[str, Any], schema: int) -> None:
+    """Raise ValueError where a marker of ours lacks what it must tell: nothing is done by half of one."""
+    if schema > SCHEMA:
+        return
+    storages, numbers = marker["storages"], marker["numbers"]
+    if not isinstance(storages, dict) or not all(map(is_whole, storages.values())):
+        raise ValueError("storages without name or bounds")
+    if not isinstance(numbers, list) or not all(isinstance(number, str) for number in numbers):
+        raise ValueError("numbers that are none of devices")
 
 
 def _storage(folder: Path, name: str, backed: Mapping[str, list[Loop]]) -> Storage:

@@ -84,6 +84,11 @@ def _refuse_foreign(asked: Iterable[str], seen: Seen) -> None:
         )
     for name in asked:
         each = seen.storages[name]
+        theirs = {each.image.name, unfinished(each.image).name, each.point.name}.intersection(seen.strangers)
+        if theirs and not each.mounted:
+            raise UsageError(
+                f"{seen.folder / min(theirs)} is there already, and not ours", "move it away, or name another --folder"
+            )
         if each.mounted and not each.ours_mounted:
             raise EnvironmentFaultError(
                 f"{each.mounted} is mounted at {each.point}, and is not ours", "unmount it, or name another --folder"
@@ -192,7 +197,7 @@ def _remove(seen: Seen) -> list[Group]:
     for each in seen.storages.values():
         if each.size_bytes is not None or each.unfinished:
             steps.append([run("rm", "-f", each.image, unfinished(each.image))])
-        if each.point_there and each not in stay:
+        if each.point_there and each not in stay and each.point.name not in seen.strangers:
             steps.append([run("rmdir", each.point)])
     last: Group = [run("rm", "-f", *(seen.folder / name for name in (*seen.leftovers, MARKER)))]
     return [*steps, last if seen.strangers or stay else [*last, run("rmdir", seen.folder)]]

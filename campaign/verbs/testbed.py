@@ -33,7 +33,7 @@ _BASELINE_BYTES = 6 * GB  # its file of 5 GB (paper, IV), and the file system's 
 def main(argv: list[str]) -> int:
     """Do what the words say; exit code 0, of `status` only where everything is up, else 1."""
     options = _parser().parse_intermixed_args(argv)  # a flag may stand among the words
-    folder = Path(options.folder).expanduser().absolute()
+    folder = Path(os.path.expanduser(options.folder)).absolute()  # noqa: PTH111 - that of Path raises for ~nobody
     if options.what == "status":
         return _status(folder, as_json=options.json)
     if options.words and options.what != "up":
@@ -43,9 +43,15 @@ def main(argv: list[str]) -> int:
     if os.geteuid() != 0:
         raise EnvironmentFaultError(
             f"testbed {options.what} needs root: it attaches loop devices, mounts file systems and throttles devices",
-            f"sudo {shlex.join([sys.executable, '-m', 'campaign', 'testbed', *argv])}",
+            f"sudo {shlex.join([sys.executable, '-m', 'campaign', 'testbed', *_with_folder(argv, folder)])}",
         )
     return _up(options, folder) if options.what == "up" else _down(options, folder)
+
+
+def _with_folder(argv: list[str], folder: Path) -> list[str]:
+    """Return the words with the folder among them: sudo drops the variable that names it."""
+    named = any(word.partition("=")[0] == "--folder" for word in argv)
+    return argv if named or folder == Path(DEFAULT_FOLDER) else [*argv, "--folder", str(folder)]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -297,7 +298,10 @@ def test_a_folder_given_by_a_relative_path_has_its_parents_looked_at(tmp_path, m
 
 
 def test_nobody_but_root_reads_an_image(bed):
-    bed.mkdir(mode=0o755)
+    work.up(bed, {"ssd": MORE["ssd"]}, OWNER)
+    marker = bed / ".tfio-testbed.json"  # as it is while hdd is made
+    told = json.loads(marker.read_text())
+    marker.write_text(json.dumps(told | {"storages": told["storages"] | {"hdd": SMALL["hdd"].facts("hdd")}}))
     left = bed / "hdd.img.new"  # of one that was killed, and that somebody has open
     left.write_bytes(b"half")
     left.chmod(0o644)
@@ -307,6 +311,77 @@ def test_nobody_but_root_reads_an_image(bed):
 
     assert (bed / "hdd.img").stat().st_mode & 0o777 == 0o600
     assert nothing_new == b"half"
+
+
+@pytest.mark.parametrize("ours", [False, True], ids=["no testbed", "a testbed"])
+@pytest.mark.parametrize("theirs", ["hdd.img", "hdd.img.new", "hdd/thesis"])
+def test_what_has_the_name_of_a_storage_and_is_not_ours_is_neither_taken_nor_removed(bed, ours, theirs):
+    bed.mkdir(mode=0o755)
+    if ours:
+        work.up(bed, {"ssd": MORE["ssd"]}, OWNER)
+    file = bed / theirs
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(b"years" * 1000)
+
+    with pytest.raises(UsageError, match=r"not ours|no testbed of ours"):
+        work.up(bed, MORE, OWNER)
+    work.down(bed)
+
+    assert file.read_bytes() == b"years" * 1000
+    shutil.rmtree(bed)
+
+
+def test_files_that_were_put_below_an_unmounted_storage_are_not_hidden(bed):
+    work.up(bed, SMALL, OWNER)
+    subprocess.run(["umount", str(bed / "hdd")], check=True)
+    (bed / "hdd" / "thesis").write_bytes(b"years")
+
+    with pytest.raises(UsageError, match="hdd is there already, and not ours"):
+        work.up(bed, SMALL, OWNER)
+    work.down(bed)
+
+    assert (bed / "hdd" / "thesis").read_bytes() == b"years"
+    assert attached(bed) == []
+    shutil.rmtree(bed)
+
+
+def test_the_bounds_of_another_testbed_stay(bed, tmp_path):
+    other = tmp_path / "other"
+    number = work.up(bed, SMALL, OWNER).storages["hdd"].loops[0].number
+    subprocess.run(["umount", str(bed / "hdd")], check=True)
+    subprocess.run(["losetup", "--detach", *attached(bed)], check=True)
+    try:
+        assert work.up(other, SMALL, OWNER).storages["hdd"].loops[0].number == number
+        before = bounds(number)
+
+        work.down(bed)
+
+        assert bounds(number) == before != {}
+    finally:
+        work.down(other)
+
+
+@pytest.mark.parametrize(
+    "marker",
+    ['{"schema": 1}', '{"schema": 1e400}', '{"schema": 1, "storages": 7, "numbers": []}',
+     '{"schema": 1, "storages": {"hdd": {}}, "numbers": []}', '{"schema": 1, "storages": {}, "numbers": [7]}'],
+)  # fmt: skip
+def test_half_a_marker_is_said_to_be_none(bed, marker):
+    bed.mkdir(mode=0o755)
+    (bed / ".tfio-testbed.json").write_text(marker)
+
+    with pytest.raises(EnvironmentFaultError, match="is no marker of ours"):
+        look(bed)
+
+    shutil.rmtree(bed)
+
+
+def test_a_folder_of_nobodys_home_is_a_folder(bed, monkeypatch, capsys):
+    monkeypatch.chdir(bed.parent)
+
+    assert testbed.main(["status", "--folder", "~nosuch/x"]) == 1
+
+    assert "~nosuch/x" in capsys.readouterr().out
 
 
 def test_the_device_is_as_slow_as_it_is_asked_to_be(bed):
