@@ -32,7 +32,8 @@ def prepared(
     Parameters
     ----------
     images
-        Folder and manifest of the dataset that it reads blocks of the size of, where it does.
+        Folder and manifest of the dataset that it reads blocks of the mean size of, where it does: a read costs about
+        a seek and its bytes, so that blocks of the mean cost what the files do; those of the median would cost less.
 
     Returns
     -------
@@ -61,7 +62,7 @@ def prepared(
     if images:
         path, listing = images
         found |= {"path": str(path), "checksum": listing.checksum}
-        found["block_bytes"] = _whole_blocks(listing.quantiles["median"], folder)
+        found["block_bytes"] = _whole_blocks(listing.total_bytes / len(listing.files), folder)
     return found
 
 
