@@ -47,13 +47,14 @@ def prepared(
         There is not enough room, or the folder is somebody else's.
     """
     benchmark = settings["benchmark"]
-    size = baseline_file.whole_bytes(benchmark["file_mb"], benchmark["transfer_mib"])
+    transfer_mib = benchmark.get("transfer_mib", baseline_file.TRANSFER_MIB)  # random_read has none
+    size = baseline_file.whole_bytes(benchmark["file_mb"], transfer_mib)
     folder = root / f"{baseline_file.FOLDER}{layout.suffix}"
     if layout.asked:
         lustre.set_layout(folder, layout)
     baseline_file.claimed(folder)
     found = {"path": str(folder), "folder": str(folder), "file": None, "bytes": size}
-    found["block_bytes"] = benchmark["transfer_mib"] * _MIB
+    found["block_bytes"] = transfer_mib * _MIB
     if benchmark["access"] == "write":
         baseline_file.require_room(folder, size)
         return found

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import cache, counters, engines, external
+from jobs import baseline_file, cache, counters, engines, external
 from jobs.device import device_of
 from jobs.engines import Order
 from jobs.sources import traffic_behind
@@ -36,7 +36,7 @@ DEFAULTS: dict[
         "access": "read",
         "engine": "auto",
         "file_mb": 5000,
-        "transfer_mib": 16,
+        "transfer_mib": baseline_file.TRANSFER_MIB,
         "seconds_max": 10.0,
     },
     "threads": 4,

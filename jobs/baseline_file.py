@@ -25,6 +25,7 @@ FOLDER = "baseline"
 _MARKER = ".tfio-baseline"
 _OURS = (_MARKER, "..tfio-baseline")  # the second: a marker that was being written
 _LOCK = ".tfio-baseline.lock"
+TRANSFER_MIB = 16  # of `read`, unless another is asked for: random_read has the same file
 _MIB = 1 << 20
 _CHUNK = 16 * _MIB
 _UNLOCKABLE = "mount it with locks (Lustre: -o flock)"
