@@ -33,7 +33,7 @@ BETWEEN = (
 )
 OF_BASELINE = (
     "of baseline: MB/s as a share of what the storage gave by itself on that host, to as many readers at random places"
-    " of blocks of the dataset's median size (random_read), else to one that read a file from end to end (read)."
+    " of blocks of the dataset's mean size (random_read), else to one that read a file from end to end (read)."
 )
 VERDICT_HEADINGS = ("claim", "kind", "source", "published", "ours", "interval", "tolerance", "verdict", "why")
 

@@ -32,7 +32,8 @@ def prepared(
     Parameters
     ----------
     images
-        Folder and manifest of the dataset that it reads blocks of the size of, where it does.
+        Folder and manifest of the dataset that it reads blocks of the mean size of, where it does: a read costs about
+        a seek and its bytes, so that blocks of the mean cost what the files do; those of the median would cost less.
 
     Returns
     -------
@@ -46,13 +47,14 @@ def prepared(
         There is not enough room, or the folder is somebody else's.
     """
     benchmark = settings["benchmark"]
-    size = baseline_file.whole_bytes(benchmark["file_mb"], benchmark["transfer_mib"])
+    transfer_mib = benchmark.get("transfer_mib", baseline_file.TRANSFER_MIB)  # random_read has none
+    size = baseline_file.whole_bytes(benchmark["file_mb"], transfer_mib)
     folder = root / f"{baseline_file.FOLDER}{layout.suffix}"
     if layout.asked:
         lustre.set_layout(folder, layout)
     baseline_file.claimed(folder)
     found = {"path": str(folder), "folder": str(folder), "file": None, "bytes": size}
-    found["block_bytes"] = benchmark["transfer_mib"] * _MIB
+    found["block_bytes"] = transfer_mib * _MIB
     if benchmark["access"] == "write":
         baseline_file.require_room(folder, size)
         return found
@@ -61,7 +63,7 @@ def prepared(
     if images:
         path, listing = images
         found |= {"path": str(path), "checksum": listing.checksum}
-        found["block_bytes"] = _whole_blocks(listing.quantiles["median"], folder)
+        found["block_bytes"] = _whole_blocks(listing.total_bytes / len(listing.files), folder)
     return found
 
 

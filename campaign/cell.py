@@ -97,6 +97,8 @@ def make_cell(point: Mapping[str, Any]) -> Cell:
     settings = {key: point[key] for key in _counting(point)}
     storage = settings["storage"]
     settings["storage"] = {key: value for key, value in storage.items() if key not in _ACCESS}
+    if is_baseline(settings):
+        settings["benchmark"] = _heeded(settings["benchmark"])
     if "path" in settings.get("dataset", {}):  # the same folder is the same dataset from wherever it is named
         settings["dataset"] = {
             **settings["dataset"],
@@ -121,6 +123,12 @@ def _counting(point: Mapping[str, Any]) -> tuple[str, ...]:
     if not is_baseline(point):
         return SETTINGS
     return _OF_RANDOM_READ if point["benchmark"]["access"] == "random_read" else _OF_BASELINE
+
+
+def _heeded(benchmark: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a baseline that act on its access: one read whole has no time, blocks have their size."""
+    idle = "transfer_mib" if benchmark["access"] == "random_read" else "seconds_max"
+    return {key: value for key, value in benchmark.items() if key != idle}
 
 
 def _readable(settings: Mapping[str, Any]) -> str:

@@ -25,9 +25,13 @@ FOLDER = "baseline"
 _MARKER = ".tfio-baseline"
 _OURS = (_MARKER, "..tfio-baseline")  # the second: a marker that was being written
 _LOCK = ".tfio-baseline.lock"
+TRANSFER_MIB = 16  # of `read`, unless another is asked for: random_read has the same file
 _MIB = 1 << 20
 _CHUNK = 16 * _MIB
+_UNLOCKABLE = "mount it with locks (Lustre: -o flock)"
 _CURES = {
+    errno.ENOSYS: _UNLOCKABLE,  # flock(2) of a file system that has none, as filelock raises it
+    errno.ENOTSUP: _UNLOCKABLE,
     errno.ENOSPC: "free some room, or ask for a smaller file: benchmark.file_mb=…",
     errno.EDQUOT: "free some of your quota, or ask for a smaller file: benchmark.file_mb=…",
 }
@@ -74,7 +78,8 @@ def made(folder: Path, size: int, progress: Callable[[int, int], None]) -> Path:
     path = folder / f"read-{size}.bin"
     with _explained(folder):
         if not _is_whole(path, size):
-            with FileLock(folder / _LOCK):
+            # Whoever may write here may take it; a mere marker would outlive a process that dies.
+            with FileLock(folder / _LOCK, mode=0o666, fallback_to_soft=False):
                 if not _is_whole(path, size):
                     require_room(folder, size)
                     _make(path, size, progress)

@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jobs.engines import Order, Outcome
+from jobs import engines
+from jobs.engines import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
+
+    from jobs.engines import Order
 
 VERSION = "1"
 _PAGE_WORDS = 4096 // 8
@@ -35,15 +37,19 @@ class _Parts(dict[str, float]):
         self[name] = time.perf_counter() - before
 
 
-def run(order: Order, raw: Path | None = None) -> Outcome:  # noqa: ARG001 - of engines that have words of their own
+def run(order: Order) -> Outcome:
     """Do what is asked.
 
     Raises
     ------
     OSError
         The file cannot be opened, read whole or written.
+    EngineError
+        It has another size than was asked for.
     """
-    return {"read": _read, "write": _write, "random_read": _random_read}[order.access](order)
+    before = time.perf_counter()
+    outcome = {"read": _read, "write": _write, "random_read": _random_read}[order.access](order)
+    return engines.believe(outcome, order, time.perf_counter() - before)
 
 
 def _read(order: Order) -> Outcome:

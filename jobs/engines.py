@@ -32,7 +32,7 @@ class Order:
     ----------
     access
         ``write``: make the file and leave it durable; ``read``: from its beginning to its end; ``random_read``: blocks
-        at random places, none of them twice by one reader.
+        at random places, none of them twice.
     file
         What is read or written.
     file_bytes, block_bytes
@@ -67,6 +67,8 @@ class Outcome:
         Seconds of each part of `wall_s` that the engine tells.
     version
         Of the engine.
+    rate
+        Bytes per second that the engine tells.
     """
 
     moved_bytes: int
@@ -74,6 +76,7 @@ class Outcome:
     wall_s: float
     version: str
     parts: Mapping[str, float] = field(default_factory=dict)
+    rate: float | None = None
 
 
 def chosen(engine: str, access: str) -> str:
@@ -94,29 +97,28 @@ def chosen(engine: str, access: str) -> str:
     return engine
 
 
-def takes_direct(folder: Path) -> bool:
-    """Find out whether files of this folder can be opened past the page cache; some file systems refuse it."""
-    probe = folder / f".direct-{os.getpid()}"
+def takes_direct(file: Path, access: str) -> bool:
+    """Find out whether a file can be opened past the page cache; some file systems refuse it.
+
+    Nothing but one that is to be written is made for it: a folder that is read may be somebody else's.
+    """
+    how = os.O_WRONLY | os.O_CREAT if access == "write" else os.O_RDONLY
     try:
-        os.close(os.open(probe, os.O_CREAT | os.O_WRONLY | os.O_DIRECT, 0o600))
+        os.close(os.open(file, how | os.O_DIRECT, 0o600))
     except OSError as error:
         if error.errno != errno.EINVAL:  # open(2): "The filesystem does not support the O_DIRECT flag"
             raise
         return False
-    finally:
-        probe.unlink(missing_ok=True)
     return True
 
 
-def believe(outcome: Outcome, order: Order, elapsed_s: float, rate: float | None = None) -> Outcome:
+def believe(outcome: Outcome, order: Order, elapsed_s: float) -> Outcome:
     """Return an outcome that does not contradict itself.
 
     Parameters
     ----------
     elapsed_s
         Seconds that passed here while the engine was at work.
-    rate
-        Bytes per second that the engine tells.
 
     Raises
     ------
@@ -124,6 +126,7 @@ def believe(outcome: Outcome, order: Order, elapsed_s: float, rate: float | None
         Its figures are no figures, another amount was moved than was asked for, or its time is longer than ours.
     """
     asked = order.file_bytes if order.access != "random_read" else outcome.requests * order.block_bytes
+    rate = outcome.rate
     figures = (outcome.moved_bytes, outcome.requests, outcome.wall_s, *([] if rate is None else [rate]))
     if not all(math.isfinite(each) and each > 0 for each in figures):
         raise EngineError(f"bytes, requests, seconds (and rate) cannot be {', '.join(f'{each:g}' for each in figures)}")

@@ -8,18 +8,59 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from jobs import engines
 from jobs.engines import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+    from types import ModuleType
+
+    from jobs.engines import Order, Outcome
 
 _TAIL_CHARACTERS = 300
 # C's printf of what is no number; JSON has no word for it.
 _NO_NUMBER = re.compile(r"(?<=[:\[,\s])[+-]?(?:nan|inf(?:inity)?)(?=[\s,\]}])", re.IGNORECASE)
+
+
+def run(engine: ModuleType, raw: Path | None, order: Order) -> Outcome:
+    """Have a program do what is asked.
+
+    Parameters
+    ----------
+    engine
+        `jobs.fio` or `jobs.ior`: its ``command`` says what to run, its ``outcome`` reads the answer.
+    raw
+        Where all the words of the program are kept.
+
+    Raises
+    ------
+    EngineError
+        It failed, or its answer cannot be read or believed.
+    """
+    command = engine.command(order)
+    before = time.perf_counter()
+    answer = said(command, order.file.parent, raw)
+    return believed(engine, answer, order, time.perf_counter() - before)
+
+
+def believed(engine: ModuleType, answer: str, order: Order, elapsed_s: float) -> Outcome:
+    """Read the answer of a program that took `elapsed_s`.
+
+    Raises
+    ------
+    EngineError
+        It is not whole, figures are missing or no numbers, or they contradict each other.
+    """
+    try:
+        return engines.believe(engine.outcome(answer, order), order, elapsed_s)
+    except EngineError as error:
+        program = engine.__name__.rpartition(".")[2]
+        raise failure(program, f"is not to be believed: {error}", answer) from error
 
 
 def said(command: Sequence[str], folder: Path, raw: Path | None) -> str:

@@ -8,7 +8,6 @@ them; so these are read, and not the document around them.
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING, Any
 
 from jobs import engines, external
@@ -16,7 +15,6 @@ from jobs.engines import EngineError, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from jobs.engines import Order
 
@@ -24,19 +22,6 @@ _MIB = 1 << 20
 _INNERMOST = re.compile(r"\{[^{}]*\}")
 _VERSION = re.compile(r'(?:"Version": "|\bIOR-)(?P<version>\d[^\s:"]*)')
 _PARTS = {"openTime": "open_s", "wrRdTime": "transfer_s", "closeTime": "close_s"}
-
-
-def run(order: Order, raw: Path | None = None) -> Outcome:
-    """Have IOR do what is asked.
-
-    Raises
-    ------
-    EngineError
-        It failed, or its answer cannot be read or believed.
-    """
-    before = time.perf_counter()
-    answer = external.said(command(order), order.file.parent, raw)
-    return outcome(answer, order, time.perf_counter() - before)
 
 
 def command(order: Order) -> list[str]:
@@ -51,33 +36,29 @@ def command(order: Order) -> list[str]:
     ]  # fmt: skip
 
 
-def outcome(answer: str, order: Order, elapsed_s: float) -> Outcome:
+def outcome(answer: str, order: Order) -> Outcome:
     """Read IOR's answer.
 
     Raises
     ------
     EngineError
-        It has no result of the access or several, figures are missing or no numbers, or they contradict each other.
+        It has no result of the access or several, or figures are missing or no numbers.
     """
     texts = _INNERMOST.findall(answer)
     found = [result for text in texts for result in external.documents(text) if _is_result(result, order)]
     if len(found) != 1:
-        what = f"gave {len(found)} results" if found else "gave no whole result"
-        raise external.failure("ior", what, answer)
+        raise EngineError(f"it gave {len(found)} results" if found else "it gave no whole result")
     version = _VERSION.search(answer)
-    try:
-        return _outcome(found[0], order, elapsed_s, f"IOR-{version['version']}" if version else engines.UNKNOWN)
-    except EngineError as error:
-        raise external.failure("ior", f"is not to be believed: {error}", answer) from error
+    return _outcome(found[0], order, f"IOR-{version['version']}" if version else engines.UNKNOWN)
 
 
 def _is_result(node: Mapping[str, Any], order: Order) -> bool:
     return node.get("access") == order.access and "bwMiB" in node
 
 
-def _outcome(result: Mapping[str, Any], order: Order, elapsed_s: float, version: str) -> Outcome:
+def _outcome(result: Mapping[str, Any], order: Order, version: str) -> Outcome:
     """Take one result apart; it tells no bytes, so its rate over its time must be those that were asked for."""
     wall_s, rate = external.number(result, "totalTime"), external.number(result, "bwMiB") * _MIB
     parts = {ours: external.number(result, theirs) for theirs, ours in _PARTS.items()}
     requests = order.file_bytes // order.block_bytes
-    return engines.believe(Outcome(order.file_bytes, requests, wall_s, version, parts), order, elapsed_s, rate)
+    return Outcome(order.file_bytes, requests, wall_s, version, parts, rate)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import statistics
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,6 @@ from jobs import manifest
 
 MIB = 1 << 20
 SMALL = ("benchmark=baseline", "benchmark.file_mb=8", "benchmark.transfer_mib=1", "benchmark.engine=builtin")
-FEW = tuple(word for word in TINY if word.startswith("dataset"))
 
 
 def compose(*words):
@@ -47,7 +47,9 @@ def prepared(folder, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("access", ["read", "write"])
-@pytest.mark.parametrize("word", ["threads=8", "batch_size=32", "prefetch=1", "dataset=caltech101", "seed=3"])
+@pytest.mark.parametrize(
+    "word", ["threads=8", "batch_size=32", "prefetch=1", "dataset=caltech101", "seed=3", "benchmark.seconds_max=2"]
+)
 def test_what_cannot_change_what_a_storage_gives_makes_no_other_cell(access, word):
     one, other = (make_cell(compose(f"benchmark.access={access}", *more)) for more in ([], [word]))
 
@@ -59,6 +61,28 @@ def test_random_reads_are_of_a_dataset_and_by_so_many_readers(word):
     one, other = (make_cell(compose("benchmark.access=random_read", *more)) for more in ([], [word]))
 
     assert one.id != other.id
+
+
+@pytest.mark.parametrize("access", ["read", "write"])
+def test_the_size_of_a_request_makes_another_cell_only_where_a_file_is_read_or_written_whole(access):
+    def ids(access):
+        grid = (f"benchmark.access={access}", "benchmark.transfer_mib=1,2")
+        return {cell.id for cell in plan.cells_of(collect(["-m", *SMALL, *grid]))[0]}
+
+    assert len(ids(access)) == 2
+    assert len(ids("random_read")) == 1
+
+
+def test_random_reads_are_of_the_file_that_read_has_whatever_its_requests(prepared):
+    few = ("dataset.files=24", "dataset.classes=3")
+    files = {
+        prepared(f"benchmark.access={access}", "benchmark.file_mb=30", f"benchmark.transfer_mib={transfer}", *few)[1][
+            "file"
+        ]
+        for access, transfer in [("random_read", 1), ("random_read", 2), ("read", 16)]
+    }
+
+    assert files == {f"read-{32 * MIB}.bin"}
 
 
 def test_a_grid_of_threads_has_one_read_and_as_many_random_reads():
@@ -126,11 +150,14 @@ def test_a_baseline_that_is_written_needs_room_and_no_file(prepared, tmp_path, m
         prepared("benchmark.access=write")
 
 
-def test_blocks_have_the_median_size_of_the_dataset_in_whole_blocks_of_the_device(prepared):
-    _, data, _ = prepared("benchmark.access=random_read", *FEW)
+def test_blocks_have_the_mean_size_of_the_dataset_in_whole_blocks_of_the_device(prepared):
+    """As many reads are as many bytes as of the files; sizes as uneven as these have a median far below the mean."""
+    uneven = ("dataset.files=24", "dataset.classes=3", "dataset.sigma=0.8")
+    _, data, _ = prepared("benchmark.access=random_read", *uneven)
 
-    median = manifest.load(Path(data["path"])).quantiles["median"]
-    assert median <= data["block_bytes"] < median + 4096
+    sizes = [path.stat().st_size for path in Path(data["path"]).rglob("*.jpg")]
+    mean = sum(sizes) / len(sizes)
+    assert statistics.median(sizes) + 4096 < mean <= data["block_bytes"] < mean + 4096
     assert data["block_bytes"] % 512 == 0
     assert data["checksum"] == manifest.load(Path(data["path"])).checksum
 

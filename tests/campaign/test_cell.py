@@ -115,5 +115,6 @@ def test_the_readable_prefix_names_what_people_vary(point):
 
 
 @pytest.mark.parametrize("key", sorted(NEUTRAL))
-def test_every_neutral_value_belongs_to_a_setting_that_exists(point, alexnet_point, read_point, key):
-    assert key in {name for each in (point, alexnet_point, read_point) for name in _settings_keys(each)}
+def test_every_neutral_value_belongs_to_a_setting_that_exists(point, alexnet_point, read_point, random_read_point, key):
+    points = (point, alexnet_point, read_point, random_read_point)
+    assert key in {name for each in points for name in _settings_keys(each)}

@@ -165,6 +165,37 @@ def test_where_the_file_system_knows_no_direct_access_the_page_cache_is_used_and
     assert (figures["status"], figures["direct"]) == ("valid", False)
 
 
+def test_a_run_that_reads_makes_no_file_beside_what_it_reads(file, monkeypatch):
+    made, real = [], os.open
+
+    def watched(path, flags, mode=0o777, **more):
+        if flags & os.O_CREAT:
+            made.append(path)
+        return real(path, flags, mode, **more)
+
+    monkeypatch.setattr(os, "open", watched)
+    execute(file)
+
+    assert made == []
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.EIO, "broken"), KeyboardInterrupt()])
+def test_a_write_that_fails_leaves_no_file(disk, monkeypatch, failure):
+    written, real = baseline_file.claimed(disk / "baseline") / "written.bin", os.pwritev
+
+    def broken(fd, buffers, offset):
+        if offset:
+            assert written.stat().st_size == MIB
+            raise failure
+        return real(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "pwritev", broken)
+    with pytest.raises(type(failure)):
+        execute(written, "write")
+
+    assert not written.exists()
+
+
 def test_direct_reads_leave_nothing_in_memory(file):
     cache.evict([file])
 
@@ -214,13 +245,13 @@ GOOD = Outcome(8 * MIB, 8, 2.0, "1")
     ],
 )
 def test_an_engine_that_contradicts_itself_is_not_believed(tmp_path, changed, elapsed_s, rate, word):
-    outcome = Outcome(**{**vars(GOOD), **changed})
+    outcome = Outcome(**{**vars(GOOD), **changed, "rate": rate})
 
     if word is None:
-        assert engines.believe(outcome, order(tmp_path), elapsed_s, rate) == outcome
+        assert engines.believe(outcome, order(tmp_path), elapsed_s) == outcome
     else:
         with pytest.raises(EngineError, match=word):
-            engines.believe(outcome, order(tmp_path), elapsed_s, rate)
+            engines.believe(outcome, order(tmp_path), elapsed_s)
 
 
 @pytest.mark.parametrize(
@@ -274,6 +305,28 @@ def test_a_file_whose_making_was_killed_is_made_anew(disk, monkeypatch):
 
     assert read_file(disk).stat().st_size == 8 * MIB
     assert [path.suffix for path in folder.iterdir() if path.name.startswith("read")] == [".bin"]
+
+
+def test_a_file_system_without_locks_is_refused_and_no_marker_is_left_in_place_of_a_lock(disk, monkeypatch):
+    def missing(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr("fcntl.flock", missing)
+    with pytest.raises(DatasetError, match="Function not implemented") as refused:
+        read_file(disk)
+
+    assert "-o flock" in refused.value.hint
+    assert not list(disk.glob("baseline/read-*"))
+
+
+def test_others_who_may_write_to_the_folder_can_take_its_lock_too(disk):
+    before = os.umask(0)
+    try:
+        read_file(disk)
+    finally:
+        os.umask(before)
+
+    assert (disk / "baseline" / ".tfio-baseline.lock").stat().st_mode & 0o777 == 0o666
 
 
 def _killed(*_):

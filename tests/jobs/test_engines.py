@@ -20,7 +20,7 @@ RECORDED = Path(__file__).parent / "recorded" / "engines"
 FIO = (RECORDED / "fio-3.33-read.json").read_text()
 IOR = (RECORDED / "ior-3.3-read.txt").read_text()
 ORDER = order(Path("/mnt/read.bin"), size=32 * MIB)
-ADAPTERS = {"fio": (fio.outcome, FIO), "ior": (ior.outcome, IOR)}
+ADAPTERS = {"fio": (fio, FIO), "ior": (ior, IOR)}
 needs_fio = pytest.mark.skipif(not shutil.which("fio"), reason="fio is not installed")
 
 
@@ -56,11 +56,11 @@ def test_the_time_of_fio_includes_the_flush_of_what_it_wrote(disk):
     command = fio.command(order(file, "write", size=64 * MIB, direct=False))
 
     assert "--end_fsync=1" in command
-    outcome = fio.run(order(file, "write", size=64 * MIB, direct=False))
+    outcome = external.run(fio, None, order(file, "write", size=64 * MIB, direct=False))
     unflushed = [word for word in command if not word.startswith("--end_fsync")]
     file.unlink()
     answer = external.said(unflushed, disk, None)
-    assert fio.outcome(answer, order(file, "write", size=64 * MIB), 60.0).wall_s < outcome.wall_s
+    assert fio.outcome(answer, order(file, "write", size=64 * MIB)).wall_s < outcome.wall_s
 
 
 @needs_fio
@@ -74,16 +74,16 @@ def test_fio_reads_a_file_whose_name_means_something_to_it(disk):
 @needs_fio
 def test_fio_that_fails_says_why_in_one_line(disk):
     with pytest.raises(EngineError, match="fio ended with exit code 1: …") as failed:
-        fio.run(order(disk / "missing.bin"))
+        external.run(fio, None, order(disk / "missing.bin"))
 
     assert "\n" not in str(failed.value)
 
 
 @pytest.mark.parametrize("engine", ADAPTERS)
 def test_the_figures_of_an_answer_are_those_it_holds(engine):
-    read, text = ADAPTERS[engine]
+    module, text = ADAPTERS[engine]
 
-    outcome = read(text, ORDER, 1.0)
+    outcome = external.believed(module, text, ORDER, 1.0)
 
     assert (outcome.moved_bytes, outcome.requests) == (32 * MIB, 32)
     assert outcome.wall_s == pytest.approx(0.0441, rel=0.01)
@@ -104,9 +104,9 @@ def test_the_figures_of_an_answer_are_those_it_holds(engine):
     ],
 )
 def test_words_around_an_answer_do_not_matter(engine, before, after):
-    read, text = ADAPTERS[engine]
+    module, text = ADAPTERS[engine]
 
-    assert read(before + text + after, ORDER, 1.0) == read(text, ORDER, 1.0)
+    assert module.outcome(before + text + after, ORDER) == module.outcome(text, ORDER)
 
 
 def _fio(change):
@@ -143,7 +143,7 @@ def _fio(change):
 )
 def test_a_broken_answer_of_fio_is_told_with_its_last_words(text, word, capsys):
     with pytest.raises(EngineError) as failed:
-        fio.outcome(text, ORDER, 1.0)
+        external.believed(fio, text, ORDER, 1.0)
 
     assert word in str(failed.value)
     assert "\n" not in str(failed.value)
@@ -165,7 +165,7 @@ RESULT = IOR[IOR.index('{\n          "access"') : IOR.index('\n      ], \n      
     ],
 )
 def test_what_ior_is_known_to_break_does_not_matter(text):
-    assert ior.outcome(text, ORDER, 1.0) == ior.outcome(IOR, ORDER, 1.0)
+    assert ior.outcome(text, ORDER) == ior.outcome(IOR, ORDER)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_what_ior_is_known_to_break_does_not_matter(text):
 )
 def test_a_broken_answer_of_ior_is_told_with_its_last_words(text, word, capsys):
     with pytest.raises(EngineError) as failed:
-        ior.outcome(text, ORDER, 1.0)
+        external.believed(ior, text, ORDER, 1.0)
 
     assert word in str(failed.value)
     assert text[-100:].strip() in capsys.readouterr().err
@@ -192,10 +192,10 @@ def test_a_broken_answer_of_ior_is_told_with_its_last_words(text, word, capsys):
 @pytest.mark.parametrize("engine", ADAPTERS)
 @given(st.text(), st.integers(0, 3000))
 def test_no_text_whatever_makes_an_adapter_say_anything_but_a_figure_or_an_error(engine, words, cut):
-    read, text = ADAPTERS[engine]
+    module, text = ADAPTERS[engine]
     for broken in (words, text[:cut] + words + text[cut:], text[:cut] + words):
         try:
-            outcome = read(broken, ORDER, 1.0)
+            outcome = external.believed(module, broken, ORDER, 1.0)
         except EngineError:
             continue
         assert outcome.moved_bytes == 32 * MIB
@@ -255,8 +255,50 @@ def test_ior_writes_a_new_file_and_flushes_it_and_reads_one_that_is_there():
     assert "--posix.odirect" not in ior.command(replace(ORDER, direct=False))
 
 
-def test_readers_of_fio_share_the_file_and_stop_when_their_time_is_up():
-    words = fio.command(replace(ORDER, access="random_read", block_bytes=12_288, threads=3, seconds_max=2.5, seed=7))
+def _places(file, **asked):
+    """Have fio read blocks at random places of a file; returns the offsets of each reader, in its order."""
+    command = fio.command(order(file, "random_read", block=12_288, seconds_max=60, **asked))
+    external.said([*command, "--write_lat_log=places", "--log_offset=1", "--per_job_logs=1"], file.parent, None)
+    logs = sorted(file.parent.glob("places_clat.*.log"))
+    return [[int(line.split(",")[4]) for line in log.read_text().splitlines()] for log in logs]
 
-    assert {"--numjobs=3", "--runtime=2.5s", "--randseed=7", "--readonly", "--bs=12288"} <= set(words)
-    assert f"--io_size={32 * MIB // 12_288 // 3 * 12_288}" in words
+
+@needs_fio
+@pytest.mark.parametrize("seed", [0, 7])
+def test_no_block_is_read_twice_by_readers_of_fio_and_all_but_a_rest_is_read(seed, disk):
+    readers = _places(read_file(disk), threads=3, seed=seed)
+
+    blocks = 8 * MIB // 12_288
+    everything = [place // 12_288 for reader in readers for place in reader]
+    assert len(readers) == 3
+    assert len(set(everything)) == len(everything) == blocks - blocks % 3
+    assert all(0 <= block < blocks for block in everything)
+
+
+@needs_fio
+def test_the_places_of_fio_follow_from_the_seed_and_are_others_for_each_reader(disk):
+    file = read_file(disk)
+    first, again, other = (_places(file, threads=2, seed=seed) for seed in (0, 0, 1))
+
+    share = 8 * MIB // 12_288 // 2 * 12_288
+    assert first == again
+    assert all(one != two for one, two in zip(first, other, strict=True))
+    assert first[0] != [place - share for place in first[1]]
+    assert all(reader != sorted(reader) for reader in first)
+
+
+@needs_fio
+def test_there_are_no_more_readers_of_fio_than_blocks(disk):
+    readers = _places(read_file(disk), size=2 * 12_288, threads=5)
+
+    assert sorted(readers) == [[0], [12_288]]
+
+
+@needs_fio
+def test_readers_of_fio_stop_when_their_time_is_up(disk):
+    asked = order(read_file(disk), "random_read", block=4096, seconds_max=1, threads=2)
+    command = [*fio.command(asked), "--thinktime=200ms"]
+
+    outcome = fio.outcome(external.said(command, asked.file.parent, None), asked)
+
+    assert 2 <= outcome.requests < 20
