@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
+import math
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from jobs.engines import Order, Outcome
 
 _TAIL_CHARACTERS = 300
+_PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
+_libc = ctypes.CDLL(None)
 # C's printf of what is no number; JSON has no word for it.
 _NO_NUMBER = re.compile(r"(?<=[:\[,\s])[+-]?(?:nan|inf(?:inity)?)(?=[\s,\]}])", re.IGNORECASE)
 
@@ -81,6 +86,7 @@ def said(command: Sequence[str], folder: Path, raw: Path | None) -> str:
             text=True,
             errors="replace",
             check=False,
+            preexec_fn=_die_with_us,
         )
     except OSError as error:
         raise EngineError(f"{command[0]} cannot be started: {error.strerror}") from error
@@ -91,6 +97,11 @@ def said(command: Sequence[str], folder: Path, raw: Path | None) -> str:
     if done.returncode:
         raise failure(command[0], f"ended with exit code {done.returncode}", done.stderr.strip() or done.stdout)
     return done.stdout
+
+
+def _die_with_us() -> None:
+    """Ask the kernel to kill this process when its parent ends: it would go on to use the storage (prctl(2))."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def failure(program: str, what: str, text: str) -> EngineError:
@@ -106,7 +117,7 @@ def documents(text: str) -> Iterator[Mapping[str, Any]]:
     place, cleaned = 0, _NO_NUMBER.sub("null", text)
     while (place := cleaned.find("{", place)) >= 0:
         start, place = place, place + 1
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             value, place = decoder.raw_decode(cleaned, start)
             yield value
 
@@ -120,6 +131,6 @@ def number(node: Mapping[str, Any], key: str) -> float:
         It is missing, or no number.
     """
     value = node.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < math.inf:
         raise EngineError(f"its answer has no number {key}: {value!r}"[:_TAIL_CHARACTERS])
     return value

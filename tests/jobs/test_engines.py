@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from baseline_factory import MIB, execute, order, read_file
 from hypothesis import given
@@ -128,12 +132,12 @@ def _fio(change):
         ),
         (FIO.replace("762600727", "NaN"), "no number bw_bytes"),
         (FIO.replace("762600727", "inf"), "no number bw_bytes"),
-        (FIO.replace("762600727", "1e999"), "cannot be"),
+        (FIO.replace("762600727", "1e999"), "no number bw_bytes"),
         (FIO.replace("762600727", "7626007"), "bytes/s are not"),
         (FIO.replace('"total_ios": 32', '"total_ios": "32"'), "no number total_ios"),
         (_fio(lambda job: job.pop("read")), "does not say what was read"),
         (_fio(lambda job: job["read"].pop("io_bytes")), "no number io_bytes"),
-        (_fio(lambda job: job["read"].update(io_bytes=0)), "cannot be"),
+        (_fio(lambda job: job["read"].update(io_bytes=0)), "no number bw_bytes"),
         (_fio(lambda job: job["read"].update(io_bytes=31 * MIB)), "were moved and not"),
         (_fio(lambda job: job.update(error=5)), "error 5"),
         ('{"jobs": []}', "does not hold one job"),
@@ -177,7 +181,7 @@ def test_what_ior_is_known_to_break_does_not_matter(text):
         (IOR.replace('"access": "read"', '"access": "write"'), "gave no whole result"),
         (IOR.replace('"bwMiB": 725.6236', '"bwMiB": nan'), "no number bwMiB"),
         (IOR.replace('"bwMiB": 725.6236', '"bwMiB": 800.0'), "bytes/s are not"),
-        (IOR.replace('"totalTime": 0.0441', '"totalTime": 0.0000'), "cannot be"),
+        (IOR.replace('"totalTime": 0.0441', '"totalTime": 0.0000'), "no number bw_bytes"),
         (IOR.replace('"closeTime": 0.0000', '"closed": 0'), "no number closeTime"),
     ],
 )
@@ -302,3 +306,36 @@ def test_readers_of_fio_stop_when_their_time_is_up(disk):
     outcome = fio.outcome(external.said(command, asked.file.parent, None), asked)
 
     assert 2 <= outcome.requests < 20
+
+
+def test_an_engine_ends_with_the_run_that_started_it(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from jobs import external\n"
+        "external.said(['sh', '-c', 'echo $$ > pid; exec sleep 300'], Path(sys.argv[1]), None)"
+    )
+    root = Path(external.__file__).parents[1]
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=root) as run:
+        pid = tmp_path / "pid"
+        assert eventually(lambda: pid.exists() and pid.read_text().strip())
+        engine = psutil.Process(int(pid.read_text()))
+        run.kill()
+
+    assert eventually(lambda: not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' * 100_000])
+def test_an_answer_without_an_end_is_no_answer(text):
+    assert list(external.documents(text)) == []
+
+
+def test_a_figure_beyond_all_numbers_is_none():
+    with pytest.raises(EngineError, match="no number io_bytes"):
+        external.number({"io_bytes": 1e999}, "io_bytes")
+
+
+def eventually(so, timeout_s=10.0):
+    """Wait until something is so."""
+    end = time.monotonic() + timeout_s
+    while not so() and time.monotonic() < end:
+        time.sleep(0.02)
+    return so()
