@@ -124,6 +124,13 @@ def tidied(item: Mapping[str, Any]) -> Iterator[None]:
                 (Path(item["dataset"]["folder"]) / _written(item)).unlink()
 
 
-def _written(item: Mapping[str, Any]) -> str:
+def left(recorded: Mapping[str, Any]) -> list[Path]:
+    """List what a cell's last run, which was cut, has written and could not take away; its next run does."""
+    data = recorded.get("dataset") or {}
+    file = Path(data.get("folder", "/nowhere")) / _written(recorded["cell"])
+    return [file] if file.is_file() else []
+
+
+def _written(cell: Mapping[str, Any]) -> str:
     """Name the file that the runs of a cell write: the same for all of them, so that a dead one's goes."""
-    return f"written-{item['id']}.bin"
+    return f"written-{cell['id']}.bin"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from campaign.errors import EnvironmentFaultError
 from campaign.targets import storages
 from jobs.checkpoint import ONLY
 from jobs.emulated import emulated
@@ -41,6 +44,29 @@ def found(settings: Mapping[str, Any], dataset: str, targets: Sequence[str]) -> 
     places = {"storage": dataset} | dict(zip(_keys(settings), targets, strict=True))
     said = {key: emulated(Path(place).expanduser()) for key, place in places.items()}
     return {key: facts for key, facts in said.items() if facts is not None}
+
+
+def unbounded(places: Iterable[str]) -> str | None:
+    """Say which emulated storage is not as slow as it says: its testbed is half down, or was given other bounds.
+
+    None where all are, or where the kernel's bounds cannot be seen from here.
+    """
+    from campaign.testbed import throttle  # noqa: PLC0415 - a campaign on real storages does without
+    from campaign.testbed.wanted import Speed  # noqa: PLC0415
+
+    for place in places:
+        facts = emulated(Path(place)) or {}
+        if not _UNITS.keys() <= facts.keys():
+            continue
+        device = Path(place).stat().st_dev
+        number, wanted = f"{os.major(device)}:{os.minor(device)}", Speed(**{key: facts[key] for key in _UNITS})
+        with suppress(EnvironmentFaultError):
+            if throttle.find().steps(number, wanted.limits()):
+                return (
+                    f"{place} is on an emulated {facts['name']} that the kernel does not bound as it says"
+                    f" ({bounds(facts)}): python -m campaign testbed up"
+                )
+    return None
 
 
 def names(settings: Mapping[str, Any], provenance: Mapping[str, Any]) -> list[str]:

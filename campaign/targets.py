@@ -40,9 +40,14 @@ def look(settings: Mapping[str, Any]) -> None:
         storage_root(storage, "checkpoint" if role == ONLY else f"checkpoint.{role}")
 
 
+def places(item: Mapping[str, Any]) -> Sequence[str]:
+    """List what a cell of a work list uses: where its data lie, and the roots of its checkpoint target."""
+    return [item["dataset"].get("folder", item["dataset"]["path"]), *item["targets"]]
+
+
 def moved(item: Mapping[str, Any]) -> str | None:
     """Say what is on another storage than at this worker's first run: below a mount there is a folder too."""
-    for root in (item["dataset"]["path"], *item["targets"]):
+    for root in places(item):
         then, now = _began_on(root), mount_of(Path(root))
         if (then.point, then.source) != (now.point, now.source):
             return (

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign import baselines, exclusive, record, sitting, targets
+from campaign import baselines, emulation, exclusive, record, sitting, targets
 from campaign.errors import CampaignError, UsageError
 from campaign.folder import CampaignFolder
 from campaign.forks import Template
@@ -128,7 +128,7 @@ class Worker:
             run = record.begin_run(recorded, role, self.work["token"], added)
             run |= {"exclusive": proof, **place()}
             self._save(recorded)
-            refusal = self._refusal(run, item) or targets.moved(item)
+            refusal = self._refusal(run, item) or targets.moved(item) or emulation.unbounded(targets.places(item))
             doubt = exclusive.doubt(proof, item["access"])
             if refusal:
                 run |= {"status": "failed", "reason": refusal, "refused": True}

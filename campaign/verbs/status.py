@@ -45,17 +45,18 @@ def main(argv: list[str]) -> int:
 
 
 def _print_left(folder: CampaignFolder, cells: list[str]) -> None:
-    """Name the snapshots that fill a storage though nobody needs them."""
+    """Name what fills a storage though nobody needs it: snapshots, and files that baselines wrote."""
     if not cells:
         return
-    from campaign import targets  # noqa: PLC0415 - a campaign that goes well does without
+    from campaign import baselines, targets  # noqa: PLC0415 - a campaign that goes well does without
 
     recorded = [record.look(folder.record(cell))[0] for cell in cells]
-    places = [place for each in recorded if each for place in targets.left(each)]
+    places = [place for each in recorded if each for place in (*targets.left(each), *baselines.left(each))]
     for place in places[:_SHOWN_PLACES]:
-        talk.say(f"snapshots of a run that was cut are left in {place}")
+        what = "snapshots of a run that was cut are left in" if place.is_dir() else "a run that was cut left"
+        talk.say(f"{what} {place}")
     if len(places) > _SHOWN_PLACES:
-        talk.say(f"… and in {len(places) - _SHOWN_PLACES} more folders")
+        talk.say(f"… and {len(places) - _SHOWN_PLACES} more")
     if places:
         talk.say("the next run of their cell takes them away; so may you")
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from campaign import emulation, sitting
+from campaign import emulation, sitting, targets
 from campaign.cell import make_cell
+from campaign.testbed import throttle
+from jobs.device import Mount
 
 FACTS = {"name": "hdd", "read_mb_per_s": 163.0, "write_mb_per_s": None, "read_iops": 80, "write_iops": None}
 
@@ -80,3 +84,49 @@ def test_a_record_of_before_there_were_twins_can_be_continued():
     recorded = {"provenance": machine | {"versions": {}}, "dataset": {}}
 
     assert sitting.difference(recorded, {}, machine | {"emulated": {}, "versions": {}}, shared=False) is None
+
+
+LIMITS = {"read_bps": 163_000_000, "read_iops": 80}  # of FACTS
+
+
+@pytest.mark.parametrize(
+    ("facts", "limits", "refused"),
+    [
+        (FACTS, LIMITS, False),
+        (FACTS, {}, True),
+        (FACTS, {**LIMITS, "read_bps": 300_000_000}, True),
+        ({"name": "unknown"}, {}, False),
+        (None, {}, False),
+    ],
+)
+def test_an_emulated_storage_that_is_not_as_slow_as_it_says_is_refused(tmp_path, monkeypatch, facts, limits, refused):
+    device = tmp_path.stat().st_dev
+    found = throttle.Blkio(tmp_path, {f"{os.major(device)}:{os.minor(device)}": limits})
+    monkeypatch.setattr(throttle, "find", lambda: found)
+    monkeypatch.setattr(emulation, "emulated", lambda _: facts)
+
+    told = emulation.unbounded([str(tmp_path)])
+
+    assert (told is not None) is refused
+    assert not refused or "emulated hdd that the kernel does not bound as it says" in told
+
+
+def test_where_bounds_cannot_be_seen_nothing_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(throttle, "find", lambda: throttle.Io({}, hindrance=("no cgroup", "mount one")))
+    monkeypatch.setattr(emulation, "emulated", lambda _: FACTS)
+
+    assert emulation.unbounded([str(tmp_path)]) is None
+
+
+@pytest.mark.parametrize("moved", ["data", "target"])
+def test_what_is_on_another_storage_than_at_the_first_run_is_told(moved, monkeypatch):
+    mounts = {"/data": Mount("/data", "/dev/sda", "ext4", ""), "/target": Mount("/target", "/dev/sdb", "ext4", "")}
+    monkeypatch.setattr(targets, "mount_of", lambda path: mounts[str(path)])
+    targets._began_on.cache_clear()  # noqa: SLF001 - it lasts as long as a worker
+    item = {"dataset": {"path": "/data"}, "targets": ["/target"]}
+    assert targets.moved(item) is None
+
+    mounts[f"/{moved}"] = Mount("/", "/dev/vda", "ext4", "")
+
+    assert f"/{moved} was on" in targets.moved(item)
+    targets._began_on.cache_clear()  # noqa: SLF001

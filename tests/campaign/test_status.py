@@ -7,6 +7,7 @@ import json
 import pytest
 
 from campaign import plan, record
+from campaign.config.collect import collect
 from campaign.verbs import status, why
 
 
@@ -37,6 +38,18 @@ def test_status_names_no_snapshots_where_none_are_left(cut, folder, capsys):
     status.main([str(folder.root)])
 
     assert "snapshots" not in capsys.readouterr().err
+
+
+def test_status_names_the_file_that_a_cut_baseline_left(folder, tmp_path, capsys):
+    cell = plan.cells_of(collect(["-m", "benchmark=baseline", "benchmark.access=write"]))[0][0]
+    made = record.new(cell, {"token": "t", "words": []}, {"path": str(tmp_path), "folder": str(tmp_path), "bytes": 5})
+    record.begin_run(made, "measured", "t")
+    record.write(folder.record(cell.id), made)
+    (tmp_path / f"written-{cell.id}.bin").write_bytes(b"12345")
+
+    status.main([str(folder.root)])
+
+    assert f"a run that was cut left {tmp_path}/written-{cell.id}.bin" in capsys.readouterr().err
 
 
 def test_why_and_status_call_a_cell_the_same(cut, folder, capsys):
