@@ -54,8 +54,11 @@ def _points(split: Words) -> list[dict[str, Any]]:
     """Compose every recipe on the storages of the site, and say what it must do without."""
     site = _storages([*split.flags, *(word for word in split.overrides if word.startswith(_SITE))])
     own, here = recipes.choose(split.overrides, site)
-    points: list[dict[str, Any]] = []
-    for recipe in recipes.recipes():
+    asked, points = recipes.recipes(), list[dict[str, Any]]()
+    for word in own:
+        if not any(recipe.takes([word]) for recipe in asked):
+            raise UsageError(f"no recipe knows '{word}'", "python -m campaign --help lists the keys")
+    for recipe in asked:
         meant = recipe.takes(own)
         if missing := recipes.lacking(recipe, meant, here):
             talk.say(f"{recipe.name}: without {', '.join(missing)}, which the site does not have")

@@ -197,6 +197,12 @@ def test_words_of_one_benchmark_do_not_stop_the_others(asked, site):
     assert {point["benchmark"].get("file_mb", 20) for point in points} == {20}
 
 
+@pytest.mark.parametrize("word", ["benchmark.widht=0.5", "benchmark=micro"])
+def test_a_word_that_means_nothing_to_any_recipe_is_refused(site, word):
+    with pytest.raises(UsageError, match="no recipe knows"):
+        reproduce.main([*site, word])
+
+
 def test_an_error_names_the_recipe_that_it_is_of(site):
     with pytest.raises(UsageError, match=r"^fig\d+: "):
         reproduce.main([*site, "iterations=2", "--dry-run"])
