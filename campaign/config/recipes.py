@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 _FIRST = "table1"  # measured first: it is what the others are judged by
 _PLAIN = "micro"  # the benchmark of a recipe that names none
+_READING = ("micro", "alexnet")
 # Which benchmarks take a word of a group; one that is not named here means something to all.
-_MEANT = {"accelerator": ("alexnet",), "cache": ("micro", "alexnet")}
+_MEANT = {"accelerator": ("alexnet",)} | dict.fromkeys(("batch_size", "cache", "iterations", "prefetch"), _READING)
 _LOCAL = "local"  # of a site that says nothing of its storages
 _BUFFER, _SIDES = "burst_buffer", ("optane", "hdd")  # the storages that conf/checkpoint/burst_buffer.yaml names
 _CHOICE = re.compile(r"storage=(\w+(?:,\w+)*)(?<!=site)")
