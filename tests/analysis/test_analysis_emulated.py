@@ -81,7 +81,8 @@ def test_a_target_of_which_one_side_is_real_says_it_of_the_other():
     assert target(facts | {"checkpoint.slow.emulated": True}) == "burst buffer, optane to hdd (emulated)"
 
 
-def test_every_text_of_a_report_says_it_wherever_it_names_a_storage(tmp_path, capsys):
+def test_every_text_of_a_report_says_it_wherever_it_names_a_storage(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")  # no heading is folded
     cells = [*scaling(), *map(twin, grid(storages=("hdd", "ssd"), threads=(1, 2))), *map(twin, paper_like())]
     folder = store(tmp_path, *cells)
 

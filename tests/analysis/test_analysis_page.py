@@ -249,6 +249,7 @@ def test_a_folder_named_like_an_address_stays_a_file(tmp_path):
     assert "javascript%3Aalert%281%29%20%23%3F/record.json" in links
 
 
+@pytest.mark.long
 def test_very_many_cells_leave_a_page_that_opens_and_says_where_the_rest_is(tmp_path, monkeypatch):
     for limit, value in {"MOST_CELLS": 3, "MOST_ROWS": 4, "MOST_FIGURES": 1, "MOST_LINES": 2}.items():
         for module in ("cells", "figures", "summary", "again"):

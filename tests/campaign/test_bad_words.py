@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from campaign.__main__ import guarded
+from campaign.verbs import VERBS
 
 _WRONG = {
     "thread=1": ("unknown key 'thread'", "did you mean 'threads'?"),
@@ -108,4 +111,4 @@ def test_help_names_the_groups_the_keys_and_the_verbs(capsys):
     assert "  threads: 4         # parallel calls of the map" in shown
     assert "  deterministic: true" in shown
     assert "defaults" not in shown.partition("Keys:")[2].partition("Exit codes")[0].replace("its default", "")
-    assert "status | watch | cancel | why CELL | report | doctor" in shown
+    assert all(re.search(rf"campaign [^\n]*\b{verb}\b", shown) for verb in VERBS)

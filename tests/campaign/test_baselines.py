@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import statistics
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,12 @@ SMALL = ("benchmark=baseline", "benchmark.file_mb=8", "benchmark.transfer_mib=1"
 
 
 def compose(*words):
-    """The one point of these words."""
+    """The one point of these words; the test's own copy."""
+    return copy.deepcopy(_composed(*words))
+
+
+@lru_cache
+def _composed(*words):
     (point,) = collect(["-m", *SMALL, *words])
     return point
 
@@ -251,6 +257,7 @@ def test_a_lost_engine_is_no_reason_to_keep_what_it_measured_aside(item, folder,
     assert len(record.measured(recorded)) == 3
 
 
+@pytest.mark.long
 def test_a_storage_is_written_and_read_by_one_command(command):
     accesses = "benchmark.access=write,read,random_read"
     done = command("-m", *SMALL, "benchmark.file_mb=64", accesses, "cluster=local", *TINY)

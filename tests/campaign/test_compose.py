@@ -140,6 +140,7 @@ def test_a_smoke_recipe_has_fewer_files_and_a_thinner_network(words):
     assert of_smoke["size"] == "smoke"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", ["smoke", "paper"])
 def test_all_recipes_together_are_one_campaign(size):
     recipes = ",".join(sorted(path.stem for path in RECIPES.glob("*.yaml")))

@@ -141,6 +141,7 @@ def test_a_verb_where_there_is_no_campaign_says_so(verb, command):
     assert list(command.cwd.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_pipe_that_nobody_reads_ends_quietly(finished):
     front = finished.start("--dry-run", "-m", "seed=range(3000)")
 
@@ -343,6 +344,7 @@ def test_a_run_that_hangs_is_killed_at_its_limit_and_told(command):
     assert "still running after run_timeout_s=3, killed" in record["reason"]
 
 
+@pytest.mark.long
 def test_the_debug_cluster_works_in_the_front_process(command):
     done = command("threads=1", "cluster=debug", *TINY)
 

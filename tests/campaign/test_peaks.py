@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import lru_cache
 
 import pytest
 from fake_template import figures
@@ -17,7 +18,12 @@ HOST = "n1"
 
 
 def compose(*words):
-    """The one point of these words."""
+    """The one point of these words; the test's own copy."""
+    return copy.deepcopy(_composed(*words))
+
+
+@lru_cache
+def _composed(*words):
     (point,) = collect(["-m", *words])
     return point
 

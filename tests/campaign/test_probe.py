@@ -13,6 +13,8 @@ from campaign.config.collect import collect
 from campaign.slurm import probe
 from campaign.work import Request
 
+pytestmark = pytest.mark.long
+
 CONFIG = "ClusterName = toy\nSLURM_VERSION = 22.05.8\nAccountingStorageType = accounting_storage/none\n"
 RUN = 'for word in "$@"; do case "$word" in --wrap=*) sh -c "${word#--wrap=}" ;; esac; done; echo 77'
 

@@ -127,6 +127,7 @@ def whole(ask, site):
     return points
 
 
+@pytest.mark.long
 def test_reproduce_is_every_recipe_on_every_storage_as_one_campaign(whole, site):
     cells = {cell.id for cell in plan.cells_of(whole)[0]}
     flags, words = site[:2], site[2:]
@@ -194,6 +195,7 @@ def test_targets_are_meant_for_recipes_that_save():
     assert [recipe.name for recipe in recipes.recipes() if recipe.takes(["checkpoint=hdd"])] == ["fig9", "fig10"]
 
 
+@pytest.mark.long
 def test_words_of_one_benchmark_do_not_stop_the_others(ask, site):
     points, _ = ask(*site, "accelerator=emulated", "benchmark.file_mb=20", "checkpoint=hdd", "benchmark.width=0.05")
 

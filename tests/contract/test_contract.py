@@ -122,6 +122,7 @@ def test_the_analysis_reads_a_trace_to_the_bytes_of_the_run(results, record):
         assert set(trace.samples["phase"]) == {"iteration", "tail"}
 
 
+@pytest.mark.long
 def test_of_the_mini_application_the_analysis_makes_every_figure_and_table(trained):
     table = pd.read_csv(trained / "tables" / "medians.csv")
     plain = table[table["benchmark.control"] == "none"]

@@ -17,6 +17,8 @@ from burst_child import contents, writer
 from jobs import burst_buffer, claim, drain, drainer, saved, snapshots, staging
 from jobs.burst_buffer import BurstBuffer
 
+pytestmark = pytest.mark.long
+
 CHILD = str(Path(__file__).with_name("burst_child.py"))
 SAVING = ("marked", "staging", "written", "synced", "sealed", "staged")
 EVICTING = ("removing", "removed")

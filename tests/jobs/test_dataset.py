@@ -135,6 +135,7 @@ def test_a_dataset_that_is_there_is_not_touched(made):
     assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == before
 
 
+@pytest.mark.long
 def test_a_killed_make_resumes_and_equals_an_unbroken_one(start, tmp_path):
     broken, unbroken = tmp_path / "broken", tmp_path / "unbroken"
     process = start(broken, images=100)
@@ -181,6 +182,7 @@ def test_ctrl_c_ends_a_make_at_once_and_leaves_whole_files_only(start, tmp_path)
     assert not (folder / "manifest.json").exists()
 
 
+@pytest.mark.long
 def test_two_makes_of_one_folder_make_it_once(start, tmp_path):
     folder = tmp_path / "dataset"
     first = start(folder, images=250)

@@ -10,6 +10,8 @@ from pathlib import Path
 import lab as laboratory
 import pytest
 
+pytestmark = pytest.mark.long
+
 ESCAPE = "(setsid sh -c 'echo $$ >{file}; exec sleep 600' &); sleep 600"  # an orphan: Slurm does not find it
 
 
