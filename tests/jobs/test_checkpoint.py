@@ -25,7 +25,7 @@ BUFFERED = {
     **DEFAULTS_BUFFERED,
     "every": 2,
 }
-LONG_STEPS = {"name": "emulated", "step_s": 0.1}  # 1 % of a run is then more than a moment of somebody else's
+LONG_STEPS = {"accelerator": "emulated", "step_s": 0.1}  # 1 % of a run is then more than a moment of somebody else's
 TIMES = ("blocked_s", "write_s", "drain_s", "exposed_s", "durable_fast_s", "durable_slow_s")
 
 
@@ -79,7 +79,7 @@ def test_every_so_many_steps_there_is_a_snapshot(save, every):
 
 @pytest.mark.parametrize("node", [DIRECT, BUFFERED], ids=["direct", "burst buffer"])
 def test_the_seconds_that_training_stood_still_are_a_part_of_the_runtime_and_the_drain_is_none(save, node):
-    figures = save(node, accelerator=LONG_STEPS)
+    figures = save(node, **LONG_STEPS)
 
     blocked_s = sum(line["blocked_s"] for line in figures["checkpoints"])
     assert figures["checkpoint_s"] == pytest.approx(blocked_s + figures["checkpoint_finish_s"], rel=0.01)
@@ -101,7 +101,7 @@ def test_each_snapshot_of_a_burst_buffer_says_when_it_was_durable_where(save):
 
 
 def test_in_the_background_training_stands_still_for_the_copy_alone(save):
-    figures = save({**DIRECT, "mode": "async", "every": 4}, accelerator=LONG_STEPS)
+    figures = save({**DIRECT, "mode": "async", "every": 4}, **LONG_STEPS)
 
     first, last = figures["checkpoints"]
     assert figures["status"] == "valid", figures["reason"]
