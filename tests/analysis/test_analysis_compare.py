@@ -19,6 +19,8 @@ from analysis.comparison.steps import Side, comparison
 from analysis.frame import cells_frame, runs_frame
 from analysis.medians import medians
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 STEADY = (99.9, 100.0, 100.1)
 

@@ -14,6 +14,8 @@ from analysis import compare, paper, style
 from analysis.__main__ import main
 from analysis.saving import side, target
 
+pytestmark = pytest.mark.long
+
 BOUNDS = {"read_mb_per_s": 163.0, "write_mb_per_s": 133.14, "read_iops": 80, "write_iops": None}
 WORDS = "163 MB/s read, 133.14 MB/s written, 80 reads/s"
 

@@ -14,6 +14,8 @@ from training_factory import grid, training, with_traces
 from analysis.__main__ import main
 from analysis.page import results
 
+pytestmark = pytest.mark.long
+
 HOSTILE = "<script>alert('1')</script>\"&\u202e\x07\udcff"
 SHOWN = "<script>alert('1')</script>\"&\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"
 

@@ -16,6 +16,8 @@ from analysis.__main__ import main
 from analysis.verdicts import claims
 from analysis.verdicts.checklist import verdicts
 
+pytestmark = pytest.mark.long
+
 BUFFER = "optane to hdd"
 SOURCES = {"fast": "dsk/nvme0n1", "slow": "dsk/sda"}
 

@@ -12,6 +12,8 @@ from analysis import save, traces
 from analysis.plates.batches import points
 from analysis.plates.traced import typical_runs
 
+pytestmark = pytest.mark.long
+
 
 def boxes(figure):
     """Return foot and height of all bars, panel by panel."""

@@ -117,6 +117,7 @@ def test_why_of_an_unknown_or_ambiguous_cell_says_so(finished):
     assert "may be 2 cells" in ambiguous.stderr
 
 
+@pytest.mark.long
 def test_the_report_can_be_made_anew_and_elsewhere(finished, tmp_path):
     made = finished("report", "--out", str(tmp_path))
 
@@ -169,6 +170,7 @@ def test_a_closed_stream_is_no_error(closed, finished):
     assert done.returncode == 0
 
 
+@pytest.mark.long
 def test_a_full_device_for_the_words_is_told_and_no_traceback(finished):
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -362,6 +364,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(point)], check=True)
 
 
+@pytest.mark.long
 @root_only
 def test_no_space_for_the_dataset_is_said_before_anything_is_made(command, small_disk):
     done = command("threads=1", f"storage.root={small_disk}")
@@ -399,6 +402,7 @@ def test_no_space_for_a_record_loses_nothing_and_the_same_command_finishes(comma
     assert all(run in [run for record in records() for run in record["runs"]] for run in kept)
 
 
+@pytest.mark.long
 @root_only
 def test_a_read_only_folder_is_named(command, small_disk):
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
@@ -419,6 +423,7 @@ def test_a_storage_that_is_not_mounted_is_not_made(command):
     assert not Path(command.cwd, "not-mounted").exists()
 
 
+@pytest.mark.long
 def test_the_doctor_finds_this_machine_able(command):
     parsed = command("doctor", "--json")
 

@@ -22,6 +22,8 @@ from jobs.saved import DrainWarning, latest
 from jobs.sides import Sides
 from jobs.snapshots import RoomError
 
+pytestmark = pytest.mark.long
+
 MB = 10**6
 QUICK = {"attempts": 2, "backoff_s": 0.01}
 
