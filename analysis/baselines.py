@@ -42,7 +42,7 @@ def with_baselines(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         return table
     ends = ("", "_min", "_max")
     both = {f"mb_per_s{end}": table[f"read_mb_per_s{end}"].fillna(table[f"write_mb_per_s{end}"]) for end in ends}
-    table = table.assign(**{name: values.where(mine) for name, values in both.items()})
+    table = table.assign(**{name: values.where(mine) for name, values in both.items()}).copy()
     engines = _engines(runs).to_dict()
     table["engine"] = [engines.get(cell, "") for cell in table["cell"]]
     rows = rows_of(table)
@@ -81,7 +81,7 @@ def fastest(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]
     """Return the fastest done baseline of each kind, by what it shares with the cells that it speaks of (`key`)."""
     found: dict[str, Mapping[str, Any]] = {}
     for row in rows:
-        if row["benchmark"] != BASELINE or row["status"] != "done":
+        if row["benchmark"] != BASELINE or row["status"] != "done" or row.get(ACCESS) not in PEAKS:
             continue
         kind = key(row, row[ACCESS])
         if row["read_mb_per_s"] > (found[kind]["read_mb_per_s"] if kind in found else 0):

@@ -51,7 +51,7 @@ def runs_frame(records: Sequence[Record]) -> pd.DataFrame:
         }
     )
     types = {"run": "int64"} | dict.fromkeys(figures, "float64") | dict.fromkeys(checks, "boolean")
-    return frame.astype(types | dict.fromkeys(COUNTS, "Int64"))
+    return frame.astype(types | dict.fromkeys(COUNTS, "Int64")).copy()
 
 
 def cells_frame(records: Sequence[Record]) -> pd.DataFrame:
@@ -68,7 +68,7 @@ def cells_frame(records: Sequence[Record]) -> pd.DataFrame:
         row["storage"] = labels[row["series_key"]]
     names = (*OF_RECORD, *(name for name in _settings_of(of_cells) if name not in OF_RECORD))
     frame = pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=object) for name in names})
-    return frame.astype({"unstable": "boolean", "spread_limit": "float64"})
+    return frame.astype({"unstable": "boolean", "spread_limit": "float64"}).copy()  # whole, and not in a piece a column
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:

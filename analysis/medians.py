@@ -33,7 +33,7 @@ def medians(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         columns |= {name: groups.median(), f"{name}_min": groups.min(), f"{name}_max": groups.max()}
     size = good["read_mb_per_s"] * BYTES_PER_MB / good["images_per_s"]
     columns["bytes_per_image"] = size.groupby(good["cell"]).median()
-    table = cells.join(pd.DataFrame(columns), on="cell")
+    table = cells.join(pd.DataFrame(columns), on="cell").copy()
     counts = ["n_valid", "n_invalid", "n_failed"]
     table[counts] = table[counts].fillna(0).astype("int64")
     table["spread"] = _spread(table, FIGURES)

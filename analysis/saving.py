@@ -38,15 +38,19 @@ def with_saving(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         columns |= {name: good[name].median(), f"{name}_min": good[name].min(), f"{name}_max": good[name].max()}
     if not columns:  # where snapshots were asked for, and no run came to save one
         columns = {f"{name}{end}": pd.Series(dtype=float) for name in TIMES for end in ("", "_min", "_max")}
-    return table.assign(
-        target=[target(each) if trains else "" for each, trains in zip(facts, mine, strict=True)],
-        target_name=[str(each.get("checkpoint.name", NO_TARGET)) for each in facts],
-        mode=[mode(each) for each in facts],
-        target_storage=[str(each.get("checkpoint.slow.name", each.get("checkpoint.name"))) for each in facts],
-        fast_storage=[str(each.get("checkpoint.fast.name")) for each in facts],
-        target_device=table["cell"].map(_device(runs, ("source_slow", "source_only"))),
-        fast_device=table["cell"].map(_device(runs, ("source_fast",))),
-    ).join(pd.DataFrame(columns), on="cell")
+    return (
+        table.assign(
+            target=[target(each) if trains else "" for each, trains in zip(facts, mine, strict=True)],
+            target_name=[str(each.get("checkpoint.name", NO_TARGET)) for each in facts],
+            mode=[mode(each) for each in facts],
+            target_storage=[str(each.get("checkpoint.slow.name", each.get("checkpoint.name"))) for each in facts],
+            fast_storage=[str(each.get("checkpoint.fast.name")) for each in facts],
+            target_device=table["cell"].map(_device(runs, ("source_slow", "source_only"))),
+            fast_device=table["cell"].map(_device(runs, ("source_fast",))),
+        )
+        .join(pd.DataFrame(columns), on="cell")
+        .copy()
+    )
 
 
 def _device(runs: pd.DataFrame, sources: tuple[str, ...]) -> dict[str, str]:

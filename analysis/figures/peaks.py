@@ -49,7 +49,7 @@ def read_and_written(frame: pd.DataFrame, title: str, words: str) -> Figure:
     storages = list(dict.fromkeys(frame["storage"]))
     shown = frame[frame["mb_per_s"].notna()]
     with style.sheet():
-        figure = Figure(figsize=(max(3.6, 0.9 + 1.15 * len(storages)), 2.9))
+        figure = Figure(figsize=(max(6.2, 0.9 + 1.15 * len(storages)), 2.9))  # as wide as its signs
         axes = figure.subplots()
         heights = chain(shown["mb_per_s_max"], frame["paper_mb_per_s"].dropna())
         axes.set_ylim(0, (max(heights, default=0) or 1.0) * HEADROOM)

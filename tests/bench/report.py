@@ -47,7 +47,7 @@ def record(number: int, figures: int) -> dict[str, object]:
     made = copy.deepcopy(EXAMPLE)
     seed, place = divmod(number, len(STORAGES) * len(THREADS))
     storage, threads = STORAGES[place % len(STORAGES)], THREADS[place // len(STORAGES)]
-    made["cell"]["benchmark"] = "micro" if seed < figures else "baseline"
+    made["cell"]["benchmark"] = "micro" if seed < figures else "metadata"
     made["cell"]["settings"] |= {"storage": {"name": storage, "root": f"/{storage}"}, "threads": threads, "seed": seed}
     digest = hashlib.sha256(str(number).encode()).hexdigest()[:10]
     made["cell"]["id"] = f"micro-demo-{storage}-t{threads}-b64-p0-{digest}"
