@@ -53,7 +53,7 @@ def _sets(table: pd.DataFrame) -> Mapping[str, pd.DataFrame]:
 def bars(cells: pd.DataFrame) -> pd.DataFrame:
     """Return what is drawn, in the paper's order, MB/s; a cell without a bar keeps its row, without numbers."""
     cells = cells.assign(access=cells[ACCESS])
-    frame = settled(cells, PLACE, "mb_per_s").astype({"n_valid": "Int64"})
+    frame = settled(cells, PLACE, "mb_per_s").astype({"n_valid": "Int64"}).copy()
     pairs = zip(frame["storage_name"], frame["access"], strict=True)
     published = [paper.peak(name, access) for name, access in pairs]
     frame["paper_mb_per_s"] = pd.Series(published, index=frame.index, dtype="float64")
