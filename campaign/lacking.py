@@ -22,7 +22,7 @@ def owed_runs(record: Known, conduct: Mapping[str, Any]) -> int:
     wanted = int(conduct["runs"]) - int(conduct["warmup_runs"])
     if record is None:
         return wanted
-    counted = _measured(record) if record["status"] == "done" else _valid(record)
+    counted = measured(record, None if record["status"] == "done" else "valid")
     return max(0, wanted - len(counted))
 
 
@@ -34,7 +34,7 @@ def missing_runs(record: Known, conduct: Mapping[str, Any]) -> int:
 def most_missing_runs(record: Known, conduct: Mapping[str, Any]) -> int:
     """Count the measured runs that may be still to be had, if ``until_spread`` adds all that it may."""
     least = missing_runs(record, conduct)
-    room = adaptive.most_runs(conduct) - (len(_valid(record)) if record else 0)
+    room = adaptive.most_runs(conduct) - (len(measured(record, "valid")) if record else 0)
     return max(least, room) if least else 0
 
 
@@ -47,12 +47,9 @@ def reason_to_add(record: Mapping[str, Any], conduct: Mapping[str, Any]) -> dict
 
 def rates(record: Mapping[str, Any]) -> list[float]:
     """Return what each run that counts achieved: images/s, of a baseline MB/s."""
-    return [rate for run in _valid(record) if (rate := checks.rate(run)) is not None]
+    return [rate for run in measured(record, "valid") if (rate := checks.rate(run)) is not None]
 
 
-def _measured(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [run for run in record["runs"] if run["role"] == "measured"]
-
-
-def _valid(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [run for run in _measured(record) if run["status"] == "valid"]
+def measured(record: Mapping[str, Any], status: str | None = None) -> list[dict[str, Any]]:
+    """List the measured runs (not the warm-ups), all or those of one status."""
+    return [run for run in record["runs"] if run["role"] == "measured" and status in (None, run["status"])]

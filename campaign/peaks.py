@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from campaign import record
+from campaign import lacking, record
 from campaign.cell import is_baseline
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Peaks:
 
     @staticmethod
     def _peak(recorded: record.Record) -> dict[str, Any]:
-        rates = [run["read_mb_per_s"] for run in record.measured(recorded, "valid")]
+        rates = [run["read_mb_per_s"] for run in lacking.measured(recorded, "valid")]
         return {"cell": recorded["cell"]["id"], "mb_per_s": max(rates)}
 
 

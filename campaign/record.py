@@ -186,11 +186,6 @@ def fail_open_runs(record: Record, why: str = INTERRUPTED) -> None:
             run["status"], run["reason"] = "failed", why
 
 
-def measured(record: Mapping[str, Any], status: str | None = None) -> list[Run]:
-    """List the measured runs (not the warm-ups), all or those of one status."""
-    return [run for run in record["runs"] if run["role"] == "measured" and status in (None, run["status"])]
-
-
 def rejudge(record: Record, conduct: Mapping[str, Any], peak: Mapping[str, Any] | None = None) -> bool:
     """Judge a record by the thresholds and the numbers of runs asked for now; returns whether anything changed.
 
@@ -222,7 +217,7 @@ def _verdicts(record: Record) -> list[Any]:
 
 def settle(record: Record, conduct: Mapping[str, Any], limits: checks.Limits) -> None:
     """Give a cell whose runs are over its checks and its status."""
-    runs, valid = measured(record), measured(record, "valid")
+    runs, valid = lacking.measured(record), lacking.measured(record, "valid")
     rates = lacking.rates(record)
     asked = adaptive.check(rates, conduct)
     record["checks"] = [checks.spread(rates, limits), *([asked] if asked else [])]

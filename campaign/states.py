@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from campaign import batch as batches
-from campaign import emulation, record
+from campaign import emulation, lacking, record
 from campaign.watch import OVER
 
 if TYPE_CHECKING:
@@ -125,8 +125,8 @@ def _recorded(folder: CampaignFolder, cell: str) -> tuple[State, str | None]:
         **nothing,
         "status": recorded["status"],
         "reason": recorded.get("reason"),
-        "valid": len(record.measured(recorded, "valid")),
-        "measured": len(record.measured(recorded)),
+        "valid": len(lacking.measured(recorded, "valid")),
+        "measured": len(lacking.measured(recorded)),
         "emulated": emulation.names(recorded["cell"]["settings"], recorded["provenance"]),
     }
     return state, recorded["campaign"].get("token")

@@ -10,7 +10,7 @@ import pytest
 from fake_template import FakeTemplate, failed, figures, invalid
 from work_lists import asked_again, walk
 
-from campaign import adaptive, plan, record
+from campaign import adaptive, lacking, plan
 from campaign.cell import make_cell
 from campaign.slurm.price import Price
 from campaign.verbs import why
@@ -156,7 +156,7 @@ def test_invalid_runs_do_not_count_and_do_not_go_on_for_ever(folder, adding):
     again, (later,) = walk(folder, asked_again(adding), *runs_of([100.0] * 3))
 
     assert len(again.asked) == 4
-    assert len(record.measured(later, "valid")) == 8
+    assert len(lacking.measured(later, "valid")) == 8
 
 
 def test_two_failures_in_a_row_end_the_adding_too(folder, adding):

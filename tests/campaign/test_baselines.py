@@ -12,7 +12,7 @@ from command_line import TINY
 from fake_template import FakeTemplate, figures
 from work_lists import UTC, asked_again, slurm_conduct, walk, work_list
 
-from campaign import baselines, plan, prepare, record
+from campaign import baselines, lacking, plan, prepare, record
 from campaign.cell import make_cell
 from campaign.config import limits
 from campaign.config.collect import collect
@@ -254,7 +254,7 @@ def test_a_lost_engine_is_no_reason_to_keep_what_it_measured_aside(item, folder,
 
     _, (recorded,) = walk(folder, more)
 
-    assert len(record.measured(recorded)) == 3
+    assert len(lacking.measured(recorded)) == 3
 
 
 @pytest.mark.long
