@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # Wide enough for every column on one line; a terminal or $COLUMNS decides for itself.
 PIPED_WIDTH = 120
+# A name up to this long stands on one line where there is room ("optane (emulated)"): remarks are folded first.
+NAME_WIDTH = 20
 VERDICT_STYLE = {"holds": "green", "differs": "red"}
 
 
@@ -126,14 +128,19 @@ def medians(rows: pd.DataFrame, short: dict[str, str]) -> Table:
             break
         shown = [each for each in shown if each is not column]
         table = _medians(rows, short, shown)
-    return table
+    named = _medians(rows, short, shown, name_width=NAME_WIDTH)
+    return named if console.measure(named, options=free).minimum <= console.width else table
 
 
-def _medians(rows: pd.DataFrame, short: dict[str, str], shown: Sequence[Column]) -> Table:
+def _medians(rows: pd.DataFrame, short: dict[str, str], shown: Sequence[Column], name_width: int = 0) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for each in shown:
         heading = each.heading.replace(" ", "\n")
-        table.add_column(heading, justify="left" if each.left else "right", overflow="fold", no_wrap=not each.left)
+        if each.left:
+            least = min(name_width, max(len(each.text(row)) for row in rows_of(rows)))
+            table.add_column(heading, overflow="fold", min_width=least)
+        else:
+            table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("checks", overflow="fold")
     table.add_column("cell", no_wrap=True)
     for row in rows_of(rows):

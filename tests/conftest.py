@@ -9,8 +9,12 @@ import pytest
 
 
 def pytest_configure():
-    """Let Ctrl-C reach what the tests start, also where they were started with SIGINT ignored (`&` in a script)."""
+    """Let Ctrl-C reach what the tests start, also where they were started with SIGINT ignored (`&` in a script).
+
+    Tables are as wide as for a pipe, whatever width the caller's shell has told.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.pop("COLUMNS", None)
 
 
 @pytest.hookimpl(wrapper=True)

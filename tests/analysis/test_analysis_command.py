@@ -109,6 +109,16 @@ def test_no_figure_is_cut_at_any_usual_width(tmp_path, capsys, monkeypatch, colu
     assert "…" not in out
 
 
+def test_the_name_of_a_storage_stands_on_one_line_beside_a_remark(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "90")
+    loud = [run(n, 1e6, checks=[check("quiet", passed=False)]) for n in (1, 2)]
+    store(tmp_path, record(loud, storage="optane (emulated)"))
+
+    main([str(tmp_path)])
+
+    assert "optane (emulated)" in capsys.readouterr().out
+
+
 def test_every_cell_that_did_not_count_is_listed_with_its_reason(tmp_path, capsys):
     bad = record([run(1, 1.0, status="failed", reason="killed by signal 9\n(SIGKILL)")], threads=8)
     bad |= {"status": "failed", "reason": "no measured run is valid"}
