@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from campaign.cell import is_baseline
 from campaign.errors import EnvironmentFaultError
-from jobs import baseline_file, engines, lustre
+from jobs import lustre
+from jobs.baselines import datafile, engines
 from jobs.device import device_of
 
 if TYPE_CHECKING:
@@ -47,18 +48,18 @@ def prepared(
         There is not enough room, or the folder is somebody else's.
     """
     benchmark = settings["benchmark"]
-    transfer_mib = benchmark.get("transfer_mib", baseline_file.TRANSFER_MIB)  # random_read has none
-    size = baseline_file.whole_bytes(benchmark["file_mb"], transfer_mib)
-    folder = root / f"{baseline_file.FOLDER}{layout.suffix}"
+    transfer_mib = benchmark.get("transfer_mib", datafile.TRANSFER_MIB)  # random_read has none
+    size = datafile.whole_bytes(benchmark["file_mb"], transfer_mib)
+    folder = root / f"{datafile.FOLDER}{layout.suffix}"
     if layout.asked:
         lustre.set_layout(folder, layout)
-    baseline_file.claimed(folder)
+    datafile.claimed(folder)
     found = {"path": str(folder), "folder": str(folder), "file": None, "bytes": size}
     found["block_bytes"] = transfer_mib * _MIB
     if benchmark["access"] == "write":
-        baseline_file.require_room(folder, size)
+        datafile.require_room(folder, size)
         return found
-    file = baseline_file.made(folder, size, lambda done, total: progress(f"the file of {root}", done, total, "MiB"))
+    file = datafile.made(folder, size, lambda done, total: progress(f"the file of {root}", done, total, "MiB"))
     found |= {"file": file.name, **lustre.stripe(folder, file, layout)}
     if images:
         path, listing = images

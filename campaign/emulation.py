@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from campaign.errors import EnvironmentFaultError
 from campaign.targets import storages
 from jobs.checkpoint import ONLY
-from jobs.emulated import emulated
+from jobs.emulated import BOUNDS, emulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -56,10 +56,10 @@ def unbounded(places: Iterable[str]) -> str | None:
 
     for place in places:
         facts = emulated(Path(place)) or {}
-        if not _UNITS.keys() <= facts.keys():
+        if not BOUNDS <= facts.keys():
             continue
         device = Path(place).stat().st_dev
-        number, wanted = f"{os.major(device)}:{os.minor(device)}", Speed(**{key: facts[key] for key in _UNITS})
+        number, wanted = f"{os.major(device)}:{os.minor(device)}", Speed(**{key: facts[key] for key in BOUNDS})
         with suppress(EnvironmentFaultError):
             if throttle.find().steps(number, wanted.limits()):
                 return (
@@ -88,7 +88,7 @@ def told(cells: Iterable[Cell]) -> list[str]:
 
 def bounds(facts: Mapping[str, Any]) -> str:
     """Say in words how fast an emulated storage is at most; `facts` are those of `jobs.emulated.emulated`."""
-    if not _UNITS.keys() <= facts.keys():
+    if not BOUNDS <= facts.keys():
         return "nobody knows how fast"
     known = [f"{facts[key]:g} {unit}" for key, unit in _UNITS.items() if facts[key] is not None]
     return f"at most {', '.join(known)}" if known else "as fast as what lies beneath"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from jobs.checkpoint import Checkpoints
-    from jobs.saver import Saver
+    from jobs.saving.saver import Saver
 
     Step = Callable[[Any, Any], float | None]  # of images and labels; returns the loss where it trains
 

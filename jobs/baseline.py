@@ -16,16 +16,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import baseline_file, cache, counters, engines, external
+from jobs import cache, counters
+from jobs.baselines import datafile, engines, external
+from jobs.baselines.engines import Order
 from jobs.device import device_of
-from jobs.engines import Order
 from jobs.sources import traffic_behind
 from jobs.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from jobs.engines import Outcome
+    from jobs.baselines.engines import Outcome
 
 VERSION = 1  # raised when the meaning of a figure changes; figures never mix versions
 DEFAULTS: dict[
@@ -36,7 +37,7 @@ DEFAULTS: dict[
         "access": "read",
         "engine": "auto",
         "file_mb": 5000,
-        "transfer_mib": baseline_file.TRANSFER_MIB,
+        "transfer_mib": datafile.TRANSFER_MIB,
         "seconds_max": 10.0,
     },
     "threads": 4,
@@ -67,7 +68,7 @@ def measured(request: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises
     ------
-    jobs.engines.EngineError
+    jobs.baselines.engines.EngineError
         The engine is missing or failed, or what it says cannot be believed.
     """
     settings, asked = request["settings"], request["baseline"]
@@ -104,7 +105,7 @@ def measured(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def _runner(engine: str, raw: Path | None) -> Callable[[Order], Outcome]:
     """Return what makes an engine do an order; our own says nothing that could be kept in `raw`."""
-    module = importlib.import_module(f"jobs.{engine}")
+    module = importlib.import_module(f"jobs.baselines.{engine}")
     run: Callable[[Order], Outcome] = module.run if engine == engines.BUILTIN else partial(external.run, module, raw)
     return run
 
@@ -169,6 +170,6 @@ def _figures(outcome: Outcome, order: Order) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    from jobs.baseline_byhand import main
+    from jobs.baselines.byhand import main
 
     main()

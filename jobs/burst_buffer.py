@@ -1,8 +1,8 @@
 """A burst buffer for checkpoints: saved on a fast storage, drained to a slow one behind the training's back.
 
 Usable alone: it moves folders of files and asks nothing of whoever writes them.  `BurstBuffer.save` comes back when the
-snapshot is durable on the fast storage; a process of its own (`jobs.drain`) brings it to the slow one, also after the
-training has ended.  What is on disk, and in which order, stands in `jobs.snapshots`.
+snapshot is durable on the fast storage; a process of its own (`jobs.saving.drain`) brings it to the slow one, also
+after the training has ended.  What is on disk, and in which order, stands in `jobs.saving.snapshots`.
 
 By hand, on a node without anything else::
 
@@ -17,12 +17,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from jobs import claim, room, saved, snapshots, staging, transfer
-from jobs.drain import Journal, Options
-from jobs.drainer import Drainer
-from jobs.saved import DrainWarning, Snapshot
-from jobs.sides import Sides
-from jobs.snapshots import FILES, FolderError, RoomError, edge
+from jobs import room
+from jobs.saving import claim, saved, snapshots, staging, transfer
+from jobs.saving.drain import Journal, Options
+from jobs.saving.drainer import Drainer
+from jobs.saving.saved import DrainWarning, Snapshot
+from jobs.saving.sides import Sides
+from jobs.saving.snapshots import FILES, FolderError, RoomError, edge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,8 +44,8 @@ class BurstBuffer:
     snapshot_bytes
         Size of one snapshot, where it is known before the first: too little room is then said at once.
     options
-        Of the drain, see `jobs.drain.Options`: ``keep``, ``bandwidth_mb_per_s``, ``direct``, ``streams``, ``attempts``,
-        ``backoff_s``, ``backoff_max_s``.
+        Of the drain, see `jobs.saving.drain.Options`: ``keep``, ``bandwidth_mb_per_s``, ``direct``, ``streams``,
+        ``attempts``, ``backoff_s``, ``backoff_max_s``.
 
     Raises
     ------
@@ -90,7 +91,7 @@ class BurstBuffer:
         if self.options.direct and transfer.refuses_direct(self.slow):
             raise FolderError(f"the file system of {self.slow} has no direct I/O", "direct=False")
         for folder in (self.slow,) if self._when_full == "fall_through" else (self.fast, self.slow):
-            room.check(folder, self._expected or 0)
+            snapshots.require_room(folder, self._expected or 0)
         if marker is None:
             claim.mark(self.slow, "slow", self._sides.buffer_id)
         edge("marked")
@@ -248,6 +249,6 @@ class BurstBuffer:
 
 
 if __name__ == "__main__":
-    from jobs.drain_verbs import main
+    from jobs.saving.verbs import main
 
     main()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jobs.saver import PREFIX
+from jobs.saving.saver import PREFIX
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs import accelerator, checkpoint, checks, manifest, run
-from jobs.snapshots import BurstBufferError
+from jobs.saving.snapshots import BurstBufferError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

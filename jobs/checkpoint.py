@@ -8,13 +8,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import reclaim, room, snapshots
 from jobs.burst_buffer import BurstBuffer
 from jobs.device import device_of
-from jobs.direct import Direct
-from jobs.drain import Options
-from jobs.saver import BackgroundSaver, Saver
-from jobs.snapshots import BurstBufferError, FolderError
+from jobs.saving import reclaim, snapshots
+from jobs.saving.direct import Direct
+from jobs.saving.drain import Options
+from jobs.saving.saver import BackgroundSaver, Saver
+from jobs.saving.snapshots import BurstBufferError, FolderError
 from jobs.sources import traffic_behind
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def opened(
 
     Raises
     ------
-    jobs.snapshots.BurstBufferError
+    jobs.saving.snapshots.BurstBufferError
         There would be none, a folder cannot be used, or they do not fit: before anything is read or trained.
     """
     if asked is None:
@@ -80,7 +80,8 @@ def opened(
             for folder in folders:
                 _make(folder.parent)
         made = stack.enter_context(closing(Checkpoints(settings, folders, asked["drain_timeout_s"], size)))
-        room.check(folders[-1], size, min(number, settings["keep"] + 1))  # the oldest goes when the newest is there
+        most = min(number, settings["keep"] + 1)  # the oldest goes when the newest is there
+        snapshots.require_room(folders[-1], size, most)
         yield made
 
 
@@ -159,10 +160,10 @@ class Checkpoints:
         Returns
         -------
         dict
-            ``checkpoints`` (for each snapshot what `jobs.saver.Saver.report` says and whether it is ``verified``: read
-            back and found to be what was written), ``targets`` (for each folder its ``role``, ``storage``, the
-            ``bytes`` of all snapshots that went there, and by ``source``, the kernel's counter, ``written_bytes`` of
-            everybody meanwhile), ``drain_wait_s``, ``checkpoint_troubles``.
+            ``checkpoints`` (for each snapshot what `jobs.saving.saver.Saver.report` says and whether it is
+            ``verified``: read back and found to be what was written), ``targets`` (for each folder its ``role``,
+            ``storage``, the ``bytes`` of all snapshots that went there, and by ``source``, the kernel's counter,
+            ``written_bytes`` of everybody meanwhile), ``drain_wait_s``, ``checkpoint_troubles``.
         """
         self.settle()
         lines = self._saver.report() if self._saver else []

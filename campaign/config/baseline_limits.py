@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from campaign.errors import UsageError
-from jobs.engines import IOR
+from jobs.baselines.engines import IOR
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

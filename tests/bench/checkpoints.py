@@ -129,15 +129,15 @@ class _Way:
         if self._open is not None:
             self._open.close()
         if "burst" in self._way:  # its drainer ends when all is drained; until then the storages are in use
-            from jobs import claim  # noqa: PLC0415
+            from jobs.saving import claim  # noqa: PLC0415
 
             with claim.lock(Path(self._fast), "drainer"):
                 pass
 
     def _ours(self) -> tuple[Callable[[], object], Callable[[int], object], Callable[[], object]]:
         from jobs.burst_buffer import BurstBuffer  # noqa: PLC0415
-        from jobs.direct import Direct  # noqa: PLC0415
-        from jobs.saver import BackgroundSaver, Saver  # noqa: PLC0415
+        from jobs.saving.direct import Direct  # noqa: PLC0415
+        from jobs.saving.saver import BackgroundSaver, Saver  # noqa: PLC0415
 
         self._open = BurstBuffer(self._fast, self._slow) if "burst" in self._way else Direct(self._slow)
         state = _variables()

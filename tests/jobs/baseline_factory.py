@@ -6,8 +6,9 @@ import copy
 
 from jobs_factory import DEAF
 
-from jobs import baseline, baseline_file, run
-from jobs.engines import Order
+from jobs import baseline, run
+from jobs.baselines import datafile
+from jobs.baselines.engines import Order
 
 MIB = 1 << 20
 BRIEF = {**DEAF, "time_error_max": 0.2}  # of milliseconds, the scheduler may take some between two parts
@@ -20,7 +21,7 @@ def order(file, access="read", *, size=8 * MIB, block=MIB, **more):
 
 def read_file(folder, mib=8):
     """Return a file of random bytes on the device, as campaigns make it."""
-    return baseline_file.made(baseline_file.claimed(folder / "baseline"), mib * MIB, lambda *_: None)
+    return datafile.made(datafile.claimed(folder / "baseline"), mib * MIB, lambda *_: None)
 
 
 def execute(file, access="read", *, block=MIB, size=8 * MIB, raw=None, **changes):

@@ -14,7 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from jobs import burst_buffer, drain, drainer, room, snapshots, staging
+from jobs import burst_buffer, room
+from jobs.saving import drain, drainer, snapshots, staging
 
 SIZES = {"ckpt.index": 100, "shards/ckpt.data-0": 300_001, "empty": 0}
 

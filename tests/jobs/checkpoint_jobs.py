@@ -5,11 +5,11 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from jobs import saver, snapshots
 from jobs.burst_buffer import BurstBuffer
-from jobs.direct import Direct
 from jobs.network import Network
-from jobs.saver import BackgroundSaver, Saver
+from jobs.saving import saver, snapshots
+from jobs.saving.direct import Direct
+from jobs.saving.saver import BackgroundSaver, Saver
 
 CLASSES, SIZE, BATCH = 3, 32, 4
 BENCHMARK = {"image_size": SIZE, "width": 0.05, "learning_rate": 1e-2, "dropout": 0.5}
@@ -92,7 +92,7 @@ class _Gate:
 
 
 def snapshots_of(folder, step):
-    from jobs.saved import Snapshot  # noqa: PLC0415
+    from jobs.saving.saved import Snapshot  # noqa: PLC0415
 
     return Snapshot(snapshots.new_name(1, step), step, folder, "only", 1, 0.0, 0.0, 0.0, 0.0)
 

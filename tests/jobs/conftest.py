@@ -6,8 +6,8 @@ import pytest
 from jobs_factory import make_request, make_settings, write_jpegs
 
 from campaign.forks import Template
-from jobs import drainer
 from jobs.device import device_of
+from jobs.saving import drainer
 
 
 @pytest.fixture(scope="session")

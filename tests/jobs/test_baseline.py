@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jobs_factory import check
 
-from jobs import baseline_file, builtin, cache, engines
-from jobs.engines import EngineError, Outcome
+from jobs import cache
+from jobs.baselines import builtin, datafile, engines
+from jobs.baselines.engines import EngineError, Outcome
 from jobs.manifest import DatasetError
 
 
@@ -58,7 +59,7 @@ def test_a_read_asks_for_the_whole_file_in_order_and_in_requests_of_the_size_ask
 
 
 def test_a_write_is_flushed_within_its_time_comes_to_the_device_and_leaves_no_file(disk):
-    folder = baseline_file.claimed(disk / "baseline")
+    folder = datafile.claimed(disk / "baseline")
 
     figures = execute(folder / "written.bin", "write")
 
@@ -74,13 +75,13 @@ def test_a_write_is_flushed_within_its_time_comes_to_the_device_and_leaves_no_fi
 
 
 def test_what_a_write_writes_is_nobody_elses_traffic(disk):
-    figures = execute(baseline_file.claimed(disk / "baseline") / "written.bin", "write", size=64 * MIB)
+    figures = execute(datafile.claimed(disk / "baseline") / "written.bin", "write", size=64 * MIB)
 
     assert figures["other_bytes"] < 32 * MIB
 
 
 def test_a_file_that_a_dead_run_left_is_written_anew(disk):
-    left = baseline_file.claimed(disk / "baseline") / "written.bin"
+    left = datafile.claimed(disk / "baseline") / "written.bin"
     left.write_bytes(b"of a dead run")
 
     assert execute(left, "write")["status"] == "valid"
@@ -151,7 +152,7 @@ def test_a_random_read_says_how_many_reads_of_what_size(file):
 
 @pytest.mark.parametrize("access", ["read", "write", "random_read"])
 def test_where_the_file_system_knows_no_direct_access_the_page_cache_is_used_and_said(disk, access, monkeypatch):
-    file = read_file(disk) if access != "write" else baseline_file.claimed(disk / "baseline") / "written.bin"
+    file = read_file(disk) if access != "write" else datafile.claimed(disk / "baseline") / "written.bin"
     real = os.open
 
     def refused(path, flags, mode=0o777, **more):
@@ -181,7 +182,7 @@ def test_a_run_that_reads_makes_no_file_beside_what_it_reads(file, monkeypatch):
 
 @pytest.mark.parametrize("failure", [OSError(errno.EIO, "broken"), KeyboardInterrupt()])
 def test_a_write_that_fails_leaves_no_file(disk, monkeypatch, failure):
-    written, real = baseline_file.claimed(disk / "baseline") / "written.bin", os.pwritev
+    written, real = datafile.claimed(disk / "baseline") / "written.bin", os.pwritev
 
     def broken(fd, buffers, offset):
         if offset:
@@ -219,7 +220,7 @@ def test_a_run_is_traced(file, tmp_path):
 
 def test_bytes_that_did_not_come_to_the_device_make_a_write_invalid(disk, monkeypatch):
     monkeypatch.setattr(builtin, "_write", lambda order: Outcome(order.file_bytes, 8, 1e-9, "1", {"transfer_s": 1e-9}))
-    file = baseline_file.claimed(disk / "baseline") / "written.bin"
+    file = datafile.claimed(disk / "baseline") / "written.bin"
     monkeypatch.setattr("pathlib.Path.unlink", lambda *_, **__: None)
 
     figures = execute(file, "write", size=256 * MIB)
@@ -278,7 +279,7 @@ def test_the_engine_is_ior_or_else_fio_or_else_our_own(programs, access, engine,
 
 @given(st.integers(1, 10_000), st.integers(1, 1024))
 def test_a_file_has_whole_transfers_and_at_least_the_bytes_asked_for(file_mb, transfer_mib):
-    size = baseline_file.whole_bytes(file_mb, transfer_mib)
+    size = datafile.whole_bytes(file_mb, transfer_mib)
 
     assert size % (transfer_mib * MIB) == 0
     assert 0 <= size - file_mb * 10**6 < transfer_mib * MIB
@@ -295,12 +296,12 @@ def test_the_file_that_is_read_is_made_once_and_cannot_be_made_smaller(disk):
 
 
 def test_a_file_whose_making_was_killed_is_made_anew(disk, monkeypatch):
-    folder = baseline_file.claimed(disk / "baseline")
+    folder = datafile.claimed(disk / "baseline")
     with monkeypatch.context() as patch:
         patch.setattr(type(disk), "replace", _killed)
         patch.setattr(type(disk), "unlink", lambda *_, **__: None)
         with pytest.raises(KeyboardInterrupt):
-            baseline_file.made(folder, 8 * MIB, lambda *_: None)
+            datafile.made(folder, 8 * MIB, lambda *_: None)
     assert not (folder / f"read-{8 * MIB}.bin").exists()
 
     assert read_file(disk).stat().st_size == 8 * MIB
@@ -338,16 +339,16 @@ def test_a_folder_with_somebody_elses_files_is_not_touched(tmp_path):
     (tmp_path / "baseline" / "thesis.tex").write_text("mine")
 
     with pytest.raises(DatasetError, match="not ours"):
-        baseline_file.claimed(tmp_path / "baseline")
+        datafile.claimed(tmp_path / "baseline")
 
     assert [path.name for path in (tmp_path / "baseline").iterdir()] == ["thesis.tex"]
 
 
 def test_too_little_room_is_told_before_a_byte_is_written(tmp_path):
-    folder = baseline_file.claimed(tmp_path / "baseline")
+    folder = datafile.claimed(tmp_path / "baseline")
 
     with pytest.raises(DatasetError, match="MB free") as refused:
-        baseline_file.made(folder, 1 << 60, lambda *_: None)
+        datafile.made(folder, 1 << 60, lambda *_: None)
 
     assert "benchmark.file_mb" in refused.value.hint
     assert not list(folder.glob("read-*"))

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from burst_child import contents, writer
 
-from jobs import claim, drain, drainer, snapshots
 from jobs.burst_buffer import BurstBuffer
-from jobs.saved import latest
-from jobs.snapshots import MANIFEST_NAME as MANIFEST
-from jobs.snapshots import FolderError, RoomError
+from jobs.saving import claim, drain, drainer, snapshots
+from jobs.saving.saved import latest
+from jobs.saving.snapshots import MANIFEST_NAME as MANIFEST
+from jobs.saving.snapshots import FolderError, RoomError
 
 ROOT = Path(__file__).parents[2]
 
@@ -252,7 +252,7 @@ def test_a_second_drainer_waits_for_the_first(folders, idle):
 
 
 def test_direct_io_is_refused_before_the_training_where_there_is_none(folders, monkeypatch):
-    monkeypatch.setattr("jobs.transfer.refuses_direct", lambda folder: True)
+    monkeypatch.setattr("jobs.saving.transfer.refuses_direct", lambda folder: True)
 
     with pytest.raises(FolderError, match="no direct I/O"):
         BurstBuffer(*folders, direct=True)
@@ -358,7 +358,7 @@ def test_what_cannot_be_meant_is_refused(folders, options):
 
 
 def test_status_and_verify_tell_where_snapshots_are_and_what_is_wrong(folders, idle, capsys):
-    from jobs.drain_verbs import main  # noqa: PLC0415
+    from jobs.saving.verbs import main  # noqa: PLC0415
 
     with contextlib.closing(BurstBuffer(*folders)) as buffer:
         name = buffer.save(1, writer(1)).name

@@ -15,12 +15,12 @@ from burst_storages import tmpfs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs import claim, drain, drainer, snapshots, transfer
 from jobs.burst_buffer import BurstBuffer
-from jobs.drain import Journal
-from jobs.saved import DrainWarning, latest
-from jobs.sides import Sides
-from jobs.snapshots import RoomError
+from jobs.saving import claim, drain, drainer, snapshots, transfer
+from jobs.saving.drain import Journal
+from jobs.saving.saved import DrainWarning, latest
+from jobs.saving.sides import Sides
+from jobs.saving.snapshots import RoomError
 
 pytestmark = pytest.mark.long
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from burst_storages import tmpfs
 
-from jobs import snapshots
+from jobs.saving import snapshots
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ from random import Random
 import pytest
 from burst_child import contents, writer
 
-from jobs import burst_buffer, claim, drain, drainer, saved, snapshots, staging
+from jobs import burst_buffer
 from jobs.burst_buffer import BurstBuffer
+from jobs.saving import claim, drain, drainer, saved, snapshots, staging
 
 pytestmark = pytest.mark.long
 

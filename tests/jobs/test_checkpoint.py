@@ -11,10 +11,11 @@ from burst_child import writer
 from burst_storages import tmpfs
 from jobs_factory import DEAF, check, make_alexnet_settings, write_classes
 
-from jobs import checkpoint, checks, manifest, room, snapshots
+from jobs import checkpoint, checks, manifest, room
 from jobs.checkpoint import DEFAULTS, DEFAULTS_BUFFERED
-from jobs.direct import Direct
-from jobs.snapshots import BurstBufferError, FolderError, RoomError
+from jobs.saving import snapshots
+from jobs.saving.direct import Direct
+from jobs.saving.snapshots import BurstBufferError, FolderError, RoomError
 
 CHILD = Path(__file__).with_name("burst_child.py")
 DIRECT = {"name": "hdd", "root": "/hdd", **DEFAULTS, "every": 2}

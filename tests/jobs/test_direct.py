@@ -7,10 +7,10 @@ import pytest
 from burst_child import contents, writer
 from burst_storages import tmpfs
 
-from jobs import claim, snapshots
 from jobs.burst_buffer import BurstBuffer
-from jobs.direct import Direct
-from jobs.snapshots import FolderError, RoomError
+from jobs.saving import claim, snapshots
+from jobs.saving.direct import Direct
+from jobs.saving.snapshots import FolderError, RoomError
 
 
 @pytest.fixture

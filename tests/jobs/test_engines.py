@@ -17,8 +17,8 @@ from baseline_factory import MIB, execute, order, read_file
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs import baseline_file, external, fio, ior
-from jobs.engines import EngineError
+from jobs.baselines import datafile, external, fio, ior
+from jobs.baselines.engines import EngineError
 
 RECORDED = Path(__file__).parent / "recorded" / "engines"
 FIO = (RECORDED / "fio-3.33-read.json").read_text()
@@ -33,7 +33,7 @@ needs_fio = pytest.mark.skipif(not shutil.which("fio"), reason="fio is not insta
     ("access", "block"), [("read", MIB), ("write", MIB), ("random_read", 114_688), ("random_read", 12_288)]
 )
 def test_fio_moves_what_is_asked_for_and_its_bytes_are_counted_as_ours(access, block, disk, tmp_path):
-    file = baseline_file.claimed(disk / "baseline") / "written.bin"
+    file = datafile.claimed(disk / "baseline") / "written.bin"
     file = file if access == "write" else read_file(disk)
 
     figures = execute(file, access, engine="fio", block=block, raw=tmp_path / "engine-3.txt", threads=2)
@@ -228,7 +228,7 @@ def fake_ior(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("access", ["read", "write"])
 def test_a_run_by_ior_has_its_figures_and_its_parts(access, fake_ior, disk, tmp_path):
-    file = baseline_file.claimed(disk / "baseline") / "written.bin"
+    file = datafile.claimed(disk / "baseline") / "written.bin"
     file = file if access == "write" else read_file(disk, 32)
 
     figures = execute(file, access, engine="auto", size=32 * MIB, raw=tmp_path / "engine-0.txt")

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from burst_child import writer
 
-from jobs import claim, drainer, snapshots
 from jobs.burst_buffer import BurstBuffer
-from jobs.direct import Direct
-from jobs.reclaim import clear
-from jobs.snapshots import FolderError
+from jobs.saving import claim, drainer, snapshots
+from jobs.saving.direct import Direct
+from jobs.saving.reclaim import clear
+from jobs.saving.snapshots import FolderError
 
 CHILD = Path(__file__).with_name("burst_child.py")
 

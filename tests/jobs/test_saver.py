@@ -2,7 +2,7 @@
 
 import pytest
 
-from jobs import snapshots
+from jobs.saving import snapshots
 
 
 @pytest.fixture

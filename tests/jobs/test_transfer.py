@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs import transfer
-from jobs.transfer import How
+from jobs.saving import transfer
+from jobs.saving.transfer import How
 
 SEGMENT = 64 * 2**20
 

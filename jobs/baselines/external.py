@@ -15,15 +15,15 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from jobs import engines
-from jobs.engines import EngineError
+from jobs.baselines import engines
+from jobs.baselines.engines import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
     from types import ModuleType
 
-    from jobs.engines import Order, Outcome
+    from jobs.baselines.engines import Order, Outcome
 
 _TAIL_CHARACTERS = 300
 _PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
@@ -38,7 +38,8 @@ def run(engine: ModuleType, raw: Path | None, order: Order) -> Outcome:
     Parameters
     ----------
     engine
-        `jobs.fio` or `jobs.ior`: its ``command`` says what to run, its ``outcome`` reads the answer.
+        `jobs.baselines.fio` or `jobs.baselines.ior`: its ``command`` says what to run, its ``outcome`` reads the
+        answer.
     raw
         Where all the words of the program are kept.
 

@@ -6,8 +6,8 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from jobs import snapshots
-from jobs.snapshots import FILES, DamageError
+from jobs.saving import snapshots
+from jobs.saving.snapshots import FILES, DamageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

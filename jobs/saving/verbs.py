@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs import claim, drain, snapshots
-from jobs.drain import Options
-from jobs.sides import Sides
-from jobs.snapshots import FolderError
+from jobs.saving import claim, drain, snapshots
+from jobs.saving.drain import Options
+from jobs.saving.sides import Sides
+from jobs.saving.snapshots import FolderError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

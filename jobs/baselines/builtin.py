@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jobs import engines
-from jobs.engines import Outcome
+from jobs.baselines import engines
+from jobs.baselines.engines import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jobs.engines import Order
+    from jobs.baselines.engines import Order
 
 VERSION = "1"
 _PAGE_WORDS = 4096 // 8

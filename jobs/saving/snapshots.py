@@ -25,7 +25,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jobs import durable, transfer
+from jobs import durable, room
+from jobs.saving import transfer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -160,6 +161,18 @@ def refuse_newer(root: Path) -> None:
     for name in names(root):
         with suppress(DamageError):
             read(root / name)
+
+
+def require_room(folder: Path, size: int, copies: int = 1) -> None:
+    """Raise RoomError where so many snapshots of `size` bytes do not fit, though older ones of ours made way."""
+    ours = sum(path.stat().st_size for name in names(folder) for path in (folder / name).rglob("*"))
+    free = room.free(folder) + ours
+    if free < size * copies:
+        what = "a snapshot of {:.0f} MB does" if copies == 1 else f"{copies} snapshots of {{:.0f}} MB do"
+        raise RoomError(
+            f"{what.format(size / 1e6)} not fit on {folder}: {free / 1e6:.0f} MB are free",
+            "free some room, " + ("or name another folder" if copies == 1 else "keep fewer, or name another folder"),
+        )
 
 
 def seal(folder: Path, manifest: Manifest) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobs import claim, snapshots
-from jobs.snapshots import FolderError
+from jobs.saving import claim, snapshots
+from jobs.saving.snapshots import FolderError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import baseline, baseline_file, checks, engines, run
+from jobs import baseline, checks, run
+from jobs.baselines import datafile, engines
 from jobs.manifest import DatasetError
 
 if TYPE_CHECKING:
@@ -40,13 +41,13 @@ def _request(options: argparse.Namespace) -> dict[str, Any]:
     """Return what a worker asks of a run; what is written goes with it."""
     settings = {**baseline.DEFAULTS, "threads": options.threads, "seed": options.seed}
     settings["benchmark"] = {key: getattr(options, key, value) for key, value in baseline.DEFAULTS["benchmark"].items()}
-    size = baseline_file.whole_bytes(options.file_mb, options.transfer_mib)
-    folder = baseline_file.claimed(options.folder / baseline_file.FOLDER)
+    size = datafile.whole_bytes(options.file_mb, options.transfer_mib)
+    folder = datafile.claimed(options.folder / datafile.FOLDER)
     file = folder / f"written-{os.getpid()}.bin"
     if options.access == "write":
-        baseline_file.require_room(folder, size)
+        datafile.require_room(folder, size)
     else:
-        file = baseline_file.made(folder, size, lambda *_: None)
+        file = datafile.made(folder, size, lambda *_: None)
     block = options.block_bytes if options.access == "random_read" else options.transfer_mib << 20
     return {
         "settings": settings,

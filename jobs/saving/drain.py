@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import Timeout
 
-from jobs import claim, durable, snapshots, transfer
-from jobs.sides import Sides
-from jobs.snapshots import FILES, BurstBufferError, DamageError, edge
+from jobs import durable
+from jobs.saving import claim, snapshots, transfer
+from jobs.saving.sides import Sides
+from jobs.saving.snapshots import FILES, BurstBufferError, DamageError, edge
 
 if TYPE_CHECKING:
     from pathlib import Path

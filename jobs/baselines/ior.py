@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from jobs import engines, external
-from jobs.engines import EngineError, Outcome
+from jobs.baselines import engines, external
+from jobs.baselines.engines import EngineError, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from jobs.engines import Order
+    from jobs.baselines.engines import Order
 
 _MIB = 1 << 20
 _INNERMOST = re.compile(r"\{[^{}]*\}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from jobs import durable
-from jobs.snapshots import FolderError
+from jobs.saving.snapshots import FolderError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

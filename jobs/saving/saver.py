@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from jobs.saved import Snapshot
+    from jobs.saving.saved import Snapshot
 
 PREFIX = "ckpt"
 """Of the names of the files in a snapshot."""
 
 
 class Target(Protocol):
-    """Where snapshots go: `jobs.direct.Direct` or `jobs.burst_buffer.BurstBuffer`."""
+    """Where snapshots go: `jobs.saving.direct.Direct` or `jobs.burst_buffer.BurstBuffer`."""
 
     def save(self, step: int, write: Callable[[Path], object]) -> Snapshot:
         """Save a snapshot and return when it is durable."""

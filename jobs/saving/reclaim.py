@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from filelock import Timeout
 
-from jobs import claim, snapshots
-from jobs.snapshots import FolderError
+from jobs.saving import claim, snapshots
+from jobs.saving.snapshots import FolderError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

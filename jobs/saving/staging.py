@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from jobs import snapshots, transfer
-from jobs.snapshots import FILES, DamageError, Manifest, StoredFile, edge
+from jobs.saving import snapshots, transfer
+from jobs.saving.snapshots import FILES, DamageError, Manifest, StoredFile, edge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,10 +9,10 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from jobs import claim
+from jobs.saving import claim
 
 _WORDS = 300  # characters: the last line of a traceback, or of a few
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "jobs.burst_buffer", "drain", "--follow")
 # A Popen that is forgotten while its process runs warns; these run on by design, and are reaped at the next start.
 left_running: list[subprocess.Popen[bytes]] = []

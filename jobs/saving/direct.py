@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import claim, room, saved, snapshots, staging
-from jobs.saved import Snapshot
-from jobs.snapshots import FILES, RoomError
+from jobs import room
+from jobs.saving import claim, saved, snapshots, staging
+from jobs.saving.saved import Snapshot
+from jobs.saving.snapshots import FILES, RoomError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +44,7 @@ class Direct:
         self._locks, marker = claim.hold_alone(self.folder)
         try:
             snapshots.refuse_newer(self.folder)
-            room.check(self.folder, snapshot_bytes or 0)
+            snapshots.require_room(self.folder, snapshot_bytes or 0)
             if marker is None:
                 claim.mark(self.folder, claim.ALONE, secrets.token_hex(8))
             snapshots.recover(self.folder, ["staging"])
