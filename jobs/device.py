@@ -61,18 +61,22 @@ class Device:
         }
 
 
+def mounts() -> list[Mount]:
+    """List what is mounted, in the order of the kernel; empty where it does not tell."""
+    try:
+        text = _MOUNTINFO.read_bytes().decode("utf-8", errors="surrogateescape")
+    except OSError:
+        text = ""
+    return [_parse(line) for line in text.split("\n") if line]  # other line ends may be part of a name
+
+
 def mount_of(path: Path) -> Mount:
     """Find the mount that holds `path`; every field is ``unknown`` where the kernel does not tell.
 
     A mount point may be mounted over: the last line that matches is the one in force (proc(5)).
     """
     target = os.path.realpath(path)
-    try:
-        text = _MOUNTINFO.read_bytes().decode("utf-8", errors="surrogateescape")
-    except OSError:
-        text = ""
-    mounts = [_parse(line) for line in text.split("\n") if line]  # other line ends may be part of a name
-    holding = [m for m in mounts if os.path.commonpath([m.point, target]) == m.point]
+    holding = [m for m in mounts() if os.path.commonpath([m.point, target]) == m.point]
     return max(reversed(holding), key=lambda m: len(m.point), default=Mount(*[UNKNOWN] * 4))
 
 

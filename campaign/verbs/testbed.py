@@ -17,7 +17,7 @@ from campaign.testbed import plan, work
 from campaign.testbed.look import look
 from campaign.testbed.wanted import DEFAULT_FOLDER, FOLDER_VARIABLE, GB
 from campaign.verbs.usage import body_of
-from jobs.device import mount_of
+from jobs.device import mount_of, mounts
 
 if TYPE_CHECKING:
     from campaign.testbed.look import Seen
@@ -27,6 +27,7 @@ _ABOUT = """\
 Emulated storages on one disk, to rehearse with: ext4 on loop devices that the kernel throttles to the paper's Table I.
 up makes them, or what is missing of them; down takes them away. A campaign uses them with site=twin."""
 _NONE = "-"
+_FLAGS = {"keep": ("down",), "json": ("status",), "dry_run": ("up", "down")}
 _BASELINE_BYTES = 6 * GB  # its file of 5 GB (paper, IV), and the file system's own
 
 
@@ -34,6 +35,10 @@ def main(argv: list[str]) -> int:
     """Do what the words say; exit code 0, of `status` only where everything is up, else 1."""
     options = _parser().parse_intermixed_args(argv)  # a flag may stand among the words
     folder = Path(os.path.expanduser(options.folder)).absolute()  # noqa: PTH111 - that of Path raises for ~nobody
+    for flag, verbs in _FLAGS.items():
+        if getattr(options, flag) and options.what not in verbs:
+            name = flag.replace("_", "-")
+            raise UsageError(f"testbed {options.what} takes no --{name}", f"--{name} goes with {' and '.join(verbs)}")
     if options.what == "status":
         return _status(folder, as_json=options.json)
     if options.words and options.what != "up":
@@ -93,11 +98,24 @@ def _up(options: argparse.Namespace, folder: Path) -> int:
 
 def _down(options: argparse.Namespace, folder: Path) -> int:
     if look(folder).marker is None:
+        _see_that_nothing_is_left(folder)
         talk.say(f"no testbed in {folder}")
     seen = work.down(folder, keep=options.keep)
     if seen.marker is None and seen.strangers:
         talk.say(f"{folder} stays: it holds what is not ours, such as {seen.strangers[0]}")
     return 0
+
+
+def _see_that_nothing_is_left(folder: Path) -> None:
+    """Refuse to call a testbed gone whose storages are still mounted: somebody removed its files under it."""
+    left = [each for each in mounts() if Path(os.path.realpath(folder)) in Path(each.point).parents]
+    if left:
+        points = shlex.join(each.point for each in left)
+        devices = shlex.join(each.source for each in left if each.source.startswith("/dev/loop"))
+        raise EnvironmentFaultError(
+            f"{folder} does not say any more that it is a testbed, and there is something mounted in it: {points}",
+            f"if they were the testbed's: sudo umount {points}" + (f" && sudo losetup -d {devices}" if devices else ""),
+        )
 
 
 def _preview(options: argparse.Namespace, folder: Path) -> int:

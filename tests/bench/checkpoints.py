@@ -1,12 +1,16 @@
 """How long does training stand still for its checkpoints? Ours and others', on storages as slow as Table I's.
 
-    python tests/bench/checkpoints.py [--snapshots 3] [--every 10] [--folder /dev/shm] [--orbax PYTHON]
+    python tests/bench/checkpoints.py [--snapshots 3] [--every 10] [--warm-gb 4] [--folder /dev/shm] [--orbax PYTHON]
 
-Needs root and takes about six minutes. The throttled devices lie in a folder in memory (6 GB): a virtual machine's disk
-is slower than Optane. A step changes every variable and holds a gigabyte for a second, as a step's activations do: a
-virtual machine gives idle memory back to its host, and the page cache of each snapshot then waits for new pages (up to
-2 s here), which no storage can shorten. What is saved is as large as the paper's network with Adam's moments (704 MB),
-and as random. Each way of saving is a process of its own:
+Needs root and takes about ten minutes. The throttled devices lie in a folder in memory (10 GB): a virtual machine's
+disk is slower than Optane. A step changes every variable and takes a second. What is saved is as large as the paper's
+network with Adam's moments (704 MB), and as random.
+
+A virtual machine gives idle memory back to its host, and the page cache of each snapshot then waits for new pages: up
+to 2 s here, whatever the storage, and nothing on a machine that has its memory. So `--warm-gb` are touched before each
+snapshot, while no clock runs (0: memory is left as it is).
+
+Each way of saving is a process of its own:
 
     hdd                straight to the hard disk, synchronised, hashed
     hdd async          the same behind the training's back
@@ -25,6 +29,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import mmap
 import os
 import statistics
 import subprocess
@@ -39,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STEP_S, SMALL = 1.0, 1e-6
-ACTIVATIONS_BYTES = 10**9
+GB = 10**9
 OURS = ("hdd", "hdd async", "burst buffer", "burst buffer async")
 TENSORFLOW, ORBAX = "tensorflow async", "orbax async"
 
@@ -49,12 +54,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--snapshots", type=int, default=3)
     parser.add_argument("--every", type=int, default=10)
+    parser.add_argument("--warm-gb", type=float, default=4.0)
     parser.add_argument("--folder", default="/dev/shm")  # noqa: S108 - in memory
     parser.add_argument("--orbax", metavar="PYTHON")
     parser.add_argument("--way", nargs=3, help=argparse.SUPPRESS)  # one of them, its fast and its slow folder
     asked = parser.parse_args()
     if asked.way:
-        print(json.dumps(_one(*asked.way, asked.snapshots, asked.every)))
+        print(json.dumps(_one(asked)))
     elif os.geteuid() != 0:
         sys.exit("throttled devices need root")
     else:
@@ -77,8 +83,8 @@ def _all(asked: argparse.Namespace) -> None:
             os.sync()
             folders = [str(root / way.replace(" ", "-")) for root in (fast, slow)]
             python = asked.orbax if way == ORBAX else sys.executable
-            words = [python, __file__, "--snapshots", str(asked.snapshots), "--every", str(asked.every), "--way"]
-            done = subprocess.run([*words, way, *folders], stdout=subprocess.PIPE, check=True)
+            words = ["--snapshots", asked.snapshots, "--every", asked.every, "--warm-gb", asked.warm_gb, "--way", way]
+            done = subprocess.run([python, __file__, *map(str, words), *folders], stdout=subprocess.PIPE, check=True)
             found = json.loads(done.stdout.splitlines()[-1])
             stood[way] = sum(found["stood_s"])
             print(
@@ -90,21 +96,31 @@ def _all(asked: argparse.Namespace) -> None:
                 subprocess.run(["rm", "-rf", folder], check=True)
 
 
-def _one(way: str, fast: str, slow: str, snapshots: int, every: int) -> dict[str, Any]:
+def _one(asked: argparse.Namespace) -> dict[str, Any]:
     """Train and save in one way; returns the seconds that training stood still, and those of the end."""
     saved, changed = [], []
+    last = asked.snapshots * asked.every
     with ExitStack() as stack:
-        step, save, end = stack.enter_context(closing(_Way(way, fast, slow, every))).begin()
-        for number in range(1, (snapshots + 1) * every + 1):
-            activations = b"\1" * ACTIVATIONS_BYTES
+        step, save, end = stack.enter_context(closing(_Way(*asked.way, asked.every))).begin()
+        for number in range(1, last + asked.every + 1):
             time.sleep(STEP_S)
-            del activations
+            due = number % asked.every == 0 and number <= last
+            if due:
+                _touch(round(asked.warm_gb * GB))
             changed.append(_timed(step))
-            if number % every == 0 and number <= snapshots * every:
+            if due:
                 saved.append((number, _timed(save, number)))
         usual = statistics.median(changed)
         stood = [took + max(0.0, changed[number] - usual) for number, took in saved]
         return {"stood_s": stood, "step_s": usual, "end_s": _timed(end)}
+
+
+def _touch(size: int) -> None:
+    """Write to so many bytes of memory, and give them back: the page cache gets them next."""
+    if size:
+        with mmap.mmap(-1, size) as memory:
+            for place in range(0, size, mmap.PAGESIZE):
+                memory[place] = 1
 
 
 def _timed(work: Callable[..., object], *words: object) -> float:
