@@ -47,6 +47,11 @@ class Words:
     sure: bool
 
     @property
+    def shown(self) -> str | None:
+        """The flag that has Hydra show a configuration in place of collecting it."""
+        return next((flag for flag in self.flags if flag.partition("=")[0] in _SHOWING), None)
+
+    @property
     def hydra(self) -> tuple[str, ...]:
         """Flags first, then overrides: Hydra's parser reads no other order."""
         return *self.flags, *self.overrides

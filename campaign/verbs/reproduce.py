@@ -43,6 +43,11 @@ def main(argv: Sequence[str]) -> int:
     split = words.split(argv)
     if any(_RECIPE.match(word) for word in split.hydra):
         raise UsageError("reproduce takes every recipe", "for some of them: python -m campaign +paper=fig4,fig5")
+    if split.shown:
+        raise UsageError(
+            f"reproduce has no single configuration for {split.shown}",
+            "--dry-run lists its cells; of one recipe: python -m campaign +paper=fig4 --cfg job",
+        )
     points = _points(split)
     if not split.dry_run and not _agreed(points, sure=split.sure):
         talk.say("nothing was started")

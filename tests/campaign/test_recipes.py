@@ -172,6 +172,15 @@ def test_reproduce_takes_no_recipe(word):
         reproduce.main([word])
 
 
+@pytest.mark.parametrize("words", [["--cfg", "job"], ["--info=defaults"], ["--hydra-help"]])
+def test_reproduce_has_no_single_configuration_to_show(words, capsys):
+    with pytest.raises(UsageError, match=f"no single configuration for {words[0]}") as caught:
+        reproduce.main([*words, "+size=smoke"])
+
+    assert "--dry-run lists its cells" in caught.value.hint
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize(
     ("word", "benchmarks"),
     [

@@ -423,6 +423,31 @@ def test_the_command_makes_tells_and_takes_away(bed, command):
     assert traces(bed) == []
 
 
+@pytest.mark.parametrize(
+    ("verb", "flag"),
+    [("up", "--keep"), ("up", "--json"), ("down", "--json"), ("status", "--keep"), ("status", "--dry-run")],
+)
+def test_a_flag_of_another_verb_is_refused(verb, flag, tmp_path):
+    with pytest.raises(UsageError, match=f"testbed {verb} takes no {flag}"):
+        testbed.main([verb, flag, "--folder", str(tmp_path / "bed")])
+
+
+def test_a_testbed_whose_files_were_removed_under_it_is_not_called_gone(bed):
+    (loop,) = work.up(bed, SMALL, OWNER).storages["hdd"].loops
+    shutil.rmtree(bed, ignore_errors=True)
+
+    with pytest.raises(EnvironmentFaultError, match=f"{bed} does not say any more that it is a testbed") as caught:
+        testbed.main(["down", "--folder", str(bed)])
+    cure = caught.value.hint.partition(": ")[2]
+    still = mount_of(bed / "hdd").point
+    subprocess.run(["sh", "-c", cure.replace("sudo ", "")], check=True)
+
+    assert still == str(bed / "hdd")
+    assert cure == f"sudo umount {bed}/hdd && sudo losetup -d {loop.path}"
+    assert traces(bed) == [str(bed)]
+    testbed.main(["down", "--folder", str(bed)])
+
+
 @pytest.mark.parametrize("verb", ["up", "down"])
 def test_without_root_it_is_refused_with_the_reason(verb, monkeypatch, tmp_path):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
