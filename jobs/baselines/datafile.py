@@ -104,11 +104,13 @@ def _is_whole(path: Path, size: int) -> bool:
 def _make(path: Path, size: int, progress: Callable[[int, int], None]) -> None:
     """Write random bytes under a name of their own, and give them theirs when they are durable."""
     temporary = path.with_suffix(".part")
+    temporary.unlink(missing_ok=True)  # of a process that died; or a link that somebody has planted
     try:
-        with temporary.open("wb", buffering=0) as file:
+        with temporary.open("xb") as file:
             for done in range(0, size, _CHUNK):
                 progress(done // _MIB, size // _MIB)
                 file.write(os.urandom(min(_CHUNK, size - done)))
+            file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     finally:

@@ -87,6 +87,18 @@ def test_a_file_that_a_dead_run_left_is_written_anew(disk):
     assert execute(left, "write")["status"] == "valid"
 
 
+def test_a_link_that_somebody_planted_where_the_file_is_made_is_not_followed(disk):
+    folder = datafile.claimed(disk / "baseline")
+    precious = disk / "precious"
+    precious.write_text("x")
+    (folder / f"read-{8 * MIB}.part").symlink_to(precious)
+
+    file = datafile.made(folder, 8 * MIB, lambda *_: None)
+
+    assert precious.read_text() == "x"
+    assert (file.is_symlink(), file.stat().st_size) == (False, 8 * MIB)
+
+
 def test_no_page_of_a_written_file_is_another_one_again_and_none_can_be_made_smaller(disk):
     file = disk / "written.bin"
     builtin.run(order(file, "write"))
