@@ -58,6 +58,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "site.gpus_per_node": (0, 64),
     "site.timeout_max_min": (1, _YEAR_MIN),
     "site.spread_max": (0, 100),
+    "site.other_cpu_max": (0, 1e4),
     **{f"storage.{key}": limits for key, limits in _STRIPES.items()},
     **run_limits.RANGES,
     **checkpoint_limits.RANGES,

@@ -148,6 +148,7 @@ class Site:
     modules: list[str] = MISSING
     timeout_max_min: int | None = MISSING
     spread_max: float = MISSING
+    other_cpu_max: float = MISSING
     storages: dict[str, SiteStorage] = MISSING
 
 

@@ -94,7 +94,10 @@ EVIDENCE = {
     "site.name": "campaign/test_site.py::test_a_storage_that_is_not_here_is_refused_with_the_cure",
     **{f"site.{key}": _OF_SITE for key in ("partition", "account", "qos", "constraint", "gpus_per_node", "modules")},
     "site.timeout_max_min": "campaign/test_limits.py::test_a_job_may_be_as_long_as_the_site_allows_and_no_longer",
-    "site.spread_max": "campaign/test_site.py::test_the_tolerance_of_the_site_is_that_of_the_check",
+    **{
+        f"site.{key}": "campaign/test_site.py::test_the_tolerance_of_the_site_is_that_of_the_check"
+        for key in ("spread_max", "other_cpu_max")
+    },
     "site.storages.stripe_size_mib": ("campaign/test_site.py::test_a_storage_with_a_name_of_the_users_own_is_reached"),
     **{f"site.storages.{key}": _OF_STORAGE for key in ("root", "shared", "exclusive", "license", "stripe_count")},
     "detach": f"{_SCRIPT}::test_detach_returns_when_the_jobs_are_submitted",

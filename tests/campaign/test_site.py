@@ -27,6 +27,7 @@ constraint: K80&haswell
 gpus_per_node: 2
 modules: [gcc/12.2, cuda]
 spread_max: 0.02
+other_cpu_max: 0.75
 storages:
   lustre: {root: /lustre/me, shared: false, exclusive: license, license: "lustre:1", stripe_count: 4}
   scratch: {root: /scratch/me, stripe_size_mib: 16}
@@ -48,7 +49,13 @@ def of_mine(tmp_path):
 
 
 def test_the_default_site_knows_nothing(point):
-    unknown = {field.name for field in dataclasses.fields(Site)} - {"name", "modules", "spread_max", "storages"}
+    unknown = {field.name for field in dataclasses.fields(Site)} - {
+        "name",
+        "modules",
+        "spread_max",
+        "other_cpu_max",
+        "storages",
+    }
 
     assert {key: point["site"][key] for key in unknown} == dict.fromkeys(unknown)
     assert (point["site"]["name"], point["site"]["modules"], point["site"]["storages"]) == ("none", [], {})
@@ -70,9 +77,10 @@ def test_the_command_line_overrules_the_site(of_mine):
     assert found["storage"]["exclusive"] == "none"
 
 
-def test_the_tolerance_of_the_site_is_that_of_the_check(of_mine):
-    assert of_mine()["checks"]["spread_max"] == 0.02
-    assert of_mine("checks.spread_max=0.5")["checks"]["spread_max"] == 0.5
+@pytest.mark.parametrize(("key", "of_site"), [("spread_max", 0.02), ("other_cpu_max", 0.75)])
+def test_the_tolerance_of_the_site_is_that_of_the_check(key, of_site, of_mine):
+    assert of_mine()["checks"][key] == of_site
+    assert of_mine(f"checks.{key}=0.6")["checks"][key] == 0.6
 
 
 def test_a_storage_is_where_and_what_the_site_says(of_mine):
