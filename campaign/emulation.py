@@ -56,7 +56,7 @@ def unbounded(places: Iterable[str]) -> str | None:
 
     for place in places:
         facts = emulated(Path(place)) or {}
-        if not BOUNDS <= facts.keys():
+        if not facts.keys() >= BOUNDS:
             continue
         device = Path(place).stat().st_dev
         number, wanted = f"{os.major(device)}:{os.minor(device)}", Speed(**{key: facts[key] for key in BOUNDS})
@@ -88,7 +88,7 @@ def told(cells: Iterable[Cell]) -> list[str]:
 
 def bounds(facts: Mapping[str, Any]) -> str:
     """Say in words how fast an emulated storage is at most; `facts` are those of `jobs.emulated.emulated`."""
-    if not BOUNDS <= facts.keys():
+    if not facts.keys() >= BOUNDS:
         return "nobody knows how fast"
     known = [f"{facts[key]:g} {unit}" for key, unit in _UNITS.items() if facts[key] is not None]
     return f"at most {', '.join(known)}" if known else "as fast as what lies beneath"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.textpath import TextPath
 
 from analysis.signs import DAGGER, DASH, JOINT
 
@@ -25,9 +26,11 @@ UNSTABLE_HATCH = "/////"
 HEADROOM = 1.16
 # Below this width in inches the entries of the legend stand under each other.
 NARROW = 5
-# Characters of the caption's size in an inch of width.
-CAPTION_PER_INCH = 20
-TITLE_PER_INCH = 15
+POINTS_PER_INCH = 72
+# Points.
+CAPTION_SIZE, TITLE_SIZE = 6.5, 9.0
+# Of the figure's width that words take, between margins.
+WORDS_WIDTH = 0.97
 # Inches that a further line of them takes.
 CAPTION_LINE, LEGEND_LINE = 0.11, 0.17
 WHISKER: dict[str, Any] = {"fmt": "none", "ecolor": "black", "elinewidth": 0.8, "capthick": 0.8, "capsize": 2.5}
@@ -109,9 +112,9 @@ def frame_with_words(figure: Figure, title: str, words: str, signs: Sequence[Art
     """Put the title above with the legend below it, and the caption at the foot; the figure grows with them."""
     wide = figure.get_figwidth()
     # Bound, so that no line ends between a word and its number.
-    foot = textwrap.fill(re.sub(r" (?=\d)", JOINT, words), int(wide * CAPTION_PER_INCH))
-    head = textwrap.fill(title, int(wide * TITLE_PER_INCH))
-    figure.supxlabel(foot, x=0.01, ha="left", fontsize=6.5, color="0.25")
+    foot = filled(re.sub(r" (?=\d)", JOINT, words), wide * WORDS_WIDTH, CAPTION_SIZE)
+    head = filled(title, wide * WORDS_WIDTH, TITLE_SIZE)
+    figure.supxlabel(foot, x=0.01, ha="left", fontsize=CAPTION_SIZE, color="0.25")
     columns = len(signs) if wide > NARROW else 1
     if signs:
         # As the title of the legend, because the layout lets a suptitle and an outside legend overlap.
@@ -122,13 +125,25 @@ def frame_with_words(figure: Figure, title: str, words: str, signs: Sequence[Art
             borderpad=0.0,
             ncols=columns,
             title=head,
-            title_fontsize=9,
+            title_fontsize=TITLE_SIZE,
         )
     else:
-        figure.suptitle(head, x=0.01, ha="left", fontsize=9)
+        figure.suptitle(head, x=0.01, ha="left", fontsize=TITLE_SIZE)
     rows = math.ceil(len(signs) / columns) if signs else 0
     more = CAPTION_LINE * max(0, foot.count("\n") - 1) + LEGEND_LINE * (head.count("\n") + max(0, rows - 1))
     figure.set_figheight(figure.get_figheight() + more)
+
+
+def filled(words: str, wide: float, size: float) -> str:
+    """Break words into lines of at most `wide` inches, as wide as they are drawn at this size in points."""
+    lines = [""]
+    for word in words.split(" "):
+        longer = f"{lines[-1]} {word}".lstrip(" ")
+        if lines[-1] and TextPath((0, 0), longer, size=size).get_extents().width > wide * POINTS_PER_INCH:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return "\n".join(lines)
 
 
 def significant(value: float) -> str:

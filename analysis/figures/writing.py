@@ -1,4 +1,4 @@
-"""Figure 10: what was written each second; each storage in its colour, the end of the application dotted."""
+"""Figure 10: what was written each second, storage upon storage in their colours; the end of the application dotted."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 END: dict[str, Any] = {"color": "black", "linewidth": 1.0, "linestyle": "dotted"}
-# What is fast is high and short: behind what is slow, it would still be seen above it.
-FAST_BELOW, SLOW_ABOVE, LINE_ABOVE = 1.0, 2.0, 3.0
+LINE_ABOVE = 3.0
 
 
 def written_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:
@@ -38,9 +37,9 @@ def written_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:
     with style.sheet():
         figure = Figure(figsize=(6.0, 1.25 + 1.3 * len(cells)))
         grid = list(figure.subplots(len(cells), 1, sharex=True, sharey=True, squeeze=False).flat)
-        highest, longest = (float(frame[name].fillna(0).max()) or 1.0 for name in ("written_mb_per_s", "elapsed_s"))
-        grid[0].set_ylim(0, highest * HEADROOM)
-        grid[0].set_xlim(0, longest)
+        highest = frame.groupby(["cell", "elapsed_s"])["written_mb_per_s"].sum().max()
+        grid[0].set_ylim(0, (highest if highest > 0 else 1.0) * HEADROOM)
+        grid[0].set_xlim(0, frame["elapsed_s"].fillna(0).max() or 1.0)
         for axes, cell in zip(grid, cells, strict=True):
             axes.set_title(cell["target"].iloc[0])
             axes.set_ylabel("MB/s written")
@@ -51,16 +50,18 @@ def written_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:
 
 
 def _panel(axes: Axes, cell: pd.DataFrame) -> None:
-    """Draw the storages of one target, and where its application ended."""
+    """Draw the storages of one target, one upon the other, and where its application ended."""
     if cell["status"].iloc[0] != "done":
         axes.set_title(cell["status"].iloc[0], loc="right", fontsize=7, fontweight="normal", color="0.4")
         return
-    for role, trace in cell.groupby("role", sort=False):
-        edges, rates = trace["elapsed_s"].to_numpy(), trace["written_mb_per_s"].to_numpy()[1:]
+    beneath: Any = 0.0
+    for _, trace in cell.groupby("role", sort=False):  # counters of one trace: its intervals are those of all
+        edges, rates = trace["elapsed_s"].to_numpy(), trace["written_mb_per_s"].iloc[1:]
         color = style.look(trace["storage"].iloc[0]).color
-        layer = FAST_BELOW if role == "fast" else SLOW_ABOVE
-        axes.stairs(rates, edges, fill=True, color=color, zorder=layer)
-        axes.stairs(rates, edges, color="black", linewidth=0.5, zorder=layer)
+        upto = beneath + rates.to_numpy()
+        axes.stairs(upto, edges, baseline=beneath, fill=True, color=color)
+        axes.stairs(upto, edges, baseline=beneath, color="black", linewidth=0.5)
+        beneath = beneath + rates.fillna(0).to_numpy()
     end = cell["elapsed_s"][cell["phase"] != "tail"].max()
     axes.axvline(end, **END, zorder=LINE_ABOVE)
 

@@ -9,6 +9,7 @@ import pandas as pd
 from analysis import traces
 from analysis.figures.writing import written_over_time
 from analysis.frame import rows_of
+from analysis.paper import BURST_BUFFER
 from analysis.plates.plate import Plate, caption, settled, stems, told_apart
 from analysis.plates.saving import HOW, MODE, saving_sets, told_of
 from analysis.plates.traced import facts_of_run, trace_of, typical_runs
@@ -56,8 +57,10 @@ def _drawn(counters: str, cells: pd.DataFrame) -> str:
     """Say what the curves are, and whose bytes."""
     if not counters:
         return "No trace was read."
-    words = f"One run a target, the one of median runtime; counters {counters}, of all that anybody wrote there."
-    facts = map(facts_of, cells["set_key"])
+    facts = [facts_of(key) for key in cells["set_key"]]
+    several = "storages stacked; " if any(each.get("checkpoint.name") == BURST_BUFFER for each in facts) else ""
+    words = f"One run a target, the one of median runtime; {several}"
+    words += f"counters {counters}, of all that anybody wrote there."
     if any(each.get("checkpoint.bandwidth_mb_per_s") and not each.get("checkpoint.direct") for each in facts):
         words += " The page cache takes the capped drain's bytes and the kernel writes them in bursts."
     return words

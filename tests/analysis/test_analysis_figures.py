@@ -3,11 +3,12 @@ from __future__ import annotations
 import csv
 
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from record_factory import record, run, unstable
 
 from analysis import records, save
-from analysis.figures.panels import significant
+from analysis.figures.panels import frame_with_words, significant
 from analysis.figures.scaling import same_size
 from analysis.frame import cells_frame, runs_frame
 from analysis.medians import medians
@@ -179,6 +180,17 @@ def test_the_number_of_runs_stands_in_the_caption_or_beside_each_bar():
     assert "93.75 %" in same.caption
     assert not any("n=" in text for text in words(drawn(same)))
     assert {"1.00\nn=5", "1.00\nn=3"} <= set(words(drawn(unlike)))
+
+
+@pytest.mark.parametrize("word", ["mmmmmm", "(random_read),", "Median of valid runs; whiskers min-max hold it."])
+def test_no_line_of_a_caption_is_wider_than_the_figure_nor_much_narrower(word):
+    figure = Figure(figsize=(5.0, 2.0), dpi=300)
+    frame_with_words(figure, "Title", " ".join([word] * 100), [])
+    figure.canvas.draw()
+
+    (box,) = (each.get_window_extent() for each in figure.texts if "Title" not in each.get_text())
+
+    assert 1250 < box.x1 <= 1500
 
 
 def test_the_caption_tells_dataset_batch_cache_host_and_software():

@@ -176,10 +176,24 @@ def test_figure_10_shows_what_was_written_to_each_storage_and_the_end_of_the_app
         ]
         for axes in figure.axes
     ]
-    assert drawn == [[[90, 0, 80, 0]], [[400, 0, 0, 0], [0, 100, 50, 20]]]
+    assert drawn == [[[90, 0, 80, 0]], [[400, 0, 0, 0], [400, 100, 50, 20]]]
     ends = [[line.get_xdata()[0] for line in axes.lines] for axes in figure.axes]
     assert ends == [[4.0], [2.0]]
     assert "end of the application" in words(figure)
+
+
+def test_what_two_storages_wrote_in_one_second_stands_upon_each_other_and_fits(both, tmp_path):
+    text = written(["dsk/nvme0n1", "dsk/sda"], [[4e8, 1e8], [4e8, 1e8]], tail=1)
+    made = traced(saved(BUFFER, [1.0], sources=SOURCES), tmp_path, text)
+
+    plate = figures_of(both[0], made, folder=tmp_path)["fig10"]
+    *_, axes = plate.drawn().axes
+    fast, slow = (patch for patch in axes.patches if isinstance(patch, StepPatch) and patch.get_fill())
+
+    assert (list(fast.get_data().values), list(slow.get_data().baseline)) == ([400, 100], [400, 100])
+    assert list(slow.get_data().values) == [800, 200]
+    assert axes.get_ylim()[1] > 800
+    assert "storages stacked" in plate.caption
 
 
 def test_the_csv_of_figure_10_is_what_it_shows_and_two_saves_are_the_same_bytes(both, tmp_path):
