@@ -310,10 +310,10 @@ def test_readers_of_fio_stop_when_their_time_is_up(disk):
 
 def test_an_engine_ends_with_the_run_that_started_it(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from jobs import external\n"
+        "import sys; from pathlib import Path; from jobs.baselines import external\n"
         "external.said(['sh', '-c', 'echo $$ > pid; exec sleep 300'], Path(sys.argv[1]), None)"
     )
-    root = Path(external.__file__).parents[1]
+    root = Path(external.__file__).parents[2]
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=root) as run:
         pid = tmp_path / "pid"
         assert eventually(lambda: pid.exists() and pid.read_text().strip())
