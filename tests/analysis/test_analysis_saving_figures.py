@@ -184,7 +184,7 @@ def test_figure_10_shows_what_was_written_to_each_storage_and_the_end_of_the_app
 
 def test_what_two_storages_wrote_in_one_second_stands_upon_each_other_and_fits(both, tmp_path):
     text = written(["dsk/nvme0n1", "dsk/sda"], [[4e8, 1e8], [4e8, 1e8]], tail=1)
-    made = traced(saved(BUFFER, [1.0], sources=SOURCES), tmp_path, text)
+    made = traced(saved(BUFFER, [1.0], sources=SOURCES, streams=2), tmp_path, text)
 
     plate = figures_of(both[0], made, folder=tmp_path)["fig10"]
     *_, axes = plate.drawn().axes
