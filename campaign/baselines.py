@@ -10,7 +10,6 @@ from campaign.cell import is_baseline
 from campaign.errors import EnvironmentFaultError
 from jobs import lustre
 from jobs.baselines import datafile, engines
-from jobs.device import device_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -64,15 +63,8 @@ def prepared(
     if images:
         path, listing = images
         found |= {"path": str(path), "checksum": listing.checksum}
-        found["block_bytes"] = _whole_blocks(listing.total_bytes / len(listing.files), folder)
+        found["block_bytes"] = datafile.whole_blocks(listing.total_bytes / len(listing.files), folder)
     return found
-
-
-def _whole_blocks(size: float, folder: Path) -> int:
-    """Round a size up to what the storage reads at least; where there is no device, to a page (open(2), O_DIRECT)."""
-    device = device_of(folder)
-    least = device.logical_block_bytes if device else 4096
-    return -int(-size // least) * least
 
 
 def engine(settings: Mapping[str, Any]) -> dict[str, str]:

@@ -74,8 +74,8 @@ def _parser(benchmark: str, defaults: Mapping[str, Any]) -> argparse.ArgumentPar
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("folder", type=Path, help="images, JPEG and PNG")
-    parser.add_argument("--threads", type=_count, help="parallel calls of the map")
-    parser.add_argument("--batch-size", type=_count, help="images a batch")
+    parser.add_argument("--threads", type=count, help="parallel calls of the map")
+    parser.add_argument("--batch-size", type=count, help="images a batch")
     parser.add_argument("--prefetch", type=int, help="batches kept ready")
     parser.add_argument("--iterations", type=int, help="batches; without it each file once")
     parser.add_argument("--seed", type=int, help="of the order of the files")
@@ -89,7 +89,7 @@ def _parser(benchmark: str, defaults: Mapping[str, Any]) -> argparse.ArgumentPar
     return parser
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
     """Read a number of which there is at least one."""
     if text.isdecimal() and int(text):
         return int(text)
@@ -107,7 +107,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", type=Path, dest="save_to", help="folder for snapshots: each run adds its own")
     parser.add_argument("--drain-to", type=Path, help="folder on a slow storage: the other one is its burst buffer")
     parser.add_argument(
-        "--every", type=_count, default=checkpoint.DEFAULTS["every"], help="iterations between snapshots"
+        "--every", type=count, default=checkpoint.DEFAULTS["every"], help="iterations between snapshots"
     )
     parser.add_argument("--background", action="store_true", help="train on while a copy is saved")
 

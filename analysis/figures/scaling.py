@@ -25,11 +25,12 @@ from analysis.figures.panels import (
     number,
     panels,
     several_n,
+    significant,
     told,
     unstable_sign,
 )  # fmt: skip
 from analysis.frame import rows_of
-from analysis.signs import TIMES
+from analysis.signs import TIMES, UP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 0.72
+# A published mark above so many times our highest bar would leave no room for the bars.
+MOST_OF_OURS = 2.0
 BYTES_PER_MB = 10**6
 # Dashes on both sides of the bar, so that its top and its whisker stay in sight; a dotted line joins them.
 PAPER_MARK: dict[str, Any] = {"color": "black", "linewidth": 1.6}
@@ -92,6 +95,10 @@ def _panel(axes: Axes, cells: pd.DataFrame, threads: Sequence[int]) -> None:
 
 
 def _paper_mark(axes: Axes, x: float, height: float) -> None:
+    top = axes.get_ylim()[1]
+    if height > top:
+        number(axes, (x, top), f"{UP}\n{significant(height)}", xytext=(0, -1), va="top")
+        return
     inner, outer = WIDTH / 2 + 0.01, 0.49
     axes.hlines([height, height], [x - outer, x + inner], [x - inner, x + outer], **PAPER_MARK)
     axes.hlines(height, x - inner, x + inner, **PAPER_LINE)
@@ -156,8 +163,12 @@ def same_size(frame: pd.DataFrame, tolerance: float = 0.01) -> bool:
 
 
 def _top(frame: pd.DataFrame) -> float:
-    """Return the highest thing that is drawn, in images/s; above 0, so that an axis can be made of it."""
-    heights = chain(frame["images_per_s_max"].dropna(), frame["paper_images_per_s"].dropna())
+    """Return the highest thing that is drawn, in images/s; above 0, so that an axis can be made of it.
+
+    A published mark that would make all bars small is told in figures (`_paper_mark`).
+    """
+    ours, marks = frame["images_per_s_max"].dropna(), frame["paper_images_per_s"].dropna()
+    heights = chain(ours, marks[marks <= MOST_OF_OURS * ours.max()])
     return max(heights, default=0) or 1.0
 
 

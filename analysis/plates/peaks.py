@@ -36,7 +36,7 @@ def plates(table: pd.DataFrame) -> list[Plate]:
         shown = cells[cells["cell"].isin(frame["cell"][frame["status"] == "done"])]
         engines = ", ".join(sorted(set(shown["engine"]) - {""}))
         what = f"{statistic(shown)} Measured by {engines or 'an unknown engine'}."
-        words = caption(facts_of(key), dict.fromkeys([*SIZES, *apart]), shown, what)
+        words = caption(facts_of(key), dict.fromkeys([*SIZES, *apart]), shown.assign(tensorflow=""), what)
         made.append(Plate(names[key], TITLE, words, frame, read_and_written))
     return made
 

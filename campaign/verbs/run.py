@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign import emulation, plan, talk
+from campaign import emulation, plan, record, talk
 from campaign import folder as folders
 from campaign.cluster import chosen
 from campaign.config import words
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from campaign.cell import Cell
+    from campaign.folder import CampaignFolder
 
 INTERRUPTED = 130
 _RECORDS = "*/record.json"
@@ -98,6 +99,15 @@ def _write_down(request: Request, campaign: dict[str, Any], cells: Sequence[Cell
     write_json(request.folder.marker, campaign)
 
 
+def _disturbed(after: plan.Plan, folder: CampaignFolder) -> bool:
+    """Tell whether somebody else's work made runs of cells that are not done invalid."""
+    found = (record.look(folder.record(entry.cell.id))[0] for entry in after.entries if entry.state != "done")
+    runs = (run for recorded in found if recorded is not None for run in recorded["runs"])
+    return any(
+        check["rule"] == "quiet" and check["passed"] is False for run in runs for check in run.get("checks") or ()
+    )
+
+
 def _follow(cells: Sequence[Cell], request: Request, cluster: str, *, sure: bool) -> int:
     """Do what is missing, then report; the exit code tells whether every cell asked for is done."""
     try:
@@ -116,7 +126,10 @@ def _follow(cells: Sequence[Cell], request: Request, cluster: str, *, sure: bool
     _report(request.folder)
     if all(entry.state == "done" for entry in after.entries):
         return 0
-    talk.say("not every cell is done (`python -m campaign status` says why); the same command repeats what is lacking")
+    when = " when nothing else keeps the machine busy" if _disturbed(after, request.folder) else ""
+    talk.say(
+        f"not every cell is done (`python -m campaign status` says why); the same command{when} repeats what is lacking"
+    )
     return 1
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs import baseline, checks, run
 from jobs.baselines import datafile, engines
+from jobs.byhand import count
 from jobs.manifest import DatasetError
 
 if TYPE_CHECKING:
@@ -31,8 +32,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(f"error: {error.message}\n\nhint: {error.hint}", file=sys.stderr)
         sys.exit(2)
     except engines.EngineError as error:
-        print(f"error: {error}\n\nhint: --engine builtin needs no other program", file=sys.stderr)
+        hint = "" if options.engine == engines.BUILTIN else "\n\nhint: --engine builtin needs no other program"
+        print(f"error: {error}{hint}", file=sys.stderr)
         sys.exit(3)
+    except OSError as error:
+        print(f"error: {error}\n\nhint: name a folder on a storage that works", file=sys.stderr)
+        sys.exit(2)
     print(json.dumps(figures, indent=1))
     sys.exit(0 if figures["status"] == "valid" else 1)
 
@@ -48,7 +53,8 @@ def _request(options: argparse.Namespace) -> dict[str, Any]:
         datafile.require_room(folder, size)
     else:
         file = datafile.made(folder, size, lambda *_: None)
-    block = options.block_bytes if options.access == "random_read" else options.transfer_mib << 20
+    random = options.access == "random_read"
+    block = datafile.whole_blocks(options.block_bytes, folder) if random else options.transfer_mib << 20
     return {
         "settings": settings,
         "limits": asdict(checks.Limits()),
@@ -67,10 +73,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("folder", type=Path, help="on the storage; the file lies in its folder `baseline`")
     parser.add_argument("--access", choices=engines.ACCESSES, help="what is done to the file")
     parser.add_argument("--engine", choices=engines.ENGINES, help="auto: IOR, else fio, else the built-in one")
-    parser.add_argument("--file-mb", type=int, help="size of the file, rounded up to whole transfers")
-    parser.add_argument("--transfer-mib", type=int, help="one request of read and write")
-    parser.add_argument("--block-bytes", type=int, default=114_688, help="one request of random_read")
-    parser.add_argument("--threads", type=int, help="readers at once of random_read")
+    parser.add_argument("--file-mb", type=count, help="size of the file, rounded up to whole transfers")
+    parser.add_argument("--transfer-mib", type=count, help="one request of read and write")
+    parser.add_argument("--block-bytes", type=count, default=114_688, help="one request of random_read, rounded up")
+    parser.add_argument("--threads", type=count, help="readers at once of random_read")
     parser.add_argument("--seconds-max", type=float, help="how long random_read reads at most")
     parser.add_argument("--seed", type=int, help="of the places of random_read")
     parser.set_defaults(**{key: defaults[key] for key in defaults if key not in ("benchmark", "name", "cache")})

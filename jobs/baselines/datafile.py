@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from jobs import cache, durable, room
+from jobs.device import device_of
 from jobs.manifest import DatasetError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ _OURS = (_MARKER, "..tfio-baseline")  # the second: a marker that was being writ
 _LOCK = ".tfio-baseline.lock"
 TRANSFER_MIB = 16  # of `read`, unless another is asked for: random_read has the same file
 _MIB = 1 << 20
+_PAGE_BYTES = 4096
 _CHUNK = 16 * _MIB
 _UNLOCKABLE = "mount it with locks (Lustre: -o flock)"
 _CURES = {
@@ -41,6 +43,13 @@ def whole_bytes(file_mb: int, transfer_mib: int) -> int:
     """Return the size of a file of at least `file_mb` that has whole transfers: some engines want it so."""
     transfer = transfer_mib * _MIB
     return -(-file_mb * 10**6 // transfer) * transfer
+
+
+def whole_blocks(size: float, folder: Path) -> int:
+    """Round a size up to what the storage reads at least; where there is no device, to a page (open(2), O_DIRECT)."""
+    device = device_of(folder)
+    least = device.logical_block_bytes if device else _PAGE_BYTES
+    return -int(-size // least) * least
 
 
 def claimed(folder: Path) -> Path:
@@ -126,5 +135,6 @@ def _explained(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        message = f"cannot make a baseline's files in {folder}: {error.strerror or error}"
+        what = f" ({error.filename})" if error.filename else ""
+        message = f"cannot make a baseline's files in {folder}: {error.strerror or error}{what}"
         raise DatasetError(message, _CURES.get(error.errno or 0, "name a storage that you may write to")) from error

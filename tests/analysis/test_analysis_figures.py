@@ -173,6 +173,16 @@ def test_where_images_differ_in_size_each_bar_has_its_own_mb_per_s():
     assert heights(left.figure) == [[100.0, 100.0]]
 
 
+def test_a_published_mark_far_above_all_bars_is_told_in_figures_and_leaves_them_their_height():
+    figure = drawn(
+        plates_of(*(record([rate] * 5, storage="lustre", threads=n) for n, rate in ((1, 100.0), (8, 150.0))))[0]
+    )
+
+    axes = figure.axes[0]
+    assert axes.get_ylim()[1] < 200
+    assert "\N{UPWARDS ARROW}\n780" in words(figure)
+
+
 def test_the_number_of_runs_stands_in_the_caption_or_beside_each_bar():
     same, unlike = [plates_of(record([1.0] * 5, threads=1), record([1.0] * n, threads=2))[0] for n in (5, 3)]
 

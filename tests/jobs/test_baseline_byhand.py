@@ -42,3 +42,33 @@ def test_an_engine_that_is_missing_ends_in_three_and_a_folder_of_somebody_elses_
     assert (refused.returncode, missing.returncode) == (2, 3)
     assert "not ours" in refused.stderr
     assert "no program ior" in missing.stderr
+
+
+@pytest.mark.parametrize("flag", ["--file-mb", "--transfer-mib", "--block-bytes", "--threads"])
+@pytest.mark.parametrize("value", ["0", "-1", "x"])
+def test_a_number_that_is_none_is_wrong_usage(disk, flag, value):
+    done = by_hand(disk, flag, value)
+
+    assert done.returncode == 2
+    assert f"argument {flag}: {value} is not 1 or more" in done.stderr
+    assert not list(disk.glob("baseline/*"))
+
+
+def test_blocks_are_rounded_up_to_what_the_device_reads_at_least(disk):
+    done = by_hand(disk, "--access", "random_read", "--file-mb", 16, "--block-bytes", 1000, "--engine", "builtin")
+
+    assert done.returncode in (0, 1), done.stderr
+    assert json.loads(done.stdout)["read_bytes_each"] % 512 == 0
+
+
+def test_what_the_operating_system_refuses_is_told_with_the_file(disk):
+    (disk / "baseline").mkdir()
+    lock = disk / "baseline" / ".tfio-baseline.lock"
+    (disk / "baseline" / ".tfio-baseline").write_text("")
+    lock.symlink_to(disk / "precious")
+
+    done = by_hand(disk, "--file-mb", 16)
+
+    assert done.returncode == 2
+    assert str(lock) in done.stderr
+    assert not (disk / "precious").exists()
