@@ -75,6 +75,8 @@ def measured(request: Mapping[str, Any]) -> dict[str, Any]:
     benchmark, file = settings["benchmark"], Path(asked["file"])
     writes = benchmark["access"] == _WRITTEN
     engine = engines.chosen(benchmark["engine"], benchmark["access"])
+    if writes:
+        file.unlink(missing_ok=True)  # of a run that was killed
     order = _order(settings, asked)
     run = _runner(engine, asked["raw"] and Path(asked["raw"]))
     device, traffic = device_of(file.parent), _nearest(file.parent)

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING
 
 from campaign import talk
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.testbed import plan, work
+from campaign.testbed import plan, throttle, work
 from campaign.testbed.look import look
 from campaign.testbed.wanted import DEFAULT_FOLDER, FOLDER_VARIABLE, GB
 from campaign.verbs.usage import body_of
 from jobs.device import mount_of, mounts
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from campaign.testbed.look import Seen
     from campaign.testbed.plan import Group
+    from jobs.device import Mount
 
 _ABOUT = """\
 Emulated storages on one disk, to rehearse with: ext4 on loop devices that the kernel throttles to the paper's Table I.
@@ -110,12 +113,21 @@ def _see_that_nothing_is_left(folder: Path) -> None:
     """Refuse to call a testbed gone whose storages are still mounted: somebody removed its files under it."""
     left = [each for each in mounts() if Path(os.path.realpath(folder)) in Path(each.point).parents]
     if left:
-        points = shlex.join(each.point for each in left)
-        devices = shlex.join(each.source for each in left if each.source.startswith("/dev/loop"))
         raise EnvironmentFaultError(
-            f"{folder} does not say any more that it is a testbed, and there is something mounted in it: {points}",
-            f"if they were the testbed's: sudo umount {points}" + (f" && sudo losetup -d {devices}" if devices else ""),
+            f"{folder} does not say any more that it is a testbed, and there is something mounted in it:"
+            f" {shlex.join(each.point for each in left)}",
+            f"if it was the testbed's: sudo sh -c {shlex.quote(' && '.join(_removal(left)))}",
         )
+
+
+def _removal(left: Sequence[Mount]) -> list[str]:
+    """Return what takes file systems away by hand, with their loop devices and the bounds of these."""
+    throttled, points = throttle.find(), shlex.join(each.point for each in left)
+    loops = [Path(each.source) for each in left if each.source.startswith("/dev/loop")]
+    numbers = [device.stat().st_rdev for device in loops]
+    bounds = [step for each in numbers for step in throttled.steps(f"{os.major(each)}:{os.minor(each)}", {})]
+    detached = [f"losetup -d {shlex.join(map(str, loops))}"] if loops else []
+    return [f"umount {points}", *map(str, bounds), *detached, f"rmdir {points}"]
 
 
 def _preview(options: argparse.Namespace, folder: Path) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -104,10 +105,12 @@ def require_room(folder: Path, size: int) -> None:
 
 
 def _is_whole(path: Path, size: int) -> bool:
+    """Tell whether the file is there; a link is not it, for it may lead to another storage."""
     try:
-        return path.stat().st_size == size
+        found = path.lstat()
     except FileNotFoundError:
         return False
+    return stat.S_ISREG(found.st_mode) and found.st_size == size
 
 
 def _make(path: Path, size: int, progress: Callable[[int, int], None]) -> None:

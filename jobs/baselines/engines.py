@@ -104,7 +104,7 @@ def takes_direct(file: Path, access: str) -> bool:
     """
     how = os.O_WRONLY | os.O_CREAT if access == "write" else os.O_RDONLY
     try:
-        os.close(os.open(file, how | os.O_DIRECT, 0o600))
+        os.close(os.open(file, how | os.O_DIRECT | os.O_NOFOLLOW, 0o600))
     except OSError as error:
         if error.errno != errno.EINVAL:  # open(2): "The filesystem does not support the O_DIRECT flag"
             raise

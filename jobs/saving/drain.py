@@ -20,9 +20,10 @@ from filelock import Timeout
 from jobs import durable
 from jobs.saving import claim, snapshots, transfer
 from jobs.saving.sides import Sides
-from jobs.saving.snapshots import FILES, BurstBufferError, DamageError, edge
+from jobs.saving.snapshots import FILES, BurstBufferError, DamageError, FolderError, edge
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 GAVE_UP = 3
@@ -69,6 +70,14 @@ class Options:
             raise ValueError("a backoff is not negative")
         if self.bandwidth_mb_per_s is not None and self.bandwidth_mb_per_s <= 0:
             raise ValueError("bandwidth_mb_per_s is more than 0, or None for no bound")
+
+
+def options_of(marker: Mapping[str, Any]) -> Options:
+    """Return the options that a fast storage was marked with; raises FolderError for those that nobody knows."""
+    try:
+        return Options(**marker["options"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise FolderError(f"the marker's options are none of ours: {error}", "mend the marker") from error
 
 
 class Trainer:
@@ -134,7 +143,7 @@ def drain(fast: Path, slow: Path, pipe: int | None = None) -> int:
     buffer_id, marker = claim.pair(fast, slow)
     if marker is None:
         return 0
-    options, trainer, journal = Options(**marker["options"]), Trainer(pipe), Journal(fast)
+    options, trainer, journal = options_of(marker), Trainer(pipe), Journal(fast)
     sides = Sides(fast, slow, buffer_id, options.keep)
     tidy = False
     with claim.lock(fast, "drainer"):

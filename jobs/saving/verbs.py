@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.saving import claim, drain, snapshots
-from jobs.saving.drain import Options
 from jobs.saving.sides import Sides
 from jobs.saving.snapshots import FolderError
 
@@ -33,10 +33,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     fast, slow = words.fast.resolve(), words.slow.resolve()
     try:
         buffer_id, marker = claim.pair(fast, slow)
-        sides = Sides(fast, slow, buffer_id, Options(**marker["options"]).keep if marker else 1)
+        sides = Sides(fast, slow, buffer_id, drain.options_of(marker).keep if marker else 1)
         if words.verb == "drain":
-            sys.exit(drain.drain(fast, slow, sys.stdin.fileno() if words.follow else None))
-        sys.exit(_status(sides) if words.verb == "status" else _verify(fast, slow))
+            sys.exit(drain.drain(fast, slow, sys.stdin.fileno() if words.follow and sys.stdin else None))
+        code = _status(sides) if words.verb == "status" else _verify(fast, slow)
+        sys.stdout.flush()
+        sys.exit(code)
+    except OSError as error:
+        print(f"error: {error}\n\nhint: see that both folders can be read and written", file=sys.stderr)
+        os._exit(2)  # what could not be printed is not tried again
     except FolderError as error:
         print(f"error: {error.message}\n\nhint: {error.hint}", file=sys.stderr)
         sys.exit(2)

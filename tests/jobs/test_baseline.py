@@ -87,6 +87,27 @@ def test_a_file_that_a_dead_run_left_is_written_anew(disk):
     assert execute(left, "write")["status"] == "valid"
 
 
+def test_a_link_in_the_place_of_the_file_is_not_it_for_it_may_lead_to_another_storage(disk):
+    file = read_file(disk)
+    elsewhere = file.rename(disk / "elsewhere.bin")
+    file.symlink_to(elsewhere)
+
+    again = read_file(disk)
+
+    assert (again, again.is_symlink()) == (file, False)
+    assert elsewhere.stat().st_size == file.stat().st_size == 8 * MIB
+
+
+def test_a_run_does_not_write_through_a_link(disk):
+    file = datafile.claimed(disk / "baseline") / "written.bin"
+    precious = disk / "precious"
+    precious.write_text("x")
+    file.symlink_to(precious)
+
+    assert execute(file, "write")["status"] == "valid"
+    assert precious.read_text() == "x"
+
+
 def test_a_link_that_somebody_planted_where_the_file_is_made_is_not_followed(disk):
     folder = datafile.claimed(disk / "baseline")
     precious = disk / "precious"

@@ -400,3 +400,31 @@ def test_latest_needs_no_buffer_to_be_open(folders, idle):
     BurstBuffer(*folders).close()
 
     assert latest(*folders) is None
+
+
+@pytest.mark.parametrize("verb", ["status", "verify"])
+def test_what_cannot_be_printed_is_no_damage(folders, idle, verb):
+    with contextlib.closing(BurstBuffer(*folders)) as buffer:
+        buffer.save(1, lambda place: (place / "x").write_text("x"))
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "jobs.burst_buffer", verb, *map(str, folders)],
+            cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+
+    assert done.returncode == 2
+    assert "No space left on device" in done.stderr
+
+
+def test_options_that_nobody_knows_are_told(folders, idle):
+    BurstBuffer(*folders).close()
+    marker = folders[0] / claim.MARKER_NAME
+    marker.write_text(marker.read_text().replace('"keep"', '"kep"'))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "jobs.burst_buffer", "status", *map(str, folders)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 2
+    assert "the marker's options are none of ours" in done.stderr
