@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
@@ -176,7 +177,7 @@ def hold_alone(folder: Path) -> tuple[list[FileLock], dict[str, Any] | None]:
 def _make(*folders: Path) -> None:
     for folder in folders:
         if folder.parent.is_dir() and not folder.exists():
-            folder.mkdir()
+            folder.mkdir(exist_ok=True)  # a drainer that comes too late makes it for a moment, see `vanished`
             durable.sync_folder(folder.parent)
 
 
@@ -190,6 +191,19 @@ def remove_ours(folder: Path) -> None:
     for path in folder.iterdir():
         if path.name.startswith(_OURS):
             path.unlink()
+
+
+def vanished(folder: Path) -> bool:
+    """Tell whether a folder was taken away as its drainer, which now holds the lock, was about to take it.
+
+    Its lock has then made a file again, and maybe the folder: they go too.
+    """
+    if (folder / MARKER_NAME).exists():
+        return False
+    _lock_file(folder, "drainer").unlink(missing_ok=True)
+    with suppress(OSError):  # somebody has put a file there, or claims it anew
+        folder.rmdir()
+    return True
 
 
 def release(locks: list[FileLock]) -> None:

@@ -140,13 +140,16 @@ def drain(fast: Path, slow: Path, pipe: int | None = None) -> int:
     FolderError
         One of the folders is not ours.
     """
-    buffer_id, marker = claim.pair(fast, slow)
-    if marker is None:
+    if claim.pair(fast, slow)[1] is None:
         return 0
-    options, trainer, journal = options_of(marker), Trainer(pipe), Journal(fast)
-    sides = Sides(fast, slow, buffer_id, options.keep)
+    trainer, journal = Trainer(pipe), Journal(fast)
     tidy = False
     with claim.lock(fast, "drainer"):
+        if claim.vanished(fast):
+            return 0
+        buffer_id, marker = claim.pair(fast, slow)
+        options = options_of(marker or {})
+        sides = Sides(fast, slow, buffer_id, options.keep)
         while (progress := _insist(sides, options, journal)) is not None:
             if not progress and trainer.alive:
                 trainer.wait()

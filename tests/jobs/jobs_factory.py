@@ -137,11 +137,9 @@ def other_process(script, *words):
         process.communicate()
 
 
-def eventually(condition, within_s=10.0):
+def eventually(condition, within_s=30.0):
     """Wait until a condition holds; say whether it came to hold."""
     deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return False
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()

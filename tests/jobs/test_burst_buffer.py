@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from burst_child import contents, writer
+from jobs_factory import eventually
 
 from jobs.burst_buffer import BurstBuffer
 from jobs.saving import claim, drain, drainer, snapshots
@@ -26,13 +27,6 @@ def bytes_of(folder):
 
 def steps(root):
     return [int(name.split("-step")[1].split("-")[0]) for name in snapshots.names(root)]
-
-
-def eventually(holds, timeout_s=20):
-    end = time.monotonic() + timeout_s
-    while not holds() and time.monotonic() < end:
-        time.sleep(0.02)
-    return holds()
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 from burst_child import contents, writer
+from jobs_factory import eventually
 
 from jobs import burst_buffer
 from jobs.burst_buffer import BurstBuffer
@@ -60,13 +61,6 @@ def newest_step(folders):
 def visible_are_whole(folders):
     found = [snapshots.verify(root / name) for root in folders for name in snapshots.names(root)]
     return not any(found)  # a drainer that is still at work may have let one go: None
-
-
-def eventually(holds, timeout_s=30):
-    end = time.monotonic() + timeout_s
-    while not holds() and time.monotonic() < end:
-        time.sleep(0.02)
-    return holds()
 
 
 def temporary(folders):

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import pytest
 from baseline_factory import MIB, execute, order, read_file
 from hypothesis import given
 from hypothesis import strategies as st
+from jobs_factory import eventually
 
 from jobs.baselines import datafile, external, fio, ior
 from jobs.baselines.engines import EngineError
@@ -334,11 +334,3 @@ def test_an_answer_without_an_end_is_no_answer(text):
 def test_a_figure_beyond_all_numbers_is_none():
     with pytest.raises(EngineError, match="no number io_bytes"):
         external.number({"io_bytes": 1e999}, "io_bytes")
-
-
-def eventually(so, timeout_s=10.0):
-    """Wait until something is so."""
-    end = time.monotonic() + timeout_s
-    while not so() and time.monotonic() < end:
-        time.sleep(0.02)
-    return so()

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from burst_child import writer
+from jobs_factory import eventually
 
 from jobs.burst_buffer import BurstBuffer
-from jobs.saving import claim, drainer, snapshots
+from jobs.saving import claim, drain, drainer, snapshots
 from jobs.saving.direct import Direct
 from jobs.saving.reclaim import clear
 from jobs.saving.snapshots import FolderError
@@ -53,6 +54,27 @@ def test_what_a_killed_trainer_left_goes_and_so_does_its_drainer(folders, tmp_pa
     assert done.returncode == -signal.SIGKILL
 
     clear(folders, 20)
+
+    assert eventually(lambda: not list(tmp_path.iterdir()))  # a drainer that comes late is there for a moment
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["folder", "marker"])
+def test_a_drainer_that_comes_too_late_leaves_nothing(folders, tmp_path, monkeypatch, whole):
+    with closing(BurstBuffer(*folders)) as buffer:
+        buffer.save(1, writer(1))
+        assert buffer.drained(20)
+    lock = claim.lock
+
+    def late(folder, user):
+        monkeypatch.setattr(claim, "lock", lock)
+        clear(folders, 20)
+        if not whole:  # caught between the last file and the folder itself
+            folder.mkdir()
+        return lock(folder, user)
+
+    monkeypatch.setattr(claim, "lock", late)
+
+    assert drain.drain(*folders) == 0
 
     assert list(tmp_path.iterdir()) == []
 
