@@ -16,7 +16,8 @@ python -m campaign compare A B [--match A_STORAGE:B_STORAGE] [--out DIR] [--quie
        python -m analysis.compare A B ...      the same without TensorFlow
 """
 EPILOG = """\
-exit codes: 0 no cell is slower, 1 some cell is slower, 2 wrong usage, or a record that cannot be read
+exit codes: 0 no cell is slower, 1 some cell is slower, 2 wrong usage, a record that cannot be read, or no pair of cells
+that can be compared
 
 Cells are matched by id, else by equal settings wherever storage and data lie. A storage that has another name in the
 other campaign is found where each has one alone; --match names it where there are several.

@@ -20,6 +20,7 @@ THREAD_SCALING = {
 
 # Table I, maximum MB/s by IOR (Section IV): one file of 5 GB, six times, the first discarded. As they are printed, for
 # the last digit says how exact a number is.
+FILE_MB = 5000
 TABLE_1_SOURCE = "Chien et al. 2018, Table I"
 TABLE_1 = {
     "hdd": {"read": "163.00", "write": "133.14"},

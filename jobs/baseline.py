@@ -75,8 +75,6 @@ def measured(request: Mapping[str, Any]) -> dict[str, Any]:
     benchmark, file = settings["benchmark"], Path(asked["file"])
     writes = benchmark["access"] == _WRITTEN
     engine = engines.chosen(benchmark["engine"], benchmark["access"])
-    if writes:
-        file.unlink(missing_ok=True)  # of a run that was killed
     order = _order(settings, asked)
     run = _runner(engine, asked["raw"] and Path(asked["raw"]))
     device, traffic = device_of(file.parent), _nearest(file.parent)
@@ -135,7 +133,6 @@ def _prepared(order: Order) -> cache.Residency:
     """Leave nothing for the clock that is not the run's: no page in memory, no flush and no removal under way."""
     if order.access != _WRITTEN:
         return cache.cooled([order.file], [order.file], order.file.parent)
-    order.file.unlink(missing_ok=True)
     cache.sync(order.file.parent)
     return cache.residency([])
 

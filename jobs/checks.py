@@ -70,7 +70,7 @@ def judge(run: Run, cache: str, limits: Limits, peak: Peak | None = None) -> tup
     cache
         What it claims of the page cache: ``cold``, ``warm`` or ``as_is``.
     peak
-        Of a run that read from its storage: what that gives by itself, ``mb_per_s``, by the baseline ``cell``.
+        Of a run that read from its storage: what that gives by itself at most, ``mb_per_s``, known ``by`` what.
 
     Returns
     -------
@@ -232,7 +232,7 @@ def below_peak(run: Run, peak: Peak, limits: Limits) -> Check:
     telling.
     """
     rate, most = run["read_mb_per_s"], peak["mb_per_s"]
-    message = f"{rate:.1f} MB/s, and its storage gave {most:.1f} MB/s by itself ({peak['cell']})"
+    message = f"{rate:.1f} MB/s, and its storage gives {most:.1f} MB/s by itself ({peak['by']})"
     found = _at_most("below_peak", rate / most, limits.peak_max, message)
     if found["passed"] or peak["bounds"]:
         return found

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     Runs = Mapping[str, Sequence[float]]
 
 FASTER, SLOWER, SAME, NOT_COMPARABLE = "faster", "slower", "no change", "not comparable"
-VERDICTS = (FASTER, SLOWER, SAME, NOT_COMPARABLE)
+TOLD = (FASTER, SLOWER, SAME)
+VERDICTS = (*TOLD, NOT_COMPARABLE)
 RATE, RUNTIME = "images_per_s", "wall_s"
 READ, WRITTEN = "read_mb_per_s", "write_mb_per_s"
 RATES = (RATE, READ, WRITTEN)

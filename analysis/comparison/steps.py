@@ -10,7 +10,7 @@ from rich.text import Text
 
 from analysis import records, report, save, terminal
 from analysis.comparison import words
-from analysis.comparison.judged import SLOWER, judged
+from analysis.comparison.judged import SLOWER, TOLD, judged
 from analysis.comparison.pairs import cells, pairs
 from analysis.comparison.plate import plates
 from analysis.errors import AnalysisError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from analysis.records import Found
 
 EXIT_SLOWER = 1
-EXIT_UNREAD = 2
+EXIT_UNTOLD = 2
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,10 @@ def compare(before: Path, after: Path, known_as: Mapping[str, str], out: Path, *
     terminal.put_paths(written)
     if (table["verdict"] == SLOWER).any():
         return EXIT_SLOWER
-    return EXIT_UNREAD if any(each.skipped for each in found) else 0
+    if not table["verdict"].isin(TOLD).any():
+        report.say("error: no pair of cells can be compared; the table says why of each")
+        return EXIT_UNTOLD
+    return EXIT_UNTOLD if any(each.skipped for each in found) else 0
 
 
 def comparison(ours: Side, theirs: Side, known_as: Mapping[str, str]) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from analysis import style
-from analysis.figures.panels import WHISKER, frame_with_words, significant, wrapped
+from analysis.figures.panels import WHISKER, frame_with_words, significant, unstable_sign, wrapped
 from analysis.frame import rows_of
 from analysis.paper import BURST_BUFFER
 from analysis.signs import DAGGER
@@ -54,7 +54,7 @@ def seconds_per_checkpoint(frame: pd.DataFrame, title: str, words: str) -> Figur
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xlabel("seconds since the end of the step")
-        frame_with_words(figure, title, words, _signs())
+        frame_with_words(figure, title, words, [*_signs(), *unstable_sign(frame, hatch=False)])
     return figure
 
 

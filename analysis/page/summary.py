@@ -28,7 +28,7 @@ CLAIMS = {
     "from_memory": "next to nothing was fetched from the device",
     "complete": "every image asked for was delivered",
     "time_adds_up": "the parts, each measured by itself, make up the wall time",
-    "quiet": "nobody else used the device or the processors",
+    "quiet": "others used the device and the processors no more than the site lets them (each run says how much)",
     "checkpoints_durable": "every snapshot was read back as it was written, and its bytes came to its devices",
     "below_peak": "the throughput is not above what the storage gives by itself",
     "reached_device": "what was written came to the device in the time of the run",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from analysis.verdicts import checkpoints, devices, prefetch, reading, threads
-from analysis.verdicts.claims import CLAIMS
+from analysis.verdicts.claims import ANY_SITE, CLAIMS
 from analysis.verdicts.evidence import Evidence
 from analysis.verdicts.judged import COLUMNS, NOT_MEASURED, Verdict
 
@@ -37,4 +37,8 @@ def verdicts(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
         about: place for place, about in enumerate(dict.fromkeys(verdict.about for verdict in told if verdict.about))
     }
     told.sort(key=lambda verdict: (sets.get(verdict.about, len(sets)), order[verdict.claim]))
-    return pd.DataFrame([verdict.row for verdict in told])[COLUMNS]
+    rows = pd.DataFrame([verdict.row for verdict in told])[COLUMNS]
+    sites = set(table["site"]) - {"", "none"}
+    if len(sites) == 1:
+        rows["measure"] = rows["measure"].str.replace(ANY_SITE, f"site={sites.pop()}", regex=False)
+    return rows

@@ -46,7 +46,7 @@ def unknown_key(full_key: str, node: Any) -> UsageError:
     """Name the nearest key of the same node (a dataclass type, or None where it is not known)."""
     path, dot, word = full_key.rpartition(".")
     siblings = [field.name for field in dataclasses.fields(node)] if dataclasses.is_dataclass(node) else []
-    if word in GROUPS_TO_ADD or path == "cluster.extra":
+    if full_key in GROUPS_TO_ADD or path == "cluster.extra":
         hint = f"write +{full_key}=…"
     elif path == "site.storages":
         hint = _OF_A_SITE
@@ -78,6 +78,8 @@ def _other(error: Exception) -> UsageError:
         groups = [field.name for field in dataclasses.fields(Campaign)]
         hint = f"write +{word}=…" if word in GROUPS_TO_ADD else nearest(word, groups)
         return UsageError(f"'{word}' is not a group with a choice to replace", hint)
+    if "Ambiguous value" in str(error):
+        return UsageError(_first_line(error), "--cfg and its like show one cell: give each key one value")
     return UsageError(_first_line(error), "see `python -m campaign --help`")
 
 

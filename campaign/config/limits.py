@@ -127,7 +127,7 @@ def _texts(values: Mapping[str, Any], names: Mapping[str, Any], paths: Iterable[
     for key in paths:
         text = values.get(key)
         if text is not None and (not text.strip() or not text.isprintable()):
-            raise UsageError(f"{key}={text!r} is no path", "give a folder without line breaks")
+            raise UsageError(f"{key}={text!r} is no path", "name a folder, without line breaks")
 
 
 def _together(values: Mapping[str, Any]) -> None:

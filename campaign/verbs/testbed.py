@@ -149,6 +149,8 @@ def _preview(options: argparse.Namespace, folder: Path) -> int:
 def _status(folder: Path, *, as_json: bool) -> int:
     seen = look(folder)
     storages = work.told(seen)
+    if seen.marker is None:
+        _see_that_nothing_is_left(folder)
     if as_json:
         beneath = {**asdict(mount_of(folder)), "free_bytes": seen.free_bytes}
         print(json.dumps({"folder": str(folder), "beneath": beneath, "storages": storages}, indent=1))

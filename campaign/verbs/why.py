@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 from typing import Any
 
 from campaign import emulation, record, talk
@@ -22,6 +23,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("cell", metavar="CELL", help="its id, the start of it, or the hash at its end")
     asked.add_folder(parser)
     options = parser.parse_args(argv)
+    if Path(options.cell).is_dir():
+        raise UsageError(
+            f"'{options.cell}' is a folder, and the cell comes first",
+            f"python -m campaign why {shlex.join([str(options.campaign_dir), options.cell])}",
+        )
     folder, campaign = existing(options.campaign_dir)
     cell = _the_one(asked.find(folder, options.cell), options.cell, [p.name for p in folder.records.glob("*")])
     recorded = record.read(folder.record(cell)) or {}

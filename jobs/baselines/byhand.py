@@ -47,6 +47,8 @@ def _request(options: argparse.Namespace) -> dict[str, Any]:
     settings = {**baseline.DEFAULTS, "threads": options.threads, "seed": options.seed}
     settings["benchmark"] = {key: getattr(options, key, value) for key, value in baseline.DEFAULTS["benchmark"].items()}
     size = datafile.whole_bytes(options.file_mb, options.transfer_mib)
+    if not options.folder.is_dir():
+        raise DatasetError(f"{options.folder} is no folder", "name one that is there, on the storage")
     folder = datafile.claimed(options.folder / datafile.FOLDER)
     file = folder / f"written-{os.getpid()}.bin"
     if options.access == "write":

@@ -100,15 +100,22 @@ def chosen(engine: str, access: str) -> str:
 def takes_direct(file: Path, access: str) -> bool:
     """Find out whether a file can be opened past the page cache; some file systems refuse it.
 
-    Nothing but one that is to be written is made for it: a folder that is read may be somebody else's.
+    One that is to be written is made for it and taken away, with what a run that was killed has left; nothing else is
+    made: a folder that is read may be somebody else's.
     """
-    how = os.O_WRONLY | os.O_CREAT if access == "write" else os.O_RDONLY
+    writes = access == "write"
+    how = os.O_WRONLY | os.O_CREAT if writes else os.O_RDONLY
     try:
+        if writes:
+            file.unlink(missing_ok=True)
         os.close(os.open(file, how | os.O_DIRECT | os.O_NOFOLLOW, 0o600))
     except OSError as error:
         if error.errno != errno.EINVAL:  # open(2): "The filesystem does not support the O_DIRECT flag"
             raise
         return False
+    finally:
+        if writes:
+            file.unlink(missing_ok=True)
     return True
 
 

@@ -76,6 +76,25 @@ def test_a_rate_says_nothing_of_another_device_unless_it_is_emulated():
     assert twin["kind"] == "device"
 
 
+def test_a_smaller_file_is_not_that_of_table_1():
+    made = at(baseline("hdd", "read", [163.0] * 3), "blackdog")
+    made["cell"]["settings"]["benchmark"]["file_mb"] = 500
+
+    row = told(claims.READ["hdd"], made)
+
+    assert (row["verdict"], row["ours"]) == ("not comparable", 163.0)
+    assert "the file has 500 MB, and the paper's 5,000" in row["why"]
+
+
+@pytest.mark.parametrize(
+    ("sites", "named"), [(["twin"], "twin"), (["twin", "tegner"], "mysite"), (["none"], "mysite"), ([""], "mysite")]
+)
+def test_the_command_that_measures_a_claim_names_the_site_of_the_campaign(sites, named):
+    made = [at(baseline("hdd", "read", [163.0] * 3, threads=n), site) for n, site in enumerate(sites, 1)]
+
+    assert told(claims.FLAT, *made)["measure"].endswith(f" site={named}")
+
+
 def test_random_reads_warm_reads_and_other_storages_say_nothing_of_table_1():
     made = [baseline("hdd", "random_read", [163.0] * 3), baseline("scratch", "read", [163.0] * 3)]
     warm = baseline("hdd", "read", [163.0] * 3, cache="warm")

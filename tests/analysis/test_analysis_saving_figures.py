@@ -329,3 +329,14 @@ def test_where_no_run_came_to_save_anything_there_are_tables_and_no_figure(tmp_p
     main([str(tmp_path)])
 
     assert "a snapshot does not fit" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("scatters", [False, True])
+def test_the_dagger_of_an_unstable_checkpoint_is_explained(scatters):
+    made = saved("hdd", [180.0] * 3, (5.2,) * 3)
+
+    figure = figures_of(unstable(made) if scatters else made)["checkpoints"].drawn()
+
+    told = [each for each in words(figure) if "\N{DAGGER}" in each]
+    assert any("unstable" in each for each in told) is scatters
+    assert bool(told) is scatters

@@ -66,6 +66,7 @@ _WRONG = {
     "+site.storages.scratch.root=/x": ("takes no new storage from the command line", "storage.root=…"),
     "storage.exclusive=locked": ("expected one of [license, singleton, lock, none]", ""),
     "cluster=local detach=true": ("detach=true with cluster=local", "nohup"),
+    "threads=1,2 --cfg job": ("Ambiguous value for argument 'threads=1,2'", "one value"),
     "hydra.foo=1": ("unknown key 'hydra.foo'", "legal here"),
 }
 

@@ -203,7 +203,7 @@ RUN = {
         (
             "peak_max",
             0.9,
-            lambda run, limits: checks.below_peak(run, {"cell": "b", "mb_per_s": 100.0, "bounds": True}, limits),
+            lambda run, limits: checks.below_peak(run, {"by": "b", "mb_per_s": 100.0, "bounds": True}, limits),
         ),
         ("spread_max", 0.01, lambda _, limits: checks.spread([100, 103], limits)),
     ],

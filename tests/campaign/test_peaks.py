@@ -61,10 +61,35 @@ def test_without_a_baseline_nothing_is_judged(micro, folder):
 
 def test_a_cell_is_judged_by_random_reads_of_its_data_by_as_many_readers_or_else_by_the_read(micro, folder):
     read = leave(folder, READ, [160.0, 163.0])
-    assert micro() == {"cell": read["cell"]["id"], "mb_per_s": 163.0, "bounds": False}
+    assert micro() == {"by": read["cell"]["id"], "mb_per_s": 163.0, "bounds": False}
 
     random = leave(folder, RANDOM, [70.0, 60.0])
-    assert micro() == {"cell": random["cell"]["id"], "mb_per_s": 70.0, "bounds": True}
+    assert micro() == {"by": random["cell"]["id"], "mb_per_s": 70.0, "bounds": True}
+
+
+def played(most):
+    """Return a storage that is emulated, and so fast at most."""
+    return {"emulated": {"storage": {"name": "hdd", "read_mb_per_s": most}}}
+
+
+@pytest.mark.parametrize(("words", "seen"), [(None, None), (READ, 150.0), (RANDOM, 170.0)])
+def test_an_emulated_storage_judges_by_its_bound_unless_it_was_seen_to_give_less(words, seen, folder):
+    cell = leave(folder, [], [50.0], **played(163.0))
+    if words:
+        leave(folder, words, [seen], **played(163.0))
+
+    assert Peaks(folder).of(cell) == {"by": "hdd, emulated", "mb_per_s": 163.0, "bounds": True}
+    slower = leave(folder, RANDOM, [70.0], **played(163.0))
+    assert Peaks(folder).of(cell) == {"by": slower["cell"]["id"], "mb_per_s": 70.0, "bounds": True}
+
+
+def test_a_baseline_of_an_emulated_storage_is_judged_by_its_bound(folder):
+    assert Peaks(folder).of(leave(folder, READ, [300.0], **played(163.0)))["mb_per_s"] == 163.0
+
+
+@pytest.mark.parametrize("emulated", [{"name": "unknown"}, {"name": "hdd", "read_mb_per_s": None}])
+def test_an_emulated_storage_of_which_no_bound_is_known_judges_nothing(emulated, folder):
+    assert Peaks(folder).of(leave(folder, [], [50.0], emulated={"storage": emulated})) is None
 
 
 @pytest.mark.parametrize(

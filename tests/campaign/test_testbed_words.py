@@ -67,6 +67,7 @@ def test_null_is_no_bound():
     ("word", "error"),
     [
         ("hdd.reed_mb_per_s=100", "unknown key 'hdd.reed_mb_per_s'"),
+        ("hdd.size=1", "unknown key 'hdd.size'"),
         ("+hdd.seek_ms=8", "unknown key 'hdd.seek_ms'"),
         ("+nvme.size_gb=3", "unknown key 'nvme"),
         ("~hdd.size_gb", "'hdd.size_gb'"),
@@ -88,6 +89,7 @@ def test_a_word_that_cannot_be_meant_is_refused_with_a_cure(word, error):
         asked([word])
 
     assert caught.value.hint
+    assert "+hdd" not in caught.value.hint  # that is for groups without a default
 
 
 @given(st.floats(0.1, 1e6))

@@ -6,6 +6,7 @@ import pytest
 
 from campaign import plan, record
 from campaign.config.collect import collect
+from campaign.errors import UsageError
 from campaign.verbs import why
 
 
@@ -30,6 +31,13 @@ def test_a_run_is_told_whatever_its_trace_lacks(trace, told, cells, folder, caps
     out = capsys.readouterr().out
     assert "  reason       because" in out
     assert [line.split(None, 1)[1] for line in out.splitlines() if line.startswith("  trace ")] == told
+
+
+def test_a_folder_in_the_place_of_the_cell_is_told_with_the_right_order(folder):
+    with pytest.raises(UsageError, match="the cell comes first") as caught:
+        why.main([str(folder.root), "399c"])
+
+    assert caught.value.hint == f"python -m campaign why 399c {folder.root}"
 
 
 def test_a_baseline_is_told_though_it_has_no_images(folder, capsys):

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from jobs import cache, checks, manifest
@@ -135,6 +136,11 @@ def other_process(script, *words):
     finally:
         process.kill()
         process.communicate()
+
+
+def about(seconds):
+    """Return seconds to compare with: the kernel may take the processor away between two readings of the clock."""
+    return pytest.approx(seconds, rel=0.01, abs=0.005)
 
 
 def eventually(condition, within_s=30.0):

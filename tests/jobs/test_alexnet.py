@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jobs_factory import make_alexnet_settings, make_settings, truncate, write_classes, write_jpegs
+from jobs_factory import about, make_alexnet_settings, make_settings, truncate, write_classes, write_jpegs
 
 from jobs import accelerator, alexnet, checks
 from jobs.alexnet import images_asked
@@ -215,9 +215,9 @@ class Batches:
     @contextlib.contextmanager
     def watched(self):
         self.events.append("came")
-        time.sleep(0.03)
+        time.sleep(0.2)
         yield
-        time.sleep(0.03)
+        time.sleep(0.2)
         self.events.append("went")
 
 
@@ -242,11 +242,11 @@ def test_starting_loading_and_computing_are_apart_and_each_is_all_of_it():
     total = time.perf_counter() - began
 
     for part, spent in batches.spent.items():
-        assert sum(spent) <= figures[part] < sum(spent) + 0.01
+        assert sum(spent) <= figures[part] < sum(spent) + 0.03
     assert all(step >= spent for step, spent in zip(figures["step_load_s"], batches.spent["load_s"], strict=True))
     assert all(step >= spent for step, spent in zip(figures["step_compute_s"], batches.spent["compute_s"], strict=True))
-    assert 0.99 * total < figures["wall_s"] <= total
-    assert parts(figures) == pytest.approx(figures["wall_s"], rel=0.01)
+    assert total - 0.03 < figures["wall_s"] <= total
+    assert parts(figures) == about(figures["wall_s"])
     assert (delivered, figures["step_loss"]) == ([0, 1, 2, 3, 4], [1.5] * 5)
     assert figures["bytes_read"] == 1000 + 1001 + 1002 + 1003 + 1004
 
@@ -270,7 +270,7 @@ def test_what_watches_comes_before_the_iterator_and_goes_after_the_last_step_and
     _, figures = measured(batches, batches.watched())
 
     assert batches.events == ["came", "startup_s", "load_s", "compute_s", "load_s", "compute_s", "went"]
-    assert figures["wall_s"] < 0.03
+    assert figures["wall_s"] < 0.2
 
 
 @pytest.mark.parametrize("settings", [make_settings(), make_alexnet_settings(**EMULATED)], ids=["micro", "alexnet"])
@@ -289,7 +289,7 @@ def test_a_run_is_watched_from_before_the_first_file_to_after_the_last(job, path
 def test_the_parts_of_a_real_run_make_up_its_wall_time(train, prefetch):
     figures = train(prefetch=prefetch, image_size=64)
 
-    assert parts(figures) == pytest.approx(figures["wall_s"], rel=0.01)
+    assert parts(figures) == about(figures["wall_s"])
     assert min(figures[part] for part in ("startup_s", "load_s", "compute_s", "other_s")) > 0
 
 
@@ -317,7 +317,7 @@ def test_without_input_every_step_is_trained_and_counted_and_no_byte_is(train):
 
     assert (figures["images"], figures["images_asked"], figures["image_errors"]) == (20, 20, 0)
     assert (figures["bytes_read"], len(figures["step_loss"])) == (0, 4)
-    assert parts(figures) == pytest.approx(figures["wall_s"], rel=0.01)
+    assert parts(figures) == about(figures["wall_s"])
 
 
 def test_without_input_a_dataset_without_one_good_batch_is_not_complete(train, paths):

@@ -31,6 +31,7 @@ def test_an_engine_that_is_missing_ends_in_three_and_a_folder_of_somebody_elses_
     (disk / "baseline").mkdir()
     (disk / "baseline" / "thesis.tex").write_text("mine")
 
+    (disk / "other").mkdir()
     refused = by_hand(disk, "--file-mb", 1)
     missing = subprocess.run(
         [sys.executable, "-m", "jobs.baseline", str(disk / "other"), "--engine", "ior", "--file-mb", "1"],
@@ -42,6 +43,14 @@ def test_an_engine_that_is_missing_ends_in_three_and_a_folder_of_somebody_elses_
     assert (refused.returncode, missing.returncode) == (2, 3)
     assert "not ours" in refused.stderr
     assert "no program ior" in missing.stderr
+
+
+def test_a_folder_that_is_not_there_is_not_made(disk):
+    done = by_hand(disk / "scratch" / "mine", "--file-mb", 1)
+
+    assert done.returncode == 2
+    assert f"{disk / 'scratch' / 'mine'} is no folder" in done.stderr
+    assert not list(disk.iterdir())
 
 
 @pytest.mark.parametrize("flag", ["--file-mb", "--transfer-mib", "--block-bytes", "--threads"])

@@ -303,7 +303,7 @@ def test_the_rate_of_a_run_is_what_it_is_there_for(run, rate):
     assert checks.rate(run) == rate
 
 
-PEAK = {"cell": "baseline-read-hdd-0123456789", "mb_per_s": 100.0, "bounds": True}
+PEAK = {"by": "baseline-read-hdd-0123456789", "mb_per_s": 100.0, "bounds": True}
 
 
 @pytest.mark.parametrize(("rate", "passed"), [(99.0, True), (105.0, True), (105.1, False)])
@@ -313,7 +313,7 @@ def test_a_cold_run_is_not_faster_than_its_storage_by_itself(rate, passed):
     assert found[-1]["rule"] == "below_peak"
     assert found[-1]["passed"] is passed
     assert (reason is None) == passed
-    assert PEAK["cell"] in found[-1]["message"]
+    assert PEAK["by"] in found[-1]["message"]
 
 
 @pytest.mark.parametrize(("rate", "passed"), [(105.0, True), (105.1, None)])

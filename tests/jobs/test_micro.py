@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jobs_factory import make_settings, truncate, write_jpegs, write_slow_jpeg
+from jobs_factory import about, make_settings, truncate, write_jpegs, write_slow_jpeg
 
 from jobs import checks, micro, pipeline
 from jobs.micro import images_asked
@@ -72,7 +72,7 @@ def test_the_parts_of_a_real_run_make_up_its_wall_time(measure):
     figures = measure(batch_size=2)
 
     parts = figures["load_s"] + figures["compute_s"] + figures["checkpoint_s"] + figures["other_s"]
-    assert parts == pytest.approx(figures["wall_s"], rel=0.01)
+    assert parts == about(figures["wall_s"])
     assert figures["other_s"] > 0
 
 
