@@ -24,8 +24,8 @@ class Peaks:
         """Find the peak of what a record read: that of the same host and storage; None where none is known.
 
         Random reads of the same data by as many readers, else the file that was read from end to end. Of several
-        (another engine, another size) the highest: no run can be faster than what was once seen. An emulated storage
-        is as fast as its bound at most, whatever was seen: what is faster was not held by it.
+        (another engine, another size) the highest: no run can be faster than what was once seen. Where as many readers
+        were not seen, an emulated storage is as fast as its bound at most.
 
         Returns
         -------
@@ -33,21 +33,16 @@ class Peaks:
             ``by``, the baseline's cell or the emulated storage; ``mb_per_s``, the fastest of its valid runs or the
             bound; and whether it ``bounds`` the record's runs, with as many readers as they had.
         """
-        seen, bound = self._seen(recorded), _bound(recorded)
-        if bound and (seen is None or not seen["bounds"] or bound["mb_per_s"] < seen["mb_per_s"]):
-            return bound
-        return seen
-
-    def _seen(self, recorded: record.Record) -> dict[str, Any] | None:
         settings = recorded["cell"]["settings"]
         if is_baseline(settings):
             return None
+        emulated = _emulated(recorded)
         for access in ("random_read", "read"):
+            bounds = access == "random_read" or settings["threads"] == 1
             found = [self._peak(each) for each in self._baselines if _fits(each, recorded, access)]
-            if found:
-                bounds = access == "random_read" or settings["threads"] == 1
+            if found and (bounds or not emulated):
                 return max(found, key=lambda peak: float(peak["mb_per_s"])) | {"bounds": bounds}
-        return None
+        return emulated
 
     @cached_property
     def _baselines(self) -> list[record.Record]:
@@ -60,11 +55,11 @@ class Peaks:
         return {"by": recorded["cell"]["id"], "mb_per_s": max(rates)}
 
 
-def _bound(recorded: record.Record) -> dict[str, Any] | None:
-    """Return the bound of an emulated storage on what is read from it; None for a real one, or for none."""
-    emulated = (recorded["provenance"].get("emulated") or {}).get("storage") or {}
-    most = emulated.get("read_mb_per_s")
-    return {"by": f"{emulated['name']}, emulated", "mb_per_s": most, "bounds": True} if most else None
+def _emulated(recorded: record.Record) -> dict[str, Any] | None:
+    """Return what the kernel lets through of an emulated storage; None for a real one, or for one without a bound."""
+    facts = (recorded["provenance"].get("emulated") or {}).get("storage") or {}
+    most = facts.get("read_mb_per_s")
+    return {"by": f"{facts['name']}, emulated", "mb_per_s": most, "bounds": True} if most else None
 
 
 def _fits(baseline: record.Record, recorded: record.Record, access: str) -> bool:
