@@ -7,7 +7,10 @@ import re
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from matplotlib import rcParams
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Patch
 from matplotlib.textpath import TextPath
 
@@ -24,8 +27,6 @@ IN_A_ROW = 4
 UNSTABLE_HATCH = "/////"
 # Room above the highest thing for its number.
 HEADROOM = 1.16
-# Below this width in inches the entries of the legend stand under each other.
-NARROW = 5
 POINTS_PER_INCH = 72
 # Points.
 CAPTION_SIZE, TITLE_SIZE = 6.5, 9.0
@@ -115,7 +116,7 @@ def frame_with_words(figure: Figure, title: str, words: str, signs: Sequence[Art
     foot = filled(re.sub(r" (?=\d)", JOINT, words), wide * WORDS_WIDTH, CAPTION_SIZE)
     head = filled(title, wide * WORDS_WIDTH, TITLE_SIZE)
     figure.supxlabel(foot, x=0.01, ha="left", fontsize=CAPTION_SIZE, color="0.25")
-    columns = len(signs) if wide > NARROW else 1
+    columns = legend_columns([str(sign.get_label()) for sign in signs], wide * WORDS_WIDTH)
     if signs:
         # As the title of the legend, because the layout lets a suptitle and an outside legend overlap.
         figure.legend(
@@ -129,7 +130,7 @@ def frame_with_words(figure: Figure, title: str, words: str, signs: Sequence[Art
         )
     else:
         figure.suptitle(head, x=0.01, ha="left", fontsize=TITLE_SIZE)
-    rows = math.ceil(len(signs) / columns) if signs else 0
+    rows = math.ceil(len(signs) / columns)
     more = CAPTION_LINE * max(0, foot.count("\n") - 1) + LEGEND_LINE * (head.count("\n") + max(0, rows - 1))
     figure.set_figheight(figure.get_figheight() + more)
 
@@ -139,11 +140,28 @@ def filled(words: str, wide: float, size: float) -> str:
     lines = [""]
     for word in words.split(" "):
         longer = f"{lines[-1]} {word}".lstrip(" ")
-        if lines[-1] and TextPath((0, 0), longer, size=size).get_extents().width > wide * POINTS_PER_INCH:
+        if lines[-1] and _points(longer, size) > wide * POINTS_PER_INCH:
             lines.append(word)
         else:
             lines[-1] = longer
     return "\n".join(lines)
+
+
+def legend_columns(labels: Sequence[str], wide: float) -> int:
+    """Return in how many columns the entries of a legend fit into `wide` inches, at least 1."""
+    size = FontProperties(size=rcParams["legend.fontsize"]).get_size_in_points()
+    beside = size * (rcParams["legend.handlelength"] + rcParams["legend.handletextpad"])
+    widths = [beside + _points(label, size) for label in labels]
+    for columns in range(len(labels), 1, -1):
+        taken = sum(max(each) for each in np.array_split(widths, columns))  # as matplotlib fills them
+        if taken + size * rcParams["legend.columnspacing"] * (columns - 1) <= wide * POINTS_PER_INCH:
+            return columns
+    return 1
+
+
+def _points(text: str, size: float) -> float:
+    """Return how wide a line is drawn at a size in points."""
+    return float(TextPath((0, 0), text, size=size).get_extents().width)
 
 
 def significant(value: float) -> str:

@@ -97,9 +97,15 @@ def _bar(axes: Axes, x: int, ahead: dict[str, Any], without: dict[str, Any], *, 
         _whisker(axes, x + ASIDE, without)
         sign = "+" if excess > 0 else MINUS if excess else "\N{PLUS-MINUS SIGN}"
         mark = DAGGER if without["unstable"] is True else ""
-        text = f"{sign}{significant(abs(excess))}{mark}\n{text}"
+        text = f"{sign}{_added(abs(excess), height)}{mark}\n{text}"
         top = max(top, without["runtime_s_max"])
     number(axes, (x, top), text)
+
+
+def _added(excess: float, runtime: float) -> str:
+    """Return an excess with as many decimals as the runtime that it is added to, at least one."""
+    own, theirs = (len(significant(each).partition(".")[2]) for each in (excess, runtime))
+    return f"{excess:.{min(own, max(1, theirs))}f}"
 
 
 def _whisker(axes: Axes, x: float, row: dict[str, Any]) -> None:

@@ -4,10 +4,10 @@ import csv
 
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Patch, Rectangle
 from record_factory import record, run, unstable
 
-from analysis import records, save
+from analysis import records, save, style
 from analysis.figures.panels import frame_with_words, significant
 from analysis.figures.scaling import same_size
 from analysis.frame import cells_frame, runs_frame
@@ -201,6 +201,22 @@ def test_no_line_of_a_caption_is_wider_than_the_figure_nor_much_narrower(word):
     (box,) = (each.get_window_extent() for each in figure.texts if "Title" not in each.get_text())
 
     assert 1250 < box.x1 <= 1500
+
+
+@pytest.mark.parametrize("wide", [3.6, 6.0, 9.0])
+@pytest.mark.parametrize("labels", [["short"] * 6, ["of words that are long", "x"] * 3, ["m" * 30] * 4])
+def test_a_legend_is_no_wider_than_the_figure_and_has_no_room_for_a_column_more(labels, wide):
+    with style.sheet():
+        figure = Figure(figsize=(wide, 2.0), dpi=300)
+        signs = [Patch(label=each) for each in labels]
+        frame_with_words(figure, "", "", signs)
+        (legend,) = figure.legends
+        more = figure.legend(handles=signs, loc="upper left", borderpad=0.0, ncols=legend._ncols + 1)  # noqa: SLF001
+        figure.canvas.draw()
+
+    widths = [each.get_window_extent().width / figure.dpi for each in (legend, more)]
+    assert widths[0] <= wide
+    assert legend._ncols == len(labels) or widths[1] > 0.97 * wide  # noqa: SLF001
 
 
 def test_the_caption_tells_dataset_batch_cache_host_and_software():

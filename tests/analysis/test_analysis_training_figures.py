@@ -70,7 +70,22 @@ def test_without_an_excess_nothing_white_stands_on_the_bar_and_the_minus_is_told
     figure = figures_of(training([100.0]), training([97.0], prefetch=0))["fig6"].drawn()
 
     assert boxes(figure) == [[(0, 100.0)]]
-    assert "\N{MINUS SIGN}3.00\n100" in words(figure)
+    assert "\N{MINUS SIGN}3.0\n100" in words(figure)
+
+
+@pytest.mark.parametrize(
+    ("without", "runtime", "told"),
+    [
+        (3.021, 2.6, "+0.42\n2.60"),
+        (3.0, 3.0962, "\N{MINUS SIGN}0.10\n3.10"),
+        (180.5, 150.25, "+30.2\n150"),
+        (3000, 1000, "+2000\n1000"),
+    ],
+)
+def test_an_excess_has_as_many_decimals_as_its_runtime_and_at_least_one(without, runtime, told):
+    figure = figures_of(training([runtime]), training([without], prefetch=0))["fig6"].drawn()
+
+    assert told in words(figure)
 
 
 def test_a_partner_that_failed_leaves_its_status_in_place_of_the_excess():
