@@ -132,11 +132,11 @@ def proofs(results: Results) -> Markup:
         told.update((check["rule"], check["passed"]) for check in record.checks)
     rules = sorted({rule for rule, _ in told}, key=lambda rule: ([*CLAIMS, rule].index(rule), rule))
     rows = [
-        [rule, CLAIMS.get(rule, NONE), *(f"{told[rule, passed]:,}" for passed in (True, False, None))] for rule in rules
+        [rule, *(f"{told[rule, passed]:,}" for passed in (True, False, None)), CLAIMS.get(rule, NONE)] for rule in rules
     ]
     note = tag("p", "Of measured runs; spread: of cells. A run that failed a check counts in no median.")
-    headings = ("check", "claim", "proved", "failed", "unverifiable")
-    return joined([table(headings, rows, [True, True, False, False, False]), note]) if rows else tag("p", "No checks.")
+    headings = ("check", "proved", "failed", "unverifiable", "claim")
+    return joined([table(headings, rows, [True, False, False, False, True]), note]) if rows else tag("p", "No checks.")
 
 
 def _facts(facts: Mapping[str, str]) -> Markup:
