@@ -97,7 +97,7 @@ class BurstBuffer:
         edge("marked")
         for folder in (self.fast, self.slow):
             snapshots.recover(folder, ["staging"])
-        if marker is None or marker["options"] != asdict(self.options):
+        if marker is None or marker.get("options") != asdict(self.options):
             self._mark_fast()
         known = [*snapshots.names(self.fast), *snapshots.names(self.slow), *snapshots.names(self.fast, "damaged")]
         self._sequence = max(map(snapshots.sequence, known), default=0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import secrets
-from contextlib import suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
@@ -13,7 +15,7 @@ from jobs import durable
 from jobs.saving.snapshots import FolderError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 SCHEMA = 1
@@ -37,12 +39,14 @@ def read(folder: Path) -> dict[str, Any] | None:
     try:
         value: dict[str, Any] = json.loads(marker.read_text(encoding="utf-8"))
         schema = int(value["schema"])
+        if schema <= SCHEMA:
+            value |= {key: str(value[key]) for key in ("id", "role")}
     except FileNotFoundError:
         _refuse_strangers(folder)
         return None
     except NotADirectoryError as error:
         raise FolderError(f"{folder} is no folder", "name a folder") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise FolderError(f"{marker} is no marker of ours: {error}", "name an empty folder") from error
     if schema > SCHEMA:
         raise FolderError(
@@ -53,7 +57,8 @@ def read(folder: Path) -> dict[str, Any] | None:
 
 def _refuse_strangers(folder: Path) -> None:
     if not folder.is_dir():
-        raise FolderError(f"{folder} is missing", "make it, or mount its file system")
+        gone = next((above for above in reversed(folder.parents) if not above.exists()), folder)
+        raise FolderError(f"{gone} is missing", "make it, or mount its file system")
     strangers = sorted(path.name for path in folder.iterdir() if not path.name.startswith(_OURS))
     if strangers:
         raise FolderError(
@@ -177,7 +182,7 @@ def hold_alone(folder: Path) -> tuple[list[FileLock], dict[str, Any] | None]:
 def _make(*folders: Path) -> None:
     for folder in folders:
         if folder.parent.is_dir() and not folder.exists():
-            folder.mkdir(exist_ok=True)  # a drainer that comes too late makes it for a moment, see `vanished`
+            folder.mkdir()
             durable.sync_folder(folder.parent)
 
 
@@ -187,23 +192,53 @@ def _tidy_markers(folder: Path) -> None:
 
 
 def remove_ours(folder: Path) -> None:
-    """Take away all that is written here beside snapshots: marker, locks, journal and log."""
-    for path in folder.iterdir():
-        if path.name.startswith(_OURS):
-            path.unlink()
+    """Take away all that is written here beside snapshots: marker, journal, log and locks.
 
-
-def vanished(folder: Path) -> bool:
-    """Tell whether a folder was taken away as its drainer, which now holds the lock, was about to take it.
-
-    Its lock has then made a file again, and maybe the folder: they go too.
+    The marker first: without it nobody begins anything here. The lock that drainers wait for goes last.
     """
-    if (folder / MARKER_NAME).exists():
-        return False
-    _lock_file(folder, "drainer").unlink(missing_ok=True)
-    with suppress(OSError):  # somebody has put a file there, or claims it anew
-        folder.rmdir()
-    return True
+    last = _lock_file(folder, "drainer")
+    ours = [path for path in folder.iterdir() if path.name.startswith(_OURS)]
+    for path in sorted(ours, key=lambda path: (path == last, path.name != MARKER_NAME)):
+        path.unlink()
+
+
+@contextmanager
+def held_by_drainer(folder: Path) -> Iterator[bool]:
+    """Wait for the lock of a folder's drainer and hold it; yields False where the folder has been taken away.
+
+    Not by `lock`, which makes file and folder anew where somebody has just taken them away: the file is there since
+    the folder was claimed (`hold`), and it is the last to go (`remove_ours`).
+
+    Raises
+    ------
+    FolderError
+        The file is gone and the folder is not.
+    """
+    descriptor = _drainer_lock(folder)
+    try:
+        yield descriptor is not None
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _drainer_lock(folder: Path) -> int | None:
+    path = _lock_file(folder, "drainer")
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            if (folder / MARKER_NAME).exists():
+                raise FolderError(f"{path} is missing", "make it anew, empty") from None
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.fstat(descriptor).st_nlink:
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # it went while we waited for it
 
 
 def release(locks: list[FileLock]) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GAVE_UP = 3
+_LOOK_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,9 @@ class Options:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
-        if min(self.keep, self.streams, self.attempts) < 1:
-            raise ValueError("keep, streams and attempts are 1 or more")
+        counts = (self.keep, self.streams, self.attempts)
+        if not all(isinstance(count, int) and count > 0 for count in counts):
+            raise ValueError("keep, streams and attempts are whole numbers, 1 or more")
         if min(self.backoff_s, self.backoff_max_s) < 0:
             raise ValueError("a backoff is not negative")
         if self.bandwidth_mb_per_s is not None and self.bandwidth_mb_per_s <= 0:
@@ -144,11 +146,12 @@ def drain(fast: Path, slow: Path, pipe: int | None = None) -> int:
         return 0
     trainer, journal = Trainer(pipe), Journal(fast)
     tidy = False
-    with claim.lock(fast, "drainer"):
-        if claim.vanished(fast):
+    with claim.held_by_drainer(fast) as there:
+        marker = claim.read(fast) if there else None
+        if marker is None:
             return 0
-        buffer_id, marker = claim.pair(fast, slow)
-        options = options_of(marker or {})
+        buffer_id, _ = claim.pair(fast, slow)
+        options = options_of(marker)
         sides = Sides(fast, slow, buffer_id, options.keep)
         while (progress := _insist(sides, options, journal)) is not None:
             if not progress and trainer.alive:
@@ -162,22 +165,34 @@ def drain(fast: Path, slow: Path, pipe: int | None = None) -> int:
 
 
 def _insist(sides: Sides, options: Options, journal: Journal) -> bool | None:
-    """Try until an attempt succeeds and return what it does; None where the last one allowed failed too."""
+    """Try until an attempt succeeds and return what it does; None where the last one allowed failed too.
+
+    Where nothing is staged (any more) a failure is none; and a folder that is another buffer's by now is left to it.
+    """
     for failures in range(1, options.attempts + 1):
         try:
             return _attempt(sides, options, journal, failures - 1)
         except (OSError, BurstBufferError) as error:
+            if sides.idle():
+                return False
             journal.tell("failed", reason=_reason(error), failures=failures)
         if failures < options.attempts:
-            time.sleep(min(options.backoff_s * 2 ** (failures - 1), options.backoff_max_s))
+            _pause(min(options.backoff_s * 2 ** (failures - 1), options.backoff_max_s), sides)
     journal.tell("gave_up", reason=f"{options.attempts} times in a row")
     return None
 
 
+def _pause(seconds: float, sides: Sides) -> None:
+    """Wait before the next attempt, while there is something to attempt."""
+    end = time.monotonic() + seconds
+    while not sides.idle() and (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, _LOOK_S))
+
+
 def _attempt(sides: Sides, options: Options, journal: Journal, retries: int) -> bool:
     """Drain the oldest snapshot that waits and let go what need not be kept; False where none waits."""
-    sides.require_slow()
-    with claim.lock(sides.slow, "drainer"):  # another job may drain another fast folder to it
+    with claim.held_by_drainer(sides.slow):  # another job may drain another fast folder to it
+        sides.require_slow()
         snapshots.recover(sides.slow, ["copying"])
         durable.sync_folder(sides.slow)  # of a drainer that died between its rename and this, before fast copies go
         waiting = sides.pending()
@@ -237,8 +252,9 @@ def _discard(copying: Path) -> None:
 
 def _tidy(fast: Path, slow: Path) -> None:
     """Finish or roll back what a dead trainer was writing, unless another one has begun."""
-    with suppress(Timeout, OSError), claim.lock(fast, "trainer").acquire(timeout=0):
+    with suppress(Timeout, OSError, FolderError), claim.lock(fast, "trainer").acquire(timeout=0):
         snapshots.recover(fast, ["staging"])
+        claim.read(slow)  # it is there: a lock would make it
         with claim.lock(slow, "trainer").acquire(timeout=0):
             snapshots.recover(slow, ["staging"])
 

@@ -56,11 +56,7 @@ def latest(*roots: Path) -> Path | None:
     Of two copies the one in the earlier of the `roots` is preferred. What is found damaged on the way is told as a
     `DrainWarning`, file by file.
     """
-    places = [
-        (snapshots.sequence(name), -place, root / name)
-        for place, root in enumerate(roots)
-        for name in snapshots.names(root)
-    ]
+    places = [(snapshots.sequence(name), -place, root / name) for place, root in enumerate(roots) for name in _in(root)]
     for *_, folder in sorted(places, reverse=True):
         wrong = snapshots.verify(folder)
         if wrong is None:  # by a drainer, which has committed this one or a newer one
@@ -69,6 +65,15 @@ def latest(*roots: Path) -> Path | None:
             return folder / FILES
         warnings.warn(f"{folder}: {', '.join(wrong)}", DrainWarning, stacklevel=3)
     return None
+
+
+def _in(root: Path) -> list[str]:
+    """Return the names of the snapshots in a folder; where it cannot be read, what the other one has is good."""
+    try:
+        return snapshots.names(root)
+    except OSError as error:
+        warnings.warn(f"{root} cannot be read: {error.strerror}", DrainWarning, stacklevel=4)
+        return []
 
 
 def times(

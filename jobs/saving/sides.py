@@ -25,6 +25,16 @@ class Sides:
         """Raise FolderError where the slow folder is not ours any more, OSError where it does not answer."""
         claim.require(self.slow, self.buffer_id)
 
+    def idle(self) -> bool:
+        """Tell whether nothing is on the fast storage, or it is there no more, or another buffer's by now."""
+        try:
+            claim.require(self.fast, self.buffer_id)
+            return not snapshots.names(self.fast)
+        except (FileNotFoundError, FolderError):
+            return True
+        except OSError:  # nobody knows
+            return False
+
     def pending(self) -> list[str]:
         """Return the staged snapshots that are to be drained, the oldest first.
 

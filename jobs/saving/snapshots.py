@@ -18,6 +18,7 @@ on the fast one, found wrong            damaged      ``damaged-<name>/``, kept u
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import shutil
@@ -210,12 +211,12 @@ def verify(folder: Path) -> list[str] | None:
     None for one that is not there, or was taken away meanwhile: a drainer at work lets fast copies go.
     """
     try:
-        wrong = problems(folder / FILES, read(folder).files)
+        wrong = ["it is a link"] if folder.is_symlink() else problems(folder / FILES, read(folder).files)
     except DamageError as error:
         wrong = [error.message]
     except FileNotFoundError as error:
         wrong = [f"{error.filename} is missing"]
-    return None if wrong and not folder.exists() else wrong
+    return None if wrong and not os.path.lexists(folder) else wrong
 
 
 def remove(folder: Path) -> None:
@@ -250,6 +251,9 @@ def recover(root: Path, states: Iterable[str]) -> None:
 
 
 def _delete(folder: Path) -> None:
-    while folder.exists():
+    while os.path.lexists(folder):
         with suppress(FileNotFoundError):  # another process deletes the same folder
-            shutil.rmtree(folder)
+            if folder.is_symlink():  # somebody's; what it leads to is not ours to delete
+                folder.unlink()
+            else:
+                shutil.rmtree(folder)

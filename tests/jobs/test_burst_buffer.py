@@ -295,7 +295,7 @@ def test_other_files_in_our_folder_stay(folders, idle):
 
 
 def test_a_missing_target_is_named(folders, tmp_path):
-    with pytest.raises(FolderError, match="not/there is missing"):
+    with pytest.raises(FolderError, match="/not is missing; make it"):
         BurstBuffer(folders[0], tmp_path / "not" / "there")
 
 

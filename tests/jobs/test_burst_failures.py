@@ -232,7 +232,7 @@ def test_an_io_error_of_the_drain_is_retried_until_it_works(folders, idle, monke
 
 def test_the_wait_between_retries_doubles_up_to_its_bound(folders, idle, monkeypatch):
     waits = []
-    monkeypatch.setattr("time.sleep", waits.append)
+    monkeypatch.setattr(drain, "_pause", lambda seconds, _: waits.append(seconds))
     with contextlib.closing(BurstBuffer(*folders, attempts=6, backoff_s=1, backoff_max_s=5)) as buffer:
         buffer.save(1, writer(1))
     monkeypatch.setattr(transfer, "copy", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "injected")))

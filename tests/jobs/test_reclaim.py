@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -23,6 +24,20 @@ CHILD = Path(__file__).with_name("burst_child.py")
 @pytest.fixture
 def folders(tmp_path):
     return [tmp_path / "fast", tmp_path / "slow"]
+
+
+def drained_and_closed(folders):
+    with closing(BurstBuffer(*folders)) as buffer:
+        buffer.save(1, writer(1))
+        assert buffer.drained(20)
+    with claim.lock(folders[0], "drainer"):  # it has ended
+        pass
+
+
+def waits_for(path):
+    """Say whether somebody waits for the lock of a file (proc(5), /proc/locks)."""
+    file = f":{Path(path).stat().st_ino} "
+    return any("->" in line and file in line for line in Path("/proc/locks").read_text().splitlines())
 
 
 def everything(*folders):
@@ -58,25 +73,56 @@ def test_what_a_killed_trainer_left_goes_and_so_does_its_drainer(folders, tmp_pa
     assert eventually(lambda: not list(tmp_path.iterdir()))  # a drainer that comes late is there for a moment
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["folder", "marker"])
-def test_a_drainer_that_comes_too_late_leaves_nothing(folders, tmp_path, monkeypatch, whole):
-    with closing(BurstBuffer(*folders)) as buffer:
-        buffer.save(1, writer(1))
-        assert buffer.drained(20)
-    lock = claim.lock
+def test_a_drainer_that_comes_when_its_folders_are_gone_leaves_nothing(folders, tmp_path, monkeypatch):
+    drained_and_closed(folders)
+    held = claim.held_by_drainer
 
-    def late(folder, user):
-        monkeypatch.setattr(claim, "lock", lock)
+    def late(folder):
+        monkeypatch.setattr(claim, "held_by_drainer", held)
         clear(folders, 20)
-        if not whole:  # caught between the last file and the folder itself
-            folder.mkdir()
-        return lock(folder, user)
+        return held(folder)
 
-    monkeypatch.setattr(claim, "lock", late)
+    monkeypatch.setattr(claim, "held_by_drainer", late)
 
     assert drain.drain(*folders) == 0
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_drainer_that_waits_while_its_folders_are_taken_away_finds_none_and_makes_none(folders, tmp_path):
+    drained_and_closed(folders)
+    taken = claim.lock(folders[0], "drainer").acquire(timeout=20)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(drain.drain, *folders)
+        assert eventually(lambda: waits_for(claim.lock(folders[0], "drainer").lock_file))
+
+        for folder in folders:
+            snapshots.remove(folder / snapshots.names(folder)[0])
+            claim.remove_ours(folder)
+            folder.rmdir()
+        taken.lock.release()
+
+        assert waiting.result(20) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_marker_goes_first_and_the_lock_of_drainers_last(folders, monkeypatch):
+    drained_and_closed(folders)
+    unlink, gone = Path.unlink, []
+    monkeypatch.setattr(Path, "unlink", lambda path, **keys: (gone.append(path.name), unlink(path, **keys)))
+
+    claim.remove_ours(folders[0])
+
+    assert (gone[0], gone[-1]) == (claim.MARKER_NAME, ".tfio-burst-buffer.drainer.lock")
+    assert len(gone) > 3
+
+
+def test_a_lock_that_somebody_removed_is_told_and_not_made_anew(folders):
+    drained_and_closed(folders)
+    (folders[0] / ".tfio-burst-buffer.drainer.lock").unlink()
+
+    with pytest.raises(FolderError, match="drainer\\.lock is missing"):
+        drain.drain(*folders)
 
 
 def test_a_drainer_that_does_not_end_is_told(folders, monkeypatch):
