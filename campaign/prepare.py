@@ -191,6 +191,8 @@ def _same_as_before(entry: Entry, data: Mapping[str, Any], folder: CampaignFolde
     if entry.state in ("planned", "damaged"):
         return
     recorded = record.read(folder.record(entry.cell.id))
+    if not any(run["status"] in ("valid", "invalid") for run in (recorded or {"runs": []})["runs"]):
+        return  # it was begun where its storage had gone, say: nothing was measured
     settings = entry.cell.settings
     here = sitting.node(settings, data["path"], targets.roots(settings))
     found = recorded and sitting.difference(recorded, data, here, shared=False)

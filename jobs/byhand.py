@@ -67,6 +67,9 @@ def _folders(options: argparse.Namespace) -> list[Path]:
     return [folder for folder in (getattr(options, "save_to", None), getattr(options, "drain_to", None)) if folder]
 
 
+_READ_ONLY = "no decode and resize (Fig 5)%(default).0s"  # its default is that of what it takes away
+
+
 def _parser(benchmark: str, defaults: Mapping[str, Any]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"python -m jobs.{benchmark}",
@@ -82,7 +85,7 @@ def _parser(benchmark: str, defaults: Mapping[str, Any]) -> argparse.ArgumentPar
     parser.add_argument("--cache", choices=("cold", "warm", "as_is"), help="state before the run")
     parser.add_argument("--image-size", type=int, help="pixels after the resize")
     if "preprocess" in defaults["benchmark"]:
-        parser.add_argument("--read-only", dest="preprocess", action="store_false", help="no decode and resize (Fig 5)")
+        parser.add_argument("--read-only", dest="preprocess", action="store_false", help=_READ_ONLY)
     if "accelerator" in defaults:
         _add_training(parser)
     parser.set_defaults(**{key: value for key, value in defaults["benchmark"].items() if key != "name"}, **defaults)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs import baseline, cache, checkpoint, checks, counters, manifest
 from jobs.device import device_of
+from jobs.emulated import emulated
 from jobs.trace import Trace
 
 if TYPE_CHECKING:
@@ -55,12 +56,20 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
     settings = request["settings"]
     of_storage = settings["benchmark"]["name"] == "baseline"
     run = baseline.measured(request) if of_storage else _of_images(request)
+    run["emulated"] = _is_emulated(request)
     run["checks"], run["reason"] = checks.judge(
         run, checks.claim(settings), checks.Limits(**request["limits"]), request.get("peak")
     )
     run["status"] = "valid" if run["reason"] is None else "invalid"
     run["overhead_s"] = time.perf_counter() - entered - run["wall_s"]
     return run
+
+
+def _is_emulated(request: Mapping[str, Any]) -> bool:
+    """Tell whether a run reads from an emulated storage or saves to one: the kernel serves it on our processors."""
+    places = [request["dataset"]] if request.get("dataset") else [Path(request["baseline"]["file"]).parent]
+    places += (request.get("checkpoint") or {}).get("folders", [])
+    return any(emulated(Path(place)) for place in places)
 
 
 def _of_images(request: Mapping[str, Any]) -> dict[str, Any]:

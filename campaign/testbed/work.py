@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 from filelock import FileLock, Timeout
 
 from campaign import talk
@@ -50,7 +51,29 @@ def down(folder: Path, *, keep: bool = False) -> Seen:
         It cannot be done: somebody uses a storage, say.
     """
     with _alone():
+        _see_that_nobody_uses(look(folder))
         return _settle(lambda: look(folder), lambda seen: plan.down(seen, keep=keep))
+
+
+def _see_that_nobody_uses(seen: Seen) -> None:
+    """Refuse before anything is taken away: half a testbed is of no use to who still works on the other half."""
+    points = {os.path.realpath(each.point): name for name, each in seen.storages.items() if each.ours_mounted}
+    for process in psutil.process_iter() if points else ():
+        for path in _open(process):
+            used = next((name for point, name in points.items() if Path(path).is_relative_to(point)), None)
+            if used:
+                raise EnvironmentFaultError(
+                    f"{used} is busy: process {process.pid} has {path} open",
+                    "end it (a campaign: Ctrl-C), then give the same command again",
+                )
+
+
+def _open(process: psutil.Process) -> list[str]:
+    """Return the files of a process and where it is; nothing of one that has ended."""
+    try:
+        return [process.cwd(), *(file.path for file in process.open_files())]
+    except psutil.Error:
+        return []
 
 
 def owner() -> tuple[int, int]:

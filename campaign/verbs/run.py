@@ -128,7 +128,8 @@ def _follow(cells: Sequence[Cell], request: Request, cluster: str, *, sure: bool
         return 0
     when = " when nothing else keeps the machine busy" if _disturbed(after, request.folder) else ""
     talk.say(
-        f"not every cell is done (`python -m campaign status` says why); the same command{when} repeats what is lacking"
+        f"not every cell is done (`python -m campaign status` says why); "
+        f"the same command{when} tries again what is lacking"
     )
     return 1
 

@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
             talk.say(f"warning: {hindrance}")
         _print_left(folder, [cell for cell, state in states.items() if state["status"] in _CUT])
         if counts["interrupted"] or counts["planned"]:
-            talk.say("the command that started the campaign goes on from here")
+            talk.say("give the command that started the campaign again: it goes on from here")
     return 0 if counts["done"] == len(states) else 1
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from campaign import emulation, record, talk
 from campaign.cell import NEUTRAL, flat
-from campaign.errors import UsageError, nearest
+from campaign.errors import EnvironmentFaultError, UsageError, nearest
 from campaign.folder import existing
 from campaign.states import State, states
 from campaign.verbs import asked
@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
     parser = asked.parser("why", "Tell every run of one cell with every check, and how to run it again.", json=True)
     parser.add_argument("cell", metavar="CELL", help="its id, the start of it, or the hash at its end")
     asked.add_folder(parser)
-    options = parser.parse_args(argv)
+    options = parser.parse_intermixed_args(argv)  # a flag may stand between cell and folder
     if Path(options.cell).is_dir():
         raise UsageError(
             f"'{options.cell}' is a folder, and the cell comes first",
@@ -34,7 +34,13 @@ def main(argv: list[str]) -> int:
     if options.json:
         print(json.dumps(recorded, indent=1))
     else:
-        _tell(recorded, states(folder, campaign)[cell], str(folder.cell(cell)))
+        try:
+            _tell(recorded, states(folder, campaign)[cell], str(folder.cell(cell)))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise EnvironmentFaultError(
+                f"{folder.record(cell)} is damaged inside: {error}",
+                "restore it, or redo=true",
+            ) from error
     return 0 if recorded["status"] == "done" else 1
 
 

@@ -15,9 +15,11 @@ from jobs.machine import describe
 SMALL = {"files": 6, "median_bytes": 3000, "width": 64, "height": 64, "classes": 2}
 
 
-def _begun(folder, entry, data, **provenance):
-    """Leave the record of a cell that was begun elsewhere."""
+def _begun(folder, entry, data, status="valid", **provenance):
+    """Leave the record of a cell that was begun elsewhere, with a run of this status; None for no run."""
     made = record.new(entry.cell, {"token": "t"}, data)
+    if status:
+        record.begin_run(made, "measured", "t").update(status=status)
     made["provenance"] = {**describe(Path(data["path"])), **provenance}
     record.write(folder.record(entry.cell.id), made)
     return replace(entry, state="running")
@@ -129,6 +131,13 @@ def test_a_cell_begun_elsewhere_is_not_continued_here(elsewhere, complaint, entr
     assert complaint in caught.value.message
     assert "redo=true" in caught.value.hint
     assert _prepared(folder, begun, redo=True)[0] == [data]
+
+
+@pytest.mark.parametrize("status", [None, "failed"])
+def test_a_cell_of_which_nothing_was_measured_elsewhere_is_begun_here(status, entry, folder):
+    (data,), _ = _prepared(folder, entry())
+
+    assert _prepared(folder, _begun(folder, entry(), data, status, host="node7"))[0] == [data]
 
 
 def test_a_cell_begun_here_is_continued(entry, folder):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from campaign import plan, record
 from campaign.config.collect import collect
-from campaign.errors import UsageError
+from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.verbs import why
 
 
@@ -31,6 +33,23 @@ def test_a_run_is_told_whatever_its_trace_lacks(trace, told, cells, folder, caps
     out = capsys.readouterr().out
     assert "  reason       because" in out
     assert [line.split(None, 1)[1] for line in out.splitlines() if line.startswith("  trace ")] == told
+
+
+def test_a_flag_may_stand_between_cell_and_folder(cells, folder, capsys):
+    made = record.new(cells[0][0], {"token": "t", "words": []}, {"path": "/d", "files": 1, "bytes": 2})
+    record.write(folder.record(made["cell"]["id"]), made)
+
+    why.main([made["cell"]["id"], "--json", str(folder.root)])
+
+    assert json.loads(capsys.readouterr().out)["cell"]["id"] == made["cell"]["id"]
+
+
+def test_a_record_that_is_damaged_inside_is_told(cells, folder):
+    made = record.new(cells[0][0], {"token": "t", "words": [True]}, {"path": "/d", "files": 1, "bytes": 2})
+    record.write(folder.record(made["cell"]["id"]), made)
+
+    with pytest.raises(EnvironmentFaultError, match="is damaged inside"):
+        why.main([made["cell"]["id"], str(folder.root)])
 
 
 def test_a_folder_in_the_place_of_the_cell_is_told_with_the_right_order(folder):

@@ -155,6 +155,17 @@ def test_quiet_holds_up_to_its_limits_and_cpu_alone_can_break_it(other_bytes, ot
     assert verdicts({"other_bytes": other_bytes, "other_cpu": other_cpu})["quiet"] is passed
 
 
+@pytest.mark.parametrize(
+    ("emulated", "read_gb", "written_gb", "most"),
+    [(True, 20, 0, 1.1), (True, 0, 5, 1.1), (True, 5, 5, 1.25), (True, 0, None, 0.5), (False, 20, 5, 0.5)],
+)
+def test_what_the_kernel_needs_to_serve_an_emulated_storage_is_no_others(emulated, read_gb, written_gb, most):
+    counts = {"device_bytes": read_gb * 10**9, "written_bytes": written_gb and written_gb * 10**9}  # in 10 s
+    run = {**counts, "bytes_read": counts["device_bytes"], "emulated": emulated, "other_bytes": 0}
+
+    assert [verdicts({**run, "other_cpu": most + more})["quiet"] for more in (-0.01, 0.01)] == [True, False]
+
+
 @pytest.mark.parametrize(("other_bytes", "passed"), [(1 << 20, True), ((1 << 20) + 1, False)])
 def test_a_mebibyte_of_other_traffic_is_no_second_user_however_short_the_run(other_bytes, passed):
     assert verdicts({"other_bytes": other_bytes, "elapsed_s": 0.1})["quiet"] is passed

@@ -446,3 +446,20 @@ def test_the_garbage_collector_has_next_to_nothing_to_look_through_within_the_cl
     (count,) = job("tracked_within_the_clock", request=make_request(data, tmp_path / "held", cache="as_is"))
 
     assert count < 10_000
+
+
+@pytest.mark.parametrize(
+    ("asked", "emulated"),
+    [
+        ({"dataset": "/real/data"}, False),
+        ({"dataset": "/twin/data"}, True),
+        ({"dataset": "/real/data", "checkpoint": {"folders": ["/twin/cell"]}}, True),
+        ({"dataset": "/real/data", "checkpoint": None}, False),
+        ({"baseline": {"file": "/twin/data/baseline/read.bin"}}, True),
+        ({"baseline": {"file": "/real/data/baseline/read.bin"}}, False),
+    ],
+)
+def test_a_run_says_whether_one_of_its_storages_is_emulated(asked, emulated, monkeypatch):
+    monkeypatch.setattr(run, "emulated", lambda path: {"name": "hdd"} if str(path).startswith("/twin") else None)
+
+    assert run._is_emulated(asked) is emulated  # noqa: SLF001
