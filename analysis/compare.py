@@ -27,6 +27,7 @@ other campaign is found where each has one alone; --match names it where there a
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(
+        prog="python -m campaign compare",
         usage=USAGE,
         description="Compare two campaigns: before and after a change, or one site with another.",
         epilog=EPILOG,

@@ -75,7 +75,7 @@ def summary(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[RenderableType]
             yield ratios
         yield Text("")
     if table["unstable"].fillna(value=False).any():
-        yield Text(f"{DAGGER} unstable: (max - min) / median is above the site's tolerance\n")
+        yield Text(f"{DAGGER} unstable: (max - min) / median is above checks.spread_max\n")
     for told in one_device(rows_of(table)):
         yield Text(f"{told}: what differs between them is not the storage\n")
     if complaints := [*tables.unfinished(table), *tables.excluded(runs)]:

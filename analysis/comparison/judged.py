@@ -1,8 +1,9 @@
 """Whether a cell is faster or slower than its partner, with the evidence, or why that cannot be said.
 
 A change counts if the interval of the ratio leaves out 1, so that it is no accident of these runs, and if it is wider
-than the site's tolerance, the limit of the check `spread` that the records carry, so that it is no accident of a day.
-Of two tolerances the wider counts: what one of the sites calls noise is no change.
+than the tolerance, the limit of the check `spread` that the records carry, so that it is no accident of a day.
+Of two tolerances the wider counts: what one of the sites calls noise is no change. Where a cell is unstable, only a
+whole interval on one side of the tolerance tells.
 """
 
 from __future__ import annotations
@@ -77,6 +78,12 @@ def values_of(runs: pd.DataFrame, figure: str) -> Runs:
     return {str(cell): values.tolist() for cell, values in good.groupby("cell")[figure]}
 
 
+def clear(ratio: Ratio, tolerance: float) -> bool:
+    """Say whether the whole interval of a ratio is within the tolerance, or beyond it."""
+    least, most = 1 / (1 + tolerance), 1 + tolerance
+    return (least <= ratio.low and ratio.high <= most) or ratio.high < least or most < ratio.low
+
+
 def verdict(ratio: Ratio, tolerance: float, figure: str) -> tuple[str, str]:
     """Return the verdict on a ratio B / A and why it is no change; a tolerance that nobody gives is NaN."""
     if ratio.low <= 1 <= ratio.high:
@@ -95,7 +102,7 @@ def _finding(pair: Pair, figure: str, values: Sequence[Sequence[float]]) -> dict
     limits = [cell.row["spread_limit"] for cell in pair if cell and not math.isnan(cell.row["spread_limit"])]
     evidence = {"ratio": ratio.value, "low": ratio.low, "high": ratio.high, "tolerance": max(limits, default=math.nan)}
     unstable = [side.upper() for side, cell in zip(SIDES, pair, strict=True) if cell and cell.row["unstable"] is True]
-    if unstable:
+    if unstable and not clear(ratio, evidence["tolerance"]):
         return evidence | {"verdict": NOT_COMPARABLE, "why": f"unstable: {' and '.join(unstable)}"}
     told, why = verdict(ratio, evidence["tolerance"], figure)
     return evidence | {"verdict": told, "why": why}

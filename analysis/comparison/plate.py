@@ -57,5 +57,5 @@ def _what(known: pd.DataFrame) -> str:
     many = len(known) > MOST_ROWS
     stands = f"The {MOST_ROWS} largest changes of {len(known)} cells; all stand in comparison.csv. " if many else ""
     limits = " and ".join(share(limit, 1) for limit in sorted(set(known["tolerance"].dropna())))
-    shaded = f"; shaded: the site's tolerance, {limits}" if limits else ""
+    shaded = f"; shaded: the tolerance, checks.spread_max, {limits}" if limits else ""
     return f"{stands}Ratio of the medians of the valid measured runs with the {INTERVAL}{shaded}."

@@ -54,7 +54,7 @@ def seconds_per_checkpoint(frame: pd.DataFrame, title: str, words: str) -> Figur
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xlabel("seconds since the end of the step")
-        frame_with_words(figure, title, words, [*_signs(), *unstable_sign(frame, hatch=False)])
+        frame_with_words(figure, title, words, [*_signs(), *unstable_sign(frame, "runtime's ", hatch=False)])
     return figure
 
 

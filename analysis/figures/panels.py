@@ -99,21 +99,21 @@ def several_n(shown: pd.DataFrame) -> bool:
     return len(set(shown["n_valid"])) > 1
 
 
-def unstable_sign(shown: pd.DataFrame, *, hatch: bool = True) -> list[Artist]:
-    """Return what the legend must say of unstable cells, if there are any."""
+def unstable_sign(shown: pd.DataFrame, what: str = "", *, hatch: bool = True) -> list[Artist]:
+    """Return what the legend must say of unstable cells, if there are any; `what` scatters, where it is not drawn."""
     if not shown["unstable"].fillna(value=False).any():
         return []
     fill: dict[str, Any] = (
         {"facecolor": "white", "edgecolor": "black", "hatch": UNSTABLE_HATCH} if hatch else {"color": "none"}
     )
-    return [Patch(**fill, label=f"{DAGGER} unstable: min{DASH}max wider than the site allows")]
+    return [Patch(**fill, label=f"{DAGGER} unstable: {what}min{DASH}max wider than checks.spread_max")]
 
 
 def frame_with_words(figure: Figure, title: str, words: str, signs: Sequence[Artist]) -> None:
     """Put the title above with the legend below it, and the caption at the foot; the figure grows with them."""
     wide = figure.get_figwidth()
-    # Bound, so that no line ends between a word and its number.
-    foot = filled(re.sub(r" (?=\d)", JOINT, words), wide * WORDS_WIDTH, CAPTION_SIZE)
+    # Bound, so that no line ends between a word and its number, or a number and its unit.
+    foot = filled(re.sub(r" (?=[\d≥%])", JOINT, words), wide * WORDS_WIDTH, CAPTION_SIZE)
     head = filled(title, wide * WORDS_WIDTH, TITLE_SIZE)
     figure.supxlabel(foot, x=0.01, ha="left", fontsize=CAPTION_SIZE, color="0.25")
     columns = legend_columns([str(sign.get_label()) for sign in signs], wide * WORDS_WIDTH)

@@ -48,13 +48,14 @@ def read_and_written(frame: pd.DataFrame, title: str, words: str) -> Figure:
     """
     storages = list(dict.fromkeys(frame["storage"]))
     shown = frame[frame["mb_per_s"].notna()]
+    beside = BESIDE if len(set(frame["access"])) > 1 else dict.fromkeys(BESIDE, 0.0)
     with style.sheet():
         figure = Figure(figsize=(max(6.2, 0.9 + 1.15 * len(storages)), 2.9))  # as wide as its signs
         axes = figure.subplots()
         heights = chain(shown["mb_per_s_max"], frame["paper_mb_per_s"].dropna())
         axes.set_ylim(0, (max(heights, default=0) or 1.0) * HEADROOM)
         for row in rows_of(frame):
-            _bar(axes, storages.index(row["storage"]) + BESIDE[row["access"]], row, n=several_n(shown))
+            _bar(axes, storages.index(row["storage"]) + beside[row["access"]], row, n=several_n(shown))
         axes.set_xticks(range(len(storages)), [_name(frame, each) for each in storages])
         axes.tick_params(axis="x", length=0)
         axes.set_xlim(-0.6, len(storages) - 0.4)
@@ -90,9 +91,10 @@ def _name(frame: pd.DataFrame, storage: str) -> str:
 
 def _signs(frame: pd.DataFrame) -> list[Artist]:
     """Return what the legend must explain: how the accesses look, and the published numbers where there are any."""
+    drawn = set(frame["access"])
+    colors = {"read": "0.6", "write": "white"}
     signs: list[Artist] = [
-        Patch(facecolor="0.6", edgecolor="black", label="read"),
-        Patch(facecolor="white", edgecolor="black", label="write"),
+        Patch(facecolor=color, edgecolor="black", label=access) for access, color in colors.items() if access in drawn
     ]
     if frame["paper_mb_per_s"].notna().any():
         signs.append(Line2D([], [], label=paper.TABLE_1_SOURCE, **PAPER_MARK, dashes=(3, 3.5)))

@@ -107,5 +107,5 @@ def _signs(frame: pd.DataFrame) -> Sequence[Artist]:
     signs: list[Artist] = [Line2D([], [], label=verdict, **_marker(verdict)) for verdict in told]
     return [
         *signs,
-        *([Patch(color=NOISE, label="within the site's tolerance")] if (frame["tolerance"] > 0).any() else []),
+        *([Patch(color=NOISE, label="within the tolerance")] if (frame["tolerance"] > 0).any() else []),
     ]

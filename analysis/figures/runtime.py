@@ -83,7 +83,7 @@ def _bar(axes: Axes, x: int, ahead: dict[str, Any], without: dict[str, Any], *, 
         return
     color = style.look(ahead["storage_name"]).color
     axes.bar(x, height, WIDTH, color=color, edgecolor="black", hatch=_hatch(ahead))
-    _whisker(axes, x - ASIDE, ahead)
+    _whisker(axes, x if math.isnan(excess) else x - ASIDE, ahead)
     text = told(ahead, "runtime_s", n=n)
     top = ahead["runtime_s_max"]
     if math.isnan(excess):

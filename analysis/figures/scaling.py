@@ -106,7 +106,7 @@ def _paper_mark(axes: Axes, x: float, height: float) -> None:
 
 def _numbers(axes: Axes, cells: pd.DataFrame, threads: Sequence[int], *, n: bool) -> None:
     """Write each median above its bar, a dagger where unstable, and n where it is not the same for all."""
-    line = 0.06 * axes.get_ylim()[1]
+    line = (0.12 if n else 0.06) * axes.get_ylim()[1]
     for row in rows_of(_shown(cells)):
         foot = row["images_per_s_max"]
         if foot - line / 3 < row["paper_images_per_s"] < foot + line:

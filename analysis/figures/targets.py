@@ -92,4 +92,4 @@ def _signs(frame: pd.DataFrame, shown: pd.DataFrame) -> Sequence[Artist]:
         signs.append(Patch(facecolor=GRAY, edgecolor="black", label="without checkpoints"))
     if (shown["without_s"] > shown["runtime_s"]).any():
         signs.append(Line2D([], [], label="without checkpoints, where longer", **LONGER))
-    return [*signs, *unstable_sign(shown)]
+    return [*signs, *unstable_sign(shown, "runtime's ")]

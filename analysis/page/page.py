@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.page import cells, figures, machines, summary
+from analysis.page import cells, figures, machines, proofs, summary
 from analysis.page.again import again
 from analysis.page.markup import Markup, joined, link, tag
 
@@ -43,7 +43,7 @@ def _parts(results: Results) -> list[tuple[str, str, Markup]]:
     """Return id, heading and content of each part; a part with nothing to say is left out."""
     parts = [
         ("summary", "Summary", summary.summary(results)),
-        ("proofs", "What was claimed, and what was proved", summary.proofs(results)),
+        ("proofs", "What was claimed, and what was proved", proofs.proofs(results)),
         ("machines", "Machines and software", machines.machines(results)),
         ("verdicts", "The paper's claims", figures.verdicts(results)),
     ]

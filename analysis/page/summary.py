@@ -1,13 +1,12 @@
-"""The head of the report: how much was measured, what it is not, and what was claimed and proved."""
+"""The head of the report: how much was measured, and what it is not."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from analysis.columns import NONE
 from analysis.frame import rows_of
-from analysis.page.markup import joined, table, tag
+from analysis.page.markup import joined, tag
 from analysis.page.results import MOST_LINES
 from analysis.sharing import one_device
 
@@ -20,22 +19,6 @@ if TYPE_CHECKING:
     from analysis.page.results import Results
     from analysis.records import Record
 
-# What each check claims (README, "What is measured, and what proves it").
-CLAIMS = {
-    "cold": "the files were not in memory just before the start",
-    "device_bytes": "the kernel fetched from the device what the pipeline read",
-    "warm": "the files were in memory just before the start",
-    "from_memory": "next to nothing was fetched from the device",
-    "complete": "every image asked for was delivered",
-    "time_adds_up": "the parts, each measured by itself, make up the wall time",
-    "quiet": "others used the device and the processors no more than the site lets them (each run says how much)",
-    "checkpoints_durable": "every snapshot was read back as it was written, and its bytes came to its devices",
-    "below_peak": "the throughput is not above what the storage gives by itself",
-    "reached_device": "what was written came to the device in the time of the run",
-    "finite_loss": "every step of a training has a loss that is a finite number",
-    "until_spread": "the interval of the median is no wider than was asked for",
-    "spread": "the measured runs of the cell agree within the site's tolerance",
-}
 EMULATED = "emulated"
 BOUNDS = {
     "read_mb_per_s": "MB/s read",
@@ -63,7 +46,9 @@ def summary(results: Results) -> Markup:
         "warm-up runs": f"{len(runs) - len(measured):,}",
         "unstable cells": f"{int(cells['unstable'].fillna(value=False).sum()):,}",
         "figures": f"{len(results.drawn):,}",
-        "claims of the paper": _counted(whole["verdict"]),
+        "claims of the paper": ", ".join(
+            f"{told} {count:,}" for told, count in whole["verdict"].value_counts().items()
+        ),
         "measured": f"{_utc(stamps[0])} to {_utc(stamps[-1])}" if stamps else "unknown",
     }
     notices = (tag("p", text, class_="notice") for text in warnings(results))
@@ -121,22 +106,6 @@ def _at_most(facts: Mapping[str, Any]) -> str:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float))
-
-
-def proofs(results: Results) -> Markup:
-    """Return a table of what was claimed of the runs and the cells, and how often it was proved."""
-    told: Counter[tuple[str, bool | None]] = Counter()
-    for record in results.found.records:
-        measured = (run for run in record.runs if run["role"] == "measured")
-        told.update((check["rule"], check["passed"]) for run in measured for check in run["checks"])
-        told.update((check["rule"], check["passed"]) for check in record.checks)
-    rules = sorted({rule for rule, _ in told}, key=lambda rule: ([*CLAIMS, rule].index(rule), rule))
-    rows = [
-        [rule, *(f"{told[rule, passed]:,}" for passed in (True, False, None)), CLAIMS.get(rule, NONE)] for rule in rules
-    ]
-    note = tag("p", "Of measured runs; spread: of cells. A run that failed a check counts in no median.")
-    headings = ("check", "proved", "failed", "unverifiable", "claim")
-    return joined([table(headings, rows, [True, False, False, False, True]), note]) if rows else tag("p", "No checks.")
 
 
 def _facts(facts: Mapping[str, str]) -> Markup:

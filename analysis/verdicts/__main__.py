@@ -21,9 +21,15 @@ exit codes: 0 no claim differs, 1 some claim differs (with --strict also: is not
 """
 
 
+def _folder(text: str) -> Path:
+    """Read a folder, as a path or as the campaign's own words spell it."""
+    return Path(text.removeprefix("campaign_dir="))
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(
+        prog="python -m campaign verdicts",
         usage=USAGE,
         description="Hold each claim that the paper's text states against what was measured here.",
         epilog=EPILOG,
@@ -31,7 +37,12 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     made.add_argument(
-        "folder", metavar="FOLDER", nargs="?", type=Path, default=Path("results"), help="a campaign folder (./results)"
+        "folder",
+        metavar="FOLDER",
+        nargs="?",
+        type=_folder,
+        default=Path("results"),
+        help="a campaign folder (./results)",
     )
     made.add_argument("--json", action="store_true", help="machine-readable, on stdout")
     made.add_argument(

@@ -94,6 +94,21 @@ def unstable(made):
     return made | {"checks": [check("spread", passed=False)]}
 
 
+@pytest.mark.parametrize(
+    ("rate", "told"),
+    [
+        (50.0, (1, "slower", "")),
+        (200.0, (0, "faster", "")),
+        (100.0, (0, "no change", "the interval holds 1")),
+        (101.0, (0, "no change", "within the tolerance of 4.0 %")),
+        (96.1, (2, "not comparable", "unstable: B")),  # the tolerance is within the interval
+        (104.0, (2, "not comparable", "unstable: B")),
+    ],
+)
+def test_of_an_unstable_cell_only_a_whole_interval_on_one_side_of_the_tolerance_tells(tmp_path, rate, told):
+    assert only(compared(tmp_path, [cell()], [unstable(cell(rate))])) == told
+
+
 def other_version(made):
     made["cell"] |= {"benchmark_version": 2, "id": "micro-another-id"}
     return made
@@ -111,7 +126,6 @@ def with_few_runs(made):
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (unstable, "unstable: B"),
         (other_version, "benchmark versions 1 and 2"),
         (other_data, "other data: the checksums of the datasets differ"),
         (with_few_runs, "B has 1 valid run, fewer than 3"),

@@ -5,6 +5,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import unquote
 
 import pytest
@@ -12,7 +13,7 @@ from record_factory import check, id_of, record, run, store, unstable
 from training_factory import grid, training, with_traces
 
 from analysis.__main__ import main
-from analysis.page import results
+from analysis.page import proofs, results
 
 pytestmark = pytest.mark.long
 
@@ -167,7 +168,7 @@ def test_what_was_proved_is_counted_check_by_check(whole, page):
     records = [json.loads(path.read_bytes()) for path in whole.glob("records/*/record.json")]
     of_runs = [it for one in records for each in one["runs"][1:] for it in each["checks"]]
     held = sum(it["rule"] == "cold" and it["passed"] is True for it in of_runs)
-    assert f"cold {held} 1 0 the files were not in memory just before the start" in page.text
+    assert f"cold {held} 1 0 \N{EN DASH} the files were not in memory just before the start" in page.text
 
 
 def test_every_cell_tells_its_runs_with_each_check_and_its_message(tmp_path):
@@ -276,3 +277,23 @@ def test_the_limits_keep_the_largest_page_within_what_a_phone_opens():
     rest = results.MOST_CELLS * 7_000 + results.MOST_ROWS * 600
 
     assert figures + rest < 20e6
+
+
+SPREAD = {"rule": "spread", "passed": False, "limit": 0.04}
+
+
+def test_the_limits_that_were_in_force_stand_beside_what_they_proved():
+    checks = [
+        {"rule": "quiet", "passed": True, "limit": {"other_mb_per_s": 5.0, "other_cpu": cpu}} for cpu in (0.5, 0.75)
+    ]
+    checks += [{"rule": "complete", "passed": True, "limit": 512}]
+    ran = {"role": "measured", "checks": checks}
+    found = SimpleNamespace(records=[SimpleNamespace(runs=[ran, {**ran, "role": "warmup"}], checks=[SPREAD])])
+
+    page = str(proofs.proofs(SimpleNamespace(found=found)))
+
+    cells = (re.findall("<t[hd][^>]*>(.*?)</t[hd]>", line) for line in page.split("<tr>"))
+    rows = {row[0]: row[1:5] for row in cells if row}
+    assert rows["quiet"] == ["2", "0", "0", "5, 0.5 to 0.75"]
+    assert rows["complete"] == ["1", "0", "0", "\N{EN DASH}"]
+    assert rows["spread"] == ["0", "1", "0", "0.04"]
