@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -137,14 +138,16 @@ def frame_with_words(figure: Figure, title: str, words: str, signs: Sequence[Art
 
 def filled(words: str, wide: float, size: float) -> str:
     """Break words into lines of at most `wide` inches, as wide as they are drawn at this size in points."""
-    lines = [""]
+    space = _points("n n", size) - 2 * _points("n", size)
+    lines: list[list[str]] = [[]]
+    taken = 0.0
     for word in words.split(" "):
-        longer = f"{lines[-1]} {word}".lstrip(" ")
-        if lines[-1] and _points(longer, size) > wide * POINTS_PER_INCH:
-            lines.append(word)
-        else:
-            lines[-1] = longer
-    return "\n".join(lines)
+        taken += space + _points(word, size)
+        if lines[-1] and taken > wide * POINTS_PER_INCH:
+            lines.append([])
+            taken = _points(word, size)
+        lines[-1].append(word)
+    return "\n".join(map(" ".join, lines))
 
 
 def legend_columns(labels: Sequence[str], wide: float) -> int:
@@ -159,9 +162,10 @@ def legend_columns(labels: Sequence[str], wide: float) -> int:
     return 1
 
 
+@cache
 def _points(text: str, size: float) -> float:
-    """Return how wide a line is drawn at a size in points."""
-    return float(TextPath((0, 0), text, size=size).get_extents().width)
+    """Return how wide a text is drawn at a size in points; asked for word by word, for it takes milliseconds."""
+    return float(TextPath((0, 0), text, size=size).get_extents().width) if text else 0.0
 
 
 def significant(value: float) -> str:
