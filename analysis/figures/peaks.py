@@ -15,6 +15,7 @@ from analysis.figures.panels import (
     HEADROOM,
     UNSTABLE_HATCH,
     WHISKER,
+    clear_of,
     frame_with_words,
     gap,
     number,
@@ -73,12 +74,11 @@ def _bar(axes: Axes, x: float, row: dict[str, Any], *, n: bool) -> None:
     color = style.look(row["storage_name"]).color if row["access"] == "read" else "white"
     axes.bar(x, height, WIDTH, color=color, edgecolor="black", hatch=hatch)
     axes.errorbar(x, height, [[height - row["mb_per_s_min"]], [row["mb_per_s_max"] - height]], **WHISKER)
-    foot, line = row["mb_per_s_max"], (0.12 if n else 0.06) * axes.get_ylim()[1]  # what the number takes
     if published > 0:
         inner, outer = WIDTH / 2 + 0.01, WIDTH / 2 + 0.03
         axes.hlines([published] * 2, [x - outer, x + inner - 0.03], [x - inner + 0.03, x + outer], **PAPER_MARK)
         axes.hlines(published, x - inner, x + inner, **PAPER_LINE)
-        foot = published if foot - line / 3 < published < foot + line else foot
+    foot = clear_of(axes, row["mb_per_s_max"], published, n=n)
     number(axes, (x, foot), told(row, "mb_per_s", n=n))
 
 

@@ -20,6 +20,7 @@ from analysis.figures.panels import (
     UNSTABLE_HATCH,
     WHISKER,
     categories,
+    clear_of,
     frame_with_words,
     gap,
     number,
@@ -106,11 +107,8 @@ def _paper_mark(axes: Axes, x: float, height: float) -> None:
 
 def _numbers(axes: Axes, cells: pd.DataFrame, threads: Sequence[int], *, n: bool) -> None:
     """Write each median above its bar, a dagger where unstable, and n where it is not the same for all."""
-    line = (0.12 if n else 0.06) * axes.get_ylim()[1]
     for row in rows_of(_shown(cells)):
-        foot = row["images_per_s_max"]
-        if foot - line / 3 < row["paper_images_per_s"] < foot + line:
-            foot = row["paper_images_per_s"]
+        foot = clear_of(axes, row["images_per_s_max"], row["paper_images_per_s"], n=n)
         number(axes, (threads.index(row["threads"]), foot), told(row, "images_per_s", n=n))
 
 
