@@ -1,17 +1,24 @@
-"""`python -m analysis RECORDS_DIR [--out DIR]`: tables and figures from records on disk."""
+"""`python -m analysis RECORDS_DIR [--out DIR]`: tables and figures from records on disk; `compare`, `verdicts`."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.command import guarded, version
+from analysis.cli.command import guarded, version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+VERBS = {"compare": "analysis.cli.compare", "verdicts": "analysis.cli.verdicts"}
 EPILOG = """\
+python -m analysis compare A B       two campaigns cell by cell
+python -m analysis verdicts [FOLDER]  the paper's claims, held against the records
+A folder of one of these names is written ./compare.
+
 exit codes: 0 all records read, 1 some record was skipped, 2 wrong usage
 
 Only valid measured runs enter a median; everything else is listed with its reason.
@@ -44,10 +51,13 @@ def parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Analyse what the command line asks for; return the exit code."""
+    words = sys.argv[1:] if words is None else list(words)
+    if words and words[0] in VERBS:
+        return int(importlib.import_module(VERBS[words[0]]).main(words[1:]))
     asked = parser().parse_args(words)
 
     def work() -> int:
-        from analysis.report import report  # noqa: PLC0415 - keeps pandas and matplotlib out of --help
+        from analysis.cli.report import report  # noqa: PLC0415 - keeps pandas and matplotlib out of --help
 
         return report(asked.folder, asked.out, asked.junit, quiet=asked.quiet)
 

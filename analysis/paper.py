@@ -8,7 +8,7 @@ Table I nothing else may be overlaid.
 
 from __future__ import annotations
 
-from analysis.settings import bare
+from analysis.records.settings import bare
 
 SOURCE = "Chien et al. 2018, Sec. VII"
 

@@ -8,8 +8,8 @@ import io
 import os
 import sys
 
+from campaign.config.command_line import VERBS
 from campaign.errors import CampaignError, EnvironmentFaultError
-from campaign.verbs import VERBS
 
 _BROKEN_PIPE, _INTERRUPTED = 141, 130  # as a shell reports SIGPIPE and SIGINT
 
@@ -20,12 +20,13 @@ def main(argv: list[str]) -> int:
         print(f"tfio-campaign {_version()}")
         return 0
     if argv and argv[0] in VERBS:
-        return int(importlib.import_module(f"campaign.verbs.{argv[0]}").main(argv[1:]))
+        module, _, function = VERBS[argv[0]].partition(":")
+        return int(getattr(importlib.import_module(module), function)(argv[1:]))
     if {"-h", "--help"}.intersection(argv):
-        from campaign.verbs import usage  # noqa: PLC0415 - as fast as can be
+        from campaign.cli import help as usage  # noqa: PLC0415 - as fast as can be
 
         return usage.main()
-    from campaign.verbs import run  # noqa: PLC0415 - Hydra is not on the way to the other verbs
+    from campaign.cli import run  # noqa: PLC0415 - Hydra is not on the way to the other verbs
 
     return run.main(argv)
 
@@ -48,9 +49,9 @@ def guarded(argv: list[str]) -> int:
         code = main(argv)
         sys.stdout.flush()
     except CampaignError as error:
-        from campaign import talk  # noqa: PLC0415 - only where there is something to complain of
+        from campaign import console  # noqa: PLC0415 - only where there is something to complain of
 
-        talk.complain(error.message, error.hint)
+        console.complain(error.message, error.hint)
         return error.exit_code
     except BrokenPipeError:  # `| head`: nobody listens any more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -58,9 +59,11 @@ def guarded(argv: list[str]) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except OSError as error:  # a full disk, a folder taken away: the environment's fault, whichever call met it
-        from campaign import talk  # noqa: PLC0415 - only where there is something to complain of
+        from campaign import console  # noqa: PLC0415 - only where there is something to complain of
 
-        talk.complain(str(error), "mend what is named here, then give the same command again: what is recorded is kept")
+        console.complain(
+            str(error), "mend what is named here, then give the same command again: what is recorded is kept"
+        )
         return EnvironmentFaultError.exit_code
     return code
 

@@ -11,16 +11,21 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import baseline, cache, checkpoint, checks, counters, manifest
-from jobs.device import device_of
-from jobs.emulated import emulated
-from jobs.trace import Trace
+from jobs import checks
+from jobs.benchmarks import baseline
+from jobs.checkpoints import run as checkpoint
+from jobs.data import manifest
+from jobs.observe import counters
+from jobs.observe.trace import Trace
+from jobs.system import page_cache
+from jobs.system.device import device_of
+from jobs.system.emulated import emulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import ModuleType
 
-    from jobs.checkpoint import Checkpoints
+    from jobs.checkpoints.run import Checkpoints
 
 BENCHMARKS = ("alexnet", "baseline", "micro")  # names of modules in this room, each with its VERSION
 
@@ -32,7 +37,7 @@ def utc_now() -> str:
 
 def version_of(benchmark: str) -> int:
     """Return the version of what the benchmark's figures mean."""
-    return int(importlib.import_module(f"jobs.{benchmark}").VERSION)
+    return int(importlib.import_module(f"jobs.benchmarks.{benchmark}").VERSION)
 
 
 def execute(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,9 +48,9 @@ def execute(request: Mapping[str, Any]) -> dict[str, Any]:
     request
         ``settings`` (of the cell), ``dataset`` (folder), ``manifest`` (folder that holds ``manifest.json``),
         ``limits`` (of the checks), ``trace`` (``file``, ``interval_s`` and ``tail_s`` of the system trace, or None),
-        ``checkpoint`` (where snapshots go, see `jobs.checkpoint.opened`, or None),
-        ``baseline`` (of a baseline, see `jobs.baseline.measured`), ``peak`` (what the storage gives by itself, see
-        `jobs.checks.judge`, or None).
+        ``checkpoint`` (where snapshots go, see `jobs.checkpoints.run.opened`, or None),
+        ``baseline`` (of a baseline, see `jobs.benchmarks.baseline.measured`), ``peak`` (what the storage gives by
+        itself, see `jobs.checks.judge`, or None).
 
     Returns
     -------
@@ -76,7 +81,7 @@ def _of_images(request: Mapping[str, Any]) -> dict[str, Any]:
     """Do the run of a benchmark that reads images, and saves snapshots where it is asked to."""
     settings, folder = request["settings"], Path(request["dataset"])
     paths = [folder / entry.name for entry in manifest.load(Path(request["manifest"])).files]
-    benchmark = importlib.import_module(f"jobs.{settings['benchmark']['name']}")
+    benchmark = importlib.import_module(f"jobs.benchmarks.{settings['benchmark']['name']}")
 
     def to_save() -> tuple[int, int]:
         number, size = benchmark.to_save(settings, paths)
@@ -130,10 +135,10 @@ def _trace(asked: Mapping[str, Any] | None, folder: Path, checkpoints: Checkpoin
     return Trace([folder, *folders], asked["interval_s"], asked["tail_s"], Path(asked["file"]), settle)
 
 
-def _set_cache(policy: str, paths: Sequence[Path], requested: Sequence[Path], folder: Path) -> cache.Residency:
+def _set_cache(policy: str, paths: Sequence[Path], requested: Sequence[Path], folder: Path) -> page_cache.Residency:
     """Bring the pages of `paths` into the state that `policy` names; count what is resident of those `requested`."""
     if policy == "cold":
-        return cache.cooled(paths, requested, folder)
+        return page_cache.cooled(paths, requested, folder)
     if policy == "warm":
-        cache.read_through(paths)
-    return cache.residency(requested)
+        page_cache.read_through(paths)
+    return page_cache.residency(requested)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.lines import Line2D
 
-from analysis import style
-from analysis.figures.panels import (
+from analysis.figures.kit import style
+from analysis.figures.kit.panels import (  # fmt: skip
     HEADROOM,
     IN_A_ROW,
     WHISKER,
@@ -19,8 +19,8 @@ from analysis.figures.panels import (
     several_n,
     told,
     unstable_sign,
-)  # fmt: skip
-from analysis.frame import rows_of
+)
+from analysis.records.frame import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,8 @@ def throughput_over_batch_size(frame: pd.DataFrame, title: str, words: str) -> F
     Parameters
     ----------
     frame
-        What is drawn, one row per cell (`analysis.plates.batches.COLUMNS`); a row without figures shows its status.
+        What is drawn, one row per cell (`analysis.figures.plates.batches.COLUMNS`); a row without figures shows its
+        status.
     title, words
         What stands above and below.
     """

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from analysis import style
-from analysis.figures.panels import WHISKER, frame_with_words, significant, unstable_sign, wrapped
-from analysis.frame import rows_of
+from analysis.figures.kit import style
+from analysis.figures.kit.panels import WHISKER, frame_with_words, significant, unstable_sign, wrapped
 from analysis.paper import BURST_BUFFER
-from analysis.signs import DAGGER
+from analysis.records.frame import rows_of
+from analysis.text.signs import DAGGER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +38,7 @@ def seconds_per_checkpoint(frame: pd.DataFrame, title: str, words: str) -> Figur
     Parameters
     ----------
     frame
-        What is drawn (`analysis.plates.durability.COLUMNS`); a row without figures shows its status.
+        What is drawn (`analysis.figures.plates.durability.COLUMNS`); a row without figures shows its status.
     title, words
         What stands above and below.
     """

@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis import paper, style
-from analysis.figures.panels import (
+from analysis import paper
+from analysis.figures.kit import style
+from analysis.figures.kit.panels import (  # fmt: skip
     HEADROOM,
     UNSTABLE_HATCH,
     WHISKER,
@@ -23,9 +24,9 @@ from analysis.figures.panels import (
     told,
     unstable_sign,
     wrapped,
-)  # fmt: skip
+)
 from analysis.figures.scaling import PAPER_LINE, PAPER_MARK
-from analysis.frame import rows_of
+from analysis.records.frame import rows_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +44,7 @@ def read_and_written(frame: pd.DataFrame, title: str, words: str) -> Figure:
     Parameters
     ----------
     frame
-        What is drawn (`analysis.plates.peaks.COLUMNS`), a row per cell; one without figures shows its status.
+        What is drawn (`analysis.figures.plates.peaks.COLUMNS`), a row per cell; one without figures shows its status.
     title, words
         What stands above and below.
     """

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis import style
-from analysis.figures.panels import HEADROOM, frame_with_words, name_panel
+from analysis.figures.kit import style
+from analysis.figures.kit.panels import HEADROOM, frame_with_words, name_panel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +30,8 @@ def read_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:
     Parameters
     ----------
     frame
-        What is drawn (`analysis.plates.reading.COLUMNS`), one row per interval and its rate, from the end of the
-        row before to its own; a trace begins with a row without a rate. A cell without a trace shows its status.
+        What is drawn (`analysis.figures.plates.reading.COLUMNS`), one row per interval and its rate, from the end of
+        the row before to its own; a trace begins with a row without a rate. A cell without a trace shows its status.
     title, words
         What stands above and below.
     """

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis import style
-from analysis.figures.panels import (
+from analysis.figures.kit import style
+from analysis.figures.kit.panels import (  # fmt: skip
     HEADROOM,
     IN_A_ROW,
     UNSTABLE_HATCH,
@@ -26,9 +26,9 @@ from analysis.figures.panels import (
     significant,
     told,
     unstable_sign,
-)  # fmt: skip
-from analysis.frame import rows_of
-from analysis.signs import DAGGER, MINUS
+)
+from analysis.records.frame import rows_of
+from analysis.text.signs import DAGGER, MINUS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ def runtime_over_threads(frame: pd.DataFrame, title: str, words: str) -> Figure:
     Parameters
     ----------
     frame
-        What is drawn (`analysis.plates.runtime.COLUMNS`): two rows per bar, with prefetch and without; a row
+        What is drawn (`analysis.figures.plates.runtime.COLUMNS`): two rows per bar, with prefetch and without; a row
         without figures shows its status.
     title, words
         What stands above and below.

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.lines import Line2D
 
-from analysis import paper, style
-from analysis.figures.panels import (
+from analysis import paper
+from analysis.figures.kit import style
+from analysis.figures.kit.panels import (  # fmt: skip
     HEADROOM,
     IN_A_ROW,
     UNSTABLE_HATCH,
@@ -29,9 +30,9 @@ from analysis.figures.panels import (
     significant,
     told,
     unstable_sign,
-)  # fmt: skip
-from analysis.frame import rows_of
-from analysis.signs import TIMES, UP
+)
+from analysis.records.frame import rows_of
+from analysis.text.signs import TIMES, UP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,8 @@ def thread_scaling(frame: pd.DataFrame, title: str, words: str) -> Figure:
     Parameters
     ----------
     frame
-        What is drawn, one row per cell (`analysis.plates.scaling.COLUMNS`); a row without figures shows its status.
+        What is drawn, one row per cell (`analysis.figures.plates.scaling.COLUMNS`); a row without figures shows its
+        status.
     title, words
         What stands above and below.
     """

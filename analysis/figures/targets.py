@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis import style
-from analysis.figures.panels import (
+from analysis.figures.kit import style
+from analysis.figures.kit.panels import (  # fmt: skip
     HEADROOM,
     UNSTABLE_HATCH,
     WHISKER,
@@ -21,9 +21,9 @@ from analysis.figures.panels import (
     told,
     unstable_sign,
     wrapped,
-)  # fmt: skip
-from analysis.frame import rows_of
-from analysis.saving import NO_TARGET
+)
+from analysis.records.frame import rows_of
+from analysis.statistics.checkpoints import NO_TARGET
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,8 +43,8 @@ def runtime_per_target(frame: pd.DataFrame, title: str, words: str) -> Figure:
     Parameters
     ----------
     frame
-        What is drawn (`analysis.plates.targets.COLUMNS`), a row per target; one without figures shows its status. The
-        row without a target is no bar: it is the gray in all of them.
+        What is drawn (`analysis.figures.plates.targets.COLUMNS`), a row per target; one without figures shows its
+        status. The row without a target is no bar: it is the gray in all of them.
     title, words
         What stands above and below.
     """

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis import style
-from analysis.figures.panels import HEADROOM, frame_with_words
+from analysis.figures.kit import style
+from analysis.figures.kit.panels import HEADROOM, frame_with_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +28,8 @@ def written_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:
     Parameters
     ----------
     frame
-        What is drawn (`analysis.plates.writing.COLUMNS`), one row per storage and interval; a cell without a trace
-        shows its status.
+        What is drawn (`analysis.figures.plates.writing.COLUMNS`), one row per storage and interval; a cell without a
+        trace shows its status.
     title, words
         What stands above and below.
     """

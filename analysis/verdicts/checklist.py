@@ -7,7 +7,7 @@ import pandas as pd
 from analysis.verdicts import checkpoints, devices, prefetch, reading, threads
 from analysis.verdicts.claims import ANY_SITE, CLAIMS
 from analysis.verdicts.evidence import Evidence
-from analysis.verdicts.judged import COLUMNS, NOT_MEASURED, Verdict
+from analysis.verdicts.judge import COLUMNS, NOT_MEASURED, Verdict
 
 
 def verdicts(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -20,10 +20,10 @@ def verdicts(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     table
-        Medians, one row per cell, of `analysis.medians.medians`, `analysis.training.with_training` and
-        `analysis.saving.with_saving`.
+        Medians, one row per cell, of `analysis.statistics.medians.medians`,
+        `analysis.statistics.training.with_training` and `analysis.statistics.checkpoints.with_saving`.
     runs
-        Every run, of `analysis.frame.runs_frame`.
+        Every run, of `analysis.records.frame.runs_frame`.
     """
     found = Evidence(table, runs)
     told: list[Verdict] = [

@@ -12,13 +12,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from analysis import paper
-from analysis.plates.saving import HOW, MODE, saving_sets
-from analysis.settings import describe, facts_of
-from analysis.text import listed
+from analysis.records.settings import describe, facts_of
+from analysis.statistics.selection_saving import HOW, MODE, saving_sets
+from analysis.text.plain import listed
 from analysis.verdicts import claims
+from analysis.verdicts.comparable import hindrance, mixed
 from analysis.verdicts.evidence import cells_of
-from analysis.verdicts.hindrances import hindrance, mixed
-from analysis.verdicts.judged import (
+from analysis.verdicts.judge import (
     DIFFERS,
     MB,
     NOT_COMPARABLE,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from analysis.verdicts.evidence import Evidence
-    from analysis.verdicts.judged import Cell
+    from analysis.verdicts.judge import Cell
 
 COUNTED = "snapshot_blocked_s"
 DEVICES = ("target_storage", "target_device", "fast_storage", "fast_device")

@@ -8,16 +8,16 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from analysis import paper
-from analysis.baselines import ACCESS, is_baseline
-from analysis.comparison.judged import FEWEST_RUNS
-from analysis.plates.plate import settled
-from analysis.settings import describe, facts_of, telling
-from analysis.text import listed
-from analysis.training import CONTROL
+from analysis.compare.judge import FEWEST_RUNS
+from analysis.figures.kit.figure import settled
+from analysis.records.settings import describe, facts_of, telling
+from analysis.statistics.baselines import ACCESS, is_baseline
+from analysis.statistics.training import CONTROL
+from analysis.text.plain import listed
 from analysis.verdicts import claims
+from analysis.verdicts.comparable import elsewhere, hindrance
 from analysis.verdicts.evidence import cells_of
-from analysis.verdicts.hindrances import elsewhere, hindrance
-from analysis.verdicts.judged import MB_PER_S, SHARE, Finding, Verdict, judge, ratio, weakest
+from analysis.verdicts.judge import MB_PER_S, SHARE, Finding, Verdict, judge, ratio, weakest
 from analysis.verdicts.tolerance import as_printed, below, larger
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.verdicts.evidence import Evidence
-    from analysis.verdicts.judged import Cell
+    from analysis.verdicts.judge import Cell
 
 FIGURES = {"read": "read_mb_per_s", "write": "write_mb_per_s"}
 RATES = {"read": claims.READ, "write": claims.WRITTEN}

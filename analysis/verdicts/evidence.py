@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from analysis.comparison.judged import values_of
-from analysis.frame import rows_of
-from analysis.medians import counted
-from analysis.settings import describe, facts_of, telling
-from analysis.verdicts.judged import EVIDENCE
+from analysis.compare.judge import values_of
+from analysis.records.frame import rows_of
+from analysis.records.settings import describe, facts_of, telling
+from analysis.statistics.medians import counted
+from analysis.verdicts.judge import EVIDENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     import pandas as pd
 
-    from analysis.verdicts.judged import Cell
+    from analysis.verdicts.judge import Cell
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class Evidence:
     Attributes
     ----------
     table, runs
-        Medians, one row per cell, with the columns of `analysis.training` and `analysis.saving`; and every run.
+        Medians, one row per cell, with the columns of `analysis.statistics.training` and
+        `analysis.statistics.checkpoints`; and every run.
     """
 
     table: pd.DataFrame

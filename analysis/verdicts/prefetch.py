@@ -6,14 +6,14 @@ import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analysis.plates.plate import settled
-from analysis.plates.sets import families, in_order, trained
-from analysis.settings import describe, facts_of, family_key, telling
-from analysis.text import listed
+from analysis.figures.kit.figure import settled
+from analysis.records.settings import describe, facts_of, family_key, telling
+from analysis.statistics.selection import families, in_order, trained
+from analysis.text.plain import listed
 from analysis.verdicts import claims, reading
+from analysis.verdicts.comparable import mixed
 from analysis.verdicts.evidence import cells_of
-from analysis.verdicts.hindrances import mixed
-from analysis.verdicts.judged import DIFFERS, HOLDS, NOT_COMPARABLE, NOT_MEASURED, Finding, Verdict, judge
+from analysis.verdicts.judge import DIFFERS, HOLDS, NOT_COMPARABLE, NOT_MEASURED, Finding, Verdict, judge
 from analysis.verdicts.tolerance import alike
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.verdicts.evidence import Evidence
-    from analysis.verdicts.judged import Cell
+    from analysis.verdicts.judge import Cell
 
 OF_TRAINING = ("wall_s", "wall_s_min", "wall_s_max", "load_s", "load_s_min", "load_s_max", "batch_size")
 

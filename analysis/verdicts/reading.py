@@ -7,22 +7,22 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from analysis.plates.batches import PLACE, batch_sets
-from analysis.plates.plate import settled
-from analysis.plates.sets import in_order, trained
-from analysis.settings import facts_of
-from analysis.text import listed
+from analysis.figures.kit.figure import settled
+from analysis.figures.plates.batches import PLACE, batch_sets
+from analysis.records.settings import facts_of
+from analysis.statistics.selection import in_order, trained
+from analysis.text.plain import listed
 from analysis.verdicts import claims
+from analysis.verdicts.comparable import emulated, hindrance
 from analysis.verdicts.evidence import cells_of, headings
-from analysis.verdicts.hindrances import emulated, hindrance
-from analysis.verdicts.judged import SECONDS, Finding, Verdict, judge, over, ratio, weakest
+from analysis.verdicts.judge import SECONDS, Finding, Verdict, judge, over, ratio, weakest
 from analysis.verdicts.tolerance import between, larger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from analysis.verdicts.evidence import Evidence
-    from analysis.verdicts.judged import Cell
+    from analysis.verdicts.judge import Cell
 
 HDD, SSD = "hdd", "ssd"
 READ = "read_mb_per_s"

@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analysis.baselines import ACCESS, fastest
-from analysis.baselines import key as baseline_key
-from analysis.frame import rows_of
-from analysis.plates.plate import settled
-from analysis.plates.sets import families
-from analysis.text import listed
+from analysis.figures.kit.figure import settled
+from analysis.records.frame import rows_of
+from analysis.statistics.baselines import ACCESS, fastest
+from analysis.statistics.baselines import key as baseline_key
+from analysis.statistics.selection import families
+from analysis.text.plain import listed
 from analysis.verdicts import claims
+from analysis.verdicts.comparable import hindrance
 from analysis.verdicts.devices import FIGURES, baselines
 from analysis.verdicts.evidence import cells_of, headings
-from analysis.verdicts.hindrances import hindrance
-from analysis.verdicts.judged import Finding, Verdict, judge, over, ratio, weakest
+from analysis.verdicts.judge import Finding, Verdict, judge, over, ratio, weakest
 from analysis.verdicts.tolerance import Held, as_printed, larger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from analysis.verdicts.evidence import Evidence
-    from analysis.verdicts.judged import Cell
+    from analysis.verdicts.judge import Cell
 
     # The cells of one storage by their number of threads.
     Curve = Mapping[int, Cell]

@@ -6,9 +6,9 @@ import dataclasses
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
-from campaign.config.baseline_schema import Baseline
-from campaign.config.checkpoint_schema import Buffered, Direct, NoCheckpoint
 from campaign.config.explain import unknown_key
+from campaign.config.keys.baseline import Baseline
+from campaign.config.keys.checkpoint import Buffered, Direct, NoCheckpoint
 from campaign.config.schema import Alexnet, Campaign, Cluster, Folder, Micro, Slurm, Synthetic
 from campaign.errors import UsageError
 

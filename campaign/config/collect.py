@@ -1,6 +1,6 @@
 """Let Hydra collect the grid: all of its command line, and none of its running.
 
-A sweeper and a launcher of ours (`campaign.config.grid_plugins`) receive the whole grid as lists of overrides and
+A sweeper and a launcher of ours (`campaign.config.plugins`) receive the whole grid as lists of overrides and
 compose it (`campaign.config.compose`); when Hydra has returned, everything else is ours. Nothing runs inside Hydra,
 where an exception in a callback is a warning and one in a job wears Hydra's traceback.
 """
@@ -18,7 +18,8 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 from hydra.main import main as hydra_main
 
-from campaign.config import checkpoint_limits, schema
+from campaign.config import schema
+from campaign.config.keys import checkpoint_limits
 from campaign.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def register() -> None:
     """Make our schemas, launcher and sweeper known to Hydra, without a ``hydra_plugins`` folder on disk."""
     schema.register()
     plugins = Plugins.instance()  # scans what is installed, so before the package is made up
-    from campaign.config import grid_plugins  # noqa: PLC0415 - after the scan, see there
+    from campaign.config import plugins as grid_plugins  # noqa: PLC0415 - after the scan, see there
 
     if "hydra_plugins" not in sys.modules:
         sys.modules["hydra_plugins"] = ModuleType("hydra_plugins")
@@ -75,7 +76,7 @@ def collect(words: Sequence[str]) -> list[dict[str, Any]] | None:
         Whatever Hydra or OmegaConf raise, as they raise it; `campaign.config.explain` translates.
     """
     register()
-    from campaign.config.grid_plugins import COLLECTED  # noqa: PLC0415 - after the scan, see there
+    from campaign.config.plugins import COLLECTED  # noqa: PLC0415 - after the scan, see there
 
     COLLECTED.clear()
     for one_recipe in _recipe_by_recipe(_of_each_point(words)):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from campaign.config import checkpoint_limits
+from campaign.config.keys import checkpoint_limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,9 +8,9 @@ from typing import Any
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
+from campaign.config.command_line import VERBS
 from campaign.config.schema import Campaign, SiteStorage, Slurm
 from campaign.errors import UsageError, nearest
-from campaign.verbs import VERBS
 
 # Hydra says `benchmark=1` with a bare ValueError.
 LIBRARY_ERRORS = (HydraException, OmegaConfBaseException, ValueError)

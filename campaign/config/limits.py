@@ -7,9 +7,9 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from campaign.cell import flat
-from campaign.config import baseline_limits, checkpoint_limits, run_limits, script_limits
+from campaign.cells.cell import flat
 from campaign.config.closed import HERE, ON_SLURM, check_keys
+from campaign.config.keys import baseline_limits, checkpoint_limits, runs, slurm
 from campaign.config.schema import Synthetic
 from campaign.errors import UsageError, nearest
 from jobs.run import BENCHMARKS
@@ -60,7 +60,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "site.spread_max": (0, 100),
     "site.other_cpu_max": (0, 1e4),
     **{f"storage.{key}": limits for key, limits in _STRIPES.items()},
-    **run_limits.RANGES,
+    **runs.RANGES,
     **checkpoint_limits.RANGES,
     **baseline_limits.RANGES,
     "cluster.timeout_min": (1, _YEAR_MIN),
@@ -109,7 +109,7 @@ def check(point: Mapping[str, Any]) -> None:
     for key, legal in _CHOICES:
         if values[key] not in legal:
             raise UsageError(f"{key}={values[key]} is no {key.partition('.')[0]}", nearest(values[key], legal))
-    script_limits.check(point)
+    slurm.check(point)
     _together(values)
 
 
@@ -132,7 +132,7 @@ def _texts(values: Mapping[str, Any], names: Mapping[str, Any], paths: Iterable[
 
 def _together(values: Mapping[str, Any]) -> None:
     """Refuse values that are legal alone and impossible together."""
-    run_limits.check(values)
+    runs.check(values)
     baseline_limits.check(values)
     checkpoint_limits.check(values)
     _data_together(values)
@@ -209,13 +209,13 @@ def _slurm_together(values: Mapping[str, Any]) -> None:
             "tells a job to save before it has begun",
             f"cluster.signal_delay_s={minutes * 60 - 1} or less, or a longer cluster.timeout_min",
         )
-    script_limits.in_file_names(values["campaign_dir"])
+    slurm.in_file_names(values["campaign_dir"])
 
 
 @lru_cache
 def _can_be_made(dataset: tuple[float, ...]) -> None:
     """Refuse images that no JPEG can be: too many bytes for their pixels, say; `dataset` in the schema's order."""
-    from jobs.images import ImageSpec  # noqa: PLC0415 - numpy, only where there is a cell
+    from jobs.data.images import ImageSpec  # noqa: PLC0415 - numpy, only where there is a cell
 
     names = [field.name for field in dataclasses.fields(Synthetic)[1:]]
     try:

@@ -13,8 +13,8 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from campaign.config.baseline_schema import Baseline
-from campaign.config.checkpoint_schema import Buffered, Direct, NoCheckpoint
+from campaign.config.keys.baseline import Baseline
+from campaign.config.keys.checkpoint import Buffered, Direct, NoCheckpoint
 
 
 class Cache(Enum):

@@ -13,7 +13,7 @@ from omegaconf import MISSING, OmegaConf
 
 from campaign.config.explain import LIBRARY_ERRORS, explain, unknown_key
 from campaign.errors import UsageError, nearest
-from campaign.testbed.wanted import GB, Speed, Wanted
+from campaign.testbed.spec import GB, Speed, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

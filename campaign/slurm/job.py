@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from campaign.console import counted
 from campaign.slurm import client
-from campaign.talk import counted
-from jobs.durable import write_json
+from jobs.system.durable import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

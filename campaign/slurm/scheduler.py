@@ -3,7 +3,7 @@
 The controller (``squeue``) is asked first: what it lists is the present. What it no longer lists has ended, and the
 accounting (``sacct``), or the log of ended jobs, says how; what neither of them knows is lost: a controller that came
 back without its state. The accounting is never believed about a task that lives, for it goes on saying RUNNING of what
-such a controller forgot. Above all of them stands the record on disk (`campaign.watch`).
+such a controller forgot. Above all of them stands the record on disk (`campaign.cluster.progress`).
 """
 
 from __future__ import annotations

@@ -10,16 +10,16 @@ import json
 from typing import TYPE_CHECKING
 
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.testbed.look import MARKER, SCHEMA, unfinished
+from campaign.testbed.spec import GB
+from campaign.testbed.state import MARKER, SCHEMA, unfinished
 from campaign.testbed.steps import Step, Write, run
-from campaign.testbed.wanted import GB
-from jobs.emulated import MARKER as EMULATED
+from jobs.system.emulated import MARKER as EMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from campaign.testbed.look import Loop, Seen, Storage
-    from campaign.testbed.wanted import Wanted
+    from campaign.testbed.spec import Wanted
+    from campaign.testbed.state import Loop, Seen, Storage
 
     Group = list[Step]
 

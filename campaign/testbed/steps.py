@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from campaign.errors import EnvironmentFaultError
-from jobs.durable import write_whole
+from jobs.system.durable import write_whole
 
 if TYPE_CHECKING:
     from pathlib import Path

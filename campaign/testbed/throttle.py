@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from campaign.errors import EnvironmentFaultError
 from campaign.testbed.steps import Write
-from jobs.device import unescape
+from jobs.system.device import unescape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 
-from record_factory import record, run
-
-from analysis import records
-from analysis.baselines import with_baselines
-from analysis.frame import cells_frame, runs_frame
-from analysis.medians import medians
-from analysis.plates import plates
+from analysis.figures.all import plates
+from analysis.records import read
+from analysis.records.frame import cells_frame, runs_frame
+from analysis.statistics.baselines import with_baselines
+from analysis.statistics.medians import medians
+from tests.analysis.record_factory import record, run
 
 OF_IMAGES = ("images", "images_asked", "image_errors", "unreadable", "images_per_s", "read_mb_per_s")
 
@@ -42,7 +41,7 @@ def baseline(rates, access="read", *, storage="local", threads=4, engine="auto",
 
 def frames(*made):
     """Return the table of medians, the runs and the plates of these records."""
-    parsed = [records.parse(copy.deepcopy(each)) for each in made]
+    parsed = [read.parse(copy.deepcopy(each)) for each in made]
     runs = runs_frame(parsed)
     table = with_baselines(medians(cells_frame(parsed), runs), runs)
     return table, runs, plates(table, runs, {})

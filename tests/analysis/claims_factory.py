@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from record_factory import id_of, record, run
-from training_factory import frames
-
 from analysis.verdicts.checklist import verdicts
+from tests.analysis.record_factory import id_of, record, run
+from tests.analysis.training_factory import frames
 
 
 def at(made, site):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from record_factory import record, store
+
+from tests.analysis.record_factory import record, store
 
 
 @pytest.fixture

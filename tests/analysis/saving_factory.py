@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from training_factory import step, training
+from tests.analysis.training_factory import step, training
 
 HOW = {"every": 20, "keep": 5, "mode": "sync", "in_flight": 1}
 DRAIN = {"when_full": "block", "bandwidth_mb_per_s": None, "direct": False, "streams": 1}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from record_factory import id_of, record, run
-
-from analysis import records
-from analysis.frame import cells_frame, runs_frame
-from analysis.medians import medians
-from analysis.plates import plates
-from analysis.saving import with_saving
-from analysis.training import with_training
+from analysis.figures.all import plates
+from analysis.records import read as records
+from analysis.records.frame import cells_frame, runs_frame
+from analysis.statistics.checkpoints import with_saving
+from analysis.statistics.medians import medians
+from analysis.statistics.training import with_training
+from tests.analysis.record_factory import id_of, record, run
 
 BENCHMARK = {
     "name": "alexnet", "image_size": 224, "ignore_errors": True, "autotune": False, "map_and_batch_fusion": False,

@@ -9,9 +9,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from jobs import dataset, micro
+from jobs.benchmarks import micro
 from jobs.checks import Limits
-from jobs.images import ImageSpec
+from jobs.data import make
+from jobs.data.images import ImageSpec
 
 DEMO = ImageSpec(files=512, median_bytes=112_000, sigma=0.4, width=482, height=415, classes=16, seed=0)
 
@@ -26,9 +27,9 @@ def options(about: str | None, **defaults: int) -> argparse.Namespace:
 
 def demo() -> Path:
     """Make the `demo` dataset under ./data, as a campaign would; return its folder."""
-    folder = Path("data/datasets", dataset.dataset_id("demo", DEMO)).absolute()
+    folder = Path("data/datasets", make.dataset_id("demo", DEMO)).absolute()
     folder.parent.mkdir(parents=True, exist_ok=True)
-    dataset.make(folder, DEMO, name="demo", processes=len(os.sched_getaffinity(0)))
+    make.make(folder, DEMO, name="demo", processes=len(os.sched_getaffinity(0)))
     return folder
 
 

@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _all(asked: argparse.Namespace) -> None:
-    from throttled import HDD, OPTANE, throttled  # noqa: PLC0415 - Orbax's interpreter does without
+    from tests.bench.throttled import HDD, OPTANE, throttled  # noqa: PLC0415 - Orbax's interpreter does without
 
     ways = [*OURS, TENSORFLOW, *([ORBAX] if asked.orbax else [])]
     stood = {}
@@ -145,15 +145,15 @@ class _Way:
         if self._open is not None:
             self._open.close()
         if "burst" in self._way:  # its drainer ends when all is drained; until then the storages are in use
-            from jobs.saving import claim  # noqa: PLC0415
+            from jobs.burst_buffer import claim  # noqa: PLC0415
 
             with claim.lock(Path(self._fast), "drainer"):
                 pass
 
     def _ours(self) -> tuple[Callable[[], object], Callable[[int], object], Callable[[], object]]:
-        from jobs.burst_buffer import BurstBuffer  # noqa: PLC0415
-        from jobs.saving.direct import Direct  # noqa: PLC0415
-        from jobs.saving.saver import BackgroundSaver, Saver  # noqa: PLC0415
+        from jobs.burst_buffer.buffer import BurstBuffer  # noqa: PLC0415
+        from jobs.checkpoints.direct import Direct  # noqa: PLC0415
+        from jobs.checkpoints.saver import BackgroundSaver, Saver  # noqa: PLC0415
 
         self._open = BurstBuffer(self._fast, self._slow) if "burst" in self._way else Direct(self._slow)
         state = _variables()
@@ -192,7 +192,7 @@ def _arrays() -> dict[str, Any]:
     import numpy as np  # noqa: PLC0415
 
     sys.path.insert(0, str(Path(__file__).parents[2]))  # Orbax's interpreter does not know us
-    from jobs.network import kernel_shapes  # noqa: PLC0415
+    from jobs.benchmarks.alexnet_network import kernel_shapes  # noqa: PLC0415
 
     rng = np.random.default_rng(0)
     shapes = [shape for kernel in kernel_shapes(224, 102, 1.0) for shape in (kernel, kernel[-1:])]

@@ -14,9 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench import demo, medians, options, request
-
-from campaign.forks import Template
+from campaign.worker.runner import Template
+from tests.bench.bench import demo, medians, options, request
 
 
 def bare(argument: dict[str, Any]) -> dict[str, Any]:
@@ -25,7 +24,7 @@ def bare(argument: dict[str, Any]) -> dict[str, Any]:
 
     import tensorflow as tf  # noqa: PLC0415
 
-    from jobs import cache  # noqa: PLC0415
+    from jobs.system import page_cache  # noqa: PLC0415
 
     paths = sorted(Path(argument["dataset"]).rglob("*.jpg"))
     threads = argument["settings"]["threads"]
@@ -39,7 +38,7 @@ def bare(argument: dict[str, Any]) -> dict[str, Any]:
     options.threading.private_threadpool_size = threads
     pipeline = tf.data.Dataset.from_tensor_slices([str(path) for path in paths]).shuffle(len(paths), seed=0)
     pipeline = pipeline.map(load, num_parallel_calls=threads).ignore_errors().batch(64).with_options(options)
-    cache.evict(paths)
+    page_cache.evict(paths)
     iterator = iter(pipeline)
     images = 0
     start = time.perf_counter()
@@ -55,7 +54,7 @@ def main() -> None:
     argument = request(demo(), threads=chosen.threads)
     rates: dict[str, list[float]] = {"jobs.run:execute": [], "harness:bare": []}
     with tempfile.TemporaryDirectory() as logs:
-        template = Template(Path(logs) / "template.log", preload=("tensorflow", "jobs.run", "jobs.micro"))
+        template = Template(Path(logs) / "template.log", preload=("tensorflow", "jobs.run", "jobs.benchmarks.micro"))
         for pair in range(chosen.pairs):
             jobs = sorted(rates, reverse=pair % 2 == 0)
             for job in jobs:

@@ -16,9 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import demo, medians, options, request
-
-from campaign.forks import Template
+from campaign.worker.runner import Template
+from tests.bench.bench import demo, medians, options, request
 
 
 def main() -> None:
@@ -45,7 +44,10 @@ def _fresh(folder: Path) -> float:
     """Run the same benchmark by hand, in an interpreter of its own."""
     started = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "jobs.micro", str(folder), "--threads", "4"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "jobs.benchmarks.micro", str(folder), "--threads", "4"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return time.perf_counter() - started - float(json.loads(done.stdout)["wall_s"])
 

@@ -21,8 +21,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import options
-from throttled import HDD, throttled
+from tests.bench.bench import options
+from tests.bench.throttled import HDD, throttled
 
 
 def main() -> None:

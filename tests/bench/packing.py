@@ -20,12 +20,13 @@ import time
 from pathlib import Path
 
 import psutil
-from bench import options
+
+from tests.bench.bench import options
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "slurm"))
 
-import lab as laboratory
-from campaigns import WORDS
+from tests.slurm import lab as laboratory
+from tests.slurm.campaigns import WORDS
 
 TRIVIAL = (
     "runs=1", "warmup_runs=0", "min_valid_runs=1", "cache=as_is", "storage.exclusive=none", "cluster.cpus_per_task=1",

@@ -30,7 +30,7 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from jobs.images import ImageSpec, image_bytes, size_targets
+from jobs.data.images import ImageSpec, image_bytes, size_targets
 
 DATASETS = {
     "imagenet_subset": ImageSpec(16_384, 112_000, 0.45, 482, 415, 100, 1),

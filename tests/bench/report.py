@@ -21,7 +21,8 @@ import time
 from pathlib import Path
 
 import psutil
-from bench import options
+
+from tests.bench.bench import options
 
 EXAMPLE = json.loads((Path(__file__).parents[1] / "contract" / "record.json").read_text(encoding="utf-8"))
 STORAGES, THREADS = ("hdd", "ssd", "optane", "lustre"), (1, 2, 4, 8, 12, 16, 24, 32)

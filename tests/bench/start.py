@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-from bench import medians, options
+from tests.bench.bench import medians, options
 
 CASES = {
     "--help": ["--help"],

@@ -7,8 +7,8 @@ import mmap
 import os
 from typing import TYPE_CHECKING
 
-from campaign.testbed import work
-from campaign.testbed.wanted import GB, Speed, Wanted
+from campaign.testbed import apply
+from campaign.testbed.spec import GB, Speed, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,9 +31,9 @@ def _have(image: Path, size: int) -> None:
 @contextlib.contextmanager
 def throttled(place: Path, speed: Speed, size_gb: float = 2.0) -> Iterator[Path]:
     """Make a storage under `place` (a new folder) and take it away at the end; yields its root."""
-    seen = work.up(place, {"throttled": Wanted(speed, round(size_gb * GB))}, work.owner())
+    seen = apply.up(place, {"throttled": Wanted(speed, round(size_gb * GB))}, apply.owner())
     try:
         _have(seen.storages["throttled"].image, round(size_gb * GB))
         yield seen.storages["throttled"].root
     finally:
-        work.down(place)
+        apply.down(place)

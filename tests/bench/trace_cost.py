@@ -11,9 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import options
-
-from jobs.trace import Trace
+from jobs.observe.trace import Trace
+from tests.bench.bench import options
 
 
 def main() -> None:

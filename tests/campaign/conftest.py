@@ -3,13 +3,14 @@ from __future__ import annotations
 import copy
 
 import pytest
-from command_line import CommandLine
-from fake_slurm import Programs
-from work_lists import slurm_conduct, work_list
 
-from campaign import plan, worker
+from campaign.cells import plan
+from campaign.cells.folder import opened
 from campaign.config.collect import collect
-from campaign.folder import opened
+from campaign.worker import __main__ as worker
+from tests.campaign.command_line import CommandLine
+from tests.campaign.fake_slurm import Programs
+from tests.campaign.work_lists import slurm_conduct, work_list
 
 
 @pytest.fixture(scope="session")

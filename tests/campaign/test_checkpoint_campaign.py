@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from command_line import TINY
+
+from tests.campaign.command_line import TINY
 
 TIMES = {"blocked_s", "write_s", "drain_s", "exposed_s", "durable_fast_s", "durable_slow_s"}
 WORDS = (

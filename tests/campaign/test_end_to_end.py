@@ -13,9 +13,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from command_line import TINY, CommandLine
 from filelock import FileLock
 from PIL import Image
+
+from tests.campaign.command_line import TINY, CommandLine
 
 LONG = (*TINY, "runs=9")
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")

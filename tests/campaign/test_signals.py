@@ -13,13 +13,13 @@ from contextlib import contextmanager
 import pytest
 from filelock import FileLock
 
-from campaign import record
+from campaign.cells import record
 
 # Its template forks nothing and says when a run is under way; with SLOW_DISK=1 a record takes a while to write.
 _WORKER = """
 import os, signal, sys, time
-from campaign import worker
-from jobs import durable
+from campaign.worker import __main__ as worker
+from jobs.system import durable
 
 class Template:
     def __init__(self, log):

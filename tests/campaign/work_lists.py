@@ -6,14 +6,13 @@ import copy
 import json
 from functools import lru_cache
 
-from fake_template import FakeTemplate
-
-from campaign import record
+from campaign.cells import record
+from campaign.cells.plan import Entry
 from campaign.config.collect import collect
-from campaign.exclusive import lock_path
-from campaign.plan import Entry
-from campaign.work import Request
-from campaign.worker import Worker
+from campaign.storage.locks import lock_path
+from campaign.worker.__main__ import Worker
+from campaign.worker.work_list import Request
+from tests.campaign.fake_template import FakeTemplate
 
 UTC = "2026-11-21T09:00:00.000Z"
 LATER = "2026-11-21T10:00:00.000Z"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from analysis import traces
+from analysis.traces import system
 
 CONTRACT = json.loads((Path(__file__).parent / "record.json").read_text(encoding="utf-8"))
 WORDS = (
@@ -115,7 +115,7 @@ def test_the_analysis_reads_it_to_the_same_figures(results, record):
 def test_the_analysis_reads_a_trace_to_the_bytes_of_the_run(results, record):
     (folder,) = results.glob("records/*")
     for run in record["runs"]:
-        trace = traces.read(folder / run["trace"]["file"])
+        trace = system.read(folder / run["trace"]["file"])
 
         seconds = trace.samples["elapsed_s"].diff()
         assert (trace.samples["read_mb_per_s"] * seconds).sum() * 1e6 >= record["dataset"]["bytes"]

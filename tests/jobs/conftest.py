@@ -3,23 +3,23 @@
 from pathlib import Path
 
 import pytest
-from jobs_factory import make_request, make_settings, write_jpegs
 
-from campaign.forks import Template
-from jobs.device import device_of
-from jobs.saving import drainer
+from campaign.worker.runner import Template
+from jobs.burst_buffer import drainer
+from jobs.system.device import device_of
+from tests.jobs.jobs_factory import make_request, make_settings, write_jpegs
 
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory):
     log = tmp_path_factory.mktemp("template") / "template.log"
-    template = Template(log, ("tensorflow", "jobs.run", "jobs.micro", "template_jobs"))
+    template = Template(log, ("tensorflow", "jobs.run", "jobs.benchmarks.micro", "tests.jobs.template_jobs"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
         # A first run fetches TensorFlow's own code from the device, and its bytes count as the run's.
         paths = write_jpegs(log.parent / "first", 4)
         request = {"names": [str(path) for path in paths], "settings": make_settings()}
-        first = template.run(request, log.with_name("first.log"), 60, job="template_jobs:measure")
+        first = template.run(request, log.with_name("first.log"), 60, job="tests.jobs.template_jobs:measure")
         assert "value" in first, first
     yield template
     template.close()
@@ -57,7 +57,7 @@ def job(template, tmp_path):
     """Run a function of `template_jobs` in a fresh process that has TensorFlow."""
 
     def run(function, **argument):
-        answer = template.run(argument, tmp_path / "job.log", 60, job=f"template_jobs:{function}")
+        answer = template.run(argument, tmp_path / "job.log", 60, job=f"tests.jobs.template_jobs:{function}")
         assert "value" in answer, answer
         return answer["value"]
 

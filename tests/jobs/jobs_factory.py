@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from jobs import cache, checks, manifest
-from jobs.images import ImageSpec, file_name, image_bytes, size_targets
+from jobs import checks
+from jobs.data import manifest
+from jobs.data.images import ImageSpec, file_name, image_bytes, size_targets
+from jobs.system import page_cache
 
 ROOT = Path(__file__).parents[2]
 PAGE = 4096
@@ -47,7 +49,7 @@ def write_jpegs(folder, count, side=64, seed=0):
     paths = [folder / f"{number:03d}.jpg" for number in range(count)]
     for path in paths:
         Image.fromarray(rng.integers(0, 255, (side, side, 3), dtype=np.uint8)).save(path, quality=90)
-    cache.sync(folder)
+    page_cache.sync(folder)
     return paths
 
 
@@ -59,7 +61,7 @@ def write_slow_jpeg(path, side=4000):
 def truncate(path):
     """Cut a file in half, on the device, too."""
     os.truncate(path, path.stat().st_size // 2)
-    cache.sync(path.parent)
+    page_cache.sync(path.parent)
 
 
 def write_classes(folder, files, classes=4):

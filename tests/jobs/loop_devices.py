@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from campaign.errors import EnvironmentFaultError
-from campaign.testbed import work
-from campaign.testbed.wanted import Speed, Wanted
+from campaign.testbed import apply
+from campaign.testbed.spec import Speed, Wanted
 
 
 @contextlib.contextmanager
@@ -34,10 +34,10 @@ def mounted(folder, mib=32):
         pytest.skip("a file system of one's own needs root, losetup and mkfs.ext4")
     bed = folder / "bed"
     try:
-        each = work.up(bed, {"loop": Wanted(Speed(None, None), mib * 2**20)}, work.owner()).storages["loop"]
+        each = apply.up(bed, {"loop": Wanted(Speed(None, None), mib * 2**20)}, apply.owner()).storages["loop"]
     except EnvironmentFaultError as error:
         pytest.skip(error.message)
     try:
         yield Path(each.loops[0].path).name, each.point
     finally:
-        work.down(bed)
+        apply.down(bed)

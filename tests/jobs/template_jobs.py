@@ -17,9 +17,13 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from jobs import accelerator, alexnet, byhand, cache, checks, micro, pipeline, run
-from jobs.network import Network
-from jobs.unreadable import UnreadableImageError
+from jobs import __main__ as byhand
+from jobs import checks, run
+from jobs.benchmarks import accelerator, alexnet, micro
+from jobs.benchmarks.alexnet_network import Network
+from jobs.data import pipeline
+from jobs.data.unreadable import UnreadableImageError
+from jobs.system import page_cache
 
 _LIBC = ctypes.CDLL(None)
 _IN_OPEN = 0x20
@@ -293,8 +297,8 @@ def measure_watched(argument):
 def residency_as_nobody(argument):
     os.setuid(_NOBODY)
     if argument["method"] == "mincore":
-        cache._has_cachestat = lambda: False  # noqa: SLF001 - as before Linux 6.5
-    found = cache.residency([Path(name) for name in argument["names"]])
+        page_cache._has_cachestat = lambda: False  # noqa: SLF001 - as before Linux 6.5
+    found = page_cache.residency([Path(name) for name in argument["names"]])
     return {"value": [asdict(found), found.fraction]}
 
 

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import lab as laboratory
 import pytest
+
+from tests.slurm import lab as laboratory
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 import pytest
-from campaigns import LONG, Campaign, interrupt, wait
+
+from tests.slurm.campaigns import LONG, Campaign, interrupt, wait
 
 _TOLD_WITHIN_S = 30
 _FULL_S = 6.0  # long enough for a worker to come to its next record, and for the front process to say so

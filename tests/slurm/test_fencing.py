@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import groupby
 
 import pytest
-from campaigns import LONG, Campaign, wait
-from lab import alive
+
+from tests.slurm.campaigns import LONG, Campaign, wait
+from tests.slurm.lab import alive
 
 _PATIENCE_S = 300  # a node's silence is noticed after 25-30 s, and the other worker imports TensorFlow first
 

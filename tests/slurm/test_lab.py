@@ -7,8 +7,9 @@ import subprocess
 import time
 from pathlib import Path
 
-import lab as laboratory
 import pytest
+
+from tests.slurm import lab as laboratory
 
 pytestmark = pytest.mark.long
 

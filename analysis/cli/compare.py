@@ -1,0 +1,72 @@
+"""`python -m analysis compare A B`: whether B is faster or slower than A, cell by cell, or why nobody can say."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.cli.command import guarded, version
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+USAGE = """\
+python -m campaign compare A B [--match A_STORAGE:B_STORAGE] [--out DIR] [--quiet]
+       python -m analysis compare A B ...      the same without TensorFlow
+"""
+EPILOG = """\
+exit codes: 0 no cell is slower, 1 some cell is slower, 2 wrong usage, a record that cannot be read, or no pair of cells
+that can be compared
+
+Cells are matched by id, else by equal settings wherever storage and data lie. A storage that has another name in the
+other campaign is found where each has one alone; --match names it where there are several.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m campaign compare",
+        usage=USAGE,
+        description="Compare two campaigns: before and after a change, or one site with another.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    made.add_argument("before", metavar="A", type=Path, help="a campaign folder (results/): before, or here")
+    made.add_argument("after", metavar="B", type=Path, help="another one: after, or there")
+    made.add_argument(
+        "--match",
+        metavar="A_STORAGE:B_STORAGE",
+        type=_names,
+        action="append",
+        default=[],
+        help="a storage of A and its name in B, as in --match hdd:disk; may be given again",
+    )
+    made.add_argument(
+        "--out", metavar="DIR", type=Path, default=Path("comparison"), help="put tables and figures here (./comparison)"
+    )
+    made.add_argument("--quiet", action="store_true", help="print only the paths of what was written")
+    made.add_argument("--version", action="version", version=f"python -m analysis compare {version()}")
+    return made
+
+
+def _names(text: str) -> tuple[str, str]:
+    before, colon, after = text.partition(":")
+    if not (before and colon and after):
+        message = f"'{text}' is not A_STORAGE:B_STORAGE, as in hdd:disk"
+        raise argparse.ArgumentTypeError(message)
+    return before, after
+
+
+def main(words: Sequence[str]) -> int:
+    """Compare what the command line asks for; return the exit code."""
+    asked = parser().parse_args(words)
+
+    def work() -> int:
+        from analysis.compare.steps import compare  # noqa: PLC0415 - keeps pandas and matplotlib out of --help
+
+        return compare(asked.before, asked.after, dict(asked.match), asked.out, quiet=asked.quiet)
+
+    return guarded(work)

@@ -1,0 +1,134 @@
+"""Whether a cell is faster or slower than its partner, with the evidence, or why that cannot be said.
+
+A change counts if the interval of the ratio leaves out 1, so that it is no accident of these runs, and if it is wider
+than the tolerance, the limit of the check `spread` that the records carry, so that it is no accident of a day.
+Of two tolerances the wider counts: what one of the sites calls noise is no change. Where a cell is unstable, only a
+whole interval on one side of the tolerance tells.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from analysis.output.columns import share
+from analysis.records.read import BASELINE
+from analysis.statistics.medians import counted
+from analysis.statistics.ratio import ROUNDING, ratio_of_medians
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from analysis.compare.pairs import Pair
+    from analysis.statistics.ratio import Ratio
+
+    Runs = Mapping[str, Sequence[float]]
+
+FASTER, SLOWER, SAME, NOT_COMPARABLE = "faster", "slower", "no change", "not comparable"
+TOLD = (FASTER, SLOWER, SAME)
+VERDICTS = (*TOLD, NOT_COMPARABLE)
+RATE, RUNTIME = "images_per_s", "wall_s"
+READ, WRITTEN = "read_mb_per_s", "write_mb_per_s"
+RATES = (RATE, READ, WRITTEN)
+# Of fewer runs the campaign makes no cell (README, "What is measured"), and the interval would say nothing.
+FEWEST_RUNS = 3
+SIDES = ("a", "b")
+OF_SIDE = ("cell", "storage", "host", "tensorflow", "status", "n_valid", "median", "min", "max")
+COLUMNS = [
+    "label", "benchmark", "figure", "ratio", "low", "high", "tolerance", "verdict", "why",
+    *(f"{name}_{side}" for side in SIDES for name in OF_SIDE),
+]  # fmt: skip
+
+
+def judged(labelled: Sequence[tuple[str, Pair]], runs: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return a row per pair (`COLUMNS`): both medians, their ratio B / A with its interval, and the verdict.
+
+    Parameters
+    ----------
+    labelled
+        Each pair with what it is called.
+    runs
+        Every run of A and every run of B.
+    """
+    figures = [{figure: values_of(each, figure) for figure in (*RATES, RUNTIME)} for each in runs]
+    rows = []
+    for label, pair in labelled:
+        row = next(cell for cell in pair if cell).row
+        benchmark, figure = row["benchmark"], figure_of(row)
+        values = [of[figure].get(cell.row["cell"], []) if cell else [] for cell, of in zip(pair, figures, strict=True)]
+        about = {"label": label, "benchmark": benchmark, "figure": figure}
+        rows.append(about | _sides(pair, figure) | _finding(pair, figure, values))
+    return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(("ratio", "low", "high", "tolerance"), "float64"))
+
+
+def figure_of(row: Mapping[str, Any]) -> str:
+    """Return the figure that a cell is there for."""
+    if row["benchmark"] == BASELINE:
+        return WRITTEN if row["benchmark.access"] == "write" else READ
+    return RATE if row["benchmark"] == "micro" else RUNTIME
+
+
+def values_of(runs: pd.DataFrame, figure: str) -> Runs:
+    """Return the figure of each cell's valid measured runs."""
+    good = counted(runs)
+    good = good[good[figure] > 0]
+    return {str(cell): values.tolist() for cell, values in good.groupby("cell")[figure]}
+
+
+def clear(ratio: Ratio, tolerance: float) -> bool:
+    """Say whether the whole interval of a ratio is within the tolerance, or beyond it."""
+    least, most = 1 / (1 + tolerance), 1 + tolerance
+    return (least <= ratio.low and ratio.high <= most) or ratio.high < least or most < ratio.low
+
+
+def verdict(ratio: Ratio, tolerance: float, figure: str) -> tuple[str, str]:
+    """Return the verdict on a ratio B / A and why it is no change; a tolerance that nobody gives is NaN."""
+    if ratio.low <= 1 <= ratio.high:
+        return SAME, "the interval holds 1"
+    if max(ratio.value, 1 / ratio.value) - 1 <= tolerance + ROUNDING:
+        return SAME, f"within the tolerance of {share(tolerance, 1)}"
+    return (FASTER if (ratio.value > 1) == (figure in RATES) else SLOWER), ""
+
+
+def _finding(pair: Pair, figure: str, values: Sequence[Sequence[float]]) -> dict[str, Any]:
+    hindrance = "; ".join(_hindrances(pair, values))
+    if hindrance:
+        return {"verdict": NOT_COMPARABLE, "why": hindrance}
+    before, after = values
+    ratio = ratio_of_medians(before, after)
+    limits = [cell.row["spread_limit"] for cell in pair if cell and not math.isnan(cell.row["spread_limit"])]
+    evidence = {"ratio": ratio.value, "low": ratio.low, "high": ratio.high, "tolerance": max(limits, default=math.nan)}
+    unstable = [side.upper() for side, cell in zip(SIDES, pair, strict=True) if cell and cell.row["unstable"] is True]
+    if unstable and not clear(ratio, evidence["tolerance"]):
+        return evidence | {"verdict": NOT_COMPARABLE, "why": f"unstable: {' and '.join(unstable)}"}
+    told, why = verdict(ratio, evidence["tolerance"], figure)
+    return evidence | {"verdict": told, "why": why}
+
+
+def _hindrances(pair: Pair, values: Sequence[Sequence[float]]) -> Iterator[str]:
+    """Yield what leaves a pair without a ratio that means anything."""
+    before, after = pair
+    if before is None or after is None:
+        yield "only in B" if before is None else "only in A"
+        return
+    if before.facts["benchmark_version"] != after.facts["benchmark_version"]:
+        yield f"benchmark versions {before.facts['benchmark_version']} and {after.facts['benchmark_version']}"
+    for side, cell, runs in zip(SIDES, (before, after), values, strict=True):
+        if cell.row["status"] != "done":
+            yield f"{side.upper()} is {cell.row['status']}"
+        elif len(runs) < FEWEST_RUNS:
+            yield f"{side.upper()} has {len(runs)} valid run{'s' * (len(runs) != 1)}, fewer than {FEWEST_RUNS}"
+    if before.facts["data"] != after.facts["data"] and before.facts["data"] and after.facts["data"]:
+        yield "other data: the checksums of the datasets differ"
+
+
+def _sides(pair: Pair, figure: str) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    for side, cell in zip(SIDES, pair, strict=True):
+        row = cell.row if cell else {}
+        numbers = {"median": figure, "min": f"{figure}_min", "max": f"{figure}_max"}
+        told |= {f"{name}_{side}": row.get(numbers.get(name, name)) for name in OF_SIDE}
+    return told

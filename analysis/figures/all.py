@@ -1,0 +1,41 @@
+"""What each figure shows, as numbers: which cells stand in it, in what order, under what words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analysis.figures.plates import batches, durability, peaks, reading, runtime, scaling, targets, writing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import pandas as pd
+
+    from analysis.figures.kit.figure import Plate
+
+
+def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[Plate]:
+    """Return all figures that the records give, in the order of the paper, then ours.
+
+    Parameters
+    ----------
+    table
+        Medians, one row per cell, of `analysis.statistics.medians.medians`,
+        `analysis.statistics.training.with_training`, `analysis.statistics.checkpoints.with_saving` and
+        `analysis.statistics.baselines.with_baselines`.
+    runs
+        Every run, of `analysis.records.frame.runs_frame`.
+    folders
+        The folder of each cell.
+    """
+    return [
+        *peaks.plates(table),
+        *scaling.plates(table),
+        *runtime.plates(table),
+        *batches.plates(table),
+        *reading.plates(table, runs, folders),
+        *targets.plates(table),
+        *writing.plates(table, runs, folders),
+        *durability.plates(table),
+    ]

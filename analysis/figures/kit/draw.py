@@ -1,0 +1,71 @@
+"""Figures as bytes, for their files and for the page; several at a time where there are many."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from itertools import starmap
+from multiprocessing import get_context
+from typing import TYPE_CHECKING
+
+from analysis.errors import AnalysisError
+from analysis.figures.kit import save
+from analysis.figures.kit.svg import inline
+from analysis.text.html import Markup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from analysis.figures.kit.figure import Plate
+
+# A figure takes a second or two, and a process as long to start.
+WORTH_PROCESSES = 6
+MOST_PROCESSES = 4
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure as it is kept: the bytes of its files by their endings, and as SVG for the page, empty without."""
+
+    files: Mapping[str, bytes]
+    inline: Markup
+
+
+def drawings(plates: Sequence[Plate], within_page: int) -> Iterator[Drawing]:
+    """Yield the drawing of each plate in their order, the first `within_page` of them as SVG too.
+
+    Raises
+    ------
+    AnalysisError
+        If a process that drew was killed.
+    """
+    jobs = [(plate, place < within_page) for place, plate in enumerate(plates)]
+    processes = min(_processors(), MOST_PROCESSES)
+    if len(jobs) < WORTH_PROCESSES or processes == 1:
+        yield from starmap(draw, jobs)
+        return
+    with ProcessPoolExecutor(processes, get_context("spawn"), _leave_interrupts) as pool:
+        try:
+            yield from pool.map(draw, *zip(*jobs, strict=True))
+        except BrokenProcessPool as error:
+            raise AnalysisError("a process that drew figures was killed", "there may be too little memory") from error
+
+
+def draw(plate: Plate, in_page: bool) -> Drawing:  # noqa: FBT001 - `map` has no keywords
+    """Draw one figure; in the page its title and caption stand around it as text."""
+    files = save.contents(plate.drawn(), plate.frame, plate.stem)
+    alone = inline(plate.function(plate.frame, "", ""), plate.stem, plate.title) if in_page else Markup()
+    return Drawing(files, alone)
+
+
+def _processors() -> int:
+    """Return on how many processors this process may run."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _leave_interrupts() -> None:
+    """Leave Ctrl-C to the process that started this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,90 @@
+"""A figure before it is drawn, and the words that stand under every one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis.records.settings import describe, facts_of, suffixes, telling
+from analysis.text.signs import DASH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Plate:
+    """One figure before it is drawn: its file name, its words, its numbers, and the function that draws them."""
+
+    stem: str
+    title: str
+    caption: str
+    frame: pd.DataFrame
+    function: Callable[[pd.DataFrame, str, str], Figure]
+
+    @property
+    def left_out(self) -> pd.DataFrame:
+        """The cells that belong here and are not drawn, each with its status."""
+        return self.frame[(self.frame["status"] != "done") & (self.frame["cell"] != "")]
+
+    def drawn(self) -> Figure:
+        """Draw the figure."""
+        return self.function(self.frame, self.title, self.caption)
+
+
+def stems(figure: str, keys: Sequence[str]) -> dict[str, str]:
+    """Return the file name of each set's figure: `fig4` for a lone set, else with what tells the sets apart."""
+    return {key: f"{figure}-{text}" if text else figure for key, text in suffixes(keys).items()} if keys else {}
+
+
+def told_apart(keys: Iterable[str]) -> list[str]:
+    """Return the names of the settings that tell the sets of a figure apart."""
+    return telling([facts_of(key) for key in keys])
+
+
+def settled(cells: pd.DataFrame, place: list[str], figure: str) -> pd.DataFrame:
+    """Return the cells with a status that says why one is not drawn: it is `done` just where it is.
+
+    Two cells at one place are both `ambiguous`; one that is done and lacks the figure is `without figures`.
+    """
+    twins = cells.duplicated(place, keep=False)
+    without = (cells["status"] == "done") & cells[figure].isna()
+    return cells.assign(status=cells["status"].mask(without, "without figures").mask(twins, "ambiguous"))
+
+
+def caption(facts: Mapping[str, object], apart: Iterable[str], shown: pd.DataFrame, what: str) -> str:
+    """Return what the reader must know: the statistic (`what`), the settings, the hosts and the software."""
+    hosts, versions = _listed(shown["host"]), _listed(shown["tensorflow"])
+    where = f"Host{'s' * (',' in hosts)} {hosts}" if hosts else "Host unknown"
+    software = f"; TensorFlow {versions}" if versions else ""
+    ran_on = shown.get("accelerator", ())
+    return f"{what} {_capital(describe(facts, apart, ran_on, shown['size']))}. {where}{software}."
+
+
+def statistic(shown: pd.DataFrame, mark: str = "bar") -> str:
+    """Return the statistic in words, with the number of runs and what min-max means for it."""
+    few, many = int(shown["n_valid"].min()), int(shown["n_valid"].max())
+    if many == 1:
+        return f"A single valid run per {mark} (n = 1)."
+    count = f"n = {few}" if few == many else f"n = {few}{DASH}{many}, see {mark}s"
+    # Rounded down: what is claimed must hold.
+    sure = math.floor(10_000 * float(shown["coverage"].min())) / 100
+    return f"Median of valid runs ({count}); whiskers min{DASH}max hold the true median with p ≥ {sure:g} %."
+
+
+def how_many(shown: pd.DataFrame) -> str:
+    """Return the number of runs behind a whole figure."""
+    runs, cells = int(shown["n_valid"].sum()), len(shown)
+    return f"{runs} run{'s' * (runs > 1)} of {cells} cell{'s' * (cells > 1)}."
+
+
+def _listed(values: pd.Series[str]) -> str:
+    return ", ".join(sorted(set(values) - {""}))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

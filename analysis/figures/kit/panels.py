@@ -1,0 +1,181 @@
+"""What all figures share: panels in a grid, the title, the caption, the legend's signs, and how numbers are written."""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib import rcParams
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.patches import Patch
+from matplotlib.textpath import TextPath
+
+from analysis.text.signs import DAGGER, DASH, JOINT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+IN_A_ROW = 4
+UNSTABLE_HATCH = "/////"
+# Room above the highest thing for its number.
+HEADROOM = 1.16
+POINTS_PER_INCH = 72
+# Points.
+CAPTION_SIZE, TITLE_SIZE = 6.5, 9.0
+# Of the figure's width that words take, between margins.
+WORDS_WIDTH = 0.97
+# Inches that a further line of them takes.
+CAPTION_LINE, LEGEND_LINE = 0.11, 0.17
+WHISKER: dict[str, Any] = {"fmt": "none", "ecolor": "black", "elinewidth": 0.8, "capthick": 0.8, "capsize": 2.5}
+
+
+def panels(frame: pd.DataFrame, wide: float, high: float = 1.75) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+    """Return a figure with a panel per storage, in the order of the frame, and what each is to show.
+
+    Parameters
+    ----------
+    wide, high
+        Size of a panel in inches.
+    """
+    storages = list(dict.fromkeys(frame["storage"]))
+    across, down = min(len(storages), IN_A_ROW), math.ceil(len(storages) / IN_A_ROW)
+    figure = Figure(figsize=(max(3.6, 0.9 + across * wide), 1.25 + high * down))
+    grid = list(figure.subplots(down, across, sharey=True, squeeze=False).flat)
+    for axes in grid[len(storages) :]:
+        axes.remove()
+    hosts = len(set(frame["host"]) - {""}) > 1
+    made = [(axes, frame[frame["storage"] == each]) for axes, each in zip(grid, storages, strict=False)]
+    for axes, cells in made:
+        name_panel(axes, cells, several_hosts=hosts)
+    return figure, made
+
+
+def name_panel(axes: Axes, cells: pd.DataFrame, *, several_hosts: bool) -> None:
+    """Write the storage over its panel, with its hosts where the figure has several."""
+    hosts = ", ".join(sorted(set(cells["host"]) - {""}))
+    title = cells["storage"].iloc[0] + (f" on {hosts}" if several_hosts and hosts else "")
+    axes.set_title(textwrap.fill(title, 24))
+
+
+def categories(axes: Axes, values: Sequence[int]) -> None:
+    """Put values on the x axis as categories, the first at 0."""
+    axes.set_xticks(range(len(values)), [str(each) for each in values])
+    axes.tick_params(axis="x", length=0)
+    axes.set_xlim(-0.65, len(values) - 0.35)
+
+
+def wrapped(name: str) -> str:
+    """Return a name that may have several words, for a place below a bar."""
+    return textwrap.fill(name, 14)
+
+
+def gap(axes: Axes, x: float, status: str) -> None:
+    """Leave the status of a cell that has no figure in its place."""
+    axes.text(x, 0.02 * axes.get_ylim()[1], status, rotation=90, ha="center", color="0.4", size=7)
+
+
+def number(axes: Axes, at: tuple[float, float], text: str, **keys: Any) -> None:
+    """Write a number a little above a point."""
+    place: dict[str, Any] = {"xytext": (0, 2.5), "va": "bottom"} | keys
+    axes.annotate(text, at, textcoords="offset points", ha="center", size=6.5, linespacing=0.95, **place)
+
+
+def clear_of(axes: Axes, top: float, published: float, *, n: bool) -> float:
+    """Return what a number stands on: its bar, or the published mark that would strike through it; NaN for none."""
+    line = (0.12 if n else 0.06) * axes.get_ylim()[1]  # what the number takes
+    return published if top - line / 3 < published < top + line else top
+
+
+def told(row: dict[str, Any], figure: str, *, n: bool) -> str:
+    """Return a median with a dagger where it is unstable, and its n where asked for."""
+    text = f"{significant(row[figure])}{DAGGER if row['unstable'] is True else ''}"
+    return f"{text}\nn={row['n_valid']}" if n else text
+
+
+def several_n(shown: pd.DataFrame) -> bool:
+    """Say whether the cells differ in their number of runs, so that each must tell its own."""
+    return len(set(shown["n_valid"])) > 1
+
+
+def unstable_sign(shown: pd.DataFrame, what: str = "", *, hatch: bool = True) -> list[Artist]:
+    """Return what the legend must say of unstable cells, if there are any; `what` scatters, where it is not drawn."""
+    if not shown["unstable"].fillna(value=False).any():
+        return []
+    fill: dict[str, Any] = (
+        {"facecolor": "white", "edgecolor": "black", "hatch": UNSTABLE_HATCH} if hatch else {"color": "none"}
+    )
+    return [Patch(**fill, label=f"{DAGGER} unstable: {what}min{DASH}max wider than checks.spread_max")]
+
+
+def frame_with_words(figure: Figure, title: str, words: str, signs: Sequence[Artist]) -> None:
+    """Put the title above with the legend below it, and the caption at the foot; the figure grows with them."""
+    wide = figure.get_figwidth()
+    # Bound, so that no line ends between a word and its number, or a number and its unit.
+    foot = filled(re.sub(r" (?=[\d≥%])", JOINT, words), wide * WORDS_WIDTH, CAPTION_SIZE)
+    head = filled(title, wide * WORDS_WIDTH, TITLE_SIZE)
+    figure.supxlabel(foot, x=0.01, ha="left", fontsize=CAPTION_SIZE, color="0.25")
+    columns = legend_columns([str(sign.get_label()) for sign in signs], wide * WORDS_WIDTH)
+    if signs:
+        # As the title of the legend, because the layout lets a suptitle and an outside legend overlap.
+        figure.legend(
+            handles=signs,
+            loc="outside upper left",
+            alignment="left",
+            borderpad=0.0,
+            ncols=columns,
+            title=head,
+            title_fontsize=TITLE_SIZE,
+        )
+    else:
+        figure.suptitle(head, x=0.01, ha="left", fontsize=TITLE_SIZE)
+    rows = math.ceil(len(signs) / columns)
+    more = CAPTION_LINE * max(0, foot.count("\n") - 1) + LEGEND_LINE * (head.count("\n") + max(0, rows - 1))
+    figure.set_figheight(figure.get_figheight() + more)
+
+
+def filled(words: str, wide: float, size: float) -> str:
+    """Break words into lines of at most `wide` inches, as wide as they are drawn at this size in points."""
+    space = _points("n n", size) - 2 * _points("n", size)
+    lines: list[list[str]] = [[]]
+    taken = 0.0
+    for word in words.split(" "):
+        taken += space + _points(word, size)
+        if lines[-1] and taken > wide * POINTS_PER_INCH:
+            lines.append([])
+            taken = _points(word, size)
+        lines[-1].append(word)
+    return "\n".join(map(" ".join, lines))
+
+
+def legend_columns(labels: Sequence[str], wide: float) -> int:
+    """Return in how many columns the entries of a legend fit into `wide` inches, at least 1."""
+    size = FontProperties(size=rcParams["legend.fontsize"]).get_size_in_points()
+    beside = size * (rcParams["legend.handlelength"] + rcParams["legend.handletextpad"])
+    widths = [beside + _points(label, size) for label in labels]
+    for columns in range(len(labels), 1, -1):
+        taken = sum(max(each) for each in np.array_split(widths, columns))  # as matplotlib fills them
+        if taken + size * rcParams["legend.columnspacing"] * (columns - 1) <= wide * POINTS_PER_INCH:
+            return columns
+    return 1
+
+
+@cache
+def _points(text: str, size: float) -> float:
+    """Return how wide a text is drawn at a size in points; asked for word by word, for it takes milliseconds."""
+    return float(TextPath((0, 0), text, size=size).get_extents().width) if text else 0.0
+
+
+def significant(value: float) -> str:
+    """Return a number with three digits, or all of a longer whole part: 0.512, 48.1, 512, 20481."""
+    if not value or value >= 100:  # noqa: PLR2004 - three digits before the point
+        return f"{value:.0f}"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"

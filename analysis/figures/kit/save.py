@@ -1,0 +1,98 @@
+"""The one place that writes: whole files or none, and the same bytes from the same content."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.errors import AnalysisError
+from analysis.figures.kit import style
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+def save(figure: Figure, drawn: pd.DataFrame, folder: Path, stem: str) -> list[Path]:
+    """Write a figure as `<stem>.pdf` and `.png`, and exactly what it shows as `<stem>.csv`; return their paths."""
+    return put(contents(figure, drawn, stem), folder, stem)
+
+
+def contents(figure: Figure, drawn: pd.DataFrame, stem: str) -> dict[str, bytes]:
+    """Return what the files of a figure hold, by their endings: PDF, PNG, and exactly what it shows as CSV."""
+    # Outside the context the fonts would be Type 3 again; without a date the bytes repeat.
+    with style.sheet():
+        pdf = rendered(figure, "pdf", {"CreationDate": None, "Title": stem})
+        png = rendered(figure, "png", {"Software": None, "Title": stem})
+    return {".pdf": pdf, ".png": png, ".csv": csv(drawn)}
+
+
+def put(files: Mapping[str, bytes], folder: Path, stem: str) -> list[Path]:
+    """Write files that hold these bytes, by their endings; return their paths."""
+    return [write(folder / f"{stem}{ending}", content) for ending, content in files.items()]
+
+
+def rendered(figure: Figure, ending: str, metadata: dict[str, str | None]) -> bytes:
+    """Return the bytes of a figure in one format."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=ending, metadata=metadata)
+    return buffer.getvalue()
+
+
+def csv(frame: pd.DataFrame) -> bytes:
+    r"""Return a frame as UTF-8 CSV with full precision and Unix line ends; missing is empty.
+
+    Bytes of a file name that are no text are written as `\udc80` to `\udcff`.
+    """
+    return frame.to_csv(index=False, lineterminator="\n").encode(errors="backslashreplace")
+
+
+def write(path: Path, content: bytes) -> Path:
+    """Put a whole file in place, or leave what was there: temporary file, fsync, rename, fsync of the folder.
+
+    Raises
+    ------
+    AnalysisError
+        If the folder cannot be written, or a device, a pipe or a folder has that name: a rename would take its place.
+    """
+    if path.exists() and not path.is_file():
+        raise AnalysisError(f"{path} is there and is no file", "name a file, or one that is not there yet")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, content)
+    except OSError as error:
+        message = f"cannot write {path}: {error.strerror or error}"
+        hint = "name another place (--out DIR, --junit FILE), or make room in this one"
+        raise AnalysisError(message, hint) from error
+    return path
+
+
+def _replace(path: Path, content: bytes) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(file.fileno(), 0o666 & ~_umask())
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _umask() -> int:
+    """Return the mask of new files; mkstemp ignores it and makes files private."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,53 @@
+"""How a storage looks: the same colour and marker in every figure, whatever else is drawn."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import matplotlib.style
+
+from analysis.records.settings import bare
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+SHEET = Path(__file__).with_name("figure.mplstyle")
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour and marker of one storage; they go together so that colour is never the only sign."""
+
+    color: str
+    marker: str
+
+
+# Okabe and Ito's palette, safe for the colour blind (https://jfly.uni-koeln.de/color/); Lustre is gray as in
+# the paper.
+KNOWN = {
+    "hdd": Look("#E69F00", "o"),
+    "ssd": Look("#56B4E9", "s"),
+    "optane": Look("#009E73", "^"),
+    "lustre": Look("#B0B0B0", "D"),
+    "local": Look("#4C9BD0", "v"),
+    "burst_buffer": Look("#AA4499", "p"),
+}
+COLORS = ("#CC79A7", "#D55E00", "#F0E442", "#0072B2", "#88CCEE", "#DDCC77")
+MARKERS = ("P", "X", "<", ">", "h")
+
+
+def look(storage: str) -> Look:
+    """Return the look of a storage, from its name alone, so that it never depends on its neighbours."""
+    name = bare(storage)
+    if name in KNOWN:
+        return KNOWN[name]
+    number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
+    return Look(COLORS[number % len(COLORS)], MARKERS[number // len(COLORS) % len(MARKERS)])
+
+
+def sheet() -> AbstractContextManager[None]:
+    """Return the context in which figures are drawn and saved; the user's own matplotlibrc has no say."""
+    return matplotlib.style.context(SHEET, after_reset=True)

@@ -1,0 +1,55 @@
+"""A figure as SVG within a page: nothing of it may reach beyond itself."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+import matplotlib as mpl
+
+from analysis.figures.kit import style
+from analysis.text.html import Markup, fit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+# Text stays text: it can be searched and copied, and takes a quarter of the bytes of outlines. Verdana is as wide as
+# DejaVu Sans (both descend from Bitstream Vera), and others are narrower.
+FONTS = "'DejaVu Sans', Verdana, sans-serif"
+
+
+def inline(figure: Figure, name: str, label: str) -> Markup:
+    """Return a figure as an `<svg>` element whose ids all begin with `name`, the same bytes each time.
+
+    Its style sheet, which would hold for the whole page, and its metadata are left out. The page decides on its size;
+    `--points` is the width at which its letters have the size that they have on paper.
+    """
+    buffer = io.BytesIO()
+    with style.sheet(), mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    root = ET.fromstring(fit(buffer.getvalue().decode()))  # noqa: S314 - our own drawing
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if child.tag in (f"{{{SVG}}}metadata", f"{{{SVG}}}style"):
+                parent.remove(child)
+        _rename(parent, name)
+    wide = root.attrib["viewBox"].split()[2]
+    for size in ("width", "height"):
+        del root.attrib[size]
+    root.attrib |= {"role": "img", "aria-label": label, "style": f"--points: {wide}"}
+    ET.register_namespace("", SVG)
+    ET.register_namespace("xlink", XLINK)
+    return Markup(ET.tostring(root, encoding="unicode"))
+
+
+def _rename(element: ET.Element, name: str) -> None:
+    """Put a name before the element's id and every id it refers to, and add fonts that other machines have."""
+    for key, value in element.attrib.items():
+        if key == "id":
+            element.set(key, f"{name}-{value}")
+        elif key.endswith("href"):
+            element.set(key, value.replace("#", f"#{name}-", 1))
+        else:
+            element.set(key, value.replace("url(#", f"url(#{name}-").replace("'DejaVu Sans'", FONTS))

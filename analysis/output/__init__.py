@@ -1,0 +1,1 @@
+"""Results for a reader: tables, terminal, report page, JUnit."""

@@ -1,0 +1,144 @@
+"""What the tables show of a cell: the columns of each benchmark, and how figures are written in them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis.figures.kit.panels import significant
+from analysis.statistics.baselines import ACCESS, is_baseline
+from analysis.statistics.checkpoints import NO_TARGET
+from analysis.statistics.training import CONTROL, is_training
+from analysis.text.signs import DASH, TIMES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    import pandas as pd
+
+RANGE = f"min{DASH}max"
+NONE = DASH
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its heading, the text of a cell, and whether the text takes the dagger of an unstable cell."""
+
+    heading: str
+    text: Callable[[Mapping[str, Any]], str]
+    left: bool = False
+    daggered: bool = False
+
+
+def number(value: float) -> str:
+    """Return a figure for a table, a dash where there is none."""
+    return NONE if math.isnan(value) else significant(value)
+
+
+def span(low: float, high: float) -> str:
+    """Return a range of figures, a dash where there is none."""
+    return NONE if math.isnan(low) else f"{significant(low)}{DASH}{significant(high)}"
+
+
+def share(value: float, digits: int = 0) -> str:
+    """Return a share in percent, a dash where there is none."""
+    return NONE if math.isnan(value) else f"{value * 100:.{digits}f} %"
+
+
+def times(value: float) -> str:
+    """Return a ratio as it is written: with two places and the sign of times."""
+    return f"{value:.2f}{TIMES}"
+
+
+def count(row: Mapping[str, Any]) -> str:
+    """Return the number of runs that count, of those that were measured."""
+    measured = row["n_valid"] + row["n_invalid"] + row["n_failed"]
+    return str(row["n_valid"]) if measured == row["n_valid"] else f"{row['n_valid']}/{measured}"
+
+
+def _median(heading: str, figure: str, *, daggered: bool = False) -> Column:
+    return Column(heading, lambda row: number(row[figure]), daggered=daggered)
+
+
+def _range(figure: str) -> Column:
+    return Column(RANGE, lambda row: span(row[f"{figure}_min"], row[f"{figure}_max"]))
+
+
+STORAGE = Column("storage", lambda row: str(row["storage"]), left=True)
+THREADS = Column("threads", lambda row: str(row.get("threads") or NONE))
+N = Column("n", count)
+RATE, RATES = _median("images/s", "images_per_s", daggered=True), _range("images_per_s")
+SCALING = Column("vs 1 thread", lambda row: NONE if math.isnan(row["scaling"]) else times(row["scaling"]))
+CHECKS = Column("checks", lambda row: str(row["checks"]), left=True)
+STATUS = Column("status", lambda row: str(row["status"]), left=True)
+MB, MBS = _median("MB/s", "read_mb_per_s"), _range("read_mb_per_s")
+RUNTIME, RUNTIMES = _median("runtime s", "wall_s", daggered=True), _range("wall_s")
+INPUT, COMPUTE, SAVING, BETWEEN = (
+    Column(figure.replace("_", " "), lambda row, figure=figure: share(row[figure]))  # type: ignore[misc]
+    for figure in ("input_share", "compute_share", "checkpoint_share", "between")
+)
+ACCELERATOR = Column("accelerator", lambda row: row["accelerator"] or NONE, left=True)
+
+# Settings that the mini-application's cells of one table may differ in.
+OF_TRAINING = ("batch_size", "prefetch", CONTROL)
+BATCH, PREFETCH, CONTROLS = (
+    Column(name.rpartition(".")[2].removesuffix("_size"), lambda row, name=name: str(row[name]))  # type: ignore[misc]
+    for name in OF_TRAINING
+)
+CHECKPOINT = Column("checkpoint", lambda row: ", ".join(filter(None, (row["target"], row["mode"]))), left=True)
+ONE_CHECKPOINT = Column("s a checkpoint", lambda row: number(row.get("snapshot_blocked_s", math.nan)))
+RATE_BESIDE = _median("images/s", "images_per_s")
+
+OF_BASELINE = Column("of baseline", lambda row: share(row["percent_of_baseline"] / 100))
+OF_BASELINE_WHOLE = Column(
+    "of baseline", lambda row: " ".join(filter(None, (OF_BASELINE.text(row), row["baseline_access"])))
+)
+ACCESSES = Column("access", lambda row: str(row[ACCESS]), left=True)
+ENGINE = Column("engine", lambda row: row["engine"] or NONE, left=True)
+GIVEN, GIVENS = _median("MB/s", "mb_per_s", daggered=True), _range("mb_per_s")
+
+# On a terminal the checks and the cell follow.
+MICRO = (STORAGE, THREADS, RATE, RATES, MB, N)
+MICRO_WHOLE = (
+    STORAGE, THREADS, RATE, RATES, MB, MBS, _median("s", "wall_s"), N, SCALING, CHECKS, STATUS,
+)  # fmt: skip
+TRAINING = (
+    STORAGE, THREADS, BATCH, PREFETCH, CONTROLS, CHECKPOINT, RUNTIME, RUNTIMES, ONE_CHECKPOINT, RATE_BESIDE, INPUT,
+    COMPUTE, SAVING, BETWEEN, N,
+)  # fmt: skip
+TRAINING_WHOLE = (
+    STORAGE, THREADS, BATCH, PREFETCH, CONTROLS, CHECKPOINT, RUNTIME, RUNTIMES, ONE_CHECKPOINT, RATE_BESIDE, RATES,
+    INPUT, COMPUTE, SAVING, BETWEEN, ACCELERATOR, N, CHECKS, STATUS,
+)  # fmt: skip
+BASELINE = (STORAGE, ACCESSES, THREADS, GIVEN, GIVENS, ENGINE, N)
+BASELINE_WHOLE = (STORAGE, ACCESSES, THREADS, GIVEN, GIVENS, _median("s", "wall_s"), ENGINE, N, CHECKS, STATUS)
+
+# What a narrow terminal does without, in this order; the tables in files have it.
+EXPENDABLE = (RUNTIMES, COMPUTE, RATE_BESIDE, INPUT)
+
+
+def columns(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
+    """Return the columns for the cells of one table; `whole`: all there are, else what fits on a terminal.
+
+    What all cells agree in stands in the heading; without controls there is no telling what lies between them.
+    """
+    if is_baseline(rows).all():
+        return BASELINE_WHOLE if whole else BASELINE
+    known = "percent_of_baseline" in rows and rows["percent_of_baseline"].notna().any()
+    beside = ((OF_BASELINE_WHOLE if whole else OF_BASELINE),) if known else ()
+    if not is_training(rows).all():
+        return _after(MICRO_WHOLE, MBS, beside) if whole else _after(MICRO, MB, beside)
+    varied = zip((BATCH, PREFETCH, CONTROLS), OF_TRAINING, strict=True)
+    idle = [column for column, name in varied if len(set(rows[name])) == 1]
+    idle += [] if rows["between"].notna().any() else [BETWEEN]
+    idle += [] if "target" in rows and (rows["target"] != NO_TARGET).any() else [CHECKPOINT, ONE_CHECKPOINT, SAVING]
+    shown = tuple(each for each in (TRAINING_WHOLE if whole else TRAINING) if each not in idle)
+    return _after(shown, INPUT, beside) if whole else shown
+
+
+def _after(columns: tuple[Column, ...], place: Column, more: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return the columns with more of them behind one."""
+    at = columns.index(place) + 1
+    return (*columns[:at], *more, *columns[at:])

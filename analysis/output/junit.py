@@ -1,0 +1,64 @@
+"""Verdicts as JUnit's XML, which Jenkins and GitLab show beside tests.
+
+The schema is that of Jenkins' xunit plugin (junit-10.xsd); in it properties belong to a suite, so each claim is a suite
+with one case, whose name is the set of settings that it was tested in.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET
+
+from analysis.output import tables
+from analysis.records.frame import rows_of
+from analysis.text.plain import one_line
+from analysis.verdicts.judge import DIFFERS, HOLDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    import pandas as pd
+
+# What XML 1.0 cannot hold, however it is escaped (https://www.w3.org/TR/xml/#charsets).
+UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+CLASS = "paper"
+
+
+def document(tested: pd.DataFrame) -> bytes:
+    """Return the verdicts on whole sets of cells: what differs is a failure, what could not be told is skipped."""
+    rows = rows_of(tested[tested["pair"] == ""])
+    root = ET.Element("testsuites", {"name": "claims of the paper", **_counts(rows)})
+    root.extend(_suite(row) for row in rows)
+    ET.indent(root)
+    text: str = ET.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'.encode()
+
+
+def _suite(row: Mapping[str, Any]) -> ET.Element:
+    skipped = str(int(row["verdict"] not in (HOLDS, DIFFERS)))
+    suite = ET.Element("testsuite", {"name": _fit(row["claim"]), **_counts([row]), "skipped": skipped})
+    properties = ET.SubElement(suite, "properties")
+    ours, interval, tolerance = tables.evidence(row)
+    told = {"source": row["source"], "kind": row["kind"], "published": row["published"], "ours": ours}
+    told |= {"interval": interval, "tolerance": tolerance, "emulated": row["emulated"], "cells": row["cells"]}
+    for name, value in told.items():
+        ET.SubElement(properties, "property", name=name, value=_fit(value))
+    name = ": ".join(filter(None, (row["claim"], row["about"])))
+    case = ET.SubElement(suite, "testcase", classname=CLASS, name=_fit(name))
+    if row["verdict"] != HOLDS:
+        kind = "failure" if row["verdict"] == DIFFERS else "skipped"
+        ET.SubElement(case, kind, type=row["verdict"], message=_fit(tables.why_of(row)))
+    words = f"{tables.verdict_of(row)}: {tables.why_of(row)}"
+    ET.SubElement(case, "system-out").text = _fit(words)
+    return suite
+
+
+def _counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    differ = sum(row["verdict"] == DIFFERS for row in rows)
+    return {"tests": str(len(rows)), "failures": str(differ), "errors": "0"}
+
+
+def _fit(text: str) -> str:
+    return UNFIT.sub("\N{REPLACEMENT CHARACTER}", one_line(str(text)))

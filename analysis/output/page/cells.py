@@ -1,0 +1,150 @@
+"""The medians, and every cell with its runs and checks."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from analysis.output import tables
+from analysis.output.columns import NONE, columns, number, share
+from analysis.output.page.results import MOST_CELLS, MOST_LINES, MOST_ROWS, some
+from analysis.records import read
+from analysis.records.frame import rows_of
+from analysis.records.settings import flatten
+from analysis.text.html import address, folded, joined, link, table, tag
+from analysis.text.signs import DAGGER
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    import pandas as pd
+
+    from analysis.output.page.results import Results
+    from analysis.records.read import Record
+    from analysis.text.html import Markup
+
+MARKS = {True: "\N{CHECK MARK}", False: "\N{BALLOT X}", None: "?"}
+STANDING = {True: "held", False: "failed", None: "unverifiable"}
+ALL_CELLS = "tables/medians.csv and tables/runs.csv"
+UNITS = {"images_per_s": "images/s", "read_mb_per_s": "MB/s", "write_mb_per_s": "MB/s", "wall_s": "s"}
+
+
+def medians(results: Results) -> Markup:
+    """Return a table of medians per set of settings, as in `tables/medians.md`."""
+    parts, room, detailed = [], MOST_ROWS, {record.cell for record in chosen(results)}
+    for heading, rows in tables.sections(results.table):
+        if room <= 0:
+            break
+        parts += [tag("h3", heading), _medians(rows.head(room), detailed)]
+        room -= len(rows)
+    if tables.has_controls(results.table):
+        parts.append(tag("p", tables.BETWEEN))
+    if tables.has_baselines(results.table):
+        parts.append(tag("p", tables.OF_BASELINE))
+    more = some(min(MOST_ROWS, len(results.table)), len(results.table), "cells", ALL_CELLS)
+    told = f"Median, min and max over the valid measured runs (n); {DAGGER} unstable."
+    return joined([tag("p", told), *parts, tag("p", more)])
+
+
+def not_counted(results: Results) -> Markup:
+    """Return what does not count, cell by cell, and why."""
+    complaints = [*tables.unfinished(results.table), *tables.excluded(results.runs)]
+    if not complaints:
+        return tag("p", "Every cell is done and every run counts.")
+    told = (tag("li", tag("code", cell), f": {text}") for cell, text in complaints[:MOST_LINES])
+    more = some(min(MOST_LINES, len(complaints)), len(complaints), "complaints", "tables/medians.md")
+    return joined([tag("ul", *told), tag("p", more)])
+
+
+def cells(results: Results) -> Markup:
+    """Return each cell folded: its settings, its runs with every check, and a link to its record."""
+    shown = chosen(results)
+    rows = {row["cell"]: row for row in rows_of(results.table)}
+    more = some(len(shown), len(rows), "cells", f"{ALL_CELLS}, each in records/, those with trouble come first")
+    told = [_cell(record, rows[record.cell], results) for record in shown]
+    return joined([tag("p", more), *told])
+
+
+def chosen(results: Results) -> Sequence[Record]:
+    """Return the cells that the page holds: all, or as many as it may, those with trouble first."""
+    all_of_them = results.found.records
+    if len(all_of_them) <= MOST_CELLS:
+        return all_of_them
+    table = results.table
+    good = (table["status"] == "done") & ~table["unstable"].fillna(value=False).astype(bool)
+    fine = set(table["cell"][good & (table["n_invalid"] + table["n_failed"] == 0)])
+    return sorted(all_of_them, key=lambda record: record.cell in fine)[:MOST_CELLS]
+
+
+def _medians(rows: pd.DataFrame, detailed: set[str]) -> Markup:
+    shown = columns(rows, whole=True)
+    told = []
+    for row in rows_of(rows):
+        texts = [each.text(row) + f" {DAGGER}" * (each.daggered and row["unstable"] is True) for each in shown]
+        cell = tag("code", row["cell"])
+        told.append([*texts, link(f"#cell-{row['cell']}", cell) if row["cell"] in detailed else cell])
+    return table([*(each.heading for each in shown), "cell"], told, [*(each.left for each in shown), True])
+
+
+def _cell(record: Record, row: Mapping[str, Any], results: Results) -> Markup:
+    unstable = " (unstable)" if row["unstable"] is True else ""
+    head = f"{record.cell}: {record.status}{unstable}, {row['n_valid']} valid runs, {row['checks']}"
+    settings = " ".join(f"{name}={_typed(value)}" for name, value in flatten(record.settings).items())
+    raw = _raw(record)
+    return folded(
+        head,
+        tag("p", record.reason),
+        tag("p", tag("code", settings), class_="settings"),
+        tag("ul", *_checks(raw.get("checks") or ())),
+        tag("div", *map(_run, raw.get("runs") or ()), class_="runs"),
+        tag(
+            "p",
+            link(address(record.folder / read.FILE, results.home), "its record"),
+            f", benchmark version {record.benchmark_version}",
+        ),
+        id=f"cell-{record.cell}",
+        class_=None if record.status == "done" else "trouble",
+    )
+
+
+def _raw(record: Record) -> Mapping[str, Any]:
+    """Return the record with the messages of its checks; nothing where somebody took it away meanwhile."""
+    with suppress(read.UnreadableError):
+        value: Mapping[str, Any] = read.load(record.folder / read.FILE)
+        return value
+    return {}
+
+
+def _run(run: Mapping[str, Any]) -> Markup:
+    """Return a run with its figures and every check."""
+    figures = [f"{number(run[name])} {unit}" for name, unit in UNITS.items() if run.get(name) is not None]
+    head = tag("strong", f"run {run['run']}, {'warm-up' if run['role'] == 'warmup' else run['role']}: {run['status']}")
+    told = f": {run['reason']}" if run["status"] == "failed" and run.get("reason") else ""
+    told += _added(run.get("added") or {})
+    stands = tag("p", head, told, ", ".join(["", *figures]))
+    return tag("div", stands, tag("ul", *_checks(run.get("checks") or ())))
+
+
+def _added(why: Mapping[str, Any]) -> str:
+    """Say that a run was added, and what the runs before it left open; empty where it was asked for."""
+    if not why:
+        return ""
+    width = why.get("width")
+    state = f"the interval of the median was {share(width, 2)} wide" if width is not None else "too few for an interval"
+    return f", added for until_spread={number(why['until_spread'])}: of {why['n']} runs {state}"
+
+
+def _checks(checks: Sequence[Mapping[str, Any]]) -> list[Markup]:
+    return [
+        tag(
+            "li",
+            f"{MARKS[check['passed']]} {check['rule']} {STANDING[check['passed']]}: {check.get('message') or NONE}",
+        )
+        for check in checks
+    ]
+
+
+def _typed(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

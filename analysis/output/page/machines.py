@@ -1,0 +1,78 @@
+"""Where it ran: machines with their software, storages with what lay behind them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from analysis.output.columns import NONE
+from analysis.output.page.results import MOST_LINES, some
+from analysis.records.settings import EMULATED
+from analysis.text.html import joined, table, tag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from analysis.output.page.results import Results
+    from analysis.records.read import Record
+    from analysis.text.html import Markup
+
+
+def machines(results: Results) -> Markup:
+    """Return the machines with their software, and the storages with what lay behind them."""
+    records = results.found.records
+    return joined([*_listing(records, _machine, "machines"), *_listing(records, _storage, "storages")])
+
+
+def _listing(records: Sequence[Record], facts: Callable[[Record], dict[str, str]], what: str) -> Iterator[Markup]:
+    """Yield a table of each kind of record by these facts, with its number of cells."""
+    groups = Counter(tuple(facts(record).items()) for record in records)
+    rows = [[*(value for _, value in known), f"{count:,}"] for known, count in list(groups.items())[:MOST_LINES]]
+    headings = [*facts(records[0]), "cells"]
+    yield table(headings, rows, [*[True] * (len(headings) - 1), False])
+    yield tag("p", some(len(rows), len(groups), what, "the records"))
+
+
+def _machine(record: Record) -> dict[str, str]:
+    told, git, versions = record.provenance, _part(record, "git"), _part(record, "versions")
+    memory = told.get("memory_bytes")
+    commit = str(git.get("commit", ""))
+    return {
+        "host": record.host or NONE,
+        "processor": _word(told.get("cpu")),
+        "cores": _word(told.get("cores")),
+        "memory": f"{memory / 2**30:.0f} GiB" if isinstance(memory, int) else NONE,
+        "kernel": _word(told.get("kernel")),
+        "Python": _word(told.get("python")),
+        "software": ", ".join(f"{name} {version}" for name, version in versions.items()) or NONE,
+        "commit": f"{commit[:12]}{' with changes' if git.get('dirty') is True else ''}" or NONE,
+    }
+
+
+def _storage(record: Record) -> dict[str, str]:
+    storage = record.settings.get("storage")
+    mount, device = _part(record, "mount"), _part(record, "device")
+    return {
+        "storage": _word(storage.get("name") if isinstance(storage, dict) else storage)
+        + EMULATED * ("storage" in record.emulated),
+        "host": record.host or NONE,
+        "mount": _word(mount.get("point")),
+        "source": _word(mount.get("source")),
+        "file system": _word(mount.get("fstype")),
+        "options": _word(mount.get("options")),
+        "device": ", ".join(f"{name} {_word(value)}" for name, value in device.items()) or NONE,
+    }
+
+
+def _part(record: Record, name: str) -> Mapping[str, Any]:
+    """Return a group of facts of a record's provenance, nothing where it is a mere `unknown`."""
+    part = record.provenance.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _word(value: Any) -> str:
+    if value is None or value == "":
+        return NONE
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,58 @@
+"""The page, part by part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.output.page import cells, figures, machines, proofs, summary
+from analysis.output.page.rerun import again
+from analysis.text.html import Markup, joined, link, tag
+
+if TYPE_CHECKING:
+    from analysis.output.page.results import Results
+
+CSS = Path(__file__).with_name("page.css")
+
+
+def page(results: Results) -> bytes:
+    """Return the report as HTML, UTF-8, the same bytes from the same records."""
+    title = _title(results)
+    parts = _parts(results)
+    links = tag("nav", *(link(f"#{name}", heading) for name, heading, _ in parts), aria_label="parts")
+    told = (tag("section", tag("h2", heading), content, id=name) for name, heading, content in parts)
+    head = joined(
+        [
+            Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
+            tag("title", title),
+            tag("style", Markup(CSS.read_text(encoding="utf-8"))),
+        ]
+    )
+    body = tag("body", tag("header", tag("h1", title), links), tag("main", *told))
+    return f"<!DOCTYPE html>\n{tag('html', tag('head', head), body, lang='en')}\n".encode()
+
+
+def _title(results: Results) -> str:
+    benchmarks, hosts = (sorted(set(results.table[name]) - {""}) for name in ("benchmark", "host"))
+    shown = hosts[:3]
+    more = f" and {len(hosts) - len(shown)} more" if len(hosts) > len(shown) else ""
+    return f"Campaign: {', '.join(benchmarks)} on {', '.join(shown) or 'an unknown host'}{more}"
+
+
+def _parts(results: Results) -> list[tuple[str, str, Markup]]:
+    """Return id, heading and content of each part; a part with nothing to say is left out."""
+    parts = [
+        ("summary", "Summary", summary.summary(results)),
+        ("proofs", "What was claimed, and what was proved", proofs.proofs(results)),
+        ("machines", "Machines and software", machines.machines(results)),
+        ("verdicts", "The paper's claims", figures.verdicts(results)),
+    ]
+    if results.drawn:
+        parts.append(("figures", "Figures", figures.figures(results)))
+    return [
+        *parts,
+        ("medians", "Medians", cells.medians(results)),
+        ("not-counted", "Not counted", cells.not_counted(results)),
+        ("cells", "Cells", cells.cells(results)),
+        ("again", "To run it again", again(results.found.home)),
+    ]

@@ -1,0 +1,73 @@
+"""What was claimed of the runs and the cells, by which limits, and how often it was proved."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from analysis.output.columns import NONE
+from analysis.text.html import joined, table, tag
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from analysis.output.page.results import Results
+    from analysis.text.html import Markup
+
+# What each check claims (README, "What is measured, and what proves it").
+CLAIMS = {
+    "cold": "the files were not in memory just before the start",
+    "device_bytes": "the kernel fetched from the device what the pipeline read",
+    "warm": "the files were in memory just before the start",
+    "from_memory": "next to nothing was fetched from the device",
+    "complete": "every image asked for was delivered",
+    "time_adds_up": "the parts, each measured by itself, make up the wall time",
+    "quiet": "others used the device (MB/s) and the processors (cores) no more than the limit",
+    "checkpoints_durable": "every snapshot was read back as it was written, and its bytes came to its devices",
+    "below_peak": "the throughput is not above what the storage gives by itself",
+    "reached_device": "what was written came to the device in the time of the run",
+    "finite_loss": "every step of a training has a loss that is a finite number",
+    "until_spread": "the interval of the median is no wider than was asked for",
+    "spread": "the measured runs of the cell agree: (max - min) / median",
+}
+# Their limit is what was asked of the run.
+OF_THE_RUN = ("complete", "checkpoints_durable", "finite_loss")
+# How a check ends: proved, failed, unverifiable.
+ENDS = (True, False, None)
+
+
+def proofs(results: Results) -> Markup:
+    """Return a table of what was claimed of the runs and the cells, by which limits, and how often it was proved."""
+    told: Counter[tuple[str, bool | None]] = Counter()
+    limits: dict[str, dict[str, set[float]]] = {}
+    for record in results.found.records:
+        measured = [check for run in record.runs if run["role"] == "measured" for check in run["checks"]]
+        for check in (*measured, *record.checks):
+            told[check["rule"], check["passed"]] += 1
+            for name, limit in _limits(check).items():
+                limits.setdefault(check["rule"], {}).setdefault(name, set()).add(limit)
+    rules = sorted({rule for rule, _ in told}, key=lambda rule: ([*CLAIMS, rule].index(rule), rule))
+    rows = [
+        [rule, *(f"{told[rule, end]:,}" for end in ENDS), _told(limits.get(rule, {})), CLAIMS.get(rule, NONE)]
+        for rule in rules
+    ]
+    if not rows:
+        return tag("p", "No checks.")
+    note = tag("p", "Of measured runs; spread: of cells. A run that failed a check counts in no median.")
+    headings = ("check", "proved", "failed", "unverifiable", "limit", "claim")
+    return joined([table(headings, rows, [True, False, False, False, False, True]), note])
+
+
+def _limits(check: Mapping[str, Any]) -> dict[str, float]:
+    """Return the thresholds of a check by name, `""` for a lone one; what was asked of one run is no threshold."""
+    limit = check.get("limit")
+    if check["rule"] in OF_THE_RUN:
+        return {}
+    many = limit if isinstance(limit, dict) else {"": limit}
+    return {str(name): each for name, each in many.items() if isinstance(each, (int, float))}
+
+
+def _told(limits: Mapping[str, set[float]]) -> str:
+    """Return the thresholds that were in force, each from the least to the most."""
+    ends = ((f"{min(each):.3g}", f"{max(each):.3g}") for each in limits.values())
+    return ", ".join(least if least == most else f"{least} to {most}" for least, most in ends) or NONE

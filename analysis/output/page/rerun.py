@@ -1,0 +1,40 @@
+"""The commands that made a campaign, as they can be given again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import TYPE_CHECKING
+
+from analysis.output.page.results import MOST_LINES, some
+from analysis.text.html import joined, tag
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from analysis.text.html import Markup
+
+FILE = "campaign.json"
+
+
+def again(folder: Path) -> Markup:
+    """Return each command that `campaign.json` in a folder keeps, once, with when it was first given."""
+    asked, why = _requests(folder / FILE)
+    if why:
+        return tag("p", why)
+    told = [tag("li", tag("code", command), f" {facts}") for command, facts in list(asked.items())[:MOST_LINES]]
+    return joined([tag("ul", *told), tag("p", some(len(told), len(asked), "commands", FILE))])
+
+
+def _requests(path: Path) -> tuple[dict[str, str], str]:
+    """Return what was asked, and why that is not known."""
+    asked: dict[str, str] = {}
+    try:
+        for request in json.loads(path.read_bytes())["requests"]:
+            command = shlex.join(["python", "-m", "campaign", *map(str, request["words"])])
+            asked.setdefault(command, f"({len(request['cells']):,} cells, first given {request['utc']})")
+    except FileNotFoundError:
+        return {}, f"There is no {FILE} beside the records, which would tell the commands."
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return {}, f"{FILE} cannot be read ({type(error).__name__}), which would tell the commands."
+    return asked, "" if asked else f"{FILE} holds no commands."

@@ -1,0 +1,197 @@
+"""Tables for machines and papers: the tidy frame, the medians, and the medians as Markdown."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING
+
+from analysis import paper
+from analysis.figures.kit import save
+from analysis.output.columns import NONE, OF_TRAINING, columns, number, share, times
+from analysis.records.frame import KEYS, rows_of
+from analysis.records.settings import describe, facts_of, family_key, telling
+from analysis.statistics.baselines import ACCESS, is_baseline
+from analysis.statistics.checkpoints import NO_TARGET, of_checkpoint
+from analysis.statistics.medians import not_counted
+from analysis.statistics.training import CONTROL, is_training
+from analysis.text.plain import escaped, line, one_line
+from analysis.text.signs import DAGGER, MINUS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+    from typing import Any
+
+    import pandas as pd
+
+    from analysis.output.columns import Column
+
+NOT_MEASURED_HERE = "Not measured here"
+BETWEEN = (
+    f"between: where the runtime lies between the cell's controls, (runtime {MINUS} no_io) / no_compute; 0 %: as fast"
+    " as without any input (control=no_io), 100 %: no_io and input alone (control=no_compute) laid end to end."
+)
+OF_BASELINE = (
+    "of baseline: MB/s as a share of what the storage gave by itself on that host, to as many readers at random places"
+    " of blocks of the dataset's mean size (random_read), else to one that read a file from end to end (read)."
+)
+VERDICT_HEADINGS = ("claim", "kind", "source", "published", "ours", "interval", "tolerance", "verdict", "why")
+
+
+def write(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, folder: Path) -> list[Path]:
+    """Write `runs.csv` (the tidy frame), `medians.csv` and `medians.md`, `verdicts.csv` and `verdicts.md`."""
+    plain = table.drop(columns=[name for name in KEYS if name != "storage"])
+    return [
+        save.write(folder / "medians.md", markdown(table, runs).encode()),
+        save.write(folder / "medians.csv", save.csv(plain)),
+        save.write(folder / "runs.csv", save.csv(runs)),
+        save.write(folder / "verdicts.md", verdicts(tested).encode()),
+        save.write(folder / "verdicts.csv", save.csv(tested)),
+    ]
+
+
+def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield a heading and the sorted rows for each set of settings that must not be mixed.
+
+    Cells of the mini-application stand together with their partners: other prefetch, batch size, control, checkpoints;
+    so do baselines, whatever their access.
+    """
+    groups = {str(key): rows for key, rows in table.groupby(_section_keys(table), sort=True)}
+    known = {key: facts_of(key) for key in groups}
+    benchmarks = {facts["benchmark"] for facts in known.values()}
+    apart = {name: telling([facts for facts in known.values() if facts["benchmark"] == name]) for name in benchmarks}
+    for key, rows in groups.items():
+        facts = known[key]
+        told = facts | {name: rows[name].iloc[0] for name in OF_TRAINING if name in rows and len(set(rows[name])) == 1}
+        about = describe(told, _more(facts, apart[facts["benchmark"]]), rows.get("accelerator", ()), rows["size"])
+        heading = f"{facts['benchmark']}: {about}" if about else str(facts["benchmark"])
+        order = [
+            name for name in ("storage", ACCESS, "threads", *OF_TRAINING, "target", "mode", "cell") if name in rows
+        ]
+        yield heading, rows.sort_values(order, key=_sortable)
+
+
+def _section_keys(table: pd.DataFrame) -> pd.Series[str]:
+    free = {key: frozenset(OF_TRAINING) | of_checkpoint(facts_of(key)) for key in table["set_key"]}
+    free |= {key: _of_access(facts_of(key)) for key in table["set_key"][is_baseline(table)]}
+    partners = table["set_key"].map(lambda key: family_key(key, free[key]))
+    return partners.where(is_training(table) | is_baseline(table), table["set_key"])
+
+
+def _of_access(facts: Mapping[str, Any]) -> frozenset[str]:
+    """Return the settings that baselines of one table may differ in: the access, and what random reads alone have."""
+    return frozenset({ACCESS, "data", "seed", *(name for name in facts if name.startswith("dataset."))})
+
+
+def markdown(table: pd.DataFrame, runs: pd.DataFrame) -> str:
+    """Return the medians as Markdown: a table per set of settings, then what did not count and why."""
+    lines = ["# Medians", "", "Median, min and max over the valid measured runs (n); † unstable.", ""]
+    for heading, rows in sections(table):
+        shown = columns(rows, whole=True)
+        lines += [f"## {escaped(heading)}", "", line([*(each.heading for each in shown), "cell"])]
+        lines += [line(["---" if each.left else "---:" for each in shown] + ["---"])]
+        lines += [line([*(_cell(each, row) for each in shown), f"`{row['cell']}`"]) for row in rows_of(rows)]
+        lines.append("")
+    if has_controls(table):
+        lines += [BETWEEN, ""]
+    if has_baselines(table):
+        lines += [OF_BASELINE, ""]
+    if complaints := [*unfinished(table), *excluded(runs)]:
+        lines += ["## Not counted", "", *(f"- `{cell}`: {escaped(text)}" for cell, text in complaints), ""]
+    return "\n".join(lines)
+
+
+def verdicts(tested: pd.DataFrame) -> str:
+    """Return the verdicts as Markdown, set by set, each pair of cells below its claim; last what was not measured."""
+    about_all = (
+        "Each claim that the text of the paper states as a number or an order. A *device* is the paper's own, a *shape*"
+        " can be held against any machine."
+    )
+    lines = ["# Verdicts", "", about_all, ""]
+    for about, rows in tested.groupby("about", sort=False):
+        lines += [f"## {escaped(str(about)) or NOT_MEASURED_HERE}", "", line(VERDICT_HEADINGS), line(["---"] * 9)]
+        for row in rows_of(rows):
+            claim = f"{row['claim']}: {row['pair']}" if row["pair"] else f"**{row['claim']}**"
+            texts = [claim, row["kind"], row["source"], row["published"], *evidence(row), verdict_of(row), why_of(row)]
+            lines.append(line(escaped(str(text)) for text in texts))
+        lines.append("")
+    return "\n".join(lines)
+
+
+def evidence(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return ours and its interval in their unit, and the tolerance with its source; a dash where there is none."""
+    if row["ours"] is None or math.isnan(row["ours"]):
+        return NONE, NONE, NONE
+    low, high = (_in_unit(each, row["unit"]) for each in json.loads(row["interval"]))
+    known = row["tolerance"] is not None and not math.isnan(row["tolerance"])
+    tolerance = ", ".join([*([share(row["tolerance"], 1)] if known else []), row["tolerance_from"]])
+    return _in_unit(row["ours"], row["unit"]), f"{low} to {high}", tolerance
+
+
+def verdict_of(row: Mapping[str, Any]) -> str:
+    """Return a verdict in words, with what of the cells it rests on was emulated."""
+    return f"{row['verdict']} (emulated {row['emulated']})" if row["emulated"] else str(row["verdict"])
+
+
+def why_of(row: Mapping[str, Any]) -> str:
+    """Return what a verdict rests on and, of what was not measured, what would measure it."""
+    return f"{row['why']}; measured by `{row['measure']}`" if row["verdict"] == "not measured" else str(row["why"])
+
+
+def _in_unit(value: float, unit: str) -> str:
+    if unit in ("share", "times"):
+        return share(value, 1) if unit == "share" else times(value)
+    return f"{number(value)} {unit}"
+
+
+def has_controls(table: pd.DataFrame) -> bool:
+    """Say whether any cell has the controls that its runtime can be laid between."""
+    return "between" in table and bool(table["between"].notna().any())
+
+
+def has_baselines(table: pd.DataFrame) -> bool:
+    """Say whether of any cell it is known what its storage gives."""
+    return "percent_of_baseline" in table and bool(table["percent_of_baseline"].notna().any())
+
+
+def unfinished(table: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return `(cell, status: reason)` of each cell that is not done."""
+    rows = table[table["status"] != "done"]
+    texts = rows["status"] + rows["reason"].map(lambda reason: f": {one_line(reason)}" if reason else "")
+    return [(cell, f"cell {text}") for cell, text in zip(rows["cell"], texts, strict=True)]
+
+
+def excluded(runs: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return `(cell, "3 measured runs invalid: reason")` for each cell and kind of reason."""
+    told = []
+    for row in rows_of(not_counted(runs)):
+        what = "warm-up" if row["role"] == "warmup" else str(row["role"])
+        some = f"{row['count']} {what} run{'s' if row['count'] > 1 else ''} {row['status']}"
+        told.append((str(row["cell"]), f"{some}: {one_line(row['reason']) or 'no reason recorded'}"))
+    return told
+
+
+def _cell(column: Column, row: Mapping[str, Any]) -> str:
+    return escaped(column.text(row)) + (f" {DAGGER}" if column.daggered and row["unstable"] is True else "")
+
+
+def _more(facts: Mapping[str, Any], apart: Sequence[str]) -> list[str]:
+    """Return the settings to name beside the usual ones: those that tell the sets apart, and the pipeline."""
+    always = ("benchmark.preprocess", "benchmark.file_mb", "benchmark.transfer_mib")
+    return list(dict.fromkeys([*(name for name in always if name in facts), *apart]))
+
+
+def _sortable(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Return a column that sorts: the paper's storages in its order, threads as numbers, absent last."""
+    if column.name == "storage":
+        return column.map(paper.place)
+    if column.name == "target":
+        return column.map(lambda name: (name not in ("", NO_TARGET), paper.place(name)))
+    if column.name == "mode":
+        return column.map(lambda name: name.startswith("async"))
+    if column.name in {"threads", "batch_size", "prefetch"}:
+        return column.map(lambda each: each if isinstance(each, int) else float("inf"))
+    if column.name in {CONTROL, ACCESS}:
+        return column.map(str)
+    return column

@@ -1,0 +1,199 @@
+"""What a person reads: medians, scaling beside the paper's, what did not count, and where the files are."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from analysis import paper
+from analysis.output import tables
+from analysis.output.columns import EXPENDABLE, NONE, columns
+from analysis.records.devices import one_device
+from analysis.records.frame import rows_of
+from analysis.statistics.training import is_training
+from analysis.text.signs import DAGGER, TIMES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    import pandas as pd
+    from rich.console import RenderableType
+
+    from analysis.output.columns import Column
+
+# Wide enough for every column on one line; a terminal or $COLUMNS decides for itself.
+PIPED_WIDTH = 120
+# A name up to this long stands on one line where there is room ("optane (emulated)"): remarks are folded first.
+NAME_WIDTH = 20
+VERDICT_STYLE = {"holds": "green", "differs": "red"}
+
+
+def show(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, written: Sequence[Path]) -> None:
+    """Print the summary to stdout: coloured on a terminal, plain lines when piped."""
+    put(Group(*summary(table, runs), *verdicts(tested)))
+    put_paths(written)
+
+
+def put_paths(written: Iterable[Path]) -> None:
+    """Print the paths of what was written, one a line, never wrapped, so that they can be copied."""
+    put(Text("\n".join(map(str, written))), whole_lines=True)
+
+
+def put(what: RenderableType, *, whole_lines: bool = False) -> None:
+    """Print to stdout; rendered to text first, so that a closed pipe is met by our one handler."""
+    console = _console()
+    with console.capture() as captured:
+        console.print(what, soft_wrap=whole_lines)
+    if sys.stdout is None:  # closed by who started us
+        return
+    lines = (line.rstrip() for line in captured.get().splitlines())
+    if hasattr(sys.stdout, "reconfigure"):
+        # A terminal that knows no dash or dagger still gets its figures.
+        sys.stdout.reconfigure(errors="replace")
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def _console() -> Console:
+    free = "COLUMNS" in os.environ or (sys.stdout is not None and sys.stdout.isatty())
+    return Console(width=None if free else PIPED_WIDTH, highlight=False, soft_wrap=False)
+
+
+def summary(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[RenderableType]:
+    """Yield the tables of medians and of scaling, set by set, then everything that did not count."""
+    short = short_ids(table["cell"])
+    for heading, rows in tables.sections(table):
+        yield Text(heading, style="bold")
+        yield medians(rows, short)
+        if (ratios := scaling(rows)) and not is_training(rows).all():
+            yield Text("")
+            yield ratios
+        yield Text("")
+    if table["unstable"].fillna(value=False).any():
+        yield Text(f"{DAGGER} unstable: (max - min) / median is above checks.spread_max\n")
+    for told in one_device(rows_of(table)):
+        yield Text(f"{told}: what differs between them is not the storage\n")
+    if complaints := [*tables.unfinished(table), *tables.excluded(runs)]:
+        yield Text("Not counted", style="bold")
+        yield not_counted(complaints, short)
+        yield Text("")
+    if tables.has_controls(table):
+        yield Text(f"{tables.BETWEEN}\n")
+    if tables.has_baselines(table):
+        yield Text(f"{tables.OF_BASELINE}\n")
+
+
+def verdicts(tested: pd.DataFrame, *, whole: bool = False) -> Iterable[RenderableType]:
+    """Yield the verdict on each claim of the paper with its evidence; single pairs stand in `verdicts.md`.
+
+    Parameters
+    ----------
+    whole
+        What was not measured too, with the command that measures it, and what is of other devices.
+    """
+    claims = tested[tested["pair"] == ""]
+    told = claims["verdict"].isin(["holds", "differs"]) | (
+        (claims["verdict"] == "not comparable") & (claims["kind"] == "shape")
+    )
+    shown = claims if whole else claims[told]
+    for about, rows in shown.groupby("about", sort=False):
+        yield Text(f"Verdicts: {about!s}" if about else tables.NOT_MEASURED_HERE, style="bold")
+        table = _table(("", "left"), ("", "left"))
+        table.show_header = False
+        for row in rows_of(rows):
+            ours, interval, tolerance = tables.evidence(row)
+            numbers = f"ours {ours} ({interval}), tolerance: {tolerance}; " if ours != NONE else ""
+            claim = f"{row['claim']} ({row['source']})\n{numbers}{tables.why_of(row)}"
+            table.add_row(Text(tables.verdict_of(row), style=VERDICT_STYLE.get(row["verdict"], "")), Text(claim))
+        yield table
+        yield Text("")
+    if len(shown) < len(claims) and not shown.empty:
+        more = f"{len(claims) - len(shown)} more are not measured here, or of the paper's own devices"
+        yield Text(f"{more}: python -m campaign verdicts\n")
+
+
+def medians(rows: pd.DataFrame, short: dict[str, str]) -> Table:
+    """Return the medians of one set of settings, one line per cell; a narrow terminal gets fewer columns."""
+    console, shown = _console(), list(columns(rows, whole=False))
+    table = _medians(rows, short, shown)
+    # Measured without a limit: within the console's own, every table seems to fit.
+    free = console.options.update(max_width=10 * PIPED_WIDTH)
+    for column in EXPENDABLE:
+        if console.measure(table, options=free).minimum <= console.width:
+            break
+        shown = [each for each in shown if each is not column]
+        table = _medians(rows, short, shown)
+    named = _medians(rows, short, shown, name_width=NAME_WIDTH)
+    return named if console.measure(named, options=free).minimum <= console.width else table
+
+
+def _medians(rows: pd.DataFrame, short: dict[str, str], shown: Sequence[Column], name_width: int = 0) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for each in shown:
+        heading = each.heading.replace(" ", "\n")
+        if each.left:
+            least = min(name_width, max(len(each.text(row)) for row in rows_of(rows)))
+            table.add_column(heading, overflow="fold", min_width=least)
+        else:
+            table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("checks", overflow="fold")
+    table.add_column("cell", no_wrap=True)
+    for row in rows_of(rows):
+        texts = [each.text(row) + DAGGER * (each.daggered and row["unstable"] is True) for each in shown]
+        checks = row["checks"] if row["status"] == "done" else f"{row['status'].upper()}; {row['checks']}"
+        table.add_row(*texts, checks, short[row["cell"]], style=None if row["status"] == "done" else "red")
+    return table
+
+
+def scaling(rows: pd.DataFrame) -> Table | None:
+    """Return throughput relative to one thread, ours beside the paper's; None with nothing to say."""
+    known = rows[rows["scaling"].notna()]
+    if known.empty or (known["threads"] == 1).all():
+        return None
+    storages = list(dict.fromkeys(known["storage"]))
+    published = list(paper.THREAD_SCALING) if (known["benchmark"] == "micro").all() else []
+    ours = {(row["storage"], row["threads"]): row["scaling"] for row in rows_of(known)}
+    heads = [("vs 1 thread", "right"), *((name, "right") for name in storages)]
+    table = _table(*heads, *((f"paper's {name}", "right") for name in published))
+    for threads in sorted({threads for _, threads in ours if threads != 1}):
+        mine = [_times(ours.get((name, threads))) for name in storages]
+        table.add_row(str(threads), *mine, *(_times(paper.ratio(name, threads)) for name in published))
+    if published:
+        table.caption = f"paper: {paper.SOURCE}"
+        table.caption_justify = "left"
+    return table
+
+
+def not_counted(complaints: Sequence[tuple[str, str]], short: dict[str, str]) -> Table:
+    """Return one line per cell and reason."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for cell, text in complaints:
+        table.add_row(short[cell], Text(text))
+    return table
+
+
+def short_ids(cells: Iterable[str]) -> dict[str, str]:
+    """Return the hash at the end of each cell id, which `python -m campaign why` takes, or the whole id."""
+    names = list(cells)
+    ends = {cell: cell.rpartition("-")[2] for cell in names}
+    unique = len(set(ends.values())) == len(names) and all(len(end) >= 6 for end in ends.values())  # noqa: PLR2004
+    return ends if unique else {cell: cell for cell in names}
+
+
+def _table(*columns: tuple[str, str]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name, side in columns:
+        table.add_column(name, justify="right" if side == "right" else "left", overflow="fold")
+    return table
+
+
+def _times(ratio: float | None) -> str:
+    return NONE if ratio is None else f"{ratio:.2f}{TIMES}"

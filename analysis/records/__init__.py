@@ -1,0 +1,1 @@
+"""Records on disk, read and checked, as frames."""

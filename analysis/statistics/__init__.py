@@ -1,0 +1,1 @@
+"""Medians, ratios and every other value that is derived from the runs."""

@@ -1,0 +1,84 @@
+"""What cells of the mini-application save, where to, and what that costs them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from analysis.paper import BURST_BUFFER
+from analysis.records.frame import rows_of
+from analysis.records.read import OF_SNAPSHOT
+from analysis.records.settings import facts_of, told_emulated
+from analysis.statistics.medians import counted
+from analysis.statistics.training import is_training
+
+if TYPE_CHECKING:
+    from analysis.records.settings import Facts
+
+NO_TARGET = "none"
+TIMES = tuple(f"snapshot_{name}" for name in OF_SNAPSHOT)
+
+
+def with_saving(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the medians with the columns of checkpoints, the table as it is where no cell trains.
+
+    Added columns: `target` (`none`, a storage, or what a burst buffer is made of), `target_name` (by which it has its
+    look and its place), `mode`; the storage and the device that snapshots end on (`target_storage`, `target_device`)
+    and those of a burst buffer's fast side (`fast_storage`, `fast_device`); median, `_min` and `_max` over the runs of
+    each of `TIMES`, which in a run is the median over its snapshots.
+    """
+    mine = is_training(table)
+    if not mine.any():
+        return table
+    facts = [facts_of(key) for key in table["set_key"]]
+    good = counted(runs).groupby("cell")
+    columns: dict[str, pd.Series[float]] = {}
+    for name in TIMES if TIMES[0] in runs else ():
+        columns |= {name: good[name].median(), f"{name}_min": good[name].min(), f"{name}_max": good[name].max()}
+    if not columns:  # where snapshots were asked for, and no run came to save one
+        columns = {f"{name}{end}": pd.Series(dtype=float) for name in TIMES for end in ("", "_min", "_max")}
+    return (
+        table.assign(
+            target=[target(each) if trains else "" for each, trains in zip(facts, mine, strict=True)],
+            target_name=[str(each.get("checkpoint.name", NO_TARGET)) for each in facts],
+            mode=[mode(each) for each in facts],
+            target_storage=[str(each.get("checkpoint.slow.name", each.get("checkpoint.name"))) for each in facts],
+            fast_storage=[str(each.get("checkpoint.fast.name")) for each in facts],
+            target_device=table["cell"].map(_device(runs, ("source_slow", "source_only"))),
+            fast_device=table["cell"].map(_device(runs, ("source_fast",))),
+        )
+        .join(pd.DataFrame(columns), on="cell")
+        .copy()
+    )
+
+
+def _device(runs: pd.DataFrame, sources: tuple[str, ...]) -> dict[str, str]:
+    """Return by cell the kernel's counter of the device behind one side of its target, where there is one."""
+    known = [runs[["cell", name]].dropna().set_axis(["cell", "source"], axis=1) for name in sources if name in runs]
+    return {row["cell"]: row["source"] for each in known for row in rows_of(each)}
+
+
+def of_checkpoint(facts: Facts) -> frozenset[str]:
+    """Return the names of the settings that say what is saved, and where."""
+    return frozenset(name for name in facts if name.startswith("checkpoint."))
+
+
+def target(facts: Facts) -> str:
+    """Return the checkpoint target of a cell's settings in words."""
+    name = str(facts.get("checkpoint.name", NO_TARGET))
+    if name != BURST_BUFFER:
+        return told_emulated(name, facts, "checkpoint")
+    return f"burst buffer, {' to '.join(side(facts, each) for each in ('fast', 'slow'))}"
+
+
+def side(facts: Facts, role: str) -> str:
+    """Return the storage of a role of the checkpoint target, `only` where it has but one, in words."""
+    key = "checkpoint" if role == "only" else f"checkpoint.{role}"
+    return told_emulated(str(facts[f"{key}.name"]), facts, key)
+
+
+def mode(facts: Facts) -> str:
+    """Return how a cell saves, in the background with its copies in flight where there may be several."""
+    name, copies = facts.get("checkpoint.mode"), facts.get("checkpoint.in_flight")
+    return "" if name is None else str(name) if copies == 1 else f"{name}, {copies} in flight"

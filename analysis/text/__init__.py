@@ -1,0 +1,1 @@
+"""Text for a reader: numbers and units in words, HTML."""

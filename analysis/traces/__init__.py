@@ -1,0 +1,1 @@
+"""Traces beside the records, read."""

@@ -1,0 +1,1 @@
+"""Cells, their records, their folder, and the plan of which run when."""

@@ -1,0 +1,237 @@
+"""The campaign folder: where everything lies, whose it is, and who is at work in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from campaign.errors import EnvironmentFaultError, UsageError
+from jobs.system.durable import write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SCHEMA = 1
+TOOL = "tfio-campaign"
+_PRIVATE = 0o700
+_ROOM_BYTES = 1 << 20  # less than this may not hold a record
+
+
+@dataclass(frozen=True)
+class CampaignFolder:
+    """Paths inside one campaign folder.
+
+    ::
+
+        results/
+          campaign.json                    what was asked; also the marker that the folder is ours
+          records/<cell id>/record.json    one cell; written after each run
+          records/<cell id>/claim.json     the sitting that may write it
+          records/<cell id>/run-<n>.log    what the run printed
+          records/<cell id>/trace-<n>.csv  what the system did meanwhile
+          report.html figures/ tables/     made by the analysis
+          manifests/                       of the user's own folders of images
+          workers/<token>-<n>/             a batch: work lists, submitit's script, logs of the workers
+    """
+
+    root: Path
+
+    @property
+    def marker(self) -> Path:
+        """``campaign.json``."""
+        return self.root / "campaign.json"
+
+    @property
+    def records(self) -> Path:
+        """Folder of the cells' folders."""
+        return self.root / "records"
+
+    @property
+    def manifests(self) -> Path:
+        """Folder of the manifests of datasets that are not ours to write into."""
+        return self.root / "manifests"
+
+    @property
+    def workers(self) -> Path:
+        """Folder of the batches (`campaign.worker.batch`)."""
+        return self.root / "workers"
+
+    def cell(self, cell_id: str) -> Path:
+        """Folder of one cell."""
+        return self.records / cell_id
+
+    def record(self, cell_id: str) -> Path:
+        """``record.json`` of one cell."""
+        return self.cell(cell_id) / "record.json"
+
+    def claim(self, cell_id: str) -> Path:
+        """``claim.json`` of one cell."""
+        return self.cell(cell_id) / "claim.json"
+
+    def hindrance(self) -> str:
+        """Say what keeps workers from writing their records, which cannot say so themselves; empty where nothing does.
+
+        A quota is not seen.
+        """
+        try:
+            system = os.statvfs(self.root)
+        except OSError as error:
+            return f"{self.root} cannot be reached: {error.strerror}"
+        if system.f_flag & os.ST_RDONLY:
+            return f"{self.root} is read-only: workers wait to write their records"
+        if system.f_bavail * system.f_frsize < _ROOM_BYTES:
+            return f"{self.root} is full: workers wait to write their records"
+        return ""
+
+    def worker_lock(self) -> FileLock:
+        """Lock that a worker on a workstation holds while it works in this folder: there is one at a time."""
+        return FileLock(self.workers / "worker.lock")
+
+    def worker_at_work(self) -> bool | None:
+        """Tell whether a worker of this machine holds its lock; None where this user may not try it."""
+        if not self.workers.is_dir():
+            return False
+        try:
+            with self.worker_lock().acquire(timeout=0):
+                return False
+        except Timeout:
+            return True
+        except OSError:
+            return None
+
+
+def existing(root: Path) -> tuple[CampaignFolder, dict[str, Any]]:
+    """Open a campaign folder to read it.
+
+    Returns
+    -------
+    folder, campaign
+        The folder and the contents of its ``campaign.json``.
+
+    Raises
+    ------
+    UsageError
+        There is no campaign in `root`.
+    EnvironmentFaultError
+        ``campaign.json`` is damaged, unreadable or of a newer version.
+    """
+    folder = CampaignFolder(root.resolve())
+    try:
+        text = folder.marker.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(
+            f"no campaign in {folder.root}", "name its folder, or start one: python -m campaign -m threads=1,2,4,8"
+        ) from None
+    except OSError as error:
+        raise EnvironmentFaultError(f"cannot read {folder.marker}: {error.strerror}", "only its owner may") from error
+    try:
+        campaign = json.loads(text)
+        schema = int(campaign["schema"])
+        list(campaign["requests"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise EnvironmentFaultError(
+            f"{folder.marker} is damaged: {error}", "move it away; the records beside it are whole without it"
+        ) from error
+    if schema > SCHEMA:
+        raise EnvironmentFaultError(
+            f"{folder.marker} was written by a newer {TOOL} (schema {schema}, this one knows {SCHEMA})",
+            f"update {TOOL}, or use another folder: campaign_dir=…",
+        )
+    return folder, campaign
+
+
+def opened(root: Path) -> tuple[CampaignFolder, dict[str, Any]]:
+    """Open or create a campaign folder to work in: private to the user, and never somebody else's.
+
+    Raises
+    ------
+    UsageError
+        `root` holds files and no campaign.
+    EnvironmentFaultError
+        It cannot be created or written, or belongs to another user.
+    """
+    folder = CampaignFolder(root.resolve())
+    try:
+        if folder.root.exists() and not folder.marker.exists() and any(folder.root.iterdir()):
+            if folder.records.is_dir():
+                return _create(folder)  # its campaign.json was moved away: the records are whole without it
+            raise UsageError(
+                f"{folder.root} holds files and no campaign", "choose an empty or a new folder: campaign_dir=…"
+            )
+        if not folder.marker.exists():
+            return _create(folder)
+    except OSError as error:
+        raise EnvironmentFaultError(
+            f"cannot create the campaign folder {folder.root}: {error.strerror}",
+            "choose a folder that you may write to: campaign_dir=…",
+        ) from error
+    _own(folder)
+    return existing(root)
+
+
+def _create(folder: CampaignFolder) -> tuple[CampaignFolder, dict[str, Any]]:
+    folder.root.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+    if folder.root.stat().st_uid == os.geteuid() and not any(folder.root.iterdir()):
+        folder.root.chmod(_PRIVATE)  # an empty folder of the user's own becomes a campaign's
+    _own(folder)
+    for part in (folder.records, folder.workers):
+        part.mkdir(mode=_PRIVATE, exist_ok=True)
+    campaign: dict[str, Any] = {"schema": SCHEMA, "tool": TOOL, "requests": []}
+    write_json(folder.marker, campaign)
+    return folder, campaign
+
+
+def _own(folder: CampaignFolder) -> None:
+    """Refuse a folder that another user could have prepared: submitit's pickles in it are loaded."""
+    stat = folder.root.stat()
+    if stat.st_uid != os.geteuid():
+        raise EnvironmentFaultError(f"{folder.root} is another user's", "choose a folder of yours: campaign_dir=…")
+    if stat.st_mode & 0o022:
+        raise EnvironmentFaultError(
+            f"{folder.root} may be written by other users", f"chmod go-w {folder.root}, or campaign_dir=…"
+        )
+
+
+@contextmanager
+def occupied(folder: CampaignFolder) -> Iterator[None]:
+    """Hold the folder for one front process; a second one is refused.
+
+    Raises
+    ------
+    EnvironmentFaultError
+        Another process holds it, or the lock cannot be taken.
+    """
+    lock = FileLock(folder.root / "campaign.lock")
+    holder = folder.root / "campaign.lock.holder"
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise EnvironmentFaultError(
+            f"another campaign is at work in {folder.root} ({_holder(holder)})",
+            f"`python -m campaign watch {folder.root}` shows it; another folder is free: campaign_dir=…",
+        ) from None
+    except OSError as error:
+        raise EnvironmentFaultError(
+            f"cannot lock {folder.root}: {error.strerror}", "choose a folder that you may write to: campaign_dir=…"
+        ) from error
+    try:
+        write_json(holder, {"pid": os.getpid(), "host": platform.node()})
+        yield
+    finally:
+        holder.unlink(missing_ok=True)
+        lock.release()
+
+
+def _holder(path: Path) -> str:
+    try:
+        who = json.loads(path.read_text(encoding="utf-8"))
+        return f"process {who['pid']} on {who['host']}"
+    except (OSError, ValueError, KeyError):
+        return "process unknown"

@@ -1,0 +1,84 @@
+"""What storages give by themselves, as far as a campaign has measured it: the peaks that its runs are judged by."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from campaign.cells import record, stopping
+from campaign.cells.cell import is_baseline
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from campaign.cells.folder import CampaignFolder
+
+
+class Peaks:
+    """The baselines of a campaign that are done, read once."""
+
+    def __init__(self, folder: CampaignFolder) -> None:
+        self._folder = folder
+
+    def of(self, recorded: record.Record) -> dict[str, Any] | None:
+        """Find the peak of what a record read: that of the same host and storage; None where none is known.
+
+        Random reads of the same data by as many readers, else the file that was read from end to end. Of several
+        (another engine, another size) the highest: no run can be faster than what was once seen. But an emulated
+        storage is as fast as its bound at most, whatever was seen: the kernel lets short runs be faster.
+
+        Returns
+        -------
+        dict
+            ``by``, the baseline's cell or the emulated storage; ``mb_per_s``, the fastest of its valid runs or the
+            bound; and whether it ``bounds`` the record's runs, with as many readers as they had.
+        """
+        if is_baseline(recorded["cell"]["settings"]):
+            return None
+        peaks = [peak for peak in (self._seen(recorded), _emulated(recorded)) if peak]
+        bounds = [peak for peak in peaks if peak["bounds"]]
+        return min(bounds or peaks, key=lambda peak: float(peak["mb_per_s"]), default=None)
+
+    def _seen(self, recorded: record.Record) -> dict[str, Any] | None:
+        for access in ("random_read", "read"):
+            found = [self._peak(each) for each in self._baselines if _fits(each, recorded, access)]
+            if found:
+                bounds = access == "random_read" or recorded["cell"]["settings"]["threads"] == 1
+                return max(found, key=lambda peak: float(peak["mb_per_s"])) | {"bounds": bounds}
+        return None
+
+    @cached_property
+    def _baselines(self) -> list[record.Record]:
+        found = (record.look(path)[0] for path in sorted(self._folder.records.glob("baseline-*/record.json")))
+        return [each for each in found if each is not None and each["status"] == "done"]
+
+    @staticmethod
+    def _peak(recorded: record.Record) -> dict[str, Any]:
+        rates = [run["read_mb_per_s"] for run in stopping.measured(recorded, "valid")]
+        return {"by": recorded["cell"]["id"], "mb_per_s": max(rates)}
+
+
+def _emulated(recorded: record.Record) -> dict[str, Any] | None:
+    """Return what the kernel lets through of an emulated storage; None for a real one, or for one without a bound."""
+    facts = (recorded["provenance"].get("emulated") or {}).get("storage") or {}
+    most = facts.get("read_mb_per_s")
+    return {"by": f"{facts['name']}, emulated", "mb_per_s": most, "bounds": True} if most else None
+
+
+def _fits(baseline: record.Record, recorded: record.Record, access: str) -> bool:
+    """Tell whether a baseline of this access says what the storage of a record can give to it."""
+    ours, theirs = recorded["cell"]["settings"], baseline["cell"]["settings"]
+    here, there = _place(recorded), _place(baseline)
+    same = [(ours["storage"], theirs["storage"]), (here, there)]
+    if access == "random_read":
+        same += [(ours["threads"], theirs.get("threads")), (ours["dataset"], theirs.get("dataset"))]
+        same += [(recorded["dataset"].get("checksum"), baseline["dataset"].get("checksum"))]
+    return theirs["benchmark"]["access"] == access and all(one == other for one, other in same)
+
+
+def _place(recorded: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what a storage must be the same by, whatever its name: host, device, and how it is bounded if emulated."""
+    provenance = recorded["provenance"]
+    mount, emulated = provenance.get("mount"), provenance.get("emulated") or {}
+    source = mount.get("source") if isinstance(mount, dict) else None
+    return provenance.get("host"), source, emulated.get("storage")

@@ -1,0 +1,233 @@
+"""What one cell leaves on disk; the only bridge to the analysis (schema 1, held by a contract test)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from campaign.cells import adaptive, stopping
+from campaign.errors import CampaignError
+from campaign.patience import patiently
+from jobs import checks
+from jobs.run import utc_now
+from jobs.system.durable import write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from campaign.cells.cell import Cell
+
+SCHEMA = 1
+STATUSES = ("running", "done", "failed", "invalid")
+_RUN_KEYS = {"run", "role", "status", "reason"}
+_CURE = "restore it, or move it away"
+Record = dict[str, Any]
+Run = dict[str, Any]
+INTERRUPTED = "interrupted: the worker ended during this run"
+
+
+class RecordError(CampaignError):
+    """There is a record that cannot be had."""
+
+
+class DamagedRecordError(RecordError):
+    """The file is there and is no record."""
+
+
+class NewerRecordError(RecordError):
+    """The record is of a newer schema."""
+
+    exit_code = 3
+
+
+class UnreadableRecordError(RecordError):
+    """The file system does not give it: it may be good, and is not to be replaced."""
+
+    exit_code = 3
+
+
+def read(path: Path) -> Record | None:
+    """Read a record; None where there is none.
+
+    Raises
+    ------
+    DamagedRecordError, NewerRecordError, UnreadableRecordError
+        See there; the file is left as it is.
+    """
+    text = _text(path)
+    if text is None:
+        return None
+    try:
+        record: Record = json.loads(text)
+        schema = int(record["schema"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedRecordError(f"{path} is damaged: {error}", _CURE) from error
+    if schema > SCHEMA:
+        raise NewerRecordError(
+            f"{path} was written by a newer version (schema {schema}, this one knows {SCHEMA})",
+            "update tfio-campaign, or use another folder: campaign_dir=…",
+        )
+    fault = _fault(record, path.parent.name)
+    if fault:
+        raise DamagedRecordError(f"{path} is damaged: {fault}", _CURE)
+    return record
+
+
+def look(path: Path) -> tuple[Record | None, str | None]:
+    """Read a record for those who only look: the record, or None and what is wrong with it, if anything."""
+    try:
+        return read(path), None
+    except RecordError as error:
+        return None, error.message
+
+
+def _text(path: Path, *, again: bool = True) -> str | None:
+    """Read the file, None where there is none; what an NFS client remembers of it is not believed."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DamagedRecordError(f"{path} is damaged: {error}", _CURE) from error
+    except OSError as error:
+        if again and error.errno in (errno.ENOENT, errno.ESTALE):
+            _look_anew(path)
+            return _text(path, again=False)
+        if error.errno == errno.ENOENT:
+            return None
+        hint = "mend the file system or the file's mode; the record is left as it is"
+        raise UnreadableRecordError(f"cannot read {path}: {error.strerror}", hint) from error
+
+
+def _look_anew(path: Path) -> None:
+    """Open the folders of a record: only then an NFS client asks whether another node has made or replaced it."""
+    for folder in (path.parent.parent, path.parent):
+        with contextlib.suppress(OSError):
+            os.scandir(folder).close()
+
+
+def _fault(record: Record, name: str) -> str | None:
+    """Say what makes it no record of the cell whose folder has this name; None for a good one."""
+    for key in ("cell", "campaign", "dataset", "provenance"):
+        if not isinstance(record.get(key), dict):
+            return f"'{key}' is missing or no mapping"
+    if not isinstance(record["campaign"].get("token"), str):
+        return "its submission has no token"
+    if record["cell"].get("id") != name:
+        return f"it is of the cell {record['cell'].get('id')}"
+    if record.get("status") not in STATUSES:
+        return f"its status is {record.get('status')!r}"
+    runs = record.get("runs")
+    if not isinstance(runs, list) or not all(isinstance(run, dict) and run.keys() >= _RUN_KEYS for run in runs):
+        return "its runs are not all runs"
+    return None
+
+
+def write(path: Path, record: Mapping[str, Any], patience_s: float = 0.0) -> None:
+    """Write a record, whole and durably.
+
+    A file system that is full, read-only or away for a while is waited for, at most `patience_s`: what was measured is
+    in memory only.
+
+    Raises
+    ------
+    OSError
+        It still cannot be written.
+    """
+
+    def put() -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_json(path, record)
+
+    patiently(put, patience_s)
+
+
+def new(cell: Cell, campaign: Mapping[str, Any], dataset: Mapping[str, Any]) -> Record:
+    """Make the record of a cell that has no run yet."""
+    return {
+        "schema": SCHEMA,
+        "cell": {
+            "id": cell.id,
+            "benchmark": cell.benchmark,
+            "benchmark_version": cell.version,
+            "settings": cell.settings,
+        },
+        "campaign": dict(campaign),
+        "dataset": dict(dataset),
+        "provenance": {},
+        "sittings": [],
+        "runs": [],
+        "checks": [],
+        "status": "running",
+        "reason": None,
+    }
+
+
+def begin_run(record: Record, role: str, token: str, added: Mapping[str, Any] | None = None) -> Run:
+    """Append a run: its number, role and submission (`token`) are written when it starts, never inferred.
+
+    `added` is why it is there although nobody asked for so many (`campaign.cells.adaptive.reason_to_add`).
+    """
+    number = 1 + max((run["run"] for run in record["runs"]), default=-1)
+    run: Run = {"run": number, "role": role, "status": "running", "reason": None, "started_utc": utc_now()}
+    run |= {"token": token} | ({"added": dict(added)} if added else {})
+    record["runs"].append(run)
+    record["status"], record["reason"] = "running", None
+    return run
+
+
+def fail_open_runs(record: Record, why: str = INTERRUPTED) -> None:
+    """Mark runs that a worker left open when it ended: they are lost, and say so."""
+    for run in record["runs"]:
+        if run["status"] == "running":
+            run["status"], run["reason"] = "failed", why
+
+
+def rejudge(record: Record, conduct: Mapping[str, Any], peak: Mapping[str, Any] | None = None) -> bool:
+    """Judge a record by the thresholds and the numbers of runs asked for now; returns whether anything changed.
+
+    `peak` is what the storage gives by itself, which may have been measured after the record was
+    (`campaign.cells.peaks`).
+
+    A verdict is a function of the raw figures and the conduct, so one that was stored under other thresholds, or not
+    stored because its worker was killed first, never stands for the present one.
+    """
+    before = _verdicts(record)
+    limits = checks.Limits(**conduct["checks"])
+    for run in record["runs"]:
+        if run["status"] in ("valid", "invalid"):
+            claim = checks.claim(record["cell"]["settings"])
+            run["checks"], run["reason"] = checks.judge(run, claim, limits, peak)
+            run["status"] = "valid" if run["reason"] is None else "invalid"
+    if record["status"] != "running" or not stopping.missing_runs(record, conduct):
+        settle(record, conduct, limits)
+    return _verdicts(record) != before
+
+
+def _verdicts(record: Record) -> list[Any]:
+    return [
+        record["status"],
+        record["reason"],
+        record["checks"],
+        *((run["status"], run.get("checks")) for run in record["runs"]),
+    ]
+
+
+def settle(record: Record, conduct: Mapping[str, Any], limits: checks.Limits) -> None:
+    """Give a cell whose runs are over its checks and its status."""
+    runs, valid = stopping.measured(record), stopping.measured(record, "valid")
+    rates = stopping.rates(record)
+    asked = adaptive.check(rates, conduct)
+    record["checks"] = [checks.spread(rates, limits), *([asked] if asked else [])]
+    needed = min(int(conduct["min_valid_runs"]), int(conduct["runs"]) - int(conduct["warmup_runs"]))
+    if len(valid) >= needed:
+        given_up = asked and not asked["passed"] and len(valid) >= adaptive.most_runs(conduct)
+        record["status"], record["reason"] = "done", asked["message"] if asked and given_up else None
+        return
+    bad = [run for run in record["runs"] if run["status"] in ("invalid", "failed")]
+    record["status"] = "invalid" if any(run["status"] == "invalid" for run in bad) else "failed"
+    worst = Counter(run["reason"] for run in bad).most_common(1)[0][0] if bad else "no run was measured"
+    record["reason"] = f"{len(valid)} of {len(runs)} measured runs valid, {needed} needed; {worst}"

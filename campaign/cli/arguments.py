@@ -1,0 +1,37 @@
+"""What the verbs have in common: the campaign folder as an argument, and a cell named in short."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from campaign.cells.folder import CampaignFolder
+
+_PREFIX = "campaign_dir="
+
+
+def parser(verb: str, about: str, *, json: bool) -> argparse.ArgumentParser:
+    """Make the parser of a verb that looks at one campaign folder."""
+    made = argparse.ArgumentParser(prog=f"python -m campaign {verb}", description=about, allow_abbrev=False)
+    if json:
+        made.add_argument("--json", action="store_true", help="machine-readable, on stdout")
+    return made
+
+
+def add_folder(made: argparse.ArgumentParser) -> None:
+    """Add the argument that names the campaign folder, as a path or as the main verb spells it."""
+    made.add_argument(
+        "campaign_dir",
+        nargs="?",
+        default="results",
+        type=lambda text: Path(text.removeprefix(_PREFIX)).expanduser(),
+        help="the campaign's folder (default: results)",
+    )
+
+
+def find(folder: CampaignFolder, words: str) -> list[str]:
+    """List the ids of the recorded cells that `words` may mean: a whole id, its start or its hash."""
+    ids = sorted(path.parent.name for path in folder.records.glob("*/record.json"))
+    return [words] if words in ids else [cell for cell in ids if cell.startswith(words) or cell.endswith(words)]

@@ -1,0 +1,86 @@
+"""`python -m campaign doctor`: whether this machine can measure, and prove what it measures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from campaign.cells.folder import CampaignFolder
+from campaign.cells.plan import cells_of, make
+from campaign.cli import arguments
+from campaign.cluster.choice import chosen
+from campaign.config import command_line
+from campaign.doctor import node
+from campaign.worker.work_list import Request
+from jobs.checkpoints.run import roles
+from jobs.run import utc_now
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from campaign.doctor.node import Finding
+
+
+def main(argv: list[str]) -> int:
+    """Print the findings; exit code 3 where one forbids a campaign."""
+    parser = arguments.parser("doctor", "Tell whether this machine can measure, and prove what it measures.", json=True)
+    parser.usage = "%(prog)s [--json] [KEY=VALUE ...]     words as for a campaign, for example storage.root=/scratch"
+    options, overrides = parser.parse_known_args(argv)
+    points = _configured(overrides)
+    cells, conduct = cells_of(points)
+    findings = []
+    for finding in _examine(points, on_nodes=chosen(cells, conduct) == "slurm"):
+        findings.append(finding)
+        if not options.json:
+            _print(finding)
+    if options.json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=1))
+    return 3 if any(finding.passed is False for finding in findings) else 0
+
+
+def _configured(overrides: list[str]) -> list[dict[str, Any]]:
+    from campaign.cli.run import composed  # noqa: PLC0415 - Hydra is not on the way to doctor --help
+
+    return composed(command_line.split(overrides).hydra) or []
+
+
+def _examine(points: list[dict[str, Any]], *, on_nodes: bool) -> Iterator[Finding]:
+    """Look at one thing after the other; what measures is looked at where it will measure."""
+    conduct = points[0]
+    storages = _storages(points)
+    yield node.python()
+    yield node.records(Path(conduct["campaign_dir"]).expanduser().absolute())
+    if on_nodes:
+        yield from _examine_cluster(points, storages)
+    else:
+        yield from node.machine(storages, conduct["checks"])
+
+
+def _storages(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """List the storages of the grid, each once; ``cold`` says whether a cell asks that its files are not in memory."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for point in points:
+        saved = [{"exclusive": "lock", **side} for side in roles(point["checkpoint"]).values()]
+        for storage, cold in ((point["storage"], point["cache"] == "cold"), *((each, False) for each in saved)):
+            known = found.setdefault((storage["name"], storage["root"]), {**storage, "cold": False})
+            known["cold"] |= cold
+    return list(found.values())
+
+
+def _examine_cluster(points: list[dict[str, Any]], storages: list[dict[str, Any]]) -> Iterator[Finding]:
+    """Look at the cluster that the jobs would go to."""
+    from campaign.doctor import cluster  # noqa: PLC0415 - only where there is a cluster
+
+    cells, conduct = cells_of(points)
+    folder = CampaignFolder(Path(conduct["campaign_dir"]).expanduser().resolve())
+    request = Request(folder, conduct, "doctor", utc_now(), ())
+    yield from cluster.cluster(make(cells, {**conduct, "redo": True}, folder).entries, storages, request)
+
+
+def _print(finding: Finding) -> None:
+    mark = {True: "ok", False: "FAILED", None: "warning"}[finding.passed]
+    print(f"{finding.what:11} {mark:8} {finding.message}", flush=True)
+    if finding.passed is not True and finding.hint:
+        print(f"{'':11} {'hint:':8} {finding.hint}", flush=True)

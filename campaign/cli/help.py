@@ -1,0 +1,85 @@
+"""`python -m campaign --help`: the configuration files' own words, without the start of Hydra."""
+
+from __future__ import annotations
+
+import os
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from campaign.config.command_line import CONFIG_DIR_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from importlib.resources.abc import Traversable
+
+_HEAD = """\
+How fast does this storage feed TensorFlow, and can the number be believed?
+
+usage: python -m campaign [-m] [KEY=VALUE[,VALUE...] ...] [--dry-run] [--yes]
+       python -m campaign reproduce [+size=smoke] [KEY=VALUE ...]   (the whole paper)
+       python -m campaign status | watch | cancel | why CELL | report | verdicts | compare A B | doctor | testbed
+                                                                    (each has --help)
+       python -m analysis CAMPAIGN_DIR
+
+Several values for a key make a grid; what is recorded is not measured again. --dry-run prints the cells and their
+state (on Slurm also the price and what sbatch would get), and starts nothing. On a terminal, node-hours are spent after
+a yes; --yes and CAMPAIGN_YES=1 do not ask."""
+_TAIL = """\
+Exit codes: 0 all cells done and valid, 1 some cell failed or invalid, 2 wrong configuration or usage, 3 the
+environment cannot run it, 4 the scheduler refused, 130 interrupted.
+
+Your own choices of a group come from --config-dir DIR or $CAMPAIGN_CONFIG_DIR. Hydra's own words work too: --cfg job
+shows a composed configuration, --info its sources, --hydra-help the rest."""
+
+
+def main() -> int:
+    """Print groups with their choices, then every key with its default and meaning."""
+    conf = files("conf")
+    print(_HEAD)
+    print("\nGroups (GROUP=CHOICE; +GROUP=CHOICE for paper and size):")
+    for group, choices in sorted(_groups(conf).items()):
+        print(f"  {group:11} {', '.join(sorted(choices))}")
+    print("\nKeys:")
+    print(body_of(conf / "config.yaml"))
+    for group in ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster"):
+        for file in sorted(_yaml_files(conf / group), key=lambda file: file.name):
+            body = body_of(file)
+            if _keys(body) > 1:  # a choice that only has a name of its own has the keys of another one
+                print(f"\nKeys of {group}={file.name.removesuffix('.yaml')} ({group}.KEY=VALUE):\n{body}")
+    print(f"\n{_TAIL}")
+    return 0
+
+
+def _groups(conf: Traversable) -> dict[str, set[str]]:
+    """List the groups of the package and of the user's own configuration folder."""
+    own = os.environ.get(CONFIG_DIR_VARIABLE)
+    groups: dict[str, set[str]] = {}
+    for root in (conf, *([Path(own)] if own and Path(own).is_dir() else [])):
+        for entry in root.iterdir():
+            choices = {file.name.removesuffix(".yaml") for file in _yaml_files(entry)}
+            if choices:
+                groups.setdefault(entry.name, set()).update(choices)
+    return groups
+
+
+def _yaml_files(entry: Traversable) -> Iterator[Traversable]:
+    if entry.is_dir():
+        yield from (file for file in entry.iterdir() if file.name.endswith(".yaml"))
+
+
+def _keys(body: str) -> int:
+    return sum(1 for line in body.splitlines() if line.strip() and not line.lstrip().startswith("#"))
+
+
+def body_of(file: Traversable) -> str:
+    """Return what stands between a file's defaults list and its ``hydra`` node: keys, values and comments."""
+    body: list[str] = []
+    in_defaults = False
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if line.startswith("hydra:"):
+            break
+        in_defaults = line.startswith("defaults:") or (in_defaults and line.startswith("  "))
+        if not in_defaults:
+            body.append(f"  {line}".rstrip())
+    return "\n".join(body).strip("\n")

@@ -1,0 +1,116 @@
+"""`python -m campaign reproduce`: the baselines, then every recipe of the paper, as one campaign, then the report."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from campaign import console
+from campaign.cells import folder as folders
+from campaign.cells import plan
+from campaign.cli import run
+from campaign.cluster import price
+from campaign.cluster.choice import chosen
+from campaign.config import command_line, recipes
+from campaign.console import counted
+from campaign.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from campaign.config.command_line import Words
+
+HELP = """\
+usage: python -m campaign reproduce [+size=smoke|paper] [site=SITE] [KEY=VALUE[,VALUE...] ...] [--dry-run] [--yes]
+
+The whole paper as one campaign: the baselines of the storages (Table I), then every recipe of conf/paper on each
+storage that the site has, then tables, figures, verdicts and report.html. What is recorded is not measured again: the
+same command goes on after an interruption. The price is said first, and on a terminal there is a question; --yes and
+CAMPAIGN_YES=1 do not ask. storage=hdd,ssd reads from these alone; other words that name a storage or a checkpoint
+target take the place of the recipes' own. A word that only some benchmarks know is meant for those.
+
+--dry-run prints the cells and their state, on Slurm also what sbatch would get, and starts nothing.
+Exit codes: those of `python -m campaign`."""
+_SITE = ("site=", "site.")
+_RECIPE = re.compile(r"[+~]*paper=")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Collect every recipe, say the price, and run them as one campaign."""
+    if {"-h", "--help"}.intersection(argv):
+        print(HELP)
+        return 0
+    split = command_line.split(argv)
+    if any(_RECIPE.match(word) for word in split.hydra):
+        raise UsageError("reproduce takes every recipe", "for some of them: python -m campaign +paper=fig4,fig5")
+    if split.shown:
+        raise UsageError(
+            f"reproduce has no single configuration for {split.shown}",
+            "--dry-run lists its cells; of one recipe: python -m campaign +paper=fig4 --cfg job",
+        )
+    points = _points(split)
+    if not split.dry_run and not _agreed(points, sure=split.sure):
+        console.say("nothing was started")
+        return 1
+    return run.carry_out(points, ["reproduce", *argv], split)
+
+
+def _points(split: Words) -> list[dict[str, Any]]:
+    """Compose every recipe on the storages of the site, and say what it must do without."""
+    site = _storages([*split.flags, *(word for word in split.overrides if word.startswith(_SITE))])
+    own, here = recipes.choose(split.overrides, site)
+    asked, points = recipes.recipes(), list[dict[str, Any]]()
+    for word in own:
+        if not any(recipe.takes([word]) for recipe in asked):
+            raise UsageError(f"no recipe knows '{word}'", "python -m campaign --help lists the keys")
+    for recipe in asked:
+        meant = recipe.takes(own)
+        if missing := recipes.lacking(recipe, meant, here):
+            console.say(f"{recipe.name}: without {', '.join(missing)}, which the site does not have")
+        for grid in recipes.grids(recipe, meant, here):
+            points += _composed(recipe.name, [*split.flags, *meant, *grid])
+    return [*points, *_small_reads(points)]
+
+
+def _composed(recipe: str, hydra_words: Sequence[str]) -> list[dict[str, Any]]:
+    """Compose a recipe; an error says which it is of."""
+    try:
+        points = run.composed(hydra_words) or []
+        if points:
+            plan.cells_of(points)
+    except UsageError as error:
+        raise UsageError(f"{recipe}: {error.message}", error.hint) from error
+    return points
+
+
+def _small_reads(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add to the baselines what each storage gives at the sizes and to the readers of the recipes."""
+    baseline = next((point for point in points if point["benchmark"]["name"] == "baseline"), None)
+    if baseline is None:
+        return []
+    access = baseline["benchmark"] | {"access": "random_read"}
+    return [
+        {**baseline, "benchmark": access, **{key: point[key] for key in ("storage", "dataset", "threads")}}
+        for point in points
+        if point["benchmark"]["name"] != "baseline"
+    ]
+
+
+def _storages(site_words: Sequence[str]) -> list[str]:
+    """Return the names of the storages that the site has."""
+    (point, *_) = run.composed(site_words) or [{"site": {"storages": {}}}]
+    return [name for name, said in point["site"]["storages"].items() if said["root"] is not None]
+
+
+def _agreed(points: Sequence[dict[str, Any]], *, sure: bool) -> bool:
+    """Say how much is to be run; on a terminal, ask where Slurm's own question will not come."""
+    cells, conduct = plan.cells_of(points)
+    folder = folders.CampaignFolder(Path(conduct["campaign_dir"]).expanduser().resolve())
+    left = plan.make(cells, conduct, folder).to_do
+    runs = plan.runs_in_words(left, conduct)
+    expected = price.expected(left, conduct, folder) or "how long they take is not known: nothing is recorded yet"
+    console.say(
+        f"{counted(len(cells), 'cell')}, {len(left)} to run: {runs} with warm-ups" + (f"; {expected}" if left else "")
+    )
+    return sure or not left or chosen(cells, conduct) == "slurm" or console.agreed("start?")

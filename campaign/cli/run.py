@@ -1,0 +1,207 @@
+"""The main verb, spoken without a word of its own: collect the grid, plan, run, report."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import secrets
+import signal
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from campaign import console
+from campaign.cells import folder as folders
+from campaign.cells import plan, record
+from campaign.cli.analyse import analyse
+from campaign.cluster.choice import chosen
+from campaign.config import command_line
+from campaign.config.collect import collect
+from campaign.config.explain import LIBRARY_ERRORS, explain
+from campaign.console import counted
+from campaign.errors import EnvironmentFaultError, SchedulerError
+from campaign.storage import emulation
+from campaign.worker.__main__ import WorkerStoppedError
+from campaign.worker.work_list import Request
+from jobs.run import utc_now
+from jobs.system.durable import write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from campaign.cells.cell import Cell
+    from campaign.cells.folder import CampaignFolder
+
+INTERRUPTED = 130
+_RECORDS = "*/record.json"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the campaign that the words describe; returns the exit code."""
+    split = command_line.split(argv)
+    points = composed(split.hydra)
+    return 0 if points is None else carry_out(points, argv, split)
+
+
+def carry_out(points: Sequence[Mapping[str, Any]], argv: Sequence[str], split: command_line.Words) -> int:
+    """Run the campaign of these points, asked for with the words `argv`; returns the exit code."""
+    cells, conduct = plan.cells_of(points)
+    root = Path(conduct["campaign_dir"]).expanduser()
+    cluster = chosen(cells, conduct)
+    for line in emulation.told(cells):
+        console.say(line)
+    if split.dry_run:
+        _preview(cells, _request(folders.CampaignFolder(root.resolve()), conduct, argv), cluster)
+        return 0
+    folder, campaign = folders.opened(root)
+    request = _request(folder, conduct, argv, after=campaign["requests"])
+    with folders.occupied(folder), _polite_end():
+        try:
+            _write_down(request, campaign, cells)
+            return _follow(cells, request, cluster, sure=split.sure)
+        except (KeyboardInterrupt, WorkerStoppedError):
+            _say_how_to_come_back(conduct, cluster)
+            return INTERRUPTED
+
+
+def composed(hydra_words: Sequence[str]) -> list[dict[str, Any]] | None:
+    """Collect the grid, with Hydra's complaints in our words."""
+    try:
+        return collect(hydra_words)
+    except LIBRARY_ERRORS as error:
+        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+            raise
+        raise explain(error) from error
+
+
+def _request(
+    folder: folders.CampaignFolder,
+    conduct: Mapping[str, Any],
+    argv: Sequence[str],
+    after: Sequence[Mapping[str, Any]] = (),
+) -> Request:
+    last = max((str(request.get("utc", "")) for request in after), default="")
+    return Request(folder, conduct, secrets.token_hex(4), _later_than(last), argv)
+
+
+def _later_than(last: str) -> str:
+    """Return the time or, where clocks of login nodes differ, a moment after `last`: requests are told apart by it."""
+    now = utc_now()
+    if now > last:
+        return now
+    moment = dt.datetime.fromisoformat(last.removesuffix("Z")) + dt.timedelta(milliseconds=1)
+    return f"{moment.isoformat(timespec='milliseconds')}Z"
+
+
+def _write_down(request: Request, campaign: dict[str, Any], cells: Sequence[Cell]) -> None:
+    """Keep in ``campaign.json`` what was asked."""
+    asked = {"token": request.token, "utc": request.utc, "words": list(request.words)}
+    asked |= {"order_seed": request.conduct["order_seed"], "cells": [cell.id for cell in cells]}
+    campaign["requests"].append(asked)
+    write_json(request.folder.marker, campaign)
+
+
+def _disturbed(after: plan.Plan, folder: CampaignFolder) -> bool:
+    """Tell whether somebody else's work made runs of cells that are not done invalid."""
+    found = (record.look(folder.record(entry.cell.id))[0] for entry in after.entries if entry.state != "done")
+    runs = (run for recorded in found if recorded is not None for run in recorded["runs"])
+    return any(
+        check["rule"] == "quiet" and check["passed"] is False for run in runs for check in run.get("checks") or ()
+    )
+
+
+def _follow(cells: Sequence[Cell], request: Request, cluster: str, *, sure: bool) -> int:
+    """Do what is missing, then report; the exit code tells whether every cell asked for is done."""
+    try:
+        alone = _work(cells, request, cluster, sure=sure)
+    except SchedulerError:
+        if any(request.folder.records.glob(_RECORDS)):
+            _report(request.folder)  # of what the jobs before did
+        raise
+    if alone:
+        console.say(f"the jobs go on alone: python -m campaign watch {request.folder.root}")
+        return 0
+    # Asked again of the disk, whatever was meant to happen; what redo=true asked for is there now. And judged again:
+    # a baseline may have come after what it judges.
+    after = plan.make(cells, {**request.conduct, "redo": False}, request.folder)
+    after.save_verdicts(request.folder)
+    _report(request.folder)
+    if all(entry.state == "done" for entry in after.entries):
+        return 0
+    when = " when nothing else keeps the machine busy" if _disturbed(after, request.folder) else ""
+    console.say(
+        f"not every cell is done (`python -m campaign status` says why); "
+        f"the same command{when} tries again what is lacking"
+    )
+    return 1
+
+
+def _report(folder: folders.CampaignFolder) -> None:
+    if not any(folder.records.glob(_RECORDS)):
+        console.say("nothing to report: no cell was begun")
+    elif analyse(str(folder.root)) > 1:
+        raise EnvironmentFaultError(
+            "the report could not be made", "mend what it names, then: python -m campaign report"
+        )
+
+
+def _work(cells: Sequence[Cell], request: Request, cluster: str, *, sure: bool) -> bool:
+    """Have the missing runs done, here or on the cluster; tells whether jobs go on alone."""
+    from campaign.cluster import local, slurm  # noqa: PLC0415 - numpy is not on the way to --help
+
+    if cluster == "slurm":
+        return slurm.work(cells, request, sure=sure)
+    slurm.refuse_beside_jobs(request.folder)
+    local.wait_for_worker(request.folder)
+    planned = plan.make(cells, request.conduct, request.folder)
+    planned.save_verdicts(request.folder)
+    if planned.to_do:
+        local.work(planned.to_do, request)
+    else:
+        done = sum(entry.state == "done" for entry in planned.entries)
+        console.say(f"nothing to run: {done} of {len(cells)} cells are done")
+    return False
+
+
+def _preview(cells: Sequence[Cell], request: Request, cluster: str) -> None:
+    """Print the plan and, for Slurm, the price and the scripts."""
+    planned = plan.make(cells, request.conduct, request.folder)
+    width = max(len(entry.cell.id) for entry in planned.entries)
+    for entry in planned.entries:
+        to_go = str(entry.missing) if entry.at_most == entry.missing else f"{entry.missing} to {entry.at_most}"
+        print(f"{entry.cell.id:{width}}  {entry.state:8}  {to_go} measured runs to go")
+    todo = planned.to_do
+    if cluster == "slurm":
+        from campaign.cluster import slurm  # noqa: PLC0415 - numpy is not on the way to --help
+
+        todo = slurm.preview(planned, request)
+    console.say(
+        f"{counted(len(planned.entries), 'cell')}, {len(todo)} to run, "
+        f"{plan.runs_in_words(todo, request.conduct)} with warm-ups; nothing started"
+    )
+
+
+def _say_how_to_come_back(conduct: Mapping[str, Any], cluster: str) -> None:
+    again = "the same command without redo=true" if conduct["redo"] else "the same command"
+    if cluster == "slurm":
+        where = conduct["campaign_dir"]
+        console.say(
+            f"detached; jobs that were submitted go on. Come back: python -m campaign watch {where}, or {again}; "
+            f"end them: python -m campaign cancel {where}"
+        )
+    else:
+        console.say(f"stopped; what was measured is kept, and {again} goes on from here")
+
+
+@contextmanager
+def _polite_end() -> Iterator[None]:
+    """Let a `kill` and a closed terminal end a campaign as Ctrl-C does."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # nohup
+            signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

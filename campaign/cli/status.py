@@ -1,0 +1,76 @@
+"""`python -m campaign status`: what is done, what is not, and why."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from campaign import console
+from campaign.cells import record
+from campaign.cells.folder import existing
+from campaign.cli import arguments
+from campaign.cluster.states import states as states_of
+from campaign.console import counted
+
+if TYPE_CHECKING:
+    from campaign.cells.folder import CampaignFolder
+    from campaign.cluster.states import State
+
+_ORDER = ("running", "queued", "interrupted", "failed", "invalid", "damaged", "planned", "done")
+_CUT = ("interrupted", "failed", "invalid")
+_SHOWN, _SHOWN_PLACES = 40, 5
+
+
+def main(argv: list[str]) -> int:
+    """Print the state of each cell; exit code 0 where all are done, else 1."""
+    parser = arguments.parser("status", "Show what is done, what is not, and why.", json=True)
+    parser.add_argument("--all", action="store_true", help=f"every cell, also beyond the first {_SHOWN}")
+    arguments.add_folder(parser)
+    options = parser.parse_args(argv)
+    folder, campaign = existing(options.campaign_dir)
+    states = states_of(folder, campaign)
+    counts = Counter(state["status"] for state in states.values())
+    if options.json:
+        print(json.dumps({"campaign_dir": str(folder.root), "counts": counts, "cells": states}, indent=1))
+    else:
+        summary = ", ".join(f"{counts[status]} {status}" for status in _ORDER if counts[status])
+        print(f"{folder.root}: {counted(len(states), 'cell')}: {summary or 'none'}")
+        _print_cells(states, limit=len(states) if options.all else _SHOWN)
+        if counts["running"] and (hindrance := folder.hindrance()):
+            console.say(f"warning: {hindrance}")
+        _print_left(folder, [cell for cell, state in states.items() if state["status"] in _CUT])
+        if counts["interrupted"] or counts["planned"]:
+            console.say("give the command that started the campaign again: it goes on from here")
+    return 0 if counts["done"] == len(states) else 1
+
+
+def _print_left(folder: CampaignFolder, cells: list[str]) -> None:
+    """Name what fills a storage though nobody needs it: snapshots, and files that baselines wrote."""
+    if not cells:
+        return
+    from campaign.storage import baseline_files, checkpoint_targets  # noqa: PLC0415 - a campaign that goes well does without
+
+    recorded = [record.look(folder.record(cell))[0] for cell in cells]
+    places = [
+        place for each in recorded if each for place in (*checkpoint_targets.left(each), *baseline_files.left(each))
+    ]
+    for place in places[:_SHOWN_PLACES]:
+        what = "snapshots of a run that was cut are left in" if place.is_dir() else "a run that was cut left"
+        console.say(f"{what} {place}")
+    if len(places) > _SHOWN_PLACES:
+        console.say(f"… and {len(places) - _SHOWN_PLACES} more")
+    if places:
+        console.say("the next run of their cell takes them away; so may you")
+
+
+def _print_cells(states: dict[str, State], limit: int) -> None:
+    """Print a line for each cell, those that need attention first."""
+    ordered = sorted(states.items(), key=lambda item: _ORDER.index(str(item[1]["status"])))
+    for cell, state in ordered[:limit]:
+        # Slurm refuses in several lines.
+        told = "".join(f"  {' '.join(str(state[key]).split())}" for key in ("where", "reason") if state[key])
+        told += f"  emulated: {', '.join(emulated)}" if (emulated := state["emulated"]) else ""
+        print(f"  {state['status']:11}  {state['valid']}/{state['measured']} valid  {cell}{told}")
+    if len(ordered) > limit:
+        print(f"  … and {len(ordered) - limit} more (--all)")

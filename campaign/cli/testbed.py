@@ -1,0 +1,193 @@
+"""`python -m campaign testbed`: emulated storages as fast as the paper's, on one disk."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from campaign import console
+from campaign.cli.help import body_of
+from campaign.errors import EnvironmentFaultError, UsageError
+from campaign.testbed import apply, plan, throttle
+from campaign.testbed.spec import DEFAULT_FOLDER, FOLDER_VARIABLE, GB
+from campaign.testbed.state import look
+from jobs.system.device import mount_of, mounts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from campaign.testbed.plan import Group
+    from campaign.testbed.state import Seen
+    from jobs.system.device import Mount
+
+_ABOUT = """\
+Emulated storages on one disk, to rehearse with: ext4 on loop devices that the kernel throttles to the paper's Table I.
+up makes them, or what is missing of them; down takes them away. A campaign uses them with site=twin."""
+_NONE = "-"
+_FLAGS = {"keep": ("down",), "json": ("status",), "dry_run": ("up", "down")}
+_BASELINE_BYTES = 6 * GB  # its file of 5 GB (paper, IV), and the file system's own
+
+
+def main(argv: list[str]) -> int:
+    """Do what the words say; exit code 0, of `status` only where everything is up, else 1."""
+    options = _parser().parse_intermixed_args(argv)  # a flag may stand among the words
+    folder = Path(os.path.expanduser(options.folder)).absolute()  # noqa: PTH111 - that of Path raises for ~nobody
+    for flag, verbs in _FLAGS.items():
+        if getattr(options, flag) and options.what not in verbs:
+            name = flag.replace("_", "-")
+            raise UsageError(f"testbed {options.what} takes no --{name}", f"--{name} goes with {' and '.join(verbs)}")
+    if options.what == "status":
+        return _status(folder, as_json=options.json)
+    if options.words and options.what != "up":
+        raise UsageError(f"testbed {options.what} takes no '{options.words[0]}'", "KEY=VALUE goes with testbed up")
+    if options.dry_run:
+        return _preview(options, folder)
+    if os.geteuid() != 0:
+        raise EnvironmentFaultError(
+            f"testbed {options.what} needs root: it attaches loop devices, mounts file systems and throttles devices",
+            f"sudo {shlex.join([sys.executable, '-m', 'campaign', 'testbed', *_with_folder(argv, folder)])}",
+        )
+    return _up(options, folder) if options.what == "up" else _down(options, folder)
+
+
+def _with_folder(argv: list[str], folder: Path) -> list[str]:
+    """Return the words with the folder among them: sudo drops the variable that names it."""
+    named = any(word.partition("=")[0] == "--folder" for word in argv)
+    return argv if named or folder == Path(DEFAULT_FOLDER) else [*argv, "--folder", str(folder)]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m campaign testbed",
+        usage="%(prog)s up [--folder DIR] [--dry-run] [KEY=VALUE ...] | status [--json] | down [--keep] [--dry-run]",
+        description=_ABOUT,
+        epilog=_epilog(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("what", choices=("up", "status", "down"))
+    parser.add_argument("words", nargs="*", metavar="KEY=VALUE", help="of up: storages=[hdd,ssd], hdd.size_gb=3, …")
+    place = os.environ.get(FOLDER_VARIABLE) or DEFAULT_FOLDER
+    parser.add_argument("--folder", default=place, help=f"where it lies (${FOLDER_VARIABLE}, else {DEFAULT_FOLDER})")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print what would be done, as for a shell; needs no root"
+    )
+    parser.add_argument("--keep", action="store_true", help="of down: the images stay, with the datasets on them")
+    parser.add_argument("--json", action="store_true", help="of status: machine-readable, on stdout")
+    return parser
+
+
+def _epilog() -> str:
+    from importlib.resources import files  # noqa: PLC0415 - only where somebody may read it
+
+    return f"keys of up, and their defaults:\n{body_of(files('conf') / 'testbed.yaml')}"
+
+
+def _up(options: argparse.Namespace, folder: Path) -> int:
+    from campaign.config.testbed import asked  # noqa: PLC0415 - Hydra is not on the way to status
+
+    seen = apply.up(folder, asked(options.words), apply.owner())
+    _tell(seen)
+    if str(folder) != (os.environ.get(FOLDER_VARIABLE) or DEFAULT_FOLDER):
+        console.say(f"site=twin finds it with: export {FOLDER_VARIABLE}={shlex.quote(str(folder))}")
+    return 0
+
+
+def _down(options: argparse.Namespace, folder: Path) -> int:
+    if look(folder).marker is None:
+        _see_that_nothing_is_left(folder)
+        console.say(f"no testbed in {folder}")
+    seen = apply.down(folder, keep=options.keep)
+    if seen.marker is None and seen.strangers:
+        console.say(f"{folder} stays: it holds what is not ours, such as {seen.strangers[0]}")
+    return 0
+
+
+def _see_that_nothing_is_left(folder: Path) -> None:
+    """Refuse to call a testbed gone whose storages are still mounted: somebody removed its files under it."""
+    left = [each for each in mounts() if Path(os.path.realpath(folder)) in Path(each.point).parents]
+    if left:
+        raise EnvironmentFaultError(
+            f"{folder} does not say any more that it is a testbed, and there is something mounted in it:"
+            f" {shlex.join(each.point for each in left)}",
+            f"if it was the testbed's: sudo sh -c {shlex.quote(' && '.join(_removal(left)))}",
+        )
+
+
+def _removal(left: Sequence[Mount]) -> list[str]:
+    """Return what takes file systems away by hand, with their loop devices and the bounds of these."""
+    throttled, points = throttle.find(), shlex.join(each.point for each in left)
+    loops = [Path(each.source) for each in left if each.source.startswith("/dev/loop")]
+    numbers = [device.stat().st_rdev for device in loops]
+    bounds = [step for each in numbers for step in throttled.steps(f"{os.major(each)}:{os.minor(each)}", {})]
+    detached = [f"losetup -d {shlex.join(map(str, loops))}"] if loops else []
+    return [f"umount {points}", *map(str, bounds), *detached, f"rmdir {points}"]
+
+
+def _preview(options: argparse.Namespace, folder: Path) -> int:
+    """Print the steps, as they would be done."""
+    groups: list[Group]
+    if options.what == "up":
+        from campaign.config.testbed import asked  # noqa: PLC0415 - Hydra is not on the way to status
+
+        wanted = asked(options.words)
+        groups = plan.up(wanted, apply.owner(), look(folder, wanted))
+    else:
+        groups = plan.down(look(folder), keep=options.keep)
+    for group in groups:
+        print("\n".join(map(str, group)))
+    console.say("nothing to do" if not groups else "nothing was done; loop devices are those that are free now")
+    return 0
+
+
+def _status(folder: Path, *, as_json: bool) -> int:
+    seen = look(folder)
+    storages = apply.told(seen)
+    if seen.marker is None:
+        _see_that_nothing_is_left(folder)
+    if as_json:
+        beneath = {**asdict(mount_of(folder)), "free_bytes": seen.free_bytes}
+        print(json.dumps({"folder": str(folder), "beneath": beneath, "storages": storages}, indent=1))
+    else:
+        _tell(seen)
+    return 0 if storages and all(each["state"] == "up" for each in storages.values()) else 1
+
+
+def _tell(seen: Seen) -> None:
+    """Print how each storage stands, and what lies beneath all of them."""
+    storages = apply.told(seen)
+    if not storages:
+        print(f"no testbed in {seen.folder}")
+        return
+    rows = [("emulated", "state", "GB", "MB/s read", "MB/s written", "reads/s", "writes/s", "device", "root")]
+    for name, each in storages.items():
+        numbers = (each["read_mb_per_s"], each["write_mb_per_s"], each["read_iops"], each["write_iops"])
+        size = None if each["size_bytes"] is None else each["size_bytes"] / GB
+        figures = (_NONE if number is None else f"{number:g}" for number in (size, *numbers))
+        rows.append((name, each["state"], *figures, each["device"] or _NONE, each["root"]))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+    for name, each in storages.items():
+        if each["missing"]:
+            print(f"{name} is incomplete: {each['missing']}")
+    beneath = mount_of(seen.folder)
+    print(f"beneath: {beneath.source} ({beneath.fstype}), {seen.free_bytes / GB:.1f} GB free; none is faster than that")
+    for doubt in _doubts(seen):
+        console.say(f"warning: {doubt}")
+
+
+def _doubts(seen: Seen) -> list[str]:
+    small = [
+        name
+        for name, each in seen.storages.items()
+        if each.size_bytes is not None and each.size_bytes < _BASELINE_BYTES
+    ]
+    said = [f"the baseline's file of 5 GB does not fit on {', '.join(small)}"] if small else []
+    return [*seen.bounds.doubts, *said]

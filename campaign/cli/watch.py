@@ -1,0 +1,56 @@
+"""`python -m campaign watch`: come back to a campaign whose jobs go on."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from campaign import console
+from campaign.cells.folder import CampaignFolder, existing, occupied
+from campaign.cli import arguments, status
+from campaign.cluster import display, ends, fleet
+from campaign.cluster.progress import Follower, Seen, Watched, until_over
+from campaign.errors import CampaignError
+from campaign.worker import batch as batches
+
+_TICK_S = 1.0
+
+
+def main(argv: list[str]) -> int:
+    """Show the live table until every job is over, or Ctrl-C; then do as `status` does."""
+    parser = arguments.parser("watch", "Watch a campaign that is under way, from any shell, on any day.", json=False)
+    arguments.add_folder(parser)
+    options = parser.parse_args(argv)
+    folder, _ = existing(options.campaign_dir)
+    flotilla = fleet.of(folder)
+    flotilla.settle()
+    try:
+        if flotilla.open:
+            fleet.follow(folder, flotilla)
+        elif folder.worker_at_work():
+            _follow_local(folder)
+    except KeyboardInterrupt:
+        console.say(f"no longer watched; what runs goes on. Come back: python -m campaign watch {folder.root}")
+        raise
+    _keep_ends(folder, flotilla)
+    return status.main([str(folder.root)])
+
+
+def _keep_ends(folder: CampaignFolder, flotilla: fleet.Fleet) -> None:
+    """Write down how jobs ended, for Slurm forgets; a front process at work in the folder does so itself."""
+    if all(seen.state != "ended" for seen in flotilla.seen.values()):
+        return
+    with suppress(CampaignError, OSError), occupied(folder):
+        ends.settle_records(folder, flotilla)
+
+
+def _follow_local(folder: CampaignFolder) -> None:
+    """Follow the worker on this machine, started from another shell."""
+    batch = batches.read_all(folder)[-1]
+    follower = Follower.of(folder, batch, 0)
+    with display.display() as show:
+        until_over(
+            Watched({0: follower}),
+            lambda: {0: Seen("running" if folder.worker_at_work() else "ended")},
+            show,
+            _TICK_S,
+        )

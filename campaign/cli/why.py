@@ -1,0 +1,111 @@
+"""`python -m campaign why CELL`: every run of one cell with every check."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+from campaign import console
+from campaign.cells import record
+from campaign.cells.cell import NEUTRAL, flat
+from campaign.cells.folder import existing
+from campaign.cli import arguments
+from campaign.cluster.states import State, states
+from campaign.errors import EnvironmentFaultError, UsageError, nearest
+from campaign.storage import emulation
+
+_MARKS = {True: "ok", False: "FAILED", None: "unverifiable"}
+
+
+def main(argv: list[str]) -> int:
+    """Print the whole story of one cell; exit code 0 where it is done, else 1."""
+    parser = arguments.parser("why", "Tell every run of one cell with every check, and how to run it again.", json=True)
+    parser.add_argument("cell", metavar="CELL", help="its id, the start of it, or the hash at its end")
+    arguments.add_folder(parser)
+    options = parser.parse_intermixed_args(argv)  # a flag may stand between cell and folder
+    if Path(options.cell).is_dir():
+        raise UsageError(
+            f"'{options.cell}' is a folder, and the cell comes first",
+            f"python -m campaign why {shlex.join([str(options.campaign_dir), options.cell])}",
+        )
+    folder, campaign = existing(options.campaign_dir)
+    cell = _the_one(arguments.find(folder, options.cell), options.cell, [p.name for p in folder.records.glob("*")])
+    recorded = record.read(folder.record(cell)) or {}
+    if options.json:
+        print(json.dumps(recorded, indent=1))
+    else:
+        try:
+            _tell(recorded, states(folder, campaign)[cell], str(folder.cell(cell)))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise EnvironmentFaultError(
+                f"{folder.record(cell)} is damaged inside: {error}",
+                "restore it, or redo=true",
+            ) from error
+    return 0 if recorded["status"] == "done" else 1
+
+
+def _the_one(found: list[str], words: str, ids: list[str]) -> str:
+    if not found:
+        raise UsageError(f"no recorded cell '{words}'", nearest(words, ids) if ids else "nothing is recorded yet")
+    if len(found) > 1:
+        raise UsageError(f"'{words}' may be {len(found)} cells", "one of: " + ", ".join(found[:10]))
+    return found[0]
+
+
+def _tell(recorded: record.Record, state: State, where: str) -> None:
+    cell, data = recorded["cell"], recorded["dataset"]
+    print(f"{cell['id']}: {state['status']}" + (f": {state['reason']}" if state["reason"] else ""))
+    unusual = [f"{key}={value}" for key, value in flat(cell["settings"]) if NEUTRAL.get(key, value) != value]
+    print(f"  benchmark  {cell['benchmark']} version {cell['benchmark_version']} {' '.join(unusual)}".rstrip())
+    files = f"{data['files']} files, " if "files" in data else ""
+    print(f"  data       {data['path']}: {files}{data['bytes'] / 1e6:.1f} MB")
+    for key, facts in (recorded["provenance"].get("emulated") or {}).items():
+        print(f"  emulated   {key} {facts['name']}: {emulation.bounds(facts)}")
+    print(f"  record     {where}/record.json")
+    for check in recorded["checks"]:
+        print(f"  {check['rule']:10} {_MARKS[check['passed']]}: {check['message']}")
+    for run in recorded["runs"]:
+        _tell_run(run, where)
+    print(f"again: python -m campaign {shlex.join(recorded['campaign']['words'])}")
+
+
+def _of_trace(trace: dict[str, Any]) -> list[str]:
+    """Say what the trace of a run lacks."""
+    unread = [f"{name}: {state}" for name, state in trace.get("sources", {}).items() if state != "ok"]
+    error = trace.get("error")
+    return [f"not written: {error}", *unread] if error else unread
+
+
+def _of_added(added: dict[str, Any], unit: str) -> str:
+    """Say why a run was added."""
+    if added["interval"] is None:
+        return f"until_spread={added['until_spread']:g}: {added['n']} runs were too few for an interval of the median"
+    low, high = added["interval"]
+    return (
+        f"until_spread={added['until_spread']:g}: of {added['n']} runs the {added['confidence']:.1%} interval of the"
+        f" median was {low:.1f} to {high:.1f} {unit}, {added['width']:.2%} wide"
+    )
+
+
+def _tell_run(run: record.Run, where: str) -> None:
+    figure = console.figure(run) or "no figure"
+    if "images_per_s" in run:
+        figure += f", {run['read_mb_per_s']:.1f} MB/s"
+    print(f"run {run['run']} ({run['role']}) {run['started_utc']}: {run['status']}, {figure}")
+    if run.get("added"):
+        print(f"  added        {_of_added(run['added'], console.unit(run))}")
+    checks: list[dict[str, Any]] = run.get("checks", [])
+    for check in checks:
+        print(f"  {check['rule']:12} {_MARKS[check['passed']]}: {check['message']}")
+    for line in _of_trace(run.get("trace") or {}):
+        print(f"  trace        {line}")
+    for bad in run.get("unreadable", []):
+        print(f"  unreadable   {bad['file']}: {bad['error']}")
+    if run["status"] == "failed":
+        print(f"  reason       {run['reason']}")
+        for line in run.get("log_tail", "").splitlines():
+            print(f"  log          {line}")
+        if run.get("log"):
+            print(f"  whole log    {where}/{run['log']}")

@@ -1,0 +1,56 @@
+"""Ending what a campaign has on the cluster, and nothing else."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from campaign.errors import SchedulerError
+from campaign.slurm import client, scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from campaign.slurm.task import Task
+    from campaign.worker.batch import Batch
+
+_IDS_A_CALL = 200  # a command line has its limits
+_LOOKS = 6
+_LOOK_EACH_S = 1.0
+
+
+def cancel(batches: Sequence[Batch]) -> tuple[list[Task], list[Task]]:
+    """Cancel every job of these batches that waits or runs, also where it was believed to be refused or over.
+
+    Returns
+    -------
+    jobs, left
+        What was to end, and what lives on.
+
+    Raises
+    ------
+    SchedulerError
+        The controller does not answer.
+    """
+    jobs = _live(batches)
+    if jobs is None:
+        raise SchedulerError(
+            "the scheduler does not answer: nothing was cancelled", "try again; `squeue --me` shows whether it is back"
+        )
+    for start in range(0, len(jobs), _IDS_A_CALL):
+        client.ask("scancel", *(task.job_id for task in jobs[start : start + _IDS_A_CALL]))
+    left = jobs
+    for _ in range(_LOOKS if jobs else 0):
+        live = _live(batches)
+        left = left if live is None else live
+        if not left:
+            break
+        time.sleep(_LOOK_EACH_S)  # also for one that is about to end, so that `status` tells the end
+    return jobs, [task for task in left if task.state != "COMPLETING"]
+
+
+def _live(batches: Sequence[Batch]) -> list[Task] | None:
+    """List the jobs that wait or run; others may have jobs of the same name, but not in these folders."""
+    folders = {str(batch.folder) for batch in batches}
+    listed = scheduler.listed(sorted({batch.job_name for batch in batches}))
+    return None if listed is None else [task for task in listed if task.live and task.folder in folders]

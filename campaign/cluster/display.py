@@ -1,0 +1,102 @@
+"""Show a campaign under way: one live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from campaign import console
+from campaign.console import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from campaign.cluster.progress import Picture
+
+_STATES = ("planned", "queued", "running", "done", "failed", "invalid", "interrupted")
+_COLOURS = {"running": "cyan", "done": "green", "failed": "red", "invalid": "yellow", "interrupted": "red"}
+_ROWS = 12  # runs under way that are shown one by one
+
+
+@contextmanager
+def display(hindrance: Callable[[], str] = lambda: "") -> Iterator[Callable[[Picture], None]]:
+    """Yield what shows a picture; `hindrance` tells what keeps news away, if anything does."""
+    if console.stderr.is_terminal:
+        with Live(console=console.stderr, auto_refresh=False, transient=True) as live:
+            yield _LiveTable(live, hindrance)
+    else:
+        yield _PlainLines(hindrance)
+
+
+class _LiveTable:
+    def __init__(self, live: Live, hindrance: Callable[[], str]) -> None:
+        self._live, self._hindrance = live, hindrance
+        self._bar = console.bar()
+        self._task = self._bar.add_task("runs", total=None, latest="")
+        self._rates: dict[str, str] = {}
+
+    def __call__(self, picture: Picture) -> None:
+        for cell, run in picture.news:
+            if console.figure(run):
+                self._rates[cell] = console.figure(run, 0)
+            if run["status"] != "valid":
+                self._live.console.print(describe(cell, run), style="yellow", markup=False)
+        self._bar.update(self._task, completed=picture.runs_over, total=picture.runs_total)
+        rates = [rate for _, run in picture.news if (rate := console.figure(run, 0))]
+        if rates:
+            self._bar.update(self._task, latest=rates[-1])
+        self._live.update(Group(self._cells(picture), self._runs(picture), self._bar), refresh=True)
+
+    def _cells(self, picture: Picture) -> Table:
+        table = Table.grid(padding=(0, 2))
+        words = [f"[{_COLOURS.get(state, 'default')}]{state} {picture.counts[state]}[/]" for state in _shown(picture)]
+        table.add_row("cells", *words, Text(self._hindrance() or _queue(picture)))  # Slurm's words may hold brackets
+        return table
+
+    def _runs(self, picture: Picture) -> Table:
+        table = Table.grid(padding=(0, 2))
+        for cell, run, where in picture.running[:_ROWS]:
+            role = "warm-up" if run["role"] == "warmup" else "measured"
+            row = (f"  {cell.rpartition('-')[0]}", f"run {run['run']} ({role})", self._rates.get(cell, ""), where)
+            table.add_row(*row)
+        if len(picture.running) > _ROWS:
+            table.add_row(f"  … and {len(picture.running) - _ROWS} more")
+        return table
+
+
+class _PlainLines:
+    def __init__(self, hindrance: Callable[[], str]) -> None:
+        self._hindrance = hindrance
+        self._said = ""
+
+    def __call__(self, picture: Picture) -> None:
+        for number, (cell, run) in enumerate(picture.news, start=picture.runs_over - len(picture.news) + 1):
+            console.say(f"[{number}/{picture.runs_total}] {describe(cell, run)}")
+        queue = self._hindrance() or _queue(picture)
+        if queue and queue != self._said:
+            counts = ", ".join(f"{picture.counts[state]} {state}" for state in _shown(picture))
+            console.say(f"cells: {counts}; {queue}")
+        self._said = queue
+
+
+def _shown(picture: Picture) -> list[str]:
+    return [state for state in _STATES if picture.counts[state]]
+
+
+def _queue(picture: Picture) -> str:
+    """Say why jobs wait, in Slurm's words."""
+    return ", ".join(
+        f"{counted(number, 'job')} waiting: {why or 'submitted'}" for why, number in picture.reasons.most_common()
+    )
+
+
+def describe(cell_id: str, run: dict[str, Any]) -> str:
+    """Put one ended run into a line."""
+    what = f"{cell_id} run {run['run']}{' (warm-up)' if run['role'] == 'warmup' else ''}"
+    rate = console.figure(run) or "no figure"
+    return f"{what}: {rate}" if run["status"] == "valid" else f"{what}: {rate}, {run['status']}: {run['reason']}"

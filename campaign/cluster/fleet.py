@@ -1,0 +1,128 @@
+"""The workers of a campaign on the cluster: which are open, how they are, how they ended."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from typing import TYPE_CHECKING
+
+from campaign.cluster import display
+from campaign.cluster.progress import Follower, Seen, Watched, until_over
+from campaign.slurm import client
+from campaign.slurm.scheduler import Scheduler
+from campaign.worker.batch import Batch, read_all
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from campaign.cells.folder import CampaignFolder
+    from campaign.slurm.task import Key
+
+_SHORTEST_S, _LONGEST_S = 2.0, 15.0  # between two questions; a change makes it short again
+_TICK_S = 1.0
+_SETTLE_LOOKS = 6
+_SILENT_S = 10.0  # a controller that is busy for a moment is not worth a word
+
+
+class Fleet:
+    """Open workers of some batches, seen through the scheduler.
+
+    Parameters
+    ----------
+    batches
+        Those of ``cluster=slurm`` count.
+    facts
+        Of the cluster.
+    """
+
+    def __init__(self, batches: Iterable[Batch], facts: client.Facts) -> None:
+        self._batches = {str(batch.folder): batch for batch in batches if batch.cluster == "slurm"}
+        self._open: set[Key] = {
+            (str(batch.folder), index) for batch in self._batches.values() for index in batch.open_workers()
+        }
+        names = sorted({self._batches[folder].job_name for folder, _ in self._open})
+        since = min((self._batches[folder].submitted_utc for folder, _ in self._open), default="")[:10]
+        self._scheduler = Scheduler(facts, names, _day_before(since) if since else "now")
+        self._next_s = 0.0
+        self._pause_s = _SHORTEST_S
+        self.seen: dict[Key, Seen] = dict.fromkeys(sorted(self._open), Seen("unknown", "submitted"))
+
+    @property
+    def open(self) -> Collection[Key]:
+        """Workers that have not ended, as far as anybody knows."""
+        return self._open
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the controller answered last, 0 where it does."""
+        since = self._scheduler.silent_since
+        return time.monotonic() - since if since is not None else 0.0
+
+    def batch(self, key: Key) -> Batch:
+        """Return the batch of a worker."""
+        return self._batches[key[0]]
+
+    def look(self) -> Mapping[Key, Seen]:
+        """Ask the scheduler, if its time has come, and return how every worker is."""
+        if self._open and time.monotonic() >= self._next_s:
+            before = dict(self.seen)
+            self._scheduler.look(self._open)
+            self._update()
+            changed = before != self.seen or any(self._scheduler.doubtful(key) for key in self._open)
+            self._pause_s = _SHORTEST_S if changed else min(1.5 * self._pause_s, _LONGEST_S)
+            self._next_s = time.monotonic() + self._pause_s
+        return self.seen
+
+    def settle(self) -> None:
+        """Ask until no end is unexplained: what died while nobody looked is not waited for."""
+        for _ in range(_SETTLE_LOOKS):
+            self.look()
+            if not any(self._scheduler.doubtful(key) for key in self._open):
+                return
+            time.sleep(max(0.0, self._next_s - time.monotonic()))
+
+    def close(self, keys: Collection[Key]) -> None:
+        """Look no more for workers whose records say that all their cells are over."""
+        for key in self._open.intersection(keys):
+            self._end(key, "done")
+
+    def _update(self) -> None:
+        for key in list(self._open):
+            task = self._scheduler.task(key)
+            if task is None:
+                continue
+            if task.live:
+                self.seen[key] = Seen("queued" if task.queued else "running", task.reason, task.node or task.job_id)
+            else:
+                self._end(key, task.end())
+
+    def _end(self, key: Key, how: str) -> None:
+        self._open.discard(key)
+        self.seen[key] = Seen("ended", how, self.seen[key].where)
+
+
+def _day_before(date: str) -> str:
+    """Return the day before an ISO date: the accounting counts in local time, we in UTC."""
+    return str(dt.date.fromisoformat(date) - dt.timedelta(days=1))
+
+
+def of(folder: CampaignFolder, facts: client.Facts | None = None) -> Fleet:
+    """Find all open workers of a campaign."""
+    return Fleet(read_all(folder), facts or client.facts())
+
+
+def follow(folder: CampaignFolder, fleet: Fleet) -> None:
+    """Watch all open workers to their end."""
+    watched = Watched({key: Follower.of(folder, fleet.batch(key), key[1]) for key in sorted(fleet.open)})
+
+    def look() -> Mapping[Key, Seen]:
+        fleet.close(watched.finished())
+        return fleet.look()
+
+    def hindrance() -> str:
+        if fleet.silent_s >= _SILENT_S:
+            return "the scheduler does not answer; records are followed all the same"
+        return folder.hindrance()
+
+    with display.display(hindrance) as show:
+        until_over(watched, look, show, _TICK_S)

@@ -1,0 +1,173 @@
+"""The campaign on this machine: one worker process takes all cells."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psutil
+from filelock import Timeout
+
+from campaign import console
+from campaign.cells.plan import runs_in_words
+from campaign.cluster import display
+from campaign.cluster.progress import Follower, Seen, Watched, until_over
+from campaign.console import counted
+from campaign.errors import EnvironmentFaultError
+from campaign.storage import baseline_files, checkpoint_targets, datasets
+from campaign.worker import __main__ as worker
+from campaign.worker.batch import Batch
+from campaign.worker.runner import tail
+from jobs.system.durable import write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from campaign.cells.folder import CampaignFolder
+    from campaign.cells.plan import Entry
+    from campaign.worker.work_list import Request
+
+_MINUTES_MARGIN = 60
+_STOP_PATIENCE_S = 10.0
+_TICK_S = 0.25
+_PATIENCE_S = 0.5
+
+
+@dataclass(frozen=True)
+class LocalWorker:
+    """A worker process on this machine."""
+
+    batch: Batch
+    process: psutil.Process | None
+
+    def alive(self) -> bool:
+        """Tell whether it is still at work."""
+        if self.process is None:
+            return False
+        return bool(self.process.is_running() and self.process.status() != psutil.STATUS_ZOMBIE)
+
+    def stop(self) -> None:
+        """Ask it to record the interruption and end; past its patience, kill it and all it started."""
+        if self.process is None or not self.alive():
+            return
+        family = [self.process, *self.process.children(recursive=True)]
+        self.process.terminate()  # submitit's controller passes SIGTERM on to the worker
+        _, left = psutil.wait_procs(family, timeout=_STOP_PATIENCE_S)
+        for process in left:
+            process.kill()
+
+
+def work(todo: Sequence[Entry], request: Request) -> None:
+    """Prepare the data, start a worker on the cells and watch it to its end.
+
+    Raises
+    ------
+    EnvironmentFaultError
+        The worker ended before its list did.
+    KeyboardInterrupt
+        Ctrl-C; the worker has been stopped.
+    """
+    conduct, folder = request.conduct, request.folder
+    for entry in todo:
+        checkpoint_targets.look(entry.cell.settings)
+        baseline_files.look(entry.cell.settings)
+    with console.preparation() as progress:
+        data = datasets.datasets(todo, folder, progress, redo=conduct["redo"])
+    console.say(f"running {counted(len(todo), 'cell')}, {runs_in_words(todo, conduct)}, in {folder.root}")
+    cells = [(entry.cell.id, entry.missing) for entry in todo]
+    follower = Follower(folder, cells, conduct["warmup_runs"], request.token)
+    started = submit(request, todo, data)
+    try:
+        with display.display() as show:
+            until_over(
+                Watched({0: follower}), lambda: {0: Seen("running" if started.alive() else "ended")}, show, _TICK_S
+            )
+    except KeyboardInterrupt:
+        console.say("stopping the worker …")
+        started.stop()
+        raise
+    _explain_early_end(started.batch, follower)
+
+
+def submit(request: Request, todo: Sequence[Entry], data: Mapping[str, Any]) -> LocalWorker:
+    """Write the work list and start a worker on it; with ``cluster=debug`` this returns when the work is done."""
+    import submitit  # noqa: PLC0415 - not on the way to --help, status or --dry-run
+
+    cluster = "debug" if request.conduct["cluster"]["name"] == "debug" else "local"
+    folder = request.folder.workers / f"{request.token}-0"
+    cells = [[entry.cell.id for entry in todo]]
+    batch = Batch(folder, cluster, request.token, "tfio-campaign", cells, request.utc)
+    batch.save()
+    path = batch.work_list(0)
+    write_json(path, request.work_list(cluster, todo, data))
+    executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
+    executor.update_parameters(name=batch.job_name, timeout_min=_minutes_at_most(todo, request.conduct))
+    if cluster == "debug":
+        fault = executor.submit(worker.main, str(path)).exception()
+        if fault is not None:
+            raise fault
+        return LocalWorker(batch, None)
+    # Ctrl-C in a terminal reaches the whole process group; only the front process shall act on it.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        job = executor.submit(worker.main, str(path))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    process = None  # where it ended before we looked: what it left behind tells
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(int(job.job_id))
+    return LocalWorker(batch, process)
+
+
+def wait_for_worker(folder: CampaignFolder) -> None:
+    """Wait for a worker that outlived its front process: two would measure each other."""
+    lock = folder.worker_lock()
+    try:
+        lock.acquire(timeout=_PATIENCE_S)
+    except Timeout:
+        console.say("a worker of an earlier start is still at work in this folder; waiting for it to end …")
+        lock.acquire()
+    lock.release()
+
+
+def _minutes_at_most(todo: Sequence[Entry], conduct: Mapping[str, Any]) -> int:
+    """Bound the worker's time: submitit's local executor ends it after two minutes unless told otherwise."""
+    runs = sum(entry.at_most + conduct["warmup_runs"] for entry in todo)
+    return int(runs * conduct["run_timeout_s"] / 60) + _MINUTES_MARGIN
+
+
+def _explain_early_end(batch: Batch, follower: Follower) -> None:
+    """Raise what the worker left behind, if it ended before its list did."""
+    fault = batch.fault(0)
+    if fault:
+        raise EnvironmentFaultError(fault["message"], fault["hint"])
+    follower.look()
+    if not follower.finished:
+        _can_write(batch)
+        if follower.folder.worker_at_work():
+            raise EnvironmentFaultError(
+                "submitit's controller was killed; the worker is still at work",
+                "look at it with `python -m campaign status`; the same command waits for it and goes on from there",
+            )
+        logs = sorted(batch.folder.glob("*.err"), key=lambda log: log.stat().st_mtime)
+        said = tail(logs[-1], 1) if logs else ""
+        left = len(follower.cells) - follower.cells_over
+        raise EnvironmentFaultError(
+            f"the worker ended with {left} cells to go: {said or 'it left no word'}",
+            f"its logs are in {batch.folder}; the same command goes on from here",
+        )
+
+
+def _can_write(batch: Batch) -> None:
+    """Find out whether the worker ended because nothing can be written; it could leave no word then."""
+    probe = batch.folder / "probe.json"
+    try:
+        write_json(probe, None)
+        probe.unlink()
+    except OSError as error:
+        raise EnvironmentFaultError(
+            f"nothing can be written in {batch.folder}: {error.strerror}",
+            "free some space or mend the folder; what was measured is kept, and the same command goes on from here",
+        ) from error

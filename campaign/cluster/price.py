@@ -1,0 +1,119 @@
+"""What a submission may cost, and what it will."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from campaign.cells import record
+from campaign.console import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from campaign.cells.folder import CampaignFolder
+    from campaign.cells.plan import Entry
+    from campaign.cluster.submission import Array
+
+_START_S = 15.0  # a job's start and its one import of TensorFlow, 3-13 s where it was measured
+_RECORDS_READ = 200
+
+
+@dataclass(frozen=True)
+class Price:
+    """Node-hours of some array jobs.
+
+    Attributes
+    ----------
+    jobs
+        Number of jobs; each has one node.
+    at_most_h
+        Every job up to its time limit, once.
+    expected_h, expected_most_h
+        From the time that earlier runs took, and with all the runs that ``until_spread`` may add; None where there are
+        none.
+    known_runs
+        How many earlier runs that rests on.
+    """
+
+    jobs: int
+    timeout_min: int
+    max_requeues: int
+    expected_h: float | None
+    known_runs: int
+    expected_most_h: float | None = None
+
+    @property
+    def at_most_h(self) -> float:
+        """Node-hours if every job takes its whole time once."""
+        return self.jobs * self.timeout_min / 60
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        jobs = f"{counted(self.jobs, 'job')} of at most {self.timeout_min} min"
+        again = f", times {self.max_requeues + 1} if all are requeued" if self.max_requeues else ""
+        text = f"{self.at_most_h:.1f} node-hours at most ({jobs}{again})"
+        if self.expected_h is not None:
+            more = self.expected_most_h or self.expected_h
+            hours = f"{self.expected_h:.2f}" + (f" to {more:.2f}" if more > self.expected_h else "")
+            text += f"; about {hours} expected, from {counted(self.known_runs, 'earlier run')}"
+        return text
+
+
+def of(arrays: Sequence[Array], folder: CampaignFolder) -> Price:
+    """Price some array jobs, with what the records in `folder` tell."""
+    entries = [entry for array in arrays for task in array.tasks for entry in task]
+    conduct = arrays[0].request.conduct
+    jobs = sum(len(array.tasks) for array in arrays)
+    runs = expected(entries, conduct, folder)
+    hours = [(seconds + jobs * _START_S) / 3600 for seconds in (runs.least_s, runs.most_s)] if runs else [None, None]
+    cluster, known = conduct["cluster"], runs.known if runs else 0
+    return Price(jobs, cluster["timeout_min"], cluster["max_requeues"], hours[0], known, hours[1])
+
+
+class Expected(NamedTuple):
+    """Seconds that runs are to take, at least and with all that ``until_spread`` may add, from so many earlier ones."""
+
+    least_s: float
+    most_s: float
+    known: int
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        minutes = f"{self.least_s / 60:.0f}" + (f" to {self.most_s / 60:.0f}" if self.most_s > self.least_s else "")
+        return f"about {minutes} min expected, from {counted(self.known, 'earlier run')}"
+
+
+def expected(entries: Sequence[Entry], conduct: Mapping[str, Any], folder: CampaignFolder) -> Expected | None:
+    """Expect of runs what those of their kind took before; None where the records in `folder` tell of none."""
+    known = list(_known(folder))
+    if not known:
+        return None
+    of_run = [(entry, _seconds(known, _kind(entry.cell.settings))) for entry in entries]
+    warmups = conduct["warmup_runs"]
+    least = sum((entry.missing + warmups) * seconds for entry, seconds in of_run)
+    most = sum((entry.at_most + warmups) * seconds for entry, seconds in of_run)
+    return Expected(least, most, len(known))
+
+
+def _known(folder: CampaignFolder) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Yield kind and seconds of earlier runs."""
+    for path in islice(folder.records.glob("*/record.json"), _RECORDS_READ):
+        recorded, _ = record.look(path)
+        settings = recorded["cell"]["settings"] if recorded else {}
+        for run in recorded["runs"] if recorded else []:
+            if "elapsed_s_with_fork" in run:
+                yield _kind(settings), run["elapsed_s_with_fork"]
+
+
+def _kind(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what runs that take as long have in common; a baseline of a whole file has no dataset."""
+    return tuple(settings[group]["name"] for group in ("benchmark", "dataset", "storage") if group in settings)
+
+
+def _seconds(known: Sequence[tuple[tuple[str, ...], float]], kind: tuple[str, ...]) -> float:
+    """Mean of the runs of this kind or, where there is none, of all."""
+    alike = [seconds for other, seconds in known if other == kind]
+    return statistics.fmean(alike or [seconds for _, seconds in known])

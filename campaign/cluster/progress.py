@@ -1,0 +1,230 @@
+"""Follow the records that workers write: the record on disk is the first witness, the scheduler the second."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from campaign.cells import record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+    from campaign.cells.folder import CampaignFolder
+    from campaign.worker.batch import Batch
+
+OVER = ("done", "invalid", "failed")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """How a worker is, as its scheduler (or the process table) tells.
+
+    Attributes
+    ----------
+    state
+        ``unknown`` (nobody has told yet, so its records are looked at), ``queued``, ``running`` or ``ended``.
+    why
+        Reason of the queue, or how it ended.
+    where
+        Node or job, if known.
+    """
+
+    state: str
+    why: str = ""
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one look at one worker's records found.
+
+    Attributes
+    ----------
+    ended
+        ``(cell id, run)`` of each run that ended since the last look.
+    current
+        ``(cell id, run)`` under way, if any.
+    cells_over, runs_over, runs_total
+        Progress; a cell that gives up early takes its missing runs out of the total.
+    """
+
+    ended: list[tuple[str, dict[str, Any]]]
+    current: tuple[str, dict[str, Any]] | None
+    cells_over: int
+    runs_over: int
+    runs_total: int
+
+
+@dataclass
+class Follower:
+    """Reads the record of the cell that a worker has under way, and moves on when it is over.
+
+    Attributes
+    ----------
+    cells
+        Id and missing measured runs of each cell of the worker, in its order.
+    token
+        The submission's own: a record of an earlier one is not taken for news.
+    outcomes
+        How many of its cells are done, invalid and failed.
+    """
+
+    folder: CampaignFolder
+    cells: Sequence[tuple[str, int]]
+    warmup_runs: int
+    token: str
+    outcomes: Counter[str] = field(default_factory=Counter)
+    current: tuple[str, dict[str, Any]] | None = None
+    _at: int = 0
+    _told: int = 0
+
+    @classmethod
+    def of(cls, folder: CampaignFolder, batch: Batch, index: int) -> Follower:
+        """Follow one worker of a batch, by its work list."""
+        path = batch.work_list(index)
+        if not path.exists():  # its front process was killed before it could submit
+            return cls(folder, [(cell, 0) for cell in batch.cells[index]], 0, batch.token)
+        work = json.loads(path.read_text(encoding="utf-8"))
+        cells = [(item["id"], item["missing"]) for item in work["cells"]]
+        return cls(folder, cells, work["conduct"]["warmup_runs"], batch.token)
+
+    def __post_init__(self) -> None:
+        """Count the runs that are to come."""
+        self._foreseen = sum(missing + self.warmup_runs for _, missing in self.cells)
+        self.runs_over = 0
+
+    @property
+    def runs_total(self) -> int:
+        """How many runs there will have been; a requeue adds the run that it interrupted and another warm-up."""
+        return max(self._foreseen, self.runs_over)
+
+    @property
+    def cells_over(self) -> int:
+        """How many of its cells are over."""
+        return self._at
+
+    @property
+    def finished(self) -> bool:
+        """Whether all of its cells are over."""
+        return self._at == len(self.cells)
+
+    def look(self) -> Step:
+        """Read what is new."""
+        ended: list[tuple[str, dict[str, Any]]] = []
+        self.current = None
+        while not self.finished:
+            cell, missing = self.cells[self._at]
+            recorded = self._read(cell)
+            if recorded is None:
+                break
+            mine = [run for run in recorded["runs"] if run.get("token") == self.token]
+            over = [run for run in mine if run["status"] != "running"]
+            ended += [(cell, run) for run in over[self._told :]]
+            self._told = len(over)
+            running = next((run for run in mine if run["status"] == "running"), None)
+            if running or recorded["status"] not in OVER:
+                self.current = (cell, running) if running else None
+                break
+            self.outcomes[recorded["status"]] += 1
+            self._foreseen -= missing + self.warmup_runs - len(over)
+            self._at, self._told = self._at + 1, 0
+        self.runs_over += len(ended)
+        return Step(ended, self.current, self._at, self.runs_over, self.runs_total)
+
+    def _read(self, cell: str) -> record.Record | None:
+        # A damaged one is of before: the worker sets it aside when it comes to it.
+        recorded, _ = record.look(self.folder.record(cell))
+        return recorded if recorded and recorded["campaign"].get("token") == self.token else None
+
+
+@dataclass(frozen=True)
+class Picture:
+    """All workers at one moment.
+
+    Attributes
+    ----------
+    news
+        ``(cell id, run)`` of each run that ended since the last picture.
+    counts
+        Cells that are ``planned`` (behind another one of their worker), ``queued``, ``running``, ``done``, ``failed``,
+        ``invalid``, ``interrupted`` (their worker has ended without them).
+    reasons
+        The scheduler's reasons, with the number of workers each keeps waiting.
+    running
+        ``(cell id, run, where)`` of each run under way.
+    runs_over, runs_total
+        Progress.
+    """
+
+    news: list[tuple[str, dict[str, Any]]]
+    counts: Counter[str]
+    reasons: Counter[str]
+    running: list[tuple[str, dict[str, Any], str]]
+    runs_over: int
+    runs_total: int
+
+
+class Watched:
+    """Several workers, each with its follower.
+
+    Parameters
+    ----------
+    followers
+        By whatever names a worker.
+    """
+
+    def __init__(self, followers: Mapping[Hashable, Follower]) -> None:
+        self.followers = followers
+        self._closed: set[Hashable] = set()
+
+    def look(self, seen: Mapping[Any, Seen]) -> Picture:
+        """Read the records of those that may have written some."""
+        news: list[tuple[str, dict[str, Any]]] = []
+        counts: Counter[str] = Counter()
+        reasons: Counter[str] = Counter()
+        running: list[tuple[str, dict[str, Any], str]] = []
+        for key, follower in self.followers.items():
+            state = seen[key].state
+            if key not in self._closed and state != "queued":
+                news += follower.look().ended
+                if state == "ended" or follower.finished:
+                    self._closed.add(key)
+            counts.update(follower.outcomes)
+            counts.update(_rest(follower, state))
+            if follower.current and state in ("running", "unknown"):
+                running.append((*follower.current, seen[key].where))
+            elif state in ("queued", "unknown") and not follower.finished:
+                reasons[seen[key].why] += 1
+        over = sum(follower.runs_over for follower in self.followers.values())
+        total = sum(follower.runs_total for follower in self.followers.values())
+        return Picture(news, counts, reasons, running, over, total)
+
+    def finished(self) -> list[Any]:
+        """List the workers whose cells are all over."""
+        return [key for key, follower in self.followers.items() if follower.finished]
+
+
+def _rest(follower: Follower, state: str) -> dict[str, int]:
+    """Say what the cells of a worker are that are not over."""
+    left = len(follower.cells) - follower.cells_over
+    if left == 0 or state == "queued" or (state == "unknown" and not follower.current):
+        return {"queued": left}
+    if state == "ended":
+        return {"interrupted": left}
+    return {"running": 1, "planned": left - 1}
+
+
+def until_over(
+    watched: Watched, look: Callable[[], Mapping[Any, Seen]], show: Callable[[Picture], None], tick_s: float
+) -> None:
+    """Show progress until every worker has ended."""
+    while True:
+        seen = look()  # before the records are read, so that the last look sees all
+        show(watched.look(seen))
+        if all(seen[key].state == "ended" for key in watched.followers):
+            return
+        time.sleep(tick_s)

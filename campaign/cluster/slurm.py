@@ -1,0 +1,174 @@
+"""The front process's part on a cluster: take up what is there, submit what is missing, watch, write down the ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from campaign import console
+from campaign.cells import plan
+from campaign.cluster import ends, fleet, price, submission
+from campaign.console import counted
+from campaign.errors import CampaignError, EnvironmentFaultError, SchedulerError
+from campaign.slurm import client
+from campaign.storage import datasets
+from campaign.worker.batch import read_all
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from campaign.cells.cell import Cell
+    from campaign.cells.folder import CampaignFolder
+    from campaign.cells.plan import Entry, Plan
+    from campaign.worker.batch import Batch
+    from campaign.worker.work_list import Request
+
+_LATER = "they are submitted when the others are over"
+
+
+def work(cells: Sequence[Cell], request: Request, *, sure: bool) -> bool:
+    """Bring every cell to its end, as far as the cluster lets it; each is submitted at most once.
+
+    Parameters
+    ----------
+    sure
+        Spend without asking.
+
+    Returns
+    -------
+    bool
+        Whether jobs go on alone, as ``detach=true`` asks.
+
+    Raises
+    ------
+    SchedulerError
+        The scheduler took nothing of what was left, or does not answer at all.
+    KeyboardInterrupt
+        Ctrl-C while watching; the jobs go on.
+    """
+    facts = client.facts()
+    tried: set[str] = set()
+    followed = False
+    while True:
+        flotilla = _settled(request.folder, facts)
+        todo = _left(cells, request, flotilla, tried)
+        refused = None
+        if todo:
+            sure = sure or _agreed(todo, request, facts)
+            refused = _submit(todo, request, facts, tried)
+            flotilla = fleet.of(request.folder, facts)
+        elif not (flotilla.open or followed):
+            console.say(f"nothing to run: {len(cells)} of {len(cells)} cells are done")
+        if request.conduct["detach"] or not flotilla.open:
+            break
+        fleet.follow(request.folder, flotilla)
+        _tell(ends.settle_records(request.folder, flotilla))
+        followed = True
+    if refused:
+        raise refused
+    return bool(flotilla.open)
+
+
+def preview(planned: Plan, request: Request) -> list[Entry]:
+    """Print the scripts and the price of what would be submitted; returns those cells, and writes nothing."""
+    facts = client.facts()
+    flotilla = fleet.of(request.folder, facts)
+    flotilla.settle()
+    taken = _taken(planned, flotilla, "would be followed")
+    todo = [entry for entry in planned.to_do if entry.cell.id not in taken]
+    arrays = list(submission.arrays(todo, request, facts.tasks_at_most))
+    if arrays:
+        console.say(str(price.of(arrays, request.folder)))
+    for number, array in enumerate(arrays, start=1):
+        print(f"\n# array {number} of {len(arrays)}: sbatch would get")
+        print(array.script("JOB_ID_OF_THE_ARRAY_BEFORE" if array.after else None))
+    return todo
+
+
+def refuse_beside_jobs(folder: CampaignFolder) -> None:
+    """Refuse to work on this machine while jobs of the campaign live: two workers would write one record.
+
+    Raises
+    ------
+    EnvironmentFaultError
+        They live, or nobody tells that they do not.
+    """
+    if not any(batch.cluster == "slurm" and batch.open_workers() for batch in read_all(folder)):
+        return
+    flotilla = _settled(folder, client.facts())
+    if flotilla.open:
+        raise EnvironmentFaultError(
+            f"{counted(len(flotilla.open), 'job')} of this campaign on the cluster, not over as far as Slurm tells",
+            f"`python -m campaign cancel {folder.root}` ends them; cluster=slurm goes on with them; "
+            "another folder is free: campaign_dir=…",
+        )
+
+
+def _settled(folder: CampaignFolder, facts: client.Facts) -> fleet.Fleet:
+    """Find out how the workers are that were open, and write down how they ended."""
+    flotilla = fleet.of(folder, facts)
+    flotilla.settle()
+    _tell(ends.settle_records(folder, flotilla))
+    return flotilla
+
+
+def _left(cells: Sequence[Cell], request: Request, flotilla: fleet.Fleet, tried: set[str]) -> list[Entry]:
+    """List what is neither done nor in a job nor was tried already; `tried` grows by what a job does anew for us."""
+    planned = plan.make(cells, request.conduct, request.folder)
+    anew = ", which are not begun anew for redo=true" if request.conduct["redo"] else ""
+    taken = _taken(planned, flotilla, f"following them{anew}")
+    planned.save_verdicts(request.folder, but=taken)
+    if request.conduct["redo"]:
+        tried |= taken
+    return [entry for entry in planned.to_do if entry.cell.id not in taken | tried]
+
+
+def _taken(planned: Plan, flotilla: fleet.Fleet, what_then: str) -> set[str]:
+    """List the cells that are in jobs of an earlier start, and tell of those that lack runs."""
+    taken = {cell for key in flotilla.open for cell in flotilla.batch(key).cells[key[1]]}
+    here = [entry for entry in planned.to_do if entry.cell.id in taken]
+    if here:
+        console.say(f"{counted(len(here), 'cell')} wait or run in jobs of an earlier start; {what_then}")
+    if flotilla.open and flotilla.silent_s:
+        console.say("the scheduler does not answer: jobs of an earlier start are taken for alive until it does")
+    return taken
+
+
+def _agreed(todo: Sequence[Entry], request: Request, facts: client.Facts) -> bool:
+    """Say the price and, on a terminal, ask."""
+    arrays = list(submission.arrays(todo, request, facts.tasks_at_most))
+    console.say(f"{counted(len(todo), 'cell')} to submit: {price.of(arrays, request.folder)}")
+    if not console.agreed("submit?"):
+        raise CampaignError("nothing was submitted", "--yes, or CAMPAIGN_YES=1, does not ask")
+    return True
+
+
+def _submit(todo: Sequence[Entry], request: Request, facts: client.Facts, tried: set[str]) -> SchedulerError | None:
+    """Hand over array after array until one is refused; returns the refusal if others were taken.
+
+    Raises
+    ------
+    SchedulerError
+        The first array was refused.
+    """
+    with console.preparation() as progress:
+        data = datasets.for_jobs(todo, request.folder, progress)
+    taken: dict[str, Batch] = {}
+    for array in submission.arrays(todo, request, facts.tasks_at_most):
+        before = taken.get(str(array.after.folder)) if array.after else None
+        try:
+            batch = array.hand_over(data, before.job_id if before else None)
+        except SchedulerError as error:
+            if not taken:
+                raise
+            later = "the same command submits them" if request.conduct["detach"] else _LATER
+            console.say(f"{error.message}; {later}")
+            return error
+        taken[str(array.folder)] = batch
+        tried.update(cell for task in batch.cells for cell in task)
+        console.say(f"submitted {counted(len(batch.cells), 'job')} as {batch.job_id}, in {batch.folder}")
+    return None
+
+
+def _tell(lines: Sequence[str]) -> None:
+    for line in lines:
+        console.say(line)

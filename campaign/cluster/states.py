@@ -1,0 +1,134 @@
+"""What each cell of a campaign is, told truthfully: the record first, then whoever knows of its worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from campaign.cells import record, stopping
+from campaign.cluster.progress import OVER
+from campaign.storage import emulation
+from campaign.worker import batch as batches
+
+if TYPE_CHECKING:
+    from campaign.cells.folder import CampaignFolder
+    from campaign.cluster.progress import Seen
+    from campaign.worker.batch import Batch
+
+# An end that somebody wanted, or that tells nothing of the cell: it is interrupted and not failed.
+_INTERRUPTING = ("CANCELLED", "LOST", "PREEMPTED", "REQUEUED", "REVOKED")
+State = dict[str, Any]
+
+
+def states(folder: CampaignFolder, campaign: dict[str, Any]) -> dict[str, State]:
+    """Look up every cell that the campaign was ever asked for, and every one that has a record.
+
+    Returns
+    -------
+    dict
+        For each cell id ``status`` (`planned`, `queued`, `running`, `done`, `invalid`, `failed`, `interrupted`,
+        `damaged`), ``reason``, ``valid`` and ``measured`` runs, ``where`` it runs, and the names of the storages of
+        its record that were ``emulated``.
+    """
+    asked = dict.fromkeys(cell for request in campaign["requests"] for cell in request["cells"])
+    recorded = sorted(path.parent.name for path in folder.records.glob("*/record.json"))
+    witnesses = _Witnesses(folder)
+    found = {cell: witnesses.judge(cell, *_recorded(folder, cell)) for cell in dict.fromkeys([*asked, *recorded])}
+    witnesses.tell(folder, found)
+    return found
+
+
+class _Witnesses:
+    """Who knows of the workers that had the cells last."""
+
+    def __init__(self, folder: CampaignFolder) -> None:
+        self._batches = batches.read_all(folder)
+        self._of = {cell: (batch, index) for cell, batch, index in batches.latest(self._batches)}
+        self._at_work = folder.worker_at_work()
+        self._open: dict[str, tuple[tuple[str, int], bool]] = {}
+
+    def judge(self, cell: str, state: State, token: str | None) -> State:
+        """Correct what a record says (or that there is none) by what is known of the cell's last worker."""
+        if state["status"] == "damaged":
+            return state
+        batch, index = self._of.get(cell, (None, 0))
+        if batch is None or batch.cluster != "slurm":
+            lost = state["status"] == "running" and self._at_work is False
+            return {**state, "status": "interrupted"} if lost else state
+        over = state["status"] in OVER
+        if batch.refused or index in batch.ended:
+            return state if over else {**state, **_ended(batch, index)}
+        if not (over and token == batch.token):
+            begun = state["status"] == "running" and token == batch.token
+            self._open[cell] = (str(batch.folder), index), begun
+        return state
+
+    def tell(self, folder: CampaignFolder, found: dict[str, State]) -> None:
+        """Ask the scheduler, once, for the cells that are in jobs of which nobody knows the end."""
+        if not self._open:
+            return
+        from campaign.cluster import fleet  # noqa: PLC0415 - only where there are jobs
+        from campaign.slurm import client  # noqa: PLC0415 - only where there are jobs
+
+        flotilla = fleet.Fleet(self._batches, client.facts())
+        flotilla.settle()
+        starting = self._starting()
+        for cell, (key, begun) in self._open.items():
+            seen = flotilla.seen[key]
+            if seen.state == "ended":
+                found[cell], _ = _recorded(folder, cell)  # it may have written its last word while we asked
+            if seen.state != "ended" or found[cell]["status"] not in (*OVER, "damaged"):
+                found[cell] |= _seen(seen, found[cell]["reason"], begun=begun, silent=bool(flotilla.silent_s))
+                if found[cell]["status"] == "planned" and cell in starting:
+                    found[cell] |= {"status": "running", "reason": "starting"}
+
+    def _starting(self) -> set[str]:
+        """List the cells that workers take first which have written nothing yet: a running one is at their start."""
+        first: dict[tuple[str, int], str] = {}
+        for batch in self._batches:
+            for index, cells in enumerate(batch.cells):
+                key = (str(batch.folder), index)
+                left = [cell for cell in cells if self._open.get(cell, (None, False))[0] == key]
+                if left and not any(self._open[cell][1] for cell in left):
+                    first[key] = left[0]
+        return set(first.values())
+
+
+def _ended(batch: Batch, index: int) -> State:
+    if batch.refused:
+        return {"status": "planned", "reason": f"Slurm refused it: {batch.refused}"}
+    return _of_end(batch.ended[index])
+
+
+def _of_end(why: str) -> State:
+    wanted = any(word in why for word in _INTERRUPTING)
+    return {"status": "interrupted" if wanted else "failed", "reason": why}
+
+
+def _seen(seen: Seen, reason: str | None, *, begun: bool, silent: bool) -> State:
+    """Put into words how a worker is, for a cell that it has or has not begun."""
+    if seen.state == "ended":
+        return _of_end(f"Slurm: {seen.why}")
+    if silent:
+        return {"status": "running" if begun else "queued", "reason": "the scheduler does not answer"}
+    if seen.state in ("queued", "unknown"):
+        return {"status": "queued", "reason": seen.why or None}
+    return {"status": "running" if begun else "planned", "reason": reason if begun else None, "where": seen.where}
+
+
+def _recorded(folder: CampaignFolder, cell: str) -> tuple[State, str | None]:
+    """Say what the record alone tells, and whose submission's word it is."""
+    nothing: State = {"status": "planned", "reason": None, "valid": 0, "measured": 0, "where": None, "emulated": []}
+    recorded, fault = record.look(folder.record(cell))
+    if fault:
+        return {**nothing, "status": "damaged", "reason": fault}, None
+    if recorded is None:
+        return nothing, None
+    state = {
+        **nothing,
+        "status": recorded["status"],
+        "reason": recorded.get("reason"),
+        "valid": len(stopping.measured(recorded, "valid")),
+        "measured": len(stopping.measured(recorded)),
+        "emulated": emulation.names(recorded["cell"]["settings"], recorded["provenance"]),
+    }
+    return state, recorded["campaign"].get("token")

@@ -1,0 +1,209 @@
+"""From cells to array jobs: who shares an array, what its script says, and the handing over.
+
+submitit writes the script and calls ``sbatch``; the command in it is ours (``python -m campaign.worker``) and not a
+pickle: a front process that is killed between the two leaves jobs that find all they need.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import shlex
+import sys
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from campaign.cluster.refusal import taken_all_the_same
+from campaign.errors import EnvironmentFaultError
+from campaign.slurm import client
+from campaign.worker.batch import Batch
+from jobs.system.durable import write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from campaign.cells.plan import Entry
+    from campaign.worker.work_list import Request
+
+_CODE = Path(__file__).resolve().parents[2]
+_UNBOUNDED = 256  # jobs of an array at once where nothing is shared
+_ASKED_AS_IS = ("partition", "account", "qos", "constraint", "nodelist", "exclude", "gpus_per_node")
+
+
+@dataclass(frozen=True)
+class Array:
+    """One array job that is to be: each task a worker with some cells of one storage.
+
+    Attributes
+    ----------
+    folder
+        Folder of its batch, its working directory.
+    tasks
+        Cells of each worker.
+    first
+        Position of its first cell in the shuffled order of the storage's cells.
+    after
+        The array before it, where one array is too small for the storage's cells: both must not run at once.
+    """
+
+    request: Request
+    folder: Path
+    tasks: Sequence[Sequence[Entry]]
+    first: int
+    after: Array | None
+
+    @property
+    def access(self) -> Mapping[str, Any]:
+        """How its storage is shared."""
+        return self.tasks[0][0].cell.access
+
+    @property
+    def cpus(self) -> int:
+        """CPUs of each task: as many as the most threads of its cells, unless a number is asked for."""
+        most = max(entry.cell.settings.get("threads", 1) for task in self.tasks for entry in task)
+        return int(self._cluster["cpus_per_task"] or most)
+
+    @property
+    def job_name(self) -> str:
+        """One name for all jobs of a storage where they must run one by one (singleton), else one a submission."""
+        storage = self.tasks[0][0].cell.settings["storage"]
+        if self.access["exclusive"] == "singleton":
+            where = hashlib.sha256(str(storage["root"]).encode()).hexdigest()[:8]
+            return f"tfio-{storage['name']}-{where}"
+        return f"tfio-{self.request.token}"
+
+    @property
+    def _cluster(self) -> Mapping[str, Any]:
+        cluster: Mapping[str, Any] = self.request.conduct["cluster"]
+        return cluster
+
+    def script(self, after: str | None = None) -> str:
+        """Return the text that ``sbatch`` gets; `after` is the job id of the array before it."""
+        return str(self._executor(after)._make_submission_file_text(self._command(), ""))  # noqa: SLF001
+
+    def setup(self) -> list[str]:
+        """Load the site's modules, all of them or end; the node imports the code that this process runs."""
+        loads = [
+            f"module load {module} || exit {EnvironmentFaultError.exit_code}" for module in self._cluster["modules"]
+        ]
+        return [*loads, f'export PYTHONPATH={shlex.quote(str(_CODE))}"${{PYTHONPATH:+:$PYTHONPATH}}"']
+
+    def batch(self) -> Batch:
+        """Describe it for those who come later."""
+        cells = [[entry.cell.id for entry in task] for task in self.tasks]
+        return Batch(self.folder, "slurm", self.request.token, self.job_name, cells, self.request.utc)
+
+    def hand_over(self, data: Mapping[str, Any], after: str | None) -> Batch:
+        """Write the work lists, then submit.
+
+        Raises
+        ------
+        SchedulerError
+            ``sbatch`` refused, or failed and nobody knows what became of the jobs.
+        EnvironmentFaultError
+            There is no Slurm here.
+        """
+        executor, batch = self._executor(after), self.batch()
+        batch.folder.mkdir(mode=0o700)
+        place = self.first
+        for index, task in enumerate(self.tasks):
+            write_json(batch.work_list(index), self.request.work_list("slurm", task, data, place))
+            place += len(task)
+        batch.save()
+        try:
+            with client.scrubbed():
+                job_id = executor._submit_command(self._command()).job_id  # noqa: SLF001
+        except Exception as error:  # noqa: BLE001 - submitit's own, or of a disk that is full since sbatch
+            job_id = taken_all_the_same(batch, error)
+        batch = dataclasses.replace(batch, job_id=job_id)
+        batch.save()
+        return batch
+
+    def _command(self) -> str:
+        lists = f"{shlex.quote(str(self.folder))}/work-${{SLURM_ARRAY_TASK_ID}}.json"
+        return f"{shlex.quote(sys.executable)} -u -m campaign.worker {lists}"
+
+    def _executor(self, after: str | None) -> Any:
+        import submitit  # noqa: PLC0415 - not on the way to --help or status
+
+        try:
+            executor = submitit.SlurmExecutor(self.folder)
+        except RuntimeError as error:
+            raise EnvironmentFaultError(
+                f"cluster={self._cluster['name']}: {error}", "on a machine without Slurm: cluster=local"
+            ) from error
+        executor.update_parameters(**self._parameters(after))
+        executor.parameters["map_count"] = len(self.tasks)  # an array, also of one
+        return executor
+
+    def _parameters(self, after: str | None) -> dict[str, Any]:
+        """Translate our keys to submitit's."""
+        cluster = self._cluster
+        mem_gb = cluster["mem_gb"]
+        return {
+            **{key: cluster[key] for key in _ASKED_AS_IS if cluster[key] is not None},
+            **({} if mem_gb is None else {"mem": f"{math.ceil(mem_gb * 1e9 / 2**20)}M"}),  # sbatch's M is 2^20
+            "job_name": self.job_name,
+            "time": cluster["timeout_min"],
+            "nodes": 1,
+            "ntasks_per_node": 1,
+            "cpus_per_task": self.cpus,
+            "array_parallelism": self._at_once(),
+            "signal_delay_s": cluster["signal_delay_s"],
+            "setup": self.setup(),
+            "srun_args": [f"--cpus-per-task={self.cpus}"],  # Slurm 22.05 and later do not pass it on
+            "additional_parameters": self._additional(after),
+        }
+
+    def _at_once(self) -> int:
+        return int(self._cluster["parallel"] or (1 if self.access["shared"] else _UNBOUNDED))
+
+    def _additional(self, after: str | None) -> dict[str, Any]:
+        cluster, access = self._cluster, self.access
+        licenses = [cluster["licenses"], access["license"] if access["exclusive"] == "license" else None]
+        dependencies = [
+            cluster["dependency"],
+            "singleton" if access["exclusive"] == "singleton" else None,
+            f"afterany:{after}" if after else None,
+        ]
+        options: dict[str, Any] = {"chdir": str(self.folder), "requeue": True}
+        for key, parts in (("licenses", licenses), ("dependency", dependencies)):
+            if any(parts):
+                options[key] = ",".join(part for part in parts if part)
+        if cluster["exclusive"]:
+            options["exclusive"] = True
+        extra = {key: value for key, value in cluster["extra"].items() if value not in (None, False)}
+        return {**options, **extra}
+
+
+def arrays(entries: Sequence[Entry], request: Request, tasks_at_most: int) -> Iterator[Array]:
+    """Put cells into array jobs: one a storage, or several in a row where there are more than an array can hold."""
+    ordered = sorted(enumerate(entries), key=lambda item: (_storage(item[1]), item[0]))
+    number = _next_number(request)
+    for _, group in groupby((entry for _, entry in ordered), key=_storage):
+        cells, before = list(group), None
+        packed = list(_slices(cells, request.conduct["cluster"]["cells_per_job"]))
+        done = 0
+        for tasks in _slices(packed, tasks_at_most):
+            folder = request.folder.workers / f"{request.token}-{number}"
+            before = Array(request, folder, tasks, done, before)
+            yield before
+            number, done = number + 1, done + sum(len(task) for task in tasks)
+
+
+def _next_number(request: Request) -> int:
+    """Return the next free number: what was refused is handed over again later, in a folder of its own."""
+    taken = request.folder.workers.glob(f"{request.token}-*")
+    return 1 + max((int(path.name.rpartition("-")[2]) for path in taken), default=-1)
+
+
+def _storage(entry: Entry) -> str:
+    return str((entry.cell.settings["storage"], sorted(entry.cell.access.items())))
+
+
+def _slices(things: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(things), size):
+        yield things[start : start + size]

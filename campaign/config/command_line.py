@@ -1,0 +1,114 @@
+"""The words of the command line, put into the order that Hydra's parser can read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from campaign.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CONFIG_DIR_VARIABLE = "CAMPAIGN_CONFIG_DIR"
+VERBS = {
+    "cancel": "campaign.cli.cancel:main",
+    "compare": "campaign.cli.analyse:compare",
+    "doctor": "campaign.cli.doctor:main",
+    "report": "campaign.cli.analyse:report",
+    "reproduce": "campaign.cli.reproduce:main",
+    "status": "campaign.cli.status:main",
+    "testbed": "campaign.cli.testbed:main",
+    "verdicts": "campaign.cli.analyse:verdicts",
+    "watch": "campaign.cli.watch:main",
+    "why": "campaign.cli.why:main",
+}
+"""The verbs, each with the function that does it: ``module:function``, given the words that follow."""
+_DRY_RUN = "--dry-run"
+_YES = "--yes"
+_OURS = (_DRY_RUN, _YES)
+_LAUNCHER = "hydra/launcher="
+_MULTIRUN = ("-m", "--multirun", "-r", "--run")
+_CONFIG_DIR = ("-cd", "--config-dir")
+_SHOWING = ("--hydra-help", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion", "--resolve")
+_WITH_VALUE = ("-c", "--cfg", "-p", "--package", "-cp", "--config-path", "-cn", "--config-name", *_CONFIG_DIR)
+_INFO = ("-i", "--info")  # its value is optional
+_INFO_VALUES = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+_FLAGS = {*_OURS, "--help", *_MULTIRUN, *_SHOWING, *_WITH_VALUE}
+
+
+@dataclass(frozen=True)
+class Words:
+    """A command line, taken apart.
+
+    Attributes
+    ----------
+    flags
+        Hydra's own, with their values.
+    overrides
+        What is said of groups and keys.
+    dry_run
+        Print the plan and start nothing.
+    sure
+        Spend node-hours without asking.
+    """
+
+    flags: tuple[str, ...]
+    overrides: tuple[str, ...]
+    dry_run: bool
+    sure: bool
+
+    @property
+    def shown(self) -> str | None:
+        """The flag that has Hydra show a configuration in place of collecting it."""
+        return next((flag for flag in self.flags if flag.partition("=")[0] in _SHOWING), None)
+
+    @property
+    def hydra(self) -> tuple[str, ...]:
+        """Flags first, then overrides: Hydra's parser reads no other order."""
+        return *self.flags, *self.overrides
+
+
+def split(argv: Sequence[str]) -> Words:
+    """Take the command line apart.
+
+    A grid needs no ``-m``: every call is a sweep, of one point at least.
+
+    Raises
+    ------
+    UsageError
+        A flag that nobody knows, or another launcher: it would collect nothing.
+    """
+    flags: list[str] = []
+    overrides: list[str] = []
+    rest = list(argv)
+    while rest:
+        word = rest.pop(0)
+        if word.startswith(_LAUNCHER):
+            raise UsageError(f"'{word}': the grid is collected by a launcher of ours", "leave hydra/launcher as it is")
+        if not word.startswith("-"):
+            overrides.append(word)
+            continue
+        name, has_value, _ = word.partition("=")
+        if name not in _FLAGS:
+            raise UsageError(f"unknown flag '{name}'", nearest(name, _FLAGS))
+        flags.append(word)
+        takes = name in _WITH_VALUE or (name in _INFO and bool(rest) and rest[0] in _INFO_VALUES)
+        if takes and not has_value:
+            if not rest:
+                raise UsageError(f"{name} needs a value", "see `python -m campaign --hydra-help`")
+            flags.append(rest.pop(0))
+    return Words(tuple(_for_hydra(flags)), tuple(overrides), _DRY_RUN in flags, _YES in flags)
+
+
+def _for_hydra(flags: Sequence[str]) -> list[str]:
+    """Leave out our own flags; add ``-m`` where nothing is only shown, and the user's configuration folder."""
+    kept = [flag for flag in flags if flag not in (*_OURS, *_MULTIRUN)]
+    names = {flag.partition("=")[0] for flag in flags}
+    if not names.intersection(_SHOWING):
+        kept.insert(0, "-m")
+    folder = os.environ.get(CONFIG_DIR_VARIABLE)
+    if folder and not names.intersection(_CONFIG_DIR):
+        kept += ["--config-dir", folder]
+    return kept

@@ -1,0 +1,1 @@
+"""The keys of each group: types and limits together."""

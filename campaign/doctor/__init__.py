@@ -1,0 +1,1 @@
+"""Whether a node, or a whole cluster, can measure and prove it."""

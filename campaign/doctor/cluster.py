@@ -1,0 +1,187 @@
+"""The cluster part of `doctor`: is there a Slurm that takes our jobs, and do its nodes see what we see."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from campaign.cluster import submission
+from campaign.doctor.node import Finding
+from campaign.errors import CampaignError
+from campaign.slurm import client
+from campaign.storage import datasets
+from jobs.system.durable import write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from campaign.cells.plan import Entry
+    from campaign.worker.work_list import Request
+
+_PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
+_QUEUE_TIMEOUT_S = 60.0
+_TEST_TIMEOUT_S = 60.0
+_END_TIMEOUT_S = 30.0
+_PROBE_MIN = 10
+_PROBE_TIMEOUT_S = 400.0  # a first import of TensorFlow from a busy network file system takes minutes
+_ASK_EACH_S = 1.0
+_SAID = re.compile(r"sbatch: (?:error: )?(.*)")
+
+
+def cluster(entries: Sequence[Entry], storages: Iterable[Mapping[str, Any]], request: Request) -> Iterator[Finding]:
+    """Look at the programs, the controller, the accounting, then try our own scripts, then send a job."""
+    missing = [program for program in _PROGRAMS if shutil.which(program) is None]
+    if missing:
+        hint = "log in to a node of the cluster that submits jobs, or cluster=local"
+        yield Finding("slurm", passed=False, message=f"not found: {', '.join(missing)}", hint=hint)
+        return
+    facts = client.facts()
+    if not facts.text:
+        yield Finding("slurm", passed=False, message="the controller does not answer", hint="see `scontrol ping`")
+        return
+    yield Finding("slurm", passed=True, message=f"cluster {facts.cluster}, Slurm {facts.version}")
+    yield from _environment()
+    yield _accounting(facts)
+    arrays = list(submission.arrays(entries, request, facts.tasks_at_most))
+    for array in arrays:
+        yield _accepted(array)
+    if arrays:
+        yield from _on_a_node(arrays[0], map(_absolute, storages), request.folder.root)
+
+
+def _absolute(storage: Mapping[str, Any]) -> dict[str, Any]:
+    """Name a root in full, for a job starts in another folder; a relative one is made, as for a campaign."""
+    if not Path(storage["root"]).expanduser().is_absolute():
+        with contextlib.suppress(CampaignError):  # the node will say so
+            return {**storage, "root": str(datasets.storage_root(storage))}
+    return dict(storage)
+
+
+def _environment() -> Iterator[Finding]:
+    """Name variables that would change every job, and do not: a campaign is what its words say."""
+    ignored = sorted(name for name in os.environ if name.startswith("SBATCH_"))
+    if ignored:
+        message = f"{', '.join(ignored)} in the environment: not used for our jobs"
+        yield Finding("slurm", passed=None, message=message, hint="say it to the campaign: cluster.account=…, site=…")
+
+
+def _accounting(facts: client.Facts) -> Finding:
+    if facts.accounting:
+        return Finding("accounting", passed=True, message="sacct tells how jobs ended")
+    log = facts.completion_log
+    if log and os.access(log, os.R_OK):
+        return Finding("accounting", passed=True, message=f"no sacct; {log} tells how jobs ended")
+    message = f"none: how a job ended is known for {facts.remembers_s} s (MinJobAge), later only what it recorded"
+    return Finding("accounting", passed=None, message=message, hint="keep the campaign or `watch` running")
+
+
+def _accepted(array: submission.Array) -> Finding:
+    """Let ``sbatch --test-only`` read the very script that a campaign would submit."""
+    try:
+        script = array.script(None)
+    except CampaignError as error:
+        return Finding("submission", passed=False, message=error.message, hint=error.hint)
+    words = [shutil.which("sbatch") or "sbatch", "--test-only"]
+    try:
+        with client.scrubbed():
+            done = subprocess.run(
+                words, input=script, capture_output=True, text=True, timeout=_TEST_TIMEOUT_S, check=False
+            )
+    except subprocess.TimeoutExpired:
+        message = f"sbatch --test-only has not answered after {_TEST_TIMEOUT_S:.0f} s"
+        return Finding("submission", passed=None, message=message, hint="see `scontrol ping`; try again later")
+    said = " ".join(_SAID.findall(done.stderr)) or done.stderr.strip()
+    name = array.tasks[0][0].cell.settings["storage"]["name"]
+    hint = "check cluster.partition, account, qos, constraint, timeout_min, cpus_per_task; --dry-run shows the script"
+    return Finding("submission", passed=done.returncode == 0, message=f"storage {name}: {said}", hint=hint)
+
+
+def _on_a_node(array: submission.Array, storages: Iterable[Mapping[str, Any]], campaign: Path) -> Iterator[Finding]:
+    """Send a job that reads what is asked in the campaign's place, examines its node, and writes down what it found."""
+    above = next(folder for folder in (campaign, *campaign.parents) if folder.exists())
+    with tempfile.TemporaryDirectory(dir=above, prefix=".tfio-doctor-", ignore_cleanup_errors=True) as made:
+        folder, word = Path(made), secrets.token_hex(8)
+        asked = {"word": word, "storages": list(storages), "checks": array.request.conduct["checks"]}
+        write_json(folder / "asked", asked)
+        job = _send(array, folder)
+        if job is None:
+            yield Finding("nodes", passed=False, message="the probe job was refused", hint="see `submission` above")
+            return
+        try:
+            yield from _answer(folder, word, job)
+        finally:
+            _end(job)
+
+
+def _end(job: str) -> None:
+    """Cancel the job, and wait until it writes no more into the folder that is about to go."""
+    client.ask("scancel", job)
+    deadline = time.monotonic() + _END_TIMEOUT_S
+    while client.ask("squeue", "-h", "--all", "-j", job) and time.monotonic() < deadline:
+        time.sleep(_ASK_EACH_S)
+
+
+def _send(array: submission.Array, folder: Path) -> str | None:
+    """Submit the probe with the options of a real job, but for the array, its length and its folder."""
+    python = shlex.quote(sys.executable)
+    probe = "; ".join(array.setup()) + (
+        f"; cd {shlex.quote(str(folder))} && touch begun && "
+        f"{python} -m campaign.doctor.node asked > answered.tmp 2> said && mv answered.tmp answered; touch over"
+    )
+    options = [line.removeprefix("#SBATCH ") for line in array.script(None).splitlines() if line.startswith("#SBATCH")]
+    dropped = ("--array", "--chdir", "--error", "--output", "--time", "--signal", "--requeue", "--dependency")
+    kept = [shlex.split(option)[0] for option in options if not option.startswith(dropped)]
+    minutes = min(_PROBE_MIN, array.request.conduct["cluster"]["timeout_min"])
+    own = (f"--time={minutes}", f"--chdir={folder}", "--output=/dev/null", f"--wrap={probe}")
+    text = client.ask("sbatch", "--parsable", *kept, *own)
+    return text.strip().partition(";")[0] if text else None
+
+
+def _answer(folder: Path, word: str, job: str) -> Iterator[Finding]:
+    """Wait for the job to begin, then for its answer."""
+    if not _comes(folder / "begun", _QUEUE_TIMEOUT_S):
+        state = client.ask("squeue", "-h", "--all", "-j", job, "-o", "%T (%r)")
+        state = "the scheduler does not answer" if state is None else state.strip()
+        if state.partition(" ")[0] not in ("", "RUNNING", "COMPLETING"):  # "": it has ended
+            message = f"the probe job still waits after {_QUEUE_TIMEOUT_S:.0f} s: {state}"
+            yield Finding("nodes", passed=None, message=message, hint="try again when the queue is short")
+            return
+        message = f"a job ran and nothing of it is seen in {folder.parent}"
+        hint = "campaign_dir=… in a folder that login and compute nodes share"
+        yield Finding("nodes", passed=False, message=message, hint=hint)
+    elif not _comes(folder / "over", _PROBE_TIMEOUT_S):
+        message = f"the probe job has not answered after {_PROBE_TIMEOUT_S:.0f} s"
+        yield Finding("nodes", passed=False, message=message, hint="a file system that hangs, or a very slow import")
+    elif not (folder / "answered").exists():
+        said = (folder / "said").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        message = f"a job cannot run this code: {said[-1] if said else 'no word'}"
+        hint = f"install it where the nodes see it; they would start {sys.executable}"
+        yield Finding("nodes", passed=False, message=message, hint=hint)
+    else:
+        answer = json.loads((folder / "answered").read_text(encoding="utf-8"))
+        message = f"a job on {answer['host']} read and wrote {folder.parent}, and runs this code"
+        yield Finding("nodes", passed=answer["word"] == word, message=message)
+        for found in answer["findings"]:
+            yield Finding(**{**found, "message": f"{answer['host']}: {found['message']}"})
+
+
+def _comes(path: Path, timeout_s: float) -> bool:
+    """Wait for a file that another machine makes."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        os.scandir(path.parent).close()  # an NFS client looks anew
+        if path.exists():
+            return True
+        time.sleep(_ASK_EACH_S)
+    return False

@@ -1,0 +1,133 @@
+"""What a baseline reads or writes, on which storage, and by which engine."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from campaign.cells.cell import is_baseline
+from campaign.errors import EnvironmentFaultError
+from jobs.benchmarks.engines import datafile
+from jobs.benchmarks.engines import engine as engines
+from jobs.system import lustre
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from campaign.console import Progress
+    from jobs.data.manifest import Manifest
+
+_MIB = 1 << 20
+
+
+def prepared(
+    settings: Mapping[str, Any],
+    root: Path,
+    layout: lustre.Layout,
+    images: tuple[Path, Manifest] | None,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Make what a baseline reads, or see that there is room for what it writes.
+
+    Parameters
+    ----------
+    images
+        Folder and manifest of the dataset that it reads blocks of the mean size of, where it does: a read costs about
+        a seek and its bytes, so that blocks of the mean cost what the files do; those of the median would cost less.
+
+    Returns
+    -------
+    dict
+        Of a work list: ``path``, ``folder`` (of the files), ``file`` (None for one that is written), ``bytes``,
+        ``block_bytes``; of a dataset ``checksum``; on Lustre ``stripe``.
+
+    Raises
+    ------
+    DatasetError
+        There is not enough room, or the folder is somebody else's.
+    """
+    benchmark = settings["benchmark"]
+    transfer_mib = benchmark.get("transfer_mib", datafile.TRANSFER_MIB)  # random_read has none
+    size = datafile.whole_bytes(benchmark["file_mb"], transfer_mib)
+    folder = root / f"{datafile.FOLDER}{layout.suffix}"
+    if layout.asked:
+        lustre.set_layout(folder, layout)
+    datafile.claimed(folder)
+    found = {"path": str(folder), "folder": str(folder), "file": None, "bytes": size}
+    found["block_bytes"] = transfer_mib * _MIB
+    if benchmark["access"] == "write":
+        datafile.require_room(folder, size)
+        return found
+    file = datafile.made(folder, size, lambda done, total: progress(f"the file of {root}", done, total, "MiB"))
+    found |= {"file": file.name, **lustre.stripe(folder, file, layout)}
+    if images:
+        path, listing = images
+        found |= {"path": str(path), "checksum": listing.checksum}
+        found["block_bytes"] = datafile.whole_blocks(listing.total_bytes / len(listing.files), folder)
+    return found
+
+
+def engine(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Say which engine a baseline has on this machine: its runs share it, or their median would mix.
+
+    Nothing for another cell, or where the engine is missing: then a run fails and says so.
+    """
+    with suppress(engines.EngineError):
+        return {"engine": _chosen(settings)} if is_baseline(settings) else {}
+    return {}
+
+
+def look(settings: Mapping[str, Any]) -> None:
+    """See that the engine of a baseline is here.
+
+    Raises
+    ------
+    EnvironmentFaultError
+        It is not.
+    """
+    try:
+        if is_baseline(settings):
+            _chosen(settings)
+    except engines.EngineError as error:
+        hint = "install or load it; benchmark.engine=builtin needs no other program"
+        raise EnvironmentFaultError(str(error), hint) from error
+
+
+def _chosen(settings: Mapping[str, Any]) -> str:
+    return engines.chosen(settings["benchmark"]["engine"], settings["benchmark"]["access"])
+
+
+def asked(item: Mapping[str, Any], raw: Path) -> dict[str, Any] | None:
+    """Say what a run reads or writes, as `jobs.benchmarks.baseline.measured` reads it.
+
+    None for a cell that is no baseline.
+    """
+    if not is_baseline(item["settings"]):
+        return None
+    data = item["dataset"]
+    file = Path(data["folder"]) / (data["file"] or _written(item))
+    return {"file": str(file), "file_bytes": data["bytes"], "block_bytes": data["block_bytes"], "raw": str(raw)}
+
+
+@contextmanager
+def tidied(item: Mapping[str, Any]) -> Iterator[None]:
+    """Take away what a run has written, also where it was killed."""
+    try:
+        yield
+    finally:
+        if is_baseline(item["settings"]) and item["dataset"]["file"] is None:
+            with suppress(OSError):
+                (Path(item["dataset"]["folder"]) / _written(item)).unlink()
+
+
+def left(recorded: Mapping[str, Any]) -> list[Path]:
+    """List what a cell's last run, which was cut, has written and could not take away; its next run does."""
+    data = recorded.get("dataset") or {}
+    file = Path(data.get("folder", "/nowhere")) / _written(recorded["cell"])
+    return [file] if file.is_file() else []
+
+
+def _written(cell: Mapping[str, Any]) -> str:
+    """Name the file that the runs of a cell write: the same for all of them, so that a dead one's goes."""
+    return f"written-{cell['id']}.bin"

@@ -1,0 +1,86 @@
+"""Where the snapshots of a cell go: a folder of its own below the root of each storage of its checkpoint target."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from campaign.storage.locks import lock_path
+from jobs.checkpoints.run import FOLDER, ONLY, roles
+from jobs.system.device import Mount, mount_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from campaign.cells.folder import CampaignFolder
+
+
+def roots(settings: Mapping[str, Any]) -> list[str]:
+    """Return the roots for a work list, absolute: a relative one belongs to the folder the campaign is started from."""
+    return [str(Path(each["root"]).expanduser().absolute()) for each in storages(settings).values()]
+
+
+def storages(settings: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """Return the storages that snapshots go to; a baseline has none."""
+    return roles(settings["checkpoint"]) if "checkpoint" in settings else {}
+
+
+def look(settings: Mapping[str, Any]) -> None:
+    """See that the storages are there; a relative root is made, as that of a dataset's storage.
+
+    Raises
+    ------
+    EnvironmentFaultError
+        One is not.
+    """
+    from campaign.storage.datasets import storage_root  # noqa: PLC0415 - numpy is not on the way of a job's worker
+
+    for role, storage in storages(settings).items():
+        storage_root(storage, "checkpoint" if role == ONLY else f"checkpoint.{role}")
+
+
+def places(item: Mapping[str, Any]) -> Sequence[str]:
+    """List what a cell of a work list uses: where its data lie, and the roots of its checkpoint target."""
+    return [item["dataset"].get("folder", item["dataset"]["path"]), *item["targets"]]
+
+
+def moved(item: Mapping[str, Any]) -> str | None:
+    """Say what is on another storage than at this worker's first run: below a mount there is a folder too."""
+    for root in places(item):
+        then, now = _began_on(root), mount_of(Path(root))
+        if (then.point, then.source) != (now.point, now.source):
+            return (
+                f"{root} was on {then.source} (mounted at {then.point}) when this began and is on {now.source} now;"
+                " mount it again, and the same command goes on"
+            )
+    return None
+
+
+@lru_cache
+def _began_on(root: str) -> Mount:
+    return mount_of(Path(root))
+
+
+def locks(item: Mapping[str, Any], folder: CampaignFolder) -> Sequence[Path]:
+    """Return the locks of the storages of a work list's cell, without that of its dataset's."""
+    found = [lock_path(Path(root), folder.root) for root in item["targets"]]
+    return [lock for lock in found if str(lock) != item["dataset"]["lock"]]
+
+
+def left(recorded: Mapping[str, Any]) -> list[Path]:
+    """List the folders of snapshots that a cell's last run, which was cut, could not take away; its next run does."""
+    cell = recorded["cell"]
+    places = [Path(root) / FOLDER / cell["id"] for root in roots(cell["settings"])]
+    return [place for place in places if place.is_dir()]
+
+
+def asked(item: Mapping[str, Any], conduct: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Say where the snapshots of a run go, as `jobs.checkpoints.run.opened` reads it.
+
+    None for a cell that saves nothing.
+    """
+    if not item["targets"]:
+        return None
+    folders = [str(Path(root) / FOLDER / item["id"]) for root in item["targets"]]
+    return {"folders": folders, "drain_timeout_s": conduct["drain_timeout_s"], "leave": False}

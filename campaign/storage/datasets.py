@@ -1,0 +1,207 @@
+"""Make sure that what the cells read is there, before anything is started."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from campaign.cells import record
+from campaign.cells.cell import flat, is_baseline
+from campaign.config import limits
+from campaign.errors import EnvironmentFaultError, UsageError
+from campaign.storage import baseline_files, checkpoint_targets
+from campaign.storage.locks import lock_path
+from campaign.worker import session
+from jobs.data import make, manifest
+from jobs.data.images import ImageSpec
+from jobs.system import lustre
+from jobs.system.durable import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from campaign.cells.folder import CampaignFolder
+    from campaign.cells.plan import Entry
+    from campaign.console import Progress
+
+
+def datasets(
+    entries: Sequence[Entry], folder: CampaignFolder, progress: Progress, *, redo: bool
+) -> dict[str, dict[str, Any]]:
+    """Make or look through the dataset of each entry; unless `redo`, it must be what earlier runs of the cell read.
+
+    Returns
+    -------
+    dict
+        For each cell id what its work list says of the data: ``path``, ``manifest`` (folder that holds the manifest),
+        ``lock``, ``checksum``, ``files``, ``bytes``; and on Lustre ``stripe``, the layout of the files.
+
+    Raises
+    ------
+    UsageError, EnvironmentFaultError
+        The dataset does not fit the cell, cannot be made, or is not what its manifest or an earlier run says.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    prepared: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        settings = entry.cell.settings
+        key = f"{settings.get('dataset')} {settings['storage']} {is_baseline(settings) and settings['benchmark']}"
+        if key not in prepared:
+            prepared[key] = _dataset(settings, folder, progress)
+        _enough(settings, prepared[key])
+        if not redo:
+            _same_as_before(entry, prepared[key], folder)
+        found[entry.cell.id] = prepared[key]
+    return found
+
+
+def for_jobs(entries: Sequence[Entry], folder: CampaignFolder, progress: Progress) -> dict[str, Any]:
+    """Make or look through the datasets that every node sees; None for a cell whose node has its own storage.
+
+    Whether earlier runs of a cell may be continued is found out on the node (`campaign.worker.session`).
+
+    Raises
+    ------
+    UsageError, EnvironmentFaultError
+        As `datasets` does.
+    """
+    shared = [entry for entry in entries if entry.cell.access["shared"]]
+    return dict.fromkeys((entry.cell.id for entry in entries), None) | datasets(shared, folder, progress, redo=True)
+
+
+def on_this_node(settings: Mapping[str, Any], folder: CampaignFolder) -> dict[str, Any]:
+    """Make or look through the dataset of one cell where it is read."""
+    found = _dataset(settings, folder, lambda *_: None)
+    _enough(settings, found)
+    return found
+
+
+def storage_root(storage: Mapping[str, Any], key: str = "storage") -> Path:
+    """Find the root folder of a storage, that of `key` in the configuration.
+
+    A relative root belongs to the folder that the campaign is started from and is made. An absolute one must be
+    there: a device that is not mounted must not be mistaken for the disk under its mount point.
+    """
+    root = Path(storage["root"]).expanduser()
+    try:
+        if not root.is_absolute():
+            root = root.absolute()
+            root.mkdir(parents=True, exist_ok=True)
+        if not root.is_dir():
+            raise EnvironmentFaultError(
+                f"storage {storage['name']}: there is no folder {root}", f"mount it, or set {key}.root=…"
+            )
+    except OSError as error:
+        raise EnvironmentFaultError(
+            f"storage {storage['name']}: cannot use {root}: {error.strerror}", f"set {key}.root=… to another folder"
+        ) from error
+    return root
+
+
+def _enough(settings: Mapping[str, Any], data: Mapping[str, Any]) -> None:
+    if not is_baseline(settings):
+        limits.enough_data(dict(flat(settings)), data["files"])
+
+
+def _dataset(settings: Mapping[str, Any], folder: CampaignFolder, progress: Progress) -> dict[str, Any]:
+    """Make or look through what one cell reads, or what a baseline reads or writes."""
+    storage = settings["storage"]
+    root = storage_root(storage)
+    layout = lustre.Layout(storage["stripe_count"], storage["stripe_size_mib"])
+    lock = {"lock": str(lock_path(root, folder.root))}
+    try:
+        if is_baseline(settings):
+            images = _images(settings, root, layout, folder, progress)[::2] if "dataset" in settings else None
+            return lock | baseline_files.prepared(settings, root, layout, images, progress)
+        path, held, found = _images(settings, root, layout, folder, progress)
+        stripe = lustre.stripe(path, path / found.files[0].name, layout)
+    except manifest.DatasetError as error:
+        raise EnvironmentFaultError(error.message, error.hint) from error
+    except OSError as error:
+        raise EnvironmentFaultError(
+            f"cannot prepare what is to be read in {root}: {error}",
+            "set storage.root=… to a folder that you may write to",
+        ) from error
+    return {
+        "path": str(path),
+        "manifest": str(held),
+        **lock,
+        "checksum": found.checksum,
+        "files": len(found.files),
+        "bytes": found.total_bytes,
+    } | stripe
+
+
+def _images(
+    settings: Mapping[str, Any], root: Path, layout: lustre.Layout, folder: CampaignFolder, progress: Progress
+) -> tuple[Path, Path, manifest.Manifest]:
+    """Find or make the images: their folder, the folder of their manifest, and the manifest."""
+    wanted = settings["dataset"]
+    if "path" not in wanted:
+        path, found = _made(wanted, root, layout, progress)
+        return path, path, found
+    path = Path(wanted["path"])
+    found, held = _scanned(path, folder)
+    _lies_on(path, root, settings["storage"]["name"])
+    return path, held, found
+
+
+def _made(
+    wanted: Mapping[str, Any], root: Path, layout: lustre.Layout, progress: Progress
+) -> tuple[Path, manifest.Manifest]:
+    name = wanted["name"]
+    spec = ImageSpec(**{key: value for key, value in wanted.items() if key != "name"})
+    path = root / "datasets" / f"{make.dataset_id(name, spec)}{layout.suffix}"
+    if not (path / manifest.MANIFEST_NAME).exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if layout.asked:
+            lustre.set_layout(path, layout)
+        found = make.make(
+            path,
+            spec,
+            name=name,
+            processes=len(os.sched_getaffinity(0)),
+            progress=lambda done, total: progress(f"dataset {name}", done, total, "images"),
+        )
+    else:
+        found = manifest.load(path)
+    manifest.verify(path, found)
+    return path, found
+
+
+def _lies_on(path: Path, root: Path, storage: str) -> None:
+    """Refuse to call a folder by the name of a storage that it does not lie on."""
+    if path.stat().st_dev != root.stat().st_dev:
+        raise UsageError(
+            f"dataset.path={path} does not lie on storage {storage} ({root})",
+            "say where it lies: storage.name=… storage.root=… with a folder of the same file system",
+        )
+
+
+def _scanned(path: Path, folder: CampaignFolder) -> tuple[manifest.Manifest, Path]:
+    """Scan the user's own folder; its manifest is kept with the campaign, for the folder is never written to."""
+    found = manifest.scan(path)
+    held = folder.manifests / hashlib.sha256(str(path).encode()).hexdigest()[:10]
+    held.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_whole(held / manifest.MANIFEST_NAME, found.to_json())
+    return found, held
+
+
+def _same_as_before(entry: Entry, data: Mapping[str, Any], folder: CampaignFolder) -> None:
+    """Refuse to continue a cell on other data, another machine or another TensorFlow than its recorded runs had."""
+    if entry.state in ("planned", "damaged"):
+        return
+    recorded = record.read(folder.record(entry.cell.id))
+    if not any(run["status"] in ("valid", "invalid") for run in (recorded or {"runs": []})["runs"]):
+        return  # it was begun where its storage had gone, say: nothing was measured
+    settings = entry.cell.settings
+    here = session.node(settings, data["path"], checkpoint_targets.roots(settings))
+    found = recorded and session.difference(recorded, data, here, shared=False)
+    if found:
+        what, key, before, now = found
+        raise UsageError(
+            f"{entry.cell.id} was measured on {what} ({key} was {before}, is {now})",
+            "measure it anew with redo=true, or keep both in two folders: campaign_dir=…",
+        )

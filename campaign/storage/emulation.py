@@ -1,0 +1,101 @@
+"""Which storages of a cell are emulated, so that whatever is shown of them can say so."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from campaign.errors import EnvironmentFaultError
+from campaign.storage.checkpoint_targets import storages
+from jobs.checkpoints.run import ONLY
+from jobs.system.emulated import BOUNDS, emulated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from campaign.cells.cell import Cell
+
+_UNITS = {
+    "read_mb_per_s": "MB/s read",
+    "write_mb_per_s": "MB/s written",
+    "read_iops": "reads/s",
+    "write_iops": "writes/s",
+}
+
+
+def found(settings: Mapping[str, Any], dataset: str, targets: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Look at the storages of a cell where they are used.
+
+    Parameters
+    ----------
+    dataset
+        Where the images lie.
+    targets
+        The roots of the checkpoint target's storages, in the order of `jobs.checkpoints.run.roles`.
+
+    Returns
+    -------
+    dict
+        For each that is emulated, by its key in the settings (``storage``, ``checkpoint``, ``checkpoint.fast``, …),
+        what `jobs.system.emulated.emulated` says of it.
+    """
+    places = {"storage": dataset} | dict(zip(_keys(settings), targets, strict=True))
+    said = {key: emulated(Path(place).expanduser()) for key, place in places.items()}
+    return {key: facts for key, facts in said.items() if facts is not None}
+
+
+def unbounded(places: Iterable[str]) -> str | None:
+    """Say which emulated storage is not as slow as it says: its testbed is half down, or was given other bounds.
+
+    None where all are, or where the kernel's bounds cannot be seen from here.
+    """
+    from campaign.testbed import throttle  # noqa: PLC0415 - a campaign on real storages does without
+    from campaign.testbed.spec import Speed  # noqa: PLC0415
+
+    for place in places:
+        facts = emulated(Path(place)) or {}
+        if not facts.keys() >= BOUNDS:
+            continue
+        device = Path(place).stat().st_dev
+        number, wanted = f"{os.major(device)}:{os.minor(device)}", Speed(**{key: facts[key] for key in BOUNDS})
+        with suppress(EnvironmentFaultError):
+            if throttle.find().steps(number, wanted.limits()):
+                return (
+                    f"{place} is on an emulated {facts['name']} that the kernel does not bound as it says"
+                    f" ({bounds(facts)}): python -m campaign testbed up"
+                )
+    return None
+
+
+def names(settings: Mapping[str, Any], provenance: Mapping[str, Any]) -> list[str]:
+    """Return the names of the storages of a recorded cell that were emulated, each once."""
+    called = {"storage": settings["storage"], **_keys(settings)}
+    return list(dict.fromkeys(str(called[key]["name"]) for key in provenance.get("emulated") or () if key in called))
+
+
+def told(cells: Iterable[Cell]) -> list[str]:
+    """Say in words which storages of a grid are emulated, as they are now."""
+    said: dict[str, None] = {}
+    for settings in (cell.settings for cell in cells):
+        for storage in (settings["storage"], *_keys(settings).values()):
+            facts = storage["root"] and emulated(Path(storage["root"]).expanduser())
+            if facts:
+                said[f"{storage['name']} is emulated: {bounds(facts)}"] = None
+    return list(said)
+
+
+def bounds(facts: Mapping[str, Any]) -> str:
+    """Say in words how fast an emulated storage is at most; `facts` are those of `jobs.system.emulated.emulated`."""
+    if not facts.keys() >= BOUNDS:
+        return "nobody knows how fast"
+    known = [f"{facts[key]:g} {unit}" for key, unit in _UNITS.items() if facts[key] is not None]
+    return f"at most {', '.join(known)}" if known else "as fast as what lies beneath"
+
+
+def _keys(settings: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the storages of a checkpoint target by their keys in the settings."""
+    return {
+        "checkpoint" if role == ONLY else f"checkpoint.{role}": storage for role, storage in storages(settings).items()
+    }

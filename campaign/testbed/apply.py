@@ -1,0 +1,164 @@
+"""Bring a testbed up, take it down, and tell how it stands."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+from filelock import FileLock, Timeout
+
+from campaign import console
+from campaign.errors import EnvironmentFaultError
+from campaign.testbed import plan
+from campaign.testbed.spec import Speed, Wanted
+from campaign.testbed.state import look
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from campaign.testbed.plan import Group
+    from campaign.testbed.state import Seen
+    from campaign.testbed.steps import Step
+
+_LOCK = Path("/run/tfio-testbed.lock")  # one for the machine: its loop devices are shared
+_PATIENCE_S = 3.0  # a loop device that udev looks at is let go a moment later
+_MOMENT_S = 0.1
+Told = dict[str, Any]
+
+
+def up(folder: Path, asked: Mapping[str, Wanted], owner: tuple[int, int]) -> Seen:
+    """Make what is missing of the storages that are asked for; returns what there is then.
+
+    Raises
+    ------
+    UsageError, EnvironmentFaultError
+        It cannot be done; what was done until then stays, and the same call goes on from there.
+    """
+    with _alone():
+        return _settle(lambda: look(folder, asked), lambda seen: plan.up(asked, owner, seen))
+
+
+def down(folder: Path, *, keep: bool = False) -> Seen:
+    """Take the testbed away, but for its images where they are to be kept; returns what there is then.
+
+    Raises
+    ------
+    UsageError, EnvironmentFaultError
+        It cannot be done: somebody uses a storage, say.
+    """
+    with _alone():
+        _see_that_nobody_uses(look(folder))
+        return _settle(lambda: look(folder), lambda seen: plan.down(seen, keep=keep))
+
+
+def _see_that_nobody_uses(seen: Seen) -> None:
+    """Refuse before anything is taken away: half a testbed is of no use to who still works on the other half."""
+    points = {os.path.realpath(each.point): name for name, each in seen.storages.items() if each.ours_mounted}
+    for process in psutil.process_iter() if points else ():
+        for path in _open(process):
+            used = next((name for point, name in points.items() if Path(path).is_relative_to(point)), None)
+            if used:
+                raise EnvironmentFaultError(
+                    f"{used} is busy: process {process.pid} has {path} open",
+                    "end it (a campaign: Ctrl-C), then give the same command again",
+                )
+
+
+def _open(process: psutil.Process) -> list[str]:
+    """Return the files of a process and where it is; nothing of one that has ended."""
+    try:
+        return [process.cwd(), *(file.path for file in process.open_files())]
+    except psutil.Error:
+        return []
+
+
+def owner() -> tuple[int, int]:
+    """Return user and group that the storages belong to: who called sudo, else who we are."""
+    user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    return (int(user), int(group)) if user.isdecimal() and group.isdecimal() else (os.geteuid(), os.getegid())
+
+
+def told(seen: Seen) -> dict[str, Told]:
+    """Return how each storage stands.
+
+    Returns
+    -------
+    dict
+        By name ``emulated`` (true), ``state`` (`up`, `down`: its image is there, `incomplete`), ``missing`` (the
+        next step to `up`, or what stands in its way), ``root``, ``size_bytes``, ``device``, and its bounds.
+    """
+    return {name: _told(name, dict(facts), seen) for name, facts in (seen.marker or {}).get("storages", {}).items()}
+
+
+def _told(name: str, facts: Told, seen: Seen) -> Told:
+    each = seen.storages[name]
+    bounds = {key: value for key, value in facts.items() if key != "name"}
+    begun = each.loops or each.mounted or each.size_bytes is None
+    missing = _missing(name, Speed(**bounds), seen) if begun else None
+    state = "down" if not begun else "incomplete" if missing else "up"
+    return {
+        "emulated": True,
+        "state": state,
+        "missing": missing,
+        "root": str(each.root),
+        "size_bytes": each.size_bytes,
+        "device": each.loops[0].path if each.loops else None,
+        **bounds,
+    }
+
+
+def _missing(name: str, speed: Speed, seen: Seen) -> str | None:
+    """Say what a storage lacks: its next step, or what stands in the way of any; None where it is up."""
+    each = seen.storages[name]
+    try:
+        # What is not made is not counted: asked for in full, a storage would be said to lack room.
+        steps = plan.up({name: Wanted(speed, each.size_bytes)}, each.owner or owner(), seen)
+    except EnvironmentFaultError as error:
+        return error.message
+    return str(steps[0][0]) if steps else None
+
+
+def _settle(see: Callable[[], Seen], wanted: Callable[[Seen], list[Group]]) -> Seen:
+    """Do the first group of the plan, look anew, and so on until nothing is left to do."""
+    done: Group = []
+    patience = 0.0
+    while groups := wanted(seen := see()):
+        if groups[0] != done:
+            for step in groups[0]:
+                _do(step)
+            done, patience = groups[0], 0.0
+        elif patience > _PATIENCE_S:
+            raise EnvironmentFaultError(
+                f"{'; '.join(map(str, done))}: it was done, and nothing has changed",
+                "somebody still uses it (another mount, an open file); end that, then give the same command again",
+            )
+        else:
+            time.sleep(_MOMENT_S)
+            patience += _MOMENT_S
+    return seen
+
+
+def _do(step: Step) -> None:
+    step.do()
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Keep two testbeds from being made at once, and what is made readable for everybody."""
+    before = os.umask(0o022)
+    lock = FileLock(_LOCK, mode=0o600, fallback_to_soft=False)
+    try:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            console.say("another testbed command is at work; waiting for it")
+            lock.acquire()
+        with lock:
+            yield
+    finally:
+        lock.release(force=True)
+        os.umask(before)

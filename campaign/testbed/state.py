@@ -1,0 +1,275 @@
+"""What there is of a testbed: its folder, images, loop devices, mounts and bounds, each asked of who knows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from campaign.errors import EnvironmentFaultError, UsageError
+from campaign.testbed import throttle
+from campaign.testbed.spec import DATA
+from jobs.system.device import mount_of
+from jobs.system.emulated import MARKER as EMULATED
+from jobs.system.emulated import is_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SCHEMA = 1
+MARKER = ".tfio-testbed.json"
+_BEING_WRITTEN = f".{MARKER}."  # how the names of markers begin that are not whole yet (jobs.system.durable)
+_BLOCK_DEVICES = Path("/sys/block")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_DELETED = " (deleted)"  # the kernel's word behind the path of a file that is gone
+_STAT_BLOCK = 512  # bytes of a unit of st_blocks, stat(2)
+_LOOP_MAJOR = 7  # Documentation/admin-guide/devices.txt
+_FURTHER = 8  # loop devices that the kernel makes when all are in use
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop device: its path, and its number as control groups name it."""
+
+    path: str
+    number: str
+
+
+@dataclass(frozen=True)
+class Storage:
+    """What there is of one emulated storage.
+
+    Attributes
+    ----------
+    image, point
+        Where its file and its mount point are, or are to be.
+    size_bytes, allocated_bytes
+        Of the image; None and 0 where there is none.
+    unfinished
+        Is there an image that was being made.
+    loops
+        The loop devices that the image is attached to.
+    mounted
+        What is mounted at the point; None for nothing.
+    says
+        What the mounted file system says of itself.
+    owner
+        User and group of the data folder; None where there is none.
+    empty
+        Is there nothing in that folder.
+    """
+
+    image: Path
+    point: Path
+    size_bytes: int | None = None
+    allocated_bytes: int = 0
+    unfinished: bool = False
+    point_there: bool = False
+    loops: tuple[Loop, ...] = ()
+    mounted: str | None = None
+    says: Mapping[str, Any] | None = None
+    owner: tuple[int, int] | None = None
+    empty: bool = True
+
+    @property
+    def root(self) -> Path:
+        """The folder that a campaign takes for the storage's root."""
+        return self.point / DATA
+
+    @property
+    def ours_mounted(self) -> bool:
+        """Whether it is our device, and not somebody else's, that is mounted."""
+        return self.mounted in [loop.path for loop in self.loops]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A testbed as it was found.
+
+    Attributes
+    ----------
+    marker
+        What we wrote down: ``storages`` (for each its bounds), ``numbers`` of devices that we gave bounds since the
+        boot ``boot_id``. None: it is no testbed of ours, or none yet.
+    leftovers, strangers
+        Names in the folder of markers that were being written; and those that are not ours.
+    idle
+        Loop devices that are free, in the order in which the kernel gives them away.
+    elsewhere
+        Numbers of the loop devices that are those of another testbed now, whose bounds are not ours to take.
+    """
+
+    folder: Path
+    there: bool
+    marker: Mapping[str, Any] | None
+    leftovers: tuple[str, ...]
+    strangers: tuple[str, ...]
+    storages: Mapping[str, Storage]
+    bounds: throttle.Blkio | throttle.Io
+    idle: tuple[Loop, ...]
+    free_bytes: int
+    boot_id: str
+    elsewhere: frozenset[str] = frozenset()
+
+    @property
+    def numbers(self) -> list[str]:
+        """The devices that we gave bounds since the machine was started; the kernel forgets them with the rest."""
+        told = self.marker or {}
+        given = told.get("numbers", ()) if told.get("boot_id") == self.boot_id else ()
+        return [number for number in given if number not in self.elsewhere]
+
+
+def look(folder: Path, names: Mapping[str, Any] | tuple[str, ...] = ()) -> Seen:
+    """Look at the testbed of a folder, and at the storages it might get.
+
+    Raises
+    ------
+    UsageError, EnvironmentFaultError
+        The folder is not one that root may trust, or holds a marker that cannot be read.
+    """
+    there = _trusted(folder)
+    marker = _marker(folder) if there else None
+    known = dict.fromkeys([*(marker or {}).get("storages", ()), *names])
+    backed, idle = _loops()
+    storages = {name: _storage(folder, name, backed) for name in known}
+    mine = {path.name for name in (marker or {}).get("storages", ()) for path in _files(storages[name])}
+    present = sorted(path.name for path in folder.iterdir()) if there else []
+    leftovers = [name for name in present if name.startswith(_BEING_WRITTEN)]
+    return Seen(
+        folder=folder,
+        there=there,
+        marker=marker,
+        leftovers=tuple(leftovers),
+        strangers=tuple(name for name in present if name not in (*mine, *leftovers, MARKER)),
+        storages=storages,
+        bounds=throttle.find(),
+        idle=idle,
+        free_bytes=shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free,
+        boot_id=_BOOT_ID.read_text(encoding="ascii").strip(),
+        elsewhere=frozenset(
+            loop.number for file, loops in backed.items() if _of_another(file, folder) for loop in loops
+        ),
+    )
+
+
+def _of_another(file: str, folder: Path) -> bool:
+    """Tell whether a file that a loop device is attached to lies in a testbed of another folder."""
+    lies = Path(file.removesuffix(_DELETED)).parent
+    return str(lies) != os.path.realpath(folder) and (lies / MARKER).exists()
+
+
+def _files(storage: Storage) -> list[Path]:
+    """Return what is ours of a storage that we wrote down before we made it; no folder in which somebody has files."""
+    hides = storage.point_there and not storage.mounted and not _is_empty(storage.point)
+    return [storage.image, unfinished(storage.image), *([] if hides else [storage.point])]
+
+
+def unfinished(image: Path) -> Path:
+    """Return where an image is made, before it has its name."""
+    return image.with_name(f"{image.name}.new")
+
+
+def _trusted(folder: Path) -> bool:
+    """Say whether the folder is there; refuse one that somebody else could put a link into, or in the place of."""
+    path = folder.absolute()
+    for each in (*reversed(path.parents), path):
+        try:
+            facts = each.lstat()
+        except FileNotFoundError:
+            return False
+        above = "" if each == path else f", above {path},"
+        if not stat.S_ISDIR(facts.st_mode):
+            raise UsageError(f"{each}{above} is no folder", "name another one, without links: --folder DIR")
+        # What is root's in a sticky folder is renamed by nobody else (inode(7)): /tmp and /dev/shm will do as parents.
+        guarded = above and facts.st_mode & stat.S_ISVTX
+        if facts.st_uid != 0 or (facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not guarded):
+            raise UsageError(
+                f"{each}{above} is not root's alone to write: others could put a link there, and root would follow it",
+                "name a folder that is not there yet, below folders of root (--folder DIR); it is made for root alone",
+            )
+    return True
+
+
+def _marker(folder: Path) -> dict[str, Any] | None:
+    path = folder / MARKER
+    try:
+        marker: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        schema = int(marker["schema"])
+        _require_whole(marker, schema)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise EnvironmentFaultError(f"{path} is no marker of ours: {error}", "restore it, or move it away") from error
+    if schema > SCHEMA:
+        raise EnvironmentFaultError(f"{path} was written by a newer version (schema {schema})", "use that version")
+    return marker
+
+
+def _require_whole(marker: Mapping[str, Any], schema: int) -> None:
+    """Raise ValueError where a marker of ours lacks what it must tell: nothing is done by half of one."""
+    if schema > SCHEMA:
+        return
+    storages, numbers = marker["storages"], marker["numbers"]
+    if not isinstance(storages, dict) or not all(map(is_whole, storages.values())):
+        raise ValueError("storages without name or bounds")
+    if not isinstance(numbers, list) or not all(isinstance(number, str) for number in numbers):
+        raise ValueError("numbers that are none of devices")
+
+
+def _storage(folder: Path, name: str, backed: Mapping[str, list[Loop]]) -> Storage:
+    image, point = folder / f"{name}.img", folder / name
+    facts = image.lstat() if image.exists() else None
+    mount = mount_of(point)
+    mounted = mount.source if mount.point == os.path.realpath(point) else None
+    data = (point / DATA).stat() if mounted and (point / DATA).is_dir() else None
+    real = os.path.realpath(image)
+    return Storage(
+        image=image,
+        point=point,
+        size_bytes=facts.st_size if facts else None,
+        allocated_bytes=facts.st_blocks * _STAT_BLOCK if facts else 0,
+        unfinished=unfinished(image).exists(),
+        point_there=point.is_dir(),
+        loops=tuple(backed.get(real, []) + backed.get(real + _DELETED, [])),
+        mounted=mounted,
+        says=_says(point) if mounted else None,
+        owner=(data.st_uid, data.st_gid) if data else None,
+        empty=data is None or _is_empty(point / DATA),
+    )
+
+
+def _is_empty(folder: Path) -> bool:
+    try:
+        return not any(folder.iterdir())
+    except PermissionError:  # `status` is for everybody
+        return False
+
+
+def _says(point: Path) -> dict[str, Any] | None:
+    try:
+        said = json.loads((point / EMULATED).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def _loops() -> tuple[dict[str, list[Loop]], tuple[Loop, ...]]:
+    """Find all loop devices: by the file that each is attached to, as the kernel names it, and those that are free."""
+    backed: dict[str, list[Loop]] = {}
+    idle = []
+    names = sorted((path.name for path in _BLOCK_DEVICES.glob("loop*")), key=lambda name: (len(name), name))
+    for name in names:
+        device = _BLOCK_DEVICES / name
+        loop = Loop(f"/dev/{name}", (device / "dev").read_text(encoding="ascii").strip())
+        try:
+            file = os.fsdecode((device / "loop/backing_file").read_bytes()).removesuffix("\n")
+        except OSError:  # free, or let go while we looked
+            idle.append(loop)
+        else:
+            backed.setdefault(file, []).append(loop)
+    further = range(len(names), len(names) + _FURTHER)
+    return backed, (*idle, *(Loop(f"/dev/loop{minor}", f"{_LOOP_MAJOR}:{minor}") for minor in further))

@@ -1,0 +1,259 @@
+"""The worker: walks a list of cells, the same code on a workstation and in a Slurm job.
+
+It imports no TensorFlow: runs are forked from a template process (`campaign.worker.runner`). By hand::
+
+    python -m campaign.worker WORK_LIST.json
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import signal
+import sys
+import threading
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from campaign.cells import record
+from campaign.cells.folder import CampaignFolder
+from campaign.cells.peaks import Peaks
+from campaign.errors import CampaignError, UsageError
+from campaign.patience import patiently
+from campaign.slurm import job
+from campaign.storage import baseline_files, checkpoint_targets, emulation, locks
+from campaign.worker import session
+from campaign.worker.runner import Template
+from jobs.checks import Limits
+from jobs.observe.machine import place
+from jobs.run import utc_now
+from jobs.system.durable import write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_GIVE_UP_AFTER = 2  # runs that failed one after the other; a hang costs run_timeout_s each
+_STOPPED_EXIT = 128 + signal.SIGTERM
+
+
+class WorkerStoppedError(BaseException):
+    """The worker was told to stop: SIGTERM (Ctrl-C in front of it, scancel, preemption), SIGUSR2 (time limit near)."""
+
+    def __init__(self, number: int = signal.SIGTERM) -> None:
+        super().__init__(number)
+        self.time_is_up = number == signal.SIGUSR2
+
+
+@dataclass
+class Worker:
+    """One worker at work.
+
+    Attributes
+    ----------
+    folder
+        The campaign folder.
+    work
+        The work list: ``token``, ``words``, ``submitted_utc``, ``cluster`` (slurm, local or debug), ``conduct``,
+        ``cells`` (each with ``id``, ``benchmark``, ``version``, ``settings``, ``access``, ``dataset``, ``targets``,
+        ``position``, ``missing``).
+    template
+        Where runs are forked from.
+    job
+        What Slurm says of its job; asked before each run until it says something.
+    """
+
+    folder: CampaignFolder
+    work: Mapping[str, Any]
+    template: Template
+    job: Mapping[str, str] = field(default_factory=dict)
+
+    def walk(self) -> bool:
+        """Run every cell of the list, one after the other; tells whether each of them is done."""
+        self.template.start()  # before the first run begins: its stamp is not that of an import
+        outcomes = [self.run_cell(item) for item in self.work["cells"]]
+        return all(outcomes)
+
+    def run_cell(self, item: Mapping[str, Any]) -> bool:
+        """Bring one cell to its end, or leave it to a worker that has begun with it since; tells whether it is well."""
+        known = session.verdict(self.folder, self.work, item["id"])
+        if known is not None:
+            return known
+        try:
+            return self._sit(session.with_dataset(self.folder, item))
+        except UsageError as error:  # of this cell: the others of the list may be well
+            return self._refuse(item, f"{error.message}; {error.hint}")
+        except session.TakenOverError as error:
+            with suppress(OSError):  # who read the log may be gone
+                print(f"{item['id']}: {error}", file=sys.stderr, flush=True)
+            if error.same_list:
+                raise
+            return True
+
+    def _sit(self, item: Mapping[str, Any]) -> bool:
+        """Run the warm-ups and the missing runs of one cell; the record is whole on disk after each."""
+        recorded, owed = session.begin(self.folder, self.work, item)
+        failures = 0
+        for role, added in session.roles(recorded, owed, self.work["conduct"]):
+            run = self._run(recorded, role, item, added)
+            failures = failures + 1 if run["status"] == "failed" else 0
+            if failures >= _GIVE_UP_AFTER or run.get("refused"):
+                break
+        return self._settle(recorded)
+
+    def _refuse(self, item: Mapping[str, Any], why: str) -> bool:
+        """Record as a failed run why a cell cannot be begun on this node."""
+        recorded, _ = session.begin(self.folder, self.work, item)
+        run = record.begin_run(recorded, "measured", self.work["token"])
+        run |= {"status": "failed", "reason": why, "refused": True, **place()}
+        return self._settle(recorded)
+
+    def _settle(self, recorded: record.Record) -> bool:
+        conduct = self.work["conduct"]
+        recorded["provenance"]["finished_utc"] = utc_now()
+        record.settle(recorded, conduct, Limits(**conduct["checks"]))
+        self._save(recorded)
+        return bool(recorded["status"] == "done")
+
+    def _run(
+        self, recorded: record.Record, role: str, item: Mapping[str, Any], added: Mapping[str, Any] | None
+    ) -> record.Run:
+        """Do one run while the storage is held; it begins, and is recorded, when it is."""
+        lock = Path(item["dataset"]["lock"])
+        recorded["reason"] = f"waiting for {lock}"
+        self._save(recorded)  # the run before is in it too
+        if self.work["cluster"] == "slurm":
+            self.job = self.job or job.described()
+        how = locks.how(item["access"], slurm=self.work["cluster"] == "slurm")
+        with locks.held(how, lock, self.job, checkpoint_targets.locks(item, self.folder)) as proof:
+            run = record.begin_run(recorded, role, self.work["token"], added)
+            run |= {"exclusive": proof, **place()}
+            self._save(recorded)
+            refusal = (
+                self._refusal(run, item)
+                or checkpoint_targets.moved(item)
+                or emulation.unbounded(checkpoint_targets.places(item))
+            )
+            doubt = locks.doubt(proof, item["access"])
+            if refusal:
+                run |= {"status": "failed", "reason": refusal, "refused": True}
+            elif doubt:
+                run |= {"status": "failed", "reason": doubt}
+            else:
+                self._execute(recorded, run, item)
+        return run
+
+    def _refusal(self, run: record.Run, item: Mapping[str, Any]) -> str | None:
+        """Refuse a run on Slurm that has fewer CPUs than threads: it would measure the allocation."""
+        threads, conduct = item["settings"].get("threads", 1), self.work["conduct"]
+        if self.work["cluster"] != "slurm" or conduct["cluster"]["oversubscribe"] or run["cpus"] >= threads:
+            return None
+        return (
+            f"threads={threads} and the job may use {run['cpus']} CPUs; "
+            f"cluster.cpus_per_task={threads}, or cluster.oversubscribe=true to measure it so"
+        )
+
+    def _execute(self, recorded: record.Record, run: record.Run, item: Mapping[str, Any]) -> None:
+        """Let the template do the run, and put its figures into `run`."""
+        conduct = self.work["conduct"]
+        log = self.folder.cell(item["id"]) / f"run-{run['run']}.log"
+        run["log"] = log.name
+        request = {
+            "settings": item["settings"],
+            "dataset": item["dataset"]["path"],
+            "manifest": item["dataset"].get("manifest"),
+            "limits": conduct["checks"],
+            "peak": Peaks(self.folder).of(recorded),
+            "trace": self._trace(conduct["trace"], run["run"], item["id"]),
+            "checkpoint": checkpoint_targets.asked(item, conduct),
+            "baseline": baseline_files.asked(item, self.folder.cell(item["id"]) / f"engine-{run['run']}.txt"),
+        }
+        try:
+            with baseline_files.tidied(item):
+                figures = self.template.run(request, log, conduct["run_timeout_s"])
+        except WorkerStoppedError as stop:
+            why = "the job's time limit was near" if stop.time_is_up else "the campaign was stopped during this run"
+            run["status"], run["reason"] = "failed", f"interrupted: {why}"
+            recorded["reason"] = "stopped"
+            with suppress(session.TakenOverError):
+                self._save(recorded)
+            raise
+        run |= figures
+        if not log.exists():  # a full disk
+            run["log"] = None
+
+    def _trace(self, conduct: Mapping[str, Any], run: int, cell: str) -> dict[str, Any] | None:
+        """Say where the system trace of a run goes, and how it is taken."""
+        file = self.folder.cell(cell) / f"trace-{run}.csv"
+        return None if conduct["interval_s"] is None else {**conduct, "file": str(file)}
+
+    def _save(self, recorded: record.Record) -> None:
+        session.make_sure_it_is_ours(self.folder, recorded)
+        record.write(self.folder.record(recorded["cell"]["id"]), recorded, session.patience_of(self.work))
+
+
+def main(work_list: str) -> int:
+    """Do the work list at this path; the exit code tells Slurm whether every cell of it is done.
+
+    An error of the whole worker (no TensorFlow, no space for a record) is left in ``<work list>.error.json`` for the
+    front process, and raised.
+    """
+    path = Path(work_list)
+    work = json.loads(path.read_text(encoding="utf-8"))
+    folder = CampaignFolder(Path(work["campaign_dir"]))
+    template = Template(path.with_suffix(".template.log"))
+    fault = path.with_suffix(".error.json")
+    alone = nullcontext() if work["cluster"] == "slurm" else folder.worker_lock()
+    with alone, _stoppable(slurm=work["cluster"] == "slurm"):
+        try:
+            patiently(lambda: fault.unlink(missing_ok=True), session.patience_of(work))  # of the time before a requeue
+            if work["cluster"] == "slurm" and job.begun_too_often(work["conduct"]["cluster"], fault):
+                return 1
+            return 0 if Worker(folder, work, template).walk() else 1
+        except session.TakenOverError:
+            return 1  # and no fault: its file is the other's, too
+        except WorkerStoppedError as stop:
+            if work["cluster"] != "slurm":
+                raise
+            if stop.time_is_up:
+                job.go_back(work["conduct"]["cluster"], fault)
+            return _STOPPED_EXIT
+        except (CampaignError, OSError) as error:
+            write_json(fault, _as_error(error))
+            raise
+        finally:
+            template.close()
+
+
+def _as_error(error: CampaignError | OSError) -> dict[str, Any]:
+    if isinstance(error, CampaignError):
+        return {"message": error.message, "hint": error.hint}
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    hint = "make room, then ask again" if full else "mend it; `python -m campaign doctor` looks at what a node sees"
+    return {"message": f"the worker cannot go on: {error}", "hint": hint}
+
+
+@contextmanager
+def _stoppable(*, slurm: bool) -> Iterator[None]:
+    """Turn the signals that end a worker into an exception, so that the run under way is recorded as interrupted."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _frame: object) -> None:
+        for each in before:  # a second one must not interrupt the recording of the first
+            signal.signal(each, signal.SIG_IGN)
+        raise WorkerStoppedError(number)
+
+    numbers = [signal.SIGTERM, *([signal.SIGUSR2] if slurm else [])]
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

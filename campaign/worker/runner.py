@@ -1,0 +1,123 @@
+"""The worker's side of the template process that has TensorFlow imported (`jobs.fork_server`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from campaign.errors import EnvironmentFaultError
+from jobs.run import BENCHMARKS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TAIL_LINES = 15
+_JOB = "jobs.run:execute"
+_PRELOAD = ("tensorflow", "jobs.run", *(f"jobs.benchmarks.{name}" for name in BENCHMARKS))
+
+
+class Template:
+    """A process that runs each request in a fresh fork of itself; started when first needed, and again if it dies.
+
+    Parameters
+    ----------
+    log
+        File that takes what the template itself prints.
+    preload
+        Modules to import before the first fork.
+    """
+
+    def __init__(self, log: Path, preload: tuple[str, ...] = _PRELOAD) -> None:
+        self._log = log
+        self._preload = preload
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, argument: Mapping[str, Any], log: Path, timeout_s: float, job: str = _JOB) -> dict[str, Any]:
+        """Run one request and return its figures, or ``{"status": "failed", "reason", "log_tail"}``."""
+        request = {"job": job, "argument": argument, "log": str(log), "timeout_s": timeout_s}
+        answer = self._ask(request)
+        if answer is None:
+            self.close()
+            return {"status": "failed", "reason": "the template process was killed", "log_tail": tail(log)}
+        if answer["result"] is not None:
+            return {**answer["result"], "elapsed_s_with_fork": answer["elapsed_s"]}
+        return {"status": "failed", "reason": _reason(answer, timeout_s, log), "log_tail": tail(log)}
+
+    def close(self) -> None:
+        """End the template and a run that may be under way; a later `run` starts it anew."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+    def _ask(self, request: Mapping[str, Any]) -> Any:
+        process = self.start()
+        try:
+            _stream(process.stdin).write(json.dumps(request) + "\n")
+            _stream(process.stdin).flush()
+        except BrokenPipeError:
+            return None
+        line = _stream(process.stdout).readline()
+        return json.loads(line) if line else None
+
+    def start(self) -> subprocess.Popen[str]:
+        """Start the template unless it is there; returns when TensorFlow is imported."""
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            with self._open_log() as log:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "jobs.fork_server", *self._preload],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    env={"TF_CPP_MIN_LOG_LEVEL": "1", **os.environ},
+                )
+            if not _stream(self._process.stdout).readline():
+                self.close()
+                raise EnvironmentFaultError(
+                    f"TensorFlow cannot be imported: {tail(self._log, 1)}",
+                    f"run `python -m campaign doctor`; the whole story is in {self._log}",
+                )
+        return self._process
+
+    def _open_log(self) -> TextIO:
+        """Open the log or, on a full or read-only disk, what takes any words: a job waits there with its records."""
+        try:
+            return self._log.open("w", encoding="utf-8")
+        except OSError:
+            return Path(os.devnull).open("w", encoding="utf-8")
+
+
+def tail(log: Path, lines: int = _TAIL_LINES) -> str:
+    """Return the last lines of a log; empty where there is none."""
+    try:
+        with log.open(encoding="utf-8", errors="replace") as file:
+            return "".join(deque(file, maxlen=lines)).strip()
+    except OSError:
+        return ""
+
+
+def _reason(answer: Mapping[str, Any], timeout_s: float, log: Path) -> str:
+    """Say how a run ended; what it last wrote is the error's own words."""
+    if answer["exit"] is None and answer["signal"] is None:
+        return f"still running after run_timeout_s={timeout_s:g}, and cannot be killed: the storage does not answer"
+    if answer["timed_out"]:
+        return f"still running after run_timeout_s={timeout_s:g}, killed"
+    if answer["signal"] is not None:
+        return f"killed by signal {answer['signal']} ({signal.Signals(answer['signal']).name})"
+    last = tail(log, 1)
+    return f"ended with exit code {answer['exit']}" + (f": {last}" if last else "")
+
+
+def _stream(pipe: Any) -> Any:
+    """Return a pipe that `Popen` was asked for."""
+    if pipe is None:
+        raise TypeError(pipe)
+    return pipe

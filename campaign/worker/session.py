@@ -1,0 +1,229 @@
+"""A sitting: one worker's time with one cell; how it finds the record, and leaves it to others."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import tempfile
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from campaign.cells import record, stopping
+from campaign.cells.cell import Cell
+from campaign.patience import patiently
+from campaign.storage import baseline_files, emulation
+from jobs.observe.machine import describe
+from jobs.run import utc_now
+from jobs.system.durable import write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from campaign.cells.folder import CampaignFolder
+
+_CAMPAIGN = ("token", "words", "submitted_utc")
+# A cell's runs share these, or its median would mix.
+_MACHINE = ("cpu", "cores", "kernel")
+
+
+class TakenOverError(Exception):
+    """Another worker has begun with the cell since this one did; the record is the other's now.
+
+    Attributes
+    ----------
+    same_list
+        The other has this very list: Slurm began the job again elsewhere, and this worker is the one it took for lost.
+    """
+
+    def __init__(self, *, same_list: bool) -> None:
+        super().__init__("another worker has taken this cell over")
+        self.same_list = same_list
+
+
+def make_sure_it_is_ours(folder: CampaignFolder, recorded: record.Record) -> None:
+    """Look whether the last sitting in this record, which is the caller's, may still write it.
+
+    The claim is a file of its own: a record that the other's worker had half written comes over ours, once, and not
+    over our claim.
+
+    Raises
+    ------
+    TakenOverError
+        It may not.
+    """
+    mine = recorded["sittings"][-1]
+    try:
+        claim = json.loads(folder.claim(recorded["cell"]["id"]).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return  # no worker leaves it so
+    if claim["id"] != mine["id"]:
+        raise TakenOverError(same_list=claim["token"] == mine["token"])
+
+
+def _claim(folder: CampaignFolder, work: Mapping[str, Any], cell_id: str, sat: Mapping[str, Any]) -> None:
+    """Take the cell over from any other worker that may be alive: it finds out before it writes again."""
+    path = folder.claim(cell_id)
+
+    def put() -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_json(path, sat)
+
+    patiently(put, patience_of(work))
+
+
+def patience_of(work: Mapping[str, Any]) -> float:
+    """Seconds for which a worker waits for a disk; on a workstation somebody is there to mend it."""
+    return float(work["conduct"]["cluster"]["save_patience_s"]) if work["cluster"] == "slurm" else 0.0
+
+
+def verdict(folder: CampaignFolder, work: Mapping[str, Any], cell_id: str) -> bool | None:
+    """Tell whether a cell is well where nothing is left to do for this worker; None where there is.
+
+    A later submission has it: this worker was taken for lost, or comes out of the queue again. Or this very list has
+    brought it to its end before it was requeued; its end stands, be it good or bad.
+    """
+    try:
+        recorded = record.read(folder.record(cell_id))
+    except record.DamagedRecordError:
+        return None
+    if recorded is None:
+        return None
+    if recorded["campaign"].get("submitted_utc", "") > work["submitted_utc"]:
+        return True
+    over = recorded["campaign"].get("token") == work["token"] and recorded["status"] != "running"
+    return bool(recorded["status"] == "done") if over else None
+
+
+def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, Any]) -> tuple[record.Record, int]:
+    """Read the cell's record or make one; what may not be continued is set aside, never overwritten.
+
+    Where the item has no dataset the sitting can do no more than say why.
+
+    Returns
+    -------
+    record, owed
+        The record, and how many measured runs it owes, as the record tells and not the work list: a list may come
+        out of the queue a second time.
+    """
+    data = item["dataset"] or {}
+    path = data.get("path") or item["settings"]["storage"]["root"]
+    here = node(item["settings"], path, item["targets"])
+    campaign = {key: work[key] for key in _CAMPAIGN} | {
+        "order_seed": work["conduct"]["order_seed"],
+        "size": work["conduct"]["size"],
+        "site": work["conduct"]["site"]["name"],
+        "position": item["position"],
+    }
+    sat = {**campaign, "id": secrets.token_hex(4), "started_utc": utc_now(), "slurm": here["slurm"]}
+    _claim(folder, work, item["id"], sat)
+    recorded = _continued(folder.record(item["id"]), work, item, here)
+    if recorded is None:
+        cell = Cell(item["id"], item["benchmark"], item["version"], item["settings"], item["access"])
+        recorded = record.new(cell, campaign, data)
+        recorded["provenance"] = {**here, "started_utc": utc_now()}
+    recorded["dataset"] = recorded["dataset"] or dict(data)
+    record.fail_open_runs(recorded)
+    owed = stopping.owed_runs(recorded, work["conduct"])  # a done cell's few invalid runs are not repeated
+    recorded["status"], recorded["campaign"] = "running", campaign
+    recorded.setdefault("sittings", []).append(sat)
+    recorded["provenance"]["finished_utc"] = None
+    return recorded, owed
+
+
+def roles(
+    recorded: record.Record, owed: int, conduct: Mapping[str, Any]
+) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Yield the role of each run of a sitting, and why a run is added that nobody owes.
+
+    Asked for one by one: what the runs before gave is in the record then. As many are begun as the cell may have in
+    all, be they valid or not: where nothing is valid it ends.
+    """
+    if not owed and stopping.reason_to_add(recorded, conduct) is None:
+        return
+    room = stopping.most_missing_runs(recorded, conduct)
+    # A warm-up belongs to a sitting, not to a record: after a break the machine is cold in ways no check sees.
+    yield from [("warmup", None)] * conduct["warmup_runs"]
+    yield from [("measured", None)] * owed
+    for _ in range(room - owed):
+        added = stopping.reason_to_add(recorded, conduct)
+        if added is None:
+            return
+        yield "measured", added
+
+
+def node(settings: Mapping[str, Any], path: str, targets: Sequence[str]) -> dict[str, Any]:
+    """Describe what runs of a cell share: this machine, what measures a baseline on it, what of it is emulated."""
+    emulated = emulation.found(settings, path, targets)
+    return {**this_machine(path), **baseline_files.engine(settings), "emulated": emulated}
+
+
+@lru_cache
+def this_machine(path: str) -> dict[str, Any]:
+    """Describe this machine once, not for each cell: it asks git."""
+    return describe(Path(path))
+
+
+def _continued(
+    path: Path, work: Mapping[str, Any], item: Mapping[str, Any], here: Mapping[str, Any]
+) -> record.Record | None:
+    """Return the record to go on with; None where there is none, or it was set aside."""
+    try:
+        recorded = record.read(path)
+    except record.DamagedRecordError:
+        _set_aside(path, "damaged", patience_of(work))
+        return None
+    if recorded is None:
+        return None
+    if work["conduct"]["redo"] and recorded["campaign"]["token"] != work["token"]:
+        _set_aside(path, "superseded", patience_of(work))
+        return None
+    data = item["dataset"] or recorded["dataset"]
+    if difference(recorded, data, here, shared=item["access"]["shared"]):
+        _set_aside(path, "elsewhere", patience_of(work))
+        return None
+    return recorded
+
+
+def difference(
+    recorded: record.Record, data: Mapping[str, Any], here: Mapping[str, Any], *, shared: bool
+) -> tuple[str, str, Any, Any] | None:
+    """Find out what keeps earlier runs from being continued here: other data, another machine, another TensorFlow.
+
+    Nodes of one kind may share a cell where they share the storage; a disk of one node is not that of another.
+
+    Returns
+    -------
+    tuple
+        What differs, in words; the key; what it was; what it is. None where nothing does.
+    """
+    software = recorded["provenance"].get("versions", {}), here["versions"]
+    for what, keys, (before, now) in (
+        ("other data", ("path", "checksum"), (recorded["dataset"], data)),
+        ("another machine", _MACHINE if shared else ("host", *_MACHINE), (recorded["provenance"], here)),
+        ("a storage that is another now", ("emulated",), (recorded["provenance"], here)),
+        ("another engine", ("engine",), (recorded["provenance"], here)),
+        ("other software", ("tensorflow",), software),
+    ):
+        for key in keys:
+            if key in before and key in now and before[key] != now[key]:
+                return what, key, before[key], now[key]
+    return None
+
+
+def with_dataset(folder: CampaignFolder, item: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Make the cell's data where only this node can: on a storage that the front process does not see."""
+    if item["dataset"] is not None:
+        return item
+    from campaign.storage import datasets  # noqa: PLC0415 - numpy, and rare
+
+    return {**item, "dataset": datasets.on_this_node(item["settings"], folder)}
+
+
+def _set_aside(path: Path, why: str, patience_s: float) -> None:
+    """Move a record and its logs into a folder beside it: nothing is lost, and the analysis does not read it."""
+    prefix = f"{why}-{utc_now().replace(':', '')}-"
+    aside = Path(patiently(lambda: tempfile.mkdtemp(prefix=prefix, dir=path.parent), patience_s))
+    left = [file for pattern in ("run-*.log", "trace-*.csv", "engine-*.txt") for file in path.parent.glob(pattern)]
+    for file in (*left, path):  # the record last: without it they would seem nobody's
+        patiently(partial(file.replace, aside / file.name), patience_s)

@@ -1,0 +1,74 @@
+"""Work lists: what a worker is told to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from campaign.storage import checkpoint_targets
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from campaign.cells.folder import CampaignFolder
+    from campaign.cells.plan import Entry
+
+
+@dataclass(frozen=True)
+class Request:
+    """One giving of the command: who asks, for what, and how it is conducted.
+
+    Attributes
+    ----------
+    token
+        Eight hex digits that everything of this submission carries.
+    utc
+        When; a later request's worker has precedence over an earlier one's.
+    words
+        The command line.
+    """
+
+    folder: CampaignFolder
+    conduct: Mapping[str, Any]
+    token: str
+    utc: str
+    words: Sequence[str]
+
+    def work_list(
+        self, cluster: str, entries: Sequence[Entry], data: Mapping[str, Any], first: int = 0
+    ) -> dict[str, Any]:
+        """Write down what a worker is to do.
+
+        Parameters
+        ----------
+        cluster
+            ``slurm``, ``local`` or ``debug``: what the worker runs under.
+        data
+            For each cell id its dataset; None where the worker itself makes it.
+        first
+            Position of the first of the entries in the shuffled order of the whole submission.
+        """
+        return {
+            "token": self.token,
+            "words": list(self.words),
+            "submitted_utc": self.utc,
+            "campaign_dir": str(self.folder.root),
+            "cluster": cluster,
+            "conduct": dict(self.conduct),
+            "cells": [_item(entry, place, data) for place, entry in enumerate(entries, start=first)],
+        }
+
+
+def _item(entry: Entry, position: int, data: Mapping[str, Any]) -> dict[str, Any]:
+    cell = entry.cell
+    return {
+        "id": cell.id,
+        "benchmark": cell.benchmark,
+        "version": cell.version,
+        "settings": cell.settings,
+        "access": dict(cell.access),
+        "dataset": data[cell.id],
+        "targets": checkpoint_targets.roots(cell.settings),
+        "position": position,
+        "missing": entry.missing,
+    }

@@ -1,0 +1,1 @@
+"""The benchmarks: each a module that says what it measures and how."""

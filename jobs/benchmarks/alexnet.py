@@ -1,0 +1,254 @@
+"""Benchmark ``alexnet``: the mini-application, AlexNet trained from a folder of images (paper III.B-C; Figs 6 to 10).
+
+By hand, on any node::
+
+    python -m jobs.benchmarks.alexnet FOLDER --threads 4 --prefetch 1
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from jobs.benchmarks import accelerator
+from jobs.benchmarks.alexnet_network import Network, state_bytes
+from jobs.data import pipeline
+from jobs.data.unreadable import UnreadableImageError, dropped, first_complaint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from jobs.checkpoints.run import Checkpoints
+    from jobs.checkpoints.saver import Saver
+
+    Step = Callable[[Any, Any], float | None]  # of images and labels; returns the loss where it trains
+
+VERSION = 1  # raised when the meaning of a figure changes; figures never mix versions
+DEFAULTS = {  # of a run by hand; those of a campaign stand in conf/, and a test holds that they are the same
+    "benchmark": {
+        "name": "alexnet",
+        **pipeline.DEFAULTS,
+        "prefetch_to_device": False,
+        "control": "none",
+        "width": 1.0,
+        "learning_rate": 1e-4,
+        "dropout": 0.5,
+    },
+    "accelerator": {"name": "auto", "step_s": None},
+    "checkpoint": {"name": "none"},
+    "threads": 4,
+    "batch_size": 64,
+    "prefetch": 0,
+    "iterations": None,
+    "seed": 0,
+    "cache": "cold",
+}
+_WALL_PARTS = ["startup_s", "load_s", "compute_s", "checkpoint_s", "other_s"]
+_UNWATCHED: AbstractContextManager[None] = nullcontext()
+
+
+def prepare(
+    settings: Mapping[str, Any], paths: Sequence[Path], checkpoints: Checkpoints | None = None
+) -> Callable[..., dict[str, Any]]:
+    """Start TensorFlow, build the pipeline and what computes, and return what runs the clock.
+
+    With `checkpoints` the network is saved as it trains. Where nothing is trained (``accelerator=emulated``,
+    ``control=no_compute``) it is built all the same, and saved as it was built: the same bytes.
+
+    What is returned takes one argument, `watched`: a context that is entered before the iterator is made and left
+    after the last step, both outside the clock. Reads none of `paths` yet, except with ``control=no_io``: the first
+    batch is loaded here and served again at every step.
+
+    Raises
+    ------
+    jobs.benchmarks.accelerator.NoGpuError
+        For ``accelerator.name=gpu`` where there is none.
+    """
+    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+    chosen = accelerator.choose(settings["accelerator"]["name"])
+    tf.random.set_seed(settings["seed"])
+    names = [str(path) for path in paths]
+    wanted = images_asked(settings, len(names))
+    steps = wanted // settings["batch_size"]
+    dataset = pipeline.build_labelled(names, settings, accelerator.DEVICES[chosen])
+    classes = dataset.element_spec[-1].shape[-1]
+    step, network, built = _build_step(chosen, settings, classes, saved=checkpoints is not None)
+    saver = checkpoints.saver(network.state) if checkpoints and network else None
+    with _bad_file_named(names, settings):
+        batches = _from_memory(dataset, steps) if settings["benchmark"]["control"] == "no_io" else dataset
+
+    def measure(watched: AbstractContextManager[Any] = _UNWATCHED) -> dict[str, Any]:
+        with _bad_file_named(names, settings):
+            delivered, figures = _measure(batches, steps, step, watched, saver)
+        exhausted = len(delivered) < wanted
+        errors, unreadable = dropped(names, delivered, settings, exhausted=exhausted, whole_batches=True)
+        asked = {"images_asked": wanted, "image_errors": errors, "unreadable": unreadable}
+        saves = {"checkpoints_asked": steps // settings["checkpoint"]["every"]} if checkpoints else {}
+        return {**figures, **asked, **saves, **built, "accelerator": accelerator.described(chosen)}
+
+    return measure
+
+
+@contextmanager
+def _bad_file_named(names: Sequence[str], settings: Mapping[str, Any]) -> Iterator[None]:
+    """Say which file it is that TensorFlow fails on where `ignore_errors` is off: it does not."""
+    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+    try:
+        yield
+    except tf.errors.OpError as error:
+        complaint = first_complaint(names, settings)
+        if complaint is None:
+            raise  # not the input's fault
+        raise UnreadableImageError(complaint) from error
+
+
+def images_asked(settings: Mapping[str, Any], files: int) -> int:
+    """Count the images that a run asks for: ``iterations`` batches, or the whole batches of one epoch, at least one."""
+    batch_size: int = settings["batch_size"]
+    iterations = settings["iterations"]
+    return batch_size * (max(1, files // batch_size) if iterations is None else iterations)
+
+
+def requested(settings: Mapping[str, Any], paths: Sequence[Path]) -> Sequence[Path]:
+    """List the files that a run is sure to ask for: the first ones in the seeded order, up to whole batches.
+
+    Their residency is what proves a cold run: those that only look-ahead reads would thin it out.
+    """
+    order = pipeline.order([str(path) for path in paths], settings["seed"])
+    return [paths[index] for index in order[: images_asked(settings, len(paths))]]
+
+
+def to_save(settings: Mapping[str, Any], paths: Sequence[Path]) -> tuple[int, int]:
+    """Say how many snapshots a run saves and how large each is, before anything is built; its index adds some kB."""
+    benchmark, (_, classes) = settings["benchmark"], pipeline.labels([str(path) for path in paths])
+    steps = images_asked(settings, len(paths)) // settings["batch_size"]
+    size = state_bytes(benchmark["image_size"], classes, benchmark["width"])
+    return steps // settings["checkpoint"]["every"], size
+
+
+def _build_step(
+    chosen: str, settings: Mapping[str, Any], classes: int, *, saved: bool
+) -> tuple[Step, Network | None, dict[str, Any]]:
+    """Make what is done with a batch.
+
+    Returns
+    -------
+    tuple
+        It, the network (None where nothing is trained or saved), and what making them took and gave.
+    """
+    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+    began = time.perf_counter()
+    idle = _idle_step(chosen, settings)
+    if idle and not saved:
+        return idle, None, {"build_s": time.perf_counter() - began, "parameters": 0, "state_bytes": 0}
+    device = accelerator.DEVICES[chosen]
+    with tf.device(device):
+        network = Network(classes, settings["seed"], settings["benchmark"])
+    if idle:
+        network.reset()
+    else:
+        # As within the clock: TensorFlow prepares a step for where its batch stands and for the scope it is called in.
+        to_device = settings["benchmark"]["prefetch_to_device"]
+        network.warm_up(settings["batch_size"], device if to_device else accelerator.HOST)
+    size = {"parameters": network.parameters, "state_bytes": network.state_bytes}
+    return idle or network.train, network, {"build_s": time.perf_counter() - began, **size}
+
+
+def _idle_step(chosen: str, settings: Mapping[str, Any]) -> Step | None:
+    """Return what is done with a batch where nothing is trained; None where the network is."""
+    if settings["benchmark"]["control"] == "no_compute":
+        return _skip
+    return accelerator.emulated(settings["accelerator"]["step_s"]) if chosen == "emulated" else None
+
+
+def _skip(_images: Any, _labels: Any) -> None:
+    """Do nothing with a batch: ``control=no_compute``."""
+
+
+def _from_memory(dataset: Any, steps: int) -> list[Any]:
+    """Load one batch and repeat it, with no bytes read: ``control=no_io``; empty where not one can be loaded."""
+    batch = next(iter(dataset), None)
+    if batch is None:
+        return []
+    index, size, images, labels = batch
+    return [(index, size * 0, images, labels)] * steps
+
+
+def _measure(
+    batches: Iterable[Any], steps: int, step: Step, watched: AbstractContextManager[Any], saver: Saver | None = None
+) -> tuple[list[int], dict[str, Any]]:
+    """Run the clock from just before the iterator is made to the end of the last step, what it saves included.
+
+    Each part has a stamp before and after, and the wall time has two of its own, so that work between the parts,
+    that none of them names, shows as time that does not add up.
+    """
+    clock = time.perf_counter
+    with watched:
+        start = clock()
+        asked = clock()
+        iterator = iter(batches)
+        startup_s = clock() - asked
+        delivered, figures = _train(iterator, steps, step, saver)
+        wall_s = clock() - start
+    figures |= {
+        "load_s": sum(figures["step_load_s"]),
+        "compute_s": sum(figures["step_compute_s"]),
+        "images": len(delivered),
+        "wall_parts": _WALL_PARTS,
+    }
+    return delivered, {"wall_s": wall_s, "startup_s": startup_s, **figures}
+
+
+def _train(iterator: Iterator[Any], steps: int, step: Step, saver: Saver | None) -> tuple[list[int], dict[str, Any]]:
+    """Take at most `steps` batches and do a step with each; returns the indices delivered, and times, losses, bytes.
+
+    A step of waiting ends with the batch in hand, one of computing with the loss on the host; saving begins after the
+    book-keeping, and ends when the training may go on.
+    """
+    clock = time.perf_counter
+    delivered: list[int] = []
+    step_load_s: list[float] = []
+    step_compute_s: list[float] = []
+    losses: list[float | None] = []
+    bytes_read, other_s, checkpoint_s = 0, 0.0, 0.0
+    for number in range(steps):
+        asked = clock()
+        batch = next(iterator, None)
+        step_load_s.append(clock() - asked)
+        if batch is None:
+            break
+        index, size, images, labels = batch
+        began = clock()
+        loss = step(images, labels)
+        ended = clock()
+        step_compute_s.append(ended - began)
+        losses += [] if loss is None else [loss if math.isfinite(loss) else None]
+        delivered.extend(index.numpy().tolist())
+        bytes_read += int(size.numpy().sum(dtype="int64"))
+        kept = clock()
+        other_s += kept - ended
+        if saver:
+            saver.after(number + 1)
+            checkpoint_s += clock() - kept
+    finish_s = _timed(saver.finish) if saver else 0.0
+    times = {"step_load_s": step_load_s, "step_compute_s": step_compute_s, "other_s": other_s}
+    times |= {"checkpoint_s": checkpoint_s + finish_s, "checkpoint_finish_s": finish_s}
+    return delivered, {**times, "step_loss": losses, "bytes_read": bytes_read}
+
+
+def _timed(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    from jobs.__main__ import main
+
+    main("alexnet")

@@ -1,0 +1,132 @@
+"""The built-in engine: reads and writes one file in large requests, or reads blocks of it at random places."""
+
+from __future__ import annotations
+
+import errno
+import math
+import mmap
+import os
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Barrier
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from jobs.benchmarks.engines import engine
+from jobs.benchmarks.engines.engine import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jobs.benchmarks.engines.engine import Order
+
+VERSION = "1"
+_PAGE_WORDS = 4096 // 8
+
+
+class _Parts(dict[str, float]):
+    """Seconds of each named part, with a stamp before and one after it."""
+
+    @contextmanager
+    def named(self, name: str) -> Iterator[None]:
+        before = time.perf_counter()
+        yield
+        self[name] = time.perf_counter() - before
+
+
+def run(order: Order) -> Outcome:
+    """Do what is asked.
+
+    Raises
+    ------
+    OSError
+        The file cannot be opened, read whole or written.
+    EngineError
+        It has another size than was asked for.
+    """
+    before = time.perf_counter()
+    outcome = {"read": _read, "write": _write, "random_read": _random_read}[order.access](order)
+    return engine.believe(outcome, order, time.perf_counter() - before)
+
+
+def _read(order: Order) -> Outcome:
+    parts, moved, requests = _Parts(), 0, 0
+    buffer = mmap.mmap(-1, order.block_bytes)  # whole pages, as O_DIRECT wants them
+    start = time.perf_counter()
+    with parts.named("open_s"):
+        fd = os.open(order.file, os.O_RDONLY | _direct(order))
+    try:
+        with parts.named("transfer_s"):
+            while count := os.preadv(fd, [buffer], moved):
+                moved, requests = moved + count, requests + 1
+    finally:
+        with parts.named("close_s"):
+            os.close(fd)
+    return Outcome(moved, requests, time.perf_counter() - start, VERSION, parts)
+
+
+def _write(order: Order) -> Outcome:
+    """Write random bytes and wait until they are durable; no two pages are alike, for arrays that know such."""
+    parts, moved, requests = _Parts(), 0, 0
+    buffer = mmap.mmap(-1, order.block_bytes)
+    buffer[:] = os.urandom(order.block_bytes)
+    stamps = np.frombuffer(buffer, np.uint64)[::_PAGE_WORDS]
+    start = time.perf_counter()
+    with parts.named("open_s"):
+        fd = os.open(order.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _direct(order), 0o600)
+    try:
+        with parts.named("transfer_s"):
+            while moved < order.file_bytes:
+                stamps += np.uint64(len(stamps))
+                moved, requests = moved + _whole(fd, buffer, moved), requests + 1
+        with parts.named("sync_s"):
+            os.fsync(fd)
+    finally:
+        with parts.named("close_s"):
+            os.close(fd)
+    return Outcome(moved, requests, time.perf_counter() - start, VERSION, parts)
+
+
+def _whole(fd: int, buffer: mmap.mmap, offset: int) -> int:
+    """Write a buffer whole; what is left of one that was not is the rest of some blocks, and no less."""
+    done = 0
+    while done < len(buffer):
+        done += os.pwritev(fd, [memoryview(buffer)[done:]], offset + done)
+    return done
+
+
+def _random_read(order: Order) -> Outcome:
+    """Read blocks in a seeded order, each once; a reader takes the next one that no other has, until time is up."""
+    blocks = list(range(order.file_bytes // order.block_bytes))
+    random.Random(order.seed).shuffle(blocks)  # noqa: S311 - places, not secrets
+    waiting = iter(blocks)  # `next` of a list's iterator is one step of the interpreter: no two readers get one block
+    ready = Barrier(order.threads)
+    with ThreadPoolExecutor(order.threads) as pool:
+        done = list(pool.map(lambda _: _reader(order, waiting, ready), range(order.threads)))
+    counts, starts, ends = zip(*done, strict=True)
+    return Outcome(sum(counts) * order.block_bytes, sum(counts), max(ends) - min(starts), VERSION)
+
+
+def _reader(order: Order, waiting: Iterator[int], ready: Barrier) -> tuple[int, float, float]:
+    """Read until no block waits or time is up; returns how many blocks, when the first began and the last was there."""
+    buffer = mmap.mmap(-1, math.ceil(order.block_bytes / mmap.PAGESIZE) * mmap.PAGESIZE)
+    view = memoryview(buffer)[: order.block_bytes]
+    fd = os.open(order.file, os.O_RDONLY | _direct(order))
+    count = 0
+    try:
+        ready.wait()
+        start = time.perf_counter()
+        while time.perf_counter() - start < order.seconds_max and (block := next(waiting, None)) is not None:
+            if os.preadv(fd, [view], block * order.block_bytes) != order.block_bytes:
+                raise OSError(errno.EIO, f"a block was not read whole at {block * order.block_bytes}", str(order.file))
+            count += 1
+        return count, start, time.perf_counter()
+    finally:
+        os.close(fd)
+
+
+def _direct(order: Order) -> int:
+    return os.O_DIRECT if order.direct else 0

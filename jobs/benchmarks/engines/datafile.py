@@ -1,0 +1,143 @@
+"""The file that baselines read, and the folder of it: made once on a storage, kept there as a dataset is.
+
+``<storage root>/baseline/`` is marked as ours. ``read-<bytes>.bin`` holds random bytes, which nothing on the way to the
+device can make fewer. It has its name when it is whole and durable. ``written-<cell id>.bin`` is what a run writes, and
+goes when the run is over.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from filelock import FileLock
+
+from jobs.data.manifest import DatasetError
+from jobs.system import durable, page_cache, room
+from jobs.system.device import device_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+FOLDER = "baseline"
+_MARKER = ".tfio-baseline"
+_OURS = (_MARKER, "..tfio-baseline")  # the second: a marker that was being written
+_LOCK = ".tfio-baseline.lock"
+TRANSFER_MIB = 16  # of `read`, unless another is asked for: random_read has the same file
+_MIB = 1 << 20
+_PAGE_BYTES = 4096
+_CHUNK = 16 * _MIB
+_UNLOCKABLE = "mount it with locks (Lustre: -o flock)"
+_CURES = {
+    errno.ENOSYS: _UNLOCKABLE,  # flock(2) of a file system that has none, as filelock raises it
+    errno.ENOTSUP: _UNLOCKABLE,
+    errno.ENOSPC: "free some room, or ask for a smaller file: benchmark.file_mb=…",
+    errno.EDQUOT: "free some of your quota, or ask for a smaller file: benchmark.file_mb=…",
+}
+
+
+def whole_bytes(file_mb: int, transfer_mib: int) -> int:
+    """Return the size of a file of at least `file_mb` that has whole transfers: some engines want it so."""
+    transfer = transfer_mib * _MIB
+    return -(-file_mb * 10**6 // transfer) * transfer
+
+
+def whole_blocks(size: float, folder: Path) -> int:
+    """Round a size up to what the storage reads at least; where there is no device, to a page (open(2), O_DIRECT)."""
+    device = device_of(folder)
+    least = device.logical_block_bytes if device else _PAGE_BYTES
+    return -int(-size // least) * least
+
+
+def claimed(folder: Path) -> Path:
+    """Make a folder ours, or find that it is; `folder` is returned.
+
+    Raises
+    ------
+    DatasetError
+        It holds somebody else's files, or cannot be made.
+    """
+    with _explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / _MARKER).exists():
+            strangers = sorted(path.name for path in folder.iterdir() if not path.name.startswith(_OURS))
+            if strangers:
+                message = f"{folder} has files that are not ours ({', '.join(strangers[:3])})"
+                raise DatasetError(message, "move them, or name a storage with another root")
+            durable.write_whole(folder / _MARKER, "files of tfio-campaign's baselines; remove the folder as you like\n")
+    return folder
+
+
+def made(folder: Path, size: int, progress: Callable[[int, int], None]) -> Path:
+    """Return the file of `size` bytes that is read, made where there is none.
+
+    Parameters
+    ----------
+    progress
+        Called with the MiB that are written and that there will be.
+
+    Raises
+    ------
+    DatasetError
+        There is not enough room, or it cannot be written.
+    """
+    path = folder / f"read-{size}.bin"
+    with _explained(folder):
+        if not _is_whole(path, size):
+            # Whoever may write here may take it; a mere marker would outlive a process that dies.
+            with FileLock(folder / _LOCK, mode=0o666, fallback_to_soft=False):
+                if not _is_whole(path, size):
+                    require_room(folder, size)
+                    _make(path, size, progress)
+    return path
+
+
+def require_room(folder: Path, size: int) -> None:
+    """Raise DatasetError where a file of `size` bytes would not fit."""
+    free = room.free(folder)
+    if free < size:
+        message = f"a baseline in {folder} needs {size / 1e6:,.0f} MB, and its device has {free / 1e6:,.0f} MB free"
+        raise DatasetError(message, _CURES[errno.ENOSPC])
+
+
+def _is_whole(path: Path, size: int) -> bool:
+    """Tell whether the file is there; a link is not it, for it may lead to another storage."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size == size
+
+
+def _make(path: Path, size: int, progress: Callable[[int, int], None]) -> None:
+    """Write random bytes under a name of their own, and give them theirs when they are durable."""
+    temporary = path.with_suffix(".part")
+    temporary.unlink(missing_ok=True)  # of a process that died; or a link that somebody has planted
+    try:
+        with temporary.open("xb") as file:
+            for done in range(0, size, _CHUNK):
+                progress(done // _MIB, size // _MIB)
+                file.write(os.urandom(min(_CHUNK, size - done)))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    durable.sync_folder(path.parent)
+    page_cache.evict([path])
+    progress(size // _MIB, size // _MIB)
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    """Turn what the operating system says into a DatasetError with a cure."""
+    try:
+        yield
+    except OSError as error:
+        what = f" ({error.filename})" if error.filename else ""
+        message = f"cannot make a baseline's files in {folder}: {error.strerror or error}{what}"
+        raise DatasetError(message, _CURES.get(error.errno or 0, "name a storage that you may write to")) from error

@@ -1,0 +1,137 @@
+"""Engines that are programs: run them, keep what they said word for word, and find their figures in it."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from jobs.benchmarks.engines import engine as engines
+from jobs.benchmarks.engines.engine import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+    from types import ModuleType
+
+    from jobs.benchmarks.engines.engine import Order, Outcome
+
+_TAIL_CHARACTERS = 300
+_PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
+_libc = ctypes.CDLL(None)
+# C's printf of what is no number; JSON has no word for it.
+_NO_NUMBER = re.compile(r"(?<=[:\[,\s])[+-]?(?:nan|inf(?:inity)?)(?=[\s,\]}])", re.IGNORECASE)
+
+
+def run(engine: ModuleType, raw: Path | None, order: Order) -> Outcome:
+    """Have a program do what is asked.
+
+    Parameters
+    ----------
+    engine
+        `jobs.benchmarks.engines.fio` or `jobs.benchmarks.engines.ior`: its ``command`` says what to run, its
+        ``outcome`` reads the answer.
+    raw
+        Where all the words of the program are kept.
+
+    Raises
+    ------
+    EngineError
+        It failed, or its answer cannot be read or believed.
+    """
+    command = engine.command(order)
+    before = time.perf_counter()
+    answer = said(command, order.file.parent, raw)
+    return believed(engine, answer, order, time.perf_counter() - before)
+
+
+def believed(engine: ModuleType, answer: str, order: Order, elapsed_s: float) -> Outcome:
+    """Read the answer of a program that took `elapsed_s`.
+
+    Raises
+    ------
+    EngineError
+        It is not whole, figures are missing or no numbers, or they contradict each other.
+    """
+    try:
+        return engines.believe(engine.outcome(answer, order), order, elapsed_s)
+    except EngineError as error:
+        program = engine.__name__.rpartition(".")[2]
+        raise failure(program, f"is not to be believed: {error}", answer) from error
+
+
+def said(command: Sequence[str], folder: Path, raw: Path | None) -> str:
+    """Run a program in a folder and return what it printed; all of its words are kept in `raw`.
+
+    Raises
+    ------
+    EngineError
+        It cannot be started, or ends with another exit code than 0.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**os.environ, "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            preexec_fn=_die_with_us,
+        )
+    except OSError as error:
+        raise EngineError(f"{command[0]} cannot be started: {error.strerror}") from error
+    words = f"$ {shlex.join(command)}\n{done.stdout}\n--- standard error, exit code {done.returncode}\n{done.stderr}"
+    if raw is not None:
+        with suppress(OSError):  # a full disk takes the words away, not the run
+            raw.write_text(words, encoding="utf-8")
+    if done.returncode:
+        raise failure(command[0], f"ended with exit code {done.returncode}", done.stderr.strip() or done.stdout)
+    return done.stdout
+
+
+def _die_with_us() -> None:
+    """Ask the kernel to kill this process when its parent ends: it would go on to use the storage (prctl(2))."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def failure(program: str, what: str, text: str) -> EngineError:
+    """Return an error that ends in the last words of a program; the log of the run gets more of them."""
+    print(text[-10 * _TAIL_CHARACTERS :], file=sys.stderr)
+    last = " ".join(text[-_TAIL_CHARACTERS:].split())
+    return EngineError(f"{program} {what}: …{last}" if last else f"{program} {what}, and said nothing")
+
+
+def documents(text: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the JSON objects in a text from the outside, whatever stands between them; what is no number is None."""
+    decoder = json.JSONDecoder(parse_constant=lambda _: None)
+    place, cleaned = 0, _NO_NUMBER.sub("null", text)
+    while (place := cleaned.find("{", place)) >= 0:
+        start, place = place, place + 1
+        with suppress(ValueError, RecursionError):
+            value, place = decoder.raw_decode(cleaned, start)
+            yield value
+
+
+def number(node: Mapping[str, Any], key: str) -> float:
+    """Return a figure of a program's answer.
+
+    Raises
+    ------
+    EngineError
+        It is missing, or no number.
+    """
+    value = node.get(key)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < math.inf:
+        raise EngineError(f"its answer has no number {key}: {value!r}"[:_TAIL_CHARACTERS])
+    return value

@@ -1,0 +1,138 @@
+"""Benchmark ``micro``: a STREAM-like read of a folder of images through tf.data (paper III.A; Figs 4 and 5).
+
+By hand, on any node::
+
+    python -m jobs.benchmarks.micro FOLDER --threads 4
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from jobs.data import pipeline
+from jobs.data.unreadable import UnreadableImageError, dropped, first_complaint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+VERSION = 1  # raised when the meaning of a figure changes; figures never mix versions
+DEFAULTS = {  # of a run by hand; those of a campaign stand in conf/, and a test holds that they are the same
+    "benchmark": {
+        "name": "micro",
+        "preprocess": True,
+        **pipeline.DEFAULTS,
+    },
+    "threads": 4,
+    "batch_size": 64,
+    "prefetch": 0,
+    "iterations": None,
+    "seed": 0,
+    "cache": "cold",
+}
+_UNWATCHED: AbstractContextManager[None] = nullcontext()
+
+
+def prepare(settings: Mapping[str, Any], paths: Sequence[Path]) -> Callable[..., dict[str, Any]]:
+    """Start TensorFlow, build the pipeline and return what runs the clock; reads none of `paths` yet.
+
+    What is returned takes one argument, `watched`: a context that is entered before the first request for a batch and
+    left after the last one, both outside the clock.
+    """
+    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+    tf.config.set_visible_devices([], "GPU")  # nothing here computes; a GPU's start-up would only cost
+    tf.random.set_seed(settings["seed"])
+    names = [str(path) for path in paths]
+    dataset = pipeline.build(names, settings)
+    wanted = images_asked(settings, len(names))
+
+    def measure(watched: AbstractContextManager[Any] = _UNWATCHED) -> dict[str, Any]:
+        try:
+            return _measure(dataset, names, wanted, settings, watched)
+        except tf.errors.OpError as error:  # `ignore_errors` is off; TensorFlow does not say in which file
+            raise UnreadableImageError(first_complaint(names, settings) or str(error)) from error
+
+    return measure
+
+
+def images_asked(settings: Mapping[str, Any], files: int) -> int:
+    """Count the images that a run asks for: ``iterations`` whole batches, or each file once."""
+    iterations = settings["iterations"]
+    return files if iterations is None else iterations * int(settings["batch_size"])
+
+
+def requested(settings: Mapping[str, Any], paths: Sequence[Path]) -> Sequence[Path]:
+    """List the files that a run is sure to ask for: all, or with ``iterations`` the first ones in the seeded order.
+
+    Their residency is what proves a cold run: those that only look-ahead reads would thin it out.
+    """
+    if settings["iterations"] is None:
+        return paths
+    order = pipeline.order([str(path) for path in paths], settings["seed"])
+    return [paths[index] for index in order[: images_asked(settings, 0)]]
+
+
+def _measure(
+    dataset: Any,
+    names: Sequence[str],
+    wanted: int,
+    settings: Mapping[str, Any],
+    watched: AbstractContextManager[Any] = _UNWATCHED,
+) -> dict[str, Any]:
+    """Start the iterator, iterate from the first request to the last batch in hand, then count what was dropped."""
+    before = time.perf_counter()
+    iterator = iter(dataset)
+    startup_s = time.perf_counter() - before
+    with watched:
+        delivered, figures = _iterate(iterator, -(-wanted // settings["batch_size"]))
+    # A run that came to the end of the list asked for every file, whatever `iterations` says.
+    exhausted = settings["iterations"] is None or len(delivered) < wanted
+    errors, unreadable = dropped(names, delivered, settings, exhausted=exhausted)
+    return {
+        "startup_s": startup_s,
+        **figures,
+        "compute_s": 0.0,
+        "checkpoint_s": 0.0,
+        "images": len(delivered),
+        "images_asked": wanted,
+        "image_errors": errors,
+        "unreadable": unreadable,
+        "step_compute_s": [],
+    }
+
+
+def _iterate(iterator: Any, steps: int) -> tuple[list[int], dict[str, Any]]:
+    """Run the clock over at most `steps` batches; returns the indices delivered, and times and bytes.
+
+    Waiting for a batch (`load_s`) and book-keeping (`other_s`) each have a stamp before and after, and the wall time
+    has two of its own, so that work between the parts, that none of them names, shows as time that does not add up.
+    """
+    clock = time.perf_counter
+    delivered: list[int] = []
+    step_load_s: list[float] = []
+    bytes_read, other_s = 0, 0.0
+    start = clock()
+    for _ in range(steps):
+        asked = clock()
+        batch = next(iterator, None)
+        arrived = clock()
+        step_load_s.append(arrived - asked)
+        if batch is None:
+            break
+        index, size, _payload = batch
+        delivered.extend(index.numpy().tolist())
+        bytes_read += int(size.numpy().sum(dtype="int64"))
+        other_s += clock() - arrived
+    wall_s = clock() - start
+    load_s = sum(step_load_s)
+    times = {"wall_s": wall_s, "load_s": load_s, "other_s": other_s, "step_load_s": step_load_s}
+    return delivered, {**times, "bytes_read": bytes_read}
+
+
+if __name__ == "__main__":
+    from jobs.__main__ import main
+
+    main("micro")

@@ -1,0 +1,254 @@
+"""A burst buffer for checkpoints: saved on a fast storage, drained to a slow one behind the training's back.
+
+Usable alone: it moves folders of files and asks nothing of whoever writes them.  `BurstBuffer.save` comes back when the
+snapshot is durable on the fast storage; a process of its own (`jobs.burst_buffer.drain`) brings it to the slow one,
+also after the training has ended.  What is on disk, and in which order, stands in `jobs.burst_buffer.snapshots`.
+
+By hand, on a node without anything else::
+
+    python -m jobs.burst_buffer.buffer drain|status|verify FAST SLOW
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from jobs.burst_buffer import claim, restart, snapshots, staging, transfer
+from jobs.burst_buffer.drain import Journal, Options
+from jobs.burst_buffer.drainer import Drainer
+from jobs.burst_buffer.restart import DrainWarning, Snapshot
+from jobs.burst_buffer.sides import Sides
+from jobs.burst_buffer.snapshots import FILES, FolderError, RoomError, edge
+from jobs.system import room
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_POLL_S = 0.05
+
+
+class BurstBuffer:
+    """Two folders, on a fast and on a slow storage, that keep the newest snapshots of one training.
+
+    Parameters
+    ----------
+    fast, slow
+        Empty folders, or those of an earlier training; made where only their last part is missing.
+    when_full
+        Where the fast storage is full of snapshots that are not drained yet: ``block`` waits for the drainer,
+        ``fall_through`` writes to the slow storage.
+    snapshot_bytes
+        Size of one snapshot, where it is known before the first: too little room is then said at once.
+    options
+        Of the drain, see `jobs.burst_buffer.drain.Options`: ``keep``, ``bandwidth_mb_per_s``, ``direct``, ``streams``,
+        ``attempts``, ``backoff_s``, ``backoff_max_s``.
+
+    Raises
+    ------
+    FolderError
+        A folder is missing, in use, somebody else's or of a newer version; it has not been touched.
+    RoomError
+        One snapshot does not fit.
+    """
+
+    def __init__(
+        self,
+        fast: Path | str,
+        slow: Path | str,
+        *,
+        when_full: Literal["block", "fall_through"] = "block",
+        snapshot_bytes: int | None = None,
+        **options: Any,
+    ) -> None:
+        if when_full not in ("block", "fall_through"):
+            raise ValueError(f"when_full is block or fall_through, not {when_full}")
+        self.fast, self.slow = Path(fast).resolve(), Path(slow).resolve()
+        self.options = Options(**options)
+        self._when_full = when_full
+        self._expected = snapshot_bytes
+        self._saved: list[Snapshot] = []
+        self._troubles: list[str] = []
+        self._locks, buffer_id, marker = claim.hold(self.fast, self.slow)
+        self._sides = Sides(self.fast, self.slow, buffer_id, self.options.keep)
+        try:
+            self._open(marker)
+        except BaseException:
+            claim.release(self._locks)
+            raise
+        self._journal = Journal(self.fast)
+        self._offset = self._journal.read()[1]
+        self._drainer = Drainer(self.fast, self.slow)
+        self._drainer.poke()
+
+    def _open(self, marker: Mapping[str, Any] | None) -> None:
+        """See that a snapshot fits, mark both folders, and finish or roll back what a dead trainer left."""
+        for folder in (self.fast, self.slow):
+            snapshots.refuse_newer(folder)
+        if self.options.direct and transfer.refuses_direct(self.slow):
+            raise FolderError(f"the file system of {self.slow} has no direct I/O", "direct=False")
+        for folder in (self.slow,) if self._when_full == "fall_through" else (self.fast, self.slow):
+            snapshots.require_room(folder, self._expected or 0)
+        if marker is None:
+            claim.mark(self.slow, "slow", self._sides.buffer_id)
+        edge("marked")
+        for folder in (self.fast, self.slow):
+            snapshots.recover(folder, ["staging"])
+        if marker is None or marker.get("options") != asdict(self.options):
+            self._mark_fast()
+        known = [*snapshots.names(self.fast), *snapshots.names(self.slow), *snapshots.names(self.fast, "damaged")]
+        self._sequence = max(map(snapshots.sequence, known), default=0)
+
+    def _mark_fast(self) -> None:
+        """Write what the drainer goes by, also on a fast storage that an earlier training has filled."""
+        try:
+            claim.mark(self.fast, "fast", self._sides.buffer_id, options=asdict(self.options))
+        except OSError as error:
+            if not room.is_full(error) or not self._sides.evict_one():
+                raise
+            self._mark_fast()
+
+    def save(self, step: int, write: Callable[[Path], object]) -> Snapshot:
+        """Save a snapshot and return when it is durable; one at a time.
+
+        Parameters
+        ----------
+        write
+            Is given an empty folder and puts the files there; called again, with an empty folder, where the fast
+            storage was found full.
+
+        Raises
+        ------
+        RoomError
+            There is no room and none will come: the slow storage fails, or one snapshot is too large.
+        Exception
+            Whatever `write` raises; the snapshot is then not there.
+        """
+        if step < 0:
+            raise ValueError("a step is not negative")
+        saved_at, start = time.time(), time.perf_counter()
+        self._sequence += 1
+        name = snapshots.new_name(self._sequence, step)
+        snapshot = self._stage(Snapshot(name, step, Path(), "fast", 0, saved_at, 0.0, 0.0, 0.0), write)
+        self._drainer.poke()
+        self._expected = snapshot.bytes
+        snapshot = replace(snapshot, blocked_s=time.perf_counter() - start, troubles=self.troubles())
+        self._saved.append(snapshot)
+        if snapshot.troubles:
+            warnings.warn("; ".join(snapshot.troubles), DrainWarning, stacklevel=2)
+        return snapshot
+
+    def _stage(self, snapshot: Snapshot, write: Callable[[Path], object]) -> Snapshot:
+        """Write to the fast storage, making room as often as it is full, or else to the slow one."""
+        waited_s = 0.0
+        through = self._when_full == "fall_through"
+        while True:
+            if room.free(self.fast) >= (self._expected or 0):
+                try:
+                    return self._write(replace(snapshot, waited_s=waited_s), write)
+                except Exception as error:
+                    if not room.is_full(error):
+                        raise
+            if self._sides.evict_one():
+                continue
+            if through:
+                through = False  # a slow storage that fails too leaves waiting
+                try:
+                    self._sides.require_slow()
+                    return self._write(replace(snapshot, where="slow"), write)
+                except Exception as error:
+                    if not isinstance(error, (OSError, FolderError)) and not room.is_full(error):
+                        raise
+                    self._troubles.append(f"could not fall through to the slow storage: {error}")
+            waited_s += self._wait_for_room()
+
+    def _write(self, snapshot: Snapshot, write: Callable[[Path], object]) -> Snapshot:
+        start = time.perf_counter()
+        folder = (self.fast if snapshot.where == "fast" else self.slow) / snapshot.name
+
+        def facts() -> dict[str, Any]:
+            told = {"saved_at": snapshot.saved_at, "waited_s": snapshot.waited_s}
+            return {**told, "write_s": time.perf_counter() - start}
+
+        manifest = staging.stage(folder, write, facts, self.options.streams)
+        size, write_s = manifest.total_bytes, time.perf_counter() - start
+        return replace(snapshot, path=folder / FILES, bytes=size, write_s=write_s)
+
+    def _wait_for_room(self) -> float:
+        """Wait until the drainer has brought one more snapshot to the slow storage; returns the seconds."""
+        start = time.perf_counter()
+        before = self._sides.left()
+        if not before and not snapshots.names(self.fast):
+            raise RoomError(f"one snapshot does not fit on {self.fast}", "use a larger fast storage")
+        self._drainer.poke()
+        while before and self._sides.left() == before:
+            if self._drainer.ended():
+                raise RoomError(
+                    f"{self.fast} is full and the drain does not go on: {'; '.join(self.troubles())}",
+                    f"nothing is lost: mend {self.slow}",
+                )
+            time.sleep(_POLL_S)
+        return time.perf_counter() - start
+
+    def troubles(self) -> tuple[str, ...]:
+        """Return what went wrong since the last save, or since this was last asked."""
+        events, self._offset = self._journal.read(self._offset)
+        told = [*self._troubles, *self._drainer.complaints()]
+        told += [f"the drain: {event['event']}: {event['reason']}" for event in events if "reason" in event]
+        self._troubles = []
+        return tuple(dict.fromkeys(told))
+
+    def latest(self) -> Path | None:
+        """Return the newest snapshot that is complete and verified, its fast copy first; None where there is none."""
+        return restart.latest(self.fast, self.slow)
+
+    def drained(self, timeout_s: float | None = None) -> bool:
+        """Wait until every snapshot is on the slow storage.
+
+        False after `timeout_s`, where the drainer gave up, and where it found a snapshot of this training damaged;
+        `troubles` says why.
+        """
+        start = time.monotonic()
+        self._drainer.poke()
+        while self._sides.left() and not self._drainer.ended():
+            if timeout_s is not None and time.monotonic() - start > timeout_s:
+                break
+            time.sleep(_POLL_S)
+        damaged = {snapshot.name for snapshot in self._saved}.intersection(snapshots.names(self.fast, "damaged"))
+        return not self._sides.left() and not damaged
+
+    def report(self, training_ended_at: float | None = None) -> list[dict[str, Any]]:
+        """Return the times of each snapshot of this training, for a record.
+
+        Parameters
+        ----------
+        training_ended_at
+            In seconds since 1970; without it the training goes on.
+
+        Returns
+        -------
+        list
+            Per snapshot ``blocked_s write_s waited_s drain_s exposed_s durable_fast_s durable_slow_s``, ``bytes``,
+            ``retries`` and ``troubles``. `exposed_s` is the part of the drain after the end of training; durable times
+            count from the call of `save`. None: not so far, or not known for the drainer was killed as it ended.
+        """
+        events = {event["name"]: event for event in self._journal.read()[0] if event["event"] == "committed"}
+        return [restart.times(snapshot, self.slow, events, training_ended_at) for snapshot in self._saved]
+
+    def helpers(self) -> list[int]:
+        """Return the processes that work for this training: the drainer, while it runs."""
+        return self._drainer.pids()
+
+    def close(self) -> None:
+        """Let the folders go; the drainer goes on by itself until nothing is left."""
+        self._drainer.leave()
+        claim.release(self._locks)
+
+
+if __name__ == "__main__":
+    from jobs.burst_buffer.__main__ import main
+
+    main()

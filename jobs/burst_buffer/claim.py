@@ -1,0 +1,261 @@
+"""Whose folder is this: the marker of a folder of snapshots, and the locks that keep two users apart."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from jobs.burst_buffer.snapshots import FolderError
+from jobs.system import durable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+SCHEMA = 1
+MARKER_NAME = ".tfio-burst-buffer.json"
+JOURNAL_NAME = ".tfio-burst-buffer.journal.jsonl"
+LOG_NAME = ".tfio-burst-buffer.log"
+ALONE = "only"  # role of the one folder of a training without a burst buffer
+_OURS = (".tfio-burst-buffer", "..tfio-burst-buffer")  # the second: a marker that was being written
+_TRAINER_WAIT_S = 5.0  # a drainer that ends tidies up after a dead trainer, under the trainer's lock
+
+
+def read(folder: Path) -> dict[str, Any] | None:
+    """Return the marker of a folder; None for an empty one, which may be claimed.
+
+    Raises
+    ------
+    FolderError
+        It is missing, holds somebody else's files, or belongs to a newer version. It has not been touched.
+    """
+    marker = folder / MARKER_NAME
+    try:
+        value: dict[str, Any] = json.loads(marker.read_text(encoding="utf-8"))
+        schema = int(value["schema"])
+        if schema <= SCHEMA:
+            value |= {key: str(value[key]) for key in ("id", "role")}
+    except FileNotFoundError:
+        _refuse_strangers(folder)
+        return None
+    except NotADirectoryError as error:
+        raise FolderError(f"{folder} is no folder", "name a folder") from error
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise FolderError(f"{marker} is no marker of ours: {error}", "name an empty folder") from error
+    if schema > SCHEMA:
+        raise FolderError(
+            f"{marker} has schema {schema}, newer than {SCHEMA}", "use the newer version, or a new folder"
+        )
+    return value
+
+
+def _refuse_strangers(folder: Path) -> None:
+    if not folder.is_dir():
+        gone = next((above for above in reversed(folder.parents) if not above.exists()), folder)
+        raise FolderError(f"{gone} is missing", "make it, or mount its file system")
+    strangers = sorted(path.name for path in folder.iterdir() if not path.name.startswith(_OURS))
+    if strangers:
+        raise FolderError(
+            f"{folder} is no folder of snapshots: it holds other files, {len(strangers)} in all, as {strangers[0]}",
+            "name an empty folder, or a new one below it",
+        )
+
+
+def pair(fast: Path, slow: Path) -> tuple[str, dict[str, Any] | None]:
+    """Check that two folders can be one burst buffer; returns its id and the marker of the fast one, if it has one.
+
+    A new fast folder joins the buffer of the slow one: local disks are new in every job.
+
+    Raises
+    ------
+    FolderError
+        They cannot; nothing has been touched.
+    """
+    _require_apart(fast, slow)
+    markers = {"fast": read(fast), "slow": read(slow)}
+    for folder, (role, marker) in zip((fast, slow), markers.items(), strict=True):
+        _require_role(folder, marker, role)
+    ours, theirs = markers["fast"], markers["slow"]
+    if ours and not theirs:
+        raise FolderError(
+            f"{slow} is empty, and {fast} has been drained to a folder with a marker",
+            "mount the slow storage; or, for a new slow folder, name a new fast one",
+        )
+    if ours and theirs and ours["id"] != theirs["id"]:
+        raise FolderError(f"{fast} and {slow} belong to two burst buffers", "name the two folders of one, or new ones")
+    return (theirs or {"id": secrets.token_hex(8)})["id"], ours
+
+
+def _require_apart(fast: Path, slow: Path) -> None:
+    if fast == slow or fast in slow.parents or slow in fast.parents:
+        raise FolderError(f"{fast} and {slow} lie in one another", "name two folders, on two storages")
+
+
+def alone(folder: Path) -> dict[str, Any] | None:
+    """Check that a folder can be the only one of a training; returns its marker, None for a new one.
+
+    Raises
+    ------
+    FolderError
+        It cannot; nothing has been touched.
+    """
+    marker = read(folder)
+    _require_role(folder, marker, ALONE)
+    return marker
+
+
+def _require_role(folder: Path, marker: Mapping[str, Any] | None, role: str) -> None:
+    if marker and marker["role"] != role:
+        is_what = "is no burst buffer" if marker["role"] == ALONE else f"is the {marker['role']} side of a burst buffer"
+        raise FolderError(f"{folder} {is_what}", f"name another {role} folder")
+
+
+def mark(folder: Path, role: str, buffer_id: str, **more: Any) -> None:
+    """Write the marker of a folder."""
+    durable.write_json(folder / MARKER_NAME, {"schema": SCHEMA, "id": buffer_id, "role": role, **more})
+
+
+def require(folder: Path, buffer_id: str) -> None:
+    """Raise FolderError where a folder is not, or no longer, that of the buffer: its file system may be gone."""
+    marker = read(folder)
+    if marker is None or marker["id"] != buffer_id:
+        raise FolderError(f"{folder} is not the folder of this burst buffer any more", "mount its file system again")
+
+
+def lock(folder: Path, user: str) -> FileLock:
+    """Return the lock of a folder for a `user`, ``trainer`` or ``drainer``; without locks there is no buffer."""
+    return FileLock(_lock_file(folder, user), fallback_to_soft=False)
+
+
+def _lock_file(folder: Path, user: str) -> Path:
+    return folder / f".tfio-burst-buffer.{user}.lock"
+
+
+def hold(fast: Path, slow: Path) -> tuple[list[FileLock], str, dict[str, Any] | None]:
+    """Take two folders for a trainer, making those of which only the last part is missing.
+
+    Returns
+    -------
+    tuple
+        The locks, the id of the buffer, and the marker of the fast folder, None for a new one.
+
+    Raises
+    ------
+    FolderError
+        They are in use or cannot be one buffer, or their file systems have no locks or are read-only.
+    """
+    _require_apart(fast, slow)
+    _make(fast, slow)
+    pair(fast, slow)  # before the locks: a folder of somebody else's is not touched
+    locks: list[FileLock] = []
+    try:
+        locks += [held_by_trainer(slow)]
+        locks += [held_by_trainer(fast)]
+        for folder in (fast, slow):
+            _tidy_markers(folder)
+            _lock_file(folder, "drainer").touch()  # now, while there is room for it
+        return locks, *pair(fast, slow)  # after them: now nobody can come between
+    except BaseException:
+        release(locks)
+        raise
+
+
+def hold_alone(folder: Path) -> tuple[list[FileLock], dict[str, Any] | None]:
+    """Take the one folder of a trainer that saves to it directly; the same as `hold` otherwise."""
+    _make(folder)
+    alone(folder)
+    locks = [held_by_trainer(folder)]
+    try:
+        _tidy_markers(folder)
+        return locks, alone(folder)
+    except BaseException:
+        release(locks)
+        raise
+
+
+def _make(*folders: Path) -> None:
+    for folder in folders:
+        if folder.parent.is_dir() and not folder.exists():
+            folder.mkdir()
+            durable.sync_folder(folder.parent)
+
+
+def _tidy_markers(folder: Path) -> None:
+    for torn in folder.glob(f".{MARKER_NAME}.*.tmp"):  # of a trainer that died as it wrote its marker
+        torn.unlink()
+
+
+def remove_ours(folder: Path) -> None:
+    """Take away all that is written here beside snapshots: marker, journal, log and locks.
+
+    The marker first: without it nobody begins anything here. The lock that drainers wait for goes last.
+    """
+    last = _lock_file(folder, "drainer")
+    ours = [path for path in folder.iterdir() if path.name.startswith(_OURS)]
+    for path in sorted(ours, key=lambda path: (path == last, path.name != MARKER_NAME)):
+        path.unlink()
+
+
+@contextmanager
+def held_by_drainer(folder: Path) -> Iterator[bool]:
+    """Wait for the lock of a folder's drainer and hold it; yields False where the folder has been taken away.
+
+    Not by `lock`, which makes file and folder anew where somebody has just taken them away: the file is there since
+    the folder was claimed (`hold`), and it is the last to go (`remove_ours`).
+
+    Raises
+    ------
+    FolderError
+        The file is gone and the folder is not.
+    """
+    descriptor = _drainer_lock(folder)
+    try:
+        yield descriptor is not None
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _drainer_lock(folder: Path) -> int | None:
+    path = _lock_file(folder, "drainer")
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            if (folder / MARKER_NAME).exists():
+                raise FolderError(f"{path} is missing", "make it anew, empty") from None
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.fstat(descriptor).st_nlink:
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # it went while we waited for it
+
+
+def release(locks: list[FileLock]) -> None:
+    """Let folders go."""
+    for taken in locks:
+        taken.release()
+
+
+def held_by_trainer(folder: Path) -> FileLock:
+    """Take the lock of a folder's trainer; raises FolderError where somebody has it, or where there are no locks."""
+    taken = lock(folder, "trainer")
+    try:
+        taken.acquire(timeout=_TRAINER_WAIT_S)
+    except Timeout as error:
+        raise FolderError(f"{folder} is in use by another trainer", "give each training its own folders") from error
+    except OSError as error:
+        raise FolderError(
+            f"cannot lock {taken.lock_file}: {error.strerror}", "mount it writable and with locks (Lustre: -o flock)"
+        ) from error
+    return taken

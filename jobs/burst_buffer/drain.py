@@ -1,0 +1,266 @@
+"""The drainer: brings snapshots from the fast storage to the slow one, in a process of its own.
+
+It is told of new snapshots through its standard input, ends when that is closed (the trainer is gone, however it
+died) and nothing is left to drain, and can be killed and started again at any moment.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from filelock import Timeout
+
+from jobs.burst_buffer import claim, snapshots, transfer
+from jobs.burst_buffer.sides import Sides
+from jobs.burst_buffer.snapshots import FILES, BurstBufferError, DamageError, FolderError, edge
+from jobs.system import durable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+GAVE_UP = 3
+_LOOK_S = 0.5
+
+
+@dataclass(frozen=True)
+class Options:
+    """How snapshots are drained.
+
+    Attributes
+    ----------
+    keep
+        Snapshots kept, on each storage.
+    bandwidth_mb_per_s
+        Bound on the drain; None for none.
+    direct
+        Past the page cache of the slow storage.
+    streams
+        Threads that copy and hash.
+    attempts
+        Failures in a row after which a drainer ends; the next save, or the next job, starts another.
+    backoff_s, backoff_max_s
+        Wait after the first failure, doubled after each further one up to the second figure.
+    """
+
+    keep: int = 5
+    bandwidth_mb_per_s: float | None = None
+    direct: bool = False
+    streams: int = 1
+    attempts: int = 10
+    backoff_s: float = 0.5
+    backoff_max_s: float = 30.0
+
+    @property
+    def how(self) -> transfer.How:
+        """Return how bytes move."""
+        return transfer.How(self.bandwidth_mb_per_s, self.direct, self.streams)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        counts = (self.keep, self.streams, self.attempts)
+        if not all(isinstance(count, int) and count > 0 for count in counts):
+            raise ValueError("keep, streams and attempts are whole numbers, 1 or more")
+        if min(self.backoff_s, self.backoff_max_s) < 0:
+            raise ValueError("a backoff is not negative")
+        if self.bandwidth_mb_per_s is not None and self.bandwidth_mb_per_s <= 0:
+            raise ValueError("bandwidth_mb_per_s is more than 0, or None for no bound")
+
+
+def options_of(marker: Mapping[str, Any]) -> Options:
+    """Return the options that a fast storage was marked with; raises FolderError for those that nobody knows."""
+    try:
+        return Options(**marker["options"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise FolderError(f"the marker's options are none of ours: {error}", "mend the marker") from error
+
+
+class Trainer:
+    """The trainer as its drainer sees it: a pipe that carries a byte for each snapshot and closes when it dies."""
+
+    def __init__(self, pipe: int | None) -> None:
+        self._pipe = pipe
+
+    @property
+    def alive(self) -> bool:
+        """Tell whether the pipe was open when it was last looked at."""
+        return self._pipe is not None
+
+    def wait(self) -> None:
+        """Wait for a new snapshot or the trainer's end."""
+        if self._pipe is not None:
+            select.select([self._pipe], [], [])
+            if not os.read(self._pipe, 4096):
+                self._pipe = None
+
+
+class Journal:
+    """What the drainer has to say, a line of JSON for each event; it tells, the manifests alone decide."""
+
+    def __init__(self, fast: Path) -> None:
+        self.path = fast / claim.JOURNAL_NAME
+
+    def tell(self, event: str, **facts: Any) -> None:
+        """Append an event, durably where there is room for it."""
+        line = json.dumps({"event": event, "at": time.time(), **facts}) + "\n"
+        with suppress(OSError), self.path.open("a", encoding="utf-8") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read(self, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
+        """Return the events behind a byte offset and the offset behind them; a line that was cut is passed over."""
+        try:
+            data = self.path.read_bytes()[offset:]
+        except OSError:
+            return [], offset
+        whole = data[: data.rfind(b"\n") + 1]
+        events = []
+        for line in whole.splitlines():
+            with suppress(ValueError):
+                events.append(json.loads(line))
+        return events, offset + len(whole)
+
+
+def drain(fast: Path, slow: Path, pipe: int | None = None) -> int:
+    """Drain all that is staged, and go on while the trainer at the other end of `pipe` lives.
+
+    Returns
+    -------
+    int
+        0 when nothing is left, 3 where it gave up on a slow storage that fails.
+
+    Raises
+    ------
+    FolderError
+        One of the folders is not ours.
+    """
+    if claim.pair(fast, slow)[1] is None:
+        return 0
+    trainer, journal = Trainer(pipe), Journal(fast)
+    tidy = False
+    with claim.held_by_drainer(fast) as there:
+        marker = claim.read(fast) if there else None
+        if marker is None:
+            return 0
+        buffer_id, _ = claim.pair(fast, slow)
+        options = options_of(marker)
+        sides = Sides(fast, slow, buffer_id, options.keep)
+        while (progress := _insist(sides, options, journal)) is not None:
+            if not progress and trainer.alive:
+                trainer.wait()
+            elif not progress and tidy:
+                return 0
+            elif not progress:
+                _tidy(fast, slow)  # and look once more: what a dead trainer had sealed is to be drained
+                tidy = True
+    return GAVE_UP
+
+
+def _insist(sides: Sides, options: Options, journal: Journal) -> bool | None:
+    """Try until an attempt succeeds and return what it does; None where the last one allowed failed too.
+
+    Where nothing is staged (any more) a failure is none; and a folder that is another buffer's by now is left to it.
+    """
+    for failures in range(1, options.attempts + 1):
+        try:
+            return _attempt(sides, options, journal, failures - 1)
+        except (OSError, BurstBufferError) as error:
+            if sides.idle():
+                return False
+            journal.tell("failed", reason=_reason(error), failures=failures)
+        if failures < options.attempts:
+            _pause(min(options.backoff_s * 2 ** (failures - 1), options.backoff_max_s), sides)
+    journal.tell("gave_up", reason=f"{options.attempts} times in a row")
+    return None
+
+
+def _pause(seconds: float, sides: Sides) -> None:
+    """Wait before the next attempt, while there is something to attempt."""
+    end = time.monotonic() + seconds
+    while not sides.idle() and (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, _LOOK_S))
+
+
+def _attempt(sides: Sides, options: Options, journal: Journal, retries: int) -> bool:
+    """Drain the oldest snapshot that waits and let go what need not be kept; False where none waits."""
+    with claim.held_by_drainer(sides.slow):  # another job may drain another fast folder to it
+        sides.require_slow()
+        snapshots.recover(sides.slow, ["copying"])
+        durable.sync_folder(sides.slow)  # of a drainer that died between its rename and this, before fast copies go
+        waiting = sides.pending()
+        if waiting:
+            _drain_one(sides.fast / waiting[0], sides.slow, options, journal, retries)
+        sides.retain()
+    return bool(waiting)
+
+
+def _drain_one(staged: Path, slow: Path, options: Options, journal: Journal, retries: int) -> None:
+    """Take one snapshot from staged to committed; on failure its temporary folder goes."""
+    started, name = time.time(), staged.name
+    copying = slow / f"copying-{name}"
+    try:
+        manifest = snapshots.read(staged)
+        _copy(staged / FILES, copying / FILES, manifest, options.how)
+        facts = {**manifest.facts, "drain_started_at": started, "drain_retries": retries}
+        snapshots.seal(copying, replace(manifest, facts=facts))
+        edge("copied")
+        snapshots.publish(copying, name)
+    except DamageError as error:
+        _discard(copying)
+        staged.rename(staged.with_name(f"damaged-{name}"))
+        journal.tell("damaged", name=name, reason=error.message)
+        return
+    except OSError:
+        _discard(copying)
+        raise
+    edge("committed")
+    journal.tell("committed", name=name, started_at=started, retries=retries)
+
+
+def _copy(source: Path, target: Path, manifest: snapshots.Manifest, how: transfer.How) -> None:
+    """Copy, make durable and read back; raises DamageError for a bad source, OSError for a bad copy."""
+    target.parent.mkdir()  # without its parents: a slow storage that is gone is not made anew
+    target.mkdir()
+    edge("copying")
+    sizes = [(file.name, file.size) for file in manifest.files]
+    with suppress(FileNotFoundError):  # the checksums tell which file is missing, and where
+        transfer.copy(source, target, sizes, how)
+    edge("written")
+    folders = [path for path in target.rglob("*") if path.is_dir()]
+    transfer.sync(
+        [path for path in target.rglob("*") if path.is_file()], [*folders, target, target.parent, target.parent.parent]
+    )
+    edge("synced")
+    if wrong := snapshots.problems(target, manifest.files, direct=how.direct, streams=how.streams):
+        if damaged := snapshots.problems(source, manifest.files, streams=how.streams):
+            raise DamageError(f"{source.parent}: {', '.join(damaged)}", "an older snapshot may be good")
+        raise OSError(errno.EIO, f"read back otherwise than written: {', '.join(wrong)}", str(target))
+
+
+def _discard(copying: Path) -> None:
+    with suppress(OSError):  # a storage that is read-only keeps it until it can be written again
+        snapshots.remove(copying)
+
+
+def _tidy(fast: Path, slow: Path) -> None:
+    """Finish or roll back what a dead trainer was writing, unless another one has begun."""
+    with suppress(Timeout, OSError, FolderError), claim.lock(fast, "trainer").acquire(timeout=0):
+        snapshots.recover(fast, ["staging"])
+        claim.read(slow)  # it is there: a lock would make it
+        with claim.lock(slow, "trainer").acquire(timeout=0):
+            snapshots.recover(slow, ["staging"])
+
+
+def _reason(error: OSError | BurstBufferError) -> str:
+    if isinstance(error, BurstBufferError):
+        return error.message
+    code = errno.errorcode.get(error.errno or 0, type(error).__name__)
+    return f"{code}: {error.strerror or error}" + (f": {error.filename}" if error.filename else "")

@@ -1,0 +1,115 @@
+"""Snapshots as a training sees them: what was saved, how long that took, and which one to start again from."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from jobs.burst_buffer import snapshots
+from jobs.burst_buffer.snapshots import FILES, DamageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+class DrainWarning(UserWarning):
+    """The slow storage fails, or a snapshot was found damaged; nothing is lost that has another copy."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A snapshot that is durable.
+
+    Attributes
+    ----------
+    path
+        The folder that was filled, under its final name; its fast copy is let go when room is needed.
+    where
+        The storage that it is durable on; ``only`` where there is but one.
+    saved_at
+        When `save` was called, in seconds since 1970.
+    blocked_s
+        How long `save` took, all in all: the training stood still.
+    write_s, waited_s
+        Of which: writing, syncing and hashing; waiting for room on the fast storage.
+    troubles
+        What the drainer has had to say since the last save.
+    """
+
+    name: str
+    step: int
+    path: Path
+    where: Literal["fast", "slow", "only"]
+    bytes: int
+    saved_at: float
+    blocked_s: float
+    write_s: float
+    waited_s: float
+    troubles: tuple[str, ...] = ()
+
+
+def latest(*roots: Path) -> Path | None:
+    """Return the files of the newest complete and verified snapshot, having read them all; None where there is none.
+
+    Of two copies the one in the earlier of the `roots` is preferred. What is found damaged on the way is told as a
+    `DrainWarning`, file by file.
+    """
+    places = [(snapshots.sequence(name), -place, root / name) for place, root in enumerate(roots) for name in _in(root)]
+    for *_, folder in sorted(places, reverse=True):
+        wrong = snapshots.verify(folder)
+        if wrong is None:  # by a drainer, which has committed this one or a newer one
+            return latest(*roots)
+        if not wrong:
+            return folder / FILES
+        warnings.warn(f"{folder}: {', '.join(wrong)}", DrainWarning, stacklevel=3)
+    return None
+
+
+def _in(root: Path) -> list[str]:
+    """Return the names of the snapshots in a folder; where it cannot be read, what the other one has is good."""
+    try:
+        return snapshots.names(root)
+    except OSError as error:
+        warnings.warn(f"{root} cannot be read: {error.strerror}", DrainWarning, stacklevel=4)
+        return []
+
+
+def times(
+    snapshot: Snapshot, slow: Path, events: Mapping[str, Mapping[str, Any]], ended_at: float | None
+) -> dict[str, Any]:
+    """Return what a record holds of a snapshot.
+
+    Parameters
+    ----------
+    events
+        What the drainer told of committed snapshots, by name.
+    ended_at
+        When the training ended, in seconds since 1970; None while it goes on.
+    """
+    line = {
+        key: getattr(snapshot, key) for key in ("name", "step", "where", "bytes", "blocked_s", "write_s", "waited_s")
+    }
+    line["troubles"] = list(snapshot.troubles)
+    if snapshot.where != "fast":  # it is where it is to stay
+        durable_fast_s = snapshot.blocked_s if snapshot.where == "only" else None
+        drain = {"drain_s": 0.0, "exposed_s": 0.0, "durable_fast_s": durable_fast_s, "retries": 0}
+        return {**line, **drain, "durable_slow_s": snapshot.blocked_s}
+    event = events.get(snapshot.name) or _committed(slow / snapshot.name)
+    line |= {"durable_fast_s": snapshot.blocked_s, "retries": event["retries"] if event else None}
+    if event is None:
+        return {**line, "drain_s": None, "exposed_s": None, "durable_slow_s": None}
+    done, began = event["at"], event["started_at"]
+    exposed_s = max(0.0, done - max(began, ended_at)) if ended_at is not None else 0.0
+    return {**line, "drain_s": done - began, "exposed_s": exposed_s, "durable_slow_s": done - snapshot.saved_at}
+
+
+def _committed(folder: Path) -> dict[str, Any] | None:
+    """Say what the drainer could not tell before it died: the rename that made a snapshot visible left its time."""
+    try:
+        facts = snapshots.read(folder).facts
+        at = folder.stat().st_ctime
+    except (OSError, DamageError):
+        return None
+    return {"at": at, "started_at": facts["drain_started_at"], "retries": facts["drain_retries"]}

@@ -1,0 +1,74 @@
+"""The two folders of one burst buffer together: what is to be drained, and what may go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jobs.burst_buffer import claim, snapshots
+from jobs.burst_buffer.snapshots import FolderError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Sides:
+    """A fast and a slow folder, the id in their markers, and how many snapshots each keeps."""
+
+    fast: Path
+    slow: Path
+    buffer_id: str
+    keep: int
+
+    def require_slow(self) -> None:
+        """Raise FolderError where the slow folder is not ours any more, OSError where it does not answer."""
+        claim.require(self.slow, self.buffer_id)
+
+    def idle(self) -> bool:
+        """Tell whether nothing is on the fast storage, or it is there no more, or another buffer's by now."""
+        try:
+            claim.require(self.fast, self.buffer_id)
+            return not snapshots.names(self.fast)
+        except (FileNotFoundError, FolderError):
+            return True
+        except OSError:  # nobody knows
+            return False
+
+    def pending(self) -> list[str]:
+        """Return the staged snapshots that are to be drained, the oldest first.
+
+        One is done with when the slow storage holds it, or has held it: then there are `keep` newer ones.
+        """
+        self.require_slow()
+        staged = snapshots.names(self.fast)  # first: what is committed between the two lists is then no news
+        committed = snapshots.names(self.slow)
+        superseded = snapshots.sequence(committed[-self.keep]) if len(committed) >= self.keep else -1
+        return [name for name in staged if name not in committed and snapshots.sequence(name) > superseded]
+
+    def left(self) -> list[str]:
+        """Return the pending snapshots; all of the fast storage's where the slow one does not answer."""
+        try:
+            return self.pending()
+        except (OSError, FolderError):
+            return snapshots.names(self.fast)
+
+    def evict_one(self) -> bool:
+        """Let the oldest fast copy go that the slow storage has, or else one that is damaged; False for none."""
+        staged = snapshots.names(self.fast)
+        waiting = self.left()
+        folders = [self.fast / name for name in staged if name not in waiting]
+        folders += [self.fast / f"damaged-{name}" for name in snapshots.names(self.fast, "damaged")]
+        if folders:
+            snapshots.remove(folders[0])
+        return bool(folders)
+
+    def retain(self) -> None:
+        """Let all but the `keep` newest snapshots go, on the slow storage and, of those it has, on the fast one."""
+        for name in snapshots.names(self.slow)[: -self.keep]:
+            snapshots.remove(self.slow / name)
+        staged = snapshots.names(self.fast)
+        waiting = self.pending()
+        for name in staged[: -self.keep]:
+            if name not in waiting:
+                snapshots.remove(self.fast / name)

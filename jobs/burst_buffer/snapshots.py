@@ -1,0 +1,259 @@
+"""Snapshots on disk: a folder that is complete and has its manifest, or is not there.
+
+A snapshot is a folder ``<name>/`` with the user's files in ``files/`` and ``manifest.json`` beside them: names, sizes
+and SHA-256.  While it is made it has a temporary name; the manifest is written into it when every file is durable and
+verified, and one rename makes both visible.  So where a snapshot stands follows from the disk alone:
+
+======================================  ===========  =================================================
+on the fast storage                     staging      ``staging-<name>/``
+                                        staged       ``<name>/``
+on the slow storage                     copying      ``copying-<name>/`` without a manifest
+                                        copied       ``copying-<name>/`` with its manifest
+                                        committed    ``<name>/``; the fast copy is evictable
+on either, on its way out               removing     ``removing-<name>/``
+on the fast one, found wrong            damaged      ``damaged-<name>/``, kept until its room is needed
+======================================  ===========  =================================================
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jobs.burst_buffer import transfer
+from jobs.system import durable, room
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+SCHEMA = 1
+MANIFEST_NAME = "manifest.json"
+FILES = "files"
+_NAME = re.compile(
+    r"(?:(?P<state>staging|copying|removing|damaged)-)?(?P<name>(?P<sequence>\d{8,})-step(?P<step>\d+)-[0-9a-f]{8})"
+)
+
+
+class BurstBufferError(Exception):
+    """What is wrong, and the cure; the root of all errors of the burst buffer.
+
+    ::
+
+        BurstBufferError
+         ├ FolderError    a folder is missing, somebody else's, of another buffer, of a newer version, or in use
+         ├ RoomError      not enough room for one snapshot
+         └ DamageError    a snapshot's files are not what its manifest says
+    """
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(f"{message}; {hint}")
+        self.message = message
+        self.hint = hint
+
+
+class FolderError(BurstBufferError):
+    """A folder that cannot be used; it has not been touched."""
+
+
+class RoomError(BurstBufferError):
+    """There is not enough room for one snapshot."""
+
+
+class DamageError(BurstBufferError):
+    """Files of a snapshot are not what its manifest says."""
+
+
+class StoredFile(NamedTuple):
+    """One file of a snapshot: its path relative to ``files/``, its size in bytes, its SHA-256 in hexadecimal."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a snapshot holds.
+
+    Attributes
+    ----------
+    facts
+        Times of the trainer (`saved_at`, seconds since 1970; `write_s`, `waited_s`) and, on the slow storage, of the
+        drain.
+    """
+
+    name: str
+    step: int
+    files: tuple[StoredFile, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    schema: int = SCHEMA
+
+    @property
+    def total_bytes(self) -> int:
+        """Return the sum of the file sizes."""
+        return sum(file.size for file in self.files)
+
+
+def edge(_name: str) -> None:
+    """Pass a point between two steps of the state machine; a test ends the process here."""
+
+
+def new_name(sequence: int, step: int) -> str:
+    """Name a snapshot: the order of saving, the step of the training, and a token, for a step may be saved again."""
+    return f"{sequence:08d}-step{step}-{secrets.token_hex(4)}"
+
+
+def sequence(name: str) -> int:
+    """Return the place of a snapshot in the order of saving; higher is newer."""
+    return int(name.partition("-")[0])
+
+
+def step(name: str) -> int:
+    """Return the step of the training that a snapshot is of."""
+    return int(name.split("-")[1].removeprefix("step"))
+
+
+def names(root: Path, state: str | None = None) -> list[str]:
+    """Return the names of the snapshots in `root`, the newest last: the visible ones, or those in a `state`.
+
+    Folders that are not named by us are passed over.
+    """
+    found = (_NAME.fullmatch(path.name) for path in root.iterdir())
+    return sorted((match["name"] for match in found if match and match["state"] == state), key=_order)
+
+
+def _order(name: str) -> tuple[int, str]:
+    return sequence(name), name
+
+
+def read(folder: Path) -> Manifest:
+    """Read the manifest of a snapshot.
+
+    Raises
+    ------
+    DamageError
+        There is none, or it is not one of this snapshot.
+    FolderError
+        It was written by a newer version.
+    """
+    path = folder / MANIFEST_NAME
+    match = _NAME.fullmatch(folder.name)
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if value["schema"] > SCHEMA:
+            raise FolderError(f"{path} has schema {value['schema']}, newer than {SCHEMA}", "use the newer version")
+        manifest = Manifest(**{**value, "files": tuple(StoredFile(*file) for file in value["files"])})
+    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+        raise DamageError(f"{path} cannot be read: {error}", "an older snapshot may be good") from error
+    if not match or (match["name"], int(match["step"])) != (manifest.name, manifest.step):
+        raise DamageError(f"{path} is of another snapshot", "an older snapshot may be good")
+    return manifest
+
+
+def refuse_newer(root: Path) -> None:
+    """Raise FolderError where a newer version has written into `root`; damage is no matter of this check."""
+    for name in names(root):
+        with suppress(DamageError):
+            read(root / name)
+
+
+def require_room(folder: Path, size: int, copies: int = 1) -> None:
+    """Raise RoomError where so many snapshots of `size` bytes do not fit, though older ones of ours made way."""
+    ours = sum(path.stat().st_size for name in names(folder) for path in (folder / name).rglob("*"))
+    free = room.free(folder) + ours
+    if free < size * copies:
+        what = "a snapshot of {:.0f} MB does" if copies == 1 else f"{copies} snapshots of {{:.0f}} MB do"
+        raise RoomError(
+            f"{what.format(size / 1e6)} not fit on {folder}: {free / 1e6:.0f} MB are free",
+            "free some room, " + ("or name another folder" if copies == 1 else "keep fewer, or name another folder"),
+        )
+
+
+def seal(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest into a folder whose files are durable and verified."""
+    durable.write_json(folder / MANIFEST_NAME, {**asdict(manifest), "files": [list(file) for file in manifest.files]})
+
+
+def publish(folder: Path, name: str) -> None:
+    """Make a sealed folder visible under its name, durably."""
+    folder.rename(folder.with_name(name))
+    durable.sync_folder(folder.parent)
+
+
+def problems(files: Path, expected: Sequence[StoredFile], *, direct: bool = False, streams: int = 1) -> list[str]:
+    """Say which files below a folder are not what a manifest says, having read all of them; empty for a good one.
+
+    The pages are dropped first, so that the storage answers and not the memory, where the file system lets us.
+    """
+    found = {str(path.relative_to(files)): path for path in files.rglob("*") if not path.is_dir()}
+    wrong = [f"{file.name} is missing" for file in expected if file.name not in found]
+    wrong += [f"{name} is not in the manifest" for name in sorted(found.keys() - {file.name for file in expected})]
+    present = [file for file in expected if file.name in found]
+    hashes = transfer.hashes([found[file.name] for file in present], direct=direct, streams=streams, cold=True)
+    for file, (size, digest) in zip(present, hashes, strict=True):
+        if size != file.size:
+            wrong.append(f"{file.name} has {size} bytes of {file.size}")
+        elif digest != file.sha256:
+            wrong.append(f"{file.name} has other bytes: its SHA-256 differs")
+    return wrong
+
+
+def verify(folder: Path) -> list[str] | None:
+    """Say what is wrong with a snapshot, file by file; empty for a complete and verified one.
+
+    None for one that is not there, or was taken away meanwhile: a drainer at work lets fast copies go.
+    """
+    try:
+        wrong = ["it is a link"] if folder.is_symlink() else problems(folder / FILES, read(folder).files)
+    except DamageError as error:
+        wrong = [error.message]
+    except FileNotFoundError as error:
+        wrong = [f"{error.filename} is missing"]
+    return None if wrong and not os.path.lexists(folder) else wrong
+
+
+def remove(folder: Path) -> None:
+    """Take a snapshot away: invisible in one rename, then file by file; nothing where somebody else was faster."""
+    match = _NAME.fullmatch(folder.name)
+    if match is None:
+        raise ValueError(f"{folder} is no snapshot of ours")
+    doomed = folder.with_name(f"removing-{match['name']}")
+    try:
+        folder.rename(doomed)
+    except FileNotFoundError:
+        return
+    edge("removing")
+    durable.sync_folder(folder.parent)
+    _delete(doomed)
+    edge("removed")
+
+
+def recover(root: Path, states: Iterable[str]) -> None:
+    """Finish or roll back what a process that died has left: a sealed folder becomes visible, any other one goes."""
+    for state in states:
+        for name in names(root, state):
+            folder = root / f"{state}-{name}"
+            try:
+                read(folder)
+            except DamageError:
+                remove(folder)
+            else:
+                publish(folder, name)
+    for name in names(root, "removing"):
+        _delete(root / f"removing-{name}")
+
+
+def _delete(folder: Path) -> None:
+    while os.path.lexists(folder):
+        with suppress(FileNotFoundError):  # another process deletes the same folder
+            if folder.is_symlink():  # somebody's; what it leads to is not ours to delete
+                folder.unlink()
+            else:
+                shutil.rmtree(folder)

@@ -1,0 +1,105 @@
+"""Checkpoints saved straight to one storage: complete or invisible, as on either side of a burst buffer."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.burst_buffer import claim, restart, snapshots, staging
+from jobs.burst_buffer.restart import Snapshot
+from jobs.burst_buffer.snapshots import FILES, RoomError
+from jobs.system import room
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Direct:
+    """A folder that keeps the newest snapshots of one training; used as a `jobs.burst_buffer.buffer.BurstBuffer`.
+
+    Parameters
+    ----------
+    folder
+        Empty, or that of an earlier training; made where only its last part is missing.
+    keep
+        Snapshots kept.
+    snapshot_bytes
+        Size of one snapshot, where it is known before the first: too little room is then said at once.
+
+    Raises
+    ------
+    FolderError
+        The folder is missing, in use, somebody else's or of a newer version; it has not been touched.
+    RoomError
+        One snapshot does not fit.
+    """
+
+    def __init__(self, folder: Path | str, *, keep: int = 5, snapshot_bytes: int | None = None) -> None:
+        if keep < 1:
+            raise ValueError("keep is 1 or more")
+        self.folder, self._keep = Path(folder).resolve(), keep
+        self._saved: list[Snapshot] = []
+        self._locks, marker = claim.hold_alone(self.folder)
+        try:
+            snapshots.refuse_newer(self.folder)
+            snapshots.require_room(self.folder, snapshot_bytes or 0)
+            if marker is None:
+                claim.mark(self.folder, claim.ALONE, secrets.token_hex(8))
+            snapshots.recover(self.folder, ["staging"])
+        except BaseException:
+            claim.release(self._locks)
+            raise
+        self._sequence = max(map(snapshots.sequence, snapshots.names(self.folder)), default=0)
+
+    def save(self, step: int, write: Callable[[Path], object]) -> Snapshot:
+        """Let `write` fill a folder and return when it is durable and the oldest have made way; one at a time.
+
+        Raises
+        ------
+        RoomError
+            The storage is full.
+        Exception
+            Whatever `write` raises; the snapshot is then not there.
+        """
+        saved_at, start = time.time(), time.perf_counter()
+        self._sequence += 1
+        folder = self.folder / snapshots.new_name(self._sequence, step)
+        try:
+            manifest = staging.stage(folder, write, lambda: {"saved_at": saved_at})
+        except Exception as error:
+            if room.is_full(error):
+                raise RoomError(f"{self.folder} is full: {error}", "free some room, or keep fewer snapshots") from error
+            raise
+        write_s = time.perf_counter() - start
+        for name in snapshots.names(self.folder)[: -self._keep]:
+            snapshots.remove(self.folder / name)
+        blocked_s, size = time.perf_counter() - start, manifest.total_bytes
+        snapshot = Snapshot(folder.name, step, folder / FILES, "only", size, saved_at, blocked_s, write_s, 0.0)
+        self._saved.append(snapshot)
+        return snapshot
+
+    def latest(self) -> Path | None:
+        """Return the newest snapshot that is complete and verified; None where there is none."""
+        return restart.latest(self.folder)
+
+    def drained(self, timeout_s: float | None = None) -> bool:  # noqa: ARG002 - of a burst buffer
+        """Return True: there is nothing to drain."""
+        return True
+
+    def report(self, training_ended_at: float | None = None) -> list[dict[str, Any]]:
+        """Return the times of each snapshot of this training, as a burst buffer does."""
+        return [restart.times(snapshot, self.folder, {}, training_ended_at) for snapshot in self._saved]
+
+    def troubles(self) -> tuple[str, ...]:
+        """Return nothing: an error here is the trainer's."""
+        return ()
+
+    def helpers(self) -> list[int]:
+        """Return nothing: no other process works for this training."""
+        return []
+
+    def close(self) -> None:
+        """Let the folder go."""
+        claim.release(self._locks)

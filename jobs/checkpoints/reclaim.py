@@ -1,0 +1,68 @@
+"""Folders of snapshots that are needed no more: taken away if they are ours, and only what in them is ours."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING
+
+from filelock import Timeout
+
+from jobs.burst_buffer import claim, snapshots
+from jobs.burst_buffer.snapshots import FolderError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from filelock import FileLock
+
+PATIENCE_S = 300.0  # for a drainer that is copying 704 MB to a disk and reads them back
+_STATES = (None, "staging", "copying", "removing", "damaged")
+
+
+def clear(folders: Sequence[Path], patience_s: float = PATIENCE_S) -> None:
+    """Take away the folders of a training that is over, the fast one first; those that are missing are passed over.
+
+    A drainer that is still at work has nothing left to do once the fast folder is empty, and is waited for.
+
+    Parameters
+    ----------
+    patience_s
+        How long a drainer may take to end; it may be in the middle of a copy.
+
+    Raises
+    ------
+    FolderError
+        One is in use, holds somebody else's files, or was written by a newer version; none has been touched.
+    """
+    ours = [folder for folder in folders if folder.exists()]
+    for folder in ours:
+        claim.read(folder)
+        snapshots.refuse_newer(folder)
+    with ExitStack() as held:
+        for folder in ours:
+            held.callback(claim.held_by_trainer(folder).release)
+        for folder in ours:
+            _empty(folder)
+            held.callback(_without_drainer(folder, patience_s).release)
+        for folder in ours:
+            _empty(folder)  # of what a drainer was copying
+            claim.remove_ours(folder)
+            with suppress(OSError):  # somebody has put a file of his own there
+                folder.rmdir()
+
+
+def _empty(folder: Path) -> None:
+    for state in _STATES:
+        for name in snapshots.names(folder, state):
+            snapshots.remove(folder / (f"{state}-{name}" if state else name))
+
+
+def _without_drainer(folder: Path, patience_s: float) -> FileLock:
+    """Wait for the lock of a folder's drainer."""
+    taken = claim.lock(folder, "drainer")
+    try:
+        taken.acquire(timeout=patience_s)
+    except Timeout as error:
+        raise FolderError(f"a drainer is still at work in {folder}", "wait for it to end, or end it") from error
+    return taken

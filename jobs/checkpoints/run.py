@@ -1,0 +1,230 @@
+"""The snapshots of one run: where they go, whether they came to be durable there, and that nothing of them is left."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.burst_buffer import snapshots
+from jobs.burst_buffer.buffer import BurstBuffer
+from jobs.burst_buffer.drain import Options
+from jobs.burst_buffer.snapshots import BurstBufferError, FolderError
+from jobs.checkpoints import reclaim
+from jobs.checkpoints.direct import Direct
+from jobs.checkpoints.saver import BackgroundSaver, Saver
+from jobs.observe.trace_sources import traffic_behind
+from jobs.system.device import device_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from jobs.observe.trace_sources import Traffic
+    from jobs.system.device import Device
+
+FOLDER = "checkpoints"
+"""Where, below a storage's root, each cell has its folder."""
+ONLY = "only"
+"""Role of the storage of a target that has but one."""
+DEFAULTS = {"every": 20, "keep": 5, "mode": "sync", "in_flight": 1}
+"""Of a run by hand; those of a campaign stand in conf/, and a test holds that they are the same."""
+DEFAULTS_BUFFERED = {**DEFAULTS, "when_full": "block", "bandwidth_mb_per_s": None, "direct": False, "streams": 1}
+_OPTIONS = {option.name for option in fields(Options)}
+
+
+def roles(settings: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the storages that snapshots go to, in the order in which they reach them, each ``name`` and ``root``.
+
+    Parameters
+    ----------
+    settings
+        The node ``checkpoint`` of a cell's settings.
+    """
+    if settings["name"] == "none":
+        return {}
+    if "fast" in settings:
+        return {"fast": settings["fast"], "slow": settings["slow"]}
+    return {ONLY: settings}
+
+
+@contextmanager
+def opened(
+    settings: Mapping[str, Any], asked: Mapping[str, Any] | None, to_save: Callable[[], tuple[int, int]]
+) -> Iterator[Checkpoints | None]:
+    """Open the target of a run; what a run that was killed has left there goes first, and what this one saves at last.
+
+    Parameters
+    ----------
+    asked
+        ``folders`` in the order of `roles`, ``drain_timeout_s``, and ``leave``: nothing goes. None: nothing is saved.
+    to_save
+        Says how many snapshots there will be, and the bytes of each.
+
+    Raises
+    ------
+    jobs.burst_buffer.snapshots.BurstBufferError
+        There would be none, a folder cannot be used, or they do not fit: before anything is read or trained.
+    """
+    if asked is None:
+        yield None
+        return
+    number, size = to_save()
+    if not number:
+        raise BurstBufferError(f"every={settings['every']} is more than there are steps", "save more often")
+    folders = [Path(folder) for folder in asked["folders"]]
+    with ExitStack() as stack:
+        if not asked["leave"]:
+            reclaim.clear(folders)
+            stack.callback(reclaim.clear, folders)
+            for folder in folders:
+                _make(folder.parent)
+        made = stack.enter_context(closing(Checkpoints(settings, folders, asked["drain_timeout_s"], size)))
+        most = min(number, settings["keep"] + 1)  # the oldest goes when the newest is there
+        snapshots.require_room(folders[-1], size, most)
+        yield made
+
+
+def _make(place: Path) -> None:
+    """Make the folder that holds those of all cells; where its storage is not there, the target says so."""
+    try:
+        place.mkdir(exist_ok=True)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise FolderError(
+            f"cannot make {place}: {error.strerror}", "mount its storage so that you may write"
+        ) from error
+
+
+class Checkpoints:
+    """The snapshots of one run.
+
+    Parameters
+    ----------
+    settings
+        The node ``checkpoint``.
+    folders
+        One for each of `roles`.
+    drain_timeout_s
+        How long the drain may go on when the training has ended.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, Any], folders: Sequence[Path], drain_timeout_s: float, snapshot_bytes: int
+    ) -> None:
+        self._settings, self._folders, self._drain_timeout_s = settings, folders, drain_timeout_s
+        self._target = _target(settings, folders, snapshot_bytes)
+        self._saver: Saver | None = None
+        self._drain_wait_s: float | None = None
+        self._troubles: tuple[str, ...] = ()
+        self._written = [_Written(folder) for folder in folders]
+
+    @property
+    def devices(self) -> list[Device | None]:
+        """The devices behind the folders, each once."""
+        return list(dict.fromkeys(device_of(folder) for folder in self._folders))
+
+    @property
+    def folders(self) -> Sequence[Path]:
+        """Where the snapshots go."""
+        return self._folders
+
+    def helpers(self) -> list[int]:
+        """Return the numbers of the processes that work for this run."""
+        return self._target.helpers()
+
+    def saver(self, state: Mapping[str, Any]) -> Saver:
+        """Return what saves these variables."""
+        every = self._settings["every"]
+        if self._settings["mode"] == "async":
+            self._saver = BackgroundSaver(state, self._target, every, self._settings["in_flight"])
+        else:
+            self._saver = Saver(state, self._target, every)
+        return self._saver
+
+    def settle(self) -> None:
+        """Wait, once the training has ended, until all snapshots are where they are to stay."""
+        if self._drain_wait_s is None:
+            began = time.perf_counter()
+            drained = self._target.drained(self._drain_timeout_s)
+            self._drain_wait_s = time.perf_counter() - began
+            if not drained and self._drain_wait_s >= self._drain_timeout_s:
+                self._troubles = (f"the drain was not over after drain_timeout_s={self._drain_timeout_s:g}",)
+            for written in self._written:
+                written.settle()
+
+    def figures(self) -> dict[str, Any]:
+        """Wait for the drain, and return what a record holds.
+
+        Returns
+        -------
+        dict
+            ``checkpoints`` (for each snapshot what `jobs.checkpoints.saver.Saver.report` says and whether it is
+            ``verified``: read back and found to be what was written), ``targets`` (for each folder its ``role``,
+            ``storage``, the ``bytes`` of all snapshots that went there, and by ``source``, the kernel's counter,
+            ``written_bytes`` of everybody meanwhile), ``drain_wait_s``, ``checkpoint_troubles``.
+        """
+        self.settle()
+        lines = self._saver.report() if self._saver else []
+        for place, line in enumerate(lines):
+            line["verified"] = self._verified(line, newer=len(lines) - 1 - place)
+        return {
+            "checkpoints": lines,
+            "targets": [
+                {"role": role, "storage": storage["name"], "bytes": _bytes(lines, role), **written.figures}
+                for (role, storage), written in zip(roles(self._settings).items(), self._written, strict=True)
+            ],
+            "drain_wait_s": self._drain_wait_s,
+            "checkpoint_troubles": [*self._troubles, *self._target.troubles()],
+        }
+
+    def close(self) -> None:
+        """Let the folders go; what is still to be written is not."""
+        if self._saver:
+            self._saver.close()
+        self._target.close()
+
+    def _verified(self, line: Mapping[str, Any], newer: int) -> bool:
+        if line["where"] == "fast":
+            return line["durable_slow_s"] is not None  # the drainer has read it back
+        folder = self._folders[-1] / line["name"]
+        return not snapshots.verify(folder) if folder.exists() else newer >= self._settings["keep"]
+
+
+class _Written:
+    """The bytes that are written, by everybody, to what holds a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        counters: list[tuple[str | None, Traffic | None]] = [*traffic_behind(folder).items(), (None, None)]
+        self._name, self._read = counters[0]
+        self._before = self._count()
+        self._after: int | None = None
+
+    def settle(self) -> None:
+        """Count no further."""
+        self._after = self._count()
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """Return the name of the counter and what it counted, None where it cannot be read."""
+        counted = None if self._before is None or self._after is None else self._after - self._before
+        return {"source": self._name, "written_bytes": counted}
+
+    def _count(self) -> int | None:
+        with suppress(OSError, ValueError, LookupError):
+            return self._read()[1] if self._read else None
+        return None
+
+
+def _target(settings: Mapping[str, Any], folders: Sequence[Path], snapshot_bytes: int) -> BurstBuffer | Direct:
+    if len(folders) == 1:
+        return Direct(folders[0], keep=settings["keep"], snapshot_bytes=snapshot_bytes)
+    options = {key: value for key, value in settings.items() if key in _OPTIONS}
+    return BurstBuffer(*folders, when_full=settings["when_full"], snapshot_bytes=snapshot_bytes, **options)
+
+
+def _bytes(lines: Sequence[Mapping[str, Any]], role: str) -> int:
+    """Add up what went to one of the folders; on the slow one all of it ends."""
+    return sum(line["bytes"] for line in lines if role == "slow" or line["where"] == role)

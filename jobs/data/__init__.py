@@ -1,0 +1,1 @@
+"""Datasets and the tf.data pipelines that read them."""

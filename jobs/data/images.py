@@ -1,0 +1,183 @@
+"""Synthetic photographs: JPEG files that cost what photographs cost to read and to decode, from a seed.
+
+`jobs.data.scene` draws the picture; here its pixels, its quality and its amount of detail are chosen so that the
+file comes to the size that was drawn for it. `tests/bench/photographs.py` compares it with real photographs.
+
+Equal arguments give equal bytes with equal versions of numpy and Pillow (the manifest names them).
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from jobs.data.scene import Photograph, class_style, generator, photograph
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+GENERATOR_VERSION = 1
+"""Raised whenever equal parameters would give other bytes."""
+
+# Median bits per pixel of nine real photographs of about 482x415 pixels at these JPEG qualities
+# (tests/bench/photographs.py prints them): the quality with which a photograph would have come to its size.
+_QUALITIES = (75, 80, 85, 90, 93, 95, 96, 97)
+_PHOTO_BITS = (1.29, 1.47, 1.71, 2.15, 2.56, 3.10, 3.49, 3.94)
+_PHOTO_PIXELS = 482 * 415
+_BITS_OVER_PIXELS = -0.2  # the same photographs made smaller have more bits per pixel: pixels to this power
+_CLUTTER_OVER_PIXELS = 1.5  # small images show one thing, large ones a scene; found by comparison
+_QUALITY_JITTER = 0.15  # sigma of ln(bits per pixel): photographs of one size differ in quality and in detail
+_BITS_RANGE = (0.4, 8.0)  # what photographs have; beyond, JPEG has nothing left to give or only noise is left
+
+_AREA_SHARE = 0.75  # of the spread of ln(size) that comes from the number of pixels; the rest is detail
+_AREA_JITTER = 0.08  # sigma of ln(pixels) at a given size
+_ASPECT_JITTER = 0.2  # sigma of ln(width / height)
+
+_TOLERANCE = 0.02  # of the size; a finer aim costs another encoding
+_MAX_ENCODINGS = 8
+# Amplitude of the texture, ln(grey levels): from a lens out of focus to gravel in the sun.
+_LEAST_DETAIL, _FIRST_DETAIL, _MOST_DETAIL = math.log(0.1), math.log(6), math.log(32)
+_FIRST_SLOPE = 0.6  # of ln(size) over ln(detail), about; the second encoding corrects it
+
+
+@dataclass(frozen=True)
+class ImageSpec:
+    """What the images of a dataset are like.
+
+    Parameters
+    ----------
+    files
+        Number of images.
+    median_bytes
+        Median file size.
+    sigma
+        Standard deviation of ln(file size); 0 makes all files about equally large.
+    width, height
+        Median size in pixels; single images vary around it, larger files having more pixels.
+    classes
+        Number of classes; each has its own palette and shapes.
+    seed
+        Any integer from 0.
+
+    Raises
+    ------
+    ValueError
+        For values of which no dataset of photographs can be made.
+    """
+
+    files: int
+    median_bytes: int
+    sigma: float
+    width: int
+    height: int
+    classes: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be made."""
+        if min(self.files, self.classes) < 1 or self.classes > self.files:
+            msg = f"{self.files} files in {self.classes} classes: each class needs one file or more"
+            raise ValueError(msg)
+        if min(self.width, self.height) < 16 or max(self.width, self.height) > 16_384:  # noqa: PLR2004
+            msg = f"{self.width}x{self.height} pixels: sides go from 16 to 16384"
+            raise ValueError(msg)
+        if self.seed < 0 or not 0 <= self.sigma <= 1.5:  # noqa: PLR2004 - e^(3 x 1.5) is a factor of 90 either way
+            msg = f"seed {self.seed}, sigma {self.sigma}: the seed is 0 or more, sigma goes from 0 to 1.5"
+            raise ValueError(msg)
+        low, high = (math.ceil(bits * self.width * self.height / 8) + _HEADER_BYTES for bits in _BITS_RANGE)
+        if not low <= self.median_bytes <= high:
+            msg = (
+                f"median_bytes {self.median_bytes}: photographs of {self.width}x{self.height} pixels"
+                f" have {low} to {high} bytes; change median_bytes, width or height"
+            )
+            raise ValueError(msg)
+
+
+_HEADER_BYTES = 620  # markers and tables of a baseline JPEG with three components
+
+
+def size_targets(spec: ImageSpec) -> npt.NDArray[np.int64]:
+    """Return the file size to aim at for every image: log-normal, shape (files,), bytes.
+
+    The sizes are evenly spaced quantiles of the distribution, in an order drawn from the seed, so that even a
+    dataset of few files has the median and the spread that were asked for.
+    """
+    normal = NormalDist(math.log(spec.median_bytes), spec.sigma) if spec.sigma else None
+    quantiles = [(i + 0.5) / spec.files for i in range(spec.files)]
+    logs = [normal.inv_cdf(q) if normal else math.log(spec.median_bytes) for q in quantiles]
+    sizes = np.array([round(math.exp(value)) for value in logs], dtype=np.int64)
+    return generator(spec.seed, 0).permutation(sizes)
+
+
+def label(spec: ImageSpec, index: int) -> int:
+    """Return the class of image `index`; classes differ by one image at most."""
+    return index % spec.classes
+
+
+def file_name(spec: ImageSpec, index: int) -> str:
+    """Return the path of image `index` relative to its dataset, as in `class_007/image_000123.jpg`."""
+    return f"class_{label(spec, index):03d}/image_{index:06d}.jpg"
+
+
+def image_bytes(spec: ImageSpec, index: int, target_bytes: int) -> bytes:
+    """Return image `index` as a JPEG file (RGB, 4:2:0, baseline) of about `target_bytes`.
+
+    The size is within some 2 % of the target wherever JPEG qualities from 75 to 97 can reach it.
+    """
+    rng = generator(spec.seed, 1, index)
+    style = class_style(generator(spec.seed, 2, label(spec, index)))
+    width, height = _pixels(spec, rng, target_bytes)
+    usual = np.log(_PHOTO_BITS) + _BITS_OVER_PIXELS * math.log(width * height / _PHOTO_PIXELS)
+    wanted = math.log(8 * target_bytes / (width * height))
+    quality = round(float(np.interp(wanted + _QUALITY_JITTER * rng.standard_normal(), usual, _QUALITIES)))
+    clutter = math.exp(wanted - float(np.interp(quality, _QUALITIES, usual)))
+    clutter *= (width * height / _PHOTO_PIXELS) ** _CLUTTER_OVER_PIXELS
+    return _steer(photograph(rng, style, (width, height), min(1.0, clutter)), quality, target_bytes)
+
+
+def _pixels(spec: ImageSpec, rng: np.random.Generator, target_bytes: int) -> tuple[int, int]:
+    """Return width and height of one image: files that are larger have more pixels, as in ImageNet."""
+    area_jitter, aspect_jitter = rng.standard_normal(2).clip(-2.5, 2.5)
+    spread = 1.0 if spec.sigma else 0.0
+    area = _AREA_SHARE * math.log(target_bytes / spec.median_bytes) + spread * _AREA_JITTER * area_jitter
+    aspect = spread * _ASPECT_JITTER * aspect_jitter
+    width = round(spec.width * math.exp((area + aspect) / 2))
+    height = round(spec.height * math.exp((area - aspect) / 2))
+    return max(16, width), max(16, height)
+
+
+def _steer(picture: Photograph, quality: int, target_bytes: int) -> bytes:
+    """Encode with more or less detail until the size is met; where that cannot, change the quality."""
+    best, best_error = b"", math.inf
+    detail, slope = _FIRST_DETAIL, _FIRST_SLOPE
+    before: tuple[float, float] | None = None
+    for _ in range(_MAX_ENCODINGS):
+        data = _encoded(picture.developed(math.exp(detail)), quality)
+        error = math.log(len(data) / target_bytes)
+        if abs(error) < best_error:
+            best, best_error = data, abs(error)
+        if best_error < _TOLERANCE:
+            break
+        if before and before[0] != detail:
+            slope = min(1.5, max(0.12, (error - before[1]) / (detail - before[0])))
+        before = (detail, error)
+        detail = min(_MOST_DETAIL, max(_LEAST_DETAIL, detail - min(1.5, max(-1.5, error / slope))))
+        if detail == before[0]:
+            quality, before = (
+                min(_QUALITIES[-1], max(_QUALITIES[0], quality - round(math.copysign(4, error)))),
+                None,
+            )
+    return best
+
+
+def _encoded(image: Image.Image, quality: int) -> bytes:
+    """Return the image as a baseline JPEG file with halved colour resolution, as cameras write it."""
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=quality, subsampling="4:2:0")
+    return file.getvalue()

@@ -1,0 +1,203 @@
+"""Making a synthetic dataset: in parallel, whole or not at all, and resumable after a kill.
+
+Every image is written under a temporary name and renamed. The journal lists images that are known to be on
+the device: lines are added only after `syncfs(2)` has returned. A make that resumes keeps the images of the
+journal that still have their size, and makes all others anew, which costs a few seconds at most; so neither a
+kill nor a power cut can pass a torn file off as whole. `manifest.json` is written last and durably: it alone
+makes the dataset exist.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL
+from filelock import FileLock
+
+from jobs.data.images import GENERATOR_VERSION, ImageSpec, file_name, label, size_targets
+from jobs.data.journal import Journal
+from jobs.data.manifest import MANIFEST_NAME, DatasetError, ImageFile, Manifest, load, verify
+from jobs.data.pool import TEMPORARY_GLOB, PoolBrokenError, make_images
+from jobs.system.durable import write_whole
+from jobs.system.page_cache import sync
+
+Progress = Callable[[int, int], None]
+
+_MARKER_NAME = ".tfio-dataset"
+_LOCK_NAME = ".tfio-lock"
+_JOURNAL_NAME = ".tfio-journal"
+_BLOCK = 4096  # bytes; the allocation unit of ext4 and XFS
+_LISTING_BYTES = 120  # a file's share of manifest, journal and directory
+
+
+def dataset_id(name: str, spec: ImageSpec) -> str:
+    """Return the name of a dataset's folder: other parameters or another generator give another one."""
+    text = json.dumps([GENERATOR_VERSION, _parameters(spec)], sort_keys=True)
+    return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
+
+
+def _parameters(spec: ImageSpec) -> dict[str, Any]:
+    """Return what the bytes follow from; 1 and 1.0 are one spread."""
+    return {**asdict(spec), "sigma": float(spec.sigma)}
+
+
+def _allocated(sizes: list[int]) -> int:
+    """Return what files of these sizes take on the device in bytes."""
+    return sum(-(-size // _BLOCK) * _BLOCK + _LISTING_BYTES for size in sizes)
+
+
+def _silent(_done: int, _total: int) -> None:
+    """Report nothing."""
+
+
+def make(folder: Path, spec: ImageSpec, *, name: str, processes: int, progress: Progress = _silent) -> Manifest:
+    """Make a dataset, or complete or repair what is there of it.
+
+    Parameters
+    ----------
+    folder
+        Where; usually `<storage root>/datasets/<dataset_id(name, spec)>`. It is made where it is missing. A
+        dataset that is complete is returned without a write, so it may lie on a read-only file system.
+    spec
+        What the images are like. Equal values give equal bytes, whatever `processes`.
+    name
+        The dataset's name, for its id.
+    processes
+        How many to use; each has one core's worth of work. They are spawned, so a script that calls this
+        needs its `if __name__ == "__main__"`.
+    progress
+        Called in this process with the number of images that are done and that there will be.
+
+    Raises
+    ------
+    DatasetError
+        Where the folder holds something else, the device is full or read-only, or a process was killed.
+    """
+    identity = dataset_id(name, spec)
+    with _explained(folder):
+        found = _complete(folder, spec)
+        if found is None:
+            _refuse_foreign(folder, identity)
+            folder.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder / _LOCK_NAME):
+                found = _complete(folder, spec) or _make(folder, spec, identity, processes, progress)
+    progress(spec.files, spec.files)
+    return found
+
+
+def _complete(folder: Path, spec: ImageSpec) -> Manifest | None:
+    """Return the manifest of a dataset that needs no work, else None."""
+    try:
+        manifest = load(folder)
+        verify(folder, manifest)
+    except DatasetError:
+        return None
+    version = (manifest.generator or {}).get("generator")
+    return manifest if (manifest.parameters, version) == (_parameters(spec), GENERATOR_VERSION) else None
+
+
+def _refuse_foreign(folder: Path, identity: str) -> None:
+    """Raise DatasetError where a folder is not ours or holds another dataset."""
+    names = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    if _MARKER_NAME in names:
+        holds = (folder / _MARKER_NAME).read_text(encoding="utf-8").strip()
+        if holds != identity:
+            message = f"{folder} holds the dataset {holds}, not {identity}"
+            raise DatasetError(message, f"name another folder, or `rm -r {folder}` if it is not needed")
+    elif any(not name.lstrip(".").startswith(("tfio-dataset", "tfio-lock")) for name in names):
+        message = f"{folder} has files that are not ours ({', '.join(sorted(names)[:3])})"
+        raise DatasetError(message, "name an empty or a new folder; use `folder` to measure images of your own")
+
+
+def _make(folder: Path, spec: ImageSpec, identity: str, processes: int, progress: Progress) -> Manifest:
+    """Make what is missing; the lock is ours."""
+    _refuse_foreign(folder, identity)
+    write_whole(folder / _MARKER_NAME, identity + "\n")
+    (folder / MANIFEST_NAME).unlink(missing_ok=True)
+    for leftover in folder.glob(TEMPORARY_GLOB):
+        leftover.unlink()
+    journal = Journal(folder / _JOURNAL_NAME, {"dataset": identity, **versions()})
+    targets = size_targets(spec)
+    sizes = {index: size for index, size in journal.read().items() if _has_size(folder / file_name(spec, index), size)}
+    missing = [index for index in range(spec.files) if index not in sizes]
+    _require_space(folder, targets[missing].tolist())
+    journal.start(sizes)
+    for number in range(spec.classes):
+        (folder / file_name(spec, number)).parent.mkdir(exist_ok=True)
+    with journal, closing(make_images(folder, spec, missing, processes)) as batches:
+        for batch in batches:
+            sizes.update(batch)
+            journal.add(batch)
+            progress(len(sizes), spec.files)
+    return _finish(folder, spec, sizes)
+
+
+def _finish(folder: Path, spec: ImageSpec, sizes: dict[int, int]) -> Manifest:
+    """Write the manifest: from here on, the dataset exists."""
+    manifest = Manifest(
+        kind="synthetic",
+        parameters=_parameters(spec),
+        generator=versions(),
+        files=tuple(ImageFile(file_name(spec, i), sizes[i], label(spec, i)) for i in range(spec.files)),
+        classes=tuple(str(Path(file_name(spec, number)).parent) for number in range(spec.classes)),
+    )
+    verify(folder, manifest)
+    write_whole(folder / MANIFEST_NAME, manifest.to_json())
+    # Pages that are still dirty could not be evicted by posix_fadvise(2) before a measurement.
+    sync(folder)
+    return manifest
+
+
+def versions() -> dict[str, Any]:
+    """Return the versions of all that the bytes of an image depend on."""
+    return {"generator": GENERATOR_VERSION, "numpy": np.__version__, "pillow": PIL.__version__}
+
+
+def _has_size(path: Path, size: int) -> bool:
+    """Say whether a file is there and has this size in bytes."""
+    try:
+        return path.stat().st_size == size
+    except FileNotFoundError:
+        return False
+
+
+def _require_space(folder: Path, sizes: list[int]) -> None:
+    """Raise DatasetError where files of these sizes would not fit."""
+    needed, free = _allocated(sizes), shutil.disk_usage(folder).free
+    if needed > free:
+        message = f"{folder} needs {needed / 1e6:,.0f} MB more, and its device has {free / 1e6:,.0f} MB free"
+        raise DatasetError(message, _MORE_SPACE)
+
+
+_MORE_SPACE = "free some space, name another storage, or ask for fewer or smaller files; what is there is kept"
+_CURES = {
+    errno.ENOSPC: _MORE_SPACE,
+    errno.EDQUOT: "your quota is used up: " + _MORE_SPACE,
+    errno.EROFS: "name a storage that is mounted for writing",
+    errno.EACCES: "name a storage whose root you may write to, or ask its owner for the right",
+    errno.EPERM: "name a storage whose root you may write to, or ask its owner for the right",
+    errno.ENOTDIR: "name a folder, not a file",
+}
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    """Turn what the operating system says into a DatasetError with a cure."""
+    try:
+        yield
+    except PoolBrokenError as error:
+        message = f"a process that made images for {folder} was killed, most likely for lack of memory"
+        raise DatasetError(message, "use fewer processes and repeat the command: what is there is kept") from error
+    except OSError as error:
+        message = f"cannot make the dataset in {folder}: {error.strerror or error}"
+        cure = _CURES.get(error.errno or 0, "see to the file system and repeat the command: what is there is kept")
+        raise DatasetError(message, cure) from error

@@ -1,0 +1,112 @@
+"""Processes that make images side by side, and that never outlive the one that started them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from jobs.data.images import file_name, image_bytes, size_targets
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+    from pathlib import Path
+
+    from jobs.data.images import ImageSpec
+
+TEMPORARY_GLOB = "class_*/.image_*.jpg.*.tfio-tmp"
+"""Names of images that are being written."""
+
+_BATCH = 8  # images: about 0.2 s, which is how long Ctrl-C may take
+
+
+class PoolBrokenError(Exception):
+    """A process of the pool was killed."""
+
+
+def make_images(
+    folder: Path, spec: ImageSpec, indices: list[int], processes: int
+) -> Generator[dict[int, int], None, None]:
+    """Write images, and yield the sizes of those that are there, in bytes by index, as they come.
+
+    Raises
+    ------
+    PoolBrokenError
+        Where a process was killed.
+    OSError
+        As the system said it to the process that could not write.
+    """
+    batches = [indices[start : start + _BATCH] for start in range(0, len(indices), _BATCH)]
+    if not batches:
+        return
+    # A fork would inherit this process's locks, and perhaps TensorFlow; a spawned process starts clean.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(
+        max(1, min(processes, len(batches))), context, initializer=_begin, initargs=(folder, spec)
+    )
+    try:
+        with _no_ctrl_c():
+            futures: list[Future[dict[int, int]]] = [pool.submit(_write_batch, batch) for batch in batches]
+        for future in as_completed(futures):
+            yield future.result()
+    except BrokenProcessPool as error:
+        raise PoolBrokenError from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _no_ctrl_c() -> Iterator[None]:
+    """Start processes in which Ctrl-C, that reaches the whole group, is blocked from their first line on."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Work:
+    """What a process of the pool is told once, at its start."""
+
+    folder: Path
+    spec: ImageSpec
+    targets: list[int]
+
+
+def _begin(folder: Path, spec: ImageSpec) -> None:
+    """Prepare a process of the pool."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _Work.folder, _Work.spec, _Work.targets = folder, spec, size_targets(spec).tolist()
+
+
+def _end_with_parent() -> None:
+    """Go when the parent is gone, however it went: the executor's own queue would wait for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _write_batch(indices: list[int]) -> dict[int, int]:
+    """Write some images; return their sizes in bytes by index."""
+    return {index: _write(index) for index in indices}
+
+
+def _write(index: int) -> int:
+    """Write one image, in full or not at all; return its size in bytes."""
+    path = _Work.folder / file_name(_Work.spec, index)
+    # The number of the process keeps apart a last write of a make that was killed and the first of the next.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tfio-tmp")
+    data = image_bytes(_Work.spec, index, _Work.targets[index])
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return len(data)

@@ -1,0 +1,59 @@
+"""Files that do not load: how many a run passed over, which they are and what TensorFlow says of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jobs.data import pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_NAMED_FILES = 20  # a record names this many unreadable files; the count is always whole
+
+
+class UnreadableImageError(Exception):
+    """A file could not be loaded, and the run was not to pass over it."""
+
+
+def dropped(
+    names: Sequence[str],
+    delivered: Sequence[int],
+    settings: Mapping[str, Any],
+    *,
+    exhausted: bool,
+    whole_batches: bool = False,
+) -> tuple[int, list[dict[str, str]]]:
+    """Count and name the files that the pipeline passed over, after the clock has stopped.
+
+    The shuffled order is seeded, so the files requested before the last one delivered are known. Those among them
+    that did not arrive are loaded once more, alone: one that loads was only still under way. A run that `exhausted`
+    the list asked for every file, and one that is missing was dropped, even where it loads now; unless only
+    `whole_batches` are delivered, for then it may have been in the rest.
+    """
+    seen = set(delivered)
+    if len(seen) == len(names):
+        return 0, []
+    order = pipeline.order(names, settings["seed"])
+    last = len(order) if exhausted else 1 + max((place for place, i in enumerate(order) if i in seen), default=-1)
+    complaints = {}
+    for index in order[:last]:
+        if index not in seen:
+            complaint = _complaint(names[index], settings)
+            if complaint is not None or (exhausted and not whole_batches):
+                complaints[names[index]] = complaint or "dropped, though it loads now"
+    named = [{"file": file, "error": error} for file, error in list(complaints.items())[:_NAMED_FILES]]
+    return len(complaints), named
+
+
+def first_complaint(names: Sequence[str], settings: Mapping[str, Any]) -> str | None:
+    """Name the first file that does not load, in the order of the run; None where all load now."""
+    order = pipeline.order(names, settings["seed"])
+    complaints = ((names[index], _complaint(names[index], settings)) for index in order)
+    return next((f"{name}: {complaint}" for name, complaint in complaints if complaint), None)
+
+
+def _complaint(name: str, settings: Mapping[str, Any]) -> str | None:
+    benchmark = settings["benchmark"]
+    preprocess = benchmark.get("preprocess", True)  # a training always does
+    return pipeline.why_unreadable(name, preprocess=preprocess, image_size=benchmark["image_size"])

@@ -1,0 +1,151 @@
+"""The kernel's own counts of what a run did, and of what everybody else did meanwhile."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from jobs.system.device import Device
+
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_IDLE, _IOWAIT, _STEAL = 3, 4, 7  # fields of the "cpu" line of /proc/stat, proc(5)
+_USER_SYSTEM = slice(11, 13)  # utime and stime of /proc/<pid>/stat, counted from behind the name
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One look at the counters; all grow from boot or from the start of the process.
+
+    Attributes
+    ----------
+    at_s
+        ``time.perf_counter`` of the look.
+    process
+        ``/proc/self/io`` (bytes and calls); None where the kernel does not account for it.
+    device
+        Bytes read from and written to the whole device by everybody; None where there is no such device.
+    busy_s, steal_s
+        CPU seconds of the whole machine spent working, and those that the hypervisor took.
+    own_cpu_s
+        CPU seconds of this process and of its children that were waited for; to `process` the kernel itself adds
+        what those have done.
+    further
+        As `device`, of the other devices that this run saves to; None for a run that saves nothing.
+    helpers
+        Of each process that works for this run, by its number: bytes read and written, CPU seconds.
+    """
+
+    at_s: float
+    process: dict[str, int] | None
+    device: tuple[int, int] | None
+    busy_s: float
+    steal_s: float
+    own_cpu_s: float
+    further: tuple[tuple[int, int] | None, ...] | None = None
+    helpers: Mapping[int, tuple[int, int, float]] = field(default_factory=dict)
+
+
+class Saves(Protocol):
+    """What a run that saves adds to what is to be looked at."""
+
+    @property
+    def devices(self) -> Sequence[Device | None]:
+        """Devices that it saves to."""
+
+    def helpers(self) -> Iterable[int]:
+        """Numbers of the processes that work for it."""
+
+
+def look(device: Device | None, saves: Saves | None = None) -> Reading:
+    """Read all counters now."""
+    ticks = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return Reading(
+        at_s=time.perf_counter(),
+        process=_process_io(),
+        device=device.traffic() if device else None,
+        # guest time (fields 8, 9) is contained in user and nice
+        busy_s=(sum(ticks[:_STEAL]) - ticks[_IDLE] - ticks[_IOWAIT]) * _TICK_S,
+        steal_s=ticks[_STEAL] * _TICK_S,
+        own_cpu_s=sum(usage.ru_utime + usage.ru_stime for usage in usages),
+        further=tuple(each.traffic() if each else None for each in saves.devices if each != device) if saves else None,
+        helpers=_helpers(saves.helpers()) if saves else {},
+    )
+
+
+def between(before: Reading, after: Reading) -> dict[str, float | int | None]:
+    """Subtract two looks: what this process did, and what was left for everybody else.
+
+    Returns
+    -------
+    dict
+        ``device_bytes`` (fetched for this process, ``read_bytes`` of ``/proc/self/io``), ``written_bytes``,
+        ``device_read_bytes`` (by everybody), ``other_bytes`` (traffic of the devices that was neither ours nor that of
+        processes that work for us), ``cpu_s``, ``other_cpu`` (cores kept busy by others, on average), ``steal_s``,
+        ``elapsed_s``.
+    """
+    elapsed_s = after.at_s - before.at_s
+    own_cpu_s = after.own_cpu_s - before.own_cpu_s
+    helped = [_less(now, before.helpers.get(pid, (0, 0, 0.0))) for pid, now in after.helpers.items()]
+    read = written = other = None
+    if before.process is not None and after.process is not None:
+        read = after.process["read_bytes"] - before.process["read_bytes"]
+        written = after.process["write_bytes"] - before.process["write_bytes"]
+        ours = read + sum(each[0] for each in helped), written + sum(each[1] for each in helped)
+        other = _other_bytes(before, after, *ours)
+    device_read = after.device[0] - before.device[0] if before.device and after.device else None
+    all_cpu_s = own_cpu_s + sum(each[2] for each in helped)
+    return {
+        "elapsed_s": elapsed_s,
+        "device_bytes": read,
+        "written_bytes": written,
+        "device_read_bytes": device_read,
+        "other_bytes": other,
+        "cpu_s": own_cpu_s,
+        "other_cpu": max(0.0, after.busy_s - before.busy_s - all_cpu_s) / elapsed_s,
+        "steal_s": after.steal_s - before.steal_s,
+    }
+
+
+def _other_bytes(before: Reading, after: Reading, read: int, written: int) -> int | None:
+    """Return the traffic of all devices of the run without what was ours; None where one of them does not tell."""
+    traffic = [0, 0]
+    pairs = zip((before.device, *(before.further or ())), (after.device, *(after.further or ())), strict=True)
+    for early, late in pairs:
+        if early is None or late is None:
+            return None
+        traffic = [sum(each) for each in zip(traffic, _less(late, early), strict=True)]
+    # Our own writes reach the device later or never, so none of them are subtracted: a reader writes nothing. But
+    # those of a run that saves are synced in its time.
+    return max(0, traffic[0] - read) + max(0, traffic[1] - (0 if after.further is None else written))
+
+
+def _less(late: Sequence[Any], early: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(one - other for one, other in zip(late, early, strict=True))
+
+
+def _helpers(pids: Iterable[int]) -> dict[int, tuple[int, int, float]]:
+    """Return what each process has done; one that has ended is not there."""
+    found = {}
+    for pid in pids:
+        with suppress(OSError):
+            ticks = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[_USER_SYSTEM]
+            done = _process_io(pid) or {"read_bytes": 0, "write_bytes": 0}
+            found[pid] = (done["read_bytes"], done["write_bytes"], sum(map(int, ticks)) * _TICK_S)
+    return found
+
+
+def _process_io(pid: int | str = "self") -> dict[str, int] | None:
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return {key: int(value) for key, _, value in (line.partition(": ") for line in lines)}

@@ -1,1 +1,0 @@
-"""How snapshots of a training are written, kept, drained and found again; `jobs.burst_buffer` is its face."""

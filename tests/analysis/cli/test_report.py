@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.errors import AnalysisError
+from analysis.figures.kit import save
+from analysis.records import read
+from analysis.records.frame import cells_frame, runs_frame
+from analysis.statistics.medians import medians
+from tests.analysis.record_factory import check, id_of, record, run, store, unstable
+
+ROOT = Path(__file__).parents[3]
+BARE = """
+import runpy, sys
+
+class Absent:
+    names = {"tensorflow", "keras", "hydra", "omegaconf", "submitit", "campaign", "jobs", "conf"}
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in self.names:
+            raise ImportError(f"{name} is not installed here")
+
+sys.meta_path.insert(0, Absent())
+sys.argv[0] = "analysis"
+runpy.run_module("analysis", run_name="__main__", alter_sys=True)
+"""
+
+
+def bare(*words, **environment):
+    """Run the analysis in a fresh Python in which none of the campaign's dependencies can be imported."""
+    words = [sys.executable, "-W", "error", "-c", BARE, *map(str, words)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    return subprocess.run(words, capture_output=True, text=True, env=environment, check=False, timeout=60)
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_it_runs_without_tensorflow_and_hydra_and_gives_the_same_bytes_each_time(campaign, tmp_path):
+    done = [bare(campaign, "--out", tmp_path / seed, PYTHONHASHSEED=seed) for seed in ("1", "2")]
+
+    assert [(each.returncode, each.stderr) for each in done] == [(0, "")] * 2
+    assert list(contents(tmp_path / "1")) == [
+        ".written-by-analysis", "fig4.csv", "fig4.pdf", "fig4.png", "report.html", "medians.csv",
+        "medians.md", "runs.csv", "verdicts.csv", "verdicts.md",
+    ]  # fmt: skip
+    assert contents(tmp_path / "1") == contents(tmp_path / "2")
+
+
+def test_a_reader_that_stops_early_ends_it_quietly(campaign):
+    command = f"{sys.executable} -m analysis {campaign} | true; exit ${{PIPESTATUS[0]}}"
+
+    done = subprocess.run(["/bin/bash", "-c", command], capture_output=True, text=True, cwd=ROOT, check=False)  # noqa: S603, RUF100
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_summary_names_medians_scaling_the_paper_and_the_files(campaign, capsys):
+    code = main([str(campaign)])
+
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "local          2       190" in out
+    assert "1.90" in out
+    assert "paper's lustre" in out
+    assert "7.80" in out
+    assert str(campaign / "figures" / "fig4.pdf") in out.splitlines()
+
+
+def test_piped_output_is_plain_and_cuts_nothing(campaign, capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+    main([str(campaign)])
+
+    out = capsys.readouterr().out
+    assert not [sign for sign in "\x1b…│─┃━" if sign in out]
+    assert max(len(line) for line in out.splitlines() if not line.startswith("/")) <= 120
+    assert all(id_of(each)[-10:] in out for each in all_of(campaign))
+
+
+def all_of(campaign):
+    return [{"cell": {"id": path.name}} for path in (campaign / "records").iterdir()]
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_no_figure_is_cut_at_any_usual_width(tmp_path, capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    long = "cold: 99.00 % of the pages were in memory before the start, and much more is to be said about it"
+    bad = [run(n, 1e6, status="invalid", reason=long, checks=[check("cold", passed=False)]) for n in (1, 2)]
+    store(
+        tmp_path,
+        record([20481.5, 20590.5, 20700.5], storage="nvme-scratch"),
+        record([*bad, 5e4], storage="ssd"),
+    )
+
+    main([str(tmp_path)])
+
+    out = capsys.readouterr().out
+    assert max(len(line) for line in out.splitlines() if not line.startswith("/")) <= int(columns)
+    assert "20482\N{EN DASH}20700" in out
+    assert "2 measured runs invalid" in out
+    assert "…" not in out
+
+
+def test_the_name_of_a_storage_stands_on_one_line_beside_a_remark(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "90")
+    loud = [run(n, 1e6, checks=[check("quiet", passed=False)]) for n in (1, 2)]
+    store(tmp_path, record(loud, storage="optane (emulated)"))
+
+    main([str(tmp_path)])
+
+    assert "optane (emulated)" in capsys.readouterr().out
+
+
+def test_every_cell_that_did_not_count_is_listed_with_its_reason(tmp_path, capsys):
+    bad = record([run(1, 1.0, status="failed", reason="killed by signal 9\n(SIGKILL)")], threads=8)
+    bad |= {"status": "failed", "reason": "no measured run is valid"}
+    store(tmp_path, record([1.0]), bad)
+
+    main([str(tmp_path)])
+
+    out, err = capsys.readouterr()
+    assert f"{id_of(bad)[-10:]}  cell failed: no measured run is valid\n" in out
+    assert "1 measured run failed: killed by signal 9 (SIGKILL)\n" in out
+    assert f"fig4 does not show {id_of(bad)}: failed" in err
+    assert "killed by signal 9 (SIGKILL)" in (tmp_path / "tables" / "medians.md").read_text(encoding="utf-8")
+
+
+def test_an_unstable_cell_is_marked_in_the_summary_and_in_the_markdown(tmp_path, capsys):
+    store(tmp_path, unstable(record([100.0, 150.0])))
+
+    main([str(tmp_path)])
+
+    assert "125†" in capsys.readouterr().out
+    assert "125 †" in (tmp_path / "tables" / "medians.md").read_text(encoding="utf-8")
+
+
+def test_when_nothing_is_done_tables_are_written_and_the_missing_figure_is_told(tmp_path, capsys):
+    store(tmp_path, record([]) | {"status": "failed", "reason": "the node died"})
+
+    code = main([str(tmp_path)])
+
+    assert code == 0
+    assert "no figure is drawn" in capsys.readouterr().err
+    assert not (tmp_path / "figures").exists()
+    assert (tmp_path / "tables" / "medians.csv").exists()
+
+
+def test_other_benchmarks_are_tabled_without_figures(tmp_path, capsys):
+    other = record([run(1, 1.0) | {"images_per_s": None, "images": None, "read_mb_per_s": 163.0}])
+    other["cell"] |= {
+        "benchmark": "metadata",
+        "settings": {"storage": {"name": "hdd", "root": "/"}, "mode": [1]},
+    }
+    store(tmp_path, other)
+
+    code = main([str(tmp_path)])
+
+    assert code == 0
+    assert "163" in capsys.readouterr().out
+
+
+def test_a_figure_that_the_records_no_longer_give_is_removed_and_named(campaign, capsys):
+    main([str(campaign)])
+    store(campaign, record([1.0, 2.0, 3.0], cache="warm"))
+
+    main([str(campaign)])
+
+    figures = sorted(path.name for path in (campaign / "figures").glob("fig4*.pdf"))
+    assert "fig4.pdf" not in figures
+    assert len(figures) == 2
+    assert "removed figures that the records no longer give: fig4.csv, fig4.pdf, fig4.png" in capsys.readouterr().err
+
+
+def test_a_figure_that_somebody_else_put_there_stays(campaign):
+    other = campaign / "figures" / "fig4-mine.pdf"
+    other.parent.mkdir()
+    other.write_bytes(b"mine")
+
+    main([str(campaign)])
+
+    assert other.read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("name", ["results", "long name " * 12])
+def test_quiet_prints_the_paths_alone_each_on_one_line(name, campaign, capsys):
+    campaign = campaign.rename(campaign.with_name(name.strip()))
+
+    main([str(campaign), "--quiet"])
+
+    out, err = capsys.readouterr()
+    assert [Path(line).exists() for line in out.splitlines()] == [True] * 9
+    assert err == ""
+
+
+@pytest.mark.parametrize("words", [["no/such/folder"], ["."]])
+def test_wrong_usage_is_an_error_with_a_hint_and_no_traceback(words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    code = main(words)
+
+    err = capsys.readouterr().err
+    assert code == 2
+    assert err.startswith("error: ")
+    assert "\n\nhint: " in err
+
+
+def test_a_place_that_cannot_be_written_is_an_error_with_a_hint(campaign, tmp_path, capsys):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+
+    code = main([str(campaign), "--out", str(tmp_path / "file")])
+
+    assert code == 2
+    assert "--out DIR" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_help_and_version_load_neither_pandas_nor_matplotlib(word):
+    absent = "import sys; sys.modules |= dict.fromkeys(('pandas', 'matplotlib', 'rich'))"
+    code = f"{absent}; import analysis.__main__ as m; m.main()"
+
+    done = subprocess.run([sys.executable, "-c", code, word], capture_output=True, text=True, cwd=ROOT, check=True)
+
+    assert "python -m analysis" in done.stdout
+
+
+def test_many_cells_take_seconds():
+    shapes = [read.parse(record([100.0 + n, 101.0, 99.0, 100.0, 100.5], threads=n)) for n in range(1, 9)]
+    many = [
+        shape.__class__(**(vars(shape) | {"cell": f"c-{n}-{shape.cell}", "settings": {**shape.settings, "seed": n}}))
+        for n in range(250)
+        for shape in shapes
+    ]
+
+    started = time.process_time()
+    table = medians(cells_frame(many), runs_frame(many))
+
+    # 2,000 cells take about 1 s of a 2-core machine, 10,000 about 4 s; three times that is a regression.
+    assert len(table) == 2000
+    assert time.process_time() - started < 3
+
+
+def test_a_closed_standard_output_keeps_no_file_from_being_written(tmp_path):
+    folder = store(tmp_path, record([100.0]))
+
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$0" -m analysis "$1" >&-', sys.executable, folder],
+        stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (folder / "tables" / "medians.csv").exists()
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(AnalysisError, match="is there and is no file"):
+        save.write(tmp_path / "pipe", b"x")
+
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_closed_stderr_hides_no_fault(tmp_path):
+    command = f"exec {sys.executable} -m analysis verdicts {tmp_path} 2>&-"
+
+    done = subprocess.run(["/bin/sh", "-c", command], check=False, stdout=subprocess.PIPE)
+
+    assert done.returncode == 2

@@ -1,0 +1,199 @@
+"""The checklist on the command line: what it prints and writes, and what its exit code says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from analysis.__main__ import main as analysis
+from analysis.cli.verdicts import main
+from analysis.output.junit import document
+from analysis.text.signs import TIMES
+from analysis.verdicts import claims
+from analysis.verdicts.checklist import verdicts
+from campaign.__main__ import main as campaign
+from tests.analysis.claims_factory import curve, told
+from tests.analysis.record_factory import record, store
+from tests.analysis.training_factory import frames
+
+ROOT = Path(__file__).parents[3]
+GOOD = {1: 100.0, 2: 165.0, 4: 195.0, 8: 230.0}
+BAD = GOOD | {2: 120.0}
+# junit-10.xsd of Jenkins' xunit plugin: children and attributes, those that must be marked.
+SCHEMA = {
+    "testsuites": ({"testsuite"}, set(), {"name", "time", "tests", "failures", "errors"}),
+    "testsuite": (
+        {"testsuite", "properties", "testcase", "system-out", "system-err"},
+        {"name", "tests", "failures", "errors"},
+        {"group", "time", "skipped", "timestamp", "hostname", "id", "package", "file", "log", "url", "version"},
+    ),
+    "properties": ({"property"}, set(), set()),
+    "property": (set(), {"name", "value"}, set()),
+    "testcase": (
+        {"skipped", "errors", "failure", "system-out", "system-err"},
+        {"name"},
+        {"time", "classname", "group"},
+    ),
+    "failure": (set(), set(), {"type", "message"}),
+    "skipped": (set(), set(), {"type", "message"}),
+    "system-out": (set(), set(), set()),
+}
+
+
+def parsed(content):
+    return ET.fromstring(content)  # noqa: S314 - our own writing
+
+
+def must_fit(element):
+    """Fail where an element is not as the schema has it."""
+    children, needed, possible = SCHEMA[element.tag]
+    assert {child.tag for child in element} <= children
+    assert needed <= set(element.attrib) <= needed | possible
+    for child in element:
+        must_fit(child)
+
+
+@pytest.fixture
+def holds(tmp_path):
+    return store(tmp_path / "holds", *curve("hdd", GOOD))
+
+
+@pytest.fixture
+def differs(tmp_path):
+    return store(tmp_path / "differs", *curve("hdd", BAD))
+
+
+def test_the_exit_code_says_whether_a_claim_differs_and_strictly_whether_each_holds(holds, differs, capsys):
+    assert [main([str(folder)]) for folder in (holds, differs)] == [0, 1]
+    assert [main([str(folder), "--strict"]) for folder in (holds, differs)] == [1, 1]
+
+
+def test_a_pair_that_differs_is_told_by_its_claim(monkeypatch, capsys, tmp_path):
+    from analysis.cli.telling import well  # noqa: PLC0415
+
+    rows = verdicts(*frames(*curve("hdd", GOOD))[:2])
+    assert well(rows, strict=False)
+    rows.loc[0, ["verdict", "pair"]] = ["differs", "hdd, threads 1"]
+    assert well(rows, strict=False)
+
+
+def test_every_claim_is_printed_with_what_measures_it(holds, capsys):
+    main([str(holds)])
+
+    out = " ".join(capsys.readouterr().out.split())
+    assert all(claim.text in out for claim in claims.CLAIMS)
+    assert f"ours 1.65{TIMES} (1.65{TIMES} to 1.65{TIMES}), tolerance: 8.3 %, 2 times the site's" in out
+    assert "measured by `python -m campaign +paper=fig9 site=mysite`" in out
+
+
+def test_the_json_is_the_checklist(holds, capsys):
+    main([str(holds), "--json"])
+
+    rows = json.loads(capsys.readouterr().out)
+    (scaling,) = [row for row in rows if row["claim"] == claims.SCALING["hdd", 2].text]
+    assert (scaling["verdict"], scaling["ours"], scaling["interval"]) == ("holds", 1.65, [1.65, 1.65])
+    assert len(scaling["cells"]) == 2
+    (gain,) = [row for row in rows if row["claim"] == claims.GAIN.text]
+    assert (gain["ours"], gain["interval"], gain["tolerance"], gain["cells"]) == (None, None, None, [])
+
+
+def test_a_record_that_cannot_be_read_leaves_the_checklist_unsure(holds, differs, capsys):
+    for folder in (holds, differs):
+        (folder / "records" / "x").mkdir()
+        (folder / "records" / "x" / "record.json").write_text("{", encoding="utf-8")
+
+    assert [main([str(folder)]) for folder in (holds, differs)] == [2, 1]
+    assert "not whole JSON" in capsys.readouterr().err
+
+
+def test_the_junit_file_is_valid_and_counts_what_the_checklist_says(differs, tmp_path, capsys):
+    file = tmp_path / "new" / "verdicts.xml"
+
+    main([str(differs), "--junit", str(file)])
+
+    root = parsed(file.read_bytes())
+    must_fit(root)
+    rows = verdicts(*frames(*curve("hdd", BAD))[:2])
+    count = rows["verdict"].value_counts()
+    assert root.attrib["tests"] == str(len(rows)) == str(len(root.findall("testsuite/testcase")))
+    assert root.attrib["failures"] == str(count["differs"]) == str(len(root.findall("testsuite/testcase/failure")))
+    skipped = root.findall("testsuite/testcase/skipped")
+    assert len(skipped) == count["not measured"] + count["not comparable"]
+    assert all(each.attrib["message"] for each in skipped)
+    assert [path.name for path in file.parent.iterdir()] == ["verdicts.xml"]
+
+
+def test_the_properties_of_a_case_are_its_evidence(differs):
+    root = parsed(document(verdicts(*frames(*curve("hdd", BAD))[:2])))
+
+    (suite,) = root.findall(f"testsuite[@name='{claims.SCALING['hdd', 2].text}']")
+    told_of = {each.attrib["name"]: each.attrib["value"] for each in suite.find("properties")}
+    row = told(claims.SCALING["hdd", 2], *curve("hdd", BAD))
+    assert told_of["ours"] == f"1.20{TIMES}"
+    assert told_of["interval"] == f"1.20{TIMES} to 1.20{TIMES}"
+    assert told_of["tolerance"].startswith("8.3 %, 2 times the site's")
+    assert told_of["cells"] == row["cells"]
+    assert suite.find("testcase/failure").attrib["type"] == "differs"
+
+
+def test_whatever_a_record_holds_is_text_in_the_junit_file(tmp_path):
+    hostile = "<b>\"'&]]>\x07\ud800\ufffe"
+    made = [record([100.0 * n] * 3, threads=n, storage="hdd", host=hostile + str(n)) for n in (1, 2)]
+
+    root = parsed(document(verdicts(*frames(*made)[:2])))
+
+    must_fit(root)
+    assert "<b>\"'&]]>" in ET.tostring(root, encoding="unicode", method="text")
+
+
+def test_the_analysis_writes_the_same_junit_file(differs, tmp_path, capsys):
+    main([str(differs), "--junit", str(tmp_path / "a.xml")])
+    code = analysis([str(differs), "--quiet", "--junit", str(tmp_path / "b.xml")])
+
+    assert code == 0
+    assert (tmp_path / "a.xml").read_bytes() == (tmp_path / "b.xml").read_bytes()
+    assert str(tmp_path / "b.xml") in capsys.readouterr().out.splitlines()
+
+
+def test_the_verb_hands_its_words_on_and_its_exit_code_back(differs, capfd, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+    code = campaign(["verdicts", str(differs), "--json"])
+
+    assert code == 1
+    assert len(json.loads(capfd.readouterr().out)) >= len(claims.CLAIMS)
+
+
+def test_help_needs_no_pandas(tmp_path):
+    code = "import sys; from analysis.cli.verdicts import parser; parser(); sys.exit('pandas' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, check=False)
+
+    assert done.returncode == 0
+
+
+def test_the_tables_and_the_page_hold_the_whole_checklist(holds, capsys):
+    analysis([str(holds), "--quiet"])
+
+    table = (holds / "tables" / "verdicts.md").read_text(encoding="utf-8")
+    page = re.sub(r"<[^>]+>", "", (holds / "report.html").read_text(encoding="utf-8")).replace("&#x27;", "'")
+    assert all(claim.text in table and claim.text in page for claim in claims.CLAIMS)
+    assert "## Not measured here" in table
+    assert (holds / "tables" / "verdicts.csv").read_text(encoding="utf-8").count("\n") > len(claims.CLAIMS)
+
+
+def test_after_a_campaign_only_what_was_measured_is_told(holds, tmp_path, capsys):
+    other = store(tmp_path / "other", record([100.0] * 3))
+
+    for folder in (holds, other):
+        analysis([str(folder)])
+        out = capsys.readouterr().out
+        assert claims.GAIN.text not in out
+        assert ("more are not measured here, or of the paper's own devices" in out) == (folder == holds)

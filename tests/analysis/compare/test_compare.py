@@ -1,0 +1,328 @@
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from matplotlib.colors import to_hex
+
+from analysis.cli.compare import main
+from analysis.compare.judge import COLUMNS
+from analysis.compare.plate import plates
+from analysis.compare.steps import Side, comparison
+from analysis.records import read
+from analysis.records.frame import cells_frame, runs_frame
+from analysis.statistics.medians import medians
+from tests.analysis.record_factory import check, id_of, record, run, store
+from tests.analysis.training_factory import training
+
+pytestmark = pytest.mark.long
+
+ROOT = Path(__file__).parents[3]
+STEADY = (99.9, 100.0, 100.1)
+
+
+def cell(rate=100.0, limit=0.04, **settings):
+    """Return a cell whose runs scatter by 0.1 %, at a site that tolerates 4 %."""
+    made = record([each * rate / 100 for each in STEADY], **settings)
+    made["checks"][0]["limit"] = limit
+    return made
+
+
+def compared(folder, before, after, *words):
+    """Compare two campaigns; return the exit code and the rows of comparison.csv by label."""
+    code = main([str(store(folder / "a", *before)), str(store(folder / "b", *after)), *words, "--out", str(folder)])
+    if not (folder / "comparison.csv").exists():
+        return code, {}
+    with (folder / "comparison.csv").open(encoding="utf-8", newline="") as file:
+        return code, {row["label"]: row for row in csv.DictReader(file)}
+
+
+def only(outcome):
+    """Return the exit code, and the verdict and reason of the only row."""
+    code, rows = outcome
+    (row,) = rows.values()
+    return code, row["verdict"], row["why"]
+
+
+def test_a_change_beyond_noise_and_tolerance_is_told_with_its_ratio_and_interval(tmp_path):
+    code, rows = compared(tmp_path, [cell(100.0)], [cell(80.0)])
+
+    row = rows["local threads=4"]
+    assert (code, row["verdict"]) == (1, "slower")
+    assert float(row["ratio"]) == pytest.approx(0.8)
+    assert (float(row["low"]), float(row["high"])) == pytest.approx((0.8 * 99.9 / 100.1, 0.8 * 100.1 / 99.9))
+    assert (float(row["median_a"]), float(row["median_b"]), row["n_valid_a"]) == (100.0, 80.0, "3")
+    assert list(row) == COLUMNS
+
+
+@pytest.mark.parametrize(("rate", "code", "verdict"), [(105.0, 0, "faster"), (95.0, 1, "slower")])
+def test_of_the_micro_benchmark_more_images_a_second_are_faster(tmp_path, rate, code, verdict):
+    assert only(compared(tmp_path, [cell()], [cell(rate)])) == (code, verdict, "")
+
+
+@pytest.mark.parametrize(("runtime", "code", "verdict"), [(120.0, 1, "slower"), (80.0, 0, "faster")])
+def test_of_the_mini_application_more_seconds_are_slower(tmp_path, runtime, code, verdict):
+    before, after = training([100.0, 100.1, 99.9]), training([runtime, runtime + 0.1, runtime - 0.1])
+
+    outcome = compared(tmp_path, [before], [after])
+
+    assert only(outcome) == (code, verdict, "")
+    assert next(iter(outcome[1].values()))["figure"] == "wall_s"
+
+
+@pytest.mark.parametrize("rate", [103.9, 96.2])
+def test_what_the_site_tolerates_is_no_change_up_and_down(tmp_path, rate):
+    assert only(compared(tmp_path, [cell()], [cell(rate)])) == (0, "no change", "within the tolerance of 4.0 %")
+
+
+def test_an_interval_that_holds_one_is_no_change_however_small_the_tolerance(tmp_path):
+    before, after = record([90.0, 100.0, 110.0]), record([95.0, 108.0, 112.0])
+
+    assert only(compared(tmp_path, [before], [after])) == (0, "no change", "the interval holds 1")
+
+
+def test_of_two_tolerances_the_wider_counts(tmp_path):
+    assert only(compared(tmp_path, [cell(limit=0.01)], [cell(90.0, limit=0.2)]))[1] == "no change"
+    assert only(compared(tmp_path / "2", [cell(limit=0.01)], [cell(90.0, limit=0.04)]))[1] == "slower"
+
+
+def unstable(made):
+    return made | {"checks": [check("spread", passed=False)]}
+
+
+@pytest.mark.parametrize(
+    ("rate", "told"),
+    [
+        (50.0, (1, "slower", "")),
+        (200.0, (0, "faster", "")),
+        (100.0, (0, "no change", "the interval holds 1")),
+        (101.0, (0, "no change", "within the tolerance of 4.0 %")),
+        (96.1, (2, "not comparable", "unstable: B")),  # the tolerance is within the interval
+        (104.0, (2, "not comparable", "unstable: B")),
+    ],
+)
+def test_of_an_unstable_cell_only_a_whole_interval_on_one_side_of_the_tolerance_tells(tmp_path, rate, told):
+    assert only(compared(tmp_path, [cell()], [unstable(cell(rate))])) == told
+
+
+def other_version(made):
+    made["cell"] |= {"benchmark_version": 2, "id": "micro-another-id"}
+    return made
+
+
+def other_data(made):
+    return made | {"dataset": {"checksum": "sha256:ffff"}}
+
+
+def with_few_runs(made):
+    bad = [run(n, 1.0, status="invalid", reason="cold: it was not") for n in (2, 3)]
+    return made | {"runs": [made["runs"][1], *bad]}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (other_version, "benchmark versions 1 and 2"),
+        (other_data, "other data: the checksums of the datasets differ"),
+        (with_few_runs, "B has 1 valid run, fewer than 3"),
+        (lambda made: made | {"status": "failed"}, "B is failed"),
+    ],
+)
+def test_what_cannot_be_compared_is_never_faster_or_slower_and_says_why(tmp_path, spoil, why):
+    assert only(compared(tmp_path, [cell()], [spoil(cell(50.0))])) == (2, "not comparable", why)
+
+
+def test_a_cell_that_one_campaign_lacks_is_told(tmp_path):
+    code, rows = compared(tmp_path, [cell(), cell(threads=1)], [cell(), cell(threads=8)])
+
+    assert {label: row["why"] for label, row in rows.items() if row["verdict"] == "not comparable"} == {
+        "local threads=1": "only in A",
+        "local threads=8": "only in B",
+    }
+    assert code == 0
+
+
+def test_the_same_storage_at_another_place_is_the_same_cell(tmp_path):
+    _, rows = compared(tmp_path, [cell()], [cell(200.0, storage__root="/scratch", host="node9")])
+
+    assert rows["local threads=4"]["verdict"] == "faster"
+
+
+def test_a_storage_of_another_name_is_found_where_each_campaign_has_one(tmp_path):
+    before, after = ([cell(rate, threads=n, storage=name) for n in (1, 2)] for rate, name in ((9, "hdd"), (18, "nvme")))
+
+    _, rows = compared(tmp_path, before, after)
+
+    arrow = "hdd \N{RIGHTWARDS ARROW} nvme threads="
+    assert {label: row["verdict"] for label, row in rows.items()} == {f"{arrow}1": "faster", f"{arrow}2": "faster"}
+
+
+def test_of_several_storages_none_is_guessed_until_it_is_named(tmp_path, capsys):
+    before = [cell(storage="hdd"), cell(storage="ssd")]
+    after = [cell(storage="ssd"), cell(50.0, storage="optane")]
+
+    _, guessed = compared(tmp_path / "1", before, after)
+    said = capsys.readouterr().err
+    _, named = compared(tmp_path / "2", before, after, "--match", "hdd:optane")
+
+    assert {row["why"] for label, row in guessed.items() if "ssd" not in label} == {"only in A", "only in B"}
+    assert "cells of A on hdd and of B on optane have no partner" in said
+    assert named["hdd \N{RIGHTWARDS ARROW} optane threads=4"]["verdict"] == "slower"
+    assert named["ssd threads=4"]["verdict"] == "no change"
+
+
+def test_a_storage_that_is_named_otherwise_is_not_matched_by_its_id(tmp_path):
+    before = [cell(storage="hdd"), cell(storage="ssd")]
+    after = [cell(70.0, storage="hdd"), cell(storage="ssd")]
+
+    _, rows = compared(tmp_path, before, after, "--match", "hdd:ssd", "--match", "ssd:hdd")
+
+    arrow = "\N{RIGHTWARDS ARROW}"
+    told = {label: row["verdict"] for label, row in rows.items()}
+    assert told == {f"hdd {arrow} ssd threads=4": "no change", f"ssd {arrow} hdd threads=4": "slower"}
+
+
+def test_settings_that_tell_cells_apart_stand_in_their_names_as_they_are_typed(tmp_path):
+    cells = [cell(threads=1), cell(threads=1, benchmark__preprocess=False), cell(threads=1, batch_size=128)]
+
+    _, rows = compared(tmp_path, cells, cells)
+
+    assert list(rows) == [
+        "local benchmark.preprocess=false batch_size=64 threads=1",
+        "local benchmark.preprocess=true batch_size=64 threads=1",
+        "local benchmark.preprocess=true batch_size=128 threads=1",
+    ]
+
+
+def test_the_summary_counts_the_verdicts_and_names_both_campaigns_and_the_files(tmp_path, capsys):
+    compared(tmp_path, [cell(), cell(threads=1)], [cell(200.0), cell(threads=1)])
+
+    out = capsys.readouterr().out
+    assert f"A: {tmp_path / 'a'}, 2 cells on node1, TensorFlow 2.21.0" in " ".join(out.split())
+    assert "2 cells: 1 faster, 1 no change" in out
+    files = ["ratio-images_per_s.pdf", "ratio-images_per_s.png", "ratio-images_per_s.csv"]
+    assert out.splitlines()[-5:] == [str(tmp_path / n) for n in (*files, "comparison.md", "comparison.csv")]
+    assert "2.000\N{MULTIPLICATION SIGN}" in (tmp_path / "comparison.md").read_text(encoding="utf-8")
+
+
+def test_the_figure_shows_each_ratio_on_a_logarithmic_axis_beside_one(tmp_path):
+    def side(name, *made):
+        parsed = [read.parse(each) for each in made]
+        return Side(Path(name), medians(cells_frame(parsed), runs_frame(parsed)), runs_frame(parsed))
+
+    table = comparison(side("a", cell(), cell(threads=1)), side("b", cell(50.0), cell(150.0, threads=1)), {})
+
+    (plate,) = plates(table, ["A: a", "B: b"])
+    (axes,) = plate.drawn().axes
+    points = {line.get_xdata()[0]: line for line in axes.lines if line.get_marker() in "^v"}
+    assert axes.get_xscale() == "log"
+    assert list(points) == pytest.approx([1.5, 0.5])
+    assert [to_hex(line.get_color()) for line in points.values()] == ["#009e73", "#d55e00"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["local threads=1", "local threads=4"]
+    assert [1, 1] in [list(line.get_xdata()) for line in axes.lines]
+    assert [axes.get_xlim()[0] < 0.5, axes.get_xlim()[1] > 1.5] == [True, True]
+
+
+def test_of_very_many_cells_the_figure_shows_the_largest_changes_and_says_so(tmp_path):
+    before = [cell(seed=n) for n in range(70)]
+    after = [cell(100.0 + n, seed=n) for n in range(70)]
+
+    compared(tmp_path, before, after)
+
+    with (tmp_path / "ratio-images_per_s.csv").open(encoding="utf-8", newline="") as file:
+        shown = list(csv.DictReader(file))
+    assert len(shown) == 60
+    assert min(float(row["ratio"]) for row in shown) == pytest.approx(1.10)
+
+
+def test_the_same_bytes_come_each_time(tmp_path):
+    a, b = store(tmp_path / "a", cell(), cell(threads=1)), store(tmp_path / "b", cell(150.0), cell(threads=1))
+
+    for seed in "12":
+        command = [sys.executable, "-W", "error", "-m", "analysis", "compare", a, b, "--out", tmp_path / seed]
+        subprocess.run(command, check=True, capture_output=True, cwd=ROOT, env={"PYTHONHASHSEED": seed})
+
+    first, second = ({each.name: each.read_bytes() for each in (tmp_path / n).iterdir()} for n in "12")
+    assert first == second
+    assert len(first) == 6
+
+
+def refused(capsys, *words):
+    code = main([str(word) for word in words])
+    err = capsys.readouterr().err
+    assert code == 2
+    assert "\n\nhint: " in err
+    return err
+
+
+def test_what_is_no_campaign_is_named(tmp_path, capsys):
+    folder = store(tmp_path / "a", cell())
+
+    assert f"error: {tmp_path / 'none'} is not a folder" in refused(capsys, folder, tmp_path / "none")
+    assert "no record in" in refused(capsys, folder, tmp_path)
+
+
+@pytest.mark.parametrize("spelling", ["a", "a/records", "b/../a"])
+def test_a_campaign_is_not_compared_with_itself_however_it_is_named(tmp_path, capsys, spelling):
+    folder = store(tmp_path / "a", cell())
+    (tmp_path / "b").mkdir()
+
+    assert "are the same campaign" in refused(capsys, folder, tmp_path / spelling)
+
+
+def test_campaigns_without_a_cell_in_common_are_named_with_what_they_hold(tmp_path, capsys):
+    a, b = store(tmp_path / "a", cell(threads=1)), store(tmp_path / "b", cell(threads=2))
+
+    assert "no cell in common: A: " in refused(capsys, a, b, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("names", "which"), [("ssd:local", "A has no storage 'ssd'"), ("local:x", "B has no storage 'x'")]
+)
+def test_a_storage_that_is_not_there_cannot_be_matched(tmp_path, capsys, names, which):
+    a, b = store(tmp_path / "a", cell()), store(tmp_path / "b", cell())
+
+    assert f"--match: {which}" in refused(capsys, a, b, "--match", names)
+
+
+@pytest.mark.parametrize("names", ["hdd", ":ssd", "hdd:"])
+def test_half_a_match_is_wrong_usage(names, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["a", "b", "--match", names])
+
+    assert "is not A_STORAGE:B_STORAGE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("rate", "code"), [(100.0, 2), (50.0, 1)])
+def test_a_damaged_record_is_named_and_the_answer_is_never_that_nothing_is_slower(tmp_path, capsys, rate, code):
+    a, b = store(tmp_path / "a", cell()), store(tmp_path / "b", cell(rate), cell(threads=1))
+    damaged = b / "records" / id_of(cell(threads=1)) / "record.json"
+    damaged.write_text(json.dumps(cell(threads=1))[:-10], encoding="utf-8")
+
+    assert main([str(a), str(b), "--out", str(tmp_path)]) == code
+    assert f"warning: {damaged} is not whole JSON" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_help_and_version_load_neither_pandas_nor_matplotlib(word):
+    absent = "import sys; sys.modules |= dict.fromkeys(('pandas', 'matplotlib', 'rich'))"
+    code = f"{absent}; import analysis.cli.compare as m; m.main()"
+
+    done = subprocess.run([sys.executable, "-c", code, word], capture_output=True, text=True, cwd=ROOT, check=True)
+
+    assert "python -m analysis compare" in done.stdout
+
+
+def test_the_campaigns_verb_hands_over_words_and_exit_code(tmp_path):
+    a, b = store(tmp_path / "a", cell()), store(tmp_path / "b", cell(50.0))
+    command = [sys.executable, "-m", "campaign", "compare", a, b, "--out", tmp_path / "out", "--quiet"]
+
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+
+    assert (done.returncode, done.stderr) == (1, "")
+    assert str(tmp_path / "out" / "comparison.csv") in done.stdout.splitlines()

@@ -1,0 +1,343 @@
+"""Figures 9 and 10 and ours of checkpoints, and the paper's gain, against the records that they are made from."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+from matplotlib.patches import Rectangle, StepPatch
+
+from analysis.__main__ import main
+from analysis.figures.kit import save
+from analysis.traces import system
+from analysis.verdicts import claims
+from analysis.verdicts.checklist import verdicts
+from tests.analysis.record_factory import id_of, store, unstable
+from tests.analysis.saving_factory import paper_like, saved
+from tests.analysis.training_factory import figures_of, frames, grid
+
+pytestmark = pytest.mark.long
+
+BUFFER = "optane to hdd"
+SOURCES = {"fast": "dsk/nvme0n1", "slow": "dsk/sda"}
+
+
+def bars(axes):
+    """Return the heights of the bars, from left to right."""
+    return [(round(bar.get_x(), 2), bar.get_height()) for bar in axes.patches if isinstance(bar, Rectangle)]
+
+
+def words(figure):
+    return [text.get_text() for text in figure.findobj(lambda each: hasattr(each, "get_text"))]
+
+
+def test_figure_9_has_a_bar_per_target_in_the_papers_order_and_the_runtime_without_checkpoints_in_gray():
+    figure = figures_of(*reversed(paper_like()))["fig9"].drawn()
+    above, below = figure.axes
+
+    labels = [label.get_text() for label in below.get_xticklabels()]
+    assert labels == ["hdd", "ssd", "optane", "burst buffer,\noptane to hdd"]
+    runtimes = [150.5 + 5 * one for one in (5.3, 3.6, 1.4, 1.45)]
+    assert [height for _, height in bars(above)] == pytest.approx(
+        [height for runtime in runtimes for height in (runtime, 150.4)]
+    )
+    assert [height for _, height in bars(below)] == pytest.approx([5.3, 3.6, 1.4, 1.45])
+    assert "without checkpoints" in words(figure)
+
+
+def test_one_checkpoint_is_the_median_over_the_runs_of_the_median_over_their_snapshots():
+    made = saved("hdd", [100.0, 101.0, 102.0], (2.0, 2.0, 2.0))
+    for place, run in enumerate(made["runs"]):
+        for line in run.get("checkpoints", ()):
+            line["blocked_s"] += place
+        if "checkpoints" in run:
+            run["checkpoints"][0]["blocked_s"] = 1000.0
+
+    (row,) = figures_of(made)["fig9"].frame.to_dict("records")
+
+    # Five snapshots around 2 s and one second more each run; the first, an outlier, moves the median by 0.01.
+    assert (row["checkpoint_s"], row["checkpoint_s_min"], row["checkpoint_s_max"]) == pytest.approx((4.01, 3.01, 5.01))
+
+
+def test_without_the_run_without_checkpoints_nothing_is_gray():
+    figure = figures_of(saved("hdd", [100.0] * 3))["fig9"].drawn()
+
+    assert len(bars(figure.axes[0])) == 1
+    assert "without checkpoints" not in words(figure)
+
+
+def test_where_a_run_without_checkpoints_took_longer_the_whole_bar_is_gray_and_a_dash_says_how_long():
+    figure = figures_of(saved("none", [100.0] * 3), saved("hdd", [97.0] * 3))["fig9"].drawn()
+    above = figure.axes[0]
+
+    assert [height for _, height in bars(above)] == [97.0, 97.0]
+    dashes = [path.vertices[0, 1] for each in above.collections for path in each.get_paths() if len(path.vertices) == 2]
+    assert 100.0 in dashes
+    assert "without checkpoints, where longer" in words(figure)
+
+
+def test_a_target_that_failed_keeps_its_place_and_says_so():
+    failed = saved("ssd", [100.0] * 3) | {"status": "failed"}
+
+    plate = figures_of(saved("hdd", [100.0] * 3), failed)["fig9"]
+
+    assert len(bars(plate.drawn().axes[0])) == 1
+    assert words(plate.drawn()).count("failed") == 2
+    assert plate.left_out["cell"].tolist() == [id_of(failed)]
+
+
+def test_modes_and_intervals_are_never_in_one_figure_9_and_modes_are_in_one_of_ours():
+    made = [saved("hdd", [100.0] * 3, mode=mode) for mode in ("sync", "async")]
+    other = saved("hdd", [100.0] * 3, every=10)
+
+    assert {"fig9-mode-sync", "fig9-mode-async", "checkpoints"} <= figures_of(*made).keys()
+    assert [stem for stem in figures_of(made[0], other) if stem.startswith("checkpoints")] == [
+        "checkpoints-every-10",
+        "checkpoints-every-20",
+    ]
+
+
+def test_our_figure_shows_when_training_goes_on_and_when_a_checkpoint_is_durable_where():
+    made = [saved("hdd", [100.0] * 3, (5.3, 5.3, 5.3)), saved(BUFFER, [100.0] * 3, (0.2, 1.5, 6.5), mode="async")]
+
+    figure = figures_of(*made)["checkpoints"].drawn()
+    (axes,) = figure.axes
+
+    widths = [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)]
+    assert widths == pytest.approx([5.3, 5.3, 0.2, 1.5, 6.5])
+    assert [label.get_text() for label in axes.get_yticklabels()] == [
+        "hdd\nsync",
+        "burst buffer,\noptane to hdd\nasync",
+    ]
+
+
+def test_a_training_with_checkpoints_stands_in_no_figure_of_one_without():
+    alone = figures_of(*grid(("hdd",)))
+
+    both = figures_of(*grid(("hdd",)), saved("hdd", [500.0] * 3), saved("hdd", [900.0] * 3, prefetch=0))
+
+    assert {stem for stem in both if stem.startswith(("fig6", "fig7", "fig8"))} == {*alone}
+    assert both["fig6"].frame.equals(alone["fig6"].frame)
+
+
+def test_a_record_of_before_checkpoints_is_one_without():
+    old = saved("none", [150.0] * 3)
+    del old["cell"]["settings"]["checkpoint"]
+
+    (row,) = figures_of(old, saved("hdd", [170.0] * 3))["fig9"].frame.query("target == 'hdd'").to_dict("records")
+
+    assert row["without_s"] == 150.0
+
+
+def written(sources, rates, tail):
+    """Return a trace in which each source writes these bytes in each second, the last `tail` of them in the tail."""
+    header = [["epoch", "elapsed", *(part for name in sources for part in (name, "")), "process", "", "phase"]]
+    header.append(["epoch", "s", *["read", "writ"] * (len(sources) + 1), "phase"])
+    seconds = len(rates[0])
+    rows = [[1e9, 0, *[""] * (2 * len(sources) + 2), "iteration"]]
+    for second in range(seconds):
+        counted = [value for rate in rates for value in (0, rate[second])]
+        phase = "tail" if second >= seconds - tail else "iteration"
+        rows.append([1e9 + second + 1, second + 1, *counted, 0, 0, phase])
+    lines = [",".join(f'"{name}"' for name in each) for each in header]
+    return "\n".join([*lines, *(",".join(map(str, row)) for row in rows)]) + "\n"
+
+
+def traced(made, folder, text):
+    """Give each measured run this trace; return the record."""
+    place = folder / "records" / id_of(made)
+    place.mkdir(parents=True)
+    for run in made["runs"]:
+        run["trace"] = {"file": f"trace-{run['run']}.csv", "interval_s": 1.0, "samples": 9, "cpu_s": 0.1, "sources": {}}
+        (place / run["trace"]["file"]).write_text(text, encoding="utf-8")
+    return made
+
+
+@pytest.fixture
+def both(tmp_path):
+    """A training straight to hdd, and one whose burst buffer goes on for two seconds after its end."""
+    direct = written(["dsk/sdb", "dsk/sda"], [[0, 0, 0, 0], [9e7, 0, 8e7, 0]], tail=0)
+    buffered = written(["dsk/nvme0n1", "dsk/sda"], [[4e8, 0, 0, 0], [0, 1e8, 5e7, 2e7]], tail=2)
+    return [
+        traced(saved("hdd", [4.0], sources={"only": "dsk/sda"}), tmp_path, direct),
+        traced(saved(BUFFER, [2.0], sources=SOURCES), tmp_path, buffered),
+    ]
+
+
+def test_figure_10_shows_what_was_written_to_each_storage_and_the_end_of_the_application(both, tmp_path):
+    figure = figures_of(*both, folder=tmp_path)["fig10"].drawn()
+
+    assert [axes.get_title() for axes in figure.axes] == ["hdd", "burst buffer, optane to hdd"]
+    drawn = [
+        [
+            patch.get_data().values.tolist()
+            for patch in axes.patches
+            if isinstance(patch, StepPatch) and patch.get_fill()
+        ]
+        for axes in figure.axes
+    ]
+    assert drawn == [[[90, 0, 80, 0]], [[400, 0, 0, 0], [400, 100, 50, 20]]]
+    ends = [[line.get_xdata()[0] for line in axes.lines] for axes in figure.axes]
+    assert ends == [[4.0], [2.0]]
+    assert "end of the application" in words(figure)
+
+
+def test_what_two_storages_wrote_in_one_second_stands_upon_each_other_and_fits(both, tmp_path):
+    text = written(["dsk/nvme0n1", "dsk/sda"], [[4e8, 1e8], [4e8, 1e8]], tail=1)
+    made = traced(saved(BUFFER, [1.0], sources=SOURCES, streams=2), tmp_path, text)
+
+    plate = figures_of(both[0], made, folder=tmp_path)["fig10"]
+    *_, axes = plate.drawn().axes
+    fast, slow = (patch for patch in axes.patches if isinstance(patch, StepPatch) and patch.get_fill())
+
+    assert (list(fast.get_data().values), list(slow.get_data().baseline)) == ([400, 100], [400, 100])
+    assert list(slow.get_data().values) == [800, 200]
+    assert axes.get_ylim()[1] > 800
+    assert "storages stacked" in plate.caption
+
+
+def test_the_csv_of_figure_10_is_what_it_shows_and_two_saves_are_the_same_bytes(both, tmp_path):
+    plate = figures_of(*both, folder=tmp_path)["fig10"]
+
+    first, second = (save.save(plate.drawn(), plate.frame, tmp_path / name, plate.stem) for name in "ab")
+
+    rows = list(csv.DictReader(first[2].read_text(encoding="utf-8").splitlines()))
+    slow = [float(row["written_mb_per_s"]) for row in rows if row["role"] == "slow" and row["written_mb_per_s"]]
+    assert slow == [0, 100, 50, 20]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_the_table_tells_which_share_of_the_runtime_went_into_checkpoints(tmp_path):
+    made = saved("hdd", [10.0, 20.0, 10.0])
+    for one in made["runs"]:
+        one["checkpoint_s"] = 2.5
+    folder = store(tmp_path, made)
+
+    main([str(folder), "--quiet"])
+
+    heads, _, row = [
+        line.split(" | ") for line in (folder / "tables/medians.md").read_text().splitlines() if "|" in line
+    ][:3]
+    assert dict(zip(heads, row, strict=True))["checkpoint share"] == "25 %"
+
+
+@pytest.mark.parametrize(
+    ("how", "bursts"),
+    [
+        ({"streams": 2}, False),
+        ({"bandwidth_mb_per_s": 50.0}, True),
+        ({"bandwidth_mb_per_s": 50.0, "direct": True}, False),
+    ],
+)
+def test_the_caption_of_figure_10_says_whose_bytes_and_why_a_capped_drain_comes_in_bursts(both, tmp_path, how, bursts):
+    text = written(["dsk/nvme0n1", "dsk/sda"], [[4e8, 0], [0, 1e8]], tail=1)
+    made = traced(saved(BUFFER, [1.0], sources=SOURCES, **how), tmp_path, text)
+
+    caption = figures_of(both[0], made, folder=tmp_path)["fig10"].caption
+
+    assert "of all that anybody wrote there" in caption
+    assert ("in bursts" in caption) == bursts
+
+
+def test_one_device_that_is_both_sides_is_drawn_once(tmp_path):
+    text = written(["dsk/vda"], [[1e8, 2e8]], tail=1)
+    made = traced(saved(BUFFER, [1.0], sources={"fast": "dsk/vda", "slow": "dsk/vda"}), tmp_path, text)
+
+    frame = figures_of(made, folder=tmp_path)["fig10"].frame
+
+    assert set(frame["storage"]) == {"optane and hdd"}
+    assert frame["written_mb_per_s"].dropna().tolist() == [100, 200]
+
+
+@pytest.mark.parametrize(
+    ("sources", "status"),
+    [({}, "no counter of the target"), ({"only": "dsk/gone"}, "trace unreadable")],
+)
+def test_a_target_that_was_not_counted_says_so(both, tmp_path, sources, status):
+    text = written(["dsk/sda"], [[1e8, 2e8]], tail=0)
+    made = traced(saved("ssd", [1.0], sources=sources), tmp_path, text)
+
+    figure = figures_of(*both, made, folder=tmp_path)["fig10"].drawn()
+
+    assert status in words(figure)
+
+
+def test_what_was_written_by_one_counter_is_read_from_a_trace(tmp_path):
+    (tmp_path / "trace.csv").write_text(written(["dsk/a", "dsk/b"], [[1e6, 2e6], [3e6, 4e6]], tail=1))
+
+    found = system.written(tmp_path / "trace.csv", "dsk/b")
+
+    assert found["written_mb_per_s"].dropna().tolist() == [3, 4]
+    assert found["phase"].tolist() == ["iteration", "iteration", "tail"]
+    with pytest.raises(system.TraceError, match="missing"):
+        system.written(tmp_path / "gone.csv", "dsk/b")
+
+
+def claimed(*made):
+    rows = verdicts(*frames(*made)[:2])
+    return rows[rows["claim"] == claims.GAIN.text].to_dict("records")
+
+
+@pytest.mark.parametrize(
+    ("buffered_s", "verdict"),
+    [(2.0, "holds"), (1.0, "holds"), (2.08, "holds"), (2.2, "differs")],
+)
+def test_the_papers_gain_holds_where_ours_is_as_large_within_the_tolerance(buffered_s, verdict):
+    made = [saved("hdd", [180.0] * 3, (5.2,) * 3), saved(BUFFER, [160.0] * 3, (buffered_s, buffered_s, 7.0))]
+
+    (row,) = claimed(*made)
+
+    assert row["verdict"] == verdict
+    assert row["ours"] == pytest.approx(5.2 / buffered_s)
+    assert json.loads(row["interval"]) == pytest.approx([5.2 / buffered_s] * 2)
+    assert (row["unit"], row["tolerance"]) == ("times", pytest.approx(0.08))
+    assert "runtime 180 s and 160 s" in row["why"]
+    assert set(row["cells"].split()) == {id_of(each) for each in made}
+
+
+def test_the_gain_is_not_measured_without_its_slow_storage_alone_and_not_told_of_what_saves_behind_the_back():
+    buffer = saved(BUFFER, [160.0] * 3, (1.0, 1.0, 7.0))
+
+    assert [row["verdict"] for row in claimed(buffer, saved("ssd", [170.0] * 3))] == ["not measured"]
+    (behind,) = claimed(saved(BUFFER, [160.0] * 3, mode="async"), saved("hdd", [160.0] * 3, mode="async"))
+    assert (behind["verdict"], behind["about"]) == ("not measured", "")
+
+
+def test_the_gain_is_not_comparable_across_hosts_nor_where_an_unstable_cell_leaves_it_open():
+    direct, buffer = saved("hdd", [180.0] * 3, (5.2,) * 3), saved(BUFFER, [160.0] * 3, (2.0, 2.0, 7.0))
+    elsewhere = saved(BUFFER, [160.0] * 3, (2.0, 2.0, 7.0), host="node2")
+    shaky = unstable(saved("hdd", [180.0] * 3, (5.2,) * 3))
+    for place, run in enumerate(run for run in shaky["runs"] if "checkpoints" in run):
+        for line in run["checkpoints"]:
+            line["blocked_s"] -= place
+    shaky["checks"][0]["limit"] = 0.04
+
+    assert [row["verdict"] for row in claimed(direct, elsewhere)] == ["not comparable"]
+    assert [row["verdict"] for row in claimed(shaky, buffer)] == ["not comparable"]
+    assert [row["verdict"] for row in claimed(direct, buffer)] == ["holds"]
+
+
+def test_where_no_run_came_to_save_anything_there_are_tables_and_no_figure(tmp_path, capsys):
+    made = saved("hdd", [100.0])
+    made["status"] = "failed"
+    for run in made["runs"]:
+        run |= {"status": "failed", "reason": "a snapshot does not fit"}
+        for name in ("checkpoints", "targets"):
+            run.pop(name, None)
+    store(tmp_path, made)
+
+    main([str(tmp_path)])
+
+    assert "a snapshot does not fit" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("scatters", [False, True])
+def test_the_dagger_of_an_unstable_checkpoint_is_explained(scatters):
+    made = saved("hdd", [180.0] * 3, (5.2,) * 3)
+
+    figure = figures_of(unstable(made) if scatters else made)["checkpoints"].drawn()
+
+    told = [each for each in words(figure) if "\N{DAGGER}" in each]
+    assert any("unstable" in each for each in told) is scatters
+    assert bool(told) is scatters

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import csv
+
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from analysis.figures.kit import save, style
+from analysis.figures.kit.panels import frame_with_words, significant
+from analysis.figures.plates import scaling
+from analysis.figures.scaling import same_size
+from analysis.records import read
+from analysis.records.frame import cells_frame, runs_frame
+from analysis.statistics.medians import medians
+from tests.analysis.record_factory import record, run, unstable
+
+
+def plates_of(*made):
+    parsed = [read.parse(each) for each in made]
+    return scaling.plates(medians(cells_frame(parsed), runs_frame(parsed)))
+
+
+def drawn(plate):
+    return plate.drawn()
+
+
+def heights(figure):
+    """Return the heights of all bars, panel by panel."""
+    panels = [axes for axes in figure.axes if axes.get_title()]
+    return [[bar.get_height() for bar in axes.patches if isinstance(bar, Rectangle)] for axes in panels]
+
+
+def words(figure):
+    """Return every text of a figure."""
+    return [text.get_text() for text in figure.findobj(lambda each: hasattr(each, "get_text"))]
+
+
+@pytest.fixture
+def grid():
+    rates = {"hdd": (50.0, 90.0), "lustre": (40.0, 80.0)}
+    return [
+        record([r, r + 1, r + 2], threads=n, storage=s) for s in rates for n, r in zip((1, 8), rates[s], strict=True)
+    ]
+
+
+def test_the_csv_is_what_the_bars_show(grid, tmp_path):
+    plate = plates_of(*grid)[0]
+    figure = drawn(plate)
+
+    save.save(figure, plate.frame, tmp_path, plate.stem)
+
+    with (tmp_path / "fig4.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert heights(figure) == [[51.0, 91.0], [41.0, 81.0]]
+    assert [float(row["images_per_s"]) for row in rows] == [51.0, 91.0, 41.0, 81.0]
+    assert [float(row["images_per_s_min"]) for row in rows] == [50.0, 90.0, 40.0, 80.0]
+
+
+def test_whiskers_run_from_min_to_max():
+    figure = drawn(plates_of(record([100.0, 104.0, 130.0]))[0])
+
+    ends = figure.axes[0].containers[-1].lines[2][0].get_segments()[0][:, 1]
+    assert ends.tolist() == [100.0, 130.0]
+
+
+def test_two_saves_are_the_same_bytes(grid, tmp_path):
+    plate = plates_of(*grid)[0]
+
+    written = [save.save(drawn(plate), plate.frame, tmp_path / name, plate.stem) for name in "ab"]
+
+    assert [path.name for path in written[0]] == ["fig4.pdf", "fig4.png", "fig4.csv"]
+    assert [path.read_bytes() for path in written[0]] == [path.read_bytes() for path in written[1]]
+
+
+def test_a_pdf_has_type_42_fonts_and_no_date(grid, tmp_path):
+    plate = plates_of(*grid)[0]
+
+    pdf = save.save(drawn(plate), plate.frame, tmp_path, plate.stem)[0].read_bytes()
+
+    assert b"/CIDFontType2" in pdf
+    assert b"/Type3" not in pdf
+    assert b"CreationDate" not in pdf
+
+
+def test_figure_4_preprocesses_and_figure_5_only_reads():
+    made = plates_of(record([1.0]), record([2.0], benchmark__preprocess=False))
+
+    assert [(plate.stem, plate.frame["images_per_s"].tolist()) for plate in made] == [
+        ("fig4", [1.0]),
+        ("fig5", [2.0]),
+    ]
+
+
+def test_other_settings_make_other_figures_named_by_what_differs():
+    made = plates_of(record([1.0]), record([2.0], batch_size=32), record([3.0], threads=8))
+
+    assert {plate.stem: plate.frame["threads"].tolist() for plate in made} == {
+        "fig4-batch_size-32": [4],
+        "fig4-batch_size-64": [4, 8],
+    }
+
+
+def test_panels_stand_in_the_order_of_the_paper_then_by_name():
+    made = plates_of(*(record([1.0], storage=each) for each in ("zfs", "lustre", "ceph", "ssd", "hdd", "optane")))
+
+    titles = [axes.get_title() for axes in drawn(made[0]).axes if axes.get_title()]
+    assert titles == ["hdd", "ssd", "optane", "lustre", "ceph", "zfs"]
+
+
+def test_the_paper_is_overlaid_on_hdd_and_lustre_only_and_from_our_one_thread_median(grid):
+    more = [record([rate], threads=n, storage="local") for n, rate in ((1, 10.0), (8, 20.0))]
+
+    plate = plates_of(*grid, *more)[0]
+
+    marks = plate.frame.set_index(["storage", "threads"])["paper_images_per_s"].dropna()
+    assert marks.to_dict() == {("hdd", 8): pytest.approx(2.3 * 51), ("lustre", 8): pytest.approx(7.8 * 41)}
+    assert any("Chien et al. 2018, Sec. VII" in text for text in words(drawn(plate)))
+
+
+def test_without_a_one_thread_cell_nothing_of_the_paper_is_overlaid():
+    plate = plates_of(record([1.0], threads=8, storage="hdd"))[0]
+
+    assert plate.frame["paper_images_per_s"].isna().all()
+    assert not any("Chien" in text for text in words(drawn(plate)))
+
+
+@pytest.mark.parametrize(("status", "told"), [("invalid", "invalid"), ("failed", "failed"), ("running", "unfinished")])
+def test_a_cell_that_is_not_done_leaves_its_status_in_the_gap(status, told):
+    plate = plates_of(record([1.0], threads=1), record([9.0], threads=2) | {"status": status})[0]
+
+    figure = drawn(plate)
+    assert heights(figure) == [[1.0]]
+    assert told in words(figure)
+    assert plate.left_out["threads"].tolist() == [2]
+
+
+def test_two_cells_for_one_bar_are_both_left_out():
+    twin = record([9.0], threads=2)
+    twin["cell"]["id"] = "another-id-123456"
+
+    plate = plates_of(record([1.0], threads=1), record([5.0], threads=2), twin)[0]
+
+    assert heights(drawn(plate)) == [[1.0]]
+    assert plate.left_out["status"].tolist() == ["ambiguous", "ambiguous"]
+
+
+def test_an_unstable_cell_is_hatched_and_explained():
+    stable, shaky = (drawn(plates_of(each)[0]) for each in (record([1.0]), unstable(record([1.0]))))
+
+    assert [figure.axes[0].patches[0].get_hatch() for figure in (stable, shaky)] == [None, "/////"]
+    assert any("unstable" in text for text in words(shaky))
+    assert not any("unstable" in text for text in words(stable))
+
+
+def test_the_right_axis_is_the_left_one_in_mb_per_s():
+    left, right = drawn(plates_of(record([100.0, 110.0, 120.0]))[0]).axes
+
+    assert right.get_ylabel() == "MB/s"
+    assert right.get_ylim()[1] == pytest.approx(left.get_ylim()[1] * 0.112)
+    assert not right.lines
+
+
+def test_where_images_differ_in_size_each_bar_has_its_own_mb_per_s():
+    small, large = ([run(1, 100.0, size=size)] for size in (100_000, 102_000))
+    plate = plates_of(record(small, threads=1), record(large, threads=2))[0]
+
+    left, right = drawn(plate).axes
+
+    assert not same_size(plate.frame)
+    assert right.get_ylabel() == "MB/s (diamonds)"
+    assert right.lines[0].get_ydata() == pytest.approx([10.0, 10.2])
+    assert right.get_ylim()[1] > 10.2
+    assert heights(left.figure) == [[100.0, 100.0]]
+
+
+def test_a_published_mark_far_above_all_bars_is_told_in_figures_and_leaves_them_their_height():
+    figure = drawn(
+        plates_of(*(record([rate] * 5, storage="lustre", threads=n) for n, rate in ((1, 100.0), (8, 150.0))))[0]
+    )
+
+    axes = figure.axes[0]
+    assert axes.get_ylim()[1] < 200
+    assert "\N{UPWARDS ARROW}\n780" in words(figure)
+
+
+def test_the_number_of_runs_stands_in_the_caption_or_beside_each_bar():
+    same, unlike = [plates_of(record([1.0] * 5, threads=1), record([1.0] * n, threads=2))[0] for n in (5, 3)]
+
+    assert "n = 5" in same.caption
+    assert "93.75 %" in same.caption
+    assert not any("n=" in text for text in words(drawn(same)))
+    assert {"1.00\nn=5", "1.00\nn=3"} <= set(words(drawn(unlike)))
+
+
+@pytest.mark.parametrize("word", ["mmmmmm", "(random_read),", "Median of valid runs; whiskers min-max hold it."])
+def test_no_line_of_a_caption_is_wider_than_the_figure_nor_much_narrower(word):
+    figure = Figure(figsize=(5.0, 2.0), dpi=300)
+    frame_with_words(figure, "Title", " ".join([word] * 100), [])
+    figure.canvas.draw()
+
+    (box,) = (each.get_window_extent() for each in figure.texts if "Title" not in each.get_text())
+
+    assert 1250 < box.x1 <= 1500
+
+
+@pytest.mark.parametrize("wide", [3.6, 6.0, 9.0])
+@pytest.mark.parametrize("labels", [["short"] * 6, ["of words that are long", "x"] * 3, ["m" * 30] * 4])
+def test_a_legend_is_no_wider_than_the_figure_and_has_no_room_for_a_column_more(labels, wide):
+    with style.sheet():
+        figure = Figure(figsize=(wide, 2.0), dpi=300)
+        signs = [Patch(label=each) for each in labels]
+        frame_with_words(figure, "", "", signs)
+        (legend,) = figure.legends
+        more = figure.legend(handles=signs, loc="upper left", borderpad=0.0, ncols=legend._ncols + 1)  # noqa: SLF001
+        figure.canvas.draw()
+
+    widths = [each.get_window_extent().width / figure.dpi for each in (legend, more)]
+    assert widths[0] <= wide
+    assert legend._ncols == len(labels) or widths[1] > 0.97 * wide  # noqa: SLF001
+
+
+def test_the_caption_tells_dataset_batch_cache_host_and_software():
+    caption = plates_of(record([1.0], host="blackdog"))[0].caption
+
+    for fact in ("demo (512 files)", "batch 64", "prefetch 0", "cold cache", "blackdog", "TensorFlow 2.21.0"):
+        assert fact in caption
+
+
+def test_nothing_done_draws_nothing():
+    assert plates_of(record([1.0]) | {"status": "failed"}) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(20481.4, "20481"), (512.0, "512"), (48.12, "48.1"), (0.5123, "0.512"), (0, "0")]
+)
+def test_numbers_have_three_digits_and_no_whole_part_is_cut(value, text):
+    assert significant(value) == text
+
+
+def test_a_failed_write_leaves_the_old_file_whole_and_no_other(tmp_path, monkeypatch):
+    path = save.write(tmp_path / "a.csv", b"old")
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+
+    with pytest.raises(Exception, match="No space left on device"):
+        save.write(path, b"new")
+
+    assert path.read_bytes() == b"old"
+    assert [each.name for each in tmp_path.iterdir()] == ["a.csv"]

@@ -1,0 +1,371 @@
+from __future__ import annotations
+
+import csv
+
+import pytest
+from matplotlib.container import ErrorbarContainer
+from matplotlib.patches import Rectangle, StepPatch
+
+from analysis.figures.kit import save
+from analysis.figures.plates.batches import points
+from analysis.traces import system
+from analysis.traces.typical import typical_runs
+from tests.analysis.record_factory import id_of, record, unstable
+from tests.analysis.training_factory import HEADER, figures_of, frames, grid, step, trace_text, training, with_traces
+
+pytestmark = pytest.mark.long
+
+
+def boxes(figure):
+    """Return foot and height of all bars, panel by panel."""
+    return [
+        [(bar.get_y(), bar.get_height()) for bar in axes.patches if isinstance(bar, Rectangle)] for axes in figure.axes
+    ]
+
+
+def words(figure):
+    return [text.get_text() for text in figure.findobj(lambda each: hasattr(each, "get_text"))]
+
+
+def pair(**settings):
+    return [training([100.0] * 3, **settings), training([140.0] * 3, prefetch=0, **settings)]
+
+
+def batches(**settings):
+    return [training([100.0 / b] * 3, batch_size=b, prefetch=p, **settings) for b in (16, 128) for p in (0, 1)]
+
+
+def test_figure_6_stands_the_excess_without_prefetch_on_the_runtime_with_it():
+    made = [training([100.0, 102.0, 110.0], threads=2), training([130.0, 142.0, 150.0], threads=2, prefetch=0)]
+
+    plate = figures_of(*made)["fig6"]
+    figure = plate.drawn()
+
+    assert boxes(figure) == [[(0, 102.0), (102.0, 40.0)]]
+    bars = [each for each in figure.axes[0].containers if isinstance(each, ErrorbarContainer)]
+    whiskers = [each.lines[2][0].get_segments()[0][:, 1].tolist() for each in bars]
+    assert whiskers == [[100.0, 110.0], [130.0, 150.0]]
+    assert plate.frame["excess_s"].tolist()[1] == 40.0
+
+
+def test_figure_6_has_a_panel_per_storage_in_the_papers_order_and_threads_across():
+    figure = figures_of(*grid(("zfs", "lustre", "hdd")))["fig6"].drawn()
+
+    assert [axes.get_title() for axes in figure.axes] == ["hdd", "lustre", "zfs"]
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["1", "2", "4", "8"]
+    assert [len(each) for each in boxes(figure)] == [8, 8, 8]
+
+
+def test_the_csv_of_figure_6_is_what_it_shows_and_two_saves_are_the_same_bytes(tmp_path):
+    plate = figures_of(*grid(("hdd",)))["fig6"]
+
+    written = [save.save(plate.drawn(), plate.frame, tmp_path / name, plate.stem) for name in "ab"]
+
+    rows = list(csv.DictReader(written[0][2].read_text(encoding="utf-8").splitlines()))
+    shown = [float(row["excess_s"] or row["runtime_s"]) for row in rows]
+    assert [height for _, height in boxes(plate.drawn())[0]] == pytest.approx(shown)
+    assert [path.read_bytes() for path in written[0]] == [path.read_bytes() for path in written[1]]
+
+
+def test_without_an_excess_nothing_white_stands_on_the_bar_and_the_minus_is_told():
+    figure = figures_of(training([100.0]), training([97.0], prefetch=0))["fig6"].drawn()
+
+    assert boxes(figure) == [[(0, 100.0)]]
+    assert "\N{MINUS SIGN}3.0\n100" in words(figure)
+
+
+@pytest.mark.parametrize(
+    ("without", "runtime", "told"),
+    [
+        (3.021, 2.6, "+0.42\n2.60"),
+        (3.0, 3.0962, "\N{MINUS SIGN}0.10\n3.10"),
+        (180.5, 150.25, "+30.2\n150"),
+        (3000, 1000, "+2000\n1000"),
+    ],
+)
+def test_an_excess_has_as_many_decimals_as_its_runtime_and_at_least_one(without, runtime, told):
+    figure = figures_of(training([runtime]), training([without], prefetch=0))["fig6"].drawn()
+
+    assert told in words(figure)
+
+
+def test_a_partner_that_failed_leaves_its_status_in_place_of_the_excess():
+    ahead, none = pair()
+
+    plate = figures_of(ahead, none | {"status": "failed"})["fig6"]
+
+    assert boxes(plate.drawn()) == [[(0, 100.0)]]
+    assert "+ failed\n100" in words(plate.drawn())
+    assert plate.left_out["status"].tolist() == ["failed"]
+
+
+def test_without_the_bar_there_is_nothing_for_an_excess_to_stand_on():
+    (ahead, none), others = pair(threads=1), pair(threads=2)
+
+    plate = figures_of(ahead | {"status": "invalid"}, none, *others)["fig6"]
+
+    assert boxes(plate.drawn()) == [[(0, 100.0), (100.0, 40.0)]]
+    assert "prefetch 1: invalid" in words(plate.drawn())
+    assert plate.left_out["status"].tolist() == ["invalid", "without partner"]
+    assert plate.frame["runtime_s"].notna().tolist() == [False, False, True, True]
+
+
+def test_a_partner_that_nobody_asked_for_is_told_and_is_no_cell_left_out():
+    plate = figures_of(*pair(threads=1), training([100.0] * 3, threads=2))["fig6"]
+
+    assert "+ not\nmeasured\n100" in words(plate.drawn())
+    assert plate.left_out.empty
+
+
+def test_figure_6_needs_both_prefetches():
+    assert figures_of(training([1.0], threads=1), training([1.0], threads=2)) == {}
+    assert figures_of(training([1.0], prefetch=0)) == {}
+
+
+def test_controls_are_in_no_figure():
+    made = [training([1.0], control="no_io", prefetch=p, threads=n, batch_size=n) for p in (0, 1) for n in (1, 2)]
+
+    assert figures_of(*made) == {}
+
+
+def test_each_prefetch_has_a_figure_of_its_own_against_none():
+    made = figures_of(*pair(), training([90.0], prefetch=4))
+
+    assert {stem: plate.frame["prefetch"].tolist() for stem, plate in made.items()} == {
+        "fig6-prefetch-1": [1, 0],
+        "fig6-prefetch-4": [4, 0],
+    }
+
+
+def test_an_unstable_runtime_is_hatched_and_explained():
+    ahead, none = pair()
+
+    figure = figures_of(unstable(ahead), none)["fig6"].drawn()
+
+    assert [bar.get_hatch() for bar in figure.axes[0].patches] == ["/////", None]
+    assert any("unstable" in text for text in words(figure))
+
+
+def test_the_caption_tells_what_the_runs_were():
+    caption = figures_of(*pair(threads=1), *pair(threads=2))["fig6"].caption
+
+    for fact in ("n = 3", "12 runs of 4 cells", "demo (512 files)", "batch 64", "iterations 142", "prefetch 0 and 1",
+                 "accelerator cpu", "Host node1", "TensorFlow 2.21.0"):  # fmt: skip
+        assert fact in caption
+
+
+def test_figure_7_shows_rates_over_batch_sizes_told_apart_by_fill_and_marker():
+    plate = figures_of(*batches(threads=8))["fig7"]
+
+    figure = plate.drawn()
+    none, ahead = (line for line in figure.axes[0].lines if len(line.get_xdata()) == 2)
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["16", "128"]
+    assert ahead.get_ydata().tolist() == pytest.approx([9088 * 16 / 100, 9088 * 128 / 100])
+    assert (none.get_markerfacecolor(), none.get_linestyle()) == ("white", "--")
+    assert (ahead.get_markerfacecolor() != "white", ahead.get_linestyle()) == (True, "-")
+    assert "threads 8, prefetch 0 and 1" in plate.caption
+
+
+def test_batch_sizes_of_one_dataset_keep_no_other_dataset_from_its_figure_6():
+    of_threads = [training([200.0], threads=n, prefetch=ahead) for n in (1, 2) for ahead in (0, 1)]
+    of_batches = [training([90.0], batch_size=n, prefetch=ahead) for n in (16, 32) for ahead in (0, 1)]
+    other = [training([50.0], prefetch=ahead, seed=9) for ahead in (0, 1)]
+
+    assert [name for name in figures_of(*of_threads, *of_batches, *other) if "fig6" in name] == [
+        "fig6-seed-0",
+        "fig6-seed-9",
+    ]
+
+
+def test_figure_7_is_one_figure_per_number_of_threads_and_needs_several_batch_sizes():
+    made = figures_of(*batches(threads=8), *batches(threads=2))
+
+    assert {stem for stem in made if stem.startswith("fig7")} == {"fig7-threads-2", "fig7-threads-8"}
+    assert "fig7" not in figures_of(*pair(threads=8))
+
+
+def test_the_number_of_batches_may_follow_the_batch_size_but_never_mixes_at_one():
+    epoch = [training([100.0], batch_size=b, iterations=9088 // b) for b in (32, 64)]
+    fixed = [training([50.0], batch_size=b, iterations=10) for b in (32, 64)]
+
+    assert figures_of(*epoch)["fig7"].frame["batch_size"].tolist() == [32, 64]
+    assert list(figures_of(*epoch, *fixed)) == ["fig7"]
+    assert figures_of(*epoch, *fixed)["fig7"].frame["images_per_s"].tolist() == [9088 / 50] * 2
+
+
+def test_a_missing_point_breaks_the_line_and_is_named_with_its_status():
+    made = [training([100.0], batch_size=b, threads=8) for b in (16, 32, 64)]
+
+    plate = figures_of(made[0], made[1] | {"status": "failed"}, made[2])["fig7"]
+
+    assert "batch 32, prefetch 1: failed" in words(plate.drawn())
+    assert plate.frame["images_per_s"].isna().tolist() == [False, True, False]
+    assert plate.left_out["batch_size"].tolist() == [32]
+
+
+def test_two_cells_at_one_point_are_both_left_out():
+    twin = training([9.0], batch_size=16)
+    twin["cell"]["id"] = "another-id-123456"
+    table, _, _ = frames(training([5.0], batch_size=16), twin)
+
+    assert points(table)["status"].tolist() == ["ambiguous"] * 2
+
+
+def test_figure_8_draws_the_trace_of_the_median_run_gray_with_prefetch_and_white_without(tmp_path):
+    runs = [step(1, 120.0), step(2, 100.0), step(3, 110.0), step(4, 130.0), step(5, 90.0, status="invalid")]
+    made = [with_traces(training(runs, prefetch=ahead), tmp_path) for ahead in (1, 0)]
+
+    plate = figures_of(*made, folder=tmp_path)["fig8"]
+
+    # Valid runs took 100, 110, 120 and 130 s: the lower median is run 3, whose trace has 3 B/s more.
+    assert set(plate.frame["file"]) == {"trace-3.csv"}
+    rates = plate.frame[plate.frame["prefetch"] == 1]["read_mb_per_s"].tolist()
+    assert rates[1:] == pytest.approx([5.000003, 7.000003, 2.000003])
+    gray, white, line = sorted(plate.drawn().axes[0].findobj(StepPatch), key=lambda each: -each.get_fill())[:3]
+    shades = {each.get_facecolor()[:3] for each in (gray, white)}
+    assert (1.0, 1.0, 1.0) in shades
+    assert len(shades) == 2
+    assert line.get_data().edges.tolist() == [0, 1, 2, 3]
+    assert gray.get_data().values.tolist() == pytest.approx(rates[1:])
+
+
+def test_the_end_of_the_iteration_is_dotted_where_there_is_a_tail(tmp_path):
+    plain = [with_traces(each, tmp_path / "a") for each in pair()]
+    longer = [with_traces(each, tmp_path / "b", tail=(1e6, 0.0)) for each in pair()]
+
+    figures = [
+        figures_of(*made, folder=tmp_path / name)["fig8"].drawn() for name, made in (("a", plain), ("b", longer))
+    ]
+
+    assert figures[0].axes[0].lines[:] == []
+    assert [line.get_xdata() for line in figures[1].axes[0].lines] == [[3.0, 3.0]] * 2
+    assert "end of the iteration" in words(figures[1])
+
+
+def test_where_the_device_was_not_read_the_process_speaks_and_the_caption_says_so(tmp_path):
+    ahead, none = pair()
+    made = [with_traces(ahead, tmp_path, device=False), with_traces(none, tmp_path)]
+
+    plate = figures_of(*made, folder=tmp_path)["fig8"]
+
+    assert plate.frame.groupby("prefetch")["source"].first().tolist() == ["dsk/vda", "process"]
+    assert plate.frame[plate.frame["prefetch"] == 1]["read_mb_per_s"].tolist()[1] == pytest.approx(2.500001)
+    assert "could not be read for local with prefetch 1: read by the process instead" in plate.caption
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda path: path.unlink(), "trace missing"),
+        (lambda path: path.write_text("a,b\n1,2\n", encoding="utf-8"), "trace unreadable"),
+        (lambda path: path.write_text("", encoding="utf-8"), "trace unreadable"),
+        (lambda path: path.write_bytes(b"\xff\xfe\x00"), "trace unreadable"),
+        (lambda path: path.write_text(trace_text(rates=()), encoding="utf-8"), "trace without reads"),
+    ],
+)
+def test_a_trace_that_cannot_be_read_is_told_and_the_other_one_is_drawn(tmp_path, spoil, told):
+    made = [with_traces(each, tmp_path) for each in pair()]
+    for path in (tmp_path / "records" / made[1]["cell"]["id"]).glob("trace-2.csv"):
+        spoil(path)
+    made[1]["runs"] = [made[1]["runs"][2]]
+
+    plate = figures_of(*made, folder=tmp_path)["fig8"]
+
+    assert f"prefetch 0: {told}" in words(plate.drawn())
+    assert plate.left_out["status"].tolist() == [told]
+
+
+def test_where_no_trace_can_be_read_the_figure_says_so(tmp_path):
+    made = [with_traces(each, tmp_path) for each in pair()]
+    for path in tmp_path.rglob("trace-*.csv"):
+        path.write_text("a,b\n1,2\n", encoding="utf-8")
+
+    plate = figures_of(*made, folder=tmp_path)["fig8"]
+
+    assert "prefetch 0: trace unreadable; prefetch 1: trace unreadable" in words(plate.drawn())
+    assert plate.caption.startswith("No trace could be read.")
+
+
+def test_a_record_cannot_point_outside_its_folder(tmp_path):
+    made = [with_traces(each, tmp_path) for each in pair()]
+    (tmp_path / "secret.csv").write_text(trace_text(), encoding="utf-8")
+    for each in made[1]["runs"]:
+        each["trace"]["file"] = "../../secret.csv"
+
+    plate = figures_of(*made, folder=tmp_path)["fig8"]
+
+    assert plate.left_out["status"].tolist() == ["trace missing"]
+
+
+@pytest.mark.parametrize(("sizes", "drawn"), [((16, 64, 128), 64), ((16, 32, 128), 128)])
+def test_of_threads_and_batch_sizes_figure_8_shows_the_papers_batch_and_most_threads(tmp_path, sizes, drawn):
+    made = [
+        with_traces(training([60.0], threads=threads, batch_size=size, prefetch=ahead), tmp_path)
+        for threads in (2, 8, 4)
+        for size in sizes
+        for ahead in (0, 1)
+    ]
+
+    plate = figures_of(*made, folder=tmp_path)["fig8"]
+
+    assert f"threads 8, batch {drawn}" in plate.caption
+
+
+def test_without_any_trace_there_is_no_figure_8():
+    assert list(figures_of(*pair())) == ["fig6"]
+
+
+def test_no_trace_is_read_of_a_set_that_is_not_drawn(tmp_path, monkeypatch):
+    read, places = system.read, []
+    monkeypatch.setattr(system, "read", lambda path: places.append(path.parent.name) or read(path))
+    of_two, of_eight = ([training([60.0], threads=n, prefetch=ahead) for ahead in (0, 1)] for n in (2, 8))
+
+    figures_of(*(with_traces(each, tmp_path) for each in (*of_two, *of_eight)), folder=tmp_path)
+
+    assert set(places) == {id_of(each) for each in of_eight}
+
+
+def test_traces_are_read_of_the_drawn_runs_alone(tmp_path, monkeypatch):
+    read, names = system.read, []
+    monkeypatch.setattr(system, "read", lambda path: names.append(path.name) or read(path))
+    lone = with_traces(training([100.0] * 3, seed=5), tmp_path)
+
+    figures_of(*(with_traces(each, tmp_path) for each in pair()), lone, folder=tmp_path)
+
+    assert names == ["trace-2.csv"] * 2
+
+
+@pytest.mark.parametrize("group", ["llite/scratch", "nfs/home"])
+def test_a_network_file_system_takes_the_place_of_the_device(tmp_path, group):
+    header = [[group if name == "dsk/vda" else name for name in line] for line in HEADER]
+    path = tmp_path / "trace.csv"
+    path.write_text(trace_text(header=header), encoding="utf-8")
+
+    trace = system.read(path)
+
+    assert trace.source == group
+    assert trace.samples["read_mb_per_s"].tolist()[1:] == [5.0, 7.0, 2.0]
+    assert trace.samples["phase"].tolist() == ["iteration"] * 4
+
+
+def test_of_several_devices_the_first_is_the_one_behind_the_dataset(tmp_path):
+    header = [["epoch", "elapsed", "dsk/sdb", "", "dsk/sda", "", "process", "", "phase"],
+              ["epoch", "s", "read", "writ", "read", "writ", "read", "writ", "phase"]]  # fmt: skip
+    lines = ["1,0,,,,,,,iteration", "2,1,4e6,0,9e6,0,1e6,0,iteration"]
+    path = tmp_path / "trace.csv"
+    path.write_text("\n".join([*(",".join(each) for each in header), *lines]), encoding="utf-8")
+
+    assert system.read(path).source == "dsk/sdb"
+    assert system.read(path).samples["read_mb_per_s"].tolist()[1] == 4.0
+
+
+def test_the_median_run_of_an_even_number_is_the_lower_one_of_the_middle():
+    _, runs, _ = frames(training([step(n, wall) for n, wall in enumerate((4.0, 1.0, 3.0, 2.0), 1)]))
+
+    typical = typical_runs(runs.assign(trace_file="x"))
+
+    assert [each["wall_s"] for each in typical.values()] == [2.0]
+
+
+def test_micro_and_mini_application_have_their_own_figures():
+    assert list(figures_of(record([1.0]), *pair())) == ["fig4", "fig6"]

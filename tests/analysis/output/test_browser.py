@@ -1,0 +1,78 @@
+"""The report in a real browser, at the widths of a phone and of a desk."""
+
+from __future__ import annotations
+
+import pytest
+
+from analysis.__main__ import main
+from tests.analysis.output.browser import Browser, found
+from tests.analysis.record_factory import record, run, store, unstable
+from tests.analysis.training_factory import grid
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(found() is None, reason="no Chromium on this machine (apt-get install chromium)"),
+]
+# What sticks out of the page on the right and does not scroll in a box of its own.
+STICKING_OUT = """
+[...document.querySelectorAll('main *')].filter(each => !each.closest('.scroll') && !each.closest('svg')
+  && each.getBoundingClientRect().right > document.documentElement.clientWidth + 1).map(each => each.outerHTML)
+"""
+SMALLEST_LETTER = """
+Math.min(...[...document.querySelectorAll('svg text')].map(each => {
+  const svg = each.ownerSVGElement
+  return parseFloat(getComputedStyle(each).fontSize) * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """Return the page of a campaign with Figs 4, 6 and 7, verdicts and every kind of trouble."""
+    folder = tmp_path_factory.mktemp("campaign")
+    bad = run(2, 5e4, status="invalid", reason="cold: 99.00 % of the pages were in memory before the start")
+    made = [
+        record([99.0 * n, 100.0 * n, 101.0 * n], threads=n, storage=s) for n in (1, 2, 4) for s in ("hdd", "lustre")
+    ]
+    made += [unstable(record([50.0, bad, 90.0], threads=8)), record([], threads=16) | {"status": "failed"}]
+    store(folder, *made, *grid(("hdd", "ssd", "lustre"), (1, 8)), *grid(("hdd",), (1,), batch_size=32))
+    main([str(folder), "--quiet"])
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with Browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_it_is_read_without_complaint_and_without_scrolling_sideways(browser, page, width):
+    browser.open(page, width)
+    browser.value("document.querySelectorAll('details').forEach(each => { each.open = true })")
+
+    assert browser.complaints == []
+    assert browser.value("document.documentElement.scrollWidth") <= width
+    assert browser.value(STICKING_OUT) == []
+    assert browser.value("document.querySelectorAll('svg').length") >= 3
+    # Six points of print are what a reader of a journal must put up with.
+    assert browser.value(SMALLEST_LETTER) >= 6.5 * 4 / 3 - 0.1
+
+
+def test_folded_parts_open_without_a_script(browser, page):
+    browser.open(page, 1280)
+
+    closed = browser.value("document.querySelector('#cells details p').getBoundingClientRect().height")
+    browser.value("document.querySelector('#cells summary').click()")
+    opened = browser.value("document.querySelector('#cells details .settings').getBoundingClientRect().height")
+
+    assert (closed, opened > 10) == (0, True)
+
+
+def test_it_prints_on_paper(browser, page):
+    browser.open(page, 1280)
+
+    printed = browser.printed()
+
+    assert printed.startswith(b"%PDF-")
+    assert printed.count(b"/Type /Page\n") > 1

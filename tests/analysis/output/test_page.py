@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import base64
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import unquote
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.output.page import proofs, results
+from tests.analysis.record_factory import check, id_of, record, run, store, unstable
+from tests.analysis.training_factory import grid, training, with_traces
+
+pytestmark = pytest.mark.long
+
+HOSTILE = "<script>alert('1')</script>\"&\u202e\x07\udcff"
+SHOWN = "<script>alert('1')</script>\"&\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"
+
+
+class Page(HTMLParser):
+    """A page as a browser takes it apart: elements with their attributes, and text; tags must match."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.texts, self._open = [], [], []
+        self.feed(text)
+        assert self._open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag != "meta":
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, text):
+        if self._open and self._open[-1] != "style":
+            self.texts.append(text)
+
+    def all(self, name):
+        return [attributes[name] for _, attributes in self.elements if name in attributes]
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.texts).split())
+
+
+def page_of(folder, *words):
+    """Analyse a campaign folder; return its page."""
+    assert main([str(folder), "--quiet", *map(str, words)]) == 0
+    return Page(((Path(words[-1]) if words else folder) / "report.html").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Return a campaign with Figs 4, 6, 7 and 8, verdicts, an invalid run and a failed cell."""
+    folder = tmp_path_factory.mktemp("campaign")
+    bad = run(2, 5e4, status="invalid", reason="cold: it was not", checks=[check("cold", passed=False)])
+    made = [record([99.0, 100.0, 101.0]), unstable(record([50.0, bad, 90.0], threads=1))]
+    made += [record([], threads=2) | {"status": "failed", "reason": "the node died"}]
+    made += grid(("hdd",), (1, 2), size="smoke") + grid(("hdd",), (1,), batch_size=32, size="smoke")
+    store(folder, *made)
+    traced = with_traces(training([181.0, 182.0, 183.0], threads=16, storage="hdd"), folder)
+    beside = with_traces(training([190.0, 191.0, 192.0], threads=16, storage="hdd", prefetch=0), folder)
+    for each in (traced, beside):
+        (folder / "records" / id_of(each) / "record.json").write_text(json.dumps(each), encoding="utf-8")
+    request = {"utc": "2026-11-21T08:00:00.000Z", "words": ["-m", "threads=1,2", "storage.root=/a b"], "cells": ["x"]}
+    (folder / "campaign.json").write_text(json.dumps({"schema": 1, "requests": [request]}), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(whole):
+    return page_of(whole)
+
+
+def test_the_page_is_whole_html_that_loads_nothing_and_runs_nothing(whole, page):
+    names = {name for name, _ in page.elements}
+    attributes = {key for _, each in page.elements for key in each}
+    assert not names & {"script", "link", "img", "iframe", "object", "form", "base", "image", "foreignobject"}
+    assert not [key for key in attributes if key.startswith("on") or key in {"src", "srcset", "action"}]
+    text = (whole / "report.html").read_text(encoding="utf-8")
+    namespaces = ("http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink")
+    assert set(re.findall(r"""https?://[^"' <]+""", text)) <= {*namespaces}
+    assert "@import" not in text
+    assert not re.findall(r"url\((?!#)", text)
+
+
+def test_ids_are_unique_and_every_reference_on_the_page_is_to_one_of_them(whole, page):
+    ids = page.all("id")
+    within = [link[1:] for name in ("href", "xlink:href") for link in page.all(name) if link.startswith("#")]
+    within += re.findall(r"url\(#([^)]+)\)", " ".join([*page.all("style"), *page.all("clip-path")]))
+    assert len(ids) == len(set(ids))
+    assert len(within) > 100
+    assert set(within) <= set(ids)
+
+
+def test_every_link_to_a_file_leads_to_it(whole, page, tmp_path):
+    elsewhere = tmp_path / "elsewhere" / "deep"
+
+    for home, each in ((whole, page), (elsewhere, page_of(whole, "--out", elsewhere))):
+        found = [home / unquote(link) for link in each.all("href") if not link.startswith(("#", "data:"))]
+        assert [path for path in found if not path.is_file()] == []
+        assert {path.resolve() for path in found} >= {path.resolve() for path in whole.glob("records/*/record.json")}
+
+
+def test_the_csv_of_a_figure_within_the_page_is_the_file_beside_it(whole, page):
+    inside = {each["download"]: each["href"] for name, each in page.elements if name == "a" and "download" in each}
+    files = {path.name: path.read_bytes() for path in (whole / "figures").glob("*.csv")}
+    assert len(files) >= 4
+    assert {name: base64.b64decode(link.partition(",")[2]) for name, link in inside.items()} == files
+
+
+@pytest.mark.parametrize("processors", [1, 2])
+def test_figures_are_the_same_bytes_however_many_processes_draw_them(campaign, monkeypatch, processors):
+    main([str(campaign), "--quiet"])
+    before = {path.name: path.read_bytes() for path in campaign.rglob("*") if path.suffix in {".png", ".pdf", ".html"}}
+    monkeypatch.setattr("analysis.figures.kit.draw.WORTH_PROCESSES", 1)
+    monkeypatch.setattr("analysis.figures.kit.draw._processors", lambda: processors)
+
+    main([str(campaign), "--quiet"])
+
+    assert before == {path.name: path.read_bytes() for path in campaign.rglob("*") if path.name in before}
+    assert len(before) == 3
+
+
+def test_a_long_csv_and_a_large_drawing_are_linked_and_not_carried(campaign, monkeypatch):
+    monkeypatch.setattr("analysis.output.page.figures.MOST_CSV_BYTES", 10)
+    monkeypatch.setattr("analysis.output.page.figures.MOST_SVG_BYTES", 10)
+
+    page = page_of(campaign)
+
+    assert "figures/fig4.csv" in page.all("href")
+    assert not [link for link in page.all("href") if link.startswith("data:")]
+    assert "svg" not in {name for name, _ in page.elements}
+    assert "Too large for this page; it stands in figures/fig4.pdf." in page.text
+
+
+def test_every_figure_is_drawn_with_its_title_caption_and_numbers_as_text(whole, page):
+    drawn = [each for name, each in page.elements if name == "svg"]
+    stems = {path.stem for path in (whole / "figures").glob("*.pdf")}
+    assert {each["id"] for name, each in page.elements if name == "figure"} == stems
+    assert len(drawn) == len(stems)
+    assert "Fig. 4. Micro-benchmark: read, decode and resize" in [each["aria-label"] for each in drawn]
+    assert "Median of valid runs (n = 2" in page.text
+    # The title stands once as a heading; the drawing does not repeat it.
+    assert page.text.count("Fig. 4. Micro-benchmark") == 1
+
+
+def test_the_summary_counts_what_the_records_hold(whole, page):
+    records = [json.loads(path.read_bytes()) for path in whole.glob("records/*/record.json")]
+    measured = [each for one in records for each in one["runs"] if each["role"] == "measured"]
+    valid = sum(each["status"] == "valid" for each in measured)
+    assert f"{len(records)} ({len(records) - 1} done, 1 failed)" in page.text
+    assert f"{len(measured)} ({valid} valid, 1 invalid)" in page.text
+    assert "unstable cells 1" in page.text
+
+
+def test_what_was_proved_is_counted_check_by_check(whole, page):
+    records = [json.loads(path.read_bytes()) for path in whole.glob("records/*/record.json")]
+    of_runs = [it for one in records for each in one["runs"][1:] for it in each["checks"]]
+    held = sum(it["rule"] == "cold" and it["passed"] is True for it in of_runs)
+    assert f"cold {held} 1 0 \N{EN DASH} the files were not in memory just before the start" in page.text
+
+
+def test_every_cell_tells_its_runs_with_each_check_and_its_message(tmp_path):
+    told = check("quiet", passed=None) | {"message": "traffic of others unknown"}
+    failed = check("cold", passed=False) | {"message": "99 % of the pages were in memory"}
+    bad = run(2, 80.0, status="invalid", reason="cold: 99 %", checks=[failed])
+    dead = {"run": 3, "role": "measured", "status": "failed", "reason": "killed by signal 9"}
+
+    text = page_of(store(tmp_path, record([run(1, 123.0, checks=[told]), bad, dead]))).text
+
+    assert "run 1, measured: valid , 123 images/s, 13.8 MB/s, 4.16 s ? quiet unverifiable: traffic of others" in text
+    assert "\N{BALLOT X} cold failed: 99 % of the pages were in memory" in text
+    assert "run 3, measured: failed : killed by signal 9" in text
+    assert "1 measured run invalid: cold: 99 %" in text
+
+
+def test_machine_software_and_storage_are_told_from_the_records(tmp_path):
+    text = page_of(store(tmp_path, record([1.0]), record([2.0], threads=1), record([1.0], threads=2, host="n2"))).text
+
+    assert "node1 Some Xeon 2 23 GiB 6.18.0 3.11.7 tensorflow 2.21.0, hydra-core 1.3.8 unknown 2" in text
+    assert "local node1 / /dev/local ext4 rw,relatime" in text
+    assert "n2 Some Xeon" in text
+
+
+def test_size_and_emulated_parts_are_named_first(tmp_path):
+    text = page_of(store(tmp_path, training([10.0, 10.1, 10.2], step_s=1.5, size="smoke"), record([1.0]))).text
+
+    notices = text[: text.index("measured runs")]
+    assert "Size smoke: a small version of the paper's experiment, for trying it out (1 of 2 cells)." in notices
+    assert "Emulated: accelerator of 1.5 s a step, 1 of 2 cells." in notices
+
+
+def test_a_record_that_cannot_be_read_is_named(campaign):
+    (campaign / "records" / "x").mkdir()
+    (campaign / "records" / "x" / "record.json").write_text("{", encoding="utf-8")
+
+    assert main([str(campaign), "--quiet"]) == 1
+    assert "the record x/record.json is not whole JSON" in (campaign / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_commands_stand_as_they_can_be_pasted(page):
+    assert "python -m campaign -m threads=1,2 'storage.root=/a b' (1 cells, first given 2026-11-21T08:00" in page.text
+
+
+@pytest.mark.parametrize(
+    ("content", "told"), [(None, "There is no campaign.json"), ("[]", "cannot be read"), ("{", "cannot be read")]
+)
+def test_without_commands_the_page_says_so(campaign, content, told):
+    if content:
+        (campaign / "campaign.json").write_text(content, encoding="utf-8")
+
+    assert told in page_of(campaign).text
+
+
+def test_whatever_a_record_holds_is_text(tmp_path):
+    made = record([run(1, 2.0, checks=[check(HOSTILE, passed=True) | {"message": HOSTILE}])], host=HOSTILE[:-3])
+    made["provenance"] |= {"cpu": HOSTILE, "versions": {HOSTILE: HOSTILE}, "git": "unknown", "device": None}
+    failed = record([], threads=8, storage="<b>&\"'") | {"status": "failed", "reason": HOSTILE}
+    failed["cell"]["settings"]["dataset"][HOSTILE] = HOSTILE
+    store(tmp_path, made, failed)
+    (tmp_path / "campaign.json").write_text(
+        json.dumps({"requests": [{"words": [HOSTILE], "utc": HOSTILE, "cells": []}]}), encoding="utf-8"
+    )
+
+    page = page_of(tmp_path)
+
+    assert "script" not in {name for name, _ in page.elements}
+    assert "b" not in {name for name, _ in page.elements}
+    assert page.text.count(SHOWN) > 7
+    assert not re.search("[\x00-\x08\u202e]", page.text)
+
+
+def test_a_folder_named_like_an_address_stays_a_file(tmp_path):
+    made = record([1.0])
+    folder = tmp_path / "javascript:alert(1) #?"
+    folder.mkdir()
+    (folder / "record.json").write_text(json.dumps(made), encoding="utf-8")
+
+    links = page_of(tmp_path).all("href")
+
+    assert "javascript%3Aalert%281%29%20%23%3F/record.json" in links
+
+
+@pytest.mark.long
+def test_very_many_cells_leave_a_page_that_opens_and_says_where_the_rest_is(tmp_path, monkeypatch):
+    for limit, value in {"MOST_CELLS": 3, "MOST_ROWS": 4, "MOST_FIGURES": 1, "MOST_LINES": 2}.items():
+        for module in ("cells", "figures", "summary", "again"):
+            monkeypatch.setattr(f"analysis.output.page.{module}.{limit}", value, raising=False)
+    good = [record([99.0, 100.0, 101.0], seed=n // 4, threads=n % 4 + 1) for n in range(12)]
+    bad = [unstable(record([1.0, 2.0, 3.0], seed=9)), record([], seed=10) | {"status": "failed", "reason": "no"}]
+
+    page = page_of(store(tmp_path, *good, *bad))
+
+    folded = [each["id"] for name, each in page.elements if name == "details" and "id" in each]
+    assert len(folded) == 3
+    assert {f"cell-{id_of(each)}" for each in bad} < set(folded)
+    assert "3 of 14 cells are shown; all are in tables/medians.csv and tables/runs.csv" in page.text
+    assert "4 of 14 cells are shown" in page.text
+    assert "1 of 4 figures are shown; all are in the folder figures/ beside this page." in page.text
+    assert "2 of 4 rows are shown; all are in figures/fig4" in page.text
+
+
+def test_the_limits_keep_the_largest_page_within_what_a_phone_opens():
+    # Measured: a cell of six runs takes 7 kB, a row of medians 0.6 kB.
+    figures = results.MOST_FIGURES * (results.MOST_SVG_BYTES + results.MOST_CSV_BYTES * 4 / 3)
+    rest = results.MOST_CELLS * 7_000 + results.MOST_ROWS * 600
+
+    assert figures + rest < 20e6
+
+
+SPREAD = {"rule": "spread", "passed": False, "limit": 0.04}
+
+
+def test_the_limits_that_were_in_force_stand_beside_what_they_proved():
+    checks = [
+        {"rule": "quiet", "passed": True, "limit": {"other_mb_per_s": 5.0, "other_cpu": cpu}} for cpu in (0.5, 0.75)
+    ]
+    checks += [{"rule": "complete", "passed": True, "limit": 512}]
+    ran = {"role": "measured", "checks": checks}
+    found = SimpleNamespace(records=[SimpleNamespace(runs=[ran, {**ran, "role": "warmup"}], checks=[SPREAD])])
+
+    page = str(proofs.proofs(SimpleNamespace(found=found)))
+
+    cells = (re.findall("<t[hd][^>]*>(.*?)</t[hd]>", line) for line in page.split("<tr>"))
+    rows = {row[0]: row[1:5] for row in cells if row}
+    assert rows["quiet"] == ["2", "0", "0", "5, 0.5 to 0.75"]
+    assert rows["complete"] == ["1", "0", "0", "\N{EN DASH}"]
+    assert rows["spread"] == ["0", "1", "0", "0.04"]

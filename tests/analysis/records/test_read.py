@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from analysis.cli.report import report
+from analysis.errors import AnalysisError
+from analysis.records import read
+from analysis.records.frame import runs_frame
+from tests.analysis.record_factory import CONTRACT, id_of, record, run, store
+
+
+def rewritten(folder, change):
+    """Change the JSON of the first record of a campaign folder; return its path."""
+    path = min(folder.glob("records/*/record.json"))
+    value = json.loads(path.read_text(encoding="utf-8"))
+    change(value)
+    path.write_text(json.dumps(value), encoding="utf-8")
+    return path
+
+
+def test_the_example_of_the_contract_is_read_whole(tmp_path):
+    store(tmp_path, CONTRACT)
+
+    found = read.read(tmp_path)
+
+    assert [each.cell for each in found.records] == ["micro-demo-local-t4-b64-1f0c9a3e77"]
+    assert found.records[0].status == "unfinished"
+    assert [each["status"] for each in found.records[0].runs] == ["valid", "invalid", "failed", "running"]
+    assert found.skipped == ()
+
+
+def test_a_campaign_folder_its_records_folder_and_one_record_are_all_understood(campaign):
+    one = min((campaign / "records").iterdir())
+
+    homes = [read.read(each).home for each in (campaign, campaign / "records", one, one / "record.json")]
+    counts = [len(read.read(each).records) for each in (campaign, campaign / "records", one)]
+
+    assert homes == [campaign, campaign, one, one]
+    assert counts == [4, 4, 1]
+
+
+@pytest.mark.parametrize("name", ["missing", "empty"])
+def test_a_folder_without_records_is_an_error_with_a_hint(tmp_path, name):
+    (tmp_path / "empty").mkdir()
+
+    with pytest.raises(AnalysisError, match="hint: "):
+        read.read(tmp_path / name)
+
+
+def test_half_a_file_is_named_and_skipped_and_the_rest_is_read(campaign):
+    path = min(campaign.glob("records/*/record.json"))
+    path.write_bytes(path.read_bytes()[:700])
+
+    found = read.read(campaign)
+
+    assert len(found.records) == 3
+    assert [each.path for each in found.skipped] == [path]
+    assert "is not whole JSON" in found.skipped[0].why
+
+
+def test_a_newer_schema_is_skipped_and_the_cure_is_a_newer_program(campaign):
+    rewritten(campaign, lambda value: value.update(schema=2))
+
+    found = read.read(campaign)
+
+    assert found.skipped[0].why == "is of schema 2; this program knows schema 1"
+    assert "newer tfio-campaign" in found.skipped[0].cure
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda value: value.pop("runs"), "lacks the key 'runs'"),
+        (lambda value: value["cell"].pop("id"), "lacks the key 'id'"),
+        (lambda value: value["runs"][0].pop("role"), "lacks the key 'role'"),
+        (lambda value: value.update(cell=[]), "wrong type"),
+        (lambda value: value.update(schema="1"), "schema '1'"),
+        (lambda value: value["runs"][1].update(images_per_s="fast"), "images_per_s is 'fast'"),
+        (lambda value: value["runs"][1].update(images_per_s=float("nan")), "images_per_s is nan"),
+        (lambda value: value["runs"][1].update(bytes_read=0.5), "bytes_read is 0.5"),
+        (lambda value: value["runs"][1]["checks"][0].update(passed="false"), "passed is 'false'"),
+    ],
+)
+def test_a_record_that_breaks_the_contract_is_skipped_and_the_break_is_named(campaign, change, why):
+    rewritten(campaign, change)
+
+    found = read.read(campaign)
+
+    assert len(found.records) == 3
+    assert why in found.skipped[0].why
+
+
+def test_keys_added_by_a_later_version_are_no_break(campaign):
+    rewritten(campaign, lambda value: (value.update(new={}), value["runs"][1].update(new_s=[1], new=2, more="x")))
+
+    found = read.read(campaign)
+
+    assert found.skipped == ()
+    assert found.records[0].runs[1]["new"] == 2
+
+
+def test_a_copied_record_does_not_count_its_runs_twice(campaign):
+    original = min((campaign / "records").iterdir())
+    shutil.copytree(original, campaign / "records" / "a-copy")
+
+    found = read.read(campaign)
+
+    assert len(found.records) == 4
+    assert found.skipped[0].path.parent.name == "a-copy"
+    assert str(original) in found.skipped[0].why
+
+
+def test_a_skipped_record_is_told_on_stderr_and_in_the_exit_code(campaign, capsys):
+    path = rewritten(campaign, lambda value: value.update(schema=9))
+
+    code = report(campaign, None)
+
+    err = capsys.readouterr().err
+    assert code == 1
+    assert str(path) in err
+    assert "hint: " in err
+    assert (campaign / "tables" / "medians.csv").exists()
+
+
+def test_arrays_of_steps_and_tails_of_logs_stay_out_of_the_frame(tmp_path):
+    store(tmp_path, CONTRACT)
+
+    frame = runs_frame(read.read(tmp_path).records)
+
+    assert not [name for name in frame if name.startswith("step_") or name == "log_tail"]
+
+
+def test_a_check_is_true_false_or_missing_in_the_frame(tmp_path):
+    store(tmp_path, CONTRACT)
+
+    frame = runs_frame(read.read(tmp_path).records)
+
+    assert frame["check.cold"].tolist()[:2] == [True, False]
+    assert frame["check.quiet"].isna().all()
+    assert str(frame["check.cold"].dtype) == "boolean"
+
+
+def test_the_frame_has_a_row_per_run_and_flat_settings(tmp_path):
+    made = record([run(1, 100.0), run(2, 110.0)], threads=2, storage="hdd")
+    store(tmp_path, made)
+
+    frame = runs_frame(read.read(tmp_path).records)
+
+    assert frame["run"].tolist() == [0, 1, 2]
+    assert frame["role"].tolist() == ["warmup", "measured", "measured"]
+    assert frame["cell"].unique().tolist() == [id_of(made)]
+    assert frame.loc[0, ["threads", "storage.name", "benchmark.preprocess"]].tolist() == [2, "hdd", True]
+    assert frame["bytes_read"].tolist() == [57_344_000] * 3

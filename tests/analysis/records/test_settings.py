@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis.figures.kit.style import KNOWN, look
+from analysis.records.settings import flatten, series_key, set_key, storage_labels, suffixes
+
+BASE = {"benchmark": "micro", "dataset.name": "demo", "dataset.files": 512, "threads": 1, "cache": "cold"}
+NAMES = st.text(st.characters(codec="ascii", categories=["Ll"]), min_size=1, max_size=5)
+
+
+def named(*changes):
+    keys = [set_key(BASE | change) for change in changes]
+    return [suffixes(keys)[key] for key in keys]
+
+
+def test_a_lone_set_needs_no_suffix():
+    assert named({}) == [""]
+
+
+def test_a_suffix_holds_just_what_differs():
+    assert named({"batch_size": 32}, {"batch_size": 64}) == ["batch_size-32", "batch_size-64"]
+    assert named({"cache": "warm"}, {}) == ["warm", "cold"]
+    assert named({"benchmark.autotune": True}, {"benchmark.autotune": False}) == ["autotune", "no-autotune"]
+    assert named({"benchmark_version": 1}, {"benchmark_version": 2}) == ["version-1", "version-2"]
+
+
+def test_the_name_of_a_dataset_tells_all_that_comes_with_it():
+    big = {"dataset.name": "big", "dataset.files": 16384, "data": "sha256:1"}
+
+    assert named({"data": "sha256:0"}, big) == ["demo", "big"]
+
+
+def test_two_datasets_of_one_name_are_told_apart():
+    assert len(set(named({"data": "sha256:0"}, {"data": "sha256:1"}))) == 2
+
+
+def test_a_name_is_never_a_path_and_never_alike_but_for_case():
+    made = named({"dataset.name": "../a b"}, {"dataset.name": "../A B"})
+
+    assert not [name for name in made if "/" in name or " " in name]
+    assert len({name.casefold() for name in made}) == 2
+
+
+def test_threads_and_storage_share_a_figure_and_nothing_else_does():
+    other = {"threads": 8, "storage.name": "hdd", "storage.root": "/hdd"}
+
+    assert set_key(BASE) == set_key(BASE | other)
+    assert set_key(BASE) != set_key(BASE | {"prefetch": 1})
+    assert set_key(BASE) != set_key({**BASE, "iterations": None})
+
+
+def test_two_storages_of_one_name_are_labelled_by_what_differs():
+    keys = [series_key(BASE | {"storage.name": "hdd", "storage.root": root}) for root in ("/a", "/b")]
+
+    assert list(storage_labels(keys).values()) == ["hdd (root=/a)", "hdd (root=/b)"]
+    assert list(storage_labels(keys[:1]).values()) == ["hdd"]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.recursive(st.none() | st.booleans() | st.integers(), lambda leaf: st.dictionaries(NAMES, leaf, min_size=1)))
+def test_flattening_keeps_every_leaf(tree):
+    def leaves(value):
+        return sum(map(leaves, value.values())) if isinstance(value, dict) else 1
+
+    nested = {"top": tree}
+
+    assert len(flatten(nested)) == leaves(nested)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.text())
+def test_a_storage_looks_the_same_whatever_its_neighbours(name):
+    assert look(name) == look(name)
+    assert name.casefold() in KNOWN or look(name) not in KNOWN.values()
+
+
+def test_known_storages_are_told_apart_by_colour_and_by_marker():
+    assert len({each.color for each in KNOWN.values()}) == len({each.marker for each in KNOWN.values()}) == 6

@@ -1,0 +1,208 @@
+"""What storages give by themselves, which share of it the cells got, and Table I as a figure."""
+
+from __future__ import annotations
+
+import csv
+import math
+
+import pytest
+
+from analysis import paper
+from analysis.__main__ import main
+from analysis.cli.compare import main as compare
+from analysis.output import tables
+from analysis.statistics.baselines import of_baseline
+from analysis.text.signs import DASH
+from tests.analysis.baseline_records import baseline, frames, given
+from tests.analysis.record_factory import BYTES_PER_IMAGE, id_of, record, store, unstable
+
+MB = BYTES_PER_IMAGE / 1e6  # of one image
+
+
+def row_of(table, made):
+    """The row of a record's cell."""
+    return table.set_index("cell").loc[id_of(made)]
+
+
+def micro(mb_per_s, **settings):
+    """A cell of the micro-benchmark that read so fast."""
+    return record([mb_per_s / MB] * 3, **settings)
+
+
+def test_the_figure_of_a_baseline_is_the_median_of_what_it_read_or_wrote():
+    read, written = baseline([150.0, 160.0, 155.0]), baseline([100.0, 90.0, 95.0], "write")
+
+    table, *_ = frames(read, written)
+
+    names = ["mb_per_s", "mb_per_s_min", "mb_per_s_max"]
+    assert row_of(table, read)[names].tolist() == [155.0, 150.0, 160.0]
+    assert row_of(table, written)[names].tolist() == [95.0, 90.0, 100.0]
+    assert row_of(table, read)["spread"] == pytest.approx(10 / 155)
+    assert row_of(table, written)["spread"] == pytest.approx(10 / 95)
+    assert math.isnan(row_of(table, written)["read_mb_per_s"])
+
+
+def test_the_share_of_a_cell_is_of_random_reads_by_as_many_readers_or_else_of_the_read():
+    cells = [micro(40.0, threads=threads) for threads in (1, 2)]
+    read, random = baseline([160.0] * 3), baseline([50.0] * 3, "random_read", threads=1)
+
+    table, *_ = frames(*cells, read, random)
+
+    told = [row_of(table, cell)[["baseline", "baseline_access"]].tolist() for cell in cells]
+    assert told == [[id_of(random), "random_read"], [id_of(read), "read"]]
+    assert row_of(table, cells[0])["percent_of_baseline"] == pytest.approx(80.0)
+    assert row_of(table, cells[1])["percent_of_baseline"] == pytest.approx(25.0)
+    assert math.isnan(row_of(table, read)["percent_of_baseline"])
+
+
+@pytest.mark.parametrize(
+    ("cell", "given_by"),
+    [
+        ({"storage": "hdd"}, {}),
+        ({"host": "node2"}, {}),
+        ({"cache": "warm"}, {}),
+        ({"cache": "as_is"}, {}),
+        ({"threads": 8}, {"access": "random_read"}),
+        ({"dataset__seed": 7}, {"access": "random_read"}),
+        ({}, {"access": "write"}),
+    ],
+)
+def test_another_storage_host_or_way_to_read_says_nothing_of_a_cell(cell, given_by):
+    table, *_ = frames(micro(40.0, **cell), baseline([160.0] * 3, **given_by))
+
+    assert table["percent_of_baseline"].isna().all()
+    assert set(table["baseline"]) == {""}
+    assert not tables.has_baselines(table)
+
+
+def test_of_two_baselines_the_faster_one_is_what_the_storage_gives():
+    slow, fast = baseline([100.0] * 3, engine="builtin"), baseline([200.0] * 3, engine="fio")
+
+    table, *_ = frames(made := micro(50.0), slow, fast)
+
+    assert row_of(table, made)["baseline"] == id_of(fast)
+
+
+def test_a_baseline_that_is_not_done_says_nothing():
+    table, *_ = frames(micro(40.0), baseline([160.0]) | {"status": "invalid"})
+
+    assert table["percent_of_baseline"].isna().all()
+
+
+def test_without_baselines_the_table_is_as_it_was():
+    table, *_ = frames(micro(40.0))
+
+    assert "percent_of_baseline" not in table
+
+
+def test_the_tables_say_the_share_and_which_baseline_it_is_of():
+    table, runs, _ = frames(micro(40.0), baseline([160.0] * 3), baseline([133.0] * 3, "write"))
+
+    text = tables.markdown(table, runs)
+
+    assert "| 25 % read |" in text
+    assert f"| local | read | {DASH} | 160 | 160{DASH}160 |" in text
+    assert f"| local | write | {DASH} | 133 | 133{DASH}133 |" in text
+    assert "fio-3.33" in text
+    assert text.count("## baseline") == 1
+    assert tables.OF_BASELINE in text
+
+
+def test_engines_that_were_mixed_are_all_told():
+    runs = [given(1, 160.0), given(2, 160.0, engine="builtin", engine_version="1")]
+
+    table, *_ = frames(baseline(runs))
+
+    assert table["engine"].tolist() == ["builtin + fio-3.33"]
+
+
+def test_the_caption_of_a_figure_says_which_share_the_cells_got():
+    cells = [micro(rate, threads=threads) for threads, rate in ((1, 40.0), (2, 80.0))]
+
+    _, _, drawn = frames(*cells, baseline([160.0] * 3))
+
+    (fig4,) = [plate for plate in drawn if plate.stem == "fig4"]
+    assert f"Of what the storage gives by itself: local 25{DASH}50 % (read)." in fig4.caption
+    assert fig4.frame["percent_of_baseline"].tolist() == pytest.approx([25.0, 50.0])
+
+
+def test_where_nothing_is_known_no_share_is_told():
+    table, _, (fig4,) = frames(micro(40.0))
+
+    assert of_baseline(table) == ""
+    assert "by itself" not in fig4.caption
+
+
+def test_table_1_has_the_papers_storages_in_its_order_with_its_numbers():
+    measured = {"optane": (1500.0, 500.0), "hdd": (150.0, 120.0), "local": (900.0, 800.0)}
+    made = [
+        baseline([rate] * 5, access, storage=name)
+        for name, rates in measured.items()
+        for access, rate in zip(("read", "write"), rates, strict=True)
+    ]
+
+    _, _, (plate,) = frames(*made, baseline([70.0] * 3, "random_read"))
+
+    frame = plate.frame
+    assert plate.stem == "table1"
+    assert frame["storage"].tolist() == ["hdd", "hdd", "optane", "optane", "local", "local"]
+    assert frame["access"].tolist() == ["read", "write"] * 3
+    assert frame["mb_per_s"].tolist() == [150.0, 120.0, 1500.0, 500.0, 900.0, 800.0]
+    assert frame["paper_mb_per_s"].tolist()[:4] == [163.0, 133.14, 1603.06, 511.78]
+    assert frame["paper_mb_per_s"].isna().tolist()[4:] == [True, True]
+    assert "fio-3.33" in plate.caption
+    assert "n = 5" in plate.caption
+
+
+def test_a_bar_that_is_missing_says_why_and_one_that_is_unstable_is_marked():
+    made = [unstable(baseline([150.0, 190.0, 160.0], storage="hdd")), baseline([], "write", storage="hdd")]
+    made[1] |= {"status": "failed", "reason": "fio ended with exit code 1"}
+
+    _, _, (plate,) = frames(*made)
+    figure = plate.drawn()
+
+    texts = [text.get_text() for text in figure.axes[0].texts]
+    assert "failed" in texts
+    assert "160†" in texts
+    assert plate.left_out["status"].tolist() == ["failed"]
+
+
+def test_engines_that_were_asked_for_have_figures_of_their_own():
+    _, _, drawn = frames(*(baseline([150.0] * 3, engine=name) for name in ("fio", "builtin")))
+
+    assert sorted(plate.stem for plate in drawn) == ["table1-engine-builtin", "table1-engine-fio"]
+
+
+def test_the_published_numbers_are_those_of_table_1():
+    assert paper.peak("HDD", "read") == 163.0
+    assert paper.peak("lustre", "write") == 991.914
+    assert paper.peak("hdd", "random_read") is None
+    assert paper.peak("nvme", "read") is None
+
+
+def test_a_campaign_of_baselines_alone_is_reported(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    folder = store(tmp_path, baseline([160.0] * 3, storage="hdd"), baseline([130.0] * 3, "write", storage="hdd"))
+
+    assert main([str(folder)]) == 0
+
+    said = capsys.readouterr().out
+    assert "access" in said
+    for ending in ("pdf", "png", "csv"):
+        assert (folder / "figures" / f"table1.{ending}").stat().st_size
+    assert "read_mb_per_s" in (folder / "tables" / "medians.csv").read_text()
+
+
+def test_two_campaigns_of_baselines_are_compared_by_what_they_read_and_wrote(tmp_path):
+    for name, factor in (("a", 1.0), ("b", 1.5)):
+        made = [baseline([rate * factor] * 3, access) for access, rate in (("read", 100.0), ("write", 50.0))]
+        for each in made:
+            each["checks"][0]["limit"] = 0.04
+        store(tmp_path / name, *made)
+
+    assert compare([str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path)]) == 0
+
+    with (tmp_path / "comparison.csv").open(encoding="utf-8", newline="") as file:
+        rows = {row["figure"]: (row["verdict"], float(row["ratio"])) for row in csv.DictReader(file)}
+    assert rows == {"read_mb_per_s": ("faster", 1.5), "write_mb_per_s": ("faster", 1.5)}
+    assert (tmp_path / "ratio-write_mb_per_s.png").exists()

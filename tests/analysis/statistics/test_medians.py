@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis.records import read
+from analysis.records.frame import cells_frame, runs_frame
+from analysis.statistics.medians import medians, not_counted
+from tests.analysis.record_factory import check, id_of, record, run, unstable
+
+RATES = st.floats(min_value=0.1, max_value=1e6, allow_nan=False)
+
+
+def table_of(*made):
+    parsed = [read.parse(each) for each in made]
+    return medians(cells_frame(parsed), runs_frame(parsed)).set_index("cell")
+
+
+def row_of(made, *others):
+    return table_of(made, *others).loc[id_of(made)]
+
+
+def test_the_median_of_an_even_number_of_runs_is_the_mean_of_the_middle_two():
+    row = row_of(record([100.0, 104.0, 90.0, 200.0]))
+
+    assert row[["images_per_s", "images_per_s_min", "images_per_s_max"]].tolist() == [102.0, 90.0, 200.0]
+    assert row["spread"] == pytest.approx(110 / 102)
+
+
+def test_mb_per_s_and_bytes_per_image_follow_from_the_runs():
+    row = row_of(record([100.0, 200.0, 300.0]))
+
+    assert row["read_mb_per_s"] == pytest.approx(22.4)
+    assert row["bytes_per_image"] == pytest.approx(112_000)
+    assert row["wall_s"] == pytest.approx(2.56)
+
+
+def test_invalid_failed_and_running_runs_are_counted_apart_and_enter_no_median():
+    bad = [run(n, 9e9, status=status) for n, status in enumerate(("invalid", "failed", "failed", "running"), 3)]
+
+    row = row_of(record([run(1, 100.0), run(2, 102.0), *bad]))
+
+    assert row[["n_valid", "n_invalid", "n_failed"]].tolist() == [2, 1, 2]
+    assert row["images_per_s"] == 101.0
+    assert row["images_per_s_max"] == 102.0
+
+
+@pytest.mark.parametrize(("n", "covered"), [(1, 0.0), (2, 0.5), (3, 0.75), (5, 0.9375)])
+def test_min_to_max_covers_the_median_as_often_as_coins_do_not_all_fall_alike(n, covered):
+    row = row_of(record([100.0] * n))
+
+    assert row["coverage"] == covered
+
+
+def test_a_cell_without_a_valid_run_has_no_median_and_no_coverage():
+    row = row_of(record([run(1, 5.0, status="failed")]))
+
+    assert row["n_valid"] == 0
+    assert row[["images_per_s", "coverage", "spread", "scaling"]].isna().all()
+
+
+def test_scaling_is_relative_to_one_thread_of_the_same_storage():
+    made = [record([rate], threads=n, storage=s) for s, n, rate in SCALED]
+
+    scaling = table_of(*made)["scaling"]
+
+    assert [scaling[id_of(each)] for each in made] == [1.0, 2.0, 1.0, 8.0]
+
+
+SCALED = [("hdd", 1, 50.0), ("hdd", 4, 100.0), ("ssd", 1, 100.0), ("ssd", 4, 800.0)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"batch_size": 32}, {"prefetch": 1}, {"cache": "warm"}, {"iterations": 2}, {"seed": 1},
+        {"dataset__name": "big"}, {"benchmark__preprocess": False}, {"storage": "ssd"},
+    ],
+)  # fmt: skip
+def test_scaling_never_crosses_settings(other):
+    one = record([100.0], threads=1, **other)
+    four = record([400.0], threads=4)
+
+    row = row_of(four, one)
+
+    assert row["scaling"] != row["scaling"]
+
+
+def test_scaling_never_crosses_versions_of_a_benchmark_or_datasets_of_one_name():
+    one, same_name, four = record([100.0], threads=1), record([100.0], threads=1), record([400.0], threads=4)
+    one["cell"]["benchmark_version"] = 2
+    same_name["dataset"] = same_name["dataset"] | {"checksum": "sha256:other"}
+
+    assert table_of(one, four)["scaling"].isna().tolist() == [False, True]
+    assert table_of(same_name, four)["scaling"].isna().tolist() == [False, True]
+
+
+def test_an_invalid_one_thread_cell_is_no_base_for_scaling():
+    one = record([100.0], threads=1) | {"status": "invalid"}
+
+    assert table_of(one, record([400.0], threads=4))["scaling"].isna().all()
+
+
+def test_unstable_is_what_the_record_says_and_missing_where_it_says_nothing():
+    silent = record([100.0], threads=2) | {"checks": []}
+    made = [unstable(record([100.0], threads=1)), silent, record([100.0], threads=4)]
+
+    flags = table_of(*made)["unstable"]
+
+    assert [flags[id_of(made[0])], flags[id_of(made[2])]] == [True, False]
+    assert flags.isna()[id_of(silent)]
+
+
+def test_the_verdict_names_failed_and_unverifiable_checks_of_measured_runs():
+    failed = [run(n, 1.0, status="invalid", checks=[check("cold", passed=False)]) for n in (1, 2)]
+    unknown = run(3, 1.0, checks=[check("quiet", passed=None)])
+
+    assert row_of(record([*failed, unknown]))["checks"] == "cold failed 2x; quiet unverifiable"
+    assert row_of(record([1.0]))["checks"] == "passed"
+    assert row_of(record([run(1, 1.0, checks=[])]) | {"checks": []})["checks"] == "none made"
+
+
+def test_reasons_of_one_kind_are_counted_together():
+    reasons = ["cold: 99.1 % of the pages", "cold: 98.0 % of the pages", "complete: 3 images are missing"]
+    bad = [run(n, 1.0, status="invalid", reason=reason) for n, reason in enumerate(reasons, 1)]
+
+    told = not_counted(runs_frame([read.parse(record(bad))]))
+
+    assert told[["count", "reason"]].values.tolist() == [[2, reasons[0]], [1, reasons[2]]]
+
+
+def test_a_cell_that_died_before_it_saw_its_dataset_stands_beside_its_like():
+    dead = record([], threads=8) | {"status": "failed", "dataset": {}}
+
+    keys = table_of(record([1.0]), dead)["set_key"]
+
+    assert keys.nunique() == 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(RATES, min_size=1, max_size=9), st.randoms())
+def test_the_order_of_runs_never_matters(rates, random):
+    shuffled = record(rates)
+    random.shuffle(shuffled["runs"])
+
+    assert row_of(record(rates))["images_per_s"] == row_of(shuffled)["images_per_s"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(RATES, min_size=1, max_size=5),
+    st.lists(RATES, max_size=5),
+    st.sampled_from(["warmup", "measured"]),
+)
+def test_warm_up_and_invalid_runs_never_matter(rates, others, role):
+    extra = [
+        run(n, rate, role=role, status="valid" if role == "warmup" else "invalid") for n, rate in enumerate(others)
+    ]
+    plain = record(rates)
+
+    more = plain | {"runs": [*extra, *plain["runs"]]}
+
+    names = ["images_per_s", "images_per_s_min", "images_per_s_max", "read_mb_per_s", "wall_s", "n_valid"]
+    assert row_of(plain)[names].tolist() == row_of(more)[names].tolist()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(RATES, min_size=1, max_size=9))
+def test_min_median_max_stand_in_order_and_one_thread_scales_by_one(rates):
+    row = row_of(record(rates, threads=1))
+
+    assert row["images_per_s_min"] <= row["images_per_s"] <= row["images_per_s_max"]
+    assert row["scaling"] == 1
+    assert row["spread"] >= 0

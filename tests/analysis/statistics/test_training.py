@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import math
+import statistics
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.output import tables
+from analysis.text.signs import DASH
+from tests.analysis.record_factory import id_of, record, store
+from tests.analysis.training_factory import figures_of, frames, grid, step, table_of, training
+
+
+def markdown_of(*made):
+    table, runs, _ = frames(*made)
+    return tables.markdown(table, runs)
+
+
+def controls(**settings):
+    """Return cells of 150 s without input and of 60 s of input alone."""
+    times = {"no_io": [149.0, 150.0, 152.0], "no_compute": [59.0, 60.0, 61.0]}
+    return [training(runs, control=control, **settings) for control, runs in times.items()]
+
+
+def test_shares_are_medians_over_the_valid_runs_of_what_each_run_spent():
+    times = [(100.0, 10.0), (200.0, 60.0), (110.0, 22.0)]
+    bad = step(4, 1.0, load_s=1.0, status="invalid")
+    made = training([*(step(n, wall, load_s=load) for n, (wall, load) in enumerate(times, 1)), bad])
+
+    row = table_of(made).loc[id_of(made)]
+
+    assert row["input_share"] == pytest.approx(statistics.median(load / wall for wall, load in times))
+    assert row["compute_share"] == pytest.approx(statistics.median((wall - load - 0.5) / wall for wall, load in times))
+    assert row[["load_s", "load_s_min", "load_s_max"]].tolist() == [22.0, 10.0, 60.0]
+
+
+def test_between_lays_the_runtime_between_its_controls():
+    made = training([164.0, 165.0, 170.0])
+
+    row = table_of(made, *controls()).loc[id_of(made)]
+
+    assert row["between"] == pytest.approx((165 - 150) / 60)
+    assert [row["no_io_s"], row["no_compute_s"]] == [150.0, 60.0]
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"threads": 8}, [150.0, None]), ({"storage": "ssd"}, [150.0, None]), ({"prefetch": 0}, [150.0, None]),
+        ({"seed": 1}, [150.0, None]), ({"host": "node2"}, [None, None]), ({"batch_size": 8}, [None, None]),
+        ({"accelerator": "gpu"}, [None, None]),
+    ],
+)  # fmt: skip
+def test_controls_are_of_equal_settings_but_what_reads_nothing_may_have_read_otherwise(other, told):
+    made = training([165.0])
+
+    row = table_of(made, *controls(**other)).loc[id_of(made)]
+
+    assert [None if math.isnan(row[name]) else row[name] for name in ("no_io_s", "no_compute_s")] == told
+
+
+def test_of_several_controls_without_input_the_median_counts():
+    made = [training([165.0], threads=threads) for threads in (1, 2, 4)]
+    no_io = [
+        training([wall], control="no_io", threads=threads) for threads, wall in ((1, 149.0), (2, 150.0), (4, 154.0))
+    ]
+
+    assert table_of(*made, *no_io).loc[id_of(made[0]), "no_io_s"] == 150.0
+
+
+def test_a_control_that_is_not_done_and_a_control_itself_have_no_place_between():
+    made, (no_io, no_compute) = training([165.0]), controls()
+
+    told = table_of(made, no_io, no_compute | {"status": "invalid"})["between"]
+
+    assert told.isna().all()
+    assert table_of(made, no_io, no_compute)["between"].drop(id_of(made)).isna().all()
+
+
+def test_the_report_says_where_a_cell_lies_and_by_what_formula(tmp_path, capsys):
+    store(tmp_path, training([165.0, 165.0, 165.0]), *controls())
+
+    main([str(tmp_path)])
+
+    out = capsys.readouterr().out
+    assert "25 %" in out
+    assert "no_io) / no_compute" in " ".join(out.split())
+    assert "no_io) / no_compute" in (tmp_path / "tables" / "medians.md").read_text(encoding="utf-8")
+
+
+def test_without_controls_nothing_is_said_of_them(tmp_path, capsys):
+    store(tmp_path, *grid())
+
+    main([str(tmp_path)])
+
+    assert "between" not in capsys.readouterr().out
+
+
+def test_the_table_shows_runtime_rate_shares_and_accelerator():
+    text = markdown_of(training([200.0, 200.0, 200.0], load_s=50.0))
+
+    assert (
+        f"| storage | threads | runtime s | min{DASH}max | images/s | min{DASH}max | input share | compute share |"
+        in text
+    )
+    assert f"| 200 | 200{DASH}200 | 45.4 | 45.4{DASH}45.4 | 25 % | 75 % | cpu | 3 |" in text
+
+
+def test_cells_with_other_prefetch_and_batch_size_stand_in_one_table_in_order_of_numbers():
+    made = [training([200.0], prefetch=ahead, batch_size=batch) for batch in (128, 16) for ahead in (1, 0)]
+
+    lines = [line.split(" | ") for line in markdown_of(*made).splitlines() if line.startswith("| local")]
+
+    assert [line[2:4] for line in lines] == [["16", "0"], ["16", "1"], ["128", "0"], ["128", "1"]]
+
+
+def test_a_campaign_of_both_benchmarks_has_the_tables_of_both():
+    text = markdown_of(record([100.0]), training([200.0]))
+
+    assert "## micro: dataset demo (512 files), batch 64, prefetch 0, cold cache, preprocess\n" in text
+    assert "## alexnet: dataset demo (512 files), batch 64, prefetch 1, iterations 142, cold cache, acc" in text
+
+
+@pytest.mark.parametrize(("size", "told"), [("smoke", ", size smoke"), ("paper", ", size paper"), (None, "")])
+def test_the_size_is_told_in_headings_and_captions_where_one_was_asked_for(size, told):
+    made = [training([200.0], prefetch=ahead, size=size, threads=n) for ahead in (0, 1) for n in (1, 2)]
+
+    assert f"accelerator cpu{told}\n" in markdown_of(*made)
+    assert f"accelerator cpu{told}. " in figures_of(*made)["fig6"].caption
+
+
+def test_an_emulated_accelerator_is_named_with_its_seconds_in_headings_captions_and_table():
+    made = [training([200.0], prefetch=ahead, step_s=1.0, threads=n) for ahead in (0, 1) for n in (1, 2)]
+
+    text, caption = markdown_of(*made), figures_of(*made)["fig6"].caption
+
+    assert "accelerator emulated, 1 s a step\n" in text
+    assert "| emulated |" in text
+    assert "accelerator emulated, 1 s a step. " in caption
+
+
+def test_the_accelerator_is_what_the_runs_had_and_all_are_named_where_they_differ():
+    made = training([step(1, 200.0, accelerator="gpu"), step(2, 200.0, accelerator="cpu"), step(3, 200.0)])
+
+    assert table_of(made)["accelerator"].tolist() == ["cpu + gpu"]
+
+
+def test_an_accelerator_left_alone_is_the_same_whether_named_or_not_and_is_not_told():
+    old = record([1.0], threads=1)
+    new = record([2.0], threads=2, accelerator={"name": "auto", "step_s": None})
+
+    made = figures_of(old, new)
+
+    assert list(made) == ["fig4"]
+    assert made["fig4"].frame["images_per_s"].tolist() == [1.0, 2.0]
+    assert "accelerator" not in made["fig4"].caption
+    assert "auto" not in made["fig4"].caption
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_every_runtime_and_cell_is_whole_at_any_usual_width(tmp_path, capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    made = [*grid(("nvme-scratch",)), *controls(storage="nvme-scratch")]
+    store(tmp_path, *made)
+
+    main([str(tmp_path)])
+
+    out = capsys.readouterr().out
+    assert max(len(line) for line in out.splitlines() if not line.startswith("/")) <= int(columns)
+    assert all(id_of(each)[-10:] in out for each in made)
+    assert "…" not in out
+    assert "runtime" in out
+
+
+def test_a_micro_campaign_tells_no_verdicts_and_has_no_columns_of_the_mini_application(campaign, capsys):
+    main([str(campaign)])
+
+    assert "Verdict" not in capsys.readouterr().out
+    assert "holds" not in (campaign / "tables" / "verdicts.csv").read_text(encoding="utf-8")
+    assert "input_share" not in (campaign / "tables" / "medians.csv").read_text(encoding="utf-8")

@@ -1,0 +1,184 @@
+"""Whatever is shown of an emulated storage says so, and looks as that storage does."""
+
+from __future__ import annotations
+
+import csv
+import re
+
+import pytest
+
+from analysis import paper
+from analysis.__main__ import main
+from analysis.cli import compare
+from analysis.figures.kit import style
+from analysis.statistics.checkpoints import side, target
+from tests.analysis.record_factory import record, store
+from tests.analysis.saving_factory import paper_like
+from tests.analysis.training_factory import figures_of, grid
+
+pytestmark = pytest.mark.long
+
+BOUNDS = {"read_mb_per_s": 163.0, "write_mb_per_s": 133.14, "read_iops": 80, "write_iops": None}
+WORDS = "163 MB/s read, 133.14 MB/s written, 80 reads/s"
+
+
+def twin(made):
+    """Return a record of which every storage was emulated, as the campaign writes it."""
+    settings = made["cell"]["settings"]
+    name = settings["checkpoint"]["name"] if "checkpoint" in settings else "none"
+    sides = {"checkpoint.fast": "optane", "checkpoint.slow": "hdd"} if name == "burst_buffer" else {"checkpoint": name}
+    places = {"storage": settings["storage"]["name"]} | ({} if name == "none" else sides)
+    made["provenance"]["emulated"] = {key: {"name": each, **BOUNDS} for key, each in places.items()}
+    return made
+
+
+def scaling():
+    rates = {"hdd": 1.0, "ssd": 2.0, "optane": 3.0, "lustre": 4.0}
+    return [
+        twin(record([100.0 * rate * n] * 3, storage=name, threads=n)) for name, rate in rates.items() for n in (1, 2)
+    ]
+
+
+def rows_of(path):
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+
+
+def words(figure):
+    return [text.get_text() for text in figure.findobj(lambda each: hasattr(each, "get_text")) if text.get_text()]
+
+
+def test_the_panels_of_fig_4_say_it_and_keep_the_papers_order_colours_and_ratios():
+    plate = figures_of(*reversed(scaling()))["fig4"]
+    figure = plate.drawn()
+    real = figures_of(*(record([100.0] * 3, storage="hdd", threads=n) for n in (1, 2)))["fig4"].drawn()
+
+    panels = [axes for axes in figure.axes if axes.get_title()]
+    assert [axes.get_title() for axes in panels] == [
+        f"{name} (emulated)" for name in ("hdd", "ssd", "optane", "lustre")
+    ]
+    assert panels[0].patches[0].get_facecolor() == real.axes[0].patches[0].get_facecolor()
+    assert plate.frame["paper_ratio"].dropna().tolist() == [1.65]
+
+
+@pytest.mark.parametrize("label", ["hdd (emulated)", "HDD", "hdd (root=/x)", "hdd"])
+def test_a_label_has_the_look_and_the_place_of_its_storage(label):
+    assert style.look(label) == style.KNOWN["hdd"]
+    assert paper.place(label)[0] == paper.place("hdd")[0] == 0
+
+
+def test_the_targets_of_fig_9_say_it_in_the_papers_order():
+    figure = figures_of(*(twin(made) for made in reversed(paper_like())))["fig9"].drawn()
+
+    labels = [" ".join(label.get_text().split()) for label in figure.axes[1].get_xticklabels()]
+    assert labels == [
+        "hdd (emulated)",
+        "ssd (emulated)",
+        "optane (emulated)",
+        "burst buffer, optane (emulated) to hdd (emulated)",
+    ]
+    assert any("images on ssd (emulated)." in " ".join(word.split()) for word in words(figure))
+
+
+def test_a_target_of_which_one_side_is_real_says_it_of_the_other():
+    facts = {"checkpoint.name": "burst_buffer", "checkpoint.fast.name": "optane", "checkpoint.slow.name": "hdd"}
+
+    assert target(facts | {"checkpoint.slow.emulated": True}) == "burst buffer, optane to hdd (emulated)"
+
+
+def test_every_text_of_a_report_says_it_wherever_it_names_a_storage(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")  # no heading is folded
+    cells = [*scaling(), *map(twin, grid(storages=("hdd", "ssd"), threads=(1, 2))), *map(twin, paper_like())]
+    folder = store(tmp_path, *cells)
+
+    assert main([str(folder)]) == 0
+    told = {path.name: path.read_text(encoding="utf-8") for path in (folder / "tables").glob("*.md")}
+    terminal = capsys.readouterr().out
+    evidence = " ".join(row["why"] for row in rows_of(folder / "tables/verdicts.csv"))  # the rest is the paper's words
+    for text in (told["medians.md"], evidence, terminal.partition("paper's")[0]):
+        text = " ".join(text.split())  # noqa: PLW2901 - a line may end between the two words
+        named = list(re.finditer(r"(?<![-\w'])(hdd|ssd|optane|lustre)(?![-\w])", text))
+        assert named
+        assert [
+            text[match.start() :][:40] for match in named if not text[match.end() :].startswith(" (emulated)")
+        ] == []
+
+
+def test_the_gain_of_an_emulated_burst_buffer_is_still_found(tmp_path):
+    folder = store(tmp_path, *map(twin, paper_like()))
+    main([str(folder), "--quiet"])
+
+    rows = [row for row in rows_of(folder / "tables/verdicts.csv") if "2.6 times" in row["claim"]]
+
+    assert [row["verdict"] for row in rows] == ["holds"]
+    assert "s a checkpoint to hdd (emulated)" in rows[0]["why"]
+
+
+def test_the_page_says_it_first_and_of_each_storage(tmp_path):
+    folder = store(tmp_path, *scaling())
+    main([str(folder), "--quiet"])
+
+    page = re.sub(r"<[^>]+>|\s+", " ", (folder / "report.html").read_text(encoding="utf-8"))
+
+    head = page[: page.index("measured runs")]
+    assert f"Emulated: hdd, at most {WORDS} (as storage), 2 of 8 cells." in head
+    assert "lustre (emulated)" in page[page.index("file system") :]
+
+
+def test_the_head_of_the_page_has_a_line_for_each_storage_whatever_it_was_used_for(tmp_path):
+    hdd = [twin(record([100.0] * 3, storage="hdd", threads=n)) for n in (1, 2)]
+    buffered = twin(paper_like()[-1])
+    buffered["provenance"]["emulated"]["storage"] = {"name": "hdd", **BOUNDS}
+    slower = twin(record([50.0] * 3, storage="hdd", threads=4))
+    slower["provenance"]["emulated"]["storage"]["read_mb_per_s"] = 20.0
+    unread = record([50.0] * 3, storage="hdd", threads=8)
+    unread["provenance"]["emulated"] = {"storage": {"name": "unknown"}}
+    folder = store(tmp_path, *hdd, buffered, slower, unread)
+    main([str(folder), "--quiet"])
+
+    page = (folder / "report.html").read_text(encoding="utf-8")
+
+    assert sorted(re.findall(r"Emulated: ([^<]*)\.<", page)) == [
+        f"hdd, at most {WORDS} (as storage, slow side of the burst buffer), 3 of 5 cells",
+        "hdd, at most 20 MB/s read, 133.14 MB/s written, 80 reads/s (as storage), 1 of 5 cells",
+        f"optane, at most {WORDS} (as fast side of the burst buffer), 1 of 5 cells",
+        "unknown, nobody knows how fast (as storage), 1 of 5 cells",
+    ]
+
+
+def test_the_csv_files_say_it(tmp_path):
+    folder = store(tmp_path, *scaling())
+    main([str(folder), "--quiet"])
+
+    names = ("tables/medians.csv", "tables/runs.csv", "figures/fig4.csv")
+    rows = {name: rows_of(folder / name) for name in names}
+
+    drawn = [*rows["tables/medians.csv"], *rows["figures/fig4.csv"]]
+    assert {row["storage"].partition(" ")[2] for row in drawn} == {"(emulated)"}
+    assert {row["emulated"] for row in rows["tables/runs.csv"]} == {"storage"}
+
+
+def test_a_real_storage_and_its_twin_are_two_curves():
+    real = record([100.0] * 3, storage="hdd", threads=1)
+    plate = figures_of(real, twin(record([200.0] * 3, storage="hdd", threads=2)))["fig4"]
+
+    assert dict(zip(plate.frame["storage"], plate.frame["threads"], strict=True)) == {"hdd": 1, "hdd (emulated)": 2}
+    assert plate.frame["scaling"].dropna().tolist() == [1.0]
+
+
+def test_a_twin_is_compared_with_what_it_plays_and_named(tmp_path):
+    before = store(tmp_path / "a", record([99.9, 100.0, 100.1], storage="hdd"))
+    after = store(tmp_path / "b", twin(record([49.9, 50.0, 50.1], storage="hdd")))
+
+    compare.main([str(before), str(after), "--out", str(tmp_path)])
+
+    (row,) = rows_of(tmp_path / "comparison.csv")
+    assert row["label"].startswith("hdd \N{RIGHTWARDS ARROW} hdd (emulated)")
+    assert row["verdict"] == "slower"
+
+
+@pytest.mark.parametrize(("role", "key"), [("only", "checkpoint"), ("fast", "checkpoint.fast")])
+def test_what_fig_10_calls_a_storage_says_it_and_has_its_colour(role, key):
+    label = side({f"{key}.name": "optane", f"{key}.emulated": True}, role)
+
+    assert label == "optane (emulated)"
+    assert style.look(label) == style.KNOWN["optane"]

@@ -1,0 +1,287 @@
+"""Each claim of the paper on devices and threads, held against records made by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from analysis.verdicts import claims
+from analysis.verdicts.checklist import verdicts
+from tests.analysis.claims_factory import at, baseline, curve, told
+from tests.analysis.record_factory import id_of, record, unstable
+from tests.analysis.training_factory import frames, training
+
+TABLE_1 = {
+    "hdd": (163.00, 133.14),
+    "ssd": (280.55, 195.05),
+    "optane": (1603.06, 511.78),
+    "lustre": (1968.618, 991.914),
+}
+HDD, SSD, OPTANE, LUSTRE = (
+    {1: 100, 2: 165, 4: 195, 8: 230}, {1: 100, 2: 195, 4: 300, 8: 400}, {1: 100, 2: 198, 4: 300, 8: 500},
+    {1: 100, 2: 199, 4: 390, 8: 780},
+)  # fmt: skip
+
+
+def test_the_checklist_is_the_whole_paper_whatever_was_measured():
+    rows = verdicts(*frames(record([100.0] * 3))[:2])
+
+    assert set(rows["claim"]) == {claim.text for claim in claims.CLAIMS}
+    assert len(claims.CLAIMS) == len(set(claims.CLAIMS)) == 37
+    left = rows[rows["verdict"] == "not measured"]
+    assert len(left) == 35  # the micro-benchmark's spread on either machine is not comparable
+    assert all(words.startswith("python -m campaign ") for words in left["measure"])
+    assert set(rows["verdict"]) == {"not measured", "not comparable"}
+
+
+@pytest.mark.parametrize(("storage", "rates"), TABLE_1.items())
+def test_table_1_is_held_against_the_papers_machine_within_the_tolerance(storage, rates):
+    site = "tegner" if storage == "lustre" else "blackdog"
+    for access, rate in zip(("read", "write"), rates, strict=True):
+        claim = (claims.READ if access == "read" else claims.WRITTEN)[storage]
+
+        found = {
+            share: told(claim, at(baseline(storage, access, [rate * share] * 3, limit=0.01), site))
+            for share in (1.0, 0.981, 0.97, 1.03)
+        }
+
+        assert {share: row["verdict"] for share, row in found.items()} == {
+            1.0: "holds", 0.981: "holds", 0.97: "differs", 1.03: "differs",
+        }  # fmt: skip
+        assert found[0.97]["ours"] == pytest.approx(rate * 0.97)
+        assert found[1.0]["unit"] == "MB/s"
+        assert 0.02 < found[1.0]["tolerance"] < 0.0202
+
+
+def test_the_interval_of_a_rate_is_from_the_slowest_to_the_fastest_run():
+    row = told(claims.READ["hdd"], at(baseline("hdd", "read", [160.0, 161.0, 166.0]), "blackdog"))
+
+    assert json.loads(row["interval"]) == [160.0, 166.0]
+    assert (row["ours"], row["verdict"]) == (161.0, "holds")
+    assert row["tolerance_from"].startswith("2 times the site's")
+
+
+def test_a_rate_says_nothing_of_another_device_unless_it_is_emulated():
+    claim = claims.READ["hdd"]
+
+    elsewhere = told(claim, at(baseline("hdd", "read", [163.0] * 3), "mysite"))
+    twin = told(claim, at(baseline("hdd", "read", [163.0] * 3, emulated=True), "twin"))
+    real = told(claim, at(baseline("hdd", "read", [163.0] * 3, emulated=False), "twin"))
+
+    assert [row["verdict"] for row in (elsewhere, twin, real)] == ["not comparable", "holds", "not comparable"]
+    assert elsewhere["ours"] == 163.0
+    assert "site mysite" in elsewhere["why"]
+    assert [row["emulated"] for row in (elsewhere, twin, real)] == ["", "storage", ""]
+    assert twin["kind"] == "device"
+
+
+def test_a_smaller_file_is_not_that_of_table_1():
+    made = at(baseline("hdd", "read", [163.0] * 3), "blackdog")
+    made["cell"]["settings"]["benchmark"]["file_mb"] = 500
+
+    row = told(claims.READ["hdd"], made)
+
+    assert (row["verdict"], row["ours"]) == ("not comparable", 163.0)
+    assert "the file has 500 MB, and the paper's 5,000" in row["why"]
+
+
+@pytest.mark.parametrize(
+    ("sites", "named"), [(["twin"], "twin"), (["twin", "tegner"], "mysite"), (["none"], "mysite"), ([""], "mysite")]
+)
+def test_the_command_that_measures_a_claim_names_the_site_of_the_campaign(sites, named):
+    made = [at(baseline("hdd", "read", [163.0] * 3, threads=n), site) for n, site in enumerate(sites, 1)]
+
+    assert told(claims.FLAT, *made)["measure"].endswith(f" site={named}")
+
+
+def test_random_reads_warm_reads_and_other_storages_say_nothing_of_table_1():
+    made = [baseline("hdd", "random_read", [163.0] * 3), baseline("scratch", "read", [163.0] * 3)]
+    warm = baseline("hdd", "read", [163.0] * 3, cache="warm")
+
+    assert told(claims.READ["hdd"], *made, warm)["verdict"] == "not measured"
+
+
+@pytest.mark.parametrize("access", ["read", "write"])
+def test_the_order_of_the_storages_holds_on_any_machine_or_differs(access):
+    rates = dict(zip(TABLE_1, (10.0, 20.0, 30.0, 45.0), strict=True))
+    in_order = [baseline(name, access, [rate] * 3, host=name) for name, rate in rates.items()]
+    swapped = [
+        baseline(name, access, [{"ssd": 9.5}.get(name, rate)] * 3) for name, rate in rates.items()
+    ]  # fmt: skip
+
+    good, bad, few = (told(claims.ORDER[access], *made) for made in (in_order, swapped, in_order[:3]))
+
+    assert [row["verdict"] for row in (good, bad, few)] == ["holds", "differs", "not measured"]
+    assert good["ours"] == pytest.approx(1.5)
+    assert bad["ours"] == pytest.approx(0.95)
+    assert good["kind"] == "shape"
+    assert len(good["cells"].split()) == 4
+
+
+def test_storages_of_one_speed_are_in_no_order():
+    rates = dict(zip(TABLE_1, ([10.0] * 3, [20.0, 20.0, 20.2], [20.0, 20.1, 20.2], [40.0] * 3), strict=True))
+
+    row = told(claims.ORDER["read"], *(baseline(name, "read", each) for name, each in rates.items()))
+
+    assert row["verdict"] == "differs"
+    assert row["ours"] == pytest.approx(20.1 / 20.0)
+    assert json.loads(row["interval"])[0] <= 1
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "site", "limit"),
+    [("micro", "blackdog", 0.01), ("micro", "tegner", 0.04), ("alexnet", "tegner", 0.06)],
+)
+def test_runs_vary_less_than_the_paper_says_on_its_machine(benchmark, site, limit):
+    made = record if benchmark == "micro" else training
+    claim = claims.SPREAD[benchmark, site]
+
+    def at_deviation(share):
+        return at(unstable(made([100.0 - 100 * share, 100.0, 100.1])), site)
+
+    within, beyond = (told(claim, at_deviation(limit * part)) for part in (0.9, 1.0))
+    elsewhere = told(claim, at(made([100.0] * 3), "mysite"))
+
+    assert (within["verdict"], beyond["verdict"]) == ("holds", "differs")
+    assert within["ours"] == pytest.approx(limit * 0.9, rel=0.01)
+    assert elsewhere["verdict"] == "not comparable"
+
+
+def test_an_emulated_storage_does_not_stand_in_for_the_machine_whose_runs_vary():
+    made = at(record([100.0] * 3), "twin")
+    made["cell"]["settings"]["storage"]["emulated"] = True
+
+    assert told(claims.SPREAD["micro", "blackdog"], made)["verdict"] == "not comparable"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "verdict"), [(1.65, "holds"), (1.78, "holds"), (1.80, "differs"), (1.52, "holds"), (1.51, "differs")]
+)
+def test_the_scaling_on_hdd_holds_as_printed_within_twice_the_tolerance_and_the_last_digit(ratio, verdict):
+    row = told(claims.SCALING["hdd", 2], *curve("hdd", {1: 100.0, 2: 100 * ratio}))
+
+    # 2 x 0.04 + 0.005 / 1.65 = 0.0830 of 1.65: 1.513 to 1.787
+    assert row["tolerance"] == pytest.approx(0.08 + 0.005 / 1.65)
+    assert row["verdict"] == verdict
+    assert row["ours"] == pytest.approx(ratio)
+    assert row["unit"] == "times"
+
+
+def test_the_published_ratios_are_told_of_their_storages_alone():
+    made = [*curve("hdd", HDD), *curve("lustre", LUSTRE), *curve("ssd", SSD)]
+
+    rows = verdicts(*frames(*made)[:2])
+
+    scaling = rows[rows["claim"].isin([claim.text for claim in claims.SCALING.values()])]
+    assert scaling["verdict"].tolist() == ["holds"] * 4
+    assert scaling["ours"].tolist() == pytest.approx([1.65, 1.95, 2.3, 7.8])
+
+
+def test_of_two_pipelines_the_one_nearer_to_the_published_ratio_counts():
+    both = [*curve("hdd", {1: 100.0, 2: 120.0}), *curve("hdd", {1: 200.0, 2: 330.0}, benchmark__preprocess=False)]
+
+    row = told(claims.SCALING["hdd", 2], *both)
+
+    assert row["ours"] == pytest.approx(1.65)
+    assert "Fig 4 1.20" in row["why"]
+    assert "Fig 5 1.65" in row["why"]
+
+
+def test_a_small_version_of_the_experiment_decides_on_no_number():
+    made = curve("hdd", HDD)
+    for each in made:
+        each["campaign"]["size"] = "smoke"
+
+    assert told(claims.SCALING["hdd", 2], *made)["verdict"] == "not comparable"
+    assert told(claims.FLAT, *made)["verdict"] == "holds"
+
+
+def test_two_threads_almost_double_where_more_than_half_of_the_storages_do():
+    three = [*curve("hdd", {1: 100.0, 2: 120.0}), *curve("ssd", SSD), *curve("optane", OPTANE)]
+    slow = [*curve("hdd", {1: 100.0, 2: 120.0}), *curve("ssd", {1: 100.0, 2: 149.0}), *curve("optane", OPTANE)]
+
+    assert told(claims.DOUBLED, *three)["verdict"] == "holds"
+    assert told(claims.DOUBLED, *three)["ours"] == pytest.approx(1.95)
+    assert told(claims.DOUBLED, *slow)["verdict"] == "differs"
+    assert told(claims.DOUBLED, *curve("ssd", SSD))["verdict"] == "not measured"
+
+
+@pytest.mark.parametrize(("on_hdd", "verdict"), [(165.0, "holds"), (196.0, "differs")])
+def test_a_second_thread_gains_more_on_ssd_and_on_optane_than_on_hdd(on_hdd, verdict):
+    made = [*curve("hdd", {1: 100.0, 2: on_hdd}), *curve("ssd", SSD), *curve("optane", OPTANE)]
+
+    row = told(claims.FAST_DOUBLE, *made)
+
+    assert row["verdict"] == verdict
+    assert row["ours"] == pytest.approx(195 / on_hdd)
+    assert told(claims.FAST_DOUBLE, *made[:6])["verdict"] == "not measured"
+
+
+@pytest.mark.parametrize(("eight", "verdict"), [(230.0, "holds"), (330.0, "differs")])
+def test_hdd_flattens_where_the_last_doubling_gains_less_than_the_first(eight, verdict):
+    row = told(claims.FLAT, *curve("hdd", HDD | {8: eight}))
+
+    assert row["verdict"] == verdict
+    assert row["ours"] == pytest.approx((165 / 100) / (eight / 195))
+
+
+@pytest.mark.parametrize(("on_optane", "verdict"), [(500.0, "holds"), (781.0, "differs")])
+def test_lustre_scales_best_or_does_not_though_it_is_on_another_machine(on_optane, verdict):
+    made = [*curve("lustre", LUSTRE, host="node9"), *curve("optane", OPTANE | {8: on_optane})]
+
+    assert told(claims.LUSTRE_BEST, *made)["verdict"] == verdict
+
+
+def test_other_hosts_are_not_comparable_where_the_paper_has_one_machine():
+    made = [*curve("hdd", HDD, host="node9"), *curve("ssd", SSD), *curve("optane", OPTANE)]
+
+    assert told(claims.FAST_DOUBLE, *made)["verdict"] == "not comparable"
+    assert "hosts node1, node9" in told(claims.FAST_DOUBLE, *made)["why"]
+
+
+def test_the_pipeline_is_held_against_the_baseline_of_its_own_storage():
+    # 1000 images/s of 112 kB are 112 MB/s.
+    pipeline = curve("hdd", {1: 500.0, 2: 1000.0})
+
+    above, below = (told(claims.BELOW_IOR, *pipeline, baseline("hdd", "read", [rate] * 3)) for rate in (163.0, 100.0))
+    other = told(claims.BELOW_IOR, *pipeline, baseline("ssd", "read", [163.0] * 3))
+
+    assert [row["verdict"] for row in (above, below, other)] == ["holds", "differs", "not measured"]
+    assert above["ours"] == pytest.approx(163 / 112)
+
+
+@pytest.mark.parametrize(("read_only", "verdict"), [(900.0, "holds"), (390.0, "differs")])
+def test_reading_alone_is_faster_than_with_preprocessing_or_is_not(read_only, verdict):
+    made = [*curve("ssd", {1: 100.0, 8: 400.0}), *curve("ssd", {1: 200.0, 8: read_only}, benchmark__preprocess=False)]
+
+    row = told(claims.PREPROCESSING, *made)
+
+    assert row["verdict"] == verdict
+    assert row["ours"] == pytest.approx(read_only / 400)
+
+
+def test_an_order_that_scatter_leaves_open_is_not_comparable_and_one_beyond_it_is_told():
+    wide = [unstable(record([90.0, 165.0, 260.0], threads=2, storage="hdd"))]
+    calm = [*curve("hdd", {1: 100.0}), *curve("ssd", SSD), *curve("optane", OPTANE)]
+
+    open_one = told(claims.FAST_DOUBLE, *wide, *calm)
+    clear = told(claims.FAST_DOUBLE, *(unstable(record([90.0, 100.0, 120.0], threads=2, storage="hdd")),), *calm)
+
+    assert (open_one["verdict"], clear["verdict"]) == ("not comparable", "holds")
+    assert id_of(wide[0]) in open_one["why"]
+
+
+def test_fewer_than_three_runs_decide_nothing():
+    made = [record([100.0 * n] * 2, threads=n, storage="hdd") for n in (1, 2, 4, 8)]
+
+    assert told(claims.FLAT, *made)["verdict"] == "not comparable"
+    assert "fewer than 3 valid runs" in told(claims.FLAT, *made)["why"]
+
+
+def test_only_cold_cells_that_are_done_count():
+    warm = curve("hdd", HDD, cache="warm")
+    failed = [each | {"status": "failed"} for each in curve("hdd", HDD)]
+
+    assert told(claims.FLAT, *warm)["verdict"] == "not measured"
+    assert told(claims.FLAT, *failed)["verdict"] == "not measured"

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from analysis.__main__ import main
+from analysis.verdicts import claims
+from analysis.verdicts.checklist import verdicts
+from tests.analysis.record_factory import id_of, store
+from tests.analysis.training_factory import frames, grid, step, training
+
+EQUAL, EXCESS = claims.EQUAL.text, claims.EXCESS.text
+COLUMNS = {"claim", "source", "published", "ours", "interval", "tolerance", "verdict", "cells"}
+
+
+def rows_of(*made):
+    return verdicts(*frames(*made)[:2])
+
+
+def claimed(claim, *made):
+    """Return the verdict on a claim over a whole set."""
+    rows = rows_of(*made)
+    (row,) = rows[(rows["claim"] == claim) & (rows["pair"] == "")].to_dict("records")
+    return row
+
+
+def shaky(made):
+    made["checks"][0]["passed"] = False
+    return made
+
+
+def test_equal_runtimes_hold_with_the_evidence_of_every_cell():
+    made = [training([base, base + 1, base + 3], threads=n) for n, base in ((1, 100.0), (2, 104.0), (4, 101.0))]
+
+    row = claimed(EQUAL, *made)
+
+    # Medians 101, 105 and 102; ranges 100-103, 104-107 and 101-104: 1 s between them, 7 s in all.
+    assert row["ours"] == pytest.approx(4 / 102)
+    assert json.loads(row["interval"]) == pytest.approx([1 / 102, 7 / 102], abs=1e-6)
+    assert row["tolerance"] == pytest.approx(0.08)
+    assert row["verdict"] == "holds"
+    assert set(row["cells"].split()) == {id_of(each) for each in made}
+    assert row.keys() >= COLUMNS
+    assert "V.B" in row["source"]
+
+
+def test_runtimes_further_apart_than_twice_the_sites_tolerance_differ():
+    made = [training([base] * 3, threads=n, limit=0.02) for n, base in ((1, 100.0), (2, 104.5))]
+
+    assert claimed(EQUAL, *made)["verdict"] == "differs"
+    assert (
+        claimed(EQUAL, *(each | {"checks": [each["checks"][0] | {"limit": 0.04}]} for each in made))["verdict"]
+        == "holds"
+    )
+
+
+def test_the_strictest_tolerance_counts_and_none_is_made_up():
+    wide, strict = training([100.0] * 3, threads=1, limit=0.5), training([104.0] * 3, threads=2, limit=0.01)
+    without = [training([100.0] * 3, threads=n, limit=None) for n in (1, 2)]
+
+    assert claimed(EQUAL, wide, strict)["verdict"] == "differs"
+    assert claimed(EQUAL, *without)["verdict"] == "not comparable"
+
+
+def test_noise_makes_no_claim_hold():
+    noisy = shaky(training([80.0, 100.0, 150.0], threads=1))
+    calm = training([103.0] * 3, threads=2)
+
+    assert claimed(EQUAL, noisy, calm)["verdict"] == "not comparable"
+    assert "unstable" in claimed(EQUAL, noisy, calm)["why"]
+
+
+def test_a_difference_that_noise_cannot_explain_differs_all_the_same():
+    noisy = shaky(training([95.0, 100.0, 110.0], threads=1))
+    calm = training([200.0] * 3, threads=2)
+
+    assert claimed(EQUAL, noisy, calm)["verdict"] == "differs"
+
+
+@pytest.mark.parametrize("kind", ["host", "accelerator", "accelerators of a cell", "tensorflow"])
+def test_what_mixes_hosts_accelerators_or_versions_is_not_comparable(kind):
+    one, other = training([100.0] * 3, threads=1), training([100.0] * 3, threads=2)
+    if kind == "host":
+        other["provenance"]["host"] = "node2"
+    elif kind == "tensorflow":
+        other["provenance"]["versions"]["tensorflow"] = "2.16.0"
+    elif kind == "accelerator":
+        other["runs"] = [step(n, 100.0, accelerator="gpu (K80)") for n in (1, 2, 3)]
+    else:  # within both cells
+        for made in (one, other):
+            made["runs"] = [step(n, 100.0, accelerator=it) for n, it in enumerate(("cpu", "gpu", "gpu"), 1)]
+
+    row = claimed(EQUAL, one, other)
+
+    assert row["verdict"] == "not comparable"
+    assert "mixed" in row["why"]
+
+
+def test_sets_of_one_cell_say_nothing_of_equality_where_others_can_be_compared():
+    several = [training([100.0], threads=n) for n in (1, 2)]
+    of_figure_7 = [training([100.0], threads=8, batch_size=n) for n in (16, 32)]
+
+    claims = rows_of(*several, *of_figure_7)
+
+    assert len(claims[claims["claim"] == EQUAL]) == 1
+
+
+def test_one_cell_or_none_or_controls_alone_are_not_measured():
+    lone, plain = training([100.0]), training([100.0], prefetch=0)
+    failed = training([100.0], threads=2) | {"status": "failed"}
+    control = training([100.0], control="no_io")
+
+    assert claimed(EQUAL, lone, failed)["verdict"] == "not measured"
+    assert claimed(EQUAL, plain)["verdict"] == "not measured"
+    assert claimed(EQUAL, control)["verdict"] == "not measured"
+    assert claimed(EXCESS, lone)["verdict"] == "not measured"
+    assert claimed(EXCESS, training([100.0]), training([110.0], prefetch=0) | {"status": "invalid"})["verdict"] == (
+        "not measured"
+    )
+
+
+def test_an_excess_as_long_as_the_wait_for_input_holds_pair_by_pair():
+    rows = rows_of(*grid(("hdd", "ssd")))
+
+    pairs = rows[rows["pair"] != ""]
+    assert pairs["pair"].tolist() == [f"{storage}, threads {n}" for storage in ("hdd", "ssd") for n in (1, 2, 4, 8)]
+    assert set(pairs["verdict"]) == {"holds"}
+    assert claimed(EXCESS, *grid(("hdd", "ssd")))["verdict"] == "holds"
+
+
+def test_an_excess_unlike_the_wait_differs_and_with_it_the_whole():
+    ahead, none = training([100.0, 101.0, 103.0]), training([150.0, 151.0, 152.0], prefetch=0, load_s=20.0)
+
+    row = claimed(EXCESS, ahead, none, *grid(("hdd",)))
+
+    # 151 - 101 = 50 s of excess, 20 s of waiting, in 151 s.
+    assert row["ours"] == pytest.approx(30 / 151)
+    assert json.loads(row["interval"]) == pytest.approx([(150 - 103 - 20) / 151, (152 - 100 - 20) / 151], abs=1e-6)
+    assert row["verdict"] == "differs"
+    assert "holds: 4 of 5 pairs" in row["why"]
+    assert "worst: local, threads 4" in row["why"]
+
+
+def test_sets_that_must_not_be_mixed_have_verdicts_of_their_own():
+    made = [training([wall] * 3, threads=n, batch_size=b) for b, wall in ((32, 100.0), (64, 200.0)) for n in (1, 2)]
+
+    rows = rows_of(*made)
+
+    assert rows[rows["claim"] == EQUAL]["verdict"].tolist() == ["holds", "holds"]
+    assert ["batch 32" in each for each in rows[rows["claim"] == EQUAL]["about"]] == [True, False]
+
+
+def test_verdicts_are_printed_after_the_tables_and_written_as_csv_and_markdown(tmp_path, capsys):
+    store(tmp_path, *grid())
+
+    main([str(tmp_path)])
+
+    out = capsys.readouterr().out
+    assert out.index("runtime") < out.index("Verdicts") < out.index("fig6.pdf")
+    assert EQUAL in " ".join(out.split())
+    assert "holds: 12 of 12 pairs" in " ".join(out.split())
+    assert (tmp_path / "tables" / "verdicts.csv").read_text(encoding="utf-8").count("\n") == (
+        1 + len(claims.CLAIMS) + 12
+    )
+    assert "| holds |" in (tmp_path / "tables" / "verdicts.md").read_text(encoding="utf-8")

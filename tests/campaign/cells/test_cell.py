@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from campaign.cells.cell import NEUTRAL, SETTINGS, flat, make_cell
+
+
+def _with(point, key, value):
+    changed = copy.deepcopy(point)
+    *path, last = key.split(".")
+    node = changed
+    for part in path:
+        node = node[part]
+    node[last] = value
+    return changed
+
+
+_OTHER = {True: False, False: True, None: 7, "cold": "warm", "data": "/elsewhere"}
+
+
+def _settings_keys(point):
+    return [key for key, _ in flat(make_cell(point).settings)]
+
+
+@pytest.mark.parametrize(
+    "which", ["point", "alexnet_point", "direct_point", "buffered_point", "read_point", "random_read_point"]
+)
+def test_every_setting_changes_the_id(which, request):
+    point = request.getfixturevalue(which)
+    base = make_cell(point).id
+
+    for key, value in flat(make_cell(point).settings):
+        if key == "benchmark.name":
+            continue
+        other = _OTHER.get(value, f"{value}x" if isinstance(value, str) else None)
+        changed = _with(point, key, value + 1 if other is None else other)
+        assert make_cell(changed).id != base, key
+
+
+def test_no_key_of_the_conduct_changes_the_id(point):
+    base = make_cell(point).id
+
+    for key in point.keys() - set(SETTINGS):
+        assert make_cell({**point, key: "something else"}).id == base, key
+
+
+def test_a_setting_that_has_its_neutral_value_orphans_no_record(point):
+    """A record made before the setting existed is found by the id that has it at its neutral value."""
+    for key in NEUTRAL:
+        changed = _with(point, key, NEUTRAL[key])
+        before = copy.deepcopy(changed)
+        *path, last = key.split(".")
+        node = before
+        for part in path:
+            node = node[part]
+        if not path:
+            continue  # a top-level key is named in SETTINGS; a missing one is refused before
+        del node[last]
+        assert make_cell(before).id == make_cell(changed).id, key
+
+
+def test_the_ids_of_the_first_release_stand_for_ever(point):
+    assert make_cell(point).id == "micro-demo-local-t4-b64-p0-399c345604"
+    assert make_cell({**point, "threads": 8}).id == "micro-demo-local-t8-b64-p0-ab09a915f5"
+
+
+def test_a_new_version_of_the_benchmark_makes_a_new_cell(point, monkeypatch):
+    before = make_cell(point)
+    monkeypatch.setattr("campaign.cells.cell._version", lambda _: before.version + 1)
+
+    assert make_cell(point).id != before.id
+
+
+def test_the_same_folder_is_the_same_dataset_from_wherever_it_is_named(point, tmp_path, monkeypatch):
+    (tmp_path / "images").mkdir()
+    point["dataset"] = {"name": "folder", "path": str(tmp_path / "images")}
+    absolute = make_cell(point)
+    monkeypatch.chdir(tmp_path)
+    point["dataset"] = {"name": "folder", "path": "images"}
+
+    assert make_cell(point).id == absolute.id
+
+
+def test_how_jobs_are_kept_apart_on_a_storage_is_no_part_of_what_a_cell_is(point):
+    access = {"shared": False, "exclusive": "license", "license": "lustre:1"}
+
+    one, other = make_cell(point), make_cell({**point, "storage": {**point["storage"], **access}})
+
+    assert one == other
+    assert (one.access, other.access) == ({"shared": True, "exclusive": "lock", "license": None}, access)
+    assert other.settings["storage"].keys() == {"name", "root", "stripe_count", "stripe_size_mib"}
+
+
+@given(st.permutations(sorted(SETTINGS)))
+def test_the_order_of_keys_does_not_matter(order):
+    settings = {
+        "benchmark": {"name": "micro"}, "dataset": {"name": "d"}, "storage": {"name": "s"},
+        "threads": 1, "batch_size": 2, "prefetch": 0, "iterations": None, "seed": 0, "cache": "cold",
+        "accelerator": {"name": "auto"}, "checkpoint": {"name": "none"},
+    }  # fmt: skip
+
+    shuffled = {key: settings[key] for key in order}
+
+    assert make_cell(shuffled).id == make_cell(settings).id
+
+
+def test_the_readable_prefix_names_what_people_vary(point):
+    assert make_cell({**point, "threads": 3, "batch_size": 5, "prefetch": 7}).id.startswith(
+        "micro-demo-local-t3-b5-p7-"
+    )
+
+
+@pytest.mark.parametrize("key", sorted(NEUTRAL))
+def test_every_neutral_value_belongs_to_a_setting_that_exists(point, alexnet_point, read_point, random_read_point, key):
+    points = (point, alexnet_point, read_point, random_read_point)
+    assert key in {name for each in points for name in _settings_keys(each)}

@@ -1,0 +1,173 @@
+"""Which baseline judges which cell, and when."""
+
+from __future__ import annotations
+
+import copy
+from functools import lru_cache
+
+import pytest
+
+from campaign.cells import plan, record
+from campaign.cells.cell import make_cell
+from campaign.cells.peaks import Peaks
+from campaign.config.collect import collect
+from tests.campaign.fake_template import figures
+from tests.campaign.work_lists import walk, work_list
+
+HOST = "n1"
+
+
+def compose(*words):
+    """The one point of these words; the test's own copy."""
+    return copy.deepcopy(_composed(*words))
+
+
+@lru_cache
+def _composed(*words):
+    (point,) = collect(["-m", *words])
+    return point
+
+
+def leave(folder, words, rates, **other):
+    """Leave a record of the cell of these words with measured runs of these MB/s.
+
+    `other`: host, mount, emulated, status, checksum.
+    """
+    made = record.new(make_cell(compose(*words)), {"token": "t"}, {"checksum": other.get("checksum", "c")})
+    made["provenance"] = {"host": HOST} | {key: other[key] for key in ("host", "mount", "emulated") if key in other}
+    for rate in rates:
+        record.begin_run(made, "measured", "t").update(figures(), status="valid", read_mb_per_s=rate)
+    made["status"] = other.get("status", "done")
+    record.write(folder.record(made["cell"]["id"]), made)
+    return made
+
+
+READ = ("benchmark=baseline",)
+RANDOM = ("benchmark=baseline", "benchmark.access=random_read")
+
+
+@pytest.fixture
+def micro(folder):
+    """A cell that was measured; a function that says by what it is judged."""
+    made = leave(folder, [], [50.0])
+    return lambda: Peaks(folder).of(made)
+
+
+def test_without_a_baseline_nothing_is_judged(micro, folder):
+    leave(folder, ["benchmark=baseline", "benchmark.access=write"], [900.0])
+
+    assert micro() is None
+
+
+def test_a_cell_is_judged_by_random_reads_of_its_data_by_as_many_readers_or_else_by_the_read(micro, folder):
+    read = leave(folder, READ, [160.0, 163.0])
+    assert micro() == {"by": read["cell"]["id"], "mb_per_s": 163.0, "bounds": False}
+
+    random = leave(folder, RANDOM, [70.0, 60.0])
+    assert micro() == {"by": random["cell"]["id"], "mb_per_s": 70.0, "bounds": True}
+
+
+def played(most):
+    """Return a storage that is emulated, and so fast at most."""
+    return {"emulated": {"storage": {"name": "hdd", "read_mb_per_s": most}}}
+
+
+@pytest.mark.parametrize(("words", "seen"), [(None, None), (READ, 150.0), (READ, 375.0), (RANDOM, 375.0)])
+def test_an_emulated_storage_is_as_fast_as_its_bound_at_most_whatever_was_seen(words, seen, folder):
+    cell = leave(folder, [], [50.0], **played(163.0))
+    if words:
+        leave(folder, words, [seen], **played(163.0))
+
+    assert Peaks(folder).of(cell) == {"by": "hdd, emulated", "mb_per_s": 163.0, "bounds": True}
+
+
+@pytest.mark.parametrize(("threads", "words"), [("threads=4", RANDOM), ("threads=1", READ)])
+def test_an_emulated_storage_that_was_seen_to_give_as_many_readers_less_judges_by_that(threads, words, folder):
+    cell = leave(folder, [threads], [50.0], **played(163.0))
+    seen = leave(folder, words, [150.0], **played(163.0))
+
+    assert Peaks(folder).of(cell) == {"by": seen["cell"]["id"], "mb_per_s": 150.0, "bounds": True}
+
+
+def test_a_baseline_of_an_emulated_storage_is_what_it_gave(folder):
+    assert Peaks(folder).of(leave(folder, READ, [300.0], **played(163.0))) is None
+
+
+@pytest.mark.parametrize("emulated", [{"name": "unknown"}, {"name": "hdd", "read_mb_per_s": None}])
+def test_an_emulated_storage_of_which_no_bound_is_known_judges_nothing(emulated, folder):
+    assert Peaks(folder).of(leave(folder, [], [50.0], emulated={"storage": emulated})) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "more"),
+    [
+        ([*READ, "storage.name=other"], {}),
+        ([*READ, "storage.root=/elsewhere"], {}),
+        ([*READ, "storage.stripe_count=4"], {}),
+        (READ, {"host": "n2"}),
+        (READ, {"mount": {"source": "/dev/sdb"}}),
+        (READ, {"emulated": {"storage": {"name": "hdd", "read_mb_per_s": 300.0}}}),
+        (READ, {"status": "invalid"}),
+        ([*RANDOM, "threads=8"], {}),
+        ([*RANDOM, "dataset=caltech101"], {}),
+        (RANDOM, {"checksum": "of other bytes"}),
+    ],
+)
+def test_what_is_another_storage_machine_or_way_to_read_judges_nothing(words, more, micro, folder):
+    leave(folder, words, [160.0], **more)
+
+    assert micro() is None
+
+
+def test_of_several_baselines_the_fastest_judges(micro, folder):
+    for engine, rate in (("fio", 150.0), ("builtin", 170.0), ("ior", 160.0)):
+        leave(folder, [*READ, f"benchmark.engine={engine}"], [rate])
+
+    assert micro()["mb_per_s"] == 170.0
+
+
+def test_a_baseline_is_judged_by_none(folder):
+    leave(folder, RANDOM, [70.0])
+
+    assert Peaks(folder).of(leave(folder, READ, [160.0])) is None
+
+
+def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there(folder, point):
+    cells, conduct = plan.cells_of([{**point, "threads": 1}])
+    walk(folder, work_list(folder, cells, conduct))
+    done = record.read(folder.record(cells[0].id))
+    assert plan.make(cells, conduct, folder).entries[0].state == "done"
+
+    rate = done["runs"][1]["read_mb_per_s"]
+    at = done["provenance"]
+    baseline = leave(folder, READ, [rate / 2], host=at["host"], mount=at["mount"])
+    planned = plan.make(cells, conduct, folder)
+    planned.save_verdicts(folder)
+
+    recorded = record.read(folder.record(cells[0].id))
+    assert (planned.entries[0].state, recorded["status"]) == ("invalid", "invalid")
+    assert "below_peak" in recorded["reason"]
+    assert baseline["cell"]["id"] in recorded["reason"]
+    folder.record(baseline["cell"]["id"]).unlink()
+    assert plan.make(cells, conduct, folder).entries[0].state == "done"
+
+
+def test_a_run_is_told_what_its_storage_gives(folder, point, monkeypatch):
+    cells, conduct = plan.cells_of([point])
+    monkeypatch.setattr("campaign.worker.session.this_machine", lambda _: {"host": HOST, "versions": {}, "slurm": {}})
+    leave(folder, READ, [160.0])
+
+    template, _ = walk(folder, work_list(folder, cells, conduct))
+
+    assert {argument["peak"]["mb_per_s"] for argument, *_ in template.asked} == {160.0}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_baselines_come_before_what_they_judge(seed, folder, point):
+    points = [{**copy.deepcopy(point), "threads": threads} for threads in (1, 2, 4)]
+    points += [compose(*words) for words in (READ, RANDOM)]
+    cells, conduct = plan.cells_of([{**each, "order_seed": seed} for each in points])
+
+    order = [entry.cell.benchmark for entry in plan.make(cells, conduct, folder).to_do]
+
+    assert order == ["baseline"] * 2 + ["micro"] * 3

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from campaign.cells import plan, record
+from campaign.config.collect import collect
+from campaign.errors import UsageError
+from tests.campaign.fake_template import figures, invalid
+
+
+def _recorded(folder, cell, status, runs):
+    made = record.new(cell, {"token": "t"}, {})
+    for run_status in runs:
+        record.begin_run(made, "measured", "t").update(figures(), status=run_status)
+    made["status"] = status
+    record.write(folder.record(cell.id), made)
+
+
+def test_equal_settings_are_one_cell(point):
+    cells, _ = plan.cells_of([point, copy.deepcopy(point), {**point, "threads": 9}])
+
+    assert [cell.settings["threads"] for cell in cells] == [4, 9]
+
+
+def test_cells_that_differ_only_in_how_jobs_are_kept_apart_are_one(point):
+    other = {**point, "storage": {**point["storage"], "shared": False, "exclusive": "none"}}
+
+    cells, _ = plan.cells_of([point, other])
+
+    assert len(cells) == 1
+
+
+def test_an_option_of_sbatch_that_only_one_point_has_cannot_be_swept_either():
+    (one,) = collect(["-m", "cluster=slurm"])
+    (other,) = collect(["-m", "cluster=slurm", "+cluster.extra.nice=10"])
+
+    with pytest.raises(UsageError, match=r"cluster.extra.nice has several values \(None, 10\)"):
+        plan.cells_of([one, other])
+
+
+def test_a_key_of_the_conduct_cannot_be_swept(point):
+    with pytest.raises(UsageError, match=r"order_seed has several values \(0, 3\)"):
+        plan.cells_of([point, {**point, "order_seed": 3}])
+
+
+def test_only_what_is_missing_is_to_do(cells, folder):
+    made, conduct = cells
+    _recorded(folder, made[0], "done", ["valid"] * 5)
+    _recorded(folder, made[1], "running", ["valid"] * 2)
+
+    planned = plan.make(made, conduct, folder)
+
+    assert [(entry.state, entry.missing) for entry in planned.entries] == [("done", 0), ("running", 3), ("planned", 5)]
+    assert {entry.cell.id for entry in planned.to_do} == {made[1].id, made[2].id}
+
+
+def test_redo_asks_for_everything(cells, folder):
+    made, conduct = cells
+    _recorded(folder, made[0], "done", ["valid"] * 5)
+
+    assert plan.make(made, {**conduct, "redo": True}, folder).entries[0].missing == 5
+
+
+def test_a_damaged_record_is_to_do_again(cells, folder):
+    made, conduct = cells
+    folder.cell(made[0].id).mkdir(parents=True)
+    folder.record(made[0].id).write_text("{")
+
+    entry = plan.make(made, conduct, folder).entries[0]
+
+    assert (entry.state, entry.missing) == ("damaged", 5)
+
+
+def test_a_newer_record_stops_the_plan(cells, folder):
+    made, conduct = cells
+    folder.cell(made[0].id).mkdir(parents=True)
+    folder.record(made[0].id).write_text('{"schema": 99}')
+
+    with pytest.raises(record.NewerRecordError):
+        plan.make(made, conduct, folder)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 1000))
+def test_the_order_is_a_permutation_that_its_seed_decides(cells, folder, seed):
+    made, conduct = cells
+    first = plan.make(made, {**conduct, "order_seed": seed}, folder).to_do
+
+    again = plan.make(made, {**conduct, "order_seed": seed}, folder).to_do
+
+    assert first == again
+    assert {entry.cell.id for entry in first} == {cell.id for cell in made}
+
+
+def test_another_seed_gives_another_order(cells, folder):
+    made, conduct = cells
+    orders = {
+        tuple(entry.cell.id for entry in plan.make(made, {**conduct, "order_seed": seed}, folder).to_do)
+        for seed in range(20)
+    }
+
+    assert len(orders) > 1
+
+
+def test_a_cell_whose_worker_was_killed_before_the_verdict_is_settled_by_the_next_plan(cells, folder):
+    made, conduct = cells
+    _recorded(folder, made[0], "running", ["valid"] * 5)
+
+    planned = plan.make(made[:1], conduct, folder)
+    planned.save_verdicts(folder)
+
+    stored = record.read(folder.record(made[0].id))
+    assert (planned.entries[0].state, planned.entries[0].missing, planned.to_do) == ("done", 0, [])
+    assert stored["status"] == "done"
+    assert stored["checks"][0]["rule"] == "spread"
+
+
+def test_what_was_valid_under_looser_thresholds_is_judged_by_those_asked_for_now(cells, folder):
+    made, conduct = cells
+    loose = {**conduct, "checks": {**conduct["checks"], "resident_max": 1.0}}
+    warm = record.new(made[0], {"token": "t"}, {})
+    for _ in range(5):
+        record.begin_run(warm, "measured", "t").update(invalid(), status="valid", reason=None)
+    warm["status"] = "done"
+    record.write(folder.record(made[0].id), warm)
+
+    loosely, strictly = (plan.make(made[:1], each, folder).entries[0] for each in (loose, conduct))
+
+    assert (loosely.state, loosely.missing) == ("done", 0)
+    assert (strictly.state, strictly.missing) == ("invalid", 5)
+    assert strictly.rejudged["runs"][0]["reason"].startswith("cold: 100.00% of the pages")
+
+
+def test_a_verdict_that_stands_is_not_written_again(cells, folder):
+    made, conduct = cells
+    _recorded(folder, made[0], "running", ["valid"] * 5)
+    plan.make(made[:1], conduct, folder).save_verdicts(folder)
+
+    assert plan.make(made[:1], conduct, folder).entries[0].rejudged is None
+
+
+def test_a_done_cell_of_which_more_valid_runs_are_asked_is_done_no_more(cells, folder):
+    made, conduct = cells
+    _recorded(folder, made[0], "done", ["valid"] * 2)
+
+    entry = plan.make(made[:1], conduct, folder).entries[0]
+
+    assert (entry.state, entry.missing) == ("invalid", 3) or (entry.state, entry.missing) == ("failed", 3)
+
+
+def test_a_grid_without_points_is_an_error():
+    with pytest.raises(UsageError, match="no points"):
+        plan.cells_of([])

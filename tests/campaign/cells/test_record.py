@@ -1,0 +1,391 @@
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from campaign import patience
+from campaign.cells import record, stopping
+from campaign.cells.cell import make_cell
+from jobs.checks import Limits
+from tests.campaign.fake_template import figures
+
+CONDUCT = {"runs": 6, "warmup_runs": 1, "min_valid_runs": 3}
+
+
+def _record(point, *runs):
+    made = record.new(make_cell(point), {"token": "t"}, {"path": "/d"})
+    for role, status, rate in runs:
+        run = record.begin_run(made, role, "t")
+        run.update(figures(rate), status=status, reason=None if status == "valid" else f"{status} because")
+    return made
+
+
+def test_a_run_has_its_number_and_role_from_its_start(point):
+    made = record.new(make_cell(point), {}, {})
+
+    first, second = record.begin_run(made, "warmup", "a"), record.begin_run(made, "measured", "b")
+
+    assert (first["run"], first["role"], first["status"]) == (0, "warmup", "running")
+    assert (second["run"], second["role"], second["token"]) == (1, "measured", "b")
+
+
+def test_a_cell_with_enough_valid_runs_is_done_with_its_spread(point):
+    made = _record(point, ("warmup", "valid", 100), *[("measured", "valid", rate) for rate in (100, 110, 90, 100, 100)])
+
+    record.settle(made, CONDUCT, Limits(spread_max=0.1))
+
+    (spread,) = made["checks"]
+    assert made["status"] == "done"
+    assert spread["observed"] == pytest.approx(0.2)
+    assert spread["passed"] is False
+
+
+def test_the_warm_up_counts_neither_for_nor_against(point):
+    made = _record(
+        point, ("warmup", "invalid", 9999), *[("measured", "valid", 100)] * 3, *[("measured", "invalid", 7)] * 2
+    )
+
+    record.settle(made, CONDUCT, Limits())
+
+    assert made["status"] == "done"
+    assert made["checks"][0]["observed"] == 0
+
+
+def test_a_cell_with_too_few_valid_runs_is_invalid_and_says_why(point):
+    made = _record(
+        point, ("warmup", "valid", 100), *[("measured", "valid", 100)] * 2, *[("measured", "invalid", 100)] * 3
+    )
+
+    record.settle(made, CONDUCT, Limits())
+
+    assert made["status"] == "invalid"
+    assert made["reason"] == "2 of 5 measured runs valid, 3 needed; invalid because"
+
+
+def test_a_cell_whose_runs_failed_is_failed(point):
+    made = _record(point, ("warmup", "failed", 0), ("measured", "failed", 0))
+
+    record.settle(made, CONDUCT, Limits())
+
+    assert made["status"] == "failed"
+
+
+def test_a_cell_asked_for_fewer_runs_than_the_minimum_needs_them_all(point):
+    made = _record(point, ("warmup", "valid", 1), ("measured", "valid", 1), ("measured", "valid", 1))
+
+    record.settle(made, {**CONDUCT, "runs": 3}, Limits())
+
+    assert made["status"] == "done"
+
+
+def test_what_is_missing_follows_from_what_is_there(point):
+    done = {**_record(point, *[("measured", "valid", 1)] * 4, ("measured", "invalid", 1)), "status": "done"}
+    broken = {**_record(point, *[("measured", "valid", 1)] * 2, ("measured", "invalid", 1)), "status": "invalid"}
+
+    assert stopping.missing_runs(None, CONDUCT) == 5
+    assert stopping.missing_runs(done, CONDUCT) == 0
+    assert stopping.missing_runs(done, {**CONDUCT, "runs": 8}) == 2
+    assert stopping.missing_runs(broken, CONDUCT) == 3
+
+
+@given(st.integers(0, 8), st.integers(0, 8), st.integers(2, 12))
+def test_asking_for_what_is_missing_ends(valid, bad, runs):
+    conduct = {"runs": runs, "warmup_runs": 1, "min_valid_runs": 1}
+    made = {"status": "invalid", "runs": []}
+    made["runs"] = [{"role": "measured", "status": "valid"}] * valid + [{"role": "measured", "status": "invalid"}] * bad
+
+    made["runs"] = made["runs"] + [{"role": "measured", "status": "valid"}] * stopping.missing_runs(made, conduct)
+
+    assert stopping.missing_runs({**made, "status": "done"}, conduct) == 0
+
+
+def test_a_run_left_open_is_told_as_interrupted(point):
+    made = record.new(make_cell(point), {}, {})
+    record.begin_run(made, "measured", "t")
+
+    record.fail_open_runs(made)
+
+    assert made["runs"][0]["status"] == "failed"
+    assert made["runs"][0]["reason"].startswith("interrupted")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"schema": "x"}', '{"schema": 1}', '{"schema": 1, "runs": 3}', "\x00"]
+)
+def test_a_damaged_record_is_told_and_left_as_it_is(text, tmp_path):
+    path = tmp_path / "record.json"
+    path.write_text(text)
+
+    with pytest.raises(record.DamagedRecordError, match=r"record\.json"):
+        record.read(path)
+
+    assert path.read_text() == text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cell": None}, {"cell": {"id": "another"}}, {"campaign": 1}, {"campaign": {}}, {"dataset": []},
+        {"status": "banana"}, {"runs": [1, 2]}, {"runs": [{"run": 0}]}, {"runs": None},
+    ],
+)  # fmt: skip
+def test_a_record_that_parses_and_is_malformed_is_damaged(change, point, tmp_path):
+    made = _record(point, ("measured", "valid", 1))
+    path = tmp_path / made["cell"]["id"] / "record.json"
+    record.write(path, made)
+    assert record.read(path)["status"] == "running"
+
+    record.write(path, {**made, **change})
+
+    with pytest.raises(record.DamagedRecordError):
+        record.read(path)
+
+
+def test_a_newer_record_is_refused_with_the_cure(tmp_path):
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps({"schema": 2, "runs": [], "status": "done"}))
+
+    with pytest.raises(record.NewerRecordError, match="newer") as caught:
+        record.read(path)
+
+    assert "update" in caught.value.hint
+    assert caught.value.exit_code == 3
+
+
+@pytest.fixture
+def written(point, tmp_path):
+    """A good record on disk: its path and what is in it."""
+    made = _record(point, ("measured", "valid", 1))
+    path = tmp_path / "records" / made["cell"]["id"] / "record.json"
+    record.write(path, made)
+    return path, made
+
+
+@pytest.fixture
+def mood(monkeypatch):
+    """A function that lets the file system answer so many reads with this error; returns the folders then opened."""
+
+    def answer(number, times):
+        left, opened, read, scan = [number] * times, [], Path.read_text, os.scandir
+
+        def read_text(path, encoding):
+            if left:
+                raise OSError(left.pop(), "the file system's mood")
+            return read(path, encoding=encoding)
+
+        monkeypatch.setattr(Path, "read_text", read_text)
+        monkeypatch.setattr("campaign.cells.record.os.scandir", lambda folder: (opened.append(folder), scan(folder))[1])
+        return opened
+
+    return answer
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.ESTALE])
+def test_what_an_nfs_client_remembers_of_a_record_is_asked_for_anew(number, written, mood):
+    path, made = written
+    opened = mood(number, 1)
+
+    assert record.read(path) == made
+    assert opened == [path.parent.parent, path.parent]
+
+
+@pytest.mark.parametrize(("number", "times"), [(errno.ESTALE, 2), (errno.EIO, 1), (errno.EACCES, 1)])
+def test_a_record_that_the_file_system_does_not_give_is_not_called_damaged(number, times, written, mood):
+    mood(number, times)
+
+    with pytest.raises(record.UnreadableRecordError, match="cannot read") as caught:
+        record.read(written[0])
+
+    assert not isinstance(caught.value, record.DamagedRecordError)
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize("text", ["{", '{"schema": 99}', None])
+def test_those_who_only_look_are_told_what_is_wrong_with_a_record(text, written):
+    path, made = written
+    good = record.look(path)
+    path.unlink()
+    nothing = record.look(path)
+    path.write_text(text) if text else path.mkdir()
+
+    found, fault = record.look(path)
+
+    assert (good, nothing) == ((made, None), (None, None))
+    assert found is None
+    assert str(path) in fault
+
+
+def test_there_is_no_record_where_there_is_no_file(tmp_path):
+    assert record.read(tmp_path / "record.json") is None
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from campaign.cells import record
+path = Path(sys.argv[1])
+n = 0
+while True:
+    n += 1
+    run = {"run": n, "role": "measured", "status": "valid", "reason": None, "filler": "x" * 20000}
+    rest = {"campaign": {"token": "t"}, "dataset": {}, "provenance": {}, "cell": {"id": "cell"}}
+    record.write(path, {"schema": 1, "status": "running", "runs": [run] * 20, **rest})
+    print(n, flush=True)
+"""
+
+
+def test_a_record_is_whole_whenever_its_writer_is_killed(tmp_path):
+    path = tmp_path / "cell" / "record.json"
+    for rounds in (1, 2, 5, 9):
+        writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(path)], stdout=subprocess.PIPE)
+        for _ in range(rounds):
+            writer.stdout.readline()
+
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.communicate()
+
+        assert len(record.read(path)["runs"]) == 20
+
+
+@pytest.fixture
+def hurried(monkeypatch):
+    """The pauses between two tries, short."""
+    monkeypatch.setattr(patience, "_FIRST_PAUSE_S", 0.02)
+    monkeypatch.setattr(patience, "_LONGEST_PAUSE_S", 0.04)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 64 kB."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    place = tmp_path / "small"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)], check=True)
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_full_disk_is_waited_for_and_the_record_is_then_whole(hurried, small_disk, point, capfd):
+    made = _record(point, ("measured", "valid", 1))
+    path = small_disk / made["cell"]["id"] / "record.json"
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * 65536)
+    mended = threading.Timer(0.1, ballast.unlink)
+    mended.start()
+
+    record.write(path, made, patience_s=10)
+
+    mended.join()
+    assert record.read(path) == made
+    assert "No space left on device); waiting for it" in capfd.readouterr().err
+
+
+def test_a_full_disk_is_waited_for_though_the_log_is_full_too(hurried, small_disk, point, monkeypatch):
+    made = _record(point, ("measured", "valid", 1))
+    path = small_disk / made["cell"]["id"] / "record.json"
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * 65536)
+    mended = threading.Timer(0.1, ballast.unlink)
+    mended.start()
+
+    with Path("/dev/full").open("w") as log:
+        monkeypatch.setattr("sys.stderr", log)
+        record.write(path, made, patience_s=10)
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            log.close()
+
+    mended.join()
+    assert record.read(path) == made
+
+
+def test_a_folder_that_is_read_only_for_a_while_is_waited_for(hurried, small_disk, point, capfd):
+    made = _record(point, ("measured", "valid", 1))
+    path = small_disk / made["cell"]["id"] / "record.json"
+    record.write(path, made)
+    made["reason"] = "news"
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    remount = ["mount", "-o", "remount,rw", str(small_disk)]
+    mended = threading.Timer(0.1, subprocess.run, [remount], {"check": True})
+    mended.start()
+
+    record.write(path, made, patience_s=10)
+
+    mended.join()
+    assert record.read(path)["reason"] == "news"
+    assert "Read-only file system); waiting for it" in capfd.readouterr().err
+
+
+def test_past_its_patience_a_record_that_cannot_be_written_is_an_error_and_the_old_one_is_whole(
+    hurried, small_disk, point
+):
+    made = _record(point, ("measured", "valid", 1))
+    path = small_disk / made["cell"]["id"] / "record.json"
+    record.write(path, made)
+    (small_disk / "ballast").write_bytes(b"x" * (os.statvfs(small_disk).f_bavail * 4096))
+    before = time.monotonic()
+
+    with pytest.raises(OSError, match="No space left"):
+        record.write(path, {**made, "filler": "y" * 70000}, patience_s=0.2)
+
+    assert 0.1 < time.monotonic() - before < 5
+    assert record.read(path) == made
+
+
+def test_without_patience_nothing_is_waited_for(tmp_path, point, monkeypatch):
+    tries = []
+
+    def full(path, value):
+        tries.append(path)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(record, "write_json", full)
+
+    with pytest.raises(OSError, match="No space left"):
+        record.write(tmp_path / "cell" / "record.json", _record(point))
+
+    assert len(tries) == 1
+
+
+def test_the_pauses_between_two_tries_grow_to_a_bound(tmp_path, point, monkeypatch):
+    clock, pauses = [0.0], []
+
+    def sleep(seconds):
+        pauses.append(seconds)
+        clock[0] += seconds
+
+    def full(path, value):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(record, "write_json", full)
+    monkeypatch.setattr(patience.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(patience.time, "sleep", sleep)
+
+    with pytest.raises(OSError, match="No space left"):
+        record.write(tmp_path / "cell" / "record.json", _record(point), patience_s=60)
+
+    assert pauses[:6] == [0.5, 1, 2, 4, 8, 10]
+    assert max(pauses) == 10
+    assert 50 <= clock[0] <= 60
+
+
+def test_a_run_left_open_says_how_its_worker_ended_where_that_is_known(point):
+    made = record.new(make_cell(point), {}, {})
+    record.begin_run(made, "measured", "t")
+
+    record.fail_open_runs(made, "interrupted: Slurm: NODE_FAIL on n3")
+
+    assert made["runs"][0]["reason"] == "interrupted: Slurm: NODE_FAIL on n3"

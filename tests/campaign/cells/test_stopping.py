@@ -1,0 +1,232 @@
+"""Runs that are added until the interval of the median is narrow enough."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import signal
+
+import pytest
+
+from campaign.cells import adaptive, plan, stopping
+from campaign.cells.cell import make_cell
+from campaign.cli import why
+from campaign.cluster.price import Price
+from campaign.worker.__main__ import Worker, WorkerStoppedError
+from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
+from tests.campaign.work_lists import asked_again, walk
+
+pytestmark = pytest.mark.usefixtures("cpus")
+STEADY, WIDE = [100.0, 100.1, 100.2, 100.3, 100.4], [90.0, 95.0, 100.0, 105.0, 110.0]
+CONDUCT = {"runs": 6, "warmup_runs": 1, "until_spread": 0.01, "max_runs": 30}
+
+
+@pytest.fixture
+def adding(work):
+    """A work list of one cell that may have up to eight measured runs."""
+    work["cells"] = work["cells"][:1]
+    work["conduct"] |= {"until_spread": 0.02, "max_runs": 9}
+    return work
+
+
+def runs_of(rates):
+    return [figures(1.0), *(figures(rate) for rate in rates)]
+
+
+def test_the_interval_is_of_the_order_statistics_that_hold_the_median_with_90_percent():
+    assert adaptive.interval([1, 2, 3, 4]) is None
+    assert adaptive.interval([5, 4, 3, 2, 1]) == adaptive.Interval(1, 5, 0.9375)
+    # 1 - 2 (1 + 8) / 2^8 = 0.9297 of eight: the second and the seventh.
+    assert adaptive.interval([8, 1, 7, 2, 6, 3, 5, 4]) == adaptive.Interval(2, 7, pytest.approx(238 / 256))
+
+
+@pytest.mark.parametrize("n", range(5, 13))
+def test_the_interval_holds_the_median_as_often_as_it_says(n):
+    # Each of n runs is below the true median or above it, one as likely as the other: all 2^n ways.
+    found = adaptive.interval(range(1, n + 1))
+    ways = [sum(below) for below in itertools.product((0, 1), repeat=n)]
+
+    held = sum(found.low <= below <= found.high - 1 for below in ways) / 2**n
+    tighter = sum(found.low + 1 <= below <= found.high - 2 for below in ways) / 2**n
+
+    assert found.confidence == pytest.approx(held)
+    assert held >= adaptive.CONFIDENCE > tighter
+
+
+def test_runs_are_added_until_the_interval_of_the_median_is_narrow(folder, adding):
+    # Of six and seven runs the interval is min to max; of eight the second to the seventh: 99 to 101.
+    rates = [99.0, 101.0, 100.0, 100.0, 103.0, 100.0, 97.0, 100.0]
+
+    template, (recorded,) = walk(folder, adding, *runs_of(rates))
+
+    assert len(template.asked) == 9
+    measured = [run for run in recorded["runs"] if run["role"] == "measured"]
+    assert [run["images_per_s"] for run in measured] == rates
+    assert ["added" in run for run in measured] == [False] * 5 + [True] * 3
+    assert measured[5]["added"] == {
+        "until_spread": 0.02, "n": 5, "interval": [99.0, 103.0], "confidence": 0.9375, "width": pytest.approx(0.04),
+    }  # fmt: skip
+    assert [run["added"]["n"] for run in measured[5:]] == [5, 6, 7]
+    assert measured[7]["added"]["interval"] == [97.0, 103.0]
+    check = recorded["checks"][1]
+    assert (check["rule"], check["passed"], check["observed"]) == ("until_spread", True, pytest.approx(0.02))
+    assert (recorded["status"], recorded["reason"]) == ("done", None)
+
+
+def test_where_the_interval_is_narrow_nothing_is_added(folder, adding):
+    template, (recorded,) = walk(folder, adding, *runs_of(STEADY))
+
+    again, _ = walk(folder, asked_again(adding))
+
+    assert len(template.asked) == 6
+    assert again.asked == []
+    assert recorded["checks"][1]["observed"] == pytest.approx(0.4 / 100.2)
+
+
+def test_without_the_key_no_run_is_added_and_none_is_judged(folder, adding):
+    adding["conduct"] |= {"until_spread": None}
+
+    template, (recorded,) = walk(folder, adding, *runs_of(WIDE))
+
+    assert len(template.asked) == 6
+    assert [check["rule"] for check in recorded["checks"]] == ["spread"]
+
+
+def test_a_work_list_of_before_the_key_adds_none(folder, adding):
+    for key in ("until_spread", "max_runs"):
+        del adding["conduct"][key]
+
+    template, _ = walk(folder, adding, *runs_of(WIDE))
+
+    assert len(template.asked) == 6
+
+
+def test_at_max_runs_it_gives_up_and_says_so(folder, adding):
+    template, (recorded,) = walk(folder, adding, *runs_of([*WIDE, 90.0, 110.0, 95.0, 105.0]))
+    again, (later,) = walk(folder, asked_again(adding))
+
+    assert len(template.asked) == 9
+    assert again.asked == []
+    assert recorded["status"] == "done"
+    assert recorded["reason"] == later["reason"]
+    # In order: 90, 90, 95, 95, 100, 105, 110, 110; (110 - 90) / 97.5.
+    assert "median of 8 measured runs is 20.51% wide; max_runs=9 is reached" in recorded["reason"]
+    assert recorded["checks"][1]["passed"] is False
+
+
+def test_a_done_cell_gets_only_what_is_added_after_a_warm_up_of_its_own(folder, adding):
+    before = copy.deepcopy(adding)
+    before["conduct"]["until_spread"] = None
+    walk(folder, before, *runs_of([98.0, 99.0, 100.0, 101.0, 102.0]))
+
+    _, (recorded,) = walk(folder, asked_again(adding), *runs_of([100.0, 100.0, 100.0]))
+
+    roles = [(run["role"], "added" in run) for run in recorded["runs"]]
+    assert roles == [
+        ("warmup", False), *[("measured", False)] * 5, ("warmup", False), *[("measured", True)] * 3,
+    ]  # fmt: skip
+    assert recorded["checks"][1]["observed"] == pytest.approx(0.02)
+
+
+def test_a_sitting_that_was_cut_goes_on_where_it_was(folder, job):
+    work = job()
+    work["cells"] = work["cells"][:1]
+    work["conduct"] |= {"until_spread": 0.02, "max_runs": 9}
+    with pytest.raises(WorkerStoppedError):
+        walk(folder, work, *runs_of([*WIDE, 100.0]), WorkerStoppedError(signal.SIGUSR2))
+
+    template, (recorded,) = walk(folder, work, *runs_of([100.0, 100.0]))
+
+    measured = [run for run in recorded["runs"] if run["role"] == "measured"]
+    assert [run["status"] for run in measured] == ["valid"] * 6 + ["failed"] + ["valid"] * 2
+    assert [run["added"]["n"] for run in measured[5:]] == [5, 6, 6, 7]
+    assert [run["role"] for run in recorded["runs"]].count("warmup") == 2
+    assert len(template.asked) == 3
+
+
+def test_invalid_runs_do_not_count_and_do_not_go_on_for_ever(folder, adding):
+    template, (recorded,) = walk(folder, adding, *runs_of(WIDE), *[invalid()] * 20)
+
+    assert len(template.asked) == 9
+    assert recorded["status"] == "done"
+    assert [run["added"]["n"] for run in recorded["runs"][6:]] == [5, 5, 5]
+    assert recorded["reason"] is None
+    assert "the same command adds more" in recorded["checks"][1]["message"]
+
+    again, (later,) = walk(folder, asked_again(adding), *runs_of([100.0] * 3))
+
+    assert len(again.asked) == 4
+    assert len(stopping.measured(later, "valid")) == 8
+
+
+def test_two_failures_in_a_row_end_the_adding_too(folder, adding):
+    template, (recorded,) = walk(folder, adding, *runs_of(WIDE), failed(), failed())
+
+    assert len(template.asked) == 8
+    assert recorded["status"] == "done"
+
+
+def test_too_few_runs_for_an_interval_are_reason_enough(folder, adding):
+    adding["conduct"] |= {"runs": 3}
+
+    _, (recorded,) = walk(folder, adding, *runs_of(STEADY))
+
+    added = [run["added"] for run in recorded["runs"] if "added" in run]
+    assert [(why["n"], why["interval"], why["width"]) for why in added] == [
+        (2, None, None), (3, None, None), (4, None, None),
+    ]  # fmt: skip
+    assert recorded["checks"][1]["passed"] is True
+
+
+def test_what_the_worker_that_was_killed_left_is_judged_by_the_plan(folder, cells, adding):
+    made, conduct = cells
+    adding["conduct"] |= {"max_runs": 30}
+
+    class Killed(FakeTemplate):
+        def run(self, *request):
+            if not self.answers:
+                raise KeyboardInterrupt
+            return super().run(*request)
+
+    with pytest.raises(KeyboardInterrupt):
+        Worker(folder, adding, Killed(*runs_of(WIDE))).walk()
+
+    loosely, wide, narrow = (
+        plan.make(made[:1], {**conduct, "until_spread": share}, folder).entries[0] for share in (None, 0.02, 0.5)
+    )
+    assert [(entry.missing, entry.at_most) for entry in (loosely, wide, narrow)] == [(0, 0), (1, 24), (0, 0)]
+
+
+def test_the_plan_says_how_many_runs_there_may_be(cells, folder):
+    made, conduct = cells
+    asked = {**conduct, "until_spread": 0.01}
+
+    planned = plan.make(made, asked, folder)
+
+    assert [(entry.missing, entry.at_most) for entry in planned.entries] == [(5, 29)] * 3
+    assert plan.runs_in_words(planned.to_do, asked) == "18 to 90 runs"
+    assert plan.runs_in_words(plan.make(made, conduct, folder).to_do, conduct) == "18 runs"
+
+
+def test_the_price_is_from_the_fewest_runs_to_the_most():
+    one = Price(jobs=1, timeout_min=60, max_requeues=0, expected_h=0.5, known_runs=6, expected_most_h=2.0)
+
+    assert "about 0.50 to 2.00 expected" in str(one)
+
+
+def test_neither_key_is_a_part_of_what_a_cell_is(point):
+    other = {**point, "until_spread": 0.001, "max_runs": 100}
+
+    assert make_cell(other).id == make_cell(point).id == "micro-demo-local-t4-b64-p0-399c345604"
+
+
+def test_why_tells_of_each_run_why_it_was_added(folder, adding, capsys):
+    adding["cells"][0]["dataset"] |= {"files": 1, "bytes": 1}
+    walk(folder, adding, *runs_of([*WIDE, 90.0, 110.0, 95.0, 105.0]))
+
+    why.main([adding["cells"][0]["id"], str(folder.root)])
+
+    out = capsys.readouterr().out
+    assert "added        until_spread=0.02: of 5 runs the 93.8% interval of the median was 90.0 to 110.0" in out
+    assert "max_runs=9 is reached" in out
+    assert out.count("  added ") == 3

@@ -1,0 +1,115 @@
+"""Every wrong word ends in exit code 2, one sentence and a cure, and starts nothing."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from campaign.__main__ import guarded
+from campaign.config.command_line import VERBS
+
+_WRONG = {
+    "thread=1": ("unknown key 'thread'", "did you mean 'threads'?"),
+    "benchmark.preproces=true": ("unknown key 'benchmark.preproces'", "did you mean 'benchmark.preprocess'?"),
+    "checks.cold=1": ("unknown key 'checks.cold'", "checks.resident_max"),
+    "storage=lokal": ("storage: no choice 'lokal'", "did you mean 'local'?"),
+    "dataset=demmo": ("dataset: no choice 'demmo'", "did you mean 'demo'?"),
+    "+paper=fig44": ("paper: no choice 'fig44'", "did you mean 'fig4'?"),
+    "paper=fig4": ("'paper' is not a group with a choice to replace", "+paper=…"),
+    "storge=local": ("unknown key 'storge'", "did you mean 'storage'?"),
+    "statsu": ("'statsu' is neither a verb nor KEY=VALUE", "did you mean 'status'?"),
+    "--bogus": ("unknown flag '--bogus'", "--dry-run"),
+    "+foo=1": ("unknown key 'foo'", "threads"),
+    "+benchmark.foo=1": ("unknown key 'benchmark.foo'", "benchmark.image_size"),
+    "~threads": ("threads is missing", "threads=…"),
+    "threads=0": ("threads=0 is out of range", "1 to 1024"),
+    "threads=-1": ("threads=-1 is out of range", "1 to 1024"),
+    "threads=99999": ("threads=99999 is out of range", "1 to 1024"),
+    "threads=abc": ("threads: Value 'abc'", "--help"),
+    "threads=1.5": ("threads: Value '1.5'", "--help"),
+    "threads=null": ("threads: ", "--help"),
+    "threads=[1": ("cannot read 'threads=[1'", "quote"),
+    "threads=${nothing}": ("threads", "--help"),
+    "batch_size=0": ("batch_size=0", "1 to"),
+    "prefetch=-1": ("prefetch=-1", "0 to"),
+    "iterations=0": ("iterations=0", "1 to"),
+    "iterations=100": ("6400 images, the dataset has 512", "iterations=8"),
+    "batch_size=600 iterations=1": ("600 images, the dataset has 512", "batch_size=512 or less"),
+    "cache=lukewarm": ("cache: Invalid value 'lukewarm', expected one of [cold, warm, as_is]", ""),
+    "runs=1": ("leaves no measured run", "runs=2"),
+    "runs=4,5": ("runs has several values (4, 5)", "one value"),
+    "run_timeout_s=nan": ("run_timeout_s=nan", "1 to"),
+    "checks.spread_max=-0.1": ("checks.spread_max=-0.1", "0 to"),
+    "dataset.sigma=inf": ("dataset.sigma=inf", "0 to"),
+    "dataset.classes=513": ("leaves classes empty", "as many classes as files"),
+    "dataset=folder": ("dataset.path has no value", "dataset.path=…"),
+    "campaign_dir=": ("campaign_dir='' is no path", "folder"),
+    "storage.name=../x": ("storage.name='../x' is no name", "letters"),
+    'dataset.name="a b"': ("dataset.name='a b' is no name", "letters"),
+    "threads=interval(1,2)": ("INTERVAL_SWEEP", "--help"),
+    "dataset.sigma=1.8": ("sigma 1.8", "dataset=demo"),
+    "dataset.median_bytes=2000": ("median_bytes 2000", "dataset=demo"),
+    "benchmark.name=run": ("benchmark.name=run is no benchmark", "micro"),
+    "cluster.name=foo": ("cluster.name=foo is no cluster", "local"),
+    "benchmark=1": ("Config group override must be a string or a list", "--help"),
+    "threads=glob(*)": ("the grid has no points", "glob"),
+    "hydra/launcher=basic": ("a launcher of ours", "leave hydra/launcher"),
+    "+paper=glob(*)": ("is no recipe", "+paper=fig4,fig5"),
+    "storage=lustre": ("storage=lustre has no root here", "storages.lustre.root"),
+    "storage=site": ("storage.name has no value", "storage.name=…"),
+    "site=nonne": ("site: no choice 'nonne'", "did you mean 'none'?"),
+    "site=mysite": ("site: no choice 'mysite'", "none"),
+    "cluster=local cluster.partition=gpu": ("unknown key 'cluster.partition'", "cluster=slurm cluster.partition=…"),
+    "cluster=local cluster.extra.nice=1": ("unknown key 'cluster.extra'", "cluster=slurm cluster.extra=…"),
+    "site.storages.scratch.root=/x": ("unknown key 'site.storages.scratch'", "storage.root=…"),
+    "+site.storages.scratch.root=/x": ("takes no new storage from the command line", "storage.root=…"),
+    "storage.exclusive=locked": ("expected one of [license, singleton, lock, none]", ""),
+    "cluster=local detach=true": ("detach=true with cluster=local", "nohup"),
+    "threads=1,2 --cfg job": ("Ambiguous value for argument 'threads=1,2'", "one value"),
+    "hydra.foo=1": ("unknown key 'hydra.foo'", "legal here"),
+}
+
+
+@pytest.mark.parametrize("word", _WRONG)
+def test_a_wrong_word_is_named_with_its_cure(word, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    message, hint = _WRONG[word]
+
+    code = guarded([word] if " b" in word else word.split())
+
+    said = capsys.readouterr().err
+    assert code == 2
+    assert said.startswith("error: ")
+    assert message in said
+    assert hint in said.partition("\n\nhint: ")[2]
+    assert "Traceback" not in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_configuration_folder_is_named(capsys):
+    assert guarded(["--config-dir", "/no/such/folder"]) == 2
+    assert "/no/such/folder" in capsys.readouterr().err
+
+
+def test_hydras_full_error_is_there_for_who_asks(monkeypatch):
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+
+    with pytest.raises(Exception, match="thread"):
+        guarded(["thread=1"])
+
+
+def test_the_version_is_ours(capsys):
+    assert guarded(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("tfio-campaign 0.")
+
+
+def test_help_names_the_groups_the_keys_and_the_verbs(capsys):
+    assert guarded(["-m", "threads=1", "--help"]) == 0
+
+    shown = capsys.readouterr().out
+    assert "  dataset     caltech101, demo, folder, imagenet_subset\n" in shown
+    assert "  threads: 4         # parallel calls of the map" in shown
+    assert "  deterministic: true" in shown
+    assert "defaults" not in shown.partition("Keys:")[2].partition("Exit codes")[0].replace("its default", "")
+    assert all(re.search(rf"campaign [^\n]*\b{verb}\b", shown) for verb in VERBS)

@@ -1,0 +1,60 @@
+"""What `doctor` looks at, and what it makes of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from campaign.cli import doctor
+from campaign.doctor import node
+from campaign.errors import UsageError
+from jobs.system.device import mount_of
+
+MEMORY = "/dev/shm"  # noqa: S108 - the storage that is under test
+
+
+def _found(root, *, cold, exclusive="lock"):
+    storage = {"name": "s", "root": str(root), "cold": cold, "exclusive": exclusive}
+    return {finding.what: finding for finding in node.storage(storage)}
+
+
+@pytest.mark.skipif(mount_of(MEMORY).fstype != "tmpfs", reason="no file system in memory here")
+@pytest.mark.parametrize(("cold", "passed"), [(True, False), (False, None)])
+def test_memory_is_a_storage_where_no_cell_asks_that_it_is_cold(cold, passed):
+    found = _found(MEMORY, cold=cold)
+
+    assert (found["storage"].passed, found["cold"].passed) == (passed, passed)
+
+
+def test_a_storage_without_locks_is_found_out_where_it_is_to_be_locked(tmp_path, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    well = _found(tmp_path, cold=False)["lock"]
+    monkeypatch.setattr("fcntl.flock", flock)
+
+    assert well.passed
+    assert _found(tmp_path, cold=False)["lock"].passed is False
+    assert "lock" not in _found(tmp_path, cold=False, exclusive="license")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("caches", "cold"), [("cold", True), ("warm", False), ("as_is", False), ("as_is,cold", True)])
+def test_a_storage_is_to_be_cold_where_a_cell_asks_for_it(caches, cold, tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(node, "machine", lambda storages, checks: seen.extend(storages) or [])
+
+    code = doctor.main(["-m", "cluster=local", f"cache={caches}"])
+
+    assert code == 0
+    assert [storage["cold"] for storage in seen] == [cold]
+
+
+def test_a_relative_root_that_each_node_has_for_itself_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(UsageError, match=r"needs an absolute storage\.root"):
+        doctor.main(["cluster=slurm", "storage.shared=false"])

@@ -1,0 +1,100 @@
+"""What `testbed up` may be asked for; each key changes what is made."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from campaign.config.testbed import Device, asked
+from campaign.errors import UsageError
+from campaign.testbed.spec import GB, Speed
+
+# Chien et al. 2018, Table I: MB/s read and written.
+TABLE_I = {
+    "hdd": (163.00, 133.14),
+    "ssd": (280.55, 195.05),
+    "optane": (1603.06, 511.78),
+    "lustre": (1968.618, 991.914),
+}
+EFFECTS = {
+    "size_gb": ("3", lambda wanted: wanted.size_bytes == 3 * GB),
+    "read_mb_per_s": ("100", lambda wanted: wanted.speed.limits()["read_bps"] == 100_000_000),
+    "write_mb_per_s": ("0.5", lambda wanted: wanted.speed.limits()["write_bps"] == 500_000),
+    "read_iops": ("80", lambda wanted: wanted.speed.limits()["read_iops"] == 80),
+    "write_iops": ("70", lambda wanted: wanted.speed.limits()["write_iops"] == 70),
+}
+
+
+@pytest.fixture(scope="module")
+def usual():
+    return asked([])
+
+
+def test_unasked_all_storages_have_the_figures_of_the_paper(usual):
+    found = usual
+
+    speeds = {name: (each.speed.read_mb_per_s, each.speed.write_mb_per_s) for name, each in found.items()}
+    assert speeds == TABLE_I
+    assert {each.size_bytes for each in found.values()} == {None}
+    assert all(each.speed.limits().keys() == {"read_bps", "write_bps"} for each in found.values())
+
+
+@pytest.mark.parametrize("key", [field.name for field in dataclasses.fields(Device)])
+@pytest.mark.parametrize("name", TABLE_I)
+def test_each_key_changes_its_storage_and_no_other(name, key, usual):
+    value, holds = EFFECTS[key]
+
+    found = asked([f"{name}.{key}={value}"])
+
+    assert holds(found[name])
+    assert [other for other in found if found[other] != usual[other]] == [name]
+
+
+def test_only_the_storages_that_are_asked_for_are_made_each_once():
+    assert list(asked(["storages=[ssd,hdd,ssd]"])) == ["ssd", "hdd"]
+
+
+def test_null_is_no_bound():
+    (hdd,) = asked(["storages=[hdd]", "hdd.read_mb_per_s=null", "hdd.write_mb_per_s=null"]).values()
+
+    assert hdd.speed.limits() == {}
+
+
+@pytest.mark.parametrize(
+    ("word", "error"),
+    [
+        ("hdd.reed_mb_per_s=100", "unknown key 'hdd.reed_mb_per_s'"),
+        ("hdd.size=1", "unknown key 'hdd.size'"),
+        ("+hdd.seek_ms=8", "unknown key 'hdd.seek_ms'"),
+        ("+nvme.size_gb=3", "unknown key 'nvme"),
+        ("~hdd.size_gb", "'hdd.size_gb'"),
+        ("~ssd", "'ssd'"),
+        ("hdd.size_gb=0.01", "hdd.size_gb=0.01 is out of range"),
+        ("hdd.size_gb=-3", "hdd.size_gb=-3.0 is out of range"),
+        ("hdd.read_mb_per_s=0", "hdd.read_mb_per_s=0.0 is out of range"),
+        ("ssd.write_mb_per_s=nan", "ssd.write_mb_per_s=nan is out of range"),
+        ("ssd.read_iops=0", "ssd.read_iops=0 is out of range"),
+        ("ssd.write_iops=much", "ssd.write_iops"),
+        ("storages=[floppy]", "there is no 'floppy'"),
+        ("storages=[]", "asks for nothing"),
+        ("hdd.size_gb=3,4", "."),
+        ("hdd", "neither a verb nor KEY=VALUE"),
+    ],
+)
+def test_a_word_that_cannot_be_meant_is_refused_with_a_cure(word, error):
+    with pytest.raises(UsageError, match=error) as caught:
+        asked([word])
+
+    assert caught.value.hint
+    assert "+hdd" not in caught.value.hint  # that is for groups without a default
+
+
+@given(st.floats(0.1, 1e6))
+def test_any_speed_in_range_reaches_the_kernel_in_whole_bytes(mb_per_s):
+    limits = Speed(mb_per_s, None).limits()
+
+    assert limits.keys() == {"read_bps"}
+    assert abs(limits["read_bps"] - mb_per_s * 1e6) <= 0.5

@@ -1,0 +1,72 @@
+"""What `watch` leaves behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from campaign.cells import record
+from campaign.cells.folder import occupied
+from campaign.cli import status, watch
+from campaign.cluster import fleet
+from campaign.worker.batch import Batch, read_all
+
+
+@pytest.fixture
+def ended(folder, cells, programs, monkeypatch):
+    """A job that was cancelled while nobody looked; it has begun its cell."""
+    monkeypatch.setattr(fleet, "_SHORTEST_S", 0.0)
+    cell = cells[0][0]
+    batch = Batch(folder.workers / "first-0", "slurm", "first", "tfio-first", [[cell.id]], "2026-11-21T09:00:00.000Z")
+    batch.save()
+    made = record.new(cell, {"token": "first"}, {})
+    record.begin_run(made, "measured", "first")
+    record.write(folder.record(cell.id), made)
+    programs.answer("squeue", f"70|0|CANCELLED|None|n1|{batch.folder}")
+    return cell.id
+
+
+def test_how_jobs_ended_is_written_down_for_slurm_forgets(ended, folder):
+    code = watch.main([str(folder.root)])
+
+    (run,) = record.read(folder.record(ended))["runs"]
+    assert code == 1
+    assert read_all(folder)[0].ended == {0: "Slurm: CANCELLED on n1"}
+    assert run["reason"] == "interrupted: Slurm: CANCELLED on n1"
+
+
+def test_that_is_left_to_a_front_process_that_is_at_work_in_the_folder(ended, folder):
+    with occupied(folder):
+        code = watch.main([str(folder.root)])
+
+    assert code == 1
+    assert not list(folder.workers.glob("*/ended.json"))
+    assert record.read(folder.record(ended))["runs"][0]["status"] == "running"
+
+
+def test_a_folder_that_cannot_be_written_is_watched_all_the_same(ended, folder, monkeypatch):
+    monkeypatch.setattr(record, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+
+    assert watch.main([str(folder.root)]) == 1
+
+
+def test_ctrl_c_says_that_the_jobs_go_on_and_how_to_come_back(ended, folder, monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(folder), "worker_at_work", lambda _: True)
+    monkeypatch.setattr(watch, "_follow_local", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        watch.main([str(folder.root)])
+
+    assert f"what runs goes on. Come back: python -m campaign watch {folder.root}" in capsys.readouterr().err
+
+
+def test_a_reason_of_several_lines_stays_on_the_line_of_its_cell(ended, folder, capsys):
+    made = record.read(folder.record(ended))
+    made["status"], made["reason"] = "failed", "sbatch: error: one\nsbatch: error: two"
+    record.write(folder.record(ended), made)
+
+    status.main([str(folder.root)])
+
+    assert any("one sbatch: error: two" in line for line in capsys.readouterr().out.splitlines())

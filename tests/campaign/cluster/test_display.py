@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import io
+import re
+from collections import Counter
+
+import pytest
+
+from campaign import console as talk
+from campaign.cluster import display
+from campaign.cluster.progress import Picture
+from tests.campaign.fake_template import failed, figures, invalid
+
+CELL = "micro-demo-local-t1-b64-p0-0123456789"
+OTHER = "micro-demo-local-t2-b64-p0-abcdef0123"
+
+
+def _run(number=0, role="measured", **changed):
+    return {"run": number, "role": role, "status": "running", "reason": None} | changed
+
+
+def _picture(news=(), counts=None, reasons=None, running=(), progress=(0, 9)):
+    return Picture(list(news), Counter(counts or {}), Counter(reasons or {}), list(running), *progress)
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """What a person sees who looks at these pictures on a terminal: the last frame of each, and all lines above it."""
+
+    def see(*pictures, hindrance="", meanwhile=lambda: None):
+        screen = io.StringIO()
+        console = talk.Console(file=screen, force_terminal=True, width=160, height=50, no_color=True)
+        monkeypatch.setattr(talk, "stderr", console)
+        frames = []
+        with display.display(lambda: hindrance) as show:
+            for picture in pictures:
+                before = screen.tell()
+                show(picture)
+                meanwhile()
+                frames.append(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue()[before:]))
+        return frames
+
+    return see
+
+
+@pytest.fixture
+def lines(monkeypatch, capsys):
+    """What a log file gets that these pictures are written to."""
+
+    def see(*pictures, hindrances=()):
+        monkeypatch.setattr(talk, "stderr", talk.Console(stderr=True, width=200))
+        told = iter(hindrances)
+        with display.display(lambda: next(told, "")) as show:
+            for picture in pictures:
+                show(picture)
+        return capsys.readouterr().err.splitlines()
+
+    return see
+
+
+def test_on_a_terminal_the_cell_the_run_and_the_rate_are_shown(terminal):
+    news = [(CELL, _run(0, "warmup", **figures(321.0))), (CELL, _run(1, **invalid()))]
+    counts = {"running": 1, "planned": 2}
+
+    (shown,) = terminal(_picture(news, counts, running=[(CELL, _run(2), "n3")], progress=(2, 9)))
+
+    assert re.search(r"micro-demo-local-t1-b64-p0 +run 2 \(measured\) +400 images/s +n3", shown)
+    assert re.search(r"cells +planned 2 +running 1", shown)
+    assert "2/9" in shown
+    assert "ETA" in shown
+    assert f"{CELL} run 1: 400.0 images/s, invalid: cold" in shown
+
+
+def test_on_a_terminal_a_warm_up_is_called_one(terminal):
+    (shown,) = terminal(_picture(running=[(CELL, _run(0, "warmup"), "")]))
+
+    assert "run 0 (warm-up)" in shown
+
+
+def test_on_a_terminal_every_state_that_some_cell_is_in_is_counted_and_no_other(terminal):
+    states = ("planned", "queued", "running", "done", "failed", "invalid", "interrupted")
+    counts = {state: number for number, state in enumerate(states, start=1)}
+
+    all_of_them, some = terminal(_picture(counts=counts), _picture(counts={"done": 8, "failed": 0}))
+
+    assert re.findall(r"([a-z]+) (\d)\b", all_of_them) == [(state, str(counts[state])) for state in states]
+    assert "done 8" in some
+    assert not re.search("failed|queued|running", some)
+
+
+def test_on_a_terminal_the_reasons_of_the_queue_are_told_in_slurms_words(terminal):
+    reasons = {"Priority": 2, "ReqNodeNotAvail, UnavailableNodes:[red]n[1-3]": 7, "": 1}
+
+    (shown,) = terminal(_picture(counts={"queued": 10}, reasons=reasons))
+
+    assert "queued 10" in shown
+    assert "7 jobs waiting: ReqNodeNotAvail, UnavailableNodes:[red]n[1-3], 2 jobs waiting: Priority" in shown
+    assert "1 job waiting: submitted" in shown
+
+
+def test_on_a_terminal_a_hindrance_is_told_in_place_of_the_old_reasons(terminal):
+    (shown,) = terminal(_picture(counts={"queued": 1}, reasons={"Priority": 1}), hindrance="nobody answers [red]")
+
+    assert "nobody answers [red]" in shown
+    assert "Priority" not in shown
+
+
+def test_on_a_terminal_a_run_that_failed_before_any_rate_of_its_cell_is_told(terminal):
+    known = _picture([(CELL, _run(**figures(321)))], progress=(1, 9))
+    broken = _picture([(OTHER, _run(**failed()))], progress=(2, 9))
+
+    _, shown = terminal(known, broken)
+
+    assert f"{OTHER} run 0: no figure, failed: killed by signal 9" in shown
+    assert "321 images/s" in shown
+
+
+def test_on_a_terminal_more_runs_than_fit_are_counted(terminal):
+    running = [(f"{number}-{CELL}", _run(), "") for number in range(20)]
+
+    (shown,) = terminal(_picture(running=running))
+
+    assert shown.count("(measured)") == 12
+    assert "… and 8 more" in shown
+
+
+def test_on_a_terminal_the_time_to_go_follows_from_the_runs_that_are_over(terminal, monkeypatch):
+    clock, bar = [0.0], talk.bar
+    pictures = [_picture(progress=(over, 9)) for over in range(4)]
+
+    def timed():
+        made = bar()
+        made.get_time = lambda: clock[0]
+        return made
+
+    monkeypatch.setattr(talk, "bar", timed)
+
+    shown = terminal(*pictures, meanwhile=lambda: clock.__setitem__(0, clock[0] + 100))
+
+    assert "ETA -:--:--" in shown[0]
+    assert "3/9" in shown[-1]
+    assert "ETA 0:10:00" in shown[-1]
+
+
+def test_in_a_log_each_run_has_a_line_with_its_number(lines):
+    news = [(CELL, _run(0, "warmup", **figures(123.4))), (CELL, _run(1, **figures(100)))]
+
+    said = lines(_picture(news, progress=(2, 9)), _picture([(CELL, _run(2, **failed()))], progress=(3, 9)))
+
+    assert said == [
+        f"[1/9] {CELL} run 0 (warm-up): 123.4 images/s",
+        f"[2/9] {CELL} run 1: 100.0 images/s",
+        f"[3/9] {CELL} run 2: no figure, failed: killed by signal 9 (SIGKILL)",
+    ]
+
+
+def test_in_a_log_nothing_is_said_while_nothing_changes(lines):
+    waiting = _picture(counts={"queued": 3}, reasons={"Priority": 3})
+
+    said = lines(waiting, waiting, waiting)
+
+    assert said == ["cells: 3 queued; 3 jobs waiting: Priority"]
+
+
+def test_in_a_log_another_reason_of_the_queue_is_a_line_and_its_end_is_none(lines):
+    said = lines(
+        _picture(counts={"queued": 3}, reasons={"Priority": 3}),
+        _picture(counts={"queued": 2, "running": 1}, reasons={"Resources": 2}),
+        _picture(counts={"running": 3}),
+        _picture(counts={"queued": 3}, reasons={"Priority": 3}),
+    )
+
+    assert said == [
+        "cells: 3 queued; 3 jobs waiting: Priority",
+        "cells: 2 queued, 1 running; 2 jobs waiting: Resources",
+        "cells: 3 queued; 3 jobs waiting: Priority",
+    ]
+
+
+def test_in_a_log_a_hindrance_is_told_once(lines):
+    running = _picture(counts={"running": 1})
+
+    said = lines(*[running] * 4, hindrances=["", "nobody answers", "nobody answers", ""])
+
+    assert said == ["cells: 1 running; nobody answers"]
+
+
+def test_an_invalid_run_is_told_with_its_reason():
+    line = display.describe("cell", {"run": 3, "role": "warmup", **invalid("quiet: others moved 99 MB/s")})
+
+    assert line == "cell run 3 (warm-up): 400.0 images/s, invalid: quiet: others moved 99 MB/s"

@@ -1,0 +1,297 @@
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+import submitit
+
+from campaign import console
+from campaign.cells import record
+from campaign.cells.plan import Entry
+from campaign.cluster import local
+from campaign.cluster.local import LocalWorker
+from campaign.cluster.progress import Follower
+from campaign.errors import EnvironmentFaultError
+from campaign.worker import batch as batches
+from campaign.worker.batch import Batch
+from campaign.worker.work_list import Request
+from tests.campaign.fake_template import figures
+from tests.campaign.work_lists import UTC, work_list
+
+_POLITE = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("asked to end", flush=True)))
+print("up", flush=True)
+time.sleep(60)
+"""
+_STUBBORN = """
+import signal, subprocess, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen(["sleep", "60"], start_new_session=True)
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def said(monkeypatch, capsys):
+    """A function that returns what was told on stderr."""
+    monkeypatch.setattr(console, "stderr", console.Console(stderr=True, width=200))
+    return lambda: capsys.readouterr().err
+
+
+@pytest.fixture
+def batch(folder, cells):
+    made = Batch(folder.workers / "mine-0", "local", "mine", "tfio", [[cell.id for cell in cells[0]]], UTC)
+    made.save()
+    return made
+
+
+@pytest.fixture
+def started(batch):
+    """A function that starts a process as the worker of the batch; returns both, and its first word."""
+    processes = []
+
+    def start(script):
+        process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+        processes.append(process)
+        word = process.stdout.readline().strip()
+        return LocalWorker(batch, psutil.Process(process.pid)), process, word
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def _ends(worker):
+    deadline = time.monotonic() + 10
+    while worker.alive() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not worker.alive()
+
+
+def test_a_worker_lives_until_its_process_has_ended_though_nobody_has_waited_for_it(started):
+    worker, process, _ = started(_POLITE)
+    alive = worker.alive()
+
+    process.kill()
+
+    assert alive
+    assert _ends(worker)
+    assert process.returncode is None
+
+
+def test_a_worker_that_had_ended_before_anybody_looked_is_not_alive_and_not_stopped(batch):
+    worker = LocalWorker(batch, None)
+
+    worker.stop()
+
+    assert not worker.alive()
+
+
+def test_a_worker_is_asked_to_end(started):
+    worker, process, _ = started(_POLITE)
+
+    worker.stop()
+
+    assert not worker.alive()
+    assert process.stdout.read() == "asked to end\n"
+
+
+def test_a_worker_that_does_not_end_is_killed_with_all_that_it_started(started, batch, monkeypatch):
+    monkeypatch.setattr(local, "_STOP_PATIENCE_S", 0.1)
+    worker, process, child = started(_STUBBORN)
+    child = psutil.Process(int(child))
+
+    worker.stop()
+
+    assert process.wait(timeout=10) == -signal.SIGKILL
+    assert _ends(LocalWorker(batch, child))
+
+
+def test_an_earlier_worker_is_waited_for_and_that_is_told(folder, said, monkeypatch):
+    monkeypatch.setattr(local, "_PATIENCE_S", 0.01)
+    held, seen = folder.worker_lock(), []
+    held.acquire()
+    waiting = threading.Thread(target=lambda: (local.wait_for_worker(folder), seen.append(held.is_locked)))
+    waiting.start()
+    time.sleep(0.1)
+    waited = waiting.is_alive()
+
+    held.release()
+    waiting.join(timeout=10)
+
+    assert waited
+    assert not waiting.is_alive()
+    assert "a worker of an earlier start is still at work" in said()
+    assert folder.worker_at_work() is False
+
+
+def test_where_no_worker_is_at_work_nothing_is_told(folder, said):
+    local.wait_for_worker(folder)
+
+    assert said() == ""
+
+
+@pytest.fixture
+def executor(monkeypatch, folder):
+    """What the executor of submitit was told, and what lay on disk and was heeded when it was."""
+    told = {"job_id": "999999999", "fault": None}
+
+    class Job:
+        job_id = told["job_id"]
+
+        def exception(self):
+            return told["fault"]
+
+    class Executor:
+        def __init__(self, folder, cluster):
+            told.update(folder=folder, cluster=cluster)
+
+        def update_parameters(self, **parameters):
+            told.update(parameters)
+
+        def submit(self, function, path):
+            told["batches"] = batches.read_all(folder)
+            told["work"] = json.loads(told["batches"][0].work_list(0).read_text())
+            told["path"], told["sigint"] = path, signal.getsignal(signal.SIGINT)
+            return Job()
+
+    monkeypatch.setattr(submitit, "AutoExecutor", Executor)
+    return told
+
+
+@pytest.fixture
+def submit(folder, cells):
+    """A function that hands three cells to a worker; its words are keys of the conduct."""
+
+    def submit(cluster="local", **changed):
+        conduct = {**cells[1], "cluster": {"name": cluster}, **changed}
+        request = Request(folder, conduct, "mine", UTC, ["threads=1,2,4"])
+        todo = [Entry(cell, "planned", 5, 5) for cell in cells[0]]
+        return local.submit(request, todo, {cell.id: None for cell in cells[0]})
+
+    return submit
+
+
+def test_the_batch_and_its_work_list_are_on_disk_before_the_worker_starts(executor, submit, cells):
+    started = submit()
+
+    assert executor["batches"] == [started.batch]
+    assert started.batch.cells == [[cell.id for cell in cells[0]]]
+    assert executor["path"] == str(started.batch.work_list(0))
+    assert (executor["work"]["token"], executor["work"]["submitted_utc"]) == ("mine", UTC)
+    assert [item["position"] for item in executor["work"]["cells"]] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("name", "cluster"), [("local", "local"), ("auto", "local"), ("debug", "debug")])
+def test_the_work_list_says_where_it_is_done(name, cluster, executor, submit):
+    started = submit(name)
+
+    assert executor["cluster"] == executor["work"]["cluster"] == started.batch.cluster == cluster
+
+
+def test_ctrl_c_does_not_reach_the_worker_and_reaches_the_front_process_again(executor, submit):
+    before = signal.getsignal(signal.SIGINT)
+
+    submit()
+
+    assert executor["sigint"] == signal.SIG_IGN
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_a_worker_has_time_for_every_run_up_to_its_limit(executor, submit):
+    submit(run_timeout_s=600)
+
+    assert executor["timeout_min"] == 18 * 10 + 60
+
+
+def test_a_worker_that_ended_before_its_process_was_found_is_no_error_yet(executor, submit):
+    started = submit()
+
+    assert started.process is None
+
+
+def test_in_the_front_process_the_error_of_the_worker_is_its_own(executor, submit):
+    executor["fault"] = EnvironmentFaultError("no TensorFlow", "install it")
+
+    with pytest.raises(EnvironmentFaultError, match="no TensorFlow"):
+        submit("debug")
+
+
+@pytest.fixture
+def ended(folder, cells, batch, monkeypatch):
+    """A function that lets the worker have ended, and the front process explain it."""
+    batch.work_list(0).write_text(json.dumps(work_list(folder, *cells)))
+
+    def explain():
+        local._explain_early_end(batch, Follower.of(folder, batch, 0))  # noqa: SLF001
+
+    return explain
+
+
+def _finish(folder, cells):
+    for cell in cells:
+        made = record.new(cell, {"token": "mine"}, {})
+        record.begin_run(made, "measured", "mine").update(figures())
+        made["status"] = "done"
+        record.write(folder.record(cell.id), made)
+
+
+def test_a_worker_that_did_its_whole_list_needs_no_explanation(ended, folder, cells):
+    _finish(folder, cells[0])
+
+    ended()
+
+
+def test_what_the_worker_left_as_its_error_is_told(ended, batch):
+    batch.work_list(0).with_suffix(".error.json").write_text('{"message": "no space", "hint": "free some"}')
+
+    with pytest.raises(EnvironmentFaultError, match="no space") as caught:
+        ended()
+
+    assert caught.value.hint == "free some"
+
+
+def test_a_worker_that_left_no_error_is_told_with_the_last_line_of_its_log(ended, batch, folder, cells):
+    _finish(folder, cells[0][:1])
+    (batch.folder / "1_0_log.err").write_text("Traceback …\nMemoryError\n")
+
+    with pytest.raises(EnvironmentFaultError, match="the worker ended with 2 cells to go: MemoryError") as caught:
+        ended()
+
+    assert str(batch.folder) in caught.value.hint
+
+
+def test_a_worker_that_left_nothing_is_told_so(ended):
+    with pytest.raises(EnvironmentFaultError, match="3 cells to go: it left no word"):
+        ended()
+
+
+def test_a_worker_that_could_write_nothing_is_told_as_that(ended, monkeypatch):
+    def full(path, value):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(local, "write_json", full)
+
+    with pytest.raises(EnvironmentFaultError, match=r"nothing can be written in .*: No space left on device"):
+        ended()
+
+
+def test_a_worker_whose_controller_was_killed_is_still_at_work(ended, folder):
+    with folder.worker_lock(), pytest.raises(EnvironmentFaultError, match="the worker is still at work"):
+        ended()
+
+
+def test_no_probe_is_left_behind(ended, batch):
+    with pytest.raises(EnvironmentFaultError):
+        ended()
+
+    assert not (batch.folder / "probe.json").exists()

@@ -1,0 +1,67 @@
+"""What runs are expected to take, from those that were."""
+
+from __future__ import annotations
+
+import pytest
+
+from campaign.cells import plan, record
+from campaign.cluster import price
+from campaign.config.collect import collect
+
+
+@pytest.fixture
+def leave(folder):
+    """Record a cell whose runs took these seconds."""
+
+    def leave(cell, *seconds):
+        made = record.new(cell, {"token": "t", "words": []}, {})
+        for each in seconds:
+            run = record.begin_run(made, "measured", "t")
+            run |= {"status": "failed", "reason": "x", "elapsed_s_with_fork": each}
+        record.write(folder.record(cell.id), made)
+
+    return leave
+
+
+@pytest.fixture(scope="module")
+def grid():
+    """A baseline of a whole file, which has no dataset, and a cell that reads images."""
+    return plan.cells_of(collect(["-m", "benchmark=baseline,micro"]))
+
+
+def test_nothing_is_expected_where_nothing_was_measured(grid, folder):
+    cells, conduct = grid
+
+    assert price.expected(plan.make(cells, conduct, folder).entries, conduct, folder) is None
+
+
+def test_runs_take_what_those_of_their_kind_took(grid, folder, leave):
+    cells, conduct = grid
+    baseline, micro = sorted(cells, key=lambda cell: cell.benchmark)
+    leave(baseline, 2.0, 4.0)
+    leave(micro, 10.0)
+
+    found = price.expected(plan.make(cells, conduct, folder).entries, conduct, folder)
+
+    assert found == (6 * 3.0 + 6 * 10.0, 6 * 3.0 + 6 * 10.0, 3)  # five measured runs and a warm-up each
+    assert str(found) == "about 1 min expected, from 3 earlier runs"
+
+
+def test_runs_of_an_unknown_kind_take_what_all_took(grid, folder, leave):
+    cells, conduct = grid
+    baseline, micro = sorted(cells, key=lambda cell: cell.benchmark)
+    leave(micro, 10.0, 20.0)
+
+    found = price.expected(plan.make([baseline], conduct, folder).entries, conduct, folder)
+
+    assert found.least_s == 6 * 15.0
+
+
+def test_runs_that_may_be_added_are_expected_too(folder, leave):
+    cells, conduct = plan.cells_of(collect(["-m", "until_spread=0.01", "max_runs=12"]))
+    leave(cells[0], 100.0)
+
+    found = price.expected(plan.make(cells, conduct, folder).entries, conduct, folder)
+
+    assert (found.least_s, found.most_s) == (600.0, 1200.0)
+    assert str(found).startswith("about 10 to 20 min")

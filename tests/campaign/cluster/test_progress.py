@@ -1,0 +1,321 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from campaign.cells import record
+from campaign.cluster import progress
+from campaign.cluster.progress import Follower, Seen, Watched
+from campaign.worker.batch import Batch
+from tests.campaign.fake_template import figures, invalid
+
+STATES = ("planned", "queued", "running", "done", "failed", "invalid", "interrupted")
+
+
+@pytest.fixture
+def made(cells):
+    """Three cells."""
+    return cells[0]
+
+
+@pytest.fixture
+def follower(folder, made):
+    return Follower(folder, [(cell.id, 2) for cell in made], warmup_runs=1, token="mine")
+
+
+@pytest.fixture
+def write(folder):
+    """A function that writes the record of a cell with these runs; None is one under way."""
+
+    def write(cell, runs, status="running", token="mine"):
+        made = record.new(cell, {"token": token}, {})
+        for figure in runs:
+            run = record.begin_run(made, "measured", token)
+            run.update(figure or {})
+        made["status"] = status
+        record.write(folder.record(cell.id), made)
+
+    return write
+
+
+def test_nothing_is_known_before_the_first_record(follower):
+    step = follower.look()
+
+    assert (step.ended, step.current, step.runs_over, step.runs_total) == ([], None, 0, 9)
+
+
+def test_each_run_is_told_once(follower, made, write):
+    write(made[0], [figures(1), figures(2), None])
+
+    first, second = follower.look(), follower.look()
+
+    assert [run["images_per_s"] for _, run in first.ended] == [1, 2]
+    assert first.current == (made[0].id, first.current[1])
+    assert first.current[1]["run"] == 2
+    assert second.ended == []
+    assert second.runs_over == 2
+
+
+def test_it_moves_on_when_a_cell_is_over(follower, made, write):
+    write(made[0], [figures()] * 3, "done")
+    write(made[1], [None])
+
+    step = follower.look()
+
+    assert step.cells_over == 1
+    assert step.current[0] == made[1].id
+    assert (step.runs_over, step.runs_total) == (3, 9)
+
+
+def test_a_cell_that_gave_up_takes_its_missing_runs_out_of_the_total(follower, made, write):
+    write(made[0], [invalid()], "failed")
+
+    assert follower.look().runs_total == 7
+
+
+def test_runs_that_a_requeue_adds_do_not_make_more_runs_than_there_are(follower, made, write):
+    for cell in made:
+        write(cell, [figures()] * 3, "done")
+    write(made[2], [figures()] * 5)
+
+    under_way = follower.look()
+    write(made[2], [figures()] * 5, "done")
+    over = follower.look()
+
+    assert (under_way.runs_over, under_way.runs_total) == (11, 11)
+    assert (over.runs_over, over.runs_total) == (11, 11)
+
+
+def test_a_record_of_an_earlier_submission_is_no_news(follower, made, write):
+    write(made[0], [figures()] * 3, "done", token="theirs")
+
+    step = follower.look()
+
+    assert (step.cells_over, step.ended) == (0, [])
+
+
+def test_runs_of_an_earlier_submission_in_a_record_of_ours_are_no_news(follower, folder, made, write):
+    write(made[0], [figures(1), figures(2)])
+    recorded = record.read(folder.record(made[0].id))
+    recorded["runs"][0]["token"] = "theirs"
+    record.write(folder.record(made[0].id), recorded)
+
+    assert [run["images_per_s"] for _, run in follower.look().ended] == [2]
+
+
+def test_a_damaged_record_is_waited_out(follower, folder, made):
+    folder.cell(made[0].id).mkdir(parents=True)
+    folder.record(made[0].id).write_text("{")
+
+    assert follower.look().cells_over == 0
+
+
+@pytest.mark.parametrize("change", [{"schema": 99}, {"campaign": {}}])
+def test_a_record_of_a_newer_version_or_of_no_submission_is_no_news(change, follower, folder, made, write):
+    write(made[0], [figures()], "done")
+    path = folder.record(made[0].id)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+
+    assert follower.look().cells_over == 0
+
+
+def test_how_the_cells_came_out_is_counted(follower, made, write):
+    for cell, status in zip(made, ("done", "invalid", "failed"), strict=True):
+        write(cell, [figures()], status)
+
+    follower.look()
+
+    assert follower.finished
+    assert follower.outcomes == {"done": 1, "invalid": 1, "failed": 1}
+
+
+def _batch(folder, made):
+    batch = Batch(folder.workers / "mine-0", "slurm", "mine", "tfio", [[made[0].id], [made[1].id, made[2].id]], "now")
+    batch.save()
+    return batch
+
+
+def test_a_worker_of_a_batch_is_followed_by_its_work_list(folder, made):
+    batch = _batch(folder, made)
+    items = [{"id": made[1].id, "missing": 5}, {"id": made[2].id, "missing": 2}]
+    batch.work_list(1).write_text(json.dumps({"cells": items, "conduct": {"warmup_runs": 1}}))
+
+    found = Follower.of(folder, batch, 1)
+
+    assert found.cells == [(made[1].id, 5), (made[2].id, 2)]
+    assert (found.token, found.runs_total) == ("mine", 9)
+
+
+def test_a_worker_whose_list_was_never_written_has_cells_and_no_runs(folder, made):
+    found = Follower.of(folder, _batch(folder, made), 1)
+
+    assert [cell for cell, _ in found.cells] == [made[1].id, made[2].id]
+    assert found.look().runs_total == 0
+
+
+@pytest.fixture
+def watched(folder, made):
+    """Two workers: ``a`` with one cell, ``b`` with two."""
+    lists = {"a": made[:1], "b": made[1:]}
+    return Watched({key: Follower(folder, [(cell.id, 2) for cell in cells], 1, "mine") for key, cells in lists.items()})
+
+
+def _counts(picture):
+    return {state: number for state, number in picture.counts.items() if number}
+
+
+def test_a_cell_behind_another_one_of_its_worker_is_planned(watched):
+    picture = watched.look({"a": Seen("running"), "b": Seen("running")})
+
+    assert _counts(picture) == {"running": 2, "planned": 1}
+
+
+def test_cells_of_a_worker_that_waits_are_queued_and_its_reason_is_told(watched):
+    picture = watched.look({"a": Seen("queued", "Resources"), "b": Seen("queued", "Priority")})
+
+    assert _counts(picture) == {"queued": 3}
+    assert picture.reasons == {"Resources": 1, "Priority": 1}
+
+
+def test_the_runs_under_way_are_told_with_their_node(watched, made, write):
+    write(made[0], [figures(), None])
+    write(made[1], [None])
+
+    picture = watched.look({"a": Seen("running", "", "n1"), "b": Seen("running", "", "n2")})
+
+    assert [(cell, run["run"], where) for cell, run, where in picture.running] == [
+        (made[0].id, 1, "n1"), (made[1].id, 0, "n2")
+    ]  # fmt: skip
+    assert (picture.runs_over, picture.runs_total) == (1, 9)
+
+
+def test_cells_that_a_worker_left_behind_are_interrupted_and_its_run_is_under_way_no_more(watched, made, write):
+    write(made[1], [figures(), None])
+
+    picture = watched.look({"a": Seen("ended", "NODE_FAIL"), "b": Seen("ended", "CANCELLED")})
+
+    assert _counts(picture) == {"interrupted": 3}
+    assert picture.running == []
+
+
+def test_outcomes_of_several_workers_add_up(watched, made, write):
+    for cell, status in zip(made, ("done", "invalid", "failed"), strict=True):
+        write(cell, [figures()] * 3, status)
+
+    picture = watched.look({"a": Seen("ended"), "b": Seen("ended")})
+
+    assert _counts(picture) == {"done": 1, "invalid": 1, "failed": 1}
+    assert sorted(watched.finished()) == ["a", "b"]
+    assert len(picture.news) == 9
+
+
+def test_records_of_a_worker_that_waits_are_not_read(watched, made, write):
+    write(made[0], [figures()] * 3, "done")
+
+    queued = watched.look({"a": Seen("queued"), "b": Seen("queued")})
+    running = watched.look({"a": Seen("running"), "b": Seen("queued")})
+
+    assert (queued.news, queued.runs_over) == ([], 0)
+    assert (len(running.news), running.runs_over) == (3, 3)
+
+
+def test_the_records_tell_of_workers_of_which_the_scheduler_says_nothing(watched, made, write):
+    write(made[0], [figures()] * 3, "done")
+    write(made[1], [figures(), None])
+
+    picture = watched.look({"a": Seen("unknown", "submitted"), "b": Seen("unknown", "submitted")})
+
+    assert _counts(picture) == {"done": 1, "running": 1, "planned": 1}
+    assert len(picture.news) == 4
+    assert [(cell, run["run"]) for cell, run, _ in picture.running] == [(made[1].id, 1)]
+    assert not picture.reasons
+
+
+def test_workers_of_which_nothing_is_known_at_all_wait(watched):
+    picture = watched.look({"a": Seen("unknown", "submitted"), "b": Seen("unknown", "submitted")})
+
+    assert _counts(picture) == {"queued": 3}
+    assert picture.reasons == {"submitted": 2}
+
+
+def test_a_worker_that_was_requeued_keeps_what_is_over_and_waits_with_the_rest(watched, made, write):
+    write(made[1], [figures()] * 3, "done")
+    watched.look({"a": Seen("running"), "b": Seen("running")})
+
+    picture = watched.look({"a": Seen("running"), "b": Seen("queued", "BeginTime")})
+
+    assert _counts(picture) == {"running": 1, "done": 1, "queued": 1}
+    assert picture.reasons == {"BeginTime": 1}
+
+
+def test_what_a_worker_wrote_last_is_seen_in_the_look_after_its_end_and_only_there(watched, made, write):
+    watched.look({"a": Seen("running"), "b": Seen("running")})
+    write(made[0], [figures()] * 3, "done")
+
+    last = watched.look({"a": Seen("ended"), "b": Seen("running")})
+    later = watched.look({"a": Seen("ended"), "b": Seen("running")})
+
+    assert len(last.news) == 3
+    assert _counts(last) == _counts(later) == {"done": 1, "running": 1, "planned": 1}
+    assert later.news == []
+
+
+def test_records_of_a_worker_that_has_ended_are_read_no_more(watched, monkeypatch):
+    ended = {"a": Seen("ended"), "b": Seen("ended")}
+    watched.look(ended)
+    monkeypatch.setattr(record, "read", lambda path: pytest.fail(f"{path} was read"))
+
+    assert _counts(watched.look(ended)) == {"interrupted": 3}
+
+
+_SEEN = st.sampled_from(["unknown", "queued", "running", "ended"])
+_OUTCOME = st.sampled_from([None, "running", "done", "invalid", "failed"])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(story=st.lists(st.tuples(_SEEN, _SEEN, st.lists(_OUTCOME, min_size=3, max_size=3)), min_size=1, max_size=4))
+def test_in_every_situation_each_cell_is_counted_once(story, folder, made, write):
+    for cell in made:
+        folder.record(cell.id).unlink(missing_ok=True)
+    lists = {"a": made[:1], "b": made[1:]}
+    watched = Watched({key: Follower(folder, [(c.id, 2) for c in cells], 1, "mine") for key, cells in lists.items()})
+
+    for one, other, outcomes in story:
+        for cell, outcome in zip(made, outcomes, strict=True):
+            if outcome:
+                write(cell, [figures()] * 3 if outcome != "running" else [None], outcome)
+        picture = watched.look({"a": Seen(one), "b": Seen(other)})
+
+        assert sum(picture.counts.values()) == 3
+        assert min(picture.counts.values()) >= 0
+        assert picture.counts.keys() <= set(STATES)
+        assert picture.runs_over <= picture.runs_total
+
+
+def test_the_last_look_comes_after_every_worker_has_ended(watched, made, write):
+    shown = []
+    looks = iter(
+        [{"a": Seen("running"), "b": Seen("queued")}, {"a": Seen("ended"), "b": Seen("running")}, "the worker's end"]
+    )
+
+    def look():
+        seen = next(looks)
+        if seen != "the worker's end":
+            return seen
+        for cell in made:
+            write(cell, [figures()] * 3, "done")
+        return {"a": Seen("ended"), "b": Seen("ended")}
+
+    write(made[0], [figures()] * 3, "done")
+
+    progress.until_over(watched, look, shown.append, tick_s=0)
+
+    assert len(shown) == 3
+    assert _counts(shown[-1]) == {"done": 3}
+    assert sum((Counter(cell for cell, _ in picture.news) for picture in shown), Counter()) == {
+        cell.id: 3 for cell in made
+    }

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+
+from campaign.cluster import refusal
+from campaign.cluster.refusal import taken_all_the_same
+from campaign.errors import SchedulerError
+from campaign.worker.batch import Batch, read_all
+from tests.campaign.fake_slurm import Clock
+
+TIMED_OUT = RuntimeError("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation")
+UNREACHED = RuntimeError("sbatch: error: Batch job submission failed: Unable to contact slurm controller")
+NO_SPACE = OSError(28, "No space left on device")
+REFUSED = RuntimeError("traceback\nsbatch: error: invalid partition specified: nowhere\nmore")
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(refusal, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def batch(folder):
+    made = Batch(folder.workers / "first-0", "slurm", "first", "tfio-first", [["a"], ["b"]], "2026-11-21T09:00:00Z")
+    made.save()
+    return made
+
+
+def _listed(batch):
+    return "69|0|RUNNING|None|n1|/somebody/else", f"70|0|PENDING|None||{batch.folder}"
+
+
+@pytest.mark.parametrize("error", [TIMED_OUT, NO_SPACE, REFUSED])
+def test_a_job_that_slurm_lists_was_taken_whatever_sbatch_said(error, batch, programs, folder):
+    programs.answer("squeue", *_listed(batch))
+
+    assert taken_all_the_same(batch, error) == "70"
+    assert read_all(folder)[0].open_workers() == [0, 1]
+
+
+@pytest.mark.parametrize("error", [TIMED_OUT, UNREACHED])
+def test_a_job_that_a_busy_controller_lists_late_was_taken(error, batch, programs, clock):
+    (programs.folder / "answer").write_text("\n".join(_listed(batch)))
+    programs("squeue", f"[ $(wc -l < {programs.log}) -lt 4 ] || cat {programs.folder}/answer")
+
+    assert taken_all_the_same(batch, error) == "70"
+    assert clock.now == 1010.0
+
+
+def test_a_job_that_a_busy_controller_does_not_list_for_ten_seconds_was_refused(batch, programs, folder):
+    programs.answer("squeue", _listed(batch)[0])
+
+    with pytest.raises(SchedulerError, match="refused 2 jobs: Batch job submission failed: Socket timed out"):
+        taken_all_the_same(batch, TIMED_OUT)
+
+    assert len(programs.calls) == 4
+    assert read_all(folder)[0].open_workers() == []
+
+
+def test_what_slurm_refuses_outright_is_asked_for_once(batch, programs, folder):
+    programs.answer("squeue")
+
+    with pytest.raises(SchedulerError, match=r"refused 2 jobs: invalid partition specified: nowhere$"):
+        taken_all_the_same(batch, REFUSED)
+
+    assert len(programs.calls) == 1
+    assert read_all(folder)[0].refused == "invalid partition specified: nowhere"
+
+
+@pytest.mark.parametrize("error", [TIMED_OUT, REFUSED])
+def test_while_slurm_does_not_say_the_job_is_open(error, batch, programs, folder):
+    programs("squeue", "exit 1")
+
+    with pytest.raises(SchedulerError, match="does not say whether it took 2 jobs") as caught:
+        taken_all_the_same(batch, error)
+
+    assert "the same command" in caught.value.hint
+    assert read_all(folder)[0].open_workers() == [0, 1]

@@ -1,0 +1,297 @@
+"""What each key of ``cluster`` and of a storage's sharing does to the jobs."""
+
+from __future__ import annotations
+
+import re
+import stat
+
+import pytest
+
+from campaign.cells import plan, record
+from campaign.cluster import price, submission
+from campaign.config.collect import collect
+from campaign.slurm import job
+from campaign.worker import __main__ as worker
+from campaign.worker.work_list import Request
+from tests.campaign.fake_template import FakeTemplate
+from tests.campaign.work_lists import work_list
+
+
+@pytest.fixture(autouse=True)
+def programs(tmp_path, monkeypatch):
+    """A folder first on PATH with an ``srun``, which submitit wants to find, and room for more."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+    def add(name, text="exit 0"):
+        program = folder / name
+        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+
+    add("srun")
+    return add
+
+
+@pytest.fixture
+def arrays(folder):
+    """Arrays of array jobs that words lead to; `at_most` tasks each."""
+
+    def made(*words, at_most=1001):
+        cells, conduct = plan.cells_of(collect(["-m", "cluster=slurm", *words]))
+        entries = plan.make(cells, conduct, folder).to_do
+        return list(submission.arrays(entries, Request(folder, conduct, "0a1b2c3d", "2026-11-21", words), at_most))
+
+    return made
+
+
+@pytest.fixture
+def script(arrays):
+    """The script of the only array."""
+
+    def text(*words):
+        (array,) = arrays(*words)
+        return array.script()
+
+    return text
+
+
+def _asks(text, option):
+    return f"#SBATCH --{option}\n" in text
+
+
+def test_a_script_runs_our_worker_on_its_own_list_and_is_known_by_its_folder(script, folder):
+    text = script("threads=1,2")
+
+    batch = folder.workers / "0a1b2c3d-0"
+    assert _asks(text, f"chdir={batch}")
+    assert _asks(text, "job-name=tfio-0a1b2c3d")
+    assert _asks(text, "array=0-1%1")
+    assert _asks(text, "requeue")
+    assert re.search(rf"-m campaign\.worker {batch}/work-\${{SLURM_ARRAY_TASK_ID}}\.json$", text, re.MULTILINE)
+
+
+def test_cluster_partition_is_asked_for(script):
+    assert _asks(script("cluster.partition=gpu"), "partition=gpu")
+    assert "--partition" not in script()
+
+
+def test_cluster_account_is_asked_for(script):
+    assert _asks(script("cluster.account=a1"), "account=a1")
+
+
+def test_cluster_qos_is_asked_for(script):
+    assert _asks(script("cluster.qos=high"), "qos=high")
+
+
+def test_cluster_constraint_is_asked_for(script):
+    assert _asks(script("cluster.constraint=lustre"), "constraint=lustre")
+
+
+def test_cluster_nodelist_is_asked_for(script):
+    assert _asks(script("cluster.nodelist='n[1-2]'"), "nodelist='n[1-2]'")
+
+
+def test_cluster_exclude_is_asked_for(script):
+    assert _asks(script("cluster.exclude=n3"), "exclude=n3")
+
+
+def test_cluster_dependency_is_asked_for(script):
+    assert _asks(script("cluster.dependency='afterok:12'"), "dependency=afterok:12")
+
+
+def test_cluster_licenses_is_asked_for(script):
+    assert _asks(script("cluster.licenses='matlab:1'"), "licenses=matlab:1")
+
+
+def test_cluster_gpus_per_node_is_asked_for(script):
+    assert _asks(script("cluster.gpus_per_node=2"), "gpus-per-node=2")
+
+
+def test_cluster_timeout_min_is_the_time_limit(script):
+    assert _asks(script("cluster.timeout_min=17"), "time=17")
+
+
+def test_cluster_mem_gb_is_the_memory(script):
+    assert _asks(script("cluster.mem_gb=4.2"), "mem=4006M")  # 4.2e9 bytes in MiB, rounded up
+    assert "--mem" not in script()
+
+
+def test_cluster_cpus_per_task_is_asked_for_and_follows_the_threads_where_it_is_null(script):
+    asked, followed = script("threads=2", "cluster.cpus_per_task=7"), script("threads=1,8,4")
+
+    assert _asks(asked, "cpus-per-task=7")
+    assert re.search(r"^srun .* --cpus-per-task=7 ", asked, re.MULTILINE)
+    assert _asks(followed, "cpus-per-task=8")
+
+
+def test_cluster_exclusive_asks_for_a_node_alone(script):
+    assert _asks(script(), "exclusive")
+    assert not _asks(script("cluster.exclusive=false"), "exclusive")
+
+
+def test_cluster_modules_are_loaded_first(script):
+    text = script("cluster.modules=[gcc/12.2,cuda]")
+
+    assert "\nmodule load gcc/12.2 || exit 3\nmodule load cuda || exit 3\n" in text
+    assert text.index("module load cuda") < text.index("campaign.worker")
+
+
+def test_cluster_extra_is_passed_on(script):
+    text = script("+cluster.extra.mail-type=END", "+cluster.extra.contiguous=true", "+cluster.extra.reservation=null")
+
+    assert _asks(text, "mail-type=END")
+    assert _asks(text, "contiguous")
+    assert "--reservation" not in text
+
+
+def test_cluster_cells_per_job_packs_cells(arrays):
+    (array,) = arrays("threads=1,2,3,4,5", "cluster.cells_per_job=2")
+
+    assert [len(task) for task in array.tasks] == [2, 2, 1]
+
+
+def test_cluster_parallel_bounds_the_array(script):
+    assert _asks(script("threads=1,2,3,4", "cluster.parallel=3"), "array=0-3%3")
+
+
+def test_storage_shared_bounds_the_jobs_at_once(script):
+    assert _asks(script("threads=1,2", "storage.shared=true"), "array=0-1%1")
+    assert _asks(script("threads=1,2", "storage.shared=false"), "array=0-1%2")
+
+
+def test_storage_license_is_asked_for_with_the_job(script):
+    text = script("storage.exclusive=license", "storage.license='lustre:1'", "cluster.licenses='matlab:1'")
+
+    assert _asks(text, "licenses=matlab:1,lustre:1")
+
+
+def test_storage_exclusive_decides_what_keeps_jobs_apart(script, arrays):
+    singleton = script("storage.exclusive=singleton", "cluster.dependency='afterok:12'")
+    elsewhere = arrays("storage.exclusive=singleton", "storage.root=elsewhere")
+
+    assert _asks(singleton, "dependency=afterok:12,singleton")
+    (name,) = re.findall(r"--job-name=(tfio-local-[0-9a-f]{8})\n", singleton)
+    assert elsewhere[0].job_name not in (name, "tfio-0a1b2c3d")
+    assert "dependency" not in script("storage.exclusive=lock")
+
+
+def test_cluster_signal_delay_s_is_when_a_job_is_told_to_save(script):
+    assert _asks(script("cluster.signal_delay_s=33"), "signal=USR2@33")
+
+
+def test_cluster_max_requeues_bounds_the_requeues(programs, tmp_path, monkeypatch):
+    programs("scontrol", f"echo $* >> {tmp_path}/asked")
+    monkeypatch.setenv("SLURM_JOB_ID", "12")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    fault = tmp_path / "error.json"
+
+    job.go_back({"max_requeues": 2, "timeout_min": 5}, fault)
+    allowed, said = (tmp_path / "asked").read_text(), fault.exists()
+    job.go_back({"max_requeues": 1, "timeout_min": 5}, fault)
+
+    assert (allowed.count("requeue 12\n"), said) == (1, False)
+    assert (tmp_path / "asked").read_text().count("requeue") == 1
+    assert "the time limit of 5 min was reached 2 times" in fault.read_text()
+
+
+def _work(folder, cells, **changed):
+    _, slurm = plan.cells_of(collect(["-m", "cluster=slurm"]))
+    made, conduct = cells
+    conduct = {**conduct, "cluster": {**slurm["cluster"], **changed}, "runs": 2, "min_valid_runs": 1}
+    return work_list(folder, made[2:], conduct, cluster="slurm")
+
+
+@pytest.mark.parametrize(("oversubscribe", "status"), [(False, "failed"), (True, "done")])
+def test_cluster_oversubscribe_lets_a_cell_have_fewer_cpus_than_threads(
+    folder, cells, monkeypatch, oversubscribe, status
+):
+    work = _work(folder, cells, oversubscribe=oversubscribe)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+
+    worker.Worker(folder, work, FakeTemplate()).walk()
+
+    recorded = record.read(folder.record(work["cells"][0]["id"]))
+    assert recorded["status"] == status
+    assert ("threads=4 and the job may use 2 CPUs" in str(recorded["reason"])) is not oversubscribe
+
+
+def test_cluster_save_patience_s_is_how_long_a_full_disk_is_waited_for(folder, cells, monkeypatch):
+    work = _work(folder, cells, save_patience_s=12.5, oversubscribe=True)
+    patience = []
+    monkeypatch.setattr(record, "write", lambda *arguments: patience.append(arguments[2]))
+
+    worker.Worker(folder, work, FakeTemplate()).walk()
+
+    assert set(patience) == {12.5}
+
+
+def test_detach_returns_when_the_jobs_are_submitted(programs, command, tmp_path, monkeypatch):
+    programs("sinfo")
+    programs("sbatch", "echo Submitted batch job 77")
+    programs("scontrol", "exit 1")
+    programs("squeue", "exit 1")
+
+    done = command("threads=1,2", "dataset.files=64", "batch_size=8", "cluster=slurm", "detach=true")
+
+    assert done.returncode == 0, done.stderr
+    assert "submitted 2 jobs as 77" in done.stderr
+    assert "python -m campaign watch" in done.stderr
+    assert not (tmp_path / "results" / "figures").exists()
+
+
+def test_more_cells_than_an_array_can_hold_go_into_arrays_that_wait_for_each_other(arrays):
+    first, second, third = arrays("threads=1,2,3,4,5", at_most=2)
+
+    assert [len(array.tasks) for array in (first, second, third)] == [2, 2, 1]
+    assert (first.after, second.after, third.after) == (None, first, second)
+    assert len({array.folder for array in (first, second, third)}) == 3
+    assert _asks(second.script("77"), "dependency=afterany:77")
+
+
+def test_what_is_handed_over_again_has_a_folder_of_its_own(arrays, folder):
+    (folder.workers / "0a1b2c3d-0").mkdir()
+    (folder.workers / "0a1b2c3d-10").mkdir()
+
+    (again,) = arrays()
+
+    assert again.folder.name == "0a1b2c3d-11"
+
+
+def test_each_storage_has_an_array_of_its_own(arrays, tmp_path):
+    made = arrays("threads=1,2", f"storage.root={tmp_path}/a,{tmp_path}/b")
+
+    assert [len(array.tasks) for array in made] == [2, 2]
+    assert len({array.tasks[0][0].cell.settings["storage"]["root"] for array in made}) == 2
+
+
+def test_what_an_outer_job_left_in_the_environment_does_not_reach_sbatch(programs, arrays, tmp_path, monkeypatch):
+    programs("sbatch", f"env > {tmp_path}/environment; echo Submitted batch job 5")
+    monkeypatch.setenv("SLURM_JOB_ID", "999")
+    monkeypatch.setenv("SBATCH_PARTITION", "wrong")
+    monkeypatch.setenv("SLURM_CONF", "/lab/slurm.conf")
+    (array,) = arrays()
+
+    batch = array.hand_over(dict.fromkeys([array.tasks[0][0].cell.id]), None)
+
+    seen = (tmp_path / "environment").read_text().splitlines()
+    assert batch.job_id == "5"
+    assert [line for line in seen if line.startswith(("SLURM_", "SBATCH_"))] == ["SLURM_CONF=/lab/slurm.conf"]
+
+
+def test_the_price_is_every_job_up_to_its_limit_and_what_earlier_runs_took(arrays, folder, cells):
+    def priced():
+        return price.of(arrays("threads=1,2,4", "runs=6", "cluster.timeout_min=30"), folder)
+
+    made, _ = cells
+    before = priced()
+    done = record.new(made[0], {"token": "t"}, {})
+    for _ in range(6):
+        record.begin_run(done, "measured", "t").update(status="failed", elapsed_s_with_fork=100.0)
+    record.write(folder.record(made[0].id), done)
+
+    after = priced()
+
+    assert (before.jobs, before.at_most_h, before.expected_h) == (3, 1.5, None)
+    assert after.known_runs == 6
+    assert after.expected_h == pytest.approx(3 * (6 * 100 + 15) / 3600)

@@ -1,0 +1,213 @@
+"""What a start on the cluster submits, and what it leaves alone; the handing over itself is a list here."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import pytest
+
+from campaign.cells import plan, record
+from campaign.cluster import ends, fleet, slurm
+from campaign.cluster.submission import Array
+from campaign.errors import EnvironmentFaultError, SchedulerError
+from campaign.slurm import scheduler
+from campaign.storage import datasets
+from campaign.worker.batch import Batch, read_all
+from campaign.worker.work_list import Request
+from tests.campaign.fake_slurm import Clock
+from tests.campaign.fake_template import figures
+from tests.campaign.work_lists import slurm_conduct
+
+EARLIER, NOW = "2026-11-20T09:00:00.000Z", "2026-11-21T09:00:00.000Z"
+SHORT = {"runs": 3, "warmup_runs": 1, "min_valid_runs": 2}
+
+
+class Scene:
+    """Two cells on two storages, and a Slurm that takes arrays, but for those whose number is in `refuses`.
+
+    What it took is done when it is followed.
+    """
+
+    def __init__(self, folder, points, programs):
+        self.folder, self.programs = folder, programs
+        self.cells, self.conduct = plan.cells_of(points)
+        self.asked, self.refuses, self.said = [], (), []
+
+    @property
+    def one(self):
+        return self.cells[0].id
+
+    @property
+    def other(self):
+        return self.cells[1].id
+
+    def request(self, **conduct):
+        return Request(self.folder, {**slurm_conduct(self.conduct), **SHORT, **conduct}, "0a1b2c3d", NOW, ())
+
+    def go(self, **conduct):
+        return slurm.work(self.cells, self.request(**conduct), sure=True)
+
+    def preview(self):
+        self.programs("srun", "exit 0")
+        request = self.request()
+        return [entry.cell.id for entry in slurm.preview(plan.make(self.cells, request.conduct, self.folder), request)]
+
+    def recorded(self, status="done", token="before", cells=None):
+        """Write the records of the cells, with two valid runs."""
+        for cell in self.cells:
+            if cells is None or cell.id in cells:
+                made = record.new(cell, {"token": token}, {})
+                for _ in range(2):
+                    record.begin_run(made, "measured", token).update(figures())
+                made["status"] = status
+                record.write(self.folder.record(cell.id), made)
+
+    def earlier(self, state=None):
+        """Write a batch of an earlier start that has the first cell; what the controller says of it, or nothing."""
+        made = Batch(self.folder.workers / "earlier-0", "slurm", "earlier", "tfio-earlier", [[self.one]], EARLIER)
+        made.save()
+        if state:
+            self.programs.answer("squeue", f"70|0|{state}|None|n1|{made.folder}")
+
+    def hand_over(self, array):
+        self.asked.append([entry.cell.id for task in array.tasks for entry in task])
+        batch = array.batch()
+        if len(self.asked) in self.refuses:
+            dataclasses.replace(batch, refused="limit").save()
+            raise SchedulerError("sbatch refused 1 job: limit")
+        batch.save()
+        return batch
+
+    def follow(self, _folder, flotilla):
+        for key in list(flotilla.open):
+            batch = flotilla.batch(key)
+            self.recorded("done", batch.token, batch.cells[key[1]])
+            flotilla.close([key])
+
+
+@pytest.fixture
+def scene(folder, point, programs, monkeypatch):
+    points = [copy.deepcopy(point) for _ in range(2)]
+    points[1]["storage"]["root"] = "/elsewhere"
+    scene = Scene(folder, points, programs)
+    for module in (ends, fleet, scheduler):
+        monkeypatch.setattr(module, "time", Clock())
+    monkeypatch.setattr(Array, "hand_over", lambda array, *_: scene.hand_over(array))
+    monkeypatch.setattr(fleet, "follow", scene.follow)
+    monkeypatch.setattr(datasets, "for_jobs", lambda *_: {})
+    monkeypatch.setattr(slurm.console, "say", scene.said.append)
+    return scene
+
+
+def test_each_cell_that_is_not_done_is_submitted_once(scene):
+    left = scene.go()
+
+    assert sorted(scene.asked) == sorted([[scene.one], [scene.other]])
+    assert left is False
+
+
+def test_what_a_job_of_an_earlier_start_does_anew_is_not_done_anew_once_more(scene):
+    scene.recorded()
+    scene.earlier()
+
+    scene.go(redo=True)
+
+    assert scene.asked == [[scene.other]]
+
+
+def test_what_was_refused_is_done_anew_when_the_others_are_over(scene):
+    scene.recorded()
+    scene.refuses = (2,)
+
+    scene.go(redo=True)
+
+    first, second, again = scene.asked
+    assert sorted([first, second]) == sorted([[scene.one], [scene.other]])
+    assert again == second
+    assert "sbatch refused 1 job: limit; they are submitted when the others are over" in scene.said
+
+
+def test_what_was_refused_of_a_detached_start_is_left_to_the_same_command(scene):
+    scene.refuses = (2,)
+
+    with pytest.raises(SchedulerError):
+        scene.go(detach=True)
+
+    assert len(scene.asked) == 2
+    assert "sbatch refused 1 job: limit; the same command submits them" in scene.said
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_detached_start_leaves_jobs_alone_where_there_are_any(done, scene):
+    if done:
+        scene.recorded()
+
+    left = scene.go(detach=True)
+
+    assert left is not done
+    assert ("nothing to run: 2 of 2 cells are done" in scene.said) is done
+
+
+def test_after_the_jobs_it_is_not_said_that_there_was_nothing_to_run(scene):
+    scene.earlier()
+
+    scene.go()
+
+    assert not any("nothing to run" in line for line in scene.said)
+
+
+def test_a_verdict_is_corrected_but_not_in_a_record_that_a_job_may_be_writing(scene):
+    scene.recorded("failed")
+    scene.earlier()
+    before = scene.folder.record(scene.one).read_bytes()
+
+    scene.go(detach=True)
+
+    assert scene.folder.record(scene.one).read_bytes() == before
+    assert record.read(scene.folder.record(scene.other))["status"] == "done"
+
+
+def test_a_preview_shows_what_would_be_submitted_and_not_what_is_in_a_job(scene, capsys):
+    scene.earlier("RUNNING")
+
+    todo = scene.preview()
+
+    assert todo == [scene.other]
+    assert capsys.readouterr().out.count("sbatch would get") == 1
+    assert "1 cell wait or run in jobs of an earlier start; would be followed" in scene.said
+
+
+def test_a_preview_knows_that_a_job_is_over_and_writes_nothing_down(scene):
+    scene.earlier("CANCELLED")
+
+    todo = scene.preview()
+
+    assert sorted(todo) == sorted([scene.one, scene.other])
+    assert read_all(scene.folder)[0].open_workers() == [0]
+
+
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING", None])
+def test_this_machine_does_not_work_beside_jobs_that_live_or_may_live(state, scene):
+    scene.earlier(state)
+
+    with pytest.raises(EnvironmentFaultError, match="1 job of this campaign") as caught:
+        slurm.refuse_beside_jobs(scene.folder)
+
+    assert f"campaign cancel {scene.folder.root}" in caught.value.hint
+
+
+def test_this_machine_works_where_the_jobs_are_over(scene):
+    scene.earlier("CANCELLED")
+
+    slurm.refuse_beside_jobs(scene.folder)
+
+    assert read_all(scene.folder)[0].ended == {0: "Slurm: CANCELLED on n1"}
+
+
+def test_a_workstation_that_never_saw_a_cluster_asks_none(scene):
+    Batch(scene.folder.workers / "first-0", "local", "first", "tfio", [["a"]], EARLIER).save()
+
+    slurm.refuse_beside_jobs(scene.folder)
+
+    assert scene.programs.calls == []

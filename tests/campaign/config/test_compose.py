@@ -1,0 +1,203 @@
+"""The fast composition equals Hydra's own."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import hydra
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from campaign.cells import plan
+from campaign.config.collect import collect, register
+
+RECIPES = Path(__file__).parents[3] / "conf" / "paper"
+_VALUES = {
+    "threads": ["1", "2", "8"],
+    "batch_size": ["16", "64", "${threads}"],
+    "prefetch": ["0", "1"],
+    "iterations": ["null", "3"],
+    "cache": ["cold", "warm", "as_is"],
+    "benchmark.image_size": ["64", "224"],
+    "benchmark.private_threads": ["null", "0", "3"],
+    "benchmark": ["micro", "alexnet"],
+    "accelerator": ["auto", "emulated"],
+    "trace.interval_s": ["null", "0.5"],
+    "dataset": ["demo", "caltech101"],
+    "dataset.seed": ["1", "2"],
+    "site": ["none", "blackdog"],
+    "storage": ["local", "hdd", "optane"],
+    "storage.root": ["data", "/x y"],
+    "storage.shared": ["true", "false"],
+    "storage.stripe_count": ["null", "4"],
+    "cluster": ["local", "slurm"],
+    "site.partition": ["null", "gpu"],
+    "checks.spread_max": ["0.1", "1e-3"],
+    "+paper": ["fig4", "fig5"],
+}
+_grids = st.dictionaries(st.sampled_from(sorted(_VALUES)), st.integers(1, 2), min_size=1, max_size=3).map(
+    lambda picks: {key: _VALUES[key][:count] for key, count in picks.items()}
+)
+_RECIPE_THREADS = (1, 2, 4, 8)
+
+
+def _hydras_own(words):
+    register()
+    with hydra.initialize_config_module("conf", version_base="1.3"):
+        config = hydra.compose("config", overrides=list(words))
+    return OmegaConf.to_container(config, resolve=True, enum_to_str=True)
+
+
+def _points(grid):
+    combinations = [[]]
+    for key, values in grid.items():
+        combinations = [[*words, f"{key}={value}"] for words in combinations for value in values]
+    return combinations
+
+
+@pytest.mark.long
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(_grids)
+@example({"+paper": ["fig4", "fig5"]})
+@example({"site": ["blackdog", "tegner"], "storage": ["hdd", "lustre"], "cluster": ["auto", "slurm"]})
+@example({"site.partition": ["gpu", "cpu"], "cluster": ["slurm"], "site.modules": ["[a]", "[${site.name}]"]})
+@example({"site.spread_max": ["0.1", "0.2"], "prefetch": ["${batch_size}"], "batch_size": ["1", "2"]})
+@example({"site": ["blackdog"], "storage": ["site"], "storage.name": ["hdd", "ssd"]})
+@example({"dataset": ["demo", "caltech101"], "threads": ["1", "2"], "batch_size": ["${threads}", "16"]})
+def test_every_point_of_a_grid_is_what_hydra_composes(grid):
+    swept_by_recipe = "threads" not in grid and "+paper" in grid
+    of_a_recipe = {"+size": ["paper"]} if "+paper" in grid else {}
+    points = _points(
+        {**grid, "threads": _RECIPE_THREADS, **of_a_recipe} if swept_by_recipe else {**grid, **of_a_recipe}
+    )
+
+    found = collect(["-m", *(f"{key}={','.join(values)}" for key, values in grid.items())])
+
+    assert sorted(found, key=repr) == sorted((_hydras_own(words) for words in points), key=repr)
+
+
+def test_an_added_key_and_a_mapping_take_hydras_own_path_and_equal_it():
+    words = ["checks={spread_max: 0.2, other_cpu_max: 3}", "threads=2"]
+
+    assert collect(["-m", *words]) == [_hydras_own(words)]
+
+
+def test_a_recipe_is_a_grid_and_the_command_line_overrides_it():
+    assert [point["threads"] for point in collect(["-m", "+paper=fig4"])] == [1, 2, 4, 8]
+    assert [point["threads"] for point in collect(["-m", "+paper=fig4", "threads=3"])] == [3]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "swept"),
+    [
+        ("fig4", {"threads": [1, 2, 4, 8]}),
+        ("fig5", {"threads": [1, 2, 4, 8]}),
+        ("fig6", {"threads": [1, 2, 4, 8], "prefetch": [0, 1]}),
+        ("fig7", {"batch_size": [16, 32, 64, 128], "prefetch": [0, 1]}),
+        ("fig8", {"prefetch": [0, 1]}),
+    ],
+)
+def test_a_recipe_is_the_papers_grid(recipe, swept):
+    points = collect(["-m", f"+paper={recipe}"])
+
+    grid = itertools.product(*swept.values())
+    assert [tuple(point[key] for key in swept) for point in points] == list(grid)
+    assert {point["size"] for point in points} == {"paper"}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "targets"),
+    [("fig9", ["none", "hdd", "ssd", "optane", "burst_buffer"]), ("fig10", ["hdd", "burst_buffer"])],
+)
+def test_a_recipe_of_checkpoints_has_the_papers_targets_and_its_five_snapshots(recipe, targets):
+    points = collect(["-m", f"+paper={recipe}", "site=blackdog"])
+
+    assert [point["checkpoint"]["name"] for point in points] == targets
+    for point in points:
+        assert (point["storage"]["name"], point["prefetch"], point["batch_size"]) == ("ssd", 1, 64)
+        assert point["checkpoint"]["name"] == "none" or point["iterations"] // point["checkpoint"]["every"] == 5
+
+
+@pytest.mark.parametrize(("size", "file_mb"), [([], 5000), (["+size=smoke"], 200)])
+def test_the_recipe_of_table_1_reads_and_writes_a_file_on_each_storage(size, file_mb):
+    points = collect(["-m", "+paper=table1", "site=blackdog", "storage=hdd,ssd", *size])
+
+    found = {(point["storage"]["name"], point["benchmark"]["access"]) for point in points}
+    assert found == {(name, access) for name in ("hdd", "ssd") for access in ("read", "write")}
+    assert {point["benchmark"]["file_mb"] for point in points} == {file_mb}
+
+
+@pytest.mark.parametrize("words", [["+size=smoke", "+paper=fig6"], ["+paper=fig6", "+size=smoke"]])
+def test_a_smoke_recipe_has_fewer_files_and_a_thinner_network(words):
+    of_paper, of_smoke = (collect(["-m", *each])[0] for each in (["+paper=fig6"], words))
+
+    assert (of_paper["dataset"]["files"], of_paper["benchmark"]["width"]) == (9144, 1.0)
+    assert (of_smoke["dataset"]["files"], of_smoke["benchmark"]["width"]) == (768, 0.125)
+    assert of_smoke["size"] == "smoke"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("size", ["smoke", "paper"])
+def test_all_recipes_together_are_one_campaign(size):
+    recipes = ",".join(sorted(path.stem for path in RECIPES.glob("*.yaml")))
+
+    cells, conduct = plan.cells_of(collect(["-m", f"+paper={recipes}", f"+size={size}", "site=blackdog"]))
+
+    assert len(cells) == len({cell.id for cell in cells}) > len(recipes.split(","))
+    trainings = [cell.settings for cell in cells if cell.benchmark == "alexnet"]
+    assert {each["iterations"] for each in trainings} <= {None, 100}, "two recipes measure the same under two names"
+    assert conduct["size"] == size
+
+
+def test_a_grid_of_ones_own_has_no_size_unless_it_is_named():
+    assert collect(["-m", "threads=1"])[0]["size"] is None
+    assert collect(["-m", "threads=1", "+size=smoke"])[0]["size"] == "smoke"
+
+
+@pytest.mark.parametrize("word", ["iterations=5", "dataset.files=128", "dataset=demo", "benchmark.width=0.5"])
+def test_a_recipe_with_numbers_of_ones_own_is_not_said_to_be_the_papers(word):
+    assert {point["size"] for point in collect(["-m", "+paper=fig6", word])} == {None}
+
+
+def test_what_the_user_says_stands_above_the_recipe():
+    (point,) = collect(["-m", "+paper=fig8", "prefetch=1", "iterations=3", "accelerator=emulated"])
+
+    assert (point["prefetch"], point["iterations"], point["accelerator"]["step_s"]) == (1, 3, 1.0)
+
+
+def test_a_users_own_storage_comes_from_their_configuration_folder(tmp_path):
+    (tmp_path / "storage").mkdir()
+    (tmp_path / "storage" / "scratch.yaml").write_text("defaults: [local, _self_]\nname: scratch\nroot: /scratch/me\n")
+
+    (found,) = collect(["-m", "--config-dir", str(tmp_path), "storage=scratch"])
+
+    assert (found["storage"]["name"], found["storage"]["root"]) == ("scratch", "/scratch/me")
+
+
+def test_hydras_own_sweeper_may_be_chosen(tmp_path):
+    found = collect(["-m", "hydra/sweeper=basic", f"campaign_dir={tmp_path}", "threads=1,2"])
+
+    assert [point["threads"] for point in found] == [1, 2]
+
+
+def test_nothing_is_written_by_collecting(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    collect(["-m", "threads=1,2"])
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_showing_a_configuration_collects_nothing(capsys):
+    assert collect(["--cfg", "job", "threads=3"]) is None
+    assert "threads: 3" in capsys.readouterr().out
+
+
+@pytest.fixture(autouse=True)
+def _clean_hydra():
+    yield
+    GlobalHydra.instance().clear()

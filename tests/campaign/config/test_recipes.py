@@ -1,0 +1,225 @@
+"""What `reproduce` asks of a site's storages."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from campaign import console
+from campaign.cells import plan
+from campaign.cli import reproduce, run
+from campaign.config import recipes
+from campaign.config.collect import collect
+from campaign.errors import UsageError
+
+PAPER = ("hdd", "ssd", "optane", "lustre")
+MICRO = recipes.Recipe("fig4", "micro", None, ())
+SAVES = recipes.Recipe("fig9", "alexnet", "ssd", ("none", "hdd", "ssd", "optane", "burst_buffer"))
+WRITES = recipes.Recipe("fig10", "alexnet", "ssd", ("hdd", "burst_buffer"))
+
+
+def test_the_recipes_are_those_of_the_folder_and_what_they_ask_for():
+    found = recipes.recipes()
+
+    names = [recipe.name for recipe in found if recipe.name.startswith("fig")]
+    assert names == ["fig4", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10"]
+    assert [recipe for recipe in found if recipe.name in ("fig4", "fig9", "fig10")] == [MICRO, SAVES, WRITES]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "have", "asked"),
+    [
+        (MICRO, PAPER, [["storage=site", "storage.name=hdd,ssd,optane,lustre"]]),
+        (MICRO, [], [["storage=local"]]),
+        (MICRO, ["scratch"], [["storage=site", "storage.name=scratch"]]),
+        (SAVES, PAPER, [[]]),
+        (WRITES, PAPER, [[]]),
+        (SAVES, ["ssd", "hdd"], [["checkpoint=none,hdd,ssd"]]),
+        (SAVES, [], [["storage=local", "checkpoint=none,local"]]),
+        (WRITES, [], [["storage=local", "checkpoint=local"]]),
+        (
+            SAVES,
+            ["lustre", "scratch"],
+            [
+                ["storage=site", "storage.name=lustre", "checkpoint=none"],
+                ["storage=site", "storage.name=lustre", "checkpoint=site", "checkpoint.name=lustre,scratch"],
+            ],
+        ),
+        (
+            WRITES,
+            ["scratch"],
+            [["storage=site", "storage.name=scratch", "checkpoint=site", "checkpoint.name=scratch"]],
+        ),
+    ],
+)
+def test_a_recipe_is_asked_for_on_what_the_site_has(recipe, have, asked):
+    assert recipes.grids(recipe, [], recipes.Here(tuple(have))) == [
+        [f"+paper={recipe.name}", *words] for words in asked
+    ]
+
+
+@pytest.mark.parametrize("word", ["storage=site", "storage.root=/x", "checkpoint=none", "+checkpoint.every=5"])
+def test_the_words_of_the_user_decide(word):
+    group = word.lstrip("+").partition("=")[0].partition(".")[0]
+
+    for recipe, have in itertools.product((MICRO, SAVES, WRITES), ([], ["scratch"], PAPER)):
+        words, here = recipes.choose([word], have)
+        assert words == [word]
+        for grid in recipes.grids(recipe, words, here):
+            assert not any(each.startswith(group) for each in grid)
+
+
+@pytest.mark.parametrize(
+    ("have", "lacks"),
+    [(PAPER, []), (["hdd", "ssd"], ["optane", "burst_buffer"]), ([], ["hdd", "ssd", "optane", "burst_buffer"])],
+)
+def test_what_a_site_has_not_is_named(have, lacks):
+    assert recipes.lacking(SAVES, [], recipes.Here(tuple(have))) == lacks
+
+
+@pytest.mark.parametrize(
+    ("word", "recipe", "asked"),
+    [
+        ("storage=hdd,ssd", MICRO, ["storage=hdd,ssd"]),
+        ("storage=hdd,ssd", SAVES, []),
+        ("storage=tmpfs,hdd", SAVES, ["storage=tmpfs"]),
+        ("storage=local", WRITES, ["storage=local"]),
+    ],
+)
+def test_storages_that_are_named_are_read_from_and_targets_stay_the_sites(word, recipe, asked):
+    words, here = recipes.choose(["threads=2", word], PAPER)
+
+    assert words == ["threads=2"]
+    assert recipes.grids(recipe, words, here) == [[f"+paper={recipe.name}", *asked]]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A site with two of the paper's storages; returns the words that name it."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "conf" / "site").mkdir(parents=True)
+    storages = "".join(f"  {name}: {{root: {folder}/{name}}}\n" for name in ("hdd", "ssd"))
+    text = f"defaults: [none, _self_]\nname: mine\nstorages:\n{storages}  gone: {{root: null}}\n"
+    (folder / "conf" / "site" / "mine.yaml").write_text(text)
+    return "--config-dir", str(folder / "conf"), "site=mine", "+size=smoke", "cluster=local"
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory):
+    """Call `reproduce` and return the points that would have been run, and the words they were asked for with."""
+
+    def ask(*words):
+        seen = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(tmp_path_factory.mktemp("asked"))
+            patch.setattr(run, "carry_out", lambda points, argv, _: seen.append((points, argv)) or 0)
+            assert reproduce.main(words) == 0
+        return seen.pop()
+
+    return ask
+
+
+@pytest.fixture(scope="module")
+def whole(ask, site):
+    """All of it: the settings of its cells."""
+    points, argv = ask(*site)
+    assert argv == ["reproduce", *site]
+    return points
+
+
+@pytest.mark.long
+def test_reproduce_is_every_recipe_on_every_storage_as_one_campaign(whole, site):
+    cells = {cell.id for cell in plan.cells_of(whole)[0]}
+    flags, words = site[:2], site[2:]
+    for recipe in ("fig4", "fig5", "fig6", "fig7", "fig8"):
+        alone = collect(["-m", *flags, *words, f"+paper={recipe}", "storage=hdd,ssd"])
+        assert {cell.id for cell in plan.cells_of(alone)[0]} <= cells
+    targets = {point["checkpoint"]["name"] for point in whole if point["benchmark"]["name"] == "alexnet"}
+    assert targets == {"none", "hdd", "ssd"}
+
+
+def test_each_cell_has_the_baseline_of_its_own_file_size_and_readers(whole):
+    settings = [cell.settings for cell in plan.cells_of(whole)[0]]
+
+    small = [each for each in settings if each["benchmark"].get("access") == "random_read"]
+    kinds = [(each["storage"]["name"], each["dataset"], each["threads"]) for each in small]
+    cells = [each for each in settings if each["benchmark"]["name"] != "baseline"]
+    assert len(cells) > len(kinds)
+    for each in cells:
+        assert kinds.count((each["storage"]["name"], each["dataset"], each["threads"])) == 1
+    whole = {each["benchmark"].get("access") for each in settings if each["benchmark"]["name"] == "baseline"}
+    assert whole == {"read", "write", "random_read"}
+
+
+def test_the_price_is_said_and_nothing_starts_without_a_yes(whole, site, monkeypatch, tmp_path):
+    said, questions, started = [], [], []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(reproduce, "_points", lambda _: whole)
+    monkeypatch.setattr(run, "carry_out", lambda *words: started.append(words) or 0)
+    monkeypatch.setattr(console, "say", said.append)
+    monkeypatch.setattr(console, "agreed", lambda question: bool(questions.append(question)))
+
+    codes = reproduce.main(site), reproduce.main([*site, "--yes"])
+
+    assert codes == (1, 0)
+    assert (len(questions), len(started)) == (1, 1)
+    assert any("runs with warm-ups; how long they take is not known" in line for line in said)
+
+
+@pytest.mark.parametrize("word", ["+paper=fig4", "paper=fig4", "++paper=fig4"])
+def test_reproduce_takes_no_recipe(word):
+    with pytest.raises(UsageError, match="every recipe"):
+        reproduce.main([word])
+
+
+@pytest.mark.parametrize("words", [["--cfg", "job"], ["--info=defaults"], ["--hydra-help"]])
+def test_reproduce_has_no_single_configuration_to_show(words, capsys):
+    with pytest.raises(UsageError, match=f"no single configuration for {words[0]}") as caught:
+        reproduce.main([*words, "+size=smoke"])
+
+    assert "--dry-run lists its cells" in caught.value.hint
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("word", "benchmarks"),
+    [
+        ("benchmark.width=0.5", {"alexnet"}),
+        ("benchmark.image_size=32", {"alexnet", "micro"}),
+        ("benchmark.file_mb=20", {"baseline"}),
+        ("accelerator=emulated", {"alexnet"}),
+        ("checkpoint=hdd", {"alexnet"}),
+        ("cache=warm", {"alexnet", "micro"}),
+        ("iterations=2", {"alexnet", "micro"}),
+        ("runs=3", {"alexnet", "micro", "baseline"}),
+    ],
+)
+def test_a_word_is_meant_for_the_benchmarks_that_know_it(word, benchmarks):
+    taking = {recipe.benchmark for recipe in recipes.recipes() if recipe.takes([word])}
+
+    assert taking == benchmarks
+
+
+def test_targets_are_meant_for_recipes_that_save():
+    assert [recipe.name for recipe in recipes.recipes() if recipe.takes(["checkpoint=hdd"])] == ["fig9", "fig10"]
+
+
+@pytest.mark.long
+def test_words_of_one_benchmark_do_not_stop_the_others(ask, site):
+    points, _ = ask(*site, "accelerator=emulated", "benchmark.file_mb=20", "checkpoint=hdd", "benchmark.width=0.05")
+
+    named = {point["benchmark"]["name"] for point in points}
+    assert named == {"baseline", "micro", "alexnet"}
+    assert {point["benchmark"].get("file_mb", 20) for point in points} == {20}
+
+
+@pytest.mark.parametrize("word", ["benchmark.widht=0.5", "benchmark=micro"])
+def test_a_word_that_means_nothing_to_any_recipe_is_refused(site, word):
+    with pytest.raises(UsageError, match="no recipe knows"):
+        reproduce.main([*site, word])
+
+
+def test_an_error_names_the_recipe_that_it_is_of(site):
+    with pytest.raises(UsageError, match=r"^fig4: "):
+        reproduce.main([*site, "iterations=200", "--dry-run"])

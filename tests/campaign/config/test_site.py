@@ -1,0 +1,178 @@
+"""What a site's file says reaches the storages, the jobs and the checks."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from importlib.resources import files
+
+import pytest
+
+from campaign.cells import plan
+from campaign.cells.cell import make_cell
+from campaign.cluster import choice
+from campaign.config.collect import collect
+from campaign.config.schema import Site, SiteStorage
+from campaign.errors import UsageError
+
+TEMPLATE = files("conf") / "site" / "mysite.yaml.template"
+PAPERS_STORAGES = ("lustre", "hdd", "ssd", "optane", "nvme", "tmpfs")
+OF_SITE = {"partition": "gpu", "account": "a1", "qos": "high", "constraint": "K80&haswell", "gpus_per_node": 2}
+SITE = """\
+defaults: [none, _self_]
+name: mine
+partition: gpu
+account: a1
+qos: high
+constraint: K80&haswell
+gpus_per_node: 2
+modules: [gcc/12.2, cuda]
+spread_max: 0.02
+other_cpu_max: 0.75
+storages:
+  lustre: {root: /lustre/me, shared: false, exclusive: license, license: "lustre:1", stripe_count: 4}
+  scratch: {root: /scratch/me, stripe_size_mib: 16}
+  tmpfs: {root: /dev/shm}
+"""
+
+
+@pytest.fixture
+def of_mine(tmp_path):
+    """Compose words with a site of the user's own."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "mine.yaml").write_text(SITE)
+
+    def compose(*words):
+        (point,) = collect(["-m", "--config-dir", str(tmp_path), "site=mine", *words])
+        return point
+
+    return compose
+
+
+def test_the_default_site_knows_nothing(point):
+    unknown = {field.name for field in dataclasses.fields(Site)} - {
+        "name",
+        "modules",
+        "spread_max",
+        "other_cpu_max",
+        "storages",
+    }
+
+    assert {key: point["site"][key] for key in unknown} == dict.fromkeys(unknown)
+    assert (point["site"]["name"], point["site"]["modules"], point["site"]["storages"]) == ("none", [], {})
+
+
+@pytest.mark.parametrize("cluster", ["slurm", "auto"])
+def test_what_the_site_says_of_its_scheduler_is_the_default_of_the_cluster(cluster, of_mine):
+    found = of_mine(f"cluster={cluster}")["cluster"]
+
+    assert {key: found[key] for key in OF_SITE} == OF_SITE
+    assert found["modules"] == ["gcc/12.2", "cuda"]
+    assert found["name"] == cluster
+
+
+def test_the_command_line_overrules_the_site(of_mine):
+    found = of_mine("cluster=slurm", "cluster.partition=long", "storage=lustre", "storage.exclusive=none")
+
+    assert (found["cluster"]["partition"], found["site"]["partition"]) == ("long", "gpu")
+    assert found["storage"]["exclusive"] == "none"
+
+
+@pytest.mark.parametrize(("key", "of_site"), [("spread_max", 0.02), ("other_cpu_max", 0.75)])
+def test_the_tolerance_of_the_site_is_that_of_the_check(key, of_site, of_mine):
+    assert of_mine()["checks"][key] == of_site
+    assert of_mine(f"checks.{key}=0.6")["checks"][key] == 0.6
+
+
+def test_a_storage_is_where_and_what_the_site_says(of_mine):
+    assert of_mine("storage=lustre")["storage"] == {
+        "name": "lustre", "root": "/lustre/me", "shared": False, "exclusive": "license", "license": "lustre:1",
+        "stripe_count": 4, "stripe_size_mib": None,
+    }  # fmt: skip
+
+
+def test_what_the_site_does_not_say_of_a_storage_has_its_default(of_mine):
+    found = {name: of_mine(f"storage={name}")["storage"] for name in ("hdd", "tmpfs")}
+
+    assert [found["hdd"][key] for key in ("root", "shared", "exclusive", "license")] == [None, True, "lock", None]
+    assert (found["tmpfs"]["root"], found["tmpfs"]["shared"]) == ("/dev/shm", False)  # noqa: S108 - no file is made
+
+
+def test_a_storage_with_a_name_of_the_users_own_is_reached(of_mine):
+    found = of_mine("storage=site", "storage.name=scratch")["storage"]
+
+    assert (found["name"], found["root"], found["stripe_size_mib"]) == ("scratch", "/scratch/me", 16)
+
+
+def test_storages_of_the_site_can_be_swept(tmp_path, of_mine):
+    of_mine()
+
+    found = collect(["-m", "--config-dir", str(tmp_path), "site=mine", "storage=site", "storage.name=lustre,scratch"])
+
+    assert [point["storage"]["root"] for point in found] == ["/lustre/me", "/scratch/me"]
+
+
+@pytest.mark.parametrize("name", PAPERS_STORAGES)
+def test_a_storage_that_is_not_here_is_refused_with_the_cure(name):
+    with pytest.raises(UsageError, match=f"storage={name} has no root here") as caught:
+        plan.cells_of(collect(["-m", f"storage={name}"]))
+
+    assert "storage.root=…" in caught.value.hint
+    assert f"storages.{name}.root (site=none does not)" in caught.value.hint
+
+
+@pytest.mark.parametrize(("site", "storages"), [("blackdog", "hdd,ssd,optane"), ("tegner", "lustre")])
+def test_the_papers_machines_are_complete(site, storages):
+    cells, conduct = plan.cells_of(collect(["-m", f"site={site}", f"storage={storages}", "cluster=slurm"]))
+
+    assert [cell.settings["storage"]["name"] for cell in cells] == storages.split(",")
+    assert {cell.access["shared"] for cell in cells} == {site == "tegner"}
+    assert conduct["checks"]["spread_max"] == {"blackdog": 0.01, "tegner": 0.04}[site]
+
+
+def test_the_template_is_no_site_until_it_is_copied(tmp_path):
+    with pytest.raises(Exception, match="mysite"):
+        collect(["-m", "site=mysite"])
+
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "mysite.yaml").write_text(TEMPLATE.read_text())
+    words = ["site=mysite", "storage=site", "storage.name=lustre,scratch", "cluster=slurm"]
+    cells, conduct = plan.cells_of(collect(["-m", "--config-dir", str(tmp_path), *words]))
+
+    assert [cell.access["exclusive"] for cell in cells] == ["license", "lock"]
+    assert conduct["site"]["name"] == "mysite"
+
+
+def test_the_template_explains_every_key():
+    lines = TEMPLATE.read_text().splitlines()
+    keys = [field.name for kind in (Site, SiteStorage) for field in dataclasses.fields(kind)]
+
+    for key in set(keys) - {"storages", "spread_max"}:  # these two have a paragraph above them
+        assert any(re.match(rf" *{key}: .*# ", line) for line in lines), key
+    for key in ("storages", "spread_max"):
+        assert lines[next(i for i, line in enumerate(lines) if line.startswith(f"{key}:")) - 1].startswith("# "), key
+
+
+@pytest.fixture
+def chosen(point):
+    """The cluster for a cell on a storage with this root."""
+
+    def choose(name, root, *, shared):
+        storage = {**point["storage"], "root": root, "shared": shared}
+        conduct = {"cluster": {"name": name}, "detach": False}
+        return choice.chosen([make_cell({**point, "storage": storage})], conduct)
+
+    return choose
+
+
+def test_a_relative_root_that_each_node_has_for_itself_is_refused(chosen):
+    with pytest.raises(UsageError, match=r"needs an absolute storage\.root"):
+        chosen("slurm", "data", shared=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "root", "shared"),
+    [("slurm", "data", True), ("slurm", "~/data", False), ("slurm", "/scratch", False), ("local", "data", False)],
+)
+def test_a_root_that_the_runs_find_is_well(name, root, shared, chosen):
+    assert chosen(name, root, shared=shared) == name

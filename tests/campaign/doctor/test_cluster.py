@@ -1,0 +1,213 @@
+"""What `doctor` finds out of a cluster: a Slurm of scripts, whose sbatch runs the probe job here and now."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pytest
+
+from campaign.cells import plan
+from campaign.config.collect import collect
+from campaign.doctor import cluster
+from campaign.worker.work_list import Request
+
+pytestmark = pytest.mark.long
+
+CONFIG = "ClusterName = toy\nSLURM_VERSION = 22.05.8\nAccountingStorageType = accounting_storage/none\n"
+RUN = 'for word in "$@"; do case "$word" in --wrap=*) sh -c "${word#--wrap=}" ;; esac; done; echo 77'
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """A cluster that takes every script and runs what is wrapped; programs may be changed."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+    def put(name, text):
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        (folder / name).chmod(0o755)
+
+    for name in ("srun", "squeue", "scancel", "sinfo"):
+        put(name, "exit 0")
+    put("scontrol", f"cat <<'EOF'\n{CONFIG}EOF")
+    put("sbatch", f'[ "$1" = --test-only ] && exit 0\n{RUN}')
+    return put
+
+
+@pytest.fixture
+def examined(folder, monkeypatch):
+    """What is found with these words."""
+    monkeypatch.setattr(cluster, "_ASK_EACH_S", 0.01)
+    monkeypatch.setattr(cluster, "_QUEUE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(cluster, "_END_TIMEOUT_S", 0.5)
+
+    def look(*words):
+        points = collect(["-m", "cluster=slurm", *words])
+        cells, conduct = plan.cells_of(points)
+        request = Request(folder, conduct, "doctor", "2026-11-21", words)
+        storages = [{**point["storage"], "cold": True} for point in points]
+        return list(cluster.cluster(plan.make(cells, conduct, folder).entries, storages, request))
+
+    return look
+
+
+def _of(findings, what):
+    return [finding for finding in findings if finding.what == what]
+
+
+@pytest.fixture
+def no_tensorflow(tmp_path, monkeypatch):
+    """A package of that name that is imported in no time, also by the job."""
+    (tmp_path / "light").mkdir()
+    (tmp_path / "light" / "tensorflow.py").write_text("__version__ = '0.light'", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "light"))
+
+
+def test_a_node_is_examined_where_it_is(programs, examined, no_tensorflow, tmp_path, folder):
+    findings = examined(f"storage.root={tmp_path}")
+
+    (nodes,) = _of(findings, "nodes")
+    assert nodes.passed
+    assert f"read and wrote {folder.root}" in nodes.message
+    host = os.uname().nodename
+    assert _of(findings, "tensorflow")[0].message.startswith(f"{host}: 0.light")
+    assert _of(findings, "write")[0].message == f"{host}: {tmp_path} can be written"
+    assert list(folder.root.glob(".tfio-doctor*")) == []
+
+
+def test_a_storage_that_the_node_does_not_have_is_found_out(programs, examined, no_tensorflow, tmp_path):
+    findings = examined(f"storage.root={tmp_path}/not-mounted", "storage.shared=false")
+
+    (storage,) = _of(findings, "storage")
+    assert storage.passed is False
+    assert f"there is no folder {tmp_path}/not-mounted" in storage.message
+
+
+def test_a_relative_root_is_the_one_of_this_folder(programs, examined, no_tensorflow, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    findings = examined("storage.root=data")
+
+    assert f"{tmp_path}/data can be written" in _of(findings, "write")[0].message
+
+
+def test_code_that_the_node_does_not_have_is_found_out(programs, examined, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/bin/python")
+
+    (nodes,) = _of(examined(), "nodes")
+
+    assert nodes.passed is False
+    assert "a job cannot run this code" in nodes.message
+    assert "/nowhere/bin/python" in nodes.message + nodes.hint
+
+
+def test_a_job_that_waits_is_a_warning(programs, examined):
+    programs("sbatch", '[ "$1" = --test-only ] || echo 77')
+    programs("squeue", "echo 'PENDING (Priority)'")
+
+    (nodes,) = _of(examined(), "nodes")
+
+    assert nodes.passed is None
+    assert "PENDING (Priority)" in nodes.message
+
+
+@pytest.mark.parametrize(
+    ("squeue", "said"),
+    [("echo 'CONFIGURING (None)'", "CONFIGURING"), ("exit 1", "the scheduler does not answer")],
+)
+def test_a_job_that_nobody_saw_begin_is_no_proof_of_anything(squeue, said, programs, examined):
+    programs("sbatch", '[ "$1" = --test-only ] || echo 77')
+    programs("squeue", squeue)
+
+    (nodes,) = _of(examined(), "nodes")
+
+    assert nodes.passed is None
+    assert said in nodes.message
+
+
+def test_a_job_that_is_cancelled_is_waited_for_until_it_writes_no_more(programs, examined, tmp_path):
+    programs("sbatch", '[ "$1" = --test-only ] || echo 77')
+    programs("squeue", f"echo x >> {tmp_path}/asked; [ $(wc -l < {tmp_path}/asked) -lt 4 ] && echo 'RUNNING (None)'; :")
+
+    examined()
+
+    assert len((tmp_path / "asked").read_text().split()) == 4
+
+
+@pytest.mark.parametrize(("asked_min", "time_min"), [(5, 5), (60, 10)])
+def test_the_probe_asks_for_no_more_minutes_than_a_campaign(asked_min, time_min, programs, examined, tmp_path):
+    programs("sbatch", f'echo "$@" >> {tmp_path}/words; exit 1')
+
+    examined(f"cluster.timeout_min={asked_min}")
+
+    assert f" --time={time_min} " in (tmp_path / "words").read_text()
+
+
+def test_a_trial_submission_that_hangs_is_given_up(programs, examined, monkeypatch):
+    monkeypatch.setattr(cluster, "_TEST_TIMEOUT_S", 0.2)
+    programs("sbatch", "exec sleep 60")
+    monkeypatch.setattr(cluster.client, "_TIMEOUT_S", 0.5)
+
+    (submission,) = _of(examined(), "submission")
+
+    assert submission.passed is None
+    assert "has not answered" in submission.message
+
+
+def test_a_folder_that_the_nodes_do_not_share_is_found_out(programs, examined):
+    programs("sbatch", '[ "$1" = --test-only ] || echo 77')
+
+    (nodes,) = _of(examined(), "nodes")
+
+    assert nodes.passed is False
+    assert "nothing of it is seen" in nodes.message
+
+
+def test_a_script_that_slurm_refuses_is_told_in_its_words(programs, examined):
+    programs("sbatch", "echo 'sbatch: error: invalid partition specified: nowhere' >&2; exit 1")
+
+    findings = examined("cluster.partition=nowhere")
+
+    assert _of(findings, "submission")[0].passed is False
+    assert "invalid partition specified: nowhere" in _of(findings, "submission")[0].message
+    assert _of(findings, "nodes")[0].message == "the probe job was refused"
+
+
+def test_a_program_that_is_missing_ends_the_examination(programs, examined, tmp_path, monkeypatch):
+    (tmp_path / "programs" / "srun").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path / "programs"))
+
+    (only,) = examined()
+
+    assert (only.what, only.passed, only.message) == ("slurm", False, "not found: srun")
+
+
+def test_a_controller_that_does_not_answer_ends_the_examination(programs, examined):
+    programs("scontrol", "exit 1")
+
+    (only,) = examined()
+
+    assert (only.what, only.passed, only.message) == ("slurm", False, "the controller does not answer")
+
+
+def test_variables_that_are_not_used_are_named(programs, examined, no_tensorflow, tmp_path, monkeypatch):
+    monkeypatch.setenv("SBATCH_ACCOUNT", "mine")
+
+    findings = examined(f"storage.root={tmp_path}")
+
+    assert "SBATCH_ACCOUNT in the environment: not used" in _of(findings, "slurm")[1].message
+
+
+def test_the_answer_is_json(tmp_path, no_tensorflow, capsys):
+    from campaign.doctor import node  # noqa: PLC0415 - what is under test
+
+    limits = {"other_cpu_max": 1000.0}
+    (tmp_path / "asked").write_text(json.dumps({"word": "w", "storages": [], "checks": limits}), encoding="utf-8")
+
+    node.main(str(tmp_path / "asked"))
+
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["word"], [found["what"] for found in answer["findings"]]) == ("w", ["tensorflow", "clock", "load"])

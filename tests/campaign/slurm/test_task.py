@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from campaign.slurm.task import LOST, Task, from_completion_log, from_sacct, from_squeue
+
+RECORDED = Path(__file__).parent / "recorded"
+MOMENTS = ("early", "late", "after")
+AT = list(enumerate(MOMENTS))
+COMPLETED, FAILED, RUNNING, PENDING, CANCELLED = "COMPLETED", "FAILED", "RUNNING", "PENDING", "CANCELLED"
+SOME_FAILED = {0: COMPLETED, 1: FAILED, 2: FAILED, 3: FAILED}
+ONE_RUNS = {1: RUNNING, **dict.fromkeys(range(2, 6), PENDING)}
+# Situation: states by index at each moment; {} where the source says nothing of any task.
+SQUEUE = {
+    "array-failed-some": (SOME_FAILED, SOME_FAILED, SOME_FAILED),
+    "array-task-limit": (ONE_RUNS, ONE_RUNS, {1: CANCELLED}),
+    "array-waiting": (ONE_RUNS, ONE_RUNS, {1: CANCELLED}),
+    "array-waiting-limited": (*[dict.fromkeys(range(2, 6), PENDING)] * 2, {}),
+    "array-held-sparse": (*[dict.fromkeys((1, 3, 7, 8, 9), PENDING)] * 2, {}),
+    "array-cancelled-pending": ({0: RUNNING}, {0: RUNNING}, {0: CANCELLED}),
+    "array-cancelled-whole": [dict.fromkeys(range(6), CANCELLED)] * 3,
+    "array-cancelled-before-start": [dict.fromkeys(range(6), CANCELLED)] * 3,
+    "array-cancelled-one-pending": (*[dict.fromkeys((0, 1, 2, 4, 5), PENDING)] * 2, {}),
+}
+SACCT = {
+    "array-failed-some": (SOME_FAILED, SOME_FAILED, SOME_FAILED),
+    "array-task-limit": ({1: RUNNING}, {1: RUNNING}, {1: CANCELLED}),
+    "array-waiting": (ONE_RUNS, ONE_RUNS, dict.fromkeys(range(1, 6), CANCELLED)),
+    "array-waiting-limited": (*[dict.fromkeys(range(2, 6), PENDING)] * 2, dict.fromkeys(range(2, 6), CANCELLED)),
+    "array-held-sparse": ({}, {}, {}),
+    "array-cancelled-pending": ({0: RUNNING}, {0: RUNNING}, {0: CANCELLED}),
+    "array-cancelled-whole": [{0: CANCELLED}] * 3,
+    "array-cancelled-before-start": ({}, {}, {}),
+    "array-cancelled-one-pending": ({}, {}, {}),
+}
+COMPLETION_LOG = {
+    "array-failed-some": SOME_FAILED,
+    "array-task-limit": {1: CANCELLED},
+    "array-waiting": {1: CANCELLED},
+    "array-waiting-limited": {},
+    "array-held-sparse": {},
+    "array-cancelled-pending": {0: CANCELLED},
+    "array-cancelled-whole": {0: CANCELLED},
+    "array-cancelled-before-start": {},
+    "array-cancelled-one-pending": {},
+}
+
+
+def _lines(name):
+    return [line.split("|") for line in (RECORDED / name).read_text(encoding="utf-8").splitlines()]
+
+
+def _squeue(moment):
+    """What our own format would have shown: Slurm gives a job that is no array the index N/A."""
+    shown = []
+    for job, _name, state, reason, node, folder, *_ in _lines(f"squeue-r.{moment}.txt"):
+        number, _, index = job.partition("_")
+        shown.append("|".join((number, index or "N/A", state, reason, node, folder)))
+    return "\n".join(shown)
+
+
+def _sacct(moment):
+    rows = _lines(f"sacct-X.{moment}.txt")
+    return "\n".join("|".join((row[0], row[2], row[3], row[5], row[6], row[7])) for row in rows)
+
+
+def _completion_log():
+    return (RECORDED / "jobcomp.log").read_text(encoding="utf-8")
+
+
+def _states(tasks, situation):
+    return {task.index: task.state for task in tasks if task.folder == f"/tmp/tfio/{situation}"}  # noqa: S108
+
+
+def _by_index(tasks, situation):
+    return {task.index: task for task in tasks if task.folder == f"/tmp/tfio/{situation}"}  # noqa: S108
+
+
+def _situations():
+    rows = [line.split("\t") for line in (RECORDED / "jobs.tsv").read_text(encoding="utf-8").splitlines()]
+    return {row[1]: "--array" in row[2] for row in rows}
+
+
+def test_every_recorded_array_is_looked_for_in_every_source():
+    arrays = {situation for situation, is_array in _situations().items() if is_array}
+
+    assert arrays == SQUEUE.keys() == SACCT.keys() == COMPLETION_LOG.keys()
+
+
+@pytest.mark.parametrize("situation", SQUEUE)
+@pytest.mark.parametrize(("at", "moment"), AT)
+def test_the_controller_tells_the_state_of_each_task(at, moment, situation):
+    found = _states(from_squeue(_squeue(moment)), situation)
+
+    assert found == SQUEUE[situation][at]
+
+
+@pytest.mark.parametrize("situation", SACCT)
+@pytest.mark.parametrize(("at", "moment"), AT)
+def test_the_accounting_tells_the_state_of_each_task_also_where_one_line_stands_for_many(at, moment, situation):
+    found = _states(from_sacct(_sacct(moment)), situation)
+
+    assert found == SACCT[situation][at]
+
+
+@pytest.mark.parametrize("situation", COMPLETION_LOG)
+def test_the_completion_log_tells_the_state_of_each_task_that_ended(situation):
+    found = _states(from_completion_log(_completion_log()), situation)
+
+    assert found == COMPLETION_LOG[situation]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_job_that_is_no_array_is_nobody_s_task(moment):
+    arrays = {f"/tmp/tfio/{situation}" for situation, is_array in _situations().items() if is_array}  # noqa: S108
+
+    found = [*from_squeue(_squeue(moment)), *from_sacct(_sacct(moment)), *from_completion_log(_completion_log())]
+
+    assert found
+    assert {task.folder for task in found} <= arrays
+
+
+def test_a_task_carries_all_that_the_controller_says_of_it():
+    running, waiting = (_by_index(from_squeue(_squeue("early")), "array-waiting")[index] for index in (1, 2))
+
+    assert running == Task(running.folder, 1, RUNNING, "", "n1", "", "55264493_1")
+    assert waiting == Task(running.folder, 2, PENDING, "Licenses", "", "", "55264493_2")
+
+
+def test_a_task_carries_all_that_the_accounting_says_of_it():
+    failed = _by_index(from_sacct(_sacct("early")), "array-failed-some")[3]
+    waiting = _by_index(from_sacct(_sacct("early")), "array-waiting-limited")[5]
+
+    assert failed == Task(failed.folder, 3, FAILED, "", "n2", "3:0", "55264491_3")
+    assert waiting == Task(waiting.folder, 5, PENDING, "Licenses", "", "0:0", "55264494_5")
+
+
+def test_a_task_carries_all_that_the_completion_log_says_of_it():
+    failed = _by_index(from_completion_log(_completion_log()), "array-failed-some")[3]
+
+    assert failed == Task(failed.folder, 3, FAILED, "", "n2", "3:0", "55264491_3")
+
+
+@pytest.mark.parametrize(
+    ("job", "indices"),
+    [
+        ("123_4", [4]),
+        ("123_[4]", [4]),
+        ("123_[2-5%1]", [2, 3, 4, 5]),
+        ("123_[1,3,7-9]", [1, 3, 7, 8, 9]),
+        ("123_[0-2,4-5%1]", [0, 1, 2, 4, 5]),
+        ("123_[0-6:3]", [0, 3, 6]),
+        ("123", []),
+        ("123.batch", []),
+        ("123_4.batch", []),
+        ("123+0", []),
+    ],
+)
+def test_a_job_number_of_the_accounting_stands_for_these_tasks(job, indices):
+    tasks = list(from_sacct(f"{job}|PENDING|0:0|None assigned|Resources|/batch"))
+
+    assert [task.index for task in tasks] == indices
+    assert [task.job_id for task in tasks] == [f"123_{index}" for index in indices]
+
+
+GARBAGE = [
+    "",
+    "   ",
+    "|||||",
+    "||||||||",
+    "slurm_load_jobs error: Unable to contact slurm controller",
+    "a=b c=d",
+    "_|_|_",
+]
+
+
+@pytest.mark.parametrize("line", GARBAGE)
+@pytest.mark.parametrize("read", [from_squeue, from_sacct, from_completion_log])
+def test_a_line_that_is_no_answer_is_passed_over_and_the_next_one_read(read, line):
+    good = {
+        from_squeue: "7|1|RUNNING|None|n1|/batch",
+        from_sacct: "7_1|RUNNING|0:0|n1|None|/batch",
+        from_completion_log: "JobId=8 JobState=RUNNING NodeList=n1 WorkDir=/batch ArrayJobId=7 ArrayTaskId=1",
+    }[read]
+
+    found = list(read(f"{line}\n{good}\n{line}\n"))
+
+    assert [(*task.key, task.state, task.node, task.job_id) for task in found] == [
+        ("/batch", 1, "RUNNING", "n1", "7_1")
+    ]
+
+
+@pytest.mark.parametrize(
+    "job", ["9_[1,3,5,7,9,11,13,15,17,19,21,23,25,27,29,31,33,35,37,39,41,4...]", "9_[1,3,...%1]", "9_[x]"]
+)
+def test_a_list_of_indices_that_slurm_cut_short_does_not_hide_the_next_line(job):
+    found = list(from_sacct(f"{job}|PENDING|0:0|None assigned|None|/batch\n7_1|FAILED|1:0|n1|None|/batch\n"))
+
+    assert ("/batch", 1, "FAILED") in [(*task.key, task.state) for task in found]
+
+
+def test_a_line_that_ends_early_has_no_folder_and_so_is_nobody_s():
+    (controller,) = from_squeue("7|1|RUNNING")
+    (accounting,) = from_sacct("7_1|FAILED")
+
+    assert (controller.key, accounting.key) == (("", 1), ("", 1))
+
+
+def test_a_work_folder_may_have_any_name():
+    folder = "/home/me/my results|x"
+    (controller,) = from_squeue(f"7|1|RUNNING|None|n1|{folder}")
+    (accounting,) = from_sacct(f"7_1|RUNNING|0:0|n1|None|{folder}")
+    (logged,) = from_completion_log(f"JobId=8 JobState=FAILED WorkDir={folder} ReservationName= ArrayTaskId=1 ")
+
+    assert [task.folder for task in (controller, accounting, logged)] == [folder] * 3
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "node", "said"),
+    [
+        ("NODE_FAIL", "0:0", "n6", "NODE_FAIL on n6"),
+        ("FAILED", "3:0", "n2", "FAILED, exit code 3 on n2"),
+        ("FAILED", "0:9", "n1", "FAILED, signal 9 on n1"),
+        ("OUT_OF_MEMORY", "1:125", "n1", "OUT_OF_MEMORY, exit code 1, signal 125 on n1"),
+        ("CANCELLED", "0:0", "", "CANCELLED"),
+        ("TIMEOUT", "", "n1", "TIMEOUT on n1"),
+    ],
+)
+def test_an_end_is_told_by_its_state_what_the_exit_code_adds_and_the_node(state, code, node, said):
+    task = Task("/batch", 0, state, "", node, code, "7_0")
+
+    assert task.end() == said
+
+
+def test_the_end_of_a_lost_task_is_told_as_such():
+    task = Task("/batch", 0, LOST, "", "", "", "")
+
+    assert task.end().startswith("LOST: Slurm no longer knows the job")
+
+
+def test_who_cancelled_a_task_is_no_part_of_its_state():
+    task = _by_index(from_sacct(_sacct("late")), "array-cancelled-whole")[0]
+
+    assert task.end() == "CANCELLED on n7"
+
+
+@pytest.mark.parametrize(
+    ("state", "live", "queued"),
+    [
+        ("PENDING", True, True),
+        ("CONFIGURING", True, True),
+        ("REQUEUED", True, True),
+        ("REQUEUE_HOLD", True, True),
+        ("RUNNING", True, False),
+        ("COMPLETING", True, False),
+        ("SUSPENDED", True, False),
+        *((state, False, False) for state in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL")),
+        *((state, False, False) for state in ("OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "REVOKED", LOST)),
+    ],
+)
+def test_a_state_means_that_a_task_waits_runs_or_is_over(state, live, queued):
+    task = Task("/batch", 0, state, "", "", "", "7_0")
+
+    assert (task.live, task.queued) == (live, queued)

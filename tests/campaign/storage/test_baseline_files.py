@@ -1,0 +1,283 @@
+"""A baseline as a cell of a campaign: what it is made of, what it reads and writes, and by which engine."""
+
+from __future__ import annotations
+
+import copy
+import statistics
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from campaign.cells import plan, record, stopping
+from campaign.cells.cell import make_cell
+from campaign.cells.plan import Entry
+from campaign.cluster import submission
+from campaign.config import limits
+from campaign.config.collect import collect
+from campaign.errors import EnvironmentFaultError, UsageError
+from campaign.storage import baseline_files, datasets
+from campaign.worker.__main__ import Worker
+from campaign.worker.work_list import Request
+from jobs.data import manifest
+from tests.campaign.command_line import TINY
+from tests.campaign.fake_template import FakeTemplate, figures
+from tests.campaign.work_lists import UTC, asked_again, slurm_conduct, walk, work_list
+
+MIB = 1 << 20
+SMALL = ("benchmark=baseline", "benchmark.file_mb=8", "benchmark.transfer_mib=1", "benchmark.engine=builtin")
+
+
+def compose(*words):
+    """The one point of these words; the test's own copy."""
+    return copy.deepcopy(_composed(*words))
+
+
+@lru_cache
+def _composed(*words):
+    (point,) = collect(["-m", *SMALL, *words])
+    return point
+
+
+@pytest.fixture
+def prepared(folder, tmp_path, monkeypatch):
+    """Prepare what the cell of these words reads or writes; returns the cell and its data."""
+    monkeypatch.chdir(tmp_path)
+
+    def of(*words):
+        cell = make_cell(compose(*words))
+        said = []
+        data = datasets.datasets([Entry(cell, "planned", 1, 1)], folder, lambda *each: said.append(each), redo=False)
+        return cell, data[cell.id], said
+
+    return of
+
+
+@pytest.mark.parametrize("access", ["read", "write"])
+@pytest.mark.parametrize(
+    "word", ["threads=8", "batch_size=32", "prefetch=1", "dataset=caltech101", "seed=3", "benchmark.seconds_max=2"]
+)
+def test_what_cannot_change_what_a_storage_gives_makes_no_other_cell(access, word):
+    one, other = (make_cell(compose(f"benchmark.access={access}", *more)) for more in ([], [word]))
+
+    assert one == other
+
+
+@pytest.mark.parametrize("word", ["threads=8", "dataset=caltech101", "seed=3", "benchmark.seconds_max=2"])
+def test_random_reads_are_of_a_dataset_and_by_so_many_readers(word):
+    one, other = (make_cell(compose("benchmark.access=random_read", *more)) for more in ([], [word]))
+
+    assert one.id != other.id
+
+
+@pytest.mark.parametrize("access", ["read", "write"])
+def test_the_size_of_a_request_makes_another_cell_only_where_a_file_is_read_or_written_whole(access):
+    def ids(access):
+        grid = (f"benchmark.access={access}", "benchmark.transfer_mib=1,2")
+        return {cell.id for cell in plan.cells_of(collect(["-m", *SMALL, *grid]))[0]}
+
+    assert len(ids(access)) == 2
+    assert len(ids("random_read")) == 1
+
+
+def test_random_reads_are_of_the_file_that_read_has_whatever_its_requests(prepared):
+    few = ("dataset.files=24", "dataset.classes=3")
+    files = {
+        prepared(f"benchmark.access={access}", "benchmark.file_mb=30", f"benchmark.transfer_mib={transfer}", *few)[1][
+            "file"
+        ]
+        for access, transfer in [("random_read", 1), ("random_read", 2), ("read", 16)]
+    }
+
+    assert files == {f"read-{32 * MIB}.bin"}
+
+
+def test_a_grid_of_threads_has_one_read_and_as_many_random_reads():
+    grid = ("threads=1,2,4,8", "benchmark.access=read,random_read")
+    cells, _ = plan.cells_of(collect(["-m", *SMALL, *grid]))
+
+    assert [cell.id.rpartition("-")[0] for cell in cells] == [
+        "baseline-read-local",
+        *(f"baseline-random_read-demo-local-t{threads}" for threads in (1, 2, 4, 8)),
+    ]
+
+
+def test_a_smoke_campaign_has_a_small_file():
+    plain, smoke = (collect(["-m", "benchmark=baseline", *more])[0] for more in ([], ["+size=smoke"]))
+
+    assert plain["benchmark"]["file_mb"] == 5000
+    assert smoke["benchmark"]["file_mb"] == 200
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["cache=warm"], "goes past the page cache"),
+        (["cache=as_is"], "goes past the page cache"),
+        (["accelerator=cpu"], "benchmark=baseline computes nothing"),
+        (["checkpoint=local"], "benchmark=baseline trains nothing"),
+        (["benchmark.engine=ior", "benchmark.access=random_read"], "IOR has no threads"),
+        (["benchmark.file_mb=0"], "benchmark.file_mb=0 is out of range"),
+        (["benchmark.transfer_mib=2000"], "benchmark.transfer_mib=2000 is out of range"),
+        (["benchmark.seconds_max=0"], "benchmark.seconds_max=0"),
+        (["benchmark.name=micro"], "does not fit the other keys"),
+    ],
+)
+def test_what_is_no_baseline_is_refused(words, message):
+    with pytest.raises(UsageError, match=message):
+        limits.check(compose(*words))
+
+
+def test_a_micro_benchmark_that_calls_itself_a_baseline_is_refused(point):
+    point["benchmark"]["name"] = "baseline"
+
+    with pytest.raises(UsageError) as refused:
+        limits.check(point)
+
+    assert refused.value.hint == "write benchmark=baseline"
+
+
+def test_the_file_is_made_under_the_root_of_the_storage_and_progress_is_told_in_mebibytes(prepared, tmp_path):
+    _, data, said = prepared()
+
+    file = tmp_path / "data" / "baseline" / f"read-{8 * MIB}.bin"
+    assert Path(data["folder"]) / data["file"] == file
+    assert file.stat().st_size == data["bytes"] == 8 * MIB
+    assert data["block_bytes"] == MIB
+    assert said[-1] == (f"the file of {tmp_path}/data", 8, 8, "MiB")
+
+
+def test_a_baseline_that_is_written_needs_room_and_no_file(prepared, tmp_path, monkeypatch):
+    _, data, said = prepared("benchmark.access=write")
+    monkeypatch.setattr("jobs.system.room.free", lambda _: 8 * MIB - 1)
+
+    assert (data["file"], data["bytes"], said) == (None, 8 * MIB, [])
+    assert not list((tmp_path / "data" / "baseline").glob("*.bin"))
+    with pytest.raises(EnvironmentFaultError, match="8 MB, and its device has 8 MB free"):
+        prepared("benchmark.access=write")
+
+
+def test_blocks_have_the_mean_size_of_the_dataset_in_whole_blocks_of_the_device(prepared):
+    """As many reads are as many bytes as of the files; sizes as uneven as these have a median far below the mean."""
+    uneven = ("dataset.files=24", "dataset.classes=3", "dataset.sigma=0.8")
+    _, data, _ = prepared("benchmark.access=random_read", *uneven)
+
+    sizes = [path.stat().st_size for path in Path(data["path"]).rglob("*.jpg")]
+    mean = sum(sizes) / len(sizes)
+    assert statistics.median(sizes) + 4096 < mean <= data["block_bytes"] < mean + 4096
+    assert data["block_bytes"] % 512 == 0
+    assert data["checksum"] == manifest.load(Path(data["path"])).checksum
+
+
+@pytest.fixture
+def item(folder, prepared):
+    """A work list with one baseline, as a worker reads it."""
+
+    def make(*words):
+        cell, data, _ = prepared(*words)
+        _, conduct = plan.cells_of([compose(*words)])
+        work = work_list(folder, [cell], {**conduct, "runs": 3})
+        work["cells"][0]["dataset"] = data
+        return work
+
+    return make
+
+
+def test_a_worker_asks_for_the_file_and_keeps_the_engines_words_beside_the_record(item, folder):
+    work = item()
+    template, _ = walk(folder, work)
+
+    asked = [argument["baseline"] for argument, *_ in template.asked]
+    cell = folder.cell(work["cells"][0]["id"])
+    assert [each["raw"] for each in asked] == [str(cell / f"engine-{run}.txt") for run in range(3)]
+    assert {(each["file"].rpartition("/")[2], each["file_bytes"], each["block_bytes"]) for each in asked} == {
+        (f"read-{8 * MIB}.bin", 8 * MIB, MIB)
+    }
+
+
+def test_a_written_file_goes_though_its_run_was_killed(item, folder):
+    work = item("benchmark.access=write")
+    written = Path(work["cells"][0]["dataset"]["folder"]) / f"written-{work['cells'][0]['id']}.bin"
+
+    class Killed(FakeTemplate):
+        def run(self, argument, log, timeout_s):
+            assert argument["baseline"]["file"] == str(written)
+            written.write_bytes(b"half of it")
+            return super().run(argument, log, timeout_s)
+
+    Worker(folder, work, Killed()).walk()
+
+    assert not written.exists()
+
+
+def test_the_spread_of_a_baseline_is_that_of_its_own_rate(item, folder):
+    rates = [100.0, 150.0, 100.0]
+    runs = [{**figures(), "write_mb_per_s": rate} for rate in rates]
+    for run in runs:
+        del run["images_per_s"], run["read_mb_per_s"]
+
+    _, (recorded,) = walk(folder, item("benchmark.access=write"), *runs)
+
+    assert recorded["checks"][0]["observed"] == pytest.approx(50 / 125)
+
+
+def test_runs_of_another_engine_are_kept_aside(item, folder, monkeypatch):
+    monkeypatch.setattr(baseline_files, "engine", lambda _: {"engine": "fio"})
+    work = item()
+    _, (first,) = walk(folder, work)
+    monkeypatch.setattr(baseline_files, "engine", lambda _: {"engine": "ior"})
+    more = asked_again(work)
+    more["conduct"]["runs"] = 4
+
+    _, (second,) = walk(folder, more)
+
+    assert (first["provenance"]["engine"], second["provenance"]["engine"]) == ("fio", "ior")
+    assert len(second["runs"]) == 4
+    assert list(folder.cell(work["cells"][0]["id"]).glob("elsewhere-*/record.json"))
+
+
+def test_an_engine_that_is_missing_is_told_before_anything_is_started(monkeypatch, tmp_path, point):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    settings = make_cell(compose("benchmark.engine=fio")).settings
+
+    baseline_files.look(make_cell(point).settings)
+    with pytest.raises(EnvironmentFaultError, match="no program fio"):
+        baseline_files.look(settings)
+    assert baseline_files.engine(settings) == {}
+
+
+def test_a_lost_engine_is_no_reason_to_keep_what_it_measured_aside(item, folder, monkeypatch):
+    work = item()
+    walk(folder, work)
+    monkeypatch.setattr(baseline_files, "engine", lambda _: {})
+    more = copy.deepcopy(asked_again(work))
+    more["conduct"]["runs"] = 4
+
+    _, (recorded,) = walk(folder, more)
+
+    assert len(stopping.measured(recorded)) == 3
+
+
+@pytest.mark.long
+def test_a_storage_is_written_and_read_by_one_command(command):
+    accesses = "benchmark.access=write,read,random_read"
+    done = command("-m", *SMALL, "benchmark.file_mb=64", accesses, "cluster=local", *TINY)
+
+    assert done.returncode == 0, done.stderr
+    records = [record.read(path) for path in sorted((command.cwd / "results" / "records").glob("*/record.json"))]
+    rates = {each["cell"]["settings"]["benchmark"]["access"]: each["runs"][1] for each in records}
+    assert {access: run["status"] for access, run in rates.items()} == dict.fromkeys(rates, "valid")
+    assert rates.keys() == {"write", "read", "random_read"}
+    assert "MB/s" in done.stderr
+    assert not list(command.cwd.glob("data/baseline/written-*"))
+
+
+def test_a_job_of_a_baseline_asks_for_as_many_cpus_as_it_has_readers(folder):
+    asked = {}
+    for access in ("read", "random_read"):
+        cells, conduct = plan.cells_of([compose(f"benchmark.access={access}", "threads=8")])
+        request = Request(folder, slurm_conduct(conduct), "t", UTC, ())
+        (array,) = submission.arrays([Entry(cell, "planned", 5, 5) for cell in cells], request, 100)
+        asked[access] = array.cpus
+
+    assert asked == {"read": 1, "random_read": 8}

@@ -1,0 +1,265 @@
+"""What the group `checkpoint` says reaches the runs, and what it cannot mean is refused with the cure."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from filelock import FileLock, Timeout
+
+from campaign.cells import plan
+from campaign.cells.cell import make_cell
+from campaign.cli import doctor
+from campaign.config import limits
+from campaign.config.collect import collect
+from campaign.errors import EnvironmentFaultError, UsageError
+from campaign.storage import checkpoint_targets
+from campaign.storage.locks import held
+from jobs.checkpoints.run import roles
+from jobs.system.device import Mount
+from tests.campaign.work_lists import walk, work_list
+
+SITE = """\
+defaults: [none, _self_]
+name: mine
+storages:
+  hdd: {root: /mnt/hdd}
+  optane: {root: /mnt/optane}
+  scratch: {root: /scratch/me}
+"""
+STORAGE = {"name": "s", "root": "/s", "exclusive": "none"}
+ALEXNET = ("benchmark=alexnet", "iterations=4", "checkpoint.every=2")
+
+
+@pytest.fixture
+def of_mine(tmp_path):
+    """Compose words with a site of the user's own."""
+    (tmp_path / "conf" / "site").mkdir(parents=True)
+    (tmp_path / "conf" / "site" / "mine.yaml").write_text(SITE)
+
+    def compose(*words):
+        (point,) = collect(["-m", "--config-dir", str(tmp_path / "conf"), "site=mine", "benchmark=alexnet", *words])
+        return point
+
+    return compose
+
+
+def _where(point):
+    return {role: (storage["name"], storage["root"]) for role, storage in roles(point["checkpoint"]).items()}
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        ([], {}),
+        (["checkpoint=hdd"], {"only": ("hdd", "/mnt/hdd")}),
+        (["checkpoint=hdd", "checkpoint.root=/x"], {"only": ("hdd", "/x")}),
+        (["checkpoint=hdd", "storage=hdd", "storage.root=/y"], {"only": ("hdd", "/y")}),
+        (["checkpoint=site", "checkpoint.name=scratch"], {"only": ("scratch", "/scratch/me")}),
+        (["checkpoint=ssd"], {"only": ("ssd", None)}),
+        (["checkpoint=local"], {"only": ("local", "data")}),
+        (["checkpoint=local", "storage=hdd"], {"only": ("local", "data")}),
+        (["checkpoint=burst_buffer"], {"fast": ("optane", "/mnt/optane"), "slow": ("hdd", "/mnt/hdd")}),
+        (
+            ["checkpoint=burst_buffer", "checkpoint.fast.name=scratch", "checkpoint.slow.root=/z"],
+            {"fast": ("scratch", "/scratch/me"), "slow": ("hdd", "/z")},
+        ),
+    ],
+)
+def test_a_target_lies_where_the_site_says_its_storages_are(of_mine, words, where):
+    assert _where(of_mine(*words)) == where
+
+
+@pytest.mark.parametrize(
+    "grid", ["checkpoint=none,hdd,burst_buffer", "checkpoint=hdd,optane -m", "checkpoint.name=a,b"]
+)
+def test_targets_can_be_swept(tmp_path, grid):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "mine.yaml").write_text(SITE)
+    base = ["checkpoint=site"] if "name" in grid else []
+
+    points = collect(["-m", "--config-dir", str(tmp_path), "site=mine", *base, grid.partition(" ")[0]])
+
+    asked = grid.partition(" ")[0].partition("=")[2].split(",")
+    assert [point["checkpoint"]["name"] for point in points] == asked
+
+
+_HDD, _BUFFER = ("checkpoint=hdd", "checkpoint.root=/x"), ("checkpoint=burst_buffer", "checkpoint.fast.root=/f")
+
+
+@pytest.mark.parametrize(
+    ("words", "every"),
+    [
+        (["checkpoint=hdd,optane", "checkpoint.every=4"], [4, 4]),
+        (["checkpoint=none,hdd", "checkpoint.every=4"], [None, 4]),
+        (["checkpoint=hdd", "checkpoint.every=2,4"], [2, 4]),
+        (["checkpoint=none,hdd", "checkpoint.every=2,4"], [None, None, 2, 4]),
+        (["+paper=fig9", "+size=smoke", "checkpoint.every=10"], [None, 10, 10, 10, 10]),
+    ],
+)
+def test_what_is_said_of_the_targets_holds_for_each_that_has_it(tmp_path, words, every):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "mine.yaml").write_text(SITE)
+
+    points = collect(["-m", "--config-dir", str(tmp_path), "site=mine", *words])
+
+    assert [point["checkpoint"].get("every") for point in points] == every
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint", "cure"),
+    [
+        (["benchmark=micro", *_HDD], "checkpoint=hdd: benchmark=micro trains nothing", "benchmark=alexnet"),
+        (["checkpoint=hdd"], "checkpoint=hdd: storage hdd has no root here", "storages.hdd.root (site=none does not)"),
+        (_BUFFER, "checkpoint=burst_buffer: storage hdd has no root here", "checkpoint.slow.root=…"),
+        ([*_BUFFER, "checkpoint.slow.root=/f"], "checkpoint.fast and checkpoint.slow are both in /f", "two storages"),
+        ([*_HDD, "checkpoint.in_flight=2"], "in_flight=2 with checkpoint.mode=sync", "checkpoint.mode=async"),
+        ([*_HDD, "checkpoint.every=9"], "checkpoint.every=9 saves nothing in 8 iterations", "checkpoint.every=8"),
+        ([*_HDD, "checkpoint.every=0"], "checkpoint.every=0 is out of range", "1 to"),
+        ([*_HDD, "checkpoint.keep=0"], "checkpoint.keep=0 is out of range", "1 to"),
+        ([*_HDD, "checkpoint.name=none"], "checkpoint.name=none does not fit", "write checkpoint=none"),
+        (["checkpoint.name=hdd"], "checkpoint.name=hdd does not fit", "write checkpoint=hdd"),
+        ([*_HDD, "checkpoint.name=burst_buffer"], "checkpoint.name=burst_buffer does not fit", "burst_buffer"),
+        ([*_HDD, "checkpoint.name='../x'"], "checkpoint.name='../x' is no name", "letters"),
+        ([*_HDD, "checkpoint.root=''"], "checkpoint.root='' is no path", "folder"),
+        ([*_BUFFER, "checkpoint.slow.root=/s", "checkpoint.streams=0"], "checkpoint.streams=0 is out of range", "1 to"),
+        (["drain_timeout_s=-1"], "drain_timeout_s=-1.0 is out of range", "0 to"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_meant_is_refused_with_the_cure(words, complaint, cure):
+    (point,) = collect(["-m", "benchmark=alexnet", *words])
+
+    with pytest.raises(UsageError) as refused:
+        limits.check(point)
+
+    assert complaint in refused.value.message
+    assert cure in refused.value.hint
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Cells that save straight to a storage and through a burst buffer, whose roots are there."""
+    roots = [tmp_path / name for name in ("one", "fast", "slow")]
+    for root in roots:
+        root.mkdir()
+    words = [
+        [*ALEXNET, "checkpoint=hdd", f"checkpoint.root={roots[0]}"],
+        [*ALEXNET, "checkpoint=burst_buffer", f"checkpoint.fast.root={roots[1]}", f"checkpoint.slow.root={roots[2]}"],
+    ]
+    return plan.cells_of([collect(["-m", *each])[0] for each in words])
+
+
+def test_each_cell_has_a_folder_of_its_own_on_each_storage_of_its_target(saved, folder, tmp_path):
+    cells, conduct = saved
+    template, _ = walk(folder, work_list(folder, cells, {**conduct, "runs": 2, "drain_timeout_s": 7.0}))
+
+    asked = [argument["checkpoint"] for argument, *_ in template.asked]
+    places = [[tmp_path / "one"], [tmp_path / "fast", tmp_path / "slow"]]
+    assert [each["folders"] for each in asked[::2]] == [
+        [str(root / "checkpoints" / cell.id) for root in roots] for cell, roots in zip(cells, places, strict=True)
+    ]
+    assert {each["drain_timeout_s"] for each in asked} == {7.0}
+    assert not any(each["leave"] for each in asked)
+
+
+def test_a_cell_that_saves_nothing_asks_for_nothing(work, folder):
+    template, _ = walk(folder, work)
+
+    assert {json.dumps(argument["checkpoint"]) for argument, *_ in template.asked} == {"null"}
+
+
+def test_the_storages_of_the_target_are_held_during_a_run(saved, folder, tmp_path):
+    cells, conduct = saved
+    item = work_list(folder, cells, conduct)["cells"][1]
+    also = checkpoint_targets.locks(item, folder)
+
+    with held("license", tmp_path / "unused", {}, also) as proof:
+        for root in ("fast", "slow"):
+            with pytest.raises(Timeout):
+                FileLock(tmp_path / root / ".tfio-campaign.lock").acquire(timeout=0)
+
+    assert proof["also"] == [str(tmp_path / root / ".tfio-campaign.lock") for root in ("fast", "slow")]
+    assert not (tmp_path / "unused").exists()
+
+
+def test_the_storage_that_holds_the_dataset_is_held_once(saved, folder, tmp_path):
+    cells, conduct = saved
+    item = work_list(folder, cells, conduct)["cells"][0]
+    item["dataset"]["lock"] = str(tmp_path / "one" / ".tfio-campaign.lock")
+
+    assert checkpoint_targets.locks(item, folder) == []
+
+
+def test_two_cells_that_read_where_the_other_saves_do_not_wait_for_each_other_for_ever(tmp_path, monkeypatch):
+    order = []
+    monkeypatch.setattr("campaign.storage.locks.locked", lambda path: order.append(path.name) or _Nothing())
+
+    for mine, other in (("a", "b"), ("b", "a")):
+        with held("lock", tmp_path / mine, {}, [tmp_path / other]):
+            pass
+
+    assert order == ["a", "b", "a", "b"]
+
+
+class _Nothing:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+def test_a_target_that_is_not_mounted_is_told_before_anything_is_started(saved, tmp_path):
+    cells, _ = saved
+    (tmp_path / "slow").rmdir()
+
+    checkpoint_targets.look(cells[0].settings)
+    with pytest.raises(EnvironmentFaultError) as refused:
+        checkpoint_targets.look(cells[1].settings)
+
+    assert str(tmp_path / "slow") in refused.value.message
+    assert "checkpoint.slow.root=…" in refused.value.hint
+
+
+def test_a_target_that_is_unmounted_between_two_runs_takes_no_more(saved, folder, monkeypatch):
+    cells, conduct = saved
+    before, after = Mount("/mnt", "hdd", "ext4", "rw"), Mount("/", "vda", "ext4", "rw")
+    mounts = itertools.chain([before] * 2, itertools.repeat(after))  # of the beginning, the first run, later ones
+    monkeypatch.setattr(checkpoint_targets, "mount_of", lambda _: next(mounts))
+
+    template, (recorded,) = walk(folder, work_list(folder, cells[:1], {**conduct, "runs": 3}))
+
+    first, second = recorded["runs"]
+    assert len(template.asked) == 1
+    assert first["status"] == "valid"
+    assert (second["status"], second["refused"]) == ("failed", True)
+    assert "was on hdd (mounted at /mnt) when this began and is on vda now" in second["reason"]
+
+
+def test_a_relative_root_belongs_to_the_folder_the_campaign_is_started_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cell = make_cell(collect(["-m", *ALEXNET, "checkpoint=local"])[0])
+
+    checkpoint_targets.look(cell.settings)
+
+    assert checkpoint_targets.roots(cell.settings) == [str(tmp_path / "data")]
+    assert (tmp_path / "data").is_dir()
+
+
+def test_doctor_looks_at_the_storages_of_the_target(saved):
+    points = [{"storage": STORAGE, "cache": "cold", **cell.settings} | {"storage": STORAGE} for cell in saved[0]]
+
+    found = {each["name"]: (each["cold"], each["exclusive"]) for each in doctor._storages(points)}  # noqa: SLF001
+
+    assert found == {"s": (True, "none"), "hdd": (False, "lock"), "optane": (False, "lock")}
+
+
+def test_one_storage_under_two_names_is_no_burst_buffer(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "other").symlink_to("one")
+    sides = [f"checkpoint.{side}.root={tmp_path / name}" for side, name in (("fast", "one"), ("slow", "other"))]
+    (point,) = collect(["-m", "benchmark=alexnet", "checkpoint=burst_buffer", *sides])
+
+    with pytest.raises(UsageError, match="are both in"):
+        limits.check(point)

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from campaign.cells import record
+from campaign.cells.cell import make_cell
+from campaign.cells.plan import Entry
+from campaign.errors import EnvironmentFaultError, UsageError
+from campaign.storage import datasets
+from jobs.data import manifest
+from jobs.observe.machine import describe
+from jobs.system import device
+
+SMALL = {"files": 6, "median_bytes": 3000, "width": 64, "height": 64, "classes": 2}
+
+
+def _begun(folder, entry, data, status="valid", **provenance):
+    """Leave the record of a cell that was begun elsewhere, with a run of this status; None for no run."""
+    made = record.new(entry.cell, {"token": "t"}, data)
+    if status:
+        record.begin_run(made, "measured", "t").update(status=status)
+    made["provenance"] = {**describe(Path(data["path"])), **provenance}
+    record.write(folder.record(entry.cell.id), made)
+    return replace(entry, state="running")
+
+
+@pytest.fixture
+def entry(point, tmp_path, monkeypatch):
+    """An entry on a small dataset, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    point["dataset"] |= SMALL
+    point["batch_size"] = 2
+    return lambda **changed: Entry(make_cell({**point, **changed}), "planned", 1, 1)
+
+
+def _prepared(folder, *entries, redo=False):
+    said = []
+    found = datasets.datasets(entries, folder, lambda *progress: said.append(progress), redo=redo)
+    return [found[entry.cell.id] for entry in entries], said
+
+
+def test_a_dataset_is_made_under_the_root_of_its_storage(entry, folder, tmp_path, point):
+    (data,), said = _prepared(folder, entry())
+
+    assert data["path"].startswith(f"{tmp_path}/data/datasets/demo-")
+    assert data["files"] == 6
+    assert said[-1] == ("dataset demo", 6, 6, "images")
+
+
+def test_two_cells_on_one_dataset_prepare_it_once(entry, folder):
+    one, other = entry(threads=1), entry(threads=2)
+
+    data, said = _prepared(folder, one, other)
+
+    assert data[0] == data[1]
+    assert said.count(("dataset demo", 6, 6, "images")) <= 2
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("files", 8), ("median_bytes", 4000), ("sigma", 0.1), ("width", 96), ("height", 96), ("classes", 3), ("seed", 1)],
+)
+def test_every_key_of_a_synthetic_dataset_makes_another_one(key, value, entry, folder, point):
+    (before,), _ = _prepared(folder, entry())
+    point["dataset"][key] = value
+
+    (after,), _ = _prepared(folder, entry(dataset=point["dataset"]))
+
+    assert after["path"] != before["path"]
+    assert after["checksum"] != before["checksum"]
+    assert manifest.load(Path(after["path"])).parameters[key] == value
+
+
+def test_the_name_of_a_dataset_names_its_folder(entry, folder, point):
+    (data,), _ = _prepared(folder, entry(dataset={**point["dataset"], "name": "mine"}))
+
+    assert "/datasets/mine-" in data["path"]
+
+
+def test_a_users_folder_is_used_in_place_and_its_manifest_kept_with_the_campaign(entry, folder, tmp_path):
+    images = tmp_path / "mine"
+    (images / "cats").mkdir(parents=True)
+    (images / "cats" / "a.jpg").write_bytes(b"x" * 10)
+    (images / "cats" / "b.PNG").write_bytes(b"y" * 20)
+
+    (data,), _ = _prepared(folder, entry(dataset={"name": "folder", "path": str(images)}))
+
+    assert (data["path"], data["files"], data["bytes"]) == (str(images), 2, 30)
+    assert data["manifest"].startswith(str(folder.manifests))
+    assert sorted(path.name for path in images.rglob("*")) == ["a.jpg", "b.PNG", "cats"]
+
+
+def test_more_batches_than_the_folder_has_images_for_is_an_error(entry, folder, tmp_path):
+    (tmp_path / "one.jpg").write_bytes(b"x")
+
+    with pytest.raises(UsageError, match="the dataset has 1"):
+        _prepared(folder, entry(iterations=3, dataset={"name": "folder", "path": str(tmp_path)}))
+
+
+def test_a_relative_root_belongs_to_the_working_folder_and_is_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    assert datasets.storage_root({"name": "local", "root": "here/data"}) == tmp_path / "here" / "data"
+    assert (tmp_path / "here" / "data").is_dir()
+
+
+def test_an_absolute_root_that_is_missing_is_an_error_and_not_made(tmp_path):
+    with pytest.raises(EnvironmentFaultError, match="there is no folder") as caught:
+        datasets.storage_root({"name": "hdd", "root": str(tmp_path / "hdd")})
+
+    assert "mount it" in caught.value.hint
+    assert not (tmp_path / "hdd").exists()
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "complaint"),
+    [
+        ({"host": "node7"}, "another machine (host was node7"),
+        ({"cpu": "Z80"}, "another machine (cpu was Z80"),
+        ({"versions": {"tensorflow": "1.10"}}, "other software (tensorflow was 1.10"),
+    ],
+)
+def test_a_cell_begun_elsewhere_is_not_continued_here(elsewhere, complaint, entry, folder):
+    (data,), _ = _prepared(folder, entry())
+    begun = _begun(folder, entry(), data, **elsewhere)
+
+    with pytest.raises(UsageError) as caught:
+        _prepared(folder, begun)
+
+    assert complaint in caught.value.message
+    assert "redo=true" in caught.value.hint
+    assert _prepared(folder, begun, redo=True)[0] == [data]
+
+
+@pytest.mark.parametrize("status", [None, "failed"])
+def test_a_cell_of_which_nothing_was_measured_elsewhere_is_begun_here(status, entry, folder):
+    (data,), _ = _prepared(folder, entry())
+
+    assert _prepared(folder, _begun(folder, entry(), data, status, host="node7"))[0] == [data]
+
+
+def test_a_cell_begun_here_is_continued(entry, folder):
+    (data,), _ = _prepared(folder, entry())
+
+    assert _prepared(folder, _begun(folder, entry(), data))[0] == [data]
+
+
+def test_a_folder_is_not_called_by_the_name_of_a_storage_it_does_not_lie_on(entry, folder, tmp_path, point):
+    (tmp_path / "a.jpg").write_bytes(b"x")
+    point["storage"] |= {"name": "memory", "root": "/dev/shm"}  # noqa: S108 - another file system, nothing is written
+
+    with pytest.raises(UsageError, match="does not lie on storage memory"):
+        _prepared(folder, entry(storage=point["storage"], dataset={"name": "folder", "path": str(tmp_path)}))
+
+
+def _striped(count, size_mib):
+    """What lfs prints of a file and of a folder with this layout."""
+    file = f"f\nlmm_stripe_count:  {count}\nlmm_stripe_size:   {size_mib << 20}\nlmm_stripe_offset: 0\n"
+    return {"file": file, "folder": file.replace("lmm_", "")}
+
+
+def _layout(count, size_mib):
+    return {"stripe_count": count, "stripe_size_bytes": size_mib << 20, "offset": 0, "pool": None}
+
+
+def test_a_dataset_is_striped_before_it_is_made_and_its_stripes_are_recorded(entry, folder, point, fake_lfs):
+    lfs = fake_lfs(**_striped(4, 16))
+    point["storage"] |= {"stripe_count": 4, "stripe_size_mib": 16}
+
+    (data,), said = _prepared(folder, entry(storage=point["storage"]))
+
+    calls = lfs.read_text().splitlines()
+    assert calls[0] == f"setstripe -c 4 -S 16M {data['path']}"
+    assert calls[1:] == [f"getstripe -d {data['path']}", f"getstripe {data['path']}/{_first_file(data)}"]
+    assert data["stripe"] == {"folder": _layout(4, 16), "file": _layout(4, 16)}
+    assert said[-1] == ("dataset demo", 6, 6, "images")
+
+
+def _first_file(data):
+    return manifest.load(Path(data["path"])).files[0].name
+
+
+def test_another_layout_is_another_folder_and_no_layout_the_folder_of_old(entry, folder, point, fake_lfs):
+    (before,), _ = _prepared(folder, entry())
+    fake_lfs(**_striped(4, 1))
+    point["storage"]["stripe_count"] = 4
+
+    (after,), _ = _prepared(folder, entry(storage=point["storage"]))
+
+    assert after["path"] == f"{before['path']}-c4"
+    assert after["checksum"] == before["checksum"]
+    assert "stripe" not in before
+
+
+def test_a_striped_dataset_that_is_there_is_proved_again_and_not_striped_again(entry, folder, point, fake_lfs):
+    lfs = fake_lfs(**_striped(4, 1))
+    point["storage"]["stripe_count"] = 4
+    _prepared(folder, entry(storage=point["storage"]))
+    lfs.unlink()
+
+    (data,), _ = _prepared(folder, entry(storage=point["storage"]))
+
+    assert lfs.read_text().splitlines() == [
+        f"getstripe -d {data['path']}",
+        f"getstripe {data['path']}/{_first_file(data)}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lfs", "complaint"),
+    [
+        ({"complaint": "lfs setstripe: cannot: Inappropriate ioctl for device (25)"}, "Inappropriate ioctl"),
+        (_striped(2, 1), "has stripe_count=2, not the stripe_count=4"),
+    ],
+)
+def test_stripes_that_cannot_be_had_are_the_environments_fault(lfs, complaint, entry, folder, fake_lfs):
+    fake_lfs(**lfs)
+    storage = {**entry().cell.settings["storage"], "stripe_count": 4}
+
+    with pytest.raises(EnvironmentFaultError, match=complaint) as caught:
+        _prepared(folder, entry(storage=storage))
+
+    assert "storage.stripe_count=null" in caught.value.hint
+
+
+def test_a_users_folder_is_not_striped_and_must_have_the_stripes_that_are_named(
+    entry, folder, point, fake_lfs, tmp_path
+):
+    lfs = fake_lfs(**_striped(2, 1))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "a.jpg").write_bytes(b"x" * 10)
+    point["storage"]["stripe_count"] = 2
+
+    (data,), _ = _prepared(
+        folder, entry(storage=point["storage"], dataset={"name": "folder", "path": str(tmp_path / "mine")})
+    )
+
+    assert "setstripe" not in lfs.read_text()
+    assert data["stripe"]["file"] == _layout(2, 1)
+
+
+@pytest.fixture
+def on_lustre(tmp_path, monkeypatch):
+    """Let this machine's mount table say that all of it is Lustre."""
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text("22 1 0:47 / / rw,flock - lustre 10.0.0.1@o2ib:/work rw,flock\n")
+    monkeypatch.setattr(device, "_MOUNTINFO", mounts)
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_on_lustre_the_stripes_are_recorded_without_being_asked_for(tells, entry, folder, fake_lfs, on_lustre):
+    fake_lfs(**(_striped(1, 1) if tells else {"complaint": "lfs: no"}))
+
+    (data,), _ = _prepared(folder, entry())
+
+    assert data["stripe"] == ({"folder": _layout(1, 1), "file": _layout(1, 1)} if tells else None)

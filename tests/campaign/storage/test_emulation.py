@@ -1,0 +1,133 @@
+"""Which storages of a cell are emulated, and what is said of them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from campaign.cells.cell import make_cell
+from campaign.storage import checkpoint_targets, emulation
+from campaign.testbed import throttle
+from campaign.worker import session
+from jobs.system.device import Mount
+
+FACTS = {"name": "hdd", "read_mb_per_s": 163.0, "write_mb_per_s": None, "read_iops": 80, "write_iops": None}
+
+
+@pytest.fixture
+def twins(monkeypatch):
+    """Everything below /twin is emulated."""
+    monkeypatch.setattr(emulation, "emulated", lambda path: FACTS if str(path).startswith("/twin") else None)
+
+
+def test_each_storage_of_a_cell_is_looked_at_where_it_is_used(twins, buffered_point):
+    settings = make_cell(buffered_point).settings
+
+    assert emulation.found(settings, "/twin/data", ["/ssd", "/twin/hdd"]) == {
+        "storage": FACTS,
+        "checkpoint.slow": FACTS,
+    }
+    assert emulation.found(settings, "/data", ["/twin/optane", "/hdd"]) == {"checkpoint.fast": FACTS}
+
+
+def test_a_target_of_one_storage_is_looked_at(twins, direct_point):
+    assert emulation.found(make_cell(direct_point).settings, "/data", ["/twin/hdd"]) == {"checkpoint": FACTS}
+
+
+def test_the_names_of_emulated_storages_are_those_of_the_settings(buffered_point):
+    settings = make_cell(buffered_point).settings
+
+    assert emulation.names(settings, {"emulated": {"storage": FACTS, "checkpoint.slow": FACTS}}) == ["local", "hdd"]
+    assert emulation.names(settings, {}) == []
+
+
+def test_before_anything_runs_each_emulated_storage_is_told_once(twins, point):
+    points = [
+        {**point, "storage": {**point["storage"], "root": "/twin/hdd", "name": "hdd"}, "threads": n} for n in (1, 2)
+    ]
+
+    assert emulation.told(map(make_cell, [*points, point])) == ["hdd is emulated: at most 163 MB/s read, 80 reads/s"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        (FACTS, "at most 163 MB/s read, 80 reads/s"),
+        ({"name": "unknown"}, "nobody knows how fast"),
+        (dict.fromkeys(FACTS), "as fast as what lies beneath"),
+    ],
+)
+def test_the_bounds_are_told_in_words(facts, words):
+    assert emulation.bounds(facts) == words
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "differs"),
+    [
+        ({"storage": FACTS}, {"storage": FACTS}, False),
+        ({}, {}, False),
+        ({}, {"storage": FACTS}, True),
+        ({"storage": FACTS}, {"storage": {**FACTS, "read_mb_per_s": 100.0}}, True),
+    ],
+)
+def test_runs_on_a_twin_are_not_continued_on_a_real_storage_or_at_another_speed(before, now, differs):
+    machine = {"host": "h", "cpu": "c", "cores": 2, "kernel": "k"}
+    recorded = {"provenance": machine | {"emulated": before, "versions": {}}, "dataset": {}}
+
+    found = session.difference(recorded, {}, machine | {"emulated": now, "versions": {"tensorflow": "2"}}, shared=False)
+
+    assert bool(found) is differs
+
+
+def test_a_record_of_before_there_were_twins_can_be_continued():
+    machine = {"host": "h", "cpu": "c", "cores": 2, "kernel": "k"}
+    recorded = {"provenance": machine | {"versions": {}}, "dataset": {}}
+
+    assert session.difference(recorded, {}, machine | {"emulated": {}, "versions": {}}, shared=False) is None
+
+
+LIMITS = {"read_bps": 163_000_000, "read_iops": 80}  # of FACTS
+
+
+@pytest.mark.parametrize(
+    ("facts", "limits", "refused"),
+    [
+        (FACTS, LIMITS, False),
+        (FACTS, {}, True),
+        (FACTS, {**LIMITS, "read_bps": 300_000_000}, True),
+        ({"name": "unknown"}, {}, False),
+        (None, {}, False),
+    ],
+)
+def test_an_emulated_storage_that_is_not_as_slow_as_it_says_is_refused(tmp_path, monkeypatch, facts, limits, refused):
+    device = tmp_path.stat().st_dev
+    found = throttle.Blkio(tmp_path, {f"{os.major(device)}:{os.minor(device)}": limits})
+    monkeypatch.setattr(throttle, "find", lambda: found)
+    monkeypatch.setattr(emulation, "emulated", lambda _: facts)
+
+    told = emulation.unbounded([str(tmp_path)])
+
+    assert (told is not None) is refused
+    assert not refused or "emulated hdd that the kernel does not bound as it says" in told
+
+
+def test_where_bounds_cannot_be_seen_nothing_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(throttle, "find", lambda: throttle.Io({}, hindrance=("no cgroup", "mount one")))
+    monkeypatch.setattr(emulation, "emulated", lambda _: FACTS)
+
+    assert emulation.unbounded([str(tmp_path)]) is None
+
+
+@pytest.mark.parametrize("moved", ["data", "target"])
+def test_what_is_on_another_storage_than_at_the_first_run_is_told(moved, monkeypatch):
+    mounts = {"/data": Mount("/data", "/dev/sda", "ext4", ""), "/target": Mount("/target", "/dev/sdb", "ext4", "")}
+    monkeypatch.setattr(checkpoint_targets, "mount_of", lambda path: mounts[str(path)])
+    checkpoint_targets._began_on.cache_clear()  # noqa: SLF001 - it lasts as long as a worker
+    item = {"dataset": {"path": "/data"}, "targets": ["/target"]}
+    assert checkpoint_targets.moved(item) is None
+
+    mounts[f"/{moved}"] = Mount("/", "/dev/vda", "ext4", "")
+
+    assert f"/{moved} was on" in checkpoint_targets.moved(item)
+    checkpoint_targets._began_on.cache_clear()  # noqa: SLF001

@@ -1,0 +1,308 @@
+"""What is done for a testbed, as a function of what is found: no root, no device."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from campaign.errors import EnvironmentFaultError, UsageError
+from campaign.testbed import apply, plan
+from campaign.testbed.spec import GB, Speed, Wanted
+from campaign.testbed.state import Loop
+from campaign.testbed.steps import Write
+from campaign.testbed.throttle import Io
+from tests.campaign.testbed.testbeds import BED, HDD, SSD, limited, seen, storage, texts, up_and_running, wanted
+
+OWNER = (1000, 1000)
+LOOP0, LOOP1 = Loop("/dev/loop0", "7:0"), Loop("/dev/loop1", "7:1")
+
+
+def whole(**changes):
+    """A testbed of an hdd and an ssd that are up."""
+    storages = {"hdd": up_and_running("hdd", LOOP0, HDD), "ssd": up_and_running("ssd", LOOP1, SSD)}
+    return seen(storages, **({"numbers": ["7:0", "7:1"], "bounds": limited(("7:0", HDD), ("7:1", SSD))} | changes))
+
+
+def up(found, **changes):
+    return texts(plan.up(wanted(**changes), OWNER, found))
+
+
+def position(lines, *words):
+    (found,) = [place for place, line in enumerate(lines) if all(word in line for word in words)]
+    return found
+
+
+def test_what_is_up_needs_nothing():
+    assert plan.up(wanted(), OWNER, whole()) == []
+
+
+def test_a_device_is_throttled_before_it_is_mounted_and_marked_before_it_can_be_used():
+    lines = up(seen(there=False))
+
+    throttled = position(lines, "7:3 163000000", "read_bps")
+    mounted = position(lines, "mount -t ext4", "/dev/loop3 /bed/hdd")
+    marked = position(lines, "echo", "/bed/hdd/.tfio-emulated.json")
+    usable = position(lines, "install -d -m 755 -o 1000 -g 1000 /bed/hdd/data")
+    assert throttled < mounted < marked < usable
+
+
+def test_the_number_of_a_device_is_written_down_before_it_is_throttled():
+    lines = up(seen(there=False))
+
+    written = position(lines, ".tfio-testbed.json", '"numbers": ["7:3", "7:4"]')
+    assert written < position(lines, "7:3 163000000") < position(lines, "7:4 280550000")
+
+
+def test_an_image_has_its_name_only_when_it_is_whole():
+    lines = up(seen(there=False))
+
+    made = lines[position(lines, "install -m 600 /dev/null /bed/hdd.img.new") :][:5]
+    assert [line.split()[0] for line in made] == ["install", "truncate", "mkfs.ext4", "sync", "mv"]
+    assert made[1] == "truncate --size 3000000000 /bed/hdd.img.new"
+    assert made[4] == "mv /bed/hdd.img.new /bed/hdd.img"
+
+
+@pytest.mark.parametrize(
+    ("lacks", "first"),
+    [
+        ({"owner": None}, "install -d"),
+        ({"owner": (0, 0), "empty": True}, "install -d"),
+        ({"says": None, "owner": None}, "echo"),
+        ({"mounted": None, "says": None, "owner": None}, "mount -t"),
+        ({"loops": (), "mounted": None, "says": None, "owner": None}, "losetup --find"),
+    ],
+)
+def test_what_a_kill_has_left_undone_is_gone_on_with(lacks, first):
+    found = whole()
+    found = dataclasses.replace(
+        found, storages={**found.storages, "hdd": dataclasses.replace(found.storages["hdd"], **lacks)}
+    )
+
+    lines = [line for line in up(found) if ".tfio-testbed.json" not in line]
+
+    assert next(line for line in lines if "throttle" not in line).startswith(first)
+    assert not any("mkfs" in line or "ssd" in line for line in lines)
+
+
+def test_data_that_is_there_keeps_its_owner():
+    found = whole()
+    hdd = dataclasses.replace(found.storages["hdd"], owner=(7, 7), empty=False)
+
+    assert plan.up(wanted(), OWNER, dataclasses.replace(found, storages={**found.storages, "hdd": hdd})) == []
+
+
+def test_after_a_reboot_nothing_is_made_anew_and_bounds_of_then_are_not_touched():
+    storages = {name: storage(name, size_bytes=3 * GB, point_there=True) for name in ("hdd", "ssd")}
+    theirs = limited(("7:0", Speed(1, 1)))
+    found = seen(storages, numbers=["7:0"], bounds=theirs, boot_id="boot-2")
+
+    lines = up(found)
+
+    assert "losetup --find /bed/hdd.img" in lines
+    assert "mount -t ext4 -o nosuid,nodev /dev/loop3 /bed/hdd" in lines
+    assert not any("mkfs" in line or "7:0 0" in line for line in lines)
+
+
+def test_other_speeds_change_the_bounds_and_what_the_storage_says():
+    faster = Wanted(Speed(200.0, 133.14, read_iops=80), 3 * GB)
+
+    lines = up(whole(), hdd=faster)
+
+    assert "> /bed/.tfio-testbed.json" in lines[0]
+    assert lines[1:3] == [
+        "echo '7:0 200000000' > /blkio/blkio.throttle.read_bps_device",
+        "echo '7:0 80' > /blkio/blkio.throttle.read_iops_device",
+    ]
+    assert lines[3] == f"echo '{json.dumps(faster.facts('hdd'))}' > /bed/hdd/.tfio-emulated.json"
+    assert len(lines) == 4
+
+
+def test_a_bound_that_is_no_longer_asked_for_is_taken_away():
+    lines = up(whole(), hdd=Wanted(Speed(163.0, None), 3 * GB))
+
+    assert "echo '7:0 0' > /blkio/blkio.throttle.write_bps_device" in lines
+
+
+def test_a_bound_left_on_a_number_that_is_somebody_elses_by_now_is_cleared():
+    found = whole(numbers=["7:0", "7:1", "7:5"], bounds=limited(("7:0", HDD), ("7:1", SSD), ("7:5", SSD)))
+
+    lines = up(found)
+
+    assert lines[:2] == [f"echo '7:5 0' > /blkio/blkio.throttle.{kind}_bps_device" for kind in ("read", "write")]
+    assert '"numbers": ["7:0", "7:1"]' in lines[2]
+    assert set(lines[:2]) <= set(texts(plan.down(found, keep=True)))
+
+
+def test_bounds_of_devices_that_we_never_had_stay():
+    found = whole(bounds=limited(("7:0", HDD), ("7:1", SSD), ("7:6", SSD), ("253:0", HDD)))
+
+    lines = up(found) + texts(plan.down(found, keep=False))
+
+    assert not any("7:6" in line or "253:0" in line for line in lines)
+
+
+@pytest.mark.parametrize("found", [whole(), seen(numbers=[]), seen(there=False)])
+def test_what_is_not_asked_for_is_left_alone(found):
+    lines = texts(plan.up({"hdd": Wanted(HDD, 3 * GB)}, OWNER, found))
+
+    assert not any("ssd" in line for line in lines if ".tfio-testbed.json" not in line)
+
+
+def test_down_undoes_it_in_the_other_order_and_the_marker_goes_last():
+    assert texts(plan.down(whole(), keep=False)) == [
+        "umount /bed/ssd",
+        "losetup --detach /dev/loop1",
+        "umount /bed/hdd",
+        "losetup --detach /dev/loop0",
+        *(f"echo '7:{n} 0' > /blkio/blkio.throttle.{kind}_bps_device" for n in (0, 1) for kind in ("read", "write")),
+        "rm -f /bed/hdd.img /bed/hdd.img.new",
+        "rmdir /bed/hdd",
+        "rm -f /bed/ssd.img /bed/ssd.img.new",
+        "rmdir /bed/ssd",
+        "rm -f /bed/.tfio-testbed.json",
+        "rmdir /bed",
+    ]
+
+
+def test_down_that_keeps_leaves_every_file():
+    lines = texts(plan.down(whole(), keep=True))
+
+    assert not any(line.startswith(("rm", "rmdir")) for line in lines)
+    assert '"numbers": []' in lines[-1]
+
+
+def test_down_touches_no_mount_of_another_device_and_no_folder_without_our_marker():
+    theirs = up_and_running("hdd", LOOP0, HDD, mounted="/dev/sdb1")
+
+    lines = texts(plan.down(seen({"hdd": theirs}, numbers=["7:0"]), keep=False))
+
+    assert not any(line.startswith(("umount", "rmdir")) for line in lines)
+    assert plan.down(seen(strangers=("thesis.tex",)), keep=False) == []
+    assert plan.down(seen(), keep=False) == []
+
+
+def test_down_keeps_a_folder_in_which_there_is_something_else():
+    lines = texts(plan.down(whole(strangers=("thesis.tex",)), keep=False))
+
+    assert lines[-1] == "rm -f /bed/.tfio-testbed.json"
+
+
+def test_a_marker_that_was_being_written_is_ours_to_remove():
+    found = seen({}, leftovers=("..tfio-testbed.json.7.tmp",))
+
+    assert texts(plan.down(found, keep=False)) == [
+        "rm -f /bed/..tfio-testbed.json.7.tmp /bed/.tfio-testbed.json",
+        "rmdir /bed",
+    ]
+
+
+@pytest.mark.parametrize(("free_gb", "sizes_gb"), [(100, [3, 12]), (20, [3, 12]), (10, [3, 6]), (9.96, [3, 5.9])])
+def test_a_share_is_what_is_free_and_not_promised_and_at_most_12_gb(free_gb, sizes_gb):
+    lines = up(seen(there=False, free_bytes=round(free_gb * GB)))
+
+    sizes = [int(line.split()[2]) / GB for line in lines if line.startswith("truncate")]
+    assert sizes == sizes_gb
+
+
+def test_on_20_gb_each_of_four_storages_has_a_share():
+    asked = {name: Wanted(HDD) for name in ("hdd", "ssd", "optane", "lustre")}
+    found = seen({name: storage(name) for name in asked}, there=False, free_bytes=20 * GB)
+
+    sizes = [line.split()[2] for line in texts(plan.up(asked, OWNER, found)) if line.startswith("truncate")]
+
+    assert sizes == ["4700000000"] * 4
+
+
+def test_what_images_may_still_grow_by_is_not_given_away_twice():
+    hdd = up_and_running("hdd", LOOP0, HDD, size_bytes=30 * GB, allocated_bytes=10 * GB)
+
+    lines = up(seen({"hdd": hdd, "ssd": storage("ssd")}, numbers=["7:0"], free_bytes=25 * GB), hdd=Wanted(HDD))
+
+    assert "truncate --size 4000000000 /bed/ssd.img.new" in lines
+
+
+@pytest.mark.parametrize(("free_gb", "hdd_gb"), [(5, 30), (1.0, 3), (4.05, 3)])
+def test_more_than_there_is_room_for_is_refused_with_the_room(free_gb, hdd_gb):
+    with pytest.raises(EnvironmentFaultError, match=rf"{free_gb:.1f} GB are free") as caught:
+        up(seen(there=False, free_bytes=round(free_gb * GB)), hdd=Wanted(HDD, hdd_gb * GB))
+
+    assert "--folder" in caught.value.hint
+
+
+def test_an_image_does_not_change_its_size():
+    with pytest.raises(UsageError, match="hdd has 3 GB already, 5 GB are asked for"):
+        up(whole(), hdd=Wanted(HDD, 5 * GB))
+
+
+@pytest.mark.parametrize(
+    ("found", "error"),
+    [
+        (seen(strangers=("thesis.tex",)), "no testbed of ours and holds other files, such as thesis.tex"),
+        (
+            seen({"hdd": storage("hdd", mounted="/dev/sdb1"), "ssd": storage("ssd")}, numbers=[]),
+            "/dev/sdb1 is mounted at /bed/hdd, and is not ours",
+        ),
+        (
+            seen({"hdd": storage("hdd", loops=(LOOP0,)), "ssd": storage("ssd")}, numbers=["7:0"]),
+            "the file of /dev/loop0, /bed/hdd.img, was taken away",
+        ),
+    ],
+)
+def test_what_is_not_ours_or_broken_is_refused(found, error):
+    with pytest.raises((UsageError, EnvironmentFaultError), match=error):
+        up(found)
+
+
+@pytest.mark.parametrize(
+    ("found", "missing"),
+    [
+        (
+            seen({"hdd": storage("hdd", mounted="/dev/sdb1")}, numbers=[]),
+            "/dev/sdb1 is mounted at /bed/hdd, and is not",
+        ),
+        (seen({"hdd": storage("hdd", loops=(LOOP0,))}, numbers=["7:0"]), "/bed/hdd.img, was taken away"),
+        (
+            seen({"hdd": up_and_running("hdd", LOOP0, HDD)}, numbers=["7:0"], bounds=Io({}, hindrance=("no v2", ""))),
+            "no v2",
+        ),
+        (seen({"hdd": storage("hdd", size_bytes=3 * GB, loops=(LOOP0,))}, numbers=["7:0"]), "echo '7:0 163000000' >"),
+    ],
+)
+def test_what_stands_in_the_way_of_a_storage_is_told_as_what_it_lacks(found, missing):
+    told = apply.told(found)["hdd"]
+
+    assert told["state"] == "incomplete"
+    assert missing in told["missing"]
+
+
+def harmless(path):
+    """Below the folder, a loop device, a bound of the kernel's, or what an empty file is made from."""
+    ours = ".." not in path.parts and (path == BED or BED in path.parents)
+    return ours or str(path) == "/dev/null" or re.fullmatch(r"/dev/loop\d+|/blkio/blkio\.throttle\.\w+", str(path))
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        plan.up(wanted(), OWNER, seen(there=False)),
+        plan.down(whole(leftovers=("..tfio-testbed.json.7.tmp",)), keep=False),
+        plan.down(whole(), keep=True),
+    ],
+    ids=["up", "down", "keep"],
+)
+def test_every_path_of_every_step_is_in_the_folder_or_is_the_kernels(groups):
+    steps = [step for group in groups for step in group]
+
+    paths = [[step.path] if isinstance(step, Write) else paths_of(step.words) for step in steps]
+
+    assert all(paths)
+    assert [each for found in paths for each in found if not harmless(each)] == []
+
+
+def paths_of(words):
+    """What a program takes for paths: all but its name, its flags, and the figures and words that belong to them."""
+    return [Path(word) for word in words[1:] if not re.fullmatch(r"-.*|\d+|ext4|nosuid,nodev|lazy_[\w=,]+", word)]

@@ -1,0 +1,510 @@
+"""Testbeds for real: loop devices, mounts and bounds of the kernel. Needs root, and cgroup v1 or v2."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from campaign.cli import testbed
+from campaign.config.collect import collect
+from campaign.errors import EnvironmentFaultError, UsageError
+from campaign.testbed import apply, throttle
+from campaign.testbed.spec import DEFAULT_FOLDER, Speed, Wanted
+from campaign.testbed.state import look
+from jobs.system.device import mount_of
+from jobs.system.emulated import emulated
+from tests.campaign.command_line import TINY
+from tests.campaign.testbed.testbeds import HDD, SMALL, required
+
+OWNER = (1234, 2345)
+MORE = {**SMALL, "ssd": Wanted(Speed(280.55, 195.05, 900, 800), 64_000_000)}
+
+
+@pytest.fixture
+def bed(tmp_path):
+    """A folder for a testbed; whatever is in it is taken away."""
+    required()
+    folder = tmp_path / "bed"
+    yield folder
+    if folder.exists():
+        apply.down(folder)
+
+
+def bounds(number):
+    """What the kernel says that a device is bounded to."""
+    found = throttle.find()
+    steps = found.steps(number, {})
+    return {step.path.name: step.text for step in steps}
+
+
+def attached(folder):
+    """What losetup says is attached to files of a folder."""
+    done = subprocess.run(
+        ["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"], stdout=subprocess.PIPE, check=True
+    )
+    return [line.split()[0] for line in done.stdout.decode().splitlines() if f"{folder}/" in line]
+
+
+def traces(folder, numbers=()):
+    """Everything that a testbed may leave behind."""
+    mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {folder}/" in line]
+    left = [*attached(folder), *mounts, *(number for number in numbers if bounds(number))]
+    return left + ([str(folder)] if folder.exists() else [])
+
+
+def killed_at(step, act):
+    """Do `act` in a process that is killed with SIGKILL before its n-th step; tells whether it came so far."""
+    pid = os.fork()
+    if pid == 0:
+        left = iter(range(step))
+        do = apply._do  # noqa: SLF001 - the steps are counted where they are done
+
+        def counted(each):
+            if next(left, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+            do(each)
+
+        apply._do = counted  # noqa: SLF001
+        try:
+            act()
+        finally:
+            os._exit(0)
+    return os.waitpid(pid, 0)[1] == signal.SIGKILL
+
+
+def test_what_is_up_is_mounted_throttled_marked_and_its_users(bed):
+    seen = apply.up(bed, MORE, OWNER)
+
+    for name, asked in MORE.items():
+        each = seen.storages[name]
+        (loop,) = each.loops
+        assert each.mounted == mount_of(each.root).source == loop.path
+        assert dict(throttle.find().found[loop.number]) == asked.speed.limits()
+        assert emulated(each.root) == asked.facts(name)
+        assert (each.root.stat().st_uid, each.root.stat().st_gid) == OWNER
+    assert {each["state"] for each in apply.told(seen).values()} == {"up"}
+
+
+def test_up_again_changes_nothing_and_other_speeds_only_the_speeds(bed):
+    before = apply.up(bed, SMALL, OWNER)
+    file = before.storages["hdd"].root / "precious"
+    file.write_text("x")
+    faster = {"hdd": Wanted(dataclasses.replace(HDD, read_mb_per_s=200.0))}
+
+    again = apply.up(bed, SMALL, OWNER)
+    changed = apply.up(bed, faster, OWNER)
+
+    (loop,) = before.storages["hdd"].loops
+    assert dataclasses.replace(again, free_bytes=0, storages={}) == dataclasses.replace(
+        before, free_bytes=0, storages={}
+    )
+    assert changed.storages["hdd"].loops == again.storages["hdd"].loops == (loop,)
+    assert throttle.find().found[loop.number]["read_bps"] == 200_000_000
+    assert emulated(file)["read_mb_per_s"] == 200.0
+    assert file.read_text() == "x"
+
+
+def test_down_leaves_nothing_and_down_that_keeps_the_files(bed):
+    (loop,) = apply.up(bed, SMALL, OWNER).storages["hdd"].loops
+    (bed / "hdd/data/precious").write_text("x")
+
+    kept = apply.told(apply.down(bed, keep=True))
+    left = [each for each in traces(bed, [loop.number]) if each != str(bed)]
+    back = apply.up(bed, SMALL, OWNER)
+    survived = (bed / "hdd/data/precious").read_text()
+    apply.down(bed)
+
+    assert kept["hdd"]["state"] == "down"
+    assert left == []
+    assert survived == "x"
+    assert traces(bed, [loop.number, *(each.number for each in back.storages["hdd"].loops)]) == []
+
+
+@pytest.mark.parametrize("ends", ["down", pytest.param("up", marks=pytest.mark.long)])
+def test_killed_before_any_step_of_up_it_ends_well(bed, ends):
+    numbers, step = set(), 0
+    while killed_at(step, lambda: apply.up(bed, SMALL, OWNER)):
+        step += 1
+        if ends == "up":
+            seen = apply.up(bed, SMALL, OWNER)
+            numbers |= {loop.number for loop in seen.storages["hdd"].loops}
+            assert apply.told(seen)["hdd"]["state"] == "up"
+        else:
+            numbers |= {loop.number for loop in look(bed, SMALL).storages["hdd"].loops}
+        apply.down(bed)
+        if bed.exists():  # killed between its making and its marker: nothing says that it is ours
+            bed.rmdir()
+        assert traces(bed, numbers) == [], step
+
+    assert step > 10
+
+
+def test_killed_before_any_step_of_down_it_ends_well(bed):
+    step = 0
+    while True:
+        (loop,) = apply.up(bed, SMALL, OWNER).storages["hdd"].loops
+        killed = killed_at(step, lambda: apply.down(bed))
+        step += 1
+        apply.down(bed)
+        if bed.exists():  # killed between the removal of the marker and that of the folder
+            bed.rmdir()
+        assert traces(bed, [loop.number]) == [], step
+        if not killed:
+            break
+
+    assert step > 5
+
+
+def test_an_image_that_was_half_made_is_made_anew(bed):
+    killed_at(2, lambda: apply.up(bed, SMALL, OWNER))
+    (bed / "hdd.img.new").write_bytes(b"half")
+
+    seen = apply.up(bed, SMALL, OWNER)
+
+    assert seen.storages["hdd"].size_bytes == 64_000_000
+    assert not seen.storages["hdd"].unfinished
+
+
+def test_two_at_once_wait_for_each_other(bed):
+    script = (
+        "from pathlib import Path; from tests.campaign.testbed.testbeds import SMALL\n"
+        f"from campaign.testbed import apply; print(apply.up(Path({str(bed)!r}), SMALL, (0, 0)).storages['hdd'].loops)"
+    )
+    both = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) for _ in range(2)]
+
+    told = [each.communicate()[0] for each in both]
+
+    assert [each.returncode for each in both] == [0, 0]
+    assert told[0] == told[1]
+    assert len(attached(bed)) == 1
+
+
+def test_a_bound_that_was_left_on_anothers_device_is_cleared(bed, tmp_path):
+    (loop,) = apply.up(bed, SMALL, OWNER).storages["hdd"].loops
+    subprocess.run(["umount", bed / "hdd"], check=True)
+    subprocess.run(["losetup", "--detach", loop.path], check=True)
+    theirs = tmp_path / "theirs.img"
+    theirs.write_bytes(bytes(1 << 20))
+    subprocess.run(["losetup", loop.path, theirs], check=True)
+    try:
+        assert bounds(loop.number) != {}
+
+        apply.down(bed)
+
+        assert attached(tmp_path) == [loop.path]
+        assert bounds(loop.number) == {}
+    finally:
+        subprocess.run(["losetup", "--detach", loop.path], check=True)
+
+
+def test_a_storage_in_use_is_said_to_be_and_stays(bed):
+    apply.up(bed, SMALL, OWNER)
+    with (bed / "hdd/data/open").open("w"):
+        with pytest.raises(
+            EnvironmentFaultError, match=rf"hdd is busy: process {os.getpid()} has {bed}/hdd/data/open open"
+        ):
+            apply.down(bed)
+
+        assert {each["state"] for each in apply.told(look(bed)).values()} == {"up"}
+
+
+def test_what_is_mounted_a_second_time_is_said_to_be_in_use(bed, tmp_path, monkeypatch):
+    (loop,) = apply.up(bed, SMALL, OWNER).storages["hdd"].loops
+    other = tmp_path / "other"
+    other.mkdir()
+    subprocess.run(["mount", loop.path, other], check=True)
+    monkeypatch.setattr(apply, "_PATIENCE_S", 0.3)
+    try:
+        with pytest.raises(EnvironmentFaultError, match="nothing has changed"):
+            apply.down(bed)
+    finally:
+        subprocess.run(["umount", other], check=True)
+    apply.down(bed)
+
+    assert traces(bed, [loop.number]) == []
+
+
+def test_a_file_of_another_in_the_folder_stays(bed):
+    apply.up(bed, SMALL, OWNER)
+    (bed / "thesis.tex").write_text("x")
+
+    apply.down(bed)
+
+    assert [path.name for path in bed.iterdir()] == ["thesis.tex"]
+    with pytest.raises(UsageError, match="holds other files"):
+        apply.up(bed, SMALL, OWNER)
+
+
+@pytest.mark.parametrize("how", ["link", "writable", "theirs", "file"])
+def test_a_folder_in_which_others_could_lay_a_trap_is_refused(bed, how):
+    if how == "link":
+        bed.with_name("there").mkdir()
+        bed.symlink_to(bed.with_name("there"))
+    elif how == "file":
+        bed.write_text("x")
+    else:
+        bed.mkdir()
+        bed.chmod(0o777 if how == "writable" else 0o755)
+        os.chown(bed, 1234 if how == "theirs" else 0, 0)
+
+    try:
+        with pytest.raises(UsageError, match=r"no folder|not root's alone"):
+            apply.up(bed, SMALL, OWNER)
+    finally:
+        bed.rmdir() if bed.is_dir() and not bed.is_symlink() else bed.unlink()
+
+
+@pytest.mark.parametrize("how", ["link", "writable", "theirs", "theirs further up"])
+def test_a_folder_below_a_parent_in_which_others_could_lay_a_trap_is_refused(tmp_path, how):
+    required()
+    parent = tmp_path / "group" / "scratch"
+    (parent / "bed").mkdir(parents=True)
+    if how == "link":
+        parent = tmp_path / "link"
+        parent.symlink_to(tmp_path / "group" / "scratch")
+    elif how == "writable":
+        parent.chmod(0o775)
+    else:
+        os.chown(parent if how == "theirs" else parent.parent, 1234, 2345)
+
+    for folder in (parent / "bed", parent / "not there yet"):
+        with pytest.raises(UsageError, match=rf"above {folder}, is (no folder|not root's alone)"):
+            look(folder)
+
+
+def test_a_folder_of_root_may_lie_below_a_sticky_one_as_in_tmp(tmp_path):
+    required()
+    tmp_path.chmod(0o1777)
+    (tmp_path / "bed").mkdir(mode=0o755)
+
+    assert look(tmp_path / "bed").there
+    assert not look(tmp_path / "not there yet").there
+
+
+def test_a_folder_given_by_a_relative_path_has_its_parents_looked_at(tmp_path, monkeypatch):
+    (tmp_path / "bed").mkdir()
+    tmp_path.chmod(0o777)
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(UsageError, match="not root's alone"):
+        look(Path("bed"))
+
+
+def test_nobody_but_root_reads_an_image(bed):
+    apply.up(bed, {"ssd": MORE["ssd"]}, OWNER)
+    marker = bed / ".tfio-testbed.json"  # as it is while hdd is made
+    told = json.loads(marker.read_text())
+    marker.write_text(json.dumps(told | {"storages": told["storages"] | {"hdd": SMALL["hdd"].facts("hdd")}}))
+    left = bed / "hdd.img.new"  # of one that was killed, and that somebody has open
+    left.write_bytes(b"half")
+    left.chmod(0o644)
+    with left.open("rb") as theirs:
+        apply.up(bed, SMALL, OWNER)
+        nothing_new = theirs.read()
+
+    assert (bed / "hdd.img").stat().st_mode & 0o777 == 0o600
+    assert nothing_new == b"half"
+
+
+@pytest.mark.parametrize("ours", [False, True], ids=["no testbed", "a testbed"])
+@pytest.mark.parametrize("theirs", ["hdd.img", "hdd.img.new", "hdd/thesis"])
+def test_what_has_the_name_of_a_storage_and_is_not_ours_is_neither_taken_nor_removed(bed, ours, theirs):
+    bed.mkdir(mode=0o755)
+    if ours:
+        apply.up(bed, {"ssd": MORE["ssd"]}, OWNER)
+    file = bed / theirs
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(b"years" * 1000)
+
+    with pytest.raises(UsageError, match=r"not ours|no testbed of ours"):
+        apply.up(bed, MORE, OWNER)
+    apply.down(bed)
+
+    assert file.read_bytes() == b"years" * 1000
+    shutil.rmtree(bed)
+
+
+def test_files_that_were_put_below_an_unmounted_storage_are_not_hidden(bed):
+    apply.up(bed, SMALL, OWNER)
+    subprocess.run(["umount", str(bed / "hdd")], check=True)
+    (bed / "hdd" / "thesis").write_bytes(b"years")
+
+    with pytest.raises(UsageError, match="hdd is there already, and not ours"):
+        apply.up(bed, SMALL, OWNER)
+    apply.down(bed)
+
+    assert (bed / "hdd" / "thesis").read_bytes() == b"years"
+    assert attached(bed) == []
+    shutil.rmtree(bed)
+
+
+def test_the_bounds_of_another_testbed_stay(bed, tmp_path):
+    other = tmp_path / "other"
+    number = apply.up(bed, SMALL, OWNER).storages["hdd"].loops[0].number
+    subprocess.run(["umount", str(bed / "hdd")], check=True)
+    subprocess.run(["losetup", "--detach", *attached(bed)], check=True)
+    try:
+        assert apply.up(other, SMALL, OWNER).storages["hdd"].loops[0].number == number
+        before = bounds(number)
+
+        apply.down(bed)
+
+        assert bounds(number) == before != {}
+    finally:
+        apply.down(other)
+
+
+@pytest.mark.parametrize(
+    "marker",
+    ['{"schema": 1}', '{"schema": 1e400}', '{"schema": 1, "storages": 7, "numbers": []}',
+     '{"schema": 1, "storages": {"hdd": {}}, "numbers": []}', '{"schema": 1, "storages": {}, "numbers": [7]}'],
+)  # fmt: skip
+def test_half_a_marker_is_said_to_be_none(bed, marker):
+    bed.mkdir(mode=0o755)
+    (bed / ".tfio-testbed.json").write_text(marker)
+
+    with pytest.raises(EnvironmentFaultError, match="is no marker of ours"):
+        look(bed)
+
+    shutil.rmtree(bed)
+
+
+def test_a_folder_of_nobodys_home_is_a_folder(bed, monkeypatch, capsys):
+    monkeypatch.chdir(bed.parent)
+
+    assert testbed.main(["status", "--folder", "~nosuch/x"]) == 1
+
+    assert "~nosuch/x" in capsys.readouterr().out
+
+
+def test_the_device_is_as_slow_as_it_is_asked_to_be(bed):
+    """Bounded below alone: a machine that is busy is slower still."""
+    slow = {"hdd": Wanted(Speed(8.0, None), 64_000_000)}
+    file = apply.up(bed, slow, OWNER).storages["hdd"].root / "file"
+    file.write_bytes(os.urandom(16_000_000))
+    descriptor = os.open(file, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    began = time.perf_counter()
+    while os.read(descriptor, 1 << 20):
+        pass
+    took = time.perf_counter() - began
+    os.close(descriptor)
+
+    assert took > 0.8 * 16 / 8.0
+
+
+def test_the_command_makes_tells_and_takes_away(bed, command):
+    words = ("storages=[hdd]", "hdd.size_gb=0.1", "--folder", str(bed))
+    preview = command("testbed", "up", "--dry-run", *words)
+    nothing = bed.exists()
+    made = command("testbed", "up", *words)
+    told = json.loads(command("testbed", "status", "--json", "--folder", str(bed)).stdout)
+    gone = command("testbed", "down", "--folder", str(bed))
+    after = command("testbed", "status", "--folder", str(bed))
+
+    assert (preview.returncode, made.returncode, gone.returncode, after.returncode) == (0, 0, 0, 1)
+    assert nothing is False
+    assert f"losetup --find {bed}/hdd.img" in preview.stdout
+    assert f"export CAMPAIGN_TESTBED={bed}" in made.stderr
+    assert "emulated" in made.stdout
+    hdd = told["storages"]["hdd"]
+    assert (hdd["emulated"], hdd["state"], hdd["read_mb_per_s"], hdd["size_bytes"]) == (True, "up", 163.0, 100_000_000)
+    assert told["beneath"]["point"] == mount_of(bed.parent).point
+    assert "no testbed in" in after.stdout
+    assert traces(bed) == []
+
+
+@pytest.mark.parametrize(
+    ("verb", "flag"),
+    [("up", "--keep"), ("up", "--json"), ("down", "--json"), ("status", "--keep"), ("status", "--dry-run")],
+)
+def test_a_flag_of_another_verb_is_refused(verb, flag, tmp_path):
+    with pytest.raises(UsageError, match=f"testbed {verb} takes no {flag}"):
+        testbed.main([verb, flag, "--folder", str(tmp_path / "bed")])
+
+
+def test_a_testbed_whose_files_were_removed_under_it_is_not_called_gone(bed):
+    (loop,) = apply.up(bed, SMALL, OWNER).storages["hdd"].loops
+    shutil.rmtree(bed, ignore_errors=True)
+
+    with pytest.raises(EnvironmentFaultError, match=f"{bed} does not say any more that it is a testbed") as caught:
+        testbed.main(["down", "--folder", str(bed)])
+    with pytest.raises(EnvironmentFaultError, match="does not say any more"):
+        testbed.main(["status", "--folder", str(bed)])
+    sudo, *cure = shlex.split(caught.value.hint.partition(": ")[2])
+    still = mount_of(bed / "hdd").point
+    subprocess.run(cure, check=True)
+
+    assert (sudo, still) == ("sudo", str(bed / "hdd"))
+    assert traces(bed, [loop.number]) == [str(bed)]
+    assert testbed.main(["down", "--folder", str(bed)]) == 0
+    assert apply.told(apply.up(bed, SMALL, OWNER))["hdd"]["state"] == "up"
+
+
+@pytest.mark.parametrize("verb", ["up", "down"])
+def test_without_root_it_is_refused_with_the_reason(verb, monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(EnvironmentFaultError, match=f"testbed {verb} needs root: it attaches loop devices") as caught:
+        testbed.main([verb, "--folder", str(tmp_path / "bed")])
+
+    assert caught.value.exit_code == 3
+    assert caught.value.hint.startswith("sudo ")
+    assert caught.value.hint.endswith(f"-m campaign testbed {verb} --folder {tmp_path}/bed")
+
+
+def test_who_called_sudo_owns_the_storages(monkeypatch):
+    monkeypatch.setenv("SUDO_UID", "1234")
+    monkeypatch.setenv("SUDO_GID", "2345")
+    called = apply.owner()
+    monkeypatch.delenv("SUDO_UID")
+
+    assert called == OWNER
+    assert apply.owner() == (os.geteuid(), os.getegid())
+
+
+@pytest.mark.long
+def test_a_campaign_on_a_twin_says_so_in_record_status_and_why_and_is_not_continued_at_another_speed(bed, command):
+    apply.up(bed, SMALL, (0, 0))
+    words = (*TINY, "threads=1", "storage.name=hdd", f"storage.root={bed}/hdd/data", "cluster=local")
+
+    done = command(*words)
+    (path,) = (command.cwd / "results/records").glob("*/record.json")
+    record = json.loads(path.read_text())
+    apply.up(bed, {"hdd": Wanted(Speed(20.0, 20.0))}, (0, 0))
+    slower = command(*words, "runs=4")
+
+    assert done.returncode == 0, done.stderr
+    assert "hdd is emulated: at most 163 MB/s read, 133.14 MB/s written" in done.stderr
+    assert "hdd (emulated)" in done.stdout
+    assert record["provenance"]["emulated"] == {"storage": SMALL["hdd"].facts("hdd")}
+    assert {check["passed"] for run in record["runs"] for check in run["checks"] if check["rule"] != "quiet"} == {True}
+    assert "emulated: hdd" in command("status").stdout
+    assert "emulated   storage hdd: at most 163 MB/s" in command("why", path.parent.name).stdout
+    assert slower.returncode == 2
+    assert "on a storage that is another now (emulated was" in slower.stderr
+
+
+def test_the_twin_is_found_where_it_was_made(monkeypatch):
+    monkeypatch.setenv("CAMPAIGN_TESTBED", "/scratch/bed")
+    words = ["-m", "site=twin", "benchmark=alexnet", "storage=hdd,ssd,optane,lustre", "checkpoint=burst_buffer"]
+    points = collect(words)
+    monkeypatch.delenv("CAMPAIGN_TESTBED")
+
+    assert [point["storage"]["root"] for point in points] == [
+        f"/scratch/bed/{name}/data" for name in ("hdd", "ssd", "optane", "lustre")
+    ]
+    assert {point["storage"]["shared"] for point in points} == {False}
+    assert points[0]["checkpoint"]["fast"]["root"] == "/scratch/bed/optane/data"
+    assert collect(["-m", "site=twin", "storage=hdd"])[0]["storage"]["root"] == f"{DEFAULT_FOLDER}/hdd/data"

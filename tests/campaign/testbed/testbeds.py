@@ -1,0 +1,65 @@
+"""Testbeds as they may be found, and real ones that are taken away whatever happens."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from campaign.testbed import throttle
+from campaign.testbed.spec import GB, Speed, Wanted
+from campaign.testbed.state import Loop, Seen, Storage
+from campaign.testbed.throttle import Blkio
+
+BED = Path("/bed")
+HDD, SSD = Speed(163.0, 133.14), Speed(280.55, 195.05)
+SMALL = {"hdd": Wanted(HDD, 64_000_000)}
+BOOT = "boot-1"
+
+
+def wanted(**changes):
+    """An hdd of 3 GB and an ssd of an equal share."""
+    return {"hdd": Wanted(HDD, 3 * GB), "ssd": Wanted(SSD)} | changes
+
+
+def storage(name, **changes):
+    return Storage(BED / f"{name}.img", BED / name, **changes)
+
+
+def up_and_running(name, loop, speed, owner=(1000, 1000), **changes):
+    """A storage as `up` leaves it."""
+    facts = {"size_bytes": 3 * GB, "allocated_bytes": 0, "point_there": True, "loops": (loop,), "mounted": loop.path}
+    return storage(name, **(facts | {"says": Wanted(speed).facts(name), "owner": owner} | changes))
+
+
+def seen(storages=None, *, numbers=None, bounds=None, there=True, **changes):
+    """A testbed: without storages there is nothing yet; `numbers` makes it one that has its marker."""
+    storages = {"hdd": storage("hdd"), "ssd": storage("ssd")} if storages is None else storages
+    told = {name: Wanted(speed).facts(name) for name, speed in (("hdd", HDD), ("ssd", SSD)) if name in storages}
+    marker = None if numbers is None else {"schema": 1, "storages": told, "boot_id": BOOT, "numbers": numbers}
+    idle = tuple(Loop(f"/dev/loop{n}", f"7:{n}") for n in range(3, 9))
+    facts = {"folder": BED, "there": there, "marker": marker, "leftovers": (), "strangers": (), "storages": storages}
+    facts |= {"bounds": bounds or Blkio(Path("/blkio"), {}), "idle": idle, "free_bytes": 100 * GB, "boot_id": BOOT}
+    return Seen(**(facts | changes))
+
+
+def limited(*pairs):
+    """Version 1 with bounds for these devices."""
+    return Blkio(Path("/blkio"), {number: speed.limits() for number, speed in pairs})
+
+
+def texts(groups):
+    return [str(step) for group in groups for step in group]
+
+
+def required():
+    """Skip where no loop device can be made and throttled."""
+    if os.geteuid() != 0 or not all(map(shutil.which, ("losetup", "mkfs.ext4", "mount"))):
+        pytest.skip("a testbed needs root, losetup, mkfs.ext4 and mount")
+    bounds = throttle.find()
+    if getattr(bounds, "hindrance", None):
+        pytest.skip(bounds.hindrance[0])
+    if not Path("/dev/loop-control").exists():
+        pytest.skip("a testbed needs loop devices")

@@ -1,0 +1,366 @@
+from __future__ import annotations
+
+import json
+import signal
+import tempfile
+
+import pytest
+
+from campaign import patience
+from campaign.cells import record
+from campaign.errors import UsageError
+from campaign.worker import session
+from campaign.worker.__main__ import Worker, WorkerStoppedError
+from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
+from tests.campaign.work_lists import asked_again, walk
+
+pytestmark = pytest.mark.usefixtures("cpus")
+
+
+def test_a_second_sitting_warms_up_again_and_adds_only_what_is_missing(folder, work):
+    work["cells"] = work["cells"][:1]
+    with pytest.raises(WorkerStoppedError):
+        walk(folder, work, figures(1), figures(2), figures(3), WorkerStoppedError())
+
+    _, (recorded,) = walk(folder, asked_again(work))
+
+    roles = [(run["role"], run["status"]) for run in recorded["runs"]]
+    assert roles == [
+        ("warmup", "valid"), ("measured", "valid"), ("measured", "valid"), ("measured", "failed"),
+        ("warmup", "valid"), ("measured", "valid"), ("measured", "valid"), ("measured", "valid"),
+    ]  # fmt: skip
+    assert [run["token"] for run in recorded["runs"]] == ["first"] * 4 + ["second"] * 4
+    assert recorded["status"] == "done"
+
+
+def test_a_run_that_a_killed_worker_left_open_is_told_as_interrupted(folder, work):
+    work["cells"] = work["cells"][:1]
+    walk(folder, work)
+    path = folder.record(work["cells"][0]["id"])
+    killed = record.read(path)
+    record.begin_run(killed, "measured", "first")
+    record.write(path, killed)
+
+    _, (recorded,) = walk(folder, asked_again(work))
+
+    assert recorded["runs"][6]["reason"].startswith("interrupted")
+
+
+def test_a_damaged_record_is_set_aside_and_the_cell_measured_anew(folder, work):
+    work["cells"] = work["cells"][:1]
+    path = folder.record(work["cells"][0]["id"])
+    path.parent.mkdir(parents=True)
+    path.write_text("{damaged")
+
+    _, (recorded,) = walk(folder, work)
+
+    (old,) = path.parent.glob("damaged-*/record.json")
+    assert old.read_text() == "{damaged"
+    assert recorded["status"] == "done"
+
+
+def test_a_list_that_was_requeued_in_its_second_cell_repeats_nothing(folder, job):
+    work = job()
+    begun = [invalid(), figures(1), figures(2), figures(3), invalid(), invalid(), figures(4)]
+    with pytest.raises(WorkerStoppedError):
+        walk(folder, work, *begun, figures(5), WorkerStoppedError(signal.SIGUSR2))
+    before = folder.record(work["cells"][0]["id"]).read_bytes()
+
+    template, records = walk(folder, work)
+
+    assert folder.record(work["cells"][0]["id"]).read_bytes() == before
+    assert [(run["role"], run["status"]) for run in records[1]["runs"]] == [
+        ("warmup", "valid"), ("measured", "valid"), ("measured", "failed"),
+        ("warmup", "valid"), *[("measured", "valid")] * 4,
+    ]  # fmt: skip
+    assert len(template.asked) == 5 + 6
+    assert len(records[1]["sittings"]) == 2
+
+
+def test_a_requeued_list_does_not_try_again_what_it_gave_up(folder, job):
+    work = job()
+    with pytest.raises(WorkerStoppedError):
+        walk(folder, work, failed(), failed(), WorkerStoppedError(signal.SIGUSR2))
+
+    well = [Worker(folder, work, FakeTemplate()).run_cell(item) for item in work["cells"]]
+
+    assert well == [False, True, True]
+    assert len(record.read(folder.record(work["cells"][0]["id"]))["runs"]) == 2
+
+
+def test_a_list_that_is_over_asks_for_no_run_when_it_comes_again(folder, job):
+    work = job()
+    walk(folder, work)
+
+    template, records = walk(folder, work)
+
+    assert template.asked == []
+    assert [len(recorded["runs"]) for recorded in records] == [6] * 3
+    assert [len(recorded["sittings"]) for recorded in records] == [1] * 3
+
+
+def test_what_another_start_finished_in_the_meantime_gets_neither_run_nor_warm_up(folder, job):
+    work = job()
+    work["cells"] = work["cells"][:1]
+    walk(folder, work, figures(), *[figures()] * 3, invalid(), invalid())
+
+    template, (recorded,) = walk(folder, asked_again(work))
+
+    assert template.asked == []
+    assert (recorded["status"], len(recorded["runs"])) == ("done", 6)
+    assert recorded["campaign"]["token"] == "second"
+
+
+def test_a_requeue_after_redo_goes_on_with_its_own_record(folder, job):
+    work = job()
+    work["cells"] = work["cells"][:1]
+    walk(folder, work, *[figures(111)] * 6)
+    again = asked_again(work)
+    again["conduct"]["redo"] = True
+    with pytest.raises(WorkerStoppedError):
+        walk(folder, again, *[figures(222)] * 3, WorkerStoppedError(signal.SIGUSR2))
+
+    _, (recorded,) = walk(folder, again, *[figures(333)] * 4)
+
+    rates = [run["images_per_s"] for run in recorded["runs"] if run["status"] == "valid"]
+    assert rates == [222] * 3 + [333] * 4
+    assert len(list(folder.cell(work["cells"][0]["id"]).glob("superseded-*"))) == 1
+
+
+def test_a_cell_that_a_later_submission_has_is_left_to_it(folder, job):
+    work = job()
+    work["cells"] = work["cells"][:1]
+    path = folder.record(work["cells"][0]["id"])
+    with pytest.raises(WorkerStoppedError):
+        walk(folder, asked_again(work), figures(), WorkerStoppedError())
+    before = path.read_bytes()
+    template = FakeTemplate()
+
+    well = Worker(folder, work, template).walk()
+
+    assert well
+    assert template.asked == []
+    assert path.read_bytes() == before
+
+
+def _begun_elsewhere(folder, work, change):
+    """One cell measured once, then its record changed as if that had been elsewhere."""
+    work["cells"] = work["cells"][:1]
+    with pytest.raises(WorkerStoppedError):
+        walk(folder, work, figures(111), figures(111), WorkerStoppedError())
+    path = folder.record(work["cells"][0]["id"])
+    recorded = record.read(path)
+    change(recorded)
+    record.write(path, recorded)
+    return path
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda recorded: recorded["dataset"].update(checksum="another"),
+        lambda recorded: recorded["dataset"].update(path="/elsewhere"),
+        lambda recorded: recorded["provenance"].update(cpu="Z80"),
+        lambda recorded: recorded["provenance"].update(cores=512),
+        lambda recorded: recorded["provenance"].update(kernel="2.4"),
+        lambda recorded: recorded["provenance"]["versions"].update(tensorflow="1.10"),
+    ],
+    ids=["checksum", "path", "cpu", "cores", "kernel", "tensorflow"],
+)
+def test_runs_that_were_measured_elsewhere_are_kept_aside_and_the_cell_is_measured_anew(change, folder, job):
+    work = job()
+    path = _begun_elsewhere(folder, work, change)
+
+    _, (recorded,) = walk(folder, asked_again(work), *[figures(222)] * 6)
+
+    (old,) = path.parent.glob("elsewhere-*/record.json")
+    assert [run["images_per_s"] for run in recorded["runs"]] == [222] * 6
+    assert [run.get("images_per_s") for run in json.loads(old.read_text())["runs"]] == [111, 111, None]
+
+
+@pytest.mark.parametrize(("shared", "aside"), [(True, 0), (False, 1)])
+def test_nodes_of_one_kind_share_a_cell_where_they_share_the_storage(shared, aside, folder, job):
+    work = job()
+    work["cells"][0]["access"]["shared"] = shared
+    path = _begun_elsewhere(folder, work, lambda recorded: recorded["provenance"].update(host="n2"))
+
+    _, (recorded,) = walk(folder, asked_again(work))
+
+    assert len(list(path.parent.glob("elsewhere-*"))) == aside
+    assert recorded["status"] == "done"
+    assert {run["token"] for run in recorded["runs"]} == ({"second"} if aside else {"first", "second"})
+
+
+def test_a_difference_says_what_differs_and_how():
+    here = {"host": "n1", "cpu": "Xeon", "cores": 2, "kernel": "6", "versions": {"tensorflow": "2.21"}}
+    recorded = {"dataset": {}, "provenance": {**here, "host": "n2"}}
+
+    assert session.difference(recorded, {}, here, shared=True) is None
+    assert session.difference(recorded, {}, here, shared=False) == ("another machine", "host", "n2", "n1")
+
+
+def test_the_logs_of_the_runs_go_aside_with_their_record(folder, job):
+    work = job()
+    path = _begun_elsewhere(folder, work, lambda recorded: recorded["dataset"].update(checksum="another"))
+    (path.parent / "run-0.log").write_text("old words")
+
+    walk(folder, asked_again(work))
+
+    (old,) = path.parent.glob("elsewhere-*/run-0.log")
+    assert old.read_text() == "old words"
+    assert not (path.parent / "run-0.log").exists()
+
+
+def test_data_that_only_the_node_can_make_is_made_there(folder, job, monkeypatch):
+    work = job()
+    work["cells"] = work["cells"][:1]
+    data, work["cells"][0]["dataset"] = work["cells"][0]["dataset"], None
+    monkeypatch.setattr(
+        "campaign.storage.datasets.on_this_node", lambda settings, where: {**data, "checksum": "made here"}
+    )
+
+    template, (recorded,) = walk(folder, work)
+
+    assert recorded["dataset"]["checksum"] == "made here"
+    assert template.asked[0][0]["dataset"] == data["path"]
+
+
+class TakenOver(FakeTemplate):
+    """During its third run another worker begins with the cell; `theirs` is the record that this one leaves.
+
+    With `late`, what the first worker was about to write comes after that.
+    """
+
+    def __init__(self, folder, work, *answers, late=False):
+        super().__init__(*answers)
+        self.folder, self.work, self.late = folder, work, late
+
+    def run(self, *request):
+        if len(self.asked) == 2:
+            path = self.folder.record(self.work["cells"][0]["id"])
+            before = path.read_bytes()
+            recorded, _ = session.begin(self.folder, self.work, self.work["cells"][0])
+            record.write(path, recorded)
+            if self.late:
+                path.write_bytes(before)
+            self.theirs = path.read_bytes()
+        return super().run(*request)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_worker_that_slurm_took_for_lost_and_began_again_elsewhere_writes_nothing_more_and_ends(late, folder, job):
+    work = job()
+    template = TakenOver(folder, work, late=late)
+
+    with pytest.raises(session.TakenOverError):
+        Worker(folder, work, template).walk()
+
+    assert folder.record(work["cells"][0]["id"]).read_bytes() == template.theirs
+    assert len(template.asked) == 3
+    assert not folder.record(work["cells"][1]["id"]).exists()
+
+
+def test_a_worker_whose_cell_a_later_submission_took_leaves_it_and_goes_on_with_the_others(folder, job):
+    work = job()
+    template = TakenOver(folder, asked_again(work))
+
+    well = Worker(folder, work, template).walk()
+
+    assert well
+    assert folder.record(work["cells"][0]["id"]).read_bytes() == template.theirs
+    assert [record.read(folder.record(item["id"]))["status"] for item in work["cells"][1:]] == ["done", "done"]
+
+
+@pytest.mark.parametrize("later", [True, False])
+def test_a_worker_that_is_stopped_when_its_cell_is_another_s_ends_all_the_same(later, folder, job):
+    work = job()
+    template = TakenOver(folder, asked_again(work) if later else work, figures(), figures(), WorkerStoppedError())
+
+    with pytest.raises(WorkerStoppedError):
+        Worker(folder, work, template).walk()
+
+    assert folder.record(work["cells"][0]["id"]).read_bytes() == template.theirs
+
+
+def test_of_two_workers_that_begin_at_once_the_later_one_has_the_cell_whoever_writes_first(folder, job):
+    work = job()
+    item = work["cells"][0]
+    first, second = (session.begin(folder, work, item)[0] for _ in range(2))
+
+    record.write(folder.record(item["id"]), first)
+
+    session.make_sure_it_is_ours(folder, second)
+    with pytest.raises(session.TakenOverError):
+        session.make_sure_it_is_ours(folder, first)
+
+
+@pytest.mark.parametrize("claim", [None, "{"])
+def test_a_claim_that_somebody_took_away_is_nobody_s(claim, folder, job):
+    work = job()
+    item = work["cells"][0]
+    recorded, _ = session.begin(folder, work, item)
+    folder.claim(item["id"]).unlink()
+    if claim:
+        folder.claim(item["id"]).write_text(claim)
+
+    session.make_sure_it_is_ours(folder, recorded)
+
+
+def test_a_record_that_cannot_be_read_now_is_left_where_it_is(folder, job):
+    work = job()
+    path = folder.record(work["cells"][0]["id"])
+    path.mkdir(parents=True)  # reading it is an OSError
+
+    with pytest.raises(record.UnreadableRecordError):
+        walk(folder, work)
+
+    assert {each.name for each in path.parent.iterdir()} <= {"record.json", "claim.json"}
+    assert path.is_dir()
+
+
+@pytest.mark.parametrize("cell", [0, 1])
+def test_a_cell_that_its_node_has_no_data_for_fails_with_the_reason_and_the_others_run(
+    cell, folder, job, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)  # nor is the root of its storage there
+    work = job()
+    data, work["cells"][cell]["dataset"] = work["cells"][cell]["dataset"], None
+
+    def refuse(settings, where):
+        raise UsageError("iterations=9 need 72 images, the dataset has 24", "iterations=3 or fewer")
+
+    monkeypatch.setattr("campaign.storage.datasets.on_this_node", refuse)
+    _, records = walk(folder, work)
+    refused = records[cell]
+    work["cells"][cell]["dataset"] = data
+    _, again = walk(folder, asked_again(work))
+
+    assert [each["status"] for each in records] == ["failed" if each == cell else "done" for each in range(3)]
+    assert [(run["status"], run["reason"]) for run in refused["runs"]] == [
+        ("failed", "iterations=9 need 72 images, the dataset has 24; iterations=3 or fewer")
+    ]
+    assert "iterations=9 need 72 images" in refused["reason"]
+    assert (again[cell]["status"], again[cell]["dataset"]) == ("done", data)
+
+
+def test_a_full_disk_is_waited_for_when_a_record_must_be_set_aside(folder, job, monkeypatch):
+    work, tries = job(), []
+    path = folder.record(work["cells"][0]["id"])
+    path.parent.mkdir(parents=True)
+    path.write_text("{damaged")
+    make = tempfile.mkdtemp
+
+    def full(**where):
+        tries.append(where)
+        if len(tries) == 1:
+            raise OSError(28, "No space left on device")
+        return make(**where)
+
+    monkeypatch.setattr(patience, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("campaign.worker.session.tempfile.mkdtemp", full)
+
+    _, records = walk(folder, work)
+
+    assert records[0]["status"] == "done"
+    assert len(tries) == 2
+    assert len(list(path.parent.glob("damaged-*/record.json"))) == 1

@@ -1,0 +1,390 @@
+from __future__ import annotations
+
+import errno
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from campaign import patience
+from campaign.cells import record
+from campaign.errors import EnvironmentFaultError
+from campaign.worker import __main__ as worker
+from campaign.worker import session
+from campaign.worker.__main__ import Worker, WorkerStoppedError
+from campaign.worker.runner import Template
+from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
+from tests.campaign.work_lists import UTC, asked_again, walk
+
+pytestmark = pytest.mark.usefixtures("cpus")
+
+
+def test_each_cell_gets_its_warm_up_and_its_measured_runs(folder, work):
+    template, records = walk(folder, work)
+
+    assert len(template.asked) == 18
+    for recorded in records:
+        assert recorded["status"] == "done"
+        assert [run["role"] for run in recorded["runs"]] == ["warmup", *["measured"] * 5]
+        assert [run["run"] for run in recorded["runs"]] == [0, 1, 2, 3, 4, 5]
+
+
+def test_the_run_is_asked_for_what_the_cell_says(folder, work):
+    work["conduct"]["run_timeout_s"] = 77
+
+    template, _ = walk(folder, work)
+
+    argument, log, timeout_s = template.asked[0]
+    assert argument["settings"] == work["cells"][0]["settings"]
+    assert argument["limits"] == work["conduct"]["checks"]
+    assert log == folder.cell(work["cells"][0]["id"]) / "run-0.log"
+    assert timeout_s == 77
+
+
+def test_the_record_is_on_disk_before_during_and_after_each_run(folder, work):
+    seen = []
+    path = folder.record(work["cells"][0]["id"])
+
+    class Looking(FakeTemplate):
+        def run(self, *request):
+            seen.append([run["status"] for run in record.read(path)["runs"]])
+            return super().run(*request)
+
+    work["cells"] = work["cells"][:1]
+    Worker(folder, work, Looking()).walk()
+
+    assert seen[:3] == [["running"], ["valid", "running"], ["valid", "valid", "running"]]
+
+
+def test_a_failed_run_takes_nothing_else_down(folder, work):
+    _, records = walk(folder, work, figures(), failed())
+
+    assert [run["status"] for run in records[0]["runs"]] == ["valid", "failed", "valid", "valid", "valid", "valid"]
+    assert records[0]["runs"][1]["log_tail"] == "the last words"
+    assert [recorded["status"] for recorded in records] == ["done"] * 3
+
+
+def test_a_cell_is_given_up_after_two_failures_in_a_row_and_the_next_one_runs(folder, work):
+    _, records = walk(folder, work, failed(), failed())
+
+    assert [recorded["status"] for recorded in records] == ["failed", "done", "done"]
+    assert len(records[0]["runs"]) == 2
+    assert "killed by signal 9" in records[0]["reason"]
+
+
+def test_invalid_runs_are_kept_and_do_not_end_a_cell(folder, work):
+    _, records = walk(folder, work, *[invalid()] * 6)
+
+    assert records[0]["status"] == "invalid"
+    assert len(records[0]["runs"]) == 6
+
+
+def test_a_stopped_worker_keeps_what_was_measured_and_tells_of_the_run_under_way(folder, work):
+    with pytest.raises(WorkerStoppedError):
+        walk(folder, work, figures(), figures(), WorkerStoppedError())
+
+    recorded = record.read(folder.record(work["cells"][0]["id"]))
+    assert [run["status"] for run in recorded["runs"]] == ["valid", "valid", "failed"]
+    assert "stopped" in recorded["runs"][2]["reason"]
+    assert recorded["status"] == "running"
+
+
+def test_redo_measures_anew_and_loses_nothing(folder, work):
+    work["cells"] = work["cells"][:1]
+    walk(folder, work, *[figures(111)] * 6)
+    work["conduct"]["redo"] = True
+
+    _, (recorded,) = walk(folder, asked_again(work), *[figures(222)] * 6)
+
+    (old,) = folder.cell(work["cells"][0]["id"]).glob("superseded-*/record.json")
+    assert [run["images_per_s"] for run in recorded["runs"]] == [222] * 6
+    assert [run["images_per_s"] for run in json.loads(old.read_text())["runs"]] == [111] * 6
+
+
+def test_no_warm_up_where_none_is_asked_for(folder, work):
+    work["conduct"]["warmup_runs"] = 0
+
+    _, records = walk(folder, work)
+
+    assert [run["role"] for run in records[0]["runs"]] == ["measured"] * 6
+
+
+def test_the_wait_for_the_storage_is_in_the_record(folder, work, monkeypatch):
+    class Held:
+        def __init__(self, path, mode, *, fallback_to_soft):
+            assert (str(path), mode) == (work["cells"][0]["dataset"]["lock"], 0o666)
+            assert not fallback_to_soft
+
+        def acquire(self):
+            clock[0] += 12.5
+            return self
+
+        def __enter__(self):
+            return None
+
+        def __exit__(self, *_):
+            return None
+
+    clock = [0.0]
+    monkeypatch.setattr("campaign.storage.locks.FileLock", Held)
+    monkeypatch.setattr("campaign.storage.locks.time.perf_counter", lambda: clock[0])
+
+    _, records = walk(folder, work)
+
+    assert records[0]["runs"][0]["exclusive"] == {
+        "how": "lock", "lock": work["cells"][0]["dataset"]["lock"], "waited_s": 12.5
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("trace", "asked"),
+    [
+        ({"interval_s": 0.5, "tail_s": 2.0}, {"interval_s": 0.5, "tail_s": 2.0, "file": "trace-0.csv"}),
+        ({"interval_s": None, "tail_s": 0.0}, None),
+    ],
+)
+def test_a_run_is_traced_as_it_is_asked_for(folder, work, trace, asked):
+    work["conduct"]["trace"] = trace
+
+    template, _ = walk(folder, work)
+
+    found = template.asked[0][0]["trace"]
+    assert found and found | {"file": Path(found["file"]).name} == asked if asked else found is None
+
+
+def test_the_provenance_stands_in_the_record(folder, work):
+    _, records = walk(folder, work)
+
+    provenance = records[0]["provenance"]
+    assert provenance["versions"]["tensorflow"][0].isdigit()
+    assert provenance["mount"]["fstype"]
+    assert provenance["started_utc"] < provenance["finished_utc"]
+    assert records[0]["campaign"] == {
+        "token": "first", "words": ["-m", "threads=1,2,4"], "submitted_utc": UTC, "position": 0, "order_seed": 0,
+        "size": None, "site": "none",
+    }  # fmt: skip
+    assert [each["token"] for each in records[0]["sittings"]] == ["first"]
+
+
+def test_every_run_says_where_it_ran(folder, work):
+    _, records = walk(folder, work)
+
+    for run in records[0]["runs"]:
+        assert {key: run[key] for key in ("host", "node", "job", "cpus")} == {
+            "host": "h", "node": "n1", "job": "77", "cpus": 4
+        }  # fmt: skip
+
+
+def test_in_a_job_with_fewer_cpus_than_threads_the_cell_is_refused_at_once(folder, job, cpus):
+    cpus(2)
+
+    template, records = walk(folder, job())
+
+    assert [recorded["status"] for recorded in records] == ["done", "done", "failed"]
+    assert [argument["settings"]["threads"] for argument, _, _ in template.asked] == [1] * 6 + [2] * 6
+    (run,) = records[2]["runs"]
+    assert run["status"] == "failed"
+    assert run["reason"].startswith("threads=4 and the job may use 2 CPUs; cluster.cpus_per_task=4")
+    assert "threads=4 and the job may use 2 CPUs" in records[2]["reason"]
+
+
+def test_where_oversubscription_is_asked_for_a_job_may_have_fewer_cpus_than_threads(folder, job, cpus):
+    cpus(1)
+
+    _, records = walk(folder, job(oversubscribe=True))
+
+    assert [recorded["status"] for recorded in records] == ["done"] * 3
+    assert records[2]["runs"][0]["cpus"] == 1
+
+
+def test_outside_slurm_more_threads_than_cpus_are_nobodys_mistake(folder, work, cpus):
+    cpus(1)
+
+    _, records = walk(folder, work)
+
+    assert [recorded["status"] for recorded in records] == ["done"] * 3
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "hows"),
+    [
+        ("lock", ["lock", "lock"]),
+        ("license", ["license", "lock"]),
+        ("singleton", ["singleton", "lock"]),
+        ("none", ["none", "none"]),
+    ],
+)
+def test_outside_slurm_the_lock_stands_for_what_only_slurm_can_do(asked_for, hows, folder, job, work):
+    remote = job()
+    remote["cells"], work["cells"] = remote["cells"][:1], work["cells"][1:2]
+    for item in (*remote["cells"], *work["cells"]):
+        item["access"]["exclusive"] = asked_for
+
+    found = [walk(folder, each)[1][0]["runs"][0]["exclusive"]["how"] for each in (remote, work)]
+
+    assert found == hows
+
+
+def test_what_slurm_granted_the_job_is_the_proof_in_the_record(folder, job):
+    work = job()
+    work["cells"] = work["cells"][:1]
+    work["cells"][0]["access"]["exclusive"] = "license"
+
+    Worker(folder, work, FakeTemplate(), {"Licenses": "lustre:1", "JobName": "tfio"}).walk()
+
+    recorded = record.read(folder.record(work["cells"][0]["id"]))
+    assert recorded["runs"][0]["exclusive"] == {"how": "license", "licenses": "lustre:1"}
+
+
+@pytest.fixture
+def listed(tmp_path):
+    """A function that writes a work list to a file and returns its path."""
+
+    def write(work):
+        path = tmp_path / "work-0.json"
+        path.write_text(json.dumps(work))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """What the templates that `worker.main` starts answer."""
+    given = []
+    monkeypatch.setattr(worker, "Template", lambda _log: FakeTemplate(*given))
+    return given
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [([], 0), ([failed(), failed()], 1), ([WorkerStoppedError(signal.SIGTERM)], 143)],
+)
+def test_the_exit_code_tells_slurm_how_the_list_ended(given, code, job, listed, answers):
+    answers += given
+
+    assert worker.main(str(listed(job()))) == code
+
+
+def test_on_this_machine_a_stopped_worker_tells_its_caller(work, listed, answers):
+    answers.append(WorkerStoppedError())
+
+    with pytest.raises(WorkerStoppedError):
+        worker.main(str(listed(work)))
+
+
+def test_an_error_of_the_whole_worker_is_left_for_the_front_process_and_forgotten_at_the_next_start(
+    job, listed, answers
+):
+    path = listed(job())
+    answers.append(EnvironmentFaultError("no TensorFlow", "install it"))
+    with pytest.raises(EnvironmentFaultError):
+        worker.main(str(path))
+    left = json.loads(path.with_suffix(".error.json").read_text())
+    answers.clear()
+
+    code = worker.main(str(path))
+
+    assert left == {"message": "no TensorFlow", "hint": "install it"}
+    assert code == 0
+    assert not path.with_suffix(".error.json").exists()
+
+
+def test_on_this_machine_there_is_one_worker_at_a_time_in_a_folder_and_in_jobs_there_are_many(
+    folder, job, work, listed, monkeypatch
+):
+    at_work = []
+
+    class Looking(FakeTemplate):
+        def start(self):
+            at_work.append(folder.worker_at_work())
+
+    monkeypatch.setattr(worker, "Template", lambda _log: Looking())
+    for each in (work, job()):
+        worker.main(str(listed(each)))
+
+    assert at_work == [True, False]
+
+
+def test_the_handlers_of_the_signals_are_given_back(job, listed, answers):
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR2)]
+
+    worker.main(str(listed(job())))
+
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGUSR2)] == before
+
+
+@pytest.fixture
+def licensed(job):
+    """The work list of a job on one cell whose storage is kept free by a licence."""
+    work = job()
+    work["cells"] = work["cells"][:1]
+    work["cells"][0]["access"] |= {"exclusive": "license", "license": "lustre:1"}
+    return work
+
+
+def test_a_controller_that_does_not_answer_is_asked_again_for_the_proof(folder, licensed, monkeypatch):
+    says = iter([{}, {"Licenses": "lustre:1"}])
+    monkeypatch.setattr(worker.job, "described", lambda: next(says))
+
+    _, (recorded,) = walk(folder, licensed)
+
+    assert [(run["role"], run["status"]) for run in recorded["runs"]] == [
+        ("warmup", "failed"), *[("measured", "valid")] * 5
+    ]  # fmt: skip
+    assert "does not say what it granted" in recorded["runs"][0]["reason"]
+    assert {run["exclusive"]["licenses"] for run in recorded["runs"][1:]} == {"lustre:1"}
+
+
+def test_without_the_licence_that_it_asked_for_nothing_is_measured(folder, licensed):
+    template = FakeTemplate()
+
+    well = Worker(folder, licensed, template, {"Licenses": "matlab:1"}).walk()
+
+    recorded = record.read(folder.record(licensed["cells"][0]["id"]))
+    assert (well, template.asked) == (False, [])
+    assert "Slurm granted matlab:1, and lustre:1 was asked for" in recorded["reason"]
+
+
+def test_a_worker_that_lost_its_list_ends_with_a_failure_and_leaves_no_word_in_the_other_s_place(
+    job, listed, monkeypatch
+):
+    def taken(*_):
+        raise session.TakenOverError(same_list=True)
+
+    monkeypatch.setattr(worker, "Template", lambda _log: FakeTemplate())
+    monkeypatch.setattr(session, "make_sure_it_is_ours", taken)
+    path = listed(job())
+
+    code = worker.main(str(path))
+
+    assert code == 1
+    assert not path.with_suffix(".error.json").exists()
+
+
+def test_a_disk_that_is_read_only_when_a_job_starts_is_waited_for(job, listed, answers, monkeypatch, capfd):
+    unlink, left = Path.unlink, [errno.EROFS] * 2
+
+    def read_only(path, **how):
+        if path.name == "work-0.error.json" and left:
+            raise OSError(left.pop(), "Read-only file system", str(path))
+        return unlink(path, **how)
+
+    monkeypatch.setattr(patience, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(Path, "unlink", read_only)
+
+    code = worker.main(str(listed(job())))
+
+    assert code == 0
+    assert "work-0.error.json (Read-only file system); waiting for it" in capfd.readouterr().err
+
+
+def test_a_template_starts_though_its_log_cannot_be_written(tmp_path):
+    template = Template(tmp_path / "no-folder" / "template.log", preload=("json",))
+
+    process = template.start()
+    alive = process.poll() is None
+    template.close()
+
+    assert alive

@@ -1,0 +1,388 @@
+"""What a storage gives by itself: real runs of the built-in engine, and what proves them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.benchmarks.engines import builtin, datafile
+from jobs.benchmarks.engines import engine as engines
+from jobs.benchmarks.engines.engine import EngineError, Outcome
+from jobs.data.manifest import DatasetError
+from jobs.system import page_cache
+from tests.jobs.benchmarks.baseline_factory import MIB, execute, order, read_file
+from tests.jobs.jobs_factory import check
+
+
+@pytest.fixture
+def file(disk):
+    return read_file(disk)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Every request of the built-in engine: offset, bytes, and whether several were under way."""
+    seen, real = [], os.preadv
+
+    def preadv(fd, buffers, offset):
+        seen.append((offset, len(buffers[0]), threading.get_ident()))
+        return real(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    return seen
+
+
+def test_a_cold_read_is_valid_and_each_of_its_bytes_came_from_the_device(file):
+    file.read_bytes()
+
+    figures = execute(file)
+
+    assert (figures["status"], figures["reason"]) == ("valid", None)
+    assert figures["bytes_read"] == figures["bytes_asked"] == 8 * MIB
+    assert figures["device_bytes"] >= 8 * MIB
+    assert figures["resident_fraction"] == 0.0
+    assert figures["read_mb_per_s"] * figures["wall_s"] == pytest.approx(8 * MIB / 1e6)
+    assert figures["wall_s"] == pytest.approx(sum(figures[part] for part in figures["wall_parts"]), rel=0.2)
+    assert [each["rule"] for each in figures["checks"]] == ["cold", "device_bytes", "complete", "time_adds_up", "quiet"]
+    assert (figures["engine"], figures["engine_output"]) == ("builtin", None)
+
+
+def test_a_read_asks_for_the_whole_file_in_order_and_in_requests_of_the_size_asked_for(file, asked):
+    builtin.run(order(file, block=2 * MIB))
+
+    assert [(offset, size) for offset, size, _ in asked] == [(MIB * at, 2 * MIB) for at in range(0, 10, 2)]
+
+
+def test_a_write_is_flushed_within_its_time_comes_to_the_device_and_leaves_no_file(disk):
+    folder = datafile.claimed(disk / "baseline")
+
+    figures = execute(folder / "written.bin", "write")
+
+    assert (figures["status"], figures["reason"]) == ("valid", None)
+    assert figures["bytes_written"] == figures["bytes_asked"] == 8 * MIB
+    assert figures["reached_bytes"] >= 8 * MIB
+    assert figures["written_bytes"] >= 8 * MIB
+    assert "sync_s" in figures["wall_parts"]
+    assert figures["write_mb_per_s"] * figures["wall_s"] == pytest.approx(8 * MIB / 1e6)
+    assert "read_mb_per_s" not in figures
+    assert [each["rule"] for each in figures["checks"]] == ["complete", "time_adds_up", "quiet", "reached_device"]
+    assert not (folder / "written.bin").exists()
+
+
+def test_what_a_write_writes_is_nobody_elses_traffic(disk):
+    figures = execute(datafile.claimed(disk / "baseline") / "written.bin", "write", size=64 * MIB)
+
+    assert figures["other_bytes"] < 32 * MIB
+
+
+def test_a_file_that_a_dead_run_left_is_written_anew(disk):
+    left = datafile.claimed(disk / "baseline") / "written.bin"
+    left.write_bytes(b"of a dead run")
+
+    assert execute(left, "write")["status"] == "valid"
+
+
+def test_a_link_in_the_place_of_the_file_is_not_it_for_it_may_lead_to_another_storage(disk):
+    file = read_file(disk)
+    elsewhere = file.rename(disk / "elsewhere.bin")
+    file.symlink_to(elsewhere)
+
+    again = read_file(disk)
+
+    assert (again, again.is_symlink()) == (file, False)
+    assert elsewhere.stat().st_size == file.stat().st_size == 8 * MIB
+
+
+def test_a_run_does_not_write_through_a_link(disk):
+    file = datafile.claimed(disk / "baseline") / "written.bin"
+    precious = disk / "precious"
+    precious.write_text("x")
+    file.symlink_to(precious)
+
+    assert execute(file, "write")["status"] == "valid"
+    assert precious.read_text() == "x"
+
+
+def test_a_link_that_somebody_planted_where_the_file_is_made_is_not_followed(disk):
+    folder = datafile.claimed(disk / "baseline")
+    precious = disk / "precious"
+    precious.write_text("x")
+    (folder / f"read-{8 * MIB}.part").symlink_to(precious)
+
+    file = datafile.made(folder, 8 * MIB, lambda *_: None)
+
+    assert precious.read_text() == "x"
+    assert (file.is_symlink(), file.stat().st_size) == (False, 8 * MIB)
+
+
+def test_no_page_of_a_written_file_is_another_one_again_and_none_can_be_made_smaller(disk):
+    file = disk / "written.bin"
+    builtin.run(order(file, "write"))
+
+    written = file.read_bytes()
+
+    pages = {written[at : at + 4096] for at in range(0, len(written), 4096)}
+    assert len(written) == 8 * MIB
+    assert len(pages) == 8 * MIB // 4096
+    assert len(zlib.compress(written[:MIB], 1)) > 0.99 * MIB
+
+
+def test_random_reads_take_each_block_once_at_places_that_follow_from_the_seed(file, asked):
+    blocks = 8 * MIB // 12_288
+    places = {}
+    for seed in (1, 1, 2):
+        asked.clear()
+        outcome = builtin.run(order(file, "random_read", block=12_288, seed=seed))
+        places.setdefault(seed, []).append([offset // 12_288 for offset, *_ in asked])
+        assert {size for _, size, _ in asked} == {12_288}
+        assert outcome.moved_bytes == blocks * 12_288
+
+    assert sorted(places[1][0]) == list(range(blocks))
+    assert places[1][0] == places[1][1] != places[2][0]
+    assert places[1][0] != sorted(places[1][0])
+
+
+def test_as_many_readers_as_threads_read_at_once(file, monkeypatch):
+    met, seen, real = threading.Barrier(3), set(), os.preadv
+
+    def preadv(fd, buffers, offset):
+        if threading.get_ident() not in seen:
+            seen.add(threading.get_ident())
+            met.wait(timeout=10)  # broken, unless three come here before any of them has read
+        return real(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    outcome = builtin.run(order(file, "random_read", threads=3))
+
+    assert (outcome.requests, len(seen)) == (8, 3)
+
+
+def test_random_reads_end_when_their_time_is_up(file, monkeypatch):
+    real = os.preadv
+
+    def preadv(fd, buffers, offset):
+        threading.Event().wait(0.05)
+        return real(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    figures = execute(file, "random_read", block=4096, seconds_max=0.2, threads=2)
+
+    assert 2 <= figures["requests"] <= 12
+    assert figures["bytes_asked"] == figures["bytes_read"] == figures["requests"] * 4096
+
+
+def test_a_random_read_says_how_many_reads_of_what_size(file):
+    figures = execute(file, "random_read", block=114_688, threads=2)
+
+    assert (figures["status"], figures["read_bytes_each"]) == ("valid", 114_688)
+    assert figures["reads_per_s"] * figures["wall_s"] == pytest.approx(8 * MIB // 114_688)
+
+
+@pytest.mark.parametrize("access", ["read", "write", "random_read"])
+def test_where_the_file_system_knows_no_direct_access_the_page_cache_is_used_and_said(disk, access, monkeypatch):
+    file = read_file(disk) if access != "write" else datafile.claimed(disk / "baseline") / "written.bin"
+    real = os.open
+
+    def refused(path, flags, mode=0o777, **more):
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path))
+        return real(path, flags, mode, **more)
+
+    monkeypatch.setattr(os, "open", refused)
+    figures = execute(file, access, threads=1)
+
+    assert (figures["status"], figures["direct"]) == ("valid", False)
+
+
+def test_a_run_that_reads_makes_no_file_beside_what_it_reads(file, monkeypatch):
+    made, real = [], os.open
+
+    def watched(path, flags, mode=0o777, **more):
+        if flags & os.O_CREAT:
+            made.append(path)
+        return real(path, flags, mode, **more)
+
+    monkeypatch.setattr(os, "open", watched)
+    execute(file)
+
+    assert made == []
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.EIO, "broken"), KeyboardInterrupt()])
+def test_a_write_that_fails_leaves_no_file(disk, monkeypatch, failure):
+    written, real = datafile.claimed(disk / "baseline") / "written.bin", os.pwritev
+
+    def broken(fd, buffers, offset):
+        if offset:
+            assert written.stat().st_size == MIB
+            raise failure
+        return real(fd, buffers, offset)
+
+    monkeypatch.setattr(os, "pwritev", broken)
+    with pytest.raises(type(failure)):
+        execute(written, "write")
+
+    assert not written.exists()
+
+
+def test_direct_reads_leave_nothing_in_memory(file):
+    page_cache.evict([file])
+
+    assert execute(file)["direct"] is True
+    assert page_cache.residency([file]).resident == 0
+
+
+def test_a_file_that_is_shorter_than_asked_for_is_no_baseline(file):
+    with pytest.raises(EngineError, match="8388608 bytes were moved and not the 16777216"):
+        execute(file, size=16 * MIB)
+
+
+def test_a_run_is_traced(file, tmp_path):
+    trace = {"interval_s": 0.1, "tail_s": 0.0, "file": str(tmp_path / "trace-0.csv")}
+
+    figures = execute(file, trace=trace)
+
+    assert figures["trace"]["file"] == "trace-0.csv"
+    assert (tmp_path / "trace-0.csv").exists()
+
+
+def test_bytes_that_did_not_come_to_the_device_make_a_write_invalid(disk, monkeypatch):
+    monkeypatch.setattr(builtin, "_write", lambda order: Outcome(order.file_bytes, 8, 1e-9, "1", {"transfer_s": 1e-9}))
+    file = datafile.claimed(disk / "baseline") / "written.bin"
+    monkeypatch.setattr("pathlib.Path.unlink", lambda *_, **__: None)
+
+    figures = execute(file, "write", size=256 * MIB)
+
+    assert figures["status"] == "invalid"
+    assert check(figures, "reached_device")["passed"] is False
+
+
+GOOD = Outcome(8 * MIB, 8, 2.0, "1")
+
+
+@pytest.mark.parametrize(
+    ("changed", "elapsed_s", "rate", "word"),
+    [
+        ({}, 2.0, 4 * MIB, None),
+        ({}, 1.99, None, None),
+        ({}, 1.9, None, "only 1.9 s have passed"),
+        ({}, 2.0, 3 * MIB, "bytes/s are not"),
+        ({"moved_bytes": MIB}, 2.0, None, "1048576 bytes were moved and not the 8388608"),
+        ({"wall_s": 0.0}, 2.0, None, "cannot be"),
+        ({"wall_s": float("nan")}, 2.0, None, "cannot be"),
+        ({}, 2.0, float("inf"), "cannot be"),
+    ],
+)
+def test_an_engine_that_contradicts_itself_is_not_believed(tmp_path, changed, elapsed_s, rate, word):
+    outcome = Outcome(**{**vars(GOOD), **changed, "rate": rate})
+
+    if word is None:
+        assert engines.believe(outcome, order(tmp_path), elapsed_s) == outcome
+    else:
+        with pytest.raises(EngineError, match=word):
+            engines.believe(outcome, order(tmp_path), elapsed_s)
+
+
+@pytest.mark.parametrize(
+    ("programs", "access", "engine"),
+    [
+        (["ior", "fio"], "read", "ior"),
+        (["fio"], "write", "fio"),
+        ([], "read", "builtin"),
+        (["ior", "fio"], "random_read", "fio"),
+        (["ior"], "random_read", "builtin"),
+    ],
+)
+def test_the_engine_is_ior_or_else_fio_or_else_our_own(programs, access, engine, tmp_path, monkeypatch):
+    for name in programs:
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert engines.chosen("auto", access) == engine
+    if not programs:
+        with pytest.raises(EngineError, match=r"engine=fio: there is no program fio"):
+            engines.chosen("fio", access)
+
+
+@given(st.integers(1, 10_000), st.integers(1, 1024))
+def test_a_file_has_whole_transfers_and_at_least_the_bytes_asked_for(file_mb, transfer_mib):
+    size = datafile.whole_bytes(file_mb, transfer_mib)
+
+    assert size % (transfer_mib * MIB) == 0
+    assert 0 <= size - file_mb * 10**6 < transfer_mib * MIB
+
+
+def test_the_file_that_is_read_is_made_once_and_cannot_be_made_smaller(disk):
+    file = read_file(disk)
+    made = file.stat()
+
+    again = read_file(disk).stat()
+
+    assert (again.st_ino, again.st_mtime_ns) == (made.st_ino, made.st_mtime_ns)
+    assert len(zlib.compress(file.read_bytes(), 1)) > 0.99 * 8 * MIB
+
+
+def test_a_file_whose_making_was_killed_is_made_anew(disk, monkeypatch):
+    folder = datafile.claimed(disk / "baseline")
+    with monkeypatch.context() as patch:
+        patch.setattr(type(disk), "replace", _killed)
+        patch.setattr(type(disk), "unlink", lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt):
+            datafile.made(folder, 8 * MIB, lambda *_: None)
+    assert not (folder / f"read-{8 * MIB}.bin").exists()
+
+    assert read_file(disk).stat().st_size == 8 * MIB
+    assert [path.suffix for path in folder.iterdir() if path.name.startswith("read")] == [".bin"]
+
+
+def test_a_file_system_without_locks_is_refused_and_no_marker_is_left_in_place_of_a_lock(disk, monkeypatch):
+    def missing(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr("fcntl.flock", missing)
+    with pytest.raises(DatasetError, match="Function not implemented") as refused:
+        read_file(disk)
+
+    assert "-o flock" in refused.value.hint
+    assert not list(disk.glob("baseline/read-*"))
+
+
+def test_others_who_may_write_to_the_folder_can_take_its_lock_too(disk):
+    before = os.umask(0)
+    try:
+        read_file(disk)
+    finally:
+        os.umask(before)
+
+    assert (disk / "baseline" / ".tfio-baseline.lock").stat().st_mode & 0o777 == 0o666
+
+
+def _killed(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_folder_with_somebody_elses_files_is_not_touched(tmp_path):
+    (tmp_path / "baseline").mkdir()
+    (tmp_path / "baseline" / "thesis.tex").write_text("mine")
+
+    with pytest.raises(DatasetError, match="not ours"):
+        datafile.claimed(tmp_path / "baseline")
+
+    assert [path.name for path in (tmp_path / "baseline").iterdir()] == ["thesis.tex"]
+
+
+def test_too_little_room_is_told_before_a_byte_is_written(tmp_path):
+    folder = datafile.claimed(tmp_path / "baseline")
+
+    with pytest.raises(DatasetError, match="MB free") as refused:
+        datafile.made(folder, 1 << 60, lambda *_: None)
+
+    assert "benchmark.file_mb" in refused.value.hint
+    assert not list(folder.glob("read-*"))

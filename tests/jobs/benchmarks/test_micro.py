@@ -1,0 +1,196 @@
+"""The clock and the book-keeping of `micro`, against what really happened."""
+
+import builtins
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs import checks
+from jobs.benchmarks import micro
+from jobs.benchmarks.micro import images_asked
+from jobs.data import pipeline
+from jobs.data.unreadable import dropped
+from tests.jobs.jobs_factory import about, make_settings, truncate, write_jpegs, write_slow_jpeg
+
+counts = st.integers(0, 10**6)
+
+
+@given(counts, st.integers(1, 10**4))
+def test_without_iterations_each_file_is_asked_for_once(files, batch_size):
+    assert images_asked({"iterations": None, "batch_size": batch_size}, files) == files
+
+
+@given(counts, st.integers(1, 10**4), counts)
+def test_with_iterations_whole_batches_are_asked_for_whatever_there_is(files, batch_size, iterations):
+    assert images_asked({"iterations": iterations, "batch_size": batch_size}, files) == iterations * batch_size
+
+
+@pytest.fixture
+def paths(tmp_path):
+    return write_jpegs(tmp_path / "data", 24)
+
+
+@pytest.fixture
+def measure(job, paths):
+    def run(**changes):
+        return job("measure", names=[str(path) for path in paths], settings=make_settings(**changes))
+
+    return run
+
+
+@pytest.fixture
+def order(job, paths):
+    """The files in the order in which seed 1 asks for them."""
+    return [paths[index] for index in job("order_of_list", names=[str(path) for path in paths], seed=1)]
+
+
+def test_preparing_a_run_opens_no_file_of_the_dataset(job, paths):
+    settings = make_settings(threads=2, prefetch=2)
+    names = [str(path) for path in paths]
+
+    before, during = job("opened_before_the_clock", names=names, folder=str(paths[0].parent), settings=settings)
+
+    assert (before, during) == (0, 24)
+
+
+def test_waiting_for_a_batch_is_load_time_and_all_of_it(job, paths):
+    names = [str(path) for path in paths[:5]]
+    settings = make_settings(batch_size=1)
+
+    figures, waited, total = job("measure_fake", names=names, load_s=0.02, settings=settings)
+
+    assert len(figures["step_load_s"]) == 5
+    assert all(step >= spent for step, spent in zip(figures["step_load_s"], waited, strict=True))
+    assert figures["load_s"] == pytest.approx(sum(figures["step_load_s"]))
+    assert sum(waited) <= figures["load_s"] <= figures["wall_s"] <= total
+    assert figures["bytes_read"] == 1000 + 1001 + 1002 + 1003 + 1004
+
+
+def test_the_parts_of_a_real_run_make_up_its_wall_time(measure):
+    figures = measure(batch_size=2)
+
+    parts = figures["load_s"] + figures["compute_s"] + figures["checkpoint_s"] + figures["other_s"]
+    assert parts == about(figures["wall_s"])
+    assert figures["other_s"] > 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "images", "steps"),
+    [
+        ({"batch_size": 4}, 24, 6),
+        ({"batch_size": 7}, 24, 4),
+        ({"batch_size": 100}, 24, 1),
+        ({"batch_size": 4, "iterations": 1}, 4, 1),
+        ({"batch_size": 4, "iterations": 3}, 12, 3),
+        ({"batch_size": 4, "iterations": 6}, 24, 6),
+    ],
+)
+def test_batch_size_and_iterations_decide_how_much_is_read(measure, paths, changes, images, steps):
+    figures = measure(**changes)
+
+    assert (figures["images"], figures["images_asked"], len(figures["step_load_s"])) == (images, images, steps)
+    assert (figures["image_errors"], figures["unreadable"]) == (0, [])
+
+
+def test_bytes_are_those_of_the_files_that_were_delivered(measure, order):
+    figures = measure(batch_size=5, iterations=2)
+
+    assert figures["bytes_read"] == sum(path.stat().st_size for path in order[:10])
+
+
+def test_dropped_files_before_the_last_one_delivered_are_counted_and_later_ones_are_not(measure, order):
+    truncate(order[0])
+    truncate(order[3])
+    truncate(order[12])  # asked for by one of eight threads, but after the last image that was delivered
+    truncate(order[20])
+
+    figures = measure(threads=8, batch_size=4, iterations=2)
+
+    assert figures["images"] == 8
+    assert figures["image_errors"] == 2
+    assert [bad["file"] for bad in figures["unreadable"]] == [str(order[0]), str(order[3])]
+
+
+def test_a_file_that_is_still_under_way_is_no_error(measure, order):
+    write_slow_jpeg(order[0])
+
+    figures = measure(threads=4, batch_size=2, iterations=1, deterministic=False)
+
+    assert (figures["images"], figures["image_errors"]) == (2, 0)
+    assert figures["bytes_read"] < order[0].stat().st_size
+
+
+def test_a_dropped_last_file_is_counted_where_the_list_came_to_its_end(measure, order):
+    truncate(order[-1])
+
+    figures = measure(batch_size=4, iterations=6)
+
+    assert (figures["images"], figures["image_errors"]) == (23, 1)
+    assert figures["unreadable"][0]["file"] == str(order[-1])
+
+
+def test_a_file_that_cannot_be_read_in_the_middle_of_a_batch_moves_the_next_one_up(measure, order):
+    truncate(order[2])
+
+    figures = measure(batch_size=4, iterations=2)
+
+    assert (figures["images"], figures["image_errors"], len(figures["step_load_s"])) == (8, 1, 2)
+
+
+def test_a_dataset_without_one_good_image_ends_and_counts_them_all(measure, paths):
+    for path in paths:
+        path.write_bytes(b"no image")
+
+    figures = measure(batch_size=4)
+
+    assert (figures["images"], figures["image_errors"], figures["bytes_read"]) == (0, 24, 0)
+
+
+def test_a_record_names_twenty_unreadable_files_and_counts_all(measure, paths):
+    for path in paths[:23]:
+        path.write_bytes(b"no image")
+
+    figures = measure(batch_size=4)
+
+    assert (figures["image_errors"], len(figures["unreadable"])) == (23, 20)
+
+
+def test_work_that_no_part_names_shows_as_time_that_does_not_add_up(monkeypatch):
+    def slow_turns(steps):
+        for step in builtins.range(steps):
+            time.sleep(0.02)
+            yield step
+
+    batch = (np.array([0]), np.array([10]), None)
+    fake = [SimpleNamespace(numpy=lambda value=value: value) for value in batch]
+    monkeypatch.setattr(micro, "range", slow_turns, raising=False)
+
+    _, figures = micro._iterate(iter([fake] * 5), 5)  # noqa: SLF001 - the clock alone
+
+    run = {**figures, "compute_s": 0.0, "checkpoint_s": 0.0}
+    assert checks.time_adds_up(run, checks.Limits())["passed"] is False
+    assert figures["wall_s"] - figures["load_s"] - figures["other_s"] > 0.09
+
+
+def test_with_iterations_the_files_that_prove_the_cache_are_those_surely_asked_for(job, paths):
+    names = [str(path) for path in paths]
+    settings = make_settings(batch_size=4, iterations=2)
+
+    requested, delivered = job("requested", names=names, settings=settings)
+
+    assert requested == delivered
+    assert len(requested) == 8
+
+
+def test_without_iterations_every_file_proves_the_cache(paths):
+    assert micro.requested(make_settings(), paths) == paths
+
+
+def test_nothing_is_missing_and_no_order_is_asked_for_where_every_file_arrived(monkeypatch):
+    monkeypatch.setattr(pipeline, "order", lambda *_: pytest.fail("a pipeline was built for its order"))
+
+    assert dropped(["a.jpg", "b.jpg"], [1, 0], {"seed": 0}, exhausted=True) == (0, [])

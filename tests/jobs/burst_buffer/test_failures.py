@@ -1,0 +1,361 @@
+"""Full, failing and lying storages under the burst buffer.
+
+Full and read-only ones are real (tmpfs).  I/O errors are injected into the drainer's calls: there is no device-mapper
+here that would make a disk fail.
+"""
+
+import contextlib
+import errno
+import os
+import warnings
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.burst_buffer import claim, drain, drainer, snapshots, transfer
+from jobs.burst_buffer.buffer import BurstBuffer
+from jobs.burst_buffer.drain import Journal
+from jobs.burst_buffer.restart import DrainWarning, latest
+from jobs.burst_buffer.sides import Sides
+from jobs.burst_buffer.snapshots import RoomError
+from tests.jobs.burst_buffer.child import contents, writer
+from tests.jobs.burst_buffer.storages import tmpfs
+
+pytestmark = pytest.mark.long
+
+MB = 10**6
+QUICK = {"attempts": 2, "backoff_s": 0.01}
+
+
+def steps(root, state=None):
+    return [int(name.split("-step")[1].split("-")[0]) for name in snapshots.names(root, state)]
+
+
+def reasons(fast):
+    return [event["reason"] for event in Journal(fast).read()[0] if "reason" in event]
+
+
+def blob(folder):
+    return (folder / "blob").read_bytes()
+
+
+@pytest.fixture
+def small_fast(folders):
+    with tmpfs(folders[0], 4) as remount:
+        yield remount
+
+
+@pytest.fixture
+def small_slow(folders):
+    with tmpfs(folders[1], 1) as remount:
+        yield remount
+
+
+def test_a_full_fast_storage_blocks_until_the_drainer_has_made_room(folders, small_fast):
+    with contextlib.closing(BurstBuffer(*folders, bandwidth_mb_per_s=8)) as buffer:
+        saved = [buffer.save(step, writer(step, 15 * MB // 10)) for step in range(6)]
+        assert buffer.drained(30)
+
+    assert all(snapshot.where == "fast" for snapshot in saved)
+    assert max(snapshot.waited_s for snapshot in saved) > 0.05
+    assert all(snapshot.blocked_s >= snapshot.waited_s + snapshot.write_s for snapshot in saved)
+    assert buffer.report()[-1]["waited_s"] == saved[-1].waited_s
+    assert steps(folders[1])[-5:] == [1, 2, 3, 4, 5]
+    assert blob(latest(*folders)) == bytes([5]) * (15 * MB // 10)
+
+
+def test_a_full_fast_storage_falls_through_where_that_was_asked_for(folders, small_fast, idle):
+    with contextlib.closing(BurstBuffer(*folders, when_full="fall_through")) as buffer:
+        saved = [buffer.save(step, writer(step, 15 * MB // 10)) for step in range(4)]
+
+        assert [snapshot.where for snapshot in saved] == ["fast", "fast", "slow", "slow"]
+        assert blob(buffer.latest()) == bytes([3]) * (15 * MB // 10)
+        assert buffer.report()[3]["durable_slow_s"] == saved[3].blocked_s
+    assert drain.drain(*folders) == 0
+    assert steps(folders[1]) == [0, 1, 2, 3]
+
+
+def test_what_the_slow_storage_would_not_keep_is_not_drained_for_ever(folders, small_fast, idle):
+    with contextlib.closing(BurstBuffer(*folders, when_full="fall_through", keep=1)) as buffer:
+        for step in range(4):
+            buffer.save(step, writer(step, 15 * MB // 10))
+
+        assert drain.drain(*folders) == 0
+
+        assert steps(folders[1]) == [3]
+        assert blob(buffer.latest()) == bytes([3]) * (15 * MB // 10)
+        assert buffer.drained(0)
+
+
+def test_fast_copies_go_only_when_the_slow_storage_has_them(folders, small_fast, idle):
+    with contextlib.closing(BurstBuffer(*folders)) as buffer:
+        for step in (0, 1):
+            buffer.save(step, writer(step, 15 * MB // 10))
+        with pytest.raises(RoomError, match="the drain does not go on"):
+            buffer.save(2, writer(2, 15 * MB // 10))
+        assert steps(folders[0]) == [0, 1]
+        assert steps(folders[0], "staging") == []
+
+        assert drain.drain(*folders) == 0
+        buffer.save(2, writer(2, 15 * MB // 10))
+
+    assert steps(folders[0]) == [1, 2]
+    assert steps(folders[1]) == [0, 1]
+
+
+def test_a_snapshot_larger_than_the_fast_storage_is_refused_not_waited_for(folders, small_fast, idle):
+    with contextlib.closing(BurstBuffer(*folders)) as buffer:
+        with pytest.raises(RoomError, match="one snapshot does not fit"):
+            buffer.save(0, writer(0, 8 * MB))
+        assert buffer.latest() is None
+
+
+def test_a_writer_that_says_full_in_words_alone_is_called_again(folders, idle):
+    calls = []
+
+    def write(folder):
+        calls.append(sorted(folder.iterdir()))
+        writer(2)(folder)
+        if len(calls) == 1:
+            raise RuntimeError(f"{folder}: {os.strerror(errno.ENOSPC)} [Op:SaveV2]")  # as TensorFlow puts it
+
+    with contextlib.closing(BurstBuffer(*folders)) as buffer:
+        buffer.save(1, writer(1))
+        assert drain.drain(*folders) == 0
+        buffer.save(2, write)
+
+    assert calls == [[], []]
+    assert (steps(folders[0]), steps(folders[1])) == ([2], [1])
+
+
+def test_a_training_can_start_again_on_a_fast_storage_without_a_free_byte(folders, small_fast, idle):
+    with contextlib.closing(BurstBuffer(*folders)) as buffer:
+        buffer.save(1, writer(1, 3 * MB))
+    with (folders[0] / "somebody else's").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    assert drain.drain(*folders) == 0
+
+    with contextlib.closing(BurstBuffer(*folders, keep=2)) as buffer:
+        assert blob(buffer.latest()) == bytes([1]) * 3 * MB
+        buffer.save(2, writer(2, MB))
+
+    assert (steps(folders[0]), steps(folders[1])) == ([2], [1])
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "injected"), RuntimeError(os.strerror(errno.ENOSPC))])
+def test_a_slow_storage_that_fails_when_fallen_through_to_leaves_waiting(folders, small_fast, error):
+    def write(folder):
+        if folders[1] in folder.parents:
+            raise error
+        writer(9, 15 * MB // 10)(folder)
+
+    with contextlib.closing(BurstBuffer(*folders, when_full="fall_through", bandwidth_mb_per_s=10)) as buffer:
+        for step in (1, 2):
+            buffer.save(step, writer(step, 15 * MB // 10))
+        with pytest.warns(DrainWarning, match="could not fall through"):
+            saved = buffer.save(9, write)
+        assert buffer.drained(30)
+
+    assert saved.where == "fast"
+    assert steps(folders[1]) == [1, 2, 9]
+
+
+def test_a_full_slow_storage_is_told_at_the_next_save_and_keeps_the_fast_copy(folders, small_slow):
+    with contextlib.closing(BurstBuffer(*folders, **QUICK)) as buffer:
+        buffer.save(1, writer(1, 2 * MB))
+        assert not buffer.drained(30)
+
+        with pytest.warns(DrainWarning, match="ENOSPC: No space left on device"):
+            saved = buffer.save(2, writer(2, 2 * MB))
+
+        assert any("ENOSPC" in trouble for trouble in buffer.report()[1]["troubles"])
+        assert any("gave_up" in trouble for trouble in saved.troubles)
+        assert (steps(folders[0]), steps(folders[1])) == ([1, 2], [])
+
+        small_slow("size=16m")
+        assert buffer.drained(30)
+    assert steps(folders[1]) == [1, 2]
+
+
+def test_a_read_only_slow_storage_is_retried_and_named(folders, small_slow, idle):
+    with contextlib.closing(BurstBuffer(*folders, **QUICK)) as buffer:
+        buffer.save(1, writer(1))
+    small_slow("ro")
+
+    assert drain.drain(*folders) == drain.GAVE_UP
+    assert [reason[:5] for reason in reasons(folders[0])] == ["EROFS", "EROFS", "2 tim"]
+    assert steps(folders[0]) == [1]
+
+    small_slow("rw")
+    assert drain.drain(*folders) == 0
+    assert steps(folders[1]) == [1]
+
+
+def test_a_slow_storage_that_turns_read_only_while_it_copies_is_tidied_up_later(folders, small_slow, idle, monkeypatch):
+    with contextlib.closing(BurstBuffer(*folders, **QUICK)) as buffer:
+        buffer.save(1, writer(1))
+
+    def cut(*_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transfer, "copy", cut)
+        patch.setattr(snapshots, "remove", cut)
+        assert drain.drain(*folders) == drain.GAVE_UP
+    assert steps(folders[1], "copying") == [1]
+
+    assert drain.drain(*folders) == 0
+    assert (steps(folders[1], "copying"), steps(folders[1])) == ([], [1])
+
+
+@pytest.mark.parametrize("call", ["copy", "sync", "hashes"])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.ESTALE])
+def test_an_io_error_of_the_drain_is_retried_until_it_works(folders, idle, monkeypatch, call, code):
+    with contextlib.closing(BurstBuffer(*folders, attempts=4, backoff_s=0.001)) as buffer:
+        saved = buffer.save(1, writer(1))
+    real, left = getattr(transfer, call), [code] * 3
+
+    def failing(*arguments, **options):
+        if left:
+            raise OSError(left.pop(), "injected")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(transfer, call, failing)
+
+    assert drain.drain(*folders) == 0
+    assert reasons(folders[0]) == [f"{errno.errorcode[code]}: injected"] * 3
+    assert snapshots.read(folders[1] / saved.name).facts["drain_retries"] == 3
+    assert snapshots.verify(folders[1] / saved.name) == []
+
+
+def test_the_wait_between_retries_doubles_up_to_its_bound(folders, idle, monkeypatch):
+    waits = []
+    monkeypatch.setattr(drain, "_pause", lambda seconds, _: waits.append(seconds))
+    with contextlib.closing(BurstBuffer(*folders, attempts=6, backoff_s=1, backoff_max_s=5)) as buffer:
+        buffer.save(1, writer(1))
+    monkeypatch.setattr(transfer, "copy", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "injected")))
+
+    assert drain.drain(*folders) == drain.GAVE_UP
+    assert waits == [1, 2, 4, 5, 5]
+    assert steps(folders[0]) == [1]
+
+
+def test_a_copy_that_reads_back_otherwise_is_copied_again(folders, idle, monkeypatch):
+    with contextlib.closing(BurstBuffer(*folders, attempts=3, backoff_s=0.001)) as buffer:
+        buffer.save(1, writer(1))
+    real, broken = transfer.copy, [True]
+
+    def lying(source, target, sizes, how):
+        real(source, target, sizes, how)
+        if broken and broken.pop():
+            flip(target / "ckpt.index")
+
+    monkeypatch.setattr(transfer, "copy", lying)
+
+    assert drain.drain(*folders) == 0
+    assert "ckpt.index has other bytes" in reasons(folders[0])[0]
+    assert [snapshots.verify(folders[1] / name) for name in snapshots.names(folders[1])] == [[]]
+
+
+def flip(file, at=50):
+    with file.open("r+b") as bytes_:
+        bytes_.seek(at)
+        old = bytes_.read(1)
+        bytes_.seek(at)
+        bytes_.write(bytes([old[0] ^ 1]))
+
+
+def truncate(file):
+    os.truncate(file, 50)
+
+
+DAMAGES = {
+    "flipped": (flip, "ckpt.index has other bytes"),
+    "truncated": (truncate, "ckpt.index has 50 bytes of 100"),
+    "missing": (os.unlink, "ckpt.index is missing"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("state", ["staged", "committed"])
+def test_damage_is_named_and_an_older_good_snapshot_found(folders, idle, damage, state):
+    break_, message = DAMAGES[damage]
+    with contextlib.closing(BurstBuffer(*folders)) as buffer:
+        for step in (1, 2):
+            name = buffer.save(step, writer(step)).name
+        roots = folders[:1]
+        if state == "committed":
+            assert drain.drain(*folders) == 0
+            roots = folders
+        for root in roots:
+            break_(root / name / "files" / "ckpt.index")
+
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found = buffer.latest()
+
+    assert (found / "ckpt.index").read_bytes() == contents(1)["ckpt.index"]
+    assert len(told) == len(roots)
+    assert all(message in str(warning.message) and name in str(warning.message) for warning in told)
+
+
+def test_a_damaged_fast_copy_is_read_from_the_slow_storage(folders, idle):
+    with contextlib.closing(BurstBuffer(*folders)) as buffer:
+        name = buffer.save(1, writer(1)).name
+        assert drain.drain(*folders) == 0
+        flip(folders[0] / name / "files" / "shards" / "ckpt.data-0")
+
+        with pytest.warns(DrainWarning, match="shards/ckpt.data-0 has other bytes"):
+            assert buffer.latest() == folders[1] / name / "files"
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_fast_copy_found_damaged_by_the_drainer_is_never_committed(folders, idle, damage):
+    break_, message = DAMAGES[damage]
+    with contextlib.closing(BurstBuffer(*folders)) as buffer:
+        names = [buffer.save(step, writer(step)).name for step in (1, 2)]
+        break_(folders[0] / names[0] / "files" / "ckpt.index")
+
+        assert drain.drain(*folders) == 0
+
+        assert not buffer.drained()
+        with pytest.warns(DrainWarning, match=message):
+            buffer.save(3, writer(3))
+    assert snapshots.names(folders[1]) == names[1:]
+    assert steps(folders[0], "damaged") == [1]
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.lists(st.sampled_from(["save", "drain", "evict", "retain"]), max_size=12),
+    st.integers(1, 3),
+)
+def test_nothing_that_makes_room_ever_takes_the_newest_snapshot(tmp_path_factory, deeds, keep):
+    root = tmp_path_factory.mktemp("buffer")
+    folders, newest = (root / "fast", root / "slow"), None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drainer.Drainer, "poke", lambda self: None)
+        with contextlib.closing(BurstBuffer(*folders, keep=keep)) as buffer:
+            sides = Sides(*folders, claim.pair(*folders)[0], keep)
+            for step, deed in enumerate(deeds):
+                if deed == "save":
+                    buffer.save(step, writer(step, 10))
+                    newest = step
+                elif deed == "drain":
+                    assert drain.drain(*folders) == 0
+                else:
+                    getattr(sides, {"evict": "evict_one", "retain": "retain"}[deed])()
+                found = buffer.latest()
+                assert newest is None if found is None else blob(found) == bytes([newest]) * 10
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 1}', '{"schema": "one"}'])
+def test_a_manifest_that_cannot_be_read_is_damage(folders, idle, text):
+    with contextlib.closing(BurstBuffer(*folders)) as buffer:
+        names = [buffer.save(step, writer(step)).name for step in (1, 2)]
+        (folders[0] / names[1] / snapshots.MANIFEST_NAME).write_text(text)
+
+        with pytest.warns(DrainWarning, match=r"manifest.json cannot be read"):
+            assert buffer.latest() == folders[0] / names[0] / "files"

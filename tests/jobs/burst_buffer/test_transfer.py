@@ -1,0 +1,127 @@
+"""Copies in streams, under a cap, past the page cache; every key of the drain provably acts."""
+
+import errno
+import os
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.burst_buffer import transfer
+from jobs.burst_buffer.transfer import How
+
+SEGMENT = 64 * 2**20
+
+
+@pytest.fixture
+def places(tmp_path):
+    for name in ("from", "to"):
+        (tmp_path / name).mkdir()
+    return tmp_path / "from", tmp_path / "to"
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(st.integers(0, 2_500_000), min_size=1, max_size=4), st.integers(1, 4), st.booleans())
+def test_a_copy_has_the_bytes_of_its_source_whatever_the_streams(tmp_path_factory, sizes, streams, direct):
+    source, target = tmp_path_factory.mktemp("from"), tmp_path_factory.mktemp("to")
+    direct = direct and not transfer.refuses_direct(target)
+    for number, size in enumerate(sizes):
+        (source / str(number)).write_bytes(os.urandom(size))
+    named = [(str(number), size) for number, size in enumerate(sizes)]
+
+    transfer.copy(source, target, named, How(direct=direct, streams=streams))
+
+    assert [(target / n).read_bytes() for n, _ in named] == [(source / n).read_bytes() for n, _ in named]
+    assert transfer.hashes([target / n for n, _ in named], direct=direct) == transfer.hashes(
+        [source / n for n, _ in named], streams=streams
+    )
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_direct_opens_the_target_past_the_page_cache(places, monkeypatch, direct):
+    if direct and transfer.refuses_direct(places[1]):
+        pytest.skip(f"{places[1]} has no direct I/O")
+    flags, real = {}, os.open
+    (places[0] / "file").write_bytes(b"x" * 5000)
+
+    def opened(path, mode, *more):
+        flags[str(path)] = mode
+        return real(path, mode, *more)
+
+    monkeypatch.setattr("os.open", opened)
+    transfer.copy(*places, [("file", 5000)], How(direct=direct))
+
+    assert bool(flags[str(places[1] / "file")] & os.O_DIRECT) is direct
+    assert not flags[str(places[0] / "file")] & os.O_DIRECT
+
+
+def test_streams_copy_at_the_same_time(places, monkeypatch):
+    meeting = threading.Barrier(3, timeout=10)
+    for name in "abc":
+        (places[0] / name).write_bytes(b"x")
+    monkeypatch.setattr(transfer, "_copy_range", lambda *_: meeting.wait())
+
+    transfer.copy(*places, [(name, 1) for name in "abc"], How(streams=3))
+
+    assert not meeting.broken
+
+
+def test_a_large_file_is_shared_by_the_streams(places, monkeypatch):
+    spans = []
+    monkeypatch.setattr(transfer, "_copy_range", lambda source, target, span, cap: spans.append(span))
+    (places[0] / "file").touch()
+
+    transfer.copy(*places, [("file", 2 * SEGMENT + 5)], How(streams=2))
+
+    assert sorted((span.start, span.stop) for span in spans) == [
+        (0, SEGMENT), (SEGMENT, 2 * SEGMENT), (2 * SEGMENT, 2 * SEGMENT + 5)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+def test_the_cap_bounds_all_streams_together(places, monkeypatch, streams):
+    now = [0.0]
+    lock = threading.Lock()
+
+    def sleep(seconds):
+        with lock:
+            now[0] += seconds
+
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("time.sleep", sleep)
+    for name in "abc":
+        (places[0] / name).write_bytes(b"x" * 2_000_000)
+
+    transfer.copy(*places, [(name, 2_000_000) for name in "abc"], How(mb_per_s=2, streams=streams))
+
+    assert now[0] >= 3.0 - 1e-6
+
+
+@pytest.mark.parametrize("streams", [1, 4])
+def test_an_error_of_one_segment_is_the_copys(places, streams):
+    for name in "ac":
+        (places[0] / name).write_bytes(b"x")
+
+    with pytest.raises(FileNotFoundError, match="from/b"):
+        transfer.copy(*places, [(name, 1) for name in "abc"], How(streams=streams))
+
+
+def test_short_writes_are_carried_on(tmp_path, monkeypatch):
+    real = os.pwrite
+    monkeypatch.setattr("os.pwrite", lambda fd, data, at: real(fd, data[:1000], at))
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from" / "file").write_bytes(os.urandom(2500))
+
+    transfer.copy(tmp_path / "from", tmp_path, [("file", 2500)], How())
+
+    assert (tmp_path / "file").read_bytes() == (tmp_path / "from" / "file").read_bytes()
+
+
+def test_a_file_system_without_direct_io_is_told_apart(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EINVAL, "no direct I/O")
+
+    monkeypatch.setattr("os.open", refuse)
+
+    assert transfer.refuses_direct(tmp_path)

@@ -1,0 +1,136 @@
+"""One folder of snapshots, without a burst buffer: complete or invisible, and nobody else's."""
+
+import json
+from contextlib import closing
+
+import pytest
+
+from jobs.burst_buffer import claim, snapshots
+from jobs.burst_buffer.buffer import BurstBuffer
+from jobs.burst_buffer.snapshots import FolderError, RoomError
+from jobs.checkpoints.direct import Direct
+from tests.jobs.burst_buffer.child import contents, writer
+from tests.jobs.burst_buffer.storages import tmpfs
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "only"
+
+
+@pytest.fixture
+def target(folder):
+    with closing(Direct(folder)) as target:
+        yield target
+
+
+def steps(folder):
+    return [snapshots.step(name) for name in snapshots.names(folder)]
+
+
+def test_a_saved_snapshot_is_complete_and_the_newest(target):
+    target.save(1, writer(1))
+    snapshot = target.save(2, writer(2))
+
+    assert target.latest() == snapshot.path
+    assert {name: (snapshot.path / name).read_bytes() for name in contents(2)} == contents(2)
+    assert snapshots.verify(snapshot.path.parent) == []
+
+
+def test_the_newest_are_kept(folder):
+    with closing(Direct(folder, keep=2)) as target:
+        for step in range(5):
+            target.save(step, writer(step))
+
+    assert steps(folder) == [3, 4]
+
+
+def test_a_writer_that_fails_leaves_what_was_there(target, folder):
+    target.save(1, writer(1))
+    before = sorted(folder.iterdir())
+
+    with pytest.raises(ZeroDivisionError):
+        target.save(2, lambda files: (files / "half").write_bytes(b"x") / 0)
+
+    assert sorted(folder.iterdir()) == before
+
+
+def test_what_a_killed_trainer_was_writing_goes_and_the_order_goes_on(folder):
+    with closing(Direct(folder)) as target:
+        target.save(7, writer(7))
+    (folder / "staging-00000002-step8-0123abcd" / "files").mkdir(parents=True)
+
+    with closing(Direct(folder)) as target:
+        target.save(3, writer(3))
+
+    assert steps(folder) == [7, 3]
+    assert snapshots.names(folder, "staging") == []
+
+
+def test_a_direct_snapshot_needs_no_drain_and_its_times_say_so(target):
+    target.save(1, writer(1))
+
+    (line,) = target.report(training_ended_at=0.0)
+    assert target.drained(0.0)
+    assert (line["where"], line["drain_s"], line["exposed_s"]) == ("only", 0.0, 0.0)
+    assert 0 < line["write_s"] <= line["blocked_s"] == line["durable_fast_s"] == line["durable_slow_s"]
+
+
+def test_two_trainers_cannot_share_a_folder(target, folder, monkeypatch):
+    monkeypatch.setattr(claim, "_TRAINER_WAIT_S", 0.1)
+
+    with pytest.raises(FolderError, match="in use by another trainer"):
+        Direct(folder)
+
+    target.save(1, writer(1))
+
+
+@pytest.mark.parametrize("other", ["stranger", "missing", "newer", "fast", "slow"])
+def test_a_folder_that_is_not_ours_is_refused_and_not_touched(tmp_path, folder, other):
+    if other == "stranger":
+        folder.mkdir()
+        (folder / "thesis.tex").write_text("years")
+    elif other == "missing":
+        folder = folder / "deeper"
+    elif other == "newer":
+        with closing(Direct(folder)) as target:
+            manifest = target.save(1, writer(1)).path.parent / snapshots.MANIFEST_NAME
+        manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "schema": 2}))
+    else:
+        sides = {"fast": tmp_path / "f", "slow": tmp_path / "s"}
+        BurstBuffer(**sides).close()
+        folder = sides[other]
+    before = sorted(folder.rglob("*")) if folder.exists() else None
+
+    with pytest.raises(FolderError) as refused:
+        Direct(folder)
+
+    assert refused.value.hint
+    assert (sorted(folder.rglob("*")) if folder.exists() else None) == before
+
+
+def test_a_folder_of_a_direct_target_is_no_side_of_a_burst_buffer(target, folder, tmp_path):
+    target.close()
+
+    with pytest.raises(FolderError, match="is no burst buffer"):
+        BurstBuffer(folder, tmp_path / "slow")
+
+
+def test_too_little_room_for_one_snapshot_is_said_before_the_training(folder):
+    with pytest.raises(RoomError, match="does not fit"):
+        Direct(folder, snapshot_bytes=1 << 60)
+
+
+def test_a_storage_that_runs_full_says_so_and_keeps_what_is_there(tmp_path):
+    with tmpfs(tmp_path / "small", 4), closing(Direct(tmp_path / "small")) as target:
+        first = target.save(1, writer(1, size=3 << 20))
+
+        with pytest.raises(RoomError, match="is full"):
+            target.save(2, writer(2, size=3 << 20))
+
+        assert target.latest() == first.path
+
+
+def test_to_keep_nothing_cannot_be_meant(folder):
+    with pytest.raises(ValueError, match="1 or more"):
+        Direct(folder, keep=0)

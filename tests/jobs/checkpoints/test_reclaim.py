@@ -1,0 +1,176 @@
+"""Folders of snapshots are taken away when they are ours and over, and nothing else ever is."""
+
+import json
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from jobs.burst_buffer import claim, drain, drainer, snapshots
+from jobs.burst_buffer.buffer import BurstBuffer
+from jobs.burst_buffer.snapshots import FolderError
+from jobs.checkpoints.direct import Direct
+from jobs.checkpoints.reclaim import clear
+from tests.jobs.burst_buffer.child import writer
+from tests.jobs.jobs_factory import eventually
+
+CHILD = Path(__file__).parents[1] / "burst_buffer" / "child.py"
+
+
+@pytest.fixture
+def folders(tmp_path):
+    return [tmp_path / "fast", tmp_path / "slow"]
+
+
+def drained_and_closed(folders):
+    with closing(BurstBuffer(*folders)) as buffer:
+        buffer.save(1, writer(1))
+        assert buffer.drained(20)
+    with claim.lock(folders[0], "drainer"):  # it has ended
+        pass
+
+
+def waits_for(path):
+    """Say whether somebody waits for the lock of a file (proc(5), /proc/locks)."""
+    file = f":{Path(path).stat().st_ino} "
+    return any("->" in line and file in line for line in Path("/proc/locks").read_text().splitlines())
+
+
+def everything(*folders):
+    return {path: path.is_file() and path.read_bytes() for folder in folders for path in folder.rglob("*")}
+
+
+def test_a_training_that_is_over_leaves_nothing(folders, tmp_path):
+    with closing(Direct(tmp_path / "only")) as direct:
+        direct.save(1, writer(1))
+    with closing(BurstBuffer(*folders)) as buffer:
+        buffer.save(1, writer(1))
+        assert buffer.drained(20)
+
+    clear([tmp_path / "only"], 20)
+    clear(folders, 20)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_not_there_is_passed_over(tmp_path):
+    clear([tmp_path / "never", tmp_path / "neither"], 0)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("edge", ["staging", "sealed", "staged"])
+def test_what_a_killed_trainer_left_goes_and_so_does_its_drainer(folders, tmp_path, edge):
+    done = subprocess.run([sys.executable, CHILD, "save", edge, "-", "1", *folders], check=False)
+    assert done.returncode == -signal.SIGKILL
+
+    clear(folders, 20)
+
+    assert eventually(lambda: not list(tmp_path.iterdir()))  # a drainer that comes late is there for a moment
+
+
+def test_a_drainer_that_comes_when_its_folders_are_gone_leaves_nothing(folders, tmp_path, monkeypatch):
+    drained_and_closed(folders)
+    held = claim.held_by_drainer
+
+    def late(folder):
+        monkeypatch.setattr(claim, "held_by_drainer", held)
+        clear(folders, 20)
+        return held(folder)
+
+    monkeypatch.setattr(claim, "held_by_drainer", late)
+
+    assert drain.drain(*folders) == 0
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_drainer_that_waits_while_its_folders_are_taken_away_finds_none_and_makes_none(folders, tmp_path):
+    drained_and_closed(folders)
+    taken = claim.lock(folders[0], "drainer").acquire(timeout=20)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(drain.drain, *folders)
+        assert eventually(lambda: waits_for(claim.lock(folders[0], "drainer").lock_file))
+
+        for folder in folders:
+            snapshots.remove(folder / snapshots.names(folder)[0])
+            claim.remove_ours(folder)
+            folder.rmdir()
+        taken.lock.release()
+
+        assert waiting.result(20) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_marker_goes_first_and_the_lock_of_drainers_last(folders, monkeypatch):
+    drained_and_closed(folders)
+    unlink, gone = Path.unlink, []
+    monkeypatch.setattr(Path, "unlink", lambda path, **keys: (gone.append(path.name), unlink(path, **keys)))
+
+    claim.remove_ours(folders[0])
+
+    assert (gone[0], gone[-1]) == (claim.MARKER_NAME, ".tfio-burst-buffer.drainer.lock")
+    assert len(gone) > 3
+
+
+def test_a_lock_that_somebody_removed_is_told_and_not_made_anew(folders):
+    drained_and_closed(folders)
+    (folders[0] / ".tfio-burst-buffer.drainer.lock").unlink()
+
+    with pytest.raises(FolderError, match="drainer\\.lock is missing"):
+        drain.drain(*folders)
+
+
+def test_a_drainer_that_does_not_end_is_told(folders, monkeypatch):
+    monkeypatch.setattr(drainer.Drainer, "poke", lambda self: None)
+    BurstBuffer(*folders).close()
+
+    with claim.lock(folders[0], "drainer"), pytest.raises(FolderError, match="drainer is still at work"):
+        clear(folders, 0.1)
+
+
+def test_a_folder_in_use_is_not_touched(tmp_path, monkeypatch):
+    monkeypatch.setattr(claim, "_TRAINER_WAIT_S", 0.1)
+    with closing(Direct(tmp_path / "only")) as direct:
+        direct.save(1, writer(1))
+        before = everything(tmp_path)
+
+        with pytest.raises(FolderError, match="in use"):
+            clear([tmp_path / "only"], 0)
+
+        assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("whose", ["stranger's", "newer"])
+def test_where_one_folder_is_not_ours_none_is_touched(folders, whose):
+    with closing(BurstBuffer(*folders)) as buffer:
+        buffer.save(1, writer(1))
+        assert buffer.drained(20)
+    with claim.lock(folders[0], "drainer"):  # it has ended
+        pass
+    if whose == "newer":
+        (name,) = snapshots.names(folders[1])
+        manifest = folders[1] / name / snapshots.MANIFEST_NAME
+        manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "schema": 2}))
+    else:
+        (folders[1] / claim.MARKER_NAME).unlink()
+    before = everything(*folders)
+
+    with pytest.raises(FolderError):
+        clear(folders, 20)
+
+    assert everything(*folders) == before
+
+
+def test_a_file_that_somebody_has_put_beside_ours_stays(tmp_path):
+    with closing(Direct(tmp_path / "only")) as direct:
+        direct.save(1, writer(1))
+    (tmp_path / "only" / "notes.txt").write_text("mine")
+
+    clear([tmp_path / "only"], 0)
+
+    assert [path.name for path in (tmp_path / "only").iterdir()] == ["notes.txt"]

@@ -1,0 +1,359 @@
+"""The snapshots of a run: asked for by settings, named in its record, proved, and gone when it is over."""
+
+import signal
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from jobs import checks
+from jobs.burst_buffer import snapshots
+from jobs.burst_buffer.snapshots import BurstBufferError, FolderError, RoomError
+from jobs.checkpoints import run as checkpoint
+from jobs.checkpoints.direct import Direct
+from jobs.checkpoints.run import DEFAULTS, DEFAULTS_BUFFERED
+from jobs.data import manifest
+from jobs.system import room
+from tests.jobs.burst_buffer.child import writer
+from tests.jobs.burst_buffer.storages import tmpfs
+from tests.jobs.jobs_factory import DEAF, about, check, make_alexnet_settings, write_classes
+
+CHILD = Path(__file__).parents[1] / "burst_buffer" / "child.py"
+DIRECT = {"name": "hdd", "root": "/hdd", **DEFAULTS, "every": 2}
+BUFFERED = {
+    "name": "burst_buffer",
+    "fast": {"name": "optane", "root": "/optane"},
+    "slow": {"name": "hdd", "root": "/hdd"},
+    **DEFAULTS_BUFFERED,
+    "every": 2,
+}
+LONG_STEPS = {"accelerator": "emulated", "step_s": 0.1}  # 1 % of a run is then more than a moment of somebody else's
+TIMES = ("blocked_s", "write_s", "drain_s", "exposed_s", "durable_fast_s", "durable_slow_s")
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("classes")
+    write_classes(folder, files=32)
+    return folder
+
+
+def places(node, tmp_path):
+    roots = [tmp_path / storage["name"] for storage in checkpoint.roles(node).values()]
+    for root in roots:
+        root.mkdir(exist_ok=True)
+    return [root / "checkpoints" / "cell" for root in roots]
+
+
+def asked(folders, **changes):
+    return {"folders": [str(folder) for folder in folders], "drain_timeout_s": 60.0, "leave": False, **changes}
+
+
+@pytest.fixture
+def save(template, tmp_path, classes):
+    """Train eight steps on small images and save as a node `checkpoint` says; returns the figures of the run."""
+
+    def run(node, *, trace=None, drain_timeout_s=60.0, **changes):
+        (tmp_path / "held").mkdir(exist_ok=True)
+        (tmp_path / "held" / manifest.MANIFEST_NAME).write_text(manifest.scan(classes).to_json(), encoding="utf-8")
+        request = {
+            "settings": make_alexnet_settings(batch_size=4, width=0.1, checkpoint=node, **changes),
+            "dataset": str(classes),
+            "manifest": str(tmp_path / "held"),
+            "limits": DEAF,
+            "trace": trace,
+            "checkpoint": asked(places(node, tmp_path), drain_timeout_s=drain_timeout_s),
+        }
+        return template.run(request, tmp_path / "run.log", 120)
+
+    return run
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_every_so_many_steps_there_is_a_snapshot(save, every):
+    figures = save({**DIRECT, "every": every})
+
+    assert figures["status"] == "valid", figures["reason"]
+    assert [line["step"] for line in figures["checkpoints"]] == list(range(every, 9, every))
+    assert all(line["bytes"] >= figures["state_bytes"] for line in figures["checkpoints"])
+    assert all(line["bytes"] < figures["state_bytes"] + 20_000 for line in figures["checkpoints"])
+
+
+@pytest.mark.parametrize("node", [DIRECT, BUFFERED], ids=["direct", "burst buffer"])
+def test_the_seconds_that_training_stood_still_are_a_part_of_the_runtime_and_the_drain_is_none(save, node):
+    figures = save(node, **LONG_STEPS)
+
+    blocked_s = sum(line["blocked_s"] for line in figures["checkpoints"])
+    assert figures["checkpoint_s"] == about(blocked_s + figures["checkpoint_finish_s"])
+    assert check(figures, "time_adds_up")["passed"]
+    assert sum(figures[part] for part in figures["wall_parts"]) == about(figures["wall_s"])
+    assert all(line.keys() >= {*TIMES} for line in figures["checkpoints"])
+
+
+def test_each_snapshot_of_a_burst_buffer_says_when_it_was_durable_where(save):
+    figures = save(BUFFERED)
+
+    for line in figures["checkpoints"]:
+        assert 0 < line["write_s"] < line["durable_fast_s"] <= line["blocked_s"]
+        assert 0 < line["drain_s"] < line["durable_slow_s"]
+        assert line["durable_slow_s"] > line["durable_fast_s"]
+        assert 0 <= line["exposed_s"] <= line["drain_s"]
+    assert figures["checkpoints"][-1]["exposed_s"] > 0  # the last one is saved at the last step
+    assert figures["drain_wait_s"] >= figures["checkpoints"][-1]["exposed_s"] - 0.1
+
+
+def test_in_the_background_training_stands_still_for_the_copy_alone(save):
+    figures = save({**DIRECT, "mode": "async", "every": 4}, **LONG_STEPS)
+
+    first, last = figures["checkpoints"]
+    assert figures["status"] == "valid", figures["reason"]
+    assert first["blocked_s"] < first["write_s"] < first["durable_fast_s"]
+    assert (
+        figures["checkpoint_finish_s"] >= last["durable_fast_s"] - last["blocked_s"] - 0.01
+    )  # for the last one it waits
+    assert figures["checkpoint_s"] >= figures["checkpoint_finish_s"]
+
+
+@pytest.mark.parametrize("node", [DIRECT, BUFFERED, {**BUFFERED, "mode": "async"}], ids=["direct", "buffer", "async"])
+def test_a_run_proves_its_snapshots_and_leaves_nothing_of_them(save, tmp_path, node):
+    figures = save({**node, "keep": 2})
+
+    found = check(figures, "checkpoints_durable")
+    assert found["passed"] is True, found
+    assert (found["observed"]["verified"], found["limit"]["verified"]) == (4, 4)
+    assert found["observed"]["written_share"] >= 1
+    assert [target["storage"] for target in figures["targets"]] == [path.parts[-3] for path in places(node, tmp_path)]
+    for folder in places(node, tmp_path):
+        assert list(folder.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"accelerator": "emulated", "step_s": 0.01}, {"control": "no_compute"}, {"control": "no_io"}],
+    ids=["emulated", "no_compute", "no_io"],
+)
+def test_what_does_not_train_or_does_not_read_is_saved_all_the_same(save, changes):
+    figures = save(DIRECT, **changes)
+
+    assert figures["status"] == "valid", figures["reason"]
+    assert figures["state_bytes"] == 12 * figures["parameters"] + 8 > 8
+    assert [line["verified"] for line in figures["checkpoints"]] == [True] * 4
+    assert bool(figures["step_loss"]) == ("control" in changes and changes["control"] == "no_io")
+
+
+def test_the_trace_goes_on_until_the_drain_has_ended_and_its_tail(save, tmp_path):
+    """The cap makes the drain of 3 MB a snapshot last for seconds."""
+    trace = {"interval_s": 0.1, "tail_s": 0.3, "file": str(tmp_path / "trace.csv")}
+
+    figures = save({**BUFFERED, "bandwidth_mb_per_s": 4.0}, trace=trace)
+
+    rows = [line.split(",") for line in (tmp_path / "trace.csv").read_text().splitlines()[2:]]
+    tail = [float(row[1]) for row in rows if row[-1].strip('"') == "tail"]
+    end = max(float(row[1]) for row in rows if row[-1].strip('"') == "iteration")
+    assert figures["drain_wait_s"] > 1
+    assert tail[-1] - end == pytest.approx(figures["drain_wait_s"] + 0.3, abs=0.3)
+    assert figures["wall_s"] < end + 0.1
+
+
+def test_what_is_saved_is_written_by_the_run_itself(save):
+    figures = save(BUFFERED, trace=None)
+
+    assert figures["written_bytes"] >= sum(line["bytes"] for line in figures["checkpoints"])
+
+
+def test_a_drain_that_does_not_end_in_time_makes_the_run_invalid(save, tmp_path):
+    figures = save({**BUFFERED, "bandwidth_mb_per_s": 2.0}, drain_timeout_s=0.5)
+
+    assert figures["status"] == "invalid"
+    assert "checkpoints_durable: " in figures["reason"]
+    assert "the drain was not over after drain_timeout_s=0.5" in figures["reason"]
+    assert check(figures, "checkpoints_durable")["observed"]["verified"] < 4
+    assert None in [line["durable_slow_s"] for line in figures["checkpoints"]]
+    for folder in places(BUFFERED, tmp_path):
+        assert list(folder.parent.iterdir()) == []
+
+
+def test_a_storage_too_small_for_all_that_is_kept_ends_the_run_before_the_training(save, tmp_path):
+    with tmpfs(tmp_path / "hdd", 8):
+        figures = save(DIRECT)
+
+    assert figures["status"] == "failed"
+    assert "snapshots of 3 MB do not fit" in figures["log_tail"]
+
+
+def opened(node, folders, **changes):
+    return checkpoint.opened(node, asked(folders, **changes), lambda: (4, 1000))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("keep", 3), ("when_full", "fall_through"), ("bandwidth_mb_per_s", 7.0), ("direct", True), ("streams", 3)],
+)
+def test_each_key_of_a_target_reaches_it(tmp_path, key, value, monkeypatch):
+    given = []
+
+    def buffer(*folders, **options):
+        given.append(options)
+        for folder in folders:
+            folder.mkdir()
+        return Direct(tmp_path / "other")
+
+    monkeypatch.setattr(checkpoint, "BurstBuffer", buffer)
+
+    with opened({**BUFFERED, key: value}, places(BUFFERED, tmp_path)):
+        pass
+
+    assert given == [{"snapshot_bytes": 1000, "keep": 5, **{k: BUFFERED[k] for k in _OF_DRAIN}, key: value}]
+
+
+_OF_DRAIN = ("when_full", "bandwidth_mb_per_s", "direct", "streams")
+
+
+def test_a_direct_target_keeps_as_many_as_asked(tmp_path):
+    folders = places(DIRECT, tmp_path)
+
+    with opened({**DIRECT, "keep": 2}, folders) as saved:
+        for step in range(4):
+            saved._target.save(step, writer(step))  # noqa: SLF001 - what a saver does
+        kept = [snapshots.step(name) for name in snapshots.names(folders[0])]
+
+    assert kept == [2, 3]
+
+
+def test_too_little_room_for_one_snapshot_is_said_before_the_training_and_leaves_nothing(tmp_path):
+    folders = places(DIRECT, tmp_path)
+
+    with (
+        pytest.raises(RoomError, match="does not fit"),
+        checkpoint.opened(DIRECT, asked(folders), lambda: (1, 1 << 60)),
+    ):
+        pass
+
+    assert list(folders[0].parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(("number", "keep", "fits"), [(3, 5, True), (4, 5, False), (9, 2, True), (9, 3, False)])
+def test_all_that_lie_on_the_last_storage_at_once_must_fit(tmp_path, monkeypatch, number, keep, fits):
+    monkeypatch.setattr(room, "free", lambda _: 3_999)
+
+    with nullcontext() if fits else pytest.raises(RoomError, match=r"4 snapshots of 0 MB do not fit on .*/hdd/"):  # noqa: SIM117
+        with checkpoint.opened({**DIRECT, "keep": keep}, asked(places(DIRECT, tmp_path)), lambda: (number, 1_000)):
+            pass
+
+
+def test_a_training_too_short_for_one_snapshot_is_refused(tmp_path):
+    with (
+        pytest.raises(BurstBufferError, match="every=2 is more than there are steps"),
+        checkpoint.opened(DIRECT, asked(places(DIRECT, tmp_path)), lambda: (0, 1_000)),
+    ):
+        pass
+
+
+def test_a_storage_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(FolderError, match="is missing"), opened(DIRECT, [tmp_path / "gone" / "checkpoints" / "cell"]):
+        pass
+
+
+def test_files_of_somebody_else_in_the_cells_folder_are_refused_and_stay(tmp_path):
+    (folder,) = places(DIRECT, tmp_path)
+    folder.mkdir(parents=True)
+    (folder / "thesis.tex").write_text("years")
+
+    with pytest.raises(FolderError, match=r"thesis\.tex"), opened(DIRECT, [folder]):
+        pass
+
+    assert (folder / "thesis.tex").read_text() == "years"
+
+
+def test_the_next_run_of_a_cell_tidies_up_after_one_that_was_killed(tmp_path):
+    folders = places(BUFFERED, tmp_path)
+    for folder in folders:
+        folder.parent.mkdir()
+    killed = subprocess.run([sys.executable, CHILD, "save", "staged", "-", "1", *folders], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert snapshots.names(folders[0])
+
+    with opened(BUFFERED, folders):
+        left = [name for folder in folders for name in snapshots.names(folder)]
+
+    assert left == []
+    assert [list(folder.parent.iterdir()) for folder in folders] == [[], []]
+
+
+def test_by_hand_the_snapshots_stay_and_the_next_run_adds_its_own(job, classes, tmp_path):
+    words = [str(classes), "--batch-size", "4", "--image-size", "32", "--width", "0.05", "--cache", "as_is"]
+    words += ["--accelerator", "cpu", "--checkpoint", str(tmp_path / "mine"), "--every", "4"]
+
+    told = [job("by_hand", benchmark="alexnet", words=[*words, *more]) for more in ([], ["--background"])]
+
+    assert [code for _, code in told] == [0, 0]
+    assert [snapshots.step(name) for name in snapshots.names(tmp_path / "mine")] == [4, 8, 4, 8]
+
+
+def test_by_hand_a_burst_buffer_is_drained(job, classes, tmp_path):
+    words = [str(classes), "--batch-size", "4", "--image-size", "32", "--width", "0.05", "--cache", "as_is"]
+    words += [
+        "--accelerator",
+        "cpu",
+        "--checkpoint",
+        str(tmp_path / "f"),
+        "--drain-to",
+        str(tmp_path / "s"),
+        "--every",
+        "8",
+    ]
+
+    figures, code = job("by_hand", benchmark="alexnet", words=words)
+
+    assert code == 0
+    assert [line["where"] for line in figures["checkpoints"]] == ["fast"]
+    assert len(snapshots.names(tmp_path / "s")) == 1
+
+
+def test_by_hand_a_folder_of_somebody_else_ends_with_two(job, classes, tmp_path):
+    assert job("by_hand", benchmark="alexnet", words=[str(classes), "--checkpoint", str(classes)]) == [None, 2]
+
+
+LINES = [{"verified": True}, {"verified": True}]
+RUN = {
+    "checkpoints_asked": 2,
+    "checkpoints": LINES,
+    "checkpoint_troubles": [],
+    "targets": [{"storage": "hdd", "source": "dsk/sda", "bytes": 2000, "written_bytes": 2500}],
+}
+
+
+def _sides(fast, slow, *, one_device=False):
+    return [
+        {"storage": "optane", "source": "dsk/nvme0n1", "bytes": 2000, "written_bytes": fast},
+        {"storage": "hdd", "source": "dsk/nvme0n1" if one_device else "dsk/sda", "bytes": 2000, "written_bytes": slow},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "passed"),
+    [
+        ({}, True),
+        ({"checkpoints": LINES[:1]}, False),
+        ({"checkpoints": [{"verified": True}, {"verified": False}]}, False),
+        ({"checkpoints_asked": 0, "checkpoints": []}, False),
+        ({"targets": [{**RUN["targets"][0], "written_bytes": 1999}]}, False),
+        ({"targets": [{**RUN["targets"][0], "source": None, "written_bytes": None}]}, None),
+        ({"targets": _sides(2000, 2000)}, True),
+        ({"targets": _sides(2000, 1000)}, False),
+        ({"targets": _sides(2000, None)}, None),
+        ({"targets": _sides(3999, 3999, one_device=True)}, False),
+        ({"targets": _sides(4000, 4000, one_device=True)}, True),
+    ],
+)
+def test_snapshots_are_durable_where_each_was_read_back_and_its_bytes_came_to_the_device(changes, passed):
+    assert checks.checkpoints_durable({**RUN, **changes}, checks.Limits())["passed"] is passed
+
+
+def test_what_the_drain_complained_of_stands_in_the_check():
+    found = checks.checkpoints_durable({**RUN, "checkpoint_troubles": ["ENOSPC: /mnt/hdd"]}, checks.Limits())
+
+    assert "2 of 2 snapshots read back on hdd" in found["message"]
+    assert "ENOSPC: /mnt/hdd" in found["message"]

@@ -1,0 +1,48 @@
+"""What is saved is what is restored; and what goes on behind the training's back."""
+
+import pytest
+
+from jobs.burst_buffer import snapshots
+
+
+@pytest.fixture
+def run(template, tmp_path):
+    """Run a function of `checkpoint_jobs` in a fresh process that has TensorFlow."""
+
+    def run(function, **argument):
+        named = f"tests.jobs.checkpoints.checkpoint_jobs:{function}"
+        answer = template.run(argument, tmp_path / "job.log", 120, job=named)
+        assert "value" in answer, answer
+        return answer["value"]
+
+    return run
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("folders", [["only"], ["fast", "slow"]], ids=["direct", "burst buffer"])
+def test_a_restart_has_the_weights_the_optimiser_and_the_next_loss(run, tmp_path, folders, mode):
+    steps, same, (loss, expected) = run("restart", mode=mode, folders=[str(tmp_path / name) for name in folders])
+
+    assert steps == [2, 4]
+    assert same == [True, True]
+    assert loss == expected
+    for name in snapshots.names(tmp_path / folders[-1]):
+        assert snapshots.verify(tmp_path / folders[-1] / name) == []
+
+
+@pytest.mark.parametrize("in_flight", [1, 3])
+def test_the_training_stands_still_where_one_more_would_be_too_many(run, tmp_path, in_flight):
+    still, written, same, blocked_s = run("in_flight", folder=str(tmp_path), in_flight=in_flight)
+
+    assert still == in_flight
+    assert written == [1, 2, 3, 4, 5]
+    assert same == [True] * 5
+    assert blocked_s[in_flight] > 0.3 > max(blocked_s[:in_flight])
+
+
+@pytest.mark.parametrize(("every", "told_at"), [(1, 2), (3, 4), (8, 8)])
+def test_an_error_of_a_write_reaches_the_training_at_the_next_step_or_the_last(run, tmp_path, every, told_at):
+    step, words = run("failing", folder=str(tmp_path), every=every)
+
+    assert step == told_at
+    assert "Input/output error" in words

@@ -1,0 +1,514 @@
+"""Datasets: made whole or not at all, resumed, checked against their manifest; the user's own are scanned."""
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.data import make as module
+from jobs.data.images import ImageSpec
+from jobs.data.journal import Journal
+from jobs.data.make import dataset_id, make
+from jobs.data.manifest import DatasetError, ImageFile, Manifest, load, scan, verify
+
+ROOT = Path(__file__).parents[3]
+SPEC = ImageSpec(files=24, median_bytes=4_000, sigma=0.3, width=128, height=96, classes=3, seed=5)
+LARGE = ImageSpec(files=320, median_bytes=25_000, sigma=0.3, width=240, height=200, classes=3, seed=5)
+
+MAKE = """
+import sys
+from pathlib import Path
+import jobs.data.journal
+from jobs.data.make import make
+from jobs.data.images import ImageSpec
+
+if __name__ == "__main__":
+    jobs.data.journal._INTERVAL_S = 0.2
+    spec = ImageSpec(**{spec!r})
+    make(Path(sys.argv[1]), spec, name="test", processes=2, progress=lambda done, _: print(done, flush=True))
+"""
+
+
+def contents(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.startswith(".")
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "dataset"
+    make(folder, SPEC, name="test", processes=2)
+    return folder
+
+
+@pytest.fixture
+def made(whole, tmp_path):
+    folder = tmp_path / "dataset"
+    shutil.copytree(whole, folder)
+    return folder
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a make in a process of its own; it is running when it has reported so many images."""
+    script = tmp_path / "make.py"
+    script.write_text(MAKE.replace("{spec!r}", repr(vars(LARGE))))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    started = []
+
+    def begin(folder, images):
+        command = [sys.executable, str(script), str(folder)]
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        for line in process.stdout:
+            if int(line) >= images:
+                return process
+        pytest.fail(process.stderr.read())
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def test_a_dataset_is_what_its_manifest_says(whole):
+    manifest = load(whole)
+
+    verify(whole, manifest)
+    assert manifest.kind == "synthetic"
+    assert manifest.parameters == vars(SPEC)
+    assert set(manifest.generator) == {"generator", "numpy", "pillow"}
+    assert len(manifest.files) == SPEC.files
+    assert manifest.classes == ("class_000", "class_001", "class_002")
+    assert manifest.total_bytes == sum(len(data) for name, data in contents(whole).items() if name != "manifest.json")
+    assert manifest.quantiles["median"] == pytest.approx(SPEC.median_bytes, rel=0.03)
+    assert all(file.name.startswith(manifest.classes[file.label]) for file in manifest.files)
+
+
+def test_the_number_of_processes_changes_no_byte(whole, tmp_path):
+    make(tmp_path / "one", SPEC, name="test", processes=1)
+
+    assert contents(tmp_path / "one") == contents(whole)
+
+
+def test_progress_goes_up_to_the_number_of_files(tmp_path):
+    calls = []
+
+    make(tmp_path, SPEC, name="test", processes=1, progress=lambda done, total: calls.append((done, total)))
+
+    assert calls == sorted(calls)
+    assert calls[-1] == (24, 24)
+    assert len(calls) > 2
+
+
+def test_a_dataset_that_is_there_is_not_touched(made):
+    before = {path: path.stat().st_mtime_ns for path in made.rglob("*")}
+
+    manifest = make(made, SPEC, name="test", processes=2)
+
+    assert manifest == load(made)
+    assert {path: path.stat().st_mtime_ns for path in made.rglob("*")} == before
+
+
+@pytest.mark.long
+def test_a_killed_make_resumes_and_equals_an_unbroken_one(start, tmp_path):
+    broken, unbroken = tmp_path / "broken", tmp_path / "unbroken"
+    process = start(broken, images=100)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait()
+    gone, alive = psutil.wait_procs(children, timeout=5)
+    assert gone
+    assert not alive, "processes outlived the make"
+    assert not (broken / "manifest.json").exists()
+    (broken / "class_001" / ".image_000001.jpg.77.tfio-tmp").write_bytes(b"torn")
+    kept = Journal(broken / ".tfio-journal", module.versions() | {"dataset": dataset_id("test", LARGE)}).read()
+    stamps = {name: (broken / name).stat().st_mtime_ns for name in names(kept)}
+    first = []
+
+    make(broken, LARGE, name="test", processes=2, progress=lambda done, _: first.append(done))
+
+    assert kept
+    assert first[0] >= len(kept)
+    assert {name: (broken / name).stat().st_mtime_ns for name in names(kept)} == stamps
+    assert not list(broken.rglob("*.tfio-tmp"))
+    make(unbroken, LARGE, name="test", processes=2)
+    assert contents(broken) == contents(unbroken)
+
+
+def names(indices):
+    return [module.file_name(LARGE, index) for index in indices]
+
+
+def test_ctrl_c_ends_a_make_at_once_and_leaves_whole_files_only(start, tmp_path):
+    folder = tmp_path / "dataset"
+    process = start(folder, images=24)
+    asked = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+
+    process.communicate(timeout=10)
+
+    assert time.monotonic() - asked < 5
+    assert process.returncode in {1, 130, -signal.SIGINT}
+    images = list(folder.glob("class_*/*.jpg"))
+    assert images
+    assert all(path.read_bytes().endswith(b"\xff\xd9") for path in images)
+    assert not list(folder.rglob("*.tfio-tmp"))
+    assert not (folder / "manifest.json").exists()
+
+
+@pytest.mark.long
+def test_two_makes_of_one_folder_make_it_once(start, tmp_path):
+    folder = tmp_path / "dataset"
+    first = start(folder, images=250)
+    second = start(folder, images=LARGE.files)
+
+    first.communicate(timeout=30)
+    second.communicate(timeout=30)
+
+    assert (first.returncode, second.returncode) == (0, 0)
+    verify(folder, load(folder))
+
+
+def test_a_missing_a_truncated_and_an_added_image_are_named_with_the_cure(made):
+    manifest = load(made)
+    os.truncate(made / "class_000/image_000000.jpg", 10)
+    (made / "class_001/image_000001.jpg").unlink()
+    (made / "class_002/holiday.JPEG").write_bytes(b"")
+    (made / "notes.txt").write_text("does not matter")
+
+    with pytest.raises(DatasetError) as caught:
+        verify(made, manifest)
+
+    assert "1 missing (class_001/image_000001.jpg)" in caught.value.message
+    assert "1 of the wrong size (class_000/image_000000.jpg)" in caught.value.message
+    assert "1 not in the manifest (class_002/holiday.JPEG)" in caught.value.message
+    assert f"rm {made / 'manifest.json'}" in caught.value.hint
+
+
+def test_of_many_bad_files_the_first_few_are_named_and_all_are_counted(made):
+    manifest = load(made)
+    for path in made.glob("class_000/*.jpg"):
+        path.unlink()
+
+    with pytest.raises(DatasetError) as caught:
+        verify(made, manifest)
+
+    assert "8 missing" in caught.value.message
+    assert caught.value.message.count(".jpg") == 3
+
+
+def test_the_cure_that_is_named_repairs_the_dataset_and_writes_only_what_differs(made, whole):
+    os.truncate(made / "class_000/image_000000.jpg", 10)
+    (made / "class_001/image_000001.jpg").unlink()
+    right = {path: path.stat().st_mtime_ns for path in made.glob("class_002/*.jpg")}
+    (made / "manifest.json").unlink()
+
+    make(made, SPEC, name="test", processes=1)
+
+    assert contents(made) == contents(whole)
+    assert {path: path.stat().st_mtime_ns for path in made.glob("class_002/*.jpg")} == right
+
+
+def test_an_image_that_the_journal_does_not_know_is_made_anew(made, whole):
+    (made / "manifest.json").unlink()
+    (made / ".tfio-journal").unlink()
+    torn = made / "class_000/image_000000.jpg"
+    torn.write_bytes(bytes(torn.stat().st_size))
+
+    make(made, SPEC, name="test", processes=1)
+
+    assert contents(made) == contents(whole)
+
+
+def test_a_folder_that_is_not_ours_is_refused_and_left_as_it_is(tmp_path):
+    (tmp_path / "thesis.tex").write_text("precious")
+
+    with pytest.raises(DatasetError, match=r"thesis\.tex") as caught:
+        make(tmp_path, SPEC, name="test", processes=1)
+
+    assert "empty or a new folder" in caught.value.hint
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_folder_of_another_dataset_is_refused(made):
+    with pytest.raises(DatasetError, match="holds the dataset") as caught:
+        make(made, replace(SPEC, seed=6), name="test", processes=1)
+
+    assert "another folder" in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 1}', "null"])
+def test_a_damaged_manifest_is_an_error_with_a_cure(tmp_path, text):
+    (tmp_path / "manifest.json").write_text(text)
+
+    with pytest.raises(DatasetError, match="damaged") as caught:
+        load(tmp_path)
+
+    assert "give the same command again" in caught.value.hint
+
+
+def test_a_manifest_whose_list_was_edited_is_damaged(made):
+    path = made / "manifest.json"
+    document = json.loads(path.read_text())
+    document["files"].pop()
+    path.write_text(json.dumps(document))
+
+    with pytest.raises(DatasetError, match="checksum"):
+        load(made)
+
+
+def test_a_manifest_of_a_later_version_says_so(made):
+    path = made / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 2}))
+
+    with pytest.raises(DatasetError, match="schema 2") as caught:
+        load(made)
+
+    assert "update" in caught.value.hint
+
+
+def test_a_folder_without_a_manifest_is_no_dataset(tmp_path):
+    with pytest.raises(DatasetError, match=r"manifest\.json is missing"):
+        load(tmp_path)
+
+
+def test_too_little_space_is_said_before_anything_is_made(tmp_path, monkeypatch):
+    usage = module.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage._replace(free=1_000))
+
+    with pytest.raises(DatasetError, match="0 MB free") as caught:
+        make(tmp_path, SPEC, name="test", processes=1)
+
+    assert "free some space" in caught.value.hint
+    assert not list(tmp_path.rglob("*.jpg"))
+
+
+@pytest.fixture
+def full_device(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    mount = tmp_path / "full"
+    mount.mkdir()
+    done = subprocess.run(
+        ["/bin/mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(mount)],
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip(f"mount: {done.stderr.decode().strip()}")
+    yield mount
+    subprocess.run(["/bin/umount", str(mount)], check=True)
+
+
+def test_a_device_that_fills_up_is_an_error_with_a_cure_and_leaves_whole_files_only(full_device, monkeypatch):
+    monkeypatch.setattr(module, "_require_space", lambda *_: None)
+
+    with pytest.raises(DatasetError, match="No space left") as caught:
+        make(full_device / "dataset", SPEC, name="test", processes=2)
+
+    assert "free some space" in caught.value.hint
+    assert not list(full_device.rglob("*.tfio-tmp"))
+    assert all(path.read_bytes().endswith(b"\xff\xd9") for path in full_device.rglob("*.jpg"))
+
+
+@pytest.mark.parametrize(
+    ("number", "cure"),
+    [
+        (errno.EROFS, "mounted for writing"),
+        (errno.EACCES, "may write to"),
+        (errno.EDQUOT, "quota"),
+        (errno.EIO, "file system"),
+    ],
+)
+def test_what_the_system_refuses_is_an_error_with_a_cure(tmp_path, monkeypatch, number, cure):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(module, "write_whole", refuse)
+
+    with pytest.raises(DatasetError, match=os.strerror(number)) as caught:
+        make(tmp_path, SPEC, name="test", processes=1)
+
+    assert cure in caught.value.hint
+
+
+def test_a_worker_that_is_killed_is_an_error_that_says_what_to_do(tmp_path):
+    def kill_workers(*_):
+        for child in psutil.Process().children():
+            with contextlib.suppress(psutil.Error):  # one that was killed at the step before is a zombie by now
+                if "spawn_main" in " ".join(child.cmdline()):
+                    child.kill()
+
+    with pytest.raises(DatasetError, match="was killed") as caught:
+        make(tmp_path, LARGE, name="test", processes=2, progress=kill_workers)
+
+    assert "fewer processes" in caught.value.hint
+
+
+@given(st.integers(0, 2**32), st.floats(0, 1))
+def test_an_id_follows_from_name_and_parameters(seed, sigma):
+    spec = replace(SPEC, seed=seed, sigma=sigma)
+
+    assert dataset_id("demo", spec) == dataset_id("demo", replace(spec))
+    assert dataset_id("demo", spec) != dataset_id("demo", replace(spec, seed=seed + 1))
+    assert dataset_id("demo", spec).startswith("demo-")
+
+
+def test_sub_folders_are_classes_and_images_of_all_spellings_are_found(tmp_path):
+    for name in (
+        "cat/b.JPG",
+        "cat/a.png",
+        "dog/x.jpeg",
+        "dog/deep/y.PNG",
+        "top.jpg",
+        "dog/readme.txt",
+        "cat/._a.png",
+    ):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"12345")
+
+    manifest = scan(tmp_path)
+
+    assert manifest.kind == "folder"
+    assert manifest.classes == (".", "cat", "dog", "dog/deep")
+    assert [(file.name, file.label) for file in manifest.files] == [
+        ("cat/a.png", 1),
+        ("cat/b.JPG", 1),
+        ("dog/deep/y.PNG", 3),
+        ("dog/x.jpeg", 2),
+        ("top.jpg", 0),
+    ]
+    assert manifest.total_bytes == 25
+
+
+def test_a_scan_writes_nothing_and_verifies(tmp_path):
+    (tmp_path / "a.jpg").write_bytes(b"1")
+    before = tmp_path.stat().st_mtime_ns
+
+    verify(tmp_path, scan(tmp_path))
+
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jpg"]
+    assert tmp_path.stat().st_mtime_ns == before
+
+
+def test_a_users_folder_that_changed_is_not_told_to_be_remade(tmp_path):
+    (tmp_path / "a.jpg").write_bytes(b"1")
+    manifest = scan(tmp_path)
+    (tmp_path / "a.jpg").write_bytes(b"22")
+
+    with pytest.raises(DatasetError, match="wrong size") as caught:
+        verify(tmp_path, manifest)
+
+    assert "rm " not in caught.value.hint
+
+
+def test_a_pipe_with_the_name_of_an_image_is_refused_before_anybody_waits_for_it(tmp_path):
+    os.mkfifo(tmp_path / "a.jpg")
+
+    with pytest.raises(DatasetError, match=r"a\.jpg is named like an image and is no file") as refused:
+        scan(tmp_path)
+
+    assert refused.value.hint == "move it out of the dataset"
+
+
+def test_links_are_followed_but_not_in_circles(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real/a.jpg").write_bytes(b"1")
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/linked").symlink_to(tmp_path / "real")
+    (tmp_path / "real/up").symlink_to(tmp_path / "set")
+
+    manifest = scan(tmp_path / "set")
+
+    assert [file.name for file in manifest.files] == ["linked/a.jpg"]
+
+
+def test_an_image_that_cannot_be_opened_is_listed(tmp_path):
+    (tmp_path / "a.jpg").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "b.jpg").write_bytes(b"1")
+    (tmp_path / "b.jpg").chmod(0)
+
+    assert [(file.name, file.size) for file in scan(tmp_path).files] == [("a.jpg", 0), ("b.jpg", 1)]
+
+
+@pytest.fixture
+def unprivileged():
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    yield
+    os.seteuid(0)
+
+
+def test_a_sub_folder_that_cannot_be_read_is_named(request):
+    with tempfile.TemporaryDirectory() as name:
+        closed = Path(name) / "closed"
+        closed.mkdir()
+        Path(name).chmod(0o755)
+        closed.chmod(0)
+        request.getfixturevalue("unprivileged")
+
+        try:
+            with pytest.raises(DatasetError, match="closed: Permission denied") as caught:
+                scan(Path(name))
+        finally:
+            if os.getuid() == 0:
+                os.seteuid(0)
+            closed.chmod(0o700)
+
+    assert "chmod" in caught.value.hint
+
+
+@pytest.mark.parametrize(("name", "message"), [("", "no images"), ("gone", "does not exist"), ("file", "is no folder")])
+def test_a_folder_without_images_is_an_error(tmp_path, name, message):
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(DatasetError, match=message):
+        scan(tmp_path / name)
+
+
+@given(st.permutations(["a.jpg", "b.jpg", "c.jpg"]))
+def test_the_checksum_does_not_depend_on_the_order_of_the_files(order):
+    def manifest(names):
+        return Manifest("folder", {}, None, tuple(ImageFile(name, len(name), 0) for name in names), (".",))
+
+    assert manifest(order).checksum == manifest(sorted(order)).checksum
+    assert manifest(order).checksum != manifest(order[:2]).checksum
+
+
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=50))
+def test_the_quantiles_are_numpys(sizes):
+    files = tuple(ImageFile(str(number), size, 0) for number, size in enumerate(sizes))
+
+    found = Manifest("folder", {}, None, files, (".",)).quantiles
+
+    expected = np.quantile(sizes, [0, 0.1, 0.25, 0.5, 0.75, 0.9, 1])
+    assert list(found.values()) == pytest.approx(expected.tolist())

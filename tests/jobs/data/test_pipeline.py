@@ -1,0 +1,263 @@
+"""Every option of the pipeline provably does something: it is changed, and an effect is seen."""
+
+import itertools
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.data import pipeline
+from tests.jobs.jobs_factory import make_alexnet_settings, make_settings, write_classes, write_jpegs
+
+CORES = len(os.sched_getaffinity(0))
+
+
+@pytest.fixture
+def names(images):
+    return [str(path) for path in sorted(images.iterdir())]
+
+
+@pytest.fixture
+def folder_names(tmp_path):
+    """Images of this test alone, so that nobody else opens them."""
+    return [str(path) for path in write_jpegs(tmp_path / "data", 24)]
+
+
+@pytest.mark.parametrize("threads", [1, 3, 8])
+def test_threads_is_the_number_of_files_that_are_read_at_once(job, folder_names, threads):
+    assert (
+        job("reads_at_once", names=folder_names, settings=make_settings(threads=threads), expected=threads) == threads
+    )
+
+
+def test_without_a_private_pool_the_cores_cap_the_threads(job, folder_names):
+    if len(folder_names) < CORES * 2:
+        pytest.skip("more cores than files")
+    settings = make_settings(threads=CORES * 2, private_threads=0)
+
+    assert job("reads_at_once", names=folder_names, settings=settings, expected=CORES) == CORES
+
+
+def test_a_private_pool_that_is_smaller_caps_the_threads(job, folder_names):
+    settings = make_settings(threads=8, private_threads=5)
+
+    assert job("reads_at_once", names=folder_names, settings=settings, expected=5) == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "opened"),
+    [
+        ({}, 2 + 1),  # one batch, and the call that is always under way
+        ({"threads": 4}, 2 + 4),
+        ({"prefetch": 1}, 2 * 2 + 1),
+        ({"prefetch": 3}, 4 * 2 + 1),
+        ({"batch_size": 5, "prefetch": 1}, 2 * 5 + 1),
+    ],
+)
+def test_prefetch_is_the_number_of_batches_made_ahead(job, folder_names, tmp_path, changes, opened):
+    settings = make_settings(**{"threads": 1, "batch_size": 2, **changes})
+
+    found = job("opened_ahead", names=folder_names, folder=str(tmp_path / "data"), settings=settings, expected=opened)
+
+    assert len(found) == opened
+
+
+def test_autotune_makes_batches_ahead_that_nobody_asked_for(job, folder_names, tmp_path):
+    settings = make_settings(threads=1, batch_size=2, prefetch=0, autotune=True)
+
+    found = job("opened_ahead", names=folder_names, folder=str(tmp_path / "data"), settings=settings, expected=4)
+
+    assert len(found) > 2 + 1
+
+
+def test_files_are_opened_in_the_order_of_the_seed(job, folder_names, tmp_path):
+    settings = make_settings(threads=1, batch_size=24, seed=7)
+
+    found = job("opened_ahead", names=folder_names, folder=str(tmp_path / "data"), settings=settings, expected=24)
+
+    order = job("order_of_list", names=folder_names, seed=7)
+    assert found == [Path(folder_names[index]).name for index in order]
+
+
+def test_the_seed_alone_decides_the_order(job, names):
+    orders = {seed: job("order_of_list", names=names, seed=seed, process_seed=0) for seed in (1, 2, 3)}
+
+    assert job("order_of_list", names=names, seed=1, process_seed=0) == orders[1]
+    assert all(sorted(order) == list(range(24)) for order in orders.values())
+    assert all(first != second for first, second in itertools.combinations(orders.values(), 2))
+    assert list(range(24)) not in orders.values()
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_delivery_is_in_the_order_of_the_seed_however_many_threads(job, names, threads):
+    batches = job("delivered", names=names, settings=make_settings(threads=threads, seed=5))
+
+    assert [index for batch in batches for index in batch[0]] == job("order_of_list", names=names, seed=5)
+
+
+def test_deterministic_delivery_waits_for_a_late_file(job, folder_names):
+    order = job("order_of_list", names=folder_names, seed=1)
+    settings = make_settings(threads=4, batch_size=1)
+
+    found = job("order_with_a_late_file", names=folder_names, late=folder_names[order[0]], settings=settings)
+
+    assert found == order
+
+
+def test_delivery_that_need_not_be_deterministic_lets_others_overtake_a_late_file(job, folder_names):
+    order = job("order_of_list", names=folder_names, seed=1)
+    settings = make_settings(threads=4, batch_size=1, deterministic=False)
+
+    found = job("order_with_a_late_file", names=folder_names, late=folder_names[order[0]], settings=settings)
+
+    assert found.index(order[0]) > 1
+    assert sorted(found) == sorted(order)
+
+
+FUSED = ["MapAndBatchDataset"]
+APART = ["BatchDataset", "ParallelMapDataset"]
+SHIELDED = ["BatchDataset", "IgnoreErrorsDataset", "ParallelMapDataset"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "last"),
+    [
+        ({"ignore_errors": False, "map_and_batch_fusion": True}, FUSED),
+        ({"ignore_errors": False, "map_and_batch_fusion": False}, APART),
+        ({"ignore_errors": True, "map_and_batch_fusion": True}, SHIELDED),
+        ({"ignore_errors": True, "map_and_batch_fusion": False}, SHIELDED),
+        ({"ignore_errors": False, "prefetch": 2}, ["PrefetchDataset", *APART]),
+    ],
+)
+def test_map_and_batch_are_one_step_only_where_asked_for_and_no_step_stands_between(job, names, changes, last):
+    settings = make_settings(**changes)
+
+    assert {
+        str(steps): job("transformations", names=names, settings=settings, last=steps)
+        for steps in (FUSED, APART, SHIELDED, ["PrefetchDataset", *APART])
+    } == {str(steps): steps == last for steps in (FUSED, APART, SHIELDED, ["PrefetchDataset", *APART])}
+
+
+@pytest.mark.parametrize("size", [16, 224])
+def test_the_payload_has_the_size_that_was_asked_for(job, names, size):
+    batches = job("delivered", names=names, settings=make_settings(image_size=size, batch_size=8))
+
+    assert [batch[2:] for batch in batches] == [[[8, size, size, 3], "float32"]] * 3
+
+
+def test_the_last_batch_holds_the_rest(job, names):
+    batches = job("delivered", names=names, settings=make_settings(batch_size=7))
+
+    assert [len(batch[0]) for batch in batches] == [7, 7, 7, 3]
+
+
+def test_without_preprocessing_the_payload_is_the_file(job, names):
+    found = job("contents", names=names, settings=make_settings(preprocess=False))
+
+    assert [bytes.fromhex(text) for text in found] == [Path(name).read_bytes() for name in names]
+
+
+def test_bytes_read_are_those_of_the_files(job, names):
+    batches = job("delivered", names=names, settings=make_settings(threads=3))
+
+    found = dict(pair for batch in batches for pair in zip(batch[0], batch[1], strict=True))
+    assert found == {index: Path(name).stat().st_size for index, name in enumerate(names)}
+
+
+def test_png_and_grey_images_are_delivered_as_three_channels(job, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (40, 30)).save(tmp_path / "a.png")
+    image.new("L", (40, 30)).save(tmp_path / "b.jpg")
+    names = [str(tmp_path / "a.png"), str(tmp_path / "b.jpg")]
+
+    batches = job("delivered", names=names, settings=make_settings())
+
+    assert [batch[2:] for batch in batches] == [[[2, 32, 32, 3], "float32"]]
+
+
+@pytest.mark.parametrize("preprocess", [True, False])
+def test_nothing_is_left_in_the_temporary_folder(job, names, tmp_path, preprocess):
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    settings = make_settings(preprocess=preprocess)
+
+    assert job("temporary_files", names=names, folder=str(folder), settings=settings) == []
+
+
+TO_DEVICE = {"prefetch_to_device": True}
+folders = st.lists(st.sampled_from(["/a/b", "/a", "/a/b/c", "/a/bc", "/z"]), min_size=1)
+
+
+@given(folders)
+def test_a_class_is_a_folder_and_its_number_the_place_among_the_sorted_ones(folders):
+    labels, classes = pipeline.labels([f"{folder}/{number}.jpg" for number, folder in enumerate(folders)])
+
+    assert [sorted(set(folders))[label] for label in labels] == folders
+    assert classes == len(set(folders))
+
+
+@pytest.fixture
+def classes(tmp_path):
+    """Images in three classes, in an order that is not theirs."""
+    return [str(path) for path in write_classes(tmp_path / "data", 24, classes=3)][::-1]
+
+
+@pytest.mark.parametrize("changes", [{}, {"threads": 8}, TO_DEVICE, {**TO_DEVICE, "prefetch": 2}])
+def test_a_training_gets_whole_batches_in_the_order_of_the_seed_each_image_with_the_label_of_its_folder(
+    job, classes, changes
+):
+    rows, _ = job("labelled", names=classes, settings=make_alexnet_settings(batch_size=5, **changes))
+
+    assert [index for index, _ in rows] == job("order_of_list", names=classes, seed=1)[:20]
+    for index, label in rows:
+        expected = [Path(classes[index]).parent.name == f"class_{number:03d}" for number in range(3)]
+        assert label == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "device"), [({}, "CPU:0"), (TO_DEVICE, "CPU:1"), ({**TO_DEVICE, "prefetch": 1}, "CPU:1")]
+)
+def test_a_batch_stands_on_the_device_that_computes_where_that_is_asked_for(job, names, changes, device):
+    _, found = job("labelled", names=names, settings=make_alexnet_settings(**changes), device="/CPU:1")
+
+    assert found == [device]
+
+
+@pytest.mark.parametrize(
+    ("changes", "last"),
+    [
+        ({}, ["BatchDataset", "IgnoreErrorsDataset", "ParallelMapDataset"]),
+        ({"prefetch": 1}, ["PrefetchDataset", "BatchDataset", "IgnoreErrorsDataset"]),
+        ({"ignore_errors": False, "map_and_batch_fusion": True}, ["MapAndBatchDataset"]),
+        (TO_DEVICE, ["GeneratorDataset"]),
+        ({**TO_DEVICE, "prefetch": 1}, ["PrefetchDataset", "GeneratorDataset"]),
+    ],
+)
+def test_the_copy_to_the_device_comes_last_but_for_the_batches_that_are_kept_there(job, names, changes, last):
+    assert job("transformations", names=names, settings=make_alexnet_settings(**changes), last=last) is True
+
+
+@pytest.mark.parametrize("to_device", [False, True])
+def test_a_training_reads_with_as_many_threads_wherever_its_batches_stand(job, folder_names, to_device):
+    settings = make_alexnet_settings(threads=8, prefetch_to_device=to_device)
+
+    assert job("reads_at_once", names=folder_names, settings=settings, expected=8) == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "opened"),
+    [
+        ({"prefetch": 0}, 2 + 1),
+        ({"prefetch": 2}, 3 * 2 + 1),
+        ({**TO_DEVICE, "prefetch": 0}, 2 + 1),
+        ({**TO_DEVICE, "prefetch": 2}, 3 * 2 + 1),
+    ],
+)
+def test_a_training_has_as_many_batches_made_ahead_wherever_they_stand(job, folder_names, tmp_path, changes, opened):
+    settings = make_alexnet_settings(threads=1, batch_size=2, **changes)
+
+    found = job("opened_ahead", names=folder_names, folder=str(tmp_path / "data"), settings=settings, expected=opened)
+
+    assert len(found) == opened

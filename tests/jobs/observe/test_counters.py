@@ -1,0 +1,211 @@
+"""The kernel's counts: the arithmetic on literals, the meaning on a real device."""
+
+# ruff: noqa: SLF001 - the parts are tested one by one
+
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.observe import counters
+from jobs.observe.counters import Reading, between
+from jobs.system import page_cache
+from jobs.system.device import Device, device_of
+from tests.jobs.jobs_factory import PAGE, other_process, pages, read_all, write_jpegs
+
+BEFORE = Reading(
+    at_s=100.0,
+    process={"read_bytes": 1_000, "write_bytes": 50},
+    device=(10_000, 70_000),
+    busy_s=40.0,
+    steal_s=1.0,
+    own_cpu_s=3.0,
+)
+AFTER = Reading(
+    at_s=104.0,
+    process={"read_bytes": 9_000, "write_bytes": 80},
+    device=(21_000, 70_500),
+    busy_s=47.0,
+    steal_s=1.5,
+    own_cpu_s=8.0,
+)
+amounts = st.integers(0, 2**50)
+
+
+def test_the_difference_of_two_looks_is_ours_and_the_rest_is_that_of_others():
+    assert between(BEFORE, AFTER) == {
+        "elapsed_s": 4.0,
+        "device_bytes": 8_000,
+        "written_bytes": 30,
+        "device_read_bytes": 11_000,
+        "other_bytes": 3_000 + 500,
+        "cpu_s": 5.0,
+        "other_cpu": 0.5,
+        "steal_s": 0.5,
+    }
+
+
+def test_what_a_run_saves_and_what_works_for_it_are_not_others():
+    """The run writes 2,000 to its dataset's device and 3,000 to another; a helper moves 3,000 more to and fro."""
+    before = replace(BEFORE, further=((0, 0),), helpers={7: (100, 100, 1.0)})
+    after = replace(
+        AFTER,
+        process={"read_bytes": 9_000, "write_bytes": 5_050},
+        device=(21_000, 72_500),
+        further=((3_000, 6_400),),
+        helpers={7: (3_100, 3_100, 1.5)},
+    )
+
+    found = between(before, after)
+
+    # Read by all: 11,000 + 3,000, of which 8,000 + 3,000 ours; written: 2,500 + 6,400, of which 5,000 + 3,000.
+    assert found["other_bytes"] == 3_000 + 900
+    assert found["other_cpu"] == pytest.approx((7.0 - 5.0 - 0.5) / 4)
+    assert found["device_read_bytes"] == 11_000
+
+
+def test_a_helper_that_came_later_has_done_nothing_before_and_one_that_went_is_not_counted():
+    saving = {"further": ()}
+    came = between(replace(BEFORE, **saving), replace(AFTER, **saving, helpers={8: (1_000, 0, 0.25)}))
+    went = between(replace(BEFORE, **saving, helpers={8: (9_000, 0, 2.0)}), replace(AFTER, **saving))
+
+    assert came["other_bytes"] == 3_000 - 1_000 + 500 - 30
+    assert went["other_bytes"] == 3_000 + 500 - 30
+
+
+def test_where_a_device_of_the_target_does_not_tell_the_traffic_of_others_is_unknown():
+    assert between(replace(BEFORE, further=(None,)), replace(AFTER, further=(None,)))["other_bytes"] is None
+
+
+def test_what_a_helper_does_is_read_while_it_lives(disk):
+    script = (
+        "import os, sys; os.write(1, b'x'); open(sys.argv[1], 'wb').write(bytes(1 << 20)); print(flush=True); input()"
+    )
+
+    class Saves:
+        devices = ()
+
+        def __init__(self, pid):
+            self.pid = pid
+
+        def helpers(self):
+            return [self.pid, 2**22 + 1]  # the second is nobody: beyond the largest number of a process
+
+    with other_process(script, str(disk / "file")) as process:
+        looked = counters.look(device_of(disk), Saves(process.pid))
+
+    assert looked.further == ()
+    assert looked.helpers.keys() == {process.pid}
+    assert looked.helpers[process.pid][1] >= 1 << 20
+
+
+def test_without_process_accounting_neither_our_bytes_nor_those_of_others_are_known():
+    found = between(BEFORE, replace(AFTER, process=None))
+
+    assert (found["device_bytes"], found["written_bytes"], found["other_bytes"]) == (None, None, None)
+    assert found["device_read_bytes"] == 11_000
+
+
+def test_without_a_device_its_traffic_is_unknown_and_our_bytes_are_not():
+    found = between(replace(BEFORE, device=None), AFTER)
+
+    assert (found["device_read_bytes"], found["other_bytes"]) == (None, None)
+    assert found["device_bytes"] == 8_000
+
+
+@given(amounts, amounts, amounts, amounts)
+def test_bytes_of_others_are_never_negative_and_never_hide_a_write(ours, theirs, written, start):
+    before = replace(BEFORE, process={"read_bytes": start, "write_bytes": 0}, device=(start, start))
+    after = replace(
+        AFTER,
+        process={"read_bytes": start + ours, "write_bytes": 0},
+        device=(start + theirs, start + written),
+    )
+
+    assert between(before, after)["other_bytes"] == max(theirs - ours, 0) + written
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1e-3, 1e6))
+def test_cores_of_others_are_never_negative(ours, everybody, elapsed):
+    before = replace(BEFORE, at_s=0.0, busy_s=0.0, own_cpu_s=0.0)
+    after = replace(AFTER, at_s=elapsed, busy_s=everybody, own_cpu_s=ours)
+
+    assert between(before, after)["other_cpu"] == pytest.approx(max(everybody - ours, 0) / elapsed)
+
+
+def test_a_cold_read_fetches_every_page_of_the_files_and_no_more(disk):
+    paths = write_jpegs(disk / "data", 24)
+    page_cache.evict(paths)
+    before = counters.look(device_of(disk))
+
+    read_all(paths)
+
+    found = between(before, counters.look(device_of(disk)))
+    assert found["device_bytes"] == pages(paths) * PAGE
+    assert found["device_read_bytes"] >= pages(paths) * PAGE
+
+
+def test_a_warm_read_fetches_nothing(disk):
+    paths = write_jpegs(disk / "data", 24)
+    read_all(paths)
+    before = counters.look(device_of(disk))
+
+    read_all(paths)
+
+    assert between(before, counters.look(device_of(disk)))["device_bytes"] == 0
+
+
+def test_what_another_process_reads_is_not_ours(disk):
+    paths = write_jpegs(disk / "data", 24)
+    page_cache.evict(paths)
+    before = counters.look(device_of(disk))
+
+    script = "import sys; print(sum(len(open(name, 'rb').read()) for name in sys.argv[1:]), flush=True); input()"
+    with other_process(script, *map(str, paths)):
+        after = counters.look(device_of(disk))
+
+    # Once it is waited for, the kernel adds a child's bytes to its parent's: look before.
+    assert between(before, after)["device_bytes"] == 0
+    assert between(before, after)["other_bytes"] >= pages(paths) * PAGE
+
+
+def test_work_of_this_process_is_its_own():
+    before = counters.look(None)
+
+    began = time.process_time()
+    while time.process_time() - began < 0.3:
+        pass
+
+    found = between(before, counters.look(None))
+    assert found["cpu_s"] >= 0.3
+    assert found["device_read_bytes"] is None
+
+
+def test_waiting_for_the_disk_and_stolen_time_are_not_work(tmp_path, monkeypatch):
+    """Fields of proc(5): user nice system idle iowait irq softirq steal guest guest_nice."""
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 200 300 4000 5000 6 7 80 90 10\ncpu0 1 2 3\n")
+    monkeypatch.setattr(counters, "Path", lambda name: stat if name == "/proc/stat" else tmp_path / "missing")
+    tick_s = counters._TICK_S
+
+    reading = counters.look(None)
+
+    assert reading.busy_s == pytest.approx((100 + 200 + 300 + 6 + 7) * tick_s)
+    assert reading.steal_s == pytest.approx(80 * tick_s)
+    assert reading.process is None
+
+
+def test_the_device_counts_bytes_of_reads_and_of_writes(disk):
+    device = device_of(disk)
+    assert isinstance(device, Device)
+    read, written = device.traffic()
+
+    (path,) = write_jpegs(disk / "data", 1, side=512)
+    page_cache.evict([path])
+    path.read_bytes()
+
+    after_read, after_written = device.traffic()
+    assert after_read - read >= path.stat().st_size
+    assert after_written - written >= path.stat().st_size

@@ -1,0 +1,167 @@
+"""What is recorded of the machine: all of it, true, and nothing that is secret."""
+
+# ruff: noqa: SLF001 - the parts are tested one by one
+
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jobs.observe import machine
+from tests.jobs.jobs_factory import ROOT
+
+FACTS = {
+    "host",
+    "cpu",
+    "cores",
+    "affinity",
+    "cpu_governor",
+    "memory_bytes",
+    "kernel",
+    "python",
+    "versions",
+    "git",
+    "mount",
+    "device",
+    "boot_id",
+    "slurm",
+}
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """Take away every source that may be missing on another machine."""
+    monkeypatch.setattr(machine, "Path", lambda *_: _Missing())
+    monkeypatch.setattr(machine, "device_of", lambda _: None)
+    monkeypatch.setattr(machine.platform, "node", lambda: "")
+    monkeypatch.setattr(machine.os, "cpu_count", lambda: None)
+    monkeypatch.setattr(machine, "_PACKAGES", ("no-such-package-of-ours",))
+    monkeypatch.setenv("PATH", "/nowhere")
+
+
+class _Missing:
+    parent = "/nowhere"
+
+    def resolve(self):
+        return self
+
+    def read_text(self, **_):
+        raise FileNotFoundError
+
+
+def git(folder, *words):
+    command = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-C", str(folder), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_every_fact_is_there_and_fits_into_json(tmp_path):
+    facts = machine.describe(tmp_path)
+
+    assert set(facts) == FACTS
+    assert json.loads(json.dumps(facts, allow_nan=False)) == facts
+    assert set(facts["mount"]) == {"point", "source", "fstype", "options"}
+
+
+def test_facts_are_those_that_other_programs_tell(tmp_path):
+    facts = machine.describe(tmp_path)
+
+    assert facts["kernel"] == Path("/proc/sys/kernel/osrelease").read_text().strip()
+    assert facts["python"] == platform.python_version()
+    assert facts["memory_bytes"] == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert facts["affinity"] == sorted(os.sched_getaffinity(0))
+    assert len(facts["affinity"]) <= facts["cores"]
+    assert facts["versions"]["tfio-campaign"] != "unknown"
+
+
+def test_of_a_storage_that_is_not_there_nothing_is_known(tmp_path):
+    facts = machine.describe(tmp_path / "not-mounted")
+
+    assert (facts["device"], facts["mount"]) == ("unknown", "unknown")
+
+
+def test_what_cannot_be_had_is_named_unknown(bare, tmp_path):
+    facts = machine.describe(tmp_path)
+
+    unknown = {key for key, value in facts.items() if value == "unknown"}
+    assert unknown == {"host", "cpu", "cores", "cpu_governor", "device", "boot_id"}
+    assert facts["versions"] == {"no-such-package-of-ours": "unknown"}
+    assert facts["git"] == {"commit": "unknown", "dirty": "unknown"}
+
+
+def test_only_named_variables_of_slurm_are_recorded(tmp_path, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("SLURM")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SLURM_JWT", "eyJhbGciOi-secret")
+    monkeypatch.setenv("SLURM_SOMETHING_NEW", "eyJhbGciOi-secret")
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+
+    facts = machine.describe(tmp_path)
+
+    assert facts["slurm"] == {"SLURM_JOB_ID": "4711"}
+    assert "secret" not in json.dumps(facts)
+
+
+def test_the_cpu_is_named_as_the_kernel_names_it(tmp_path, monkeypatch):
+    text = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Xeon: the one\nmodel name\t: another\n"
+    monkeypatch.setattr(machine, "_read", lambda path: text if path == "/proc/cpuinfo" else "unknown")
+
+    assert machine._cpu_model() == "Xeon: the one"
+
+
+def test_a_cpu_without_a_model_name_is_unknown(monkeypatch):
+    monkeypatch.setattr(machine, "_read", lambda _: "processor\t: 0\nCPU implementer\t: 0x41")
+
+    assert machine._cpu_model() == "unknown"
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    room = tmp_path / "repository" / "jobs"
+    room.mkdir(parents=True)
+    (room / "machine.py").write_text("code\n")
+    (room.parent / "campaign.py").write_text("code\n")
+    try:
+        git(room, "init", "--quiet", "..")
+    except OSError:
+        pytest.skip("git is not installed")
+    git(room, "add", "..")
+    git(room, "commit", "--quiet", "--message", "first")
+    return room
+
+
+def test_a_clean_checkout_is_told_by_its_commit(checkout):
+    assert machine._git(checkout) == {"commit": git(checkout, "rev-parse", "HEAD"), "dirty": False}
+
+
+def test_a_change_anywhere_in_the_checkout_makes_it_dirty(checkout):
+    (checkout.parent / "campaign.py").write_text("other code\n")
+
+    assert machine._git(checkout)["dirty"] is True
+
+
+def test_files_that_git_does_not_know_do_not_make_it_dirty(checkout):
+    (checkout.parent / "results.json").write_text("{}")
+
+    assert machine._git(checkout)["dirty"] is False
+
+
+def test_a_wheel_inside_the_checkout_of_somebody_else_has_no_commit(checkout):
+    wheel = checkout.parent / "venv/site-packages/jobs"
+    wheel.mkdir(parents=True)
+    (wheel / "machine.py").write_text("code\n")
+
+    assert machine._git(wheel) == {"commit": "unknown", "dirty": "unknown"}
+
+
+def test_a_folder_outside_every_checkout_has_no_commit(tmp_path):
+    assert machine._git(tmp_path) == {"commit": "unknown", "dirty": "unknown"}
+
+
+def test_the_commit_of_this_code_is_that_of_its_checkout(tmp_path):
+    if not (ROOT / ".git").exists():
+        pytest.skip("the tests do not run from a checkout")
+
+    assert machine.describe(tmp_path)["git"]["commit"] == git(ROOT, "rev-parse", "HEAD")

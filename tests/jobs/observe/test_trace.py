@@ -1,0 +1,466 @@
+"""The trace of the system: its sums against the kernel's own counters, its grid, its file, its failures."""
+
+# ruff: noqa: SLF001 - the parts are tested one by one
+
+import csv
+import itertools
+import os
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.observe import trace, trace_sources
+from jobs.observe.trace import Trace
+from jobs.system import page_cache
+from jobs.system.device import Mount, device_of
+from tests.jobs.loop_devices import mounted
+
+MIB = 2**20
+GROUPS = {
+    "process": ["read", "writ"],
+    "io pressure": ["some", "full"],
+    "total cpu usage": ["usr", "sys", "idl", "wai", "stl"],
+    "memory usage": ["rss", "cach", "dirty", "wback"],
+}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Trace a function; returns what `finish` says and the table, each row a dict of "group column" to text."""
+
+    def traced(work=lambda: None, *, paths=(), interval_s=0.1, tail_s=0.0):
+        traced = Trace([*paths], interval_s, tail_s, tmp_path / "trace.csv")
+        with traced:
+            work()
+        return traced.finish(), table(tmp_path / "trace.csv")
+
+    return traced
+
+
+def table(file):
+    with file.open(encoding="utf-8", newline="") as stream:
+        groups, columns, *rows = csv.reader(stream)
+    groups = itertools.accumulate(groups, lambda before, name: name or before)  # a group stands over its first column
+    names = [f"{group} {column}" for group, column in zip(groups, columns, strict=True)]
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def total(rows, column):
+    """Sum a rate over the intervals that end at each row; the first row has none."""
+    elapsed = [float(row["elapsed s"]) for row in rows]
+    lengths = [late - early for early, late in itertools.pairwise(elapsed)]
+    return sum(float(row[column]) * length for row, length in zip(rows[1:], lengths, strict=True))
+
+
+def kernel(device):
+    """Bytes read and written as the kernel counts them: sectors of 512, fields 3 and 7 of the device's stat."""
+    fields = (Path("/sys/block") / device / "stat").read_text().split()
+    return int(fields[2]) * 512, int(fields[6]) * 512
+
+
+def process_read():
+    return int(Path("/proc/self/io").read_text().split("\nread_bytes: ")[1].split("\n")[0])
+
+
+def pressure():
+    return int(Path("/proc/pressure/io").read_text().split("\n")[0].rpartition("=")[2])
+
+
+def read_cold(path, times):
+    for _ in range(times):
+        page_cache.evict([path])
+        page_cache.read_through([path])
+
+
+@pytest.fixture
+def big(disk):
+    path = disk / "big"
+    path.write_bytes(os.urandom(32 * MIB))
+    page_cache.sync(disk)
+    return path
+
+
+def test_the_sums_of_a_device_and_of_the_process_are_what_the_kernel_counted(run, disk, big):
+    name = device_of(disk).name
+    device, process = kernel(name), process_read()
+
+    _, rows = run(lambda: read_cold(big, 10), paths=[disk])
+
+    read, written = (after - before for after, before in zip(kernel(name), device, strict=True))
+    assert read >= 10 * 32 * MIB
+    assert total(rows, f"dsk/{name} read") == pytest.approx(read, rel=0.01)
+    assert total(rows, f"dsk/{name} writ") == pytest.approx(written, rel=0.01, abs=MIB)
+    assert total(rows, "process read") == pytest.approx(process_read() - process, rel=0.01)
+    assert process_read() - process >= 10 * 32 * MIB
+
+
+def test_what_comes_from_the_page_cache_is_not_read_by_the_process(run, big):
+    page_cache.read_through([big])
+
+    _, rows = run(lambda: page_cache.read_through([big]))
+
+    assert total(rows, "process read") == pytest.approx(0, abs=MIB)
+
+
+def test_what_the_process_writes_is_in_its_sums(run, disk):
+    _, rows = run(lambda: (disk / "written").write_bytes(bytes(8 * MIB)), paths=[disk])
+
+    assert total(rows, "process writ") == pytest.approx(8 * MIB, rel=0.01)
+
+
+def test_pressure_is_the_share_of_the_time_that_the_kernel_counted(run, big):
+    if not Path("/proc/pressure/io").exists():
+        pytest.skip("this kernel counts no pressure")
+    before = pressure()
+
+    _, rows = run(lambda: read_cold(big, 10))
+
+    stalled_us = total(rows, "io pressure some") / 100 * 1e6
+    assert stalled_us == pytest.approx(pressure() - before, rel=0.05, abs=5_000)
+    assert stalled_us > 0
+
+
+def test_a_busy_core_is_seen_and_the_shares_make_up_the_whole(run):
+    def spin():
+        began = time.process_time()
+        while time.process_time() - began < 1.0:
+            pass
+
+    _, rows = run(spin, interval_s=10)
+
+    shares = {name: float(value) for name, value in rows[-1].items() if name.startswith("total cpu")}
+    assert sum(shares.values()) == pytest.approx(100)
+    elapsed_s = float(rows[-1]["elapsed s"])
+    # A virtual machine's ticks may call some of it stolen, or the kernel's.
+    busy = sum(shares[f"total cpu usage {kind}"] for kind in ("usr", "sys", "stl"))
+    assert busy / 100 * os.cpu_count() * elapsed_s >= 0.7
+
+
+def test_memory_is_that_of_this_process_and_of_the_page_cache(run):
+    held = []
+
+    _, rows = run(lambda: held.append(b"x" * (64 * MIB)))
+
+    first, last = rows[0], rows[-1]
+    assert int(last["memory usage rss"]) - int(first["memory usage rss"]) >= 60 * MIB
+    cached = Path("/proc/meminfo").read_text().split("\nCached:")[1].split()[0]
+    assert int(last["memory usage cach"]) == pytest.approx(int(cached) * 1024, rel=0.2)
+
+
+def test_samples_keep_to_a_grid_however_long_each_takes(run, monkeypatch):
+    take = trace_sources._process
+
+    def slow():
+        time.sleep(0.04)
+        return take()
+
+    monkeypatch.setattr(trace_sources, "_process", slow)
+
+    _, rows = run(lambda: time.sleep(2))
+
+    ticks = [float(row["elapsed s"]) for row in rows[1:-1]]
+    on_grid = [tick for tick in ticks if tick % 0.1 < 0.03]  # pauses of 0.1 s after each sample would be 0.14 s apart
+    assert len(on_grid) >= 0.8 * len(ticks)
+    assert len(ticks) >= 12  # of 19: other people may use the machine
+
+
+def test_a_sample_that_is_late_takes_the_place_of_those_it_missed(run, monkeypatch):
+    take = trace_sources._process
+
+    def slower_than_the_interval():
+        time.sleep(0.22)
+        return take()
+
+    monkeypatch.setattr(trace_sources, "_process", slower_than_the_interval)
+
+    _, rows = run(lambda: time.sleep(1.5))
+
+    elapsed = [float(row["elapsed s"]) for row in rows]
+    assert 3 <= len(elapsed) <= 8
+    assert all(late - early >= 0.05 for early, late in itertools.pairwise(elapsed))
+
+
+@given(st.floats(0, 1e6), st.sampled_from([0.1, 0.25, 1.0, 7.0]))
+def test_the_next_sample_is_on_the_grid_and_half_an_interval_or_more_away(now, interval):
+    due = trace._next_tick(now, interval)
+
+    assert due / interval == pytest.approx(round(due / interval))
+    assert 0.4999 * interval <= due - now <= 1.5001 * interval
+
+
+def test_a_sample_that_the_interpreter_held_up_is_told_to_be_late(run):
+    held_s = []
+
+    def hold():
+        time.sleep(0.05)  # the thread comes to wait for its first sample
+        began = time.perf_counter()
+        sum(range(20_000_000))  # one call in C lets no other thread in
+        held_s.append(time.perf_counter() - began)
+
+    found, rows = run(hold)
+
+    assert held_s[0] - 0.06 <= found["late_s"] <= held_s[0] + 0.5
+    assert float(rows[1]["elapsed s"]) >= held_s[0] + 0.05
+
+
+def test_a_run_shorter_than_the_interval_has_its_beginning_and_its_end(run):
+    found, rows = run(lambda: time.sleep(0.05), interval_s=10)
+
+    assert [row["phase phase"] for row in rows] == ["iteration", "iteration"]
+    assert 0.05 <= float(rows[-1]["elapsed s"]) < 5
+    assert found["samples"] == 2
+
+
+def test_the_end_swallows_a_sample_just_before_it(run):
+    _, rows = run(lambda: time.sleep(0.42), interval_s=0.4)
+
+    assert len(rows) == 2
+    assert float(rows[-1]["elapsed s"]) >= 0.42
+
+
+def test_the_tail_is_marked_and_as_long_as_asked(run):
+    found, rows = run(lambda: time.sleep(0.25), tail_s=0.35)
+
+    phases = [row["phase phase"] for row in rows]
+    elapsed = [float(row["elapsed s"]) for row in rows]
+    tail = phases.index("tail")
+    assert phases == ["iteration"] * tail + ["tail"] * (len(phases) - tail)
+    assert len(phases) - tail >= 2
+    assert 0 <= elapsed[-1] - elapsed[tail - 1] - 0.35 <= found["late_s"] + 0.01
+    assert found["samples"] == len(rows)
+
+
+def test_the_tail_ends_by_itself_however_late_it_is_asked_for(tmp_path):
+    with Trace([], 0.1, 0.2, tmp_path / "trace.csv") as traced:
+        pass
+    time.sleep(0.8)
+
+    traced.finish()
+
+    assert float(table(tmp_path / "trace.csv")[-1]["elapsed s"]) < 0.6
+
+
+@pytest.mark.parametrize("tail_s", [0.0, 0.2])
+def test_what_goes_on_after_the_iteration_is_watched_to_its_end_and_the_tail_begins_there(tmp_path, tail_s):
+    traced = Trace([], 0.1, tail_s, tmp_path / "trace.csv", settle=lambda: time.sleep(0.5))
+    with traced:
+        time.sleep(0.2)
+
+    found = traced.finish()
+
+    rows = table(tmp_path / "trace.csv")
+    elapsed = [float(row["elapsed s"]) for row in rows]
+    tail = [row["phase phase"] for row in rows].index("tail")
+    assert elapsed[tail - 1] == pytest.approx(0.2, abs=0.05)
+    assert 0.4 + tail_s <= elapsed[-1] - elapsed[tail - 1] <= 0.5 + tail_s + found["late_s"] + 0.05
+    assert traced.finish() is found
+
+
+def test_two_paths_on_one_device_show_it_once(run, disk):
+    (disk / "sub").mkdir()
+
+    found, rows = run(paths=[disk, disk / "sub", disk])
+
+    names = [name for name in rows[0] if name.startswith("dsk/")]
+    assert names == [f"dsk/{device_of(disk).name} read", f"dsk/{device_of(disk).name} writ"]
+    assert found["sources"] == dict.fromkeys([f"dsk/{device_of(disk).name}", *GROUPS], "ok")
+
+
+def test_a_loop_device_and_the_device_of_its_file_are_both_traced(run, disk):
+    under = device_of(disk).name
+    with mounted(disk) as (name, point):
+        path = point / "file"
+        path.write_bytes(os.urandom(8 * MIB))
+        page_cache.sync(point)
+        page_cache.evict([disk / "bed/loop.img"])
+        before, before_under = kernel(name)[0], kernel(under)[0]
+
+        _, rows = run(lambda: read_cold(path, 1), paths=[point, disk])
+
+        read, read_under = kernel(name)[0] - before, kernel(under)[0] - before_under
+    groups = [column for column in rows[0] if column.startswith("dsk/")]
+    assert groups == [f"dsk/{device} {what}" for device in (name, under) for what in ("read", "writ")]
+    assert read >= 8 * MIB
+    assert read_under >= 8 * MIB
+    assert total(rows, f"dsk/{name} read") == pytest.approx(read, rel=0.01)
+    assert total(rows, f"dsk/{under} read") == pytest.approx(read_under, rel=0.01, abs=MIB)
+
+
+def test_the_file_is_in_the_style_of_dstat(run, tmp_path):
+    run()
+
+    group, columns, row, *_ = (tmp_path / "trace.csv").read_text(encoding="utf-8").split("\n")
+    assert group == (
+        '"epoch","elapsed","process",,"io pressure",,"total cpu usage",,,,,"memory usage",,,,"phase"'  # as dstat has it
+    )
+    assert columns.startswith('"epoch","s","read","writ","some","full","usr","sys","idl","wai","stl","rss","cach",')
+    assert columns.endswith('"dirty","wback","phase"')
+    epoch, elapsed, *rest = row.split(",")
+    assert float(epoch) == pytest.approx(time.time(), abs=60)
+    assert elapsed == "0"
+    assert rest[:9] == [""] * 9  # what is counted over an interval has no value at time zero
+    assert all(int(level) >= 0 for level in rest[9:13])
+    assert rest[13] == '"iteration"'
+
+
+def test_pandas_reads_it_with_two_rows_of_header(run, tmp_path, disk):
+    run(lambda: time.sleep(0.3), paths=[disk], tail_s=0.2)
+
+    found = pd.read_csv(tmp_path / "trace.csv", header=[0, 1])
+
+    groups = pd.Series(found.columns.get_level_values(0))
+    groups = groups.mask(groups.str.startswith("Unnamed:")).ffill()
+    found.columns = pd.MultiIndex.from_arrays([groups, found.columns.get_level_values(1)])
+    assert list(dict.fromkeys(groups)) == ["epoch", "elapsed", f"dsk/{device_of(disk).name}", *GROUPS, "phase"]
+    assert {group: list(found[group].columns) for group in GROUPS} == GROUPS
+    assert set(found["phase", "phase"]) == {"iteration", "tail"}
+    assert found.iloc[:, :-1].dtypes.map(pd.api.types.is_numeric_dtype).all()
+    assert found["elapsed", "s"].is_monotonic_increasing
+
+
+def test_a_source_that_fails_half_way_stays_empty_from_there_and_the_run_goes_on(run, monkeypatch):
+    numbers = iter([0, 1000, 2000, None, 4000, 5000, 6000, 7000])  # it would come back
+
+    def fails():
+        number = next(numbers)
+        if number is None:
+            raise OSError(5, "Input/output error", "/proc/self/io")
+        return number, 0
+
+    monkeypatch.setattr(trace_sources, "_process", fails)
+
+    found, rows = run(lambda: time.sleep(0.7))
+
+    assert found["sources"]["process"] == "not readable: Input/output error: /proc/self/io"
+    assert found["sources"]["memory usage"] == "ok"
+    cells = [row["process read"] for row in rows]
+    assert "" not in cells[1:3]
+    assert set(cells[3:]) == {""}
+    assert total(rows[:3], "process read") == pytest.approx(2000, rel=0.01)
+
+
+@pytest.mark.parametrize("error", [OSError("no"), ValueError("no"), KeyError("no"), IndexError("no")])
+def test_a_source_that_never_answers_is_named_and_empty(run, monkeypatch, error):
+    def fails():
+        raise error
+
+    monkeypatch.setattr(trace_sources, "_pressure", fails)
+
+    found, rows = run(lambda: time.sleep(0.25))
+
+    assert found["sources"]["io pressure"].startswith("not readable: ")
+    assert {row["io pressure some"] + row["io pressure full"] for row in rows} == {""}
+
+
+def test_lustre_without_statistics_is_not_readable_and_no_failure(run, tmp_path, monkeypatch):
+    lustre = Mount("/scratch", "10.0.0.1@o2ib:/scratch", "lustre", "rw")
+    monkeypatch.setattr(trace_sources, "mount_of", lambda path: lustre)
+    monkeypatch.setattr(trace_sources, "devices_behind", lambda path: [])
+
+    found, rows = run(paths=[tmp_path])
+
+    if found["sources"]["llite/scratch"] == "ok":
+        pytest.skip("this machine has a Lustre called scratch")
+    assert found["sources"]["llite/scratch"].startswith("not readable: ")
+    assert {row["llite/scratch read"] for row in rows} == {""}
+
+
+def test_network_file_systems_are_traced_by_their_client(run, tmp_path, monkeypatch):
+    mounts = {
+        tmp_path / "a": Mount("/scratch", "10.0.0.1@o2ib:/scratch", "lustre", "rw"),
+        tmp_path / "b": Mount("/home", "server:/export/home", "nfs4", "rw"),
+    }
+    counts = iter(range(0, 10**9, MIB))
+    monkeypatch.setattr(trace_sources, "mount_of", mounts.get)
+    monkeypatch.setattr(trace_sources, "devices_behind", lambda path: [])
+    for client in ("Lustre", "Nfs"):
+        monkeypatch.setattr(f"jobs.observe.network_clients.{client}.traffic", lambda self: (next(counts), 0))
+
+    found, rows = run(paths=mounts)
+
+    assert [found["sources"][name] for name in ("llite/scratch", "nfs/home")] == ["ok", "ok"]
+    assert total(rows, "llite/scratch read") == pytest.approx(2 * MIB, rel=0.01)  # the two take turns with the counter
+    assert total(rows, "nfs/home read") == pytest.approx(2 * MIB, rel=0.01)
+
+
+def test_paths_of_which_nothing_can_be_told_are_named(run, tmp_path):
+    found, _ = run(paths=[tmp_path / "gone", Path("/proc")])
+
+    assert found["sources"][str(tmp_path / "gone")].startswith("not readable: No such file or directory")
+    assert found["sources"]["/proc"] == "no device and no client's statistics: proc"
+
+
+def test_the_file_is_written_whole_also_when_the_iteration_fails(tmp_path):
+    traced = Trace([], 0.1, 60, tmp_path / "trace.csv")
+    began = time.perf_counter()
+
+    with pytest.raises(ZeroDivisionError), traced:
+        time.sleep(0.25 / 0)
+
+    assert time.perf_counter() - began < 30  # nothing is left to watch: no tail
+    rows = table(tmp_path / "trace.csv")
+    assert traced.finish()["samples"] == len(rows) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.csv"]
+
+
+def test_a_file_that_cannot_be_written_is_told_and_fails_nothing(tmp_path):
+    with Trace([], 0.1, 0, tmp_path / "missing" / "trace.csv") as traced:
+        pass
+
+    found = traced.finish()
+
+    assert found["file"] is None
+    assert found["error"].startswith("No such file or directory")
+    assert found["samples"] == 2
+
+
+def test_what_was_written_is_told_with_its_cost(run):
+    found, rows = run(lambda: time.sleep(0.3))
+
+    assert (found["file"], found["error"], found["interval_s"], found["tail_s"]) == ("trace.csv", None, 0.1, 0.0)
+    assert found["samples"] == len(rows)
+    assert 0 < found["cpu_s"] < 0.3
+
+
+def test_names_that_are_no_utf8_do_not_keep_the_file_from_being_written(run, monkeypatch, tmp_path):
+    home = Mount(os.fsdecode(b"/caf\xe9"), "server:/x", "nfs", "rw")
+    monkeypatch.setattr(trace_sources, "mount_of", lambda path: home)
+    monkeypatch.setattr(trace_sources, "devices_behind", lambda path: [])
+
+    found, rows = run(paths=[tmp_path])
+
+    assert found["error"] is None
+    assert "nfs/caf? read" in rows[0]
+
+
+def test_rates_are_per_second_and_of_a_counter_that_was_set_back_unknown():
+    assert trace_sources._rates([100, -1, 0], 0.5) == [200, None, 0]
+
+
+def test_shares_are_percent_of_the_time():
+    assert trace_sources._shares([250_000, 0], 0.5) == [50, 0]
+
+
+def test_waiting_time_that_went_back_counts_as_none():
+    assert trace_sources._percents([30, 10, 60, -5, 0], 1.0) == [30, 10, 60, 0, 0]
+
+
+@given(st.lists(st.integers(-5, 10**9), min_size=5, max_size=5))
+def test_shares_of_the_machine_make_up_the_whole_or_are_unknown(ticks):
+    found = trace_sources._percents(ticks, 1.0)
+
+    assert set(found) == {None} if max(ticks) <= 0 else sum(found) == pytest.approx(100)
+
+
+@given(st.floats(-1e15, 1e15))
+def test_a_number_is_written_so_that_it_reads_the_same(number):
+    assert float(trace._quoted(number)) == pytest.approx(number, abs=1e-6)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_word_is_written_so_that_it_reads_the_same(word):
+    assert next(csv.reader([trace._quoted(word)], strict=True), None) == [word] or "\n" in word or "\r" in word

@@ -1,0 +1,300 @@
+"""Which mount and which device stand behind a path: on recorded text, and on this machine."""
+
+# ruff: noqa: SLF001 - the parts are tested one by one
+
+import os
+import shutil
+import subprocess
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.system import device
+from jobs.system.device import Device, Mount, device_of, devices_behind, mount_of
+from tests.jobs.loop_devices import attached, mounted
+
+RECORDED = r"""
+22 1 8:2 / / rw,relatime shared:1 - ext4 /dev/sda2 rw
+23 22 0:21 / /proc rw,nosuid - proc proc rw
+30 22 0:45 / /merged rw,relatime - overlay overlay rw,lowerdir=/a:/b,upperdir=/c,workdir=/d
+31 22 0:46 / /home rw,noatime shared:8 master:2 - nfs4 server:/export/home rw,vers=4.2,rsize=1048576
+32 22 0:47 / /lustre/work rw,flock - lustre 10.0.0.1@o2ib:10.0.0.2@o2ib:/work rw,flock,lazystatfs
+33 22 0:48 /@data /data rw,relatime - btrfs /dev/nvme0n1p3 rw,ssd,subvolid=257,subvol=/@data
+34 22 8:17 / /media/my\040disk rw - ext4 /dev/sdb1 rw
+35 34 0:50 / /media/my\040disk/tab\011and\134slash rw - tmpfs tmpfs rw
+36 22 8:33 / /over rw - xfs /dev/sdc1 rw
+37 22 8:49 / /over ro - xfs /dev/sdd1 rw
+38 22 0:51 / /empty rw - tmpfs  rw
+39 22 0:52 / /data/deep/er rw - fuse.sshfs user@host:/x rw
+40 22 0:53 / /café rw - ext4 /dev/sde1 rw
+""".lstrip()
+SPECIAL = {" ": r"\040", "\t": r"\011", "\n": r"\012", "\\": r"\134"}
+# The kernel escapes these four; any other character but NUL may stand in a name as it is.
+names = st.text(st.characters(exclude_characters="\0/", exclude_categories=["Cs"]), min_size=1)
+
+
+def escape(text):
+    return "".join(SPECIAL.get(character, character) for character in text)
+
+
+@pytest.fixture
+def recorded(tmp_path, monkeypatch):
+    file = tmp_path / "mountinfo"
+    file.write_text(RECORDED, encoding="utf-8")
+    monkeypatch.setattr(device, "_MOUNTINFO", file)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("path", "mount"),
+    [
+        ("/etc", Mount("/", "/dev/sda2", "ext4", "rw,relatime")),
+        ("/merged/x", Mount("/merged", "overlay", "overlay", "rw,relatime")),
+        ("/home/ada", Mount("/home", "server:/export/home", "nfs4", "rw,noatime")),
+        ("/homes", Mount("/", "/dev/sda2", "ext4", "rw,relatime")),
+        ("/lustre/work/x", Mount("/lustre/work", "10.0.0.1@o2ib:10.0.0.2@o2ib:/work", "lustre", "rw,flock")),
+        ("/lustre", Mount("/", "/dev/sda2", "ext4", "rw,relatime")),
+        ("/data", Mount("/data", "/dev/nvme0n1p3", "btrfs", "rw,relatime")),
+        ("/data/deep", Mount("/data", "/dev/nvme0n1p3", "btrfs", "rw,relatime")),
+        ("/data/deep/er/x", Mount("/data/deep/er", "user@host:/x", "fuse.sshfs", "rw")),
+        ("/media/my disk/x", Mount("/media/my disk", "/dev/sdb1", "ext4", "rw")),
+        ("/media/my disk/tab\tand\\slash", Mount("/media/my disk/tab\tand\\slash", "tmpfs", "tmpfs", "rw")),
+        ("/over/x", Mount("/over", "/dev/sdd1", "xfs", "ro")),
+        ("/empty", Mount("/empty", "", "tmpfs", "rw")),
+        ("/café", Mount("/café", "/dev/sde1", "ext4", "rw")),
+    ],
+)
+def test_a_path_belongs_to_the_deepest_mount_and_there_to_the_last(recorded, path, mount):
+    assert mount_of(Path(path)) == mount
+
+
+def test_a_link_belongs_to_the_mount_it_leads_to(recorded, tmp_path):
+    (tmp_path / "link").symlink_to("/over/there")
+
+    assert mount_of(tmp_path / "link").source == "/dev/sdd1"
+
+
+@pytest.mark.parametrize("text", [None, ""])
+def test_without_a_list_of_mounts_every_field_is_unknown(tmp_path, monkeypatch, text):
+    file = tmp_path / "mountinfo"
+    if text is not None:
+        file.write_text(text)
+    monkeypatch.setattr(device, "_MOUNTINFO", file)
+
+    assert set(asdict(mount_of(tmp_path)).values()) == {"unknown"}
+
+
+def test_the_mount_of_this_test_is_what_findmnt_says(tmp_path):
+    findmnt = shutil.which("findmnt") or pytest.skip("findmnt is not installed")
+    words = ["--noheadings", "--output", "TARGET,SOURCE,FSTYPE", "--target", str(tmp_path)]
+    done = subprocess.run([findmnt, *words], capture_output=True, text=True, check=True)
+
+    found = mount_of(tmp_path)
+
+    assert done.stdout.split() == [found.point, found.source, found.fstype]
+
+
+@given(names)
+def test_unescape_undoes_what_the_kernel_escapes(name):
+    assert device.unescape(escape(name)) == name
+
+
+@given(names, names, st.lists(st.sampled_from(["shared:1", "master:2", "unbindable"]), unique=True))
+def test_any_name_of_a_mount_point_survives_the_parse(point, source, tags):
+    line = " ".join(["36", "22", "8:1", "/", "/" + escape(point), "rw", *tags, "-", "ext4", escape(source), "rw"])
+
+    assert device._parse(line) == Mount("/" + point, source, "ext4", "rw")
+
+
+@given(st.lists(names, min_size=1, max_size=4, unique=True))
+def test_names_that_hold_line_ends_of_unicode_do_not_split_a_line(tmp_path_factory, points):
+    file = tmp_path_factory.mktemp("mountinfo") / "mountinfo"
+    lines = [f"36 22 8:{n} / /{escape(point)} rw - ext4 /dev/sd{n} rw\n" for n, point in enumerate(points)]
+    file.write_bytes("".join(lines).encode())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(device, "_MOUNTINFO", file)
+        patch.setattr(device.os.path, "realpath", os.fspath)
+        for number, point in enumerate(points):
+            if point not in (".", ".."):
+                assert mount_of("/" + point).source == f"/dev/sd{number}"
+
+
+def test_a_file_system_in_memory_has_no_device():
+    shared = Path("/dev/shm")  # noqa: S108 - the one place that is a tmpfs everywhere
+    if not shared.is_dir() or mount_of(shared).fstype != "tmpfs":
+        pytest.skip("no tmpfs at /dev/shm")
+
+    assert device_of(shared) is None
+
+
+def test_a_network_file_system_has_no_device(recorded, monkeypatch):
+    class Path0(type(Path())):
+        def stat(self, **_):
+            return os.stat_result((0o40755, 1, 46, 1, 0, 0, 0, 0, 0, 0))  # device 0:46
+
+    assert device_of(Path0("/home/ada")) is None
+
+
+def test_a_file_on_a_disk_has_the_whole_disk(disk):
+    found = device_of(disk)
+
+    assert (Path("/sys/block") / found.name).exists()
+    assert not (Path("/sys/class/block") / found.name / "partition").exists()
+
+
+def test_a_partition_counts_as_its_whole_disk(tmp_path, monkeypatch):
+    _sysfs_with_a_partition(tmp_path, monkeypatch)
+
+    assert device_of(tmp_path) == Device("sdz")
+
+
+def test_a_device_that_sysfs_does_not_know_is_no_device(tmp_path, monkeypatch):
+    _sysfs(tmp_path, monkeypatch)
+    (tmp_path / "sys/dev/block").rename(tmp_path / "sys/dev/gone")
+
+    assert device_of(tmp_path) is None
+
+
+def test_a_disk_is_behind_its_files_and_nothing_is_behind_the_disk(tmp_path, monkeypatch):
+    _sysfs_with_a_partition(tmp_path, monkeypatch)
+
+    assert devices_behind(tmp_path) == [Device("sdz")]
+
+
+def test_no_device_is_behind_a_file_system_of_the_kernel():
+    assert devices_behind(Path("/proc")) == []
+
+
+def test_behind_a_device_of_several_members_are_their_whole_disks_each_once(tmp_path, monkeypatch):
+    """A mapped device over a partition of a first disk and a RAID of another partition there and one of a second."""
+    node = _sysfs_with_a_partition(tmp_path, monkeypatch)
+    for member in ("sda/sda1", "sda/sda2", "sdb/sdb1"):
+        _partition(node, tmp_path / "sys/block", *member.split("/"))
+    _virtual(node, tmp_path / "sys/block", "md0", ["sda/sda2", "sdb/sdb1"])
+    _virtual(node, tmp_path / "sys/block", "sdz", ["md0", "sda/sda1"])
+
+    assert devices_behind(tmp_path) == [Device("sdz"), Device("md0"), Device("sda"), Device("sdb")]
+
+
+def test_behind_a_loop_device_is_the_device_of_its_file(disk):
+    with mounted(disk) as (name, point):
+        assert devices_behind(point) == [Device(name), *devices_behind(disk)]
+        assert device_of(point) == Device(name)
+
+
+def test_behind_a_loop_device_of_a_block_device_is_that_device(disk, monkeypatch):
+    with mounted(disk) as (name, _), attached(Path("/dev", name)) as over:
+        monkeypatch.setattr(device, "device_of", lambda path: Device(over.name))
+
+        assert devices_behind(disk)[:2] == [Device(over.name), Device(name)]
+
+
+@pytest.mark.parametrize("file", ["/gone/disk.img", "/gone/disk.img (deleted)"])
+def test_a_loop_device_whose_file_is_out_of_sight_is_the_last_that_is_known(tmp_path, monkeypatch, file):
+    node = _sysfs_with_a_partition(tmp_path, monkeypatch)
+    (node / "sdz/loop").mkdir()
+    (node / "sdz/loop/backing_file").write_text(f"{file}\n")
+
+    assert devices_behind(tmp_path) == [Device("sdz")]
+
+
+def test_a_loop_device_that_seems_to_lie_on_itself_ends_the_search(tmp_path, monkeypatch):
+    """The path of its file is that in another mount namespace; here it leads to a file on the loop device."""
+    node = _sysfs_with_a_partition(tmp_path, monkeypatch)
+    (node / "sdz/loop").mkdir()
+    (node / "sdz/loop/backing_file").write_text(f"{tmp_path}\n")
+
+    assert devices_behind(tmp_path) == [Device("sdz")]
+
+
+def _sysfs_with_a_partition(tmp_path, monkeypatch):
+    node = _sysfs(tmp_path, monkeypatch)
+    (node / "sdz" / "sdz1" / "partition").write_text("1\n")
+    return node
+
+
+def _partition(node, block, disk, partition):
+    (node / disk / partition).mkdir(parents=True)
+    (node / disk / partition / "partition").write_text("1\n")
+    (node / disk / "stat").touch()
+    if not (block / disk).exists():
+        (block / disk).symlink_to(node / disk)
+
+
+def _virtual(node, block, name, members):
+    (node / name / "slaves").mkdir(parents=True)
+    (node / name / "stat").touch()
+    for member in members:
+        (node / name / "slaves" / Path(member).name).symlink_to(node / member)
+    if not (block / name).exists():
+        (block / name).symlink_to(node / name)
+
+
+def _sysfs(tmp_path, monkeypatch):
+    """Build a sysfs in which the device of `tmp_path` is the first partition of the disk sdz."""
+    number = tmp_path.stat().st_dev
+    if os.major(number) == 0:
+        pytest.skip("the file system has no device number of its own")
+    node = tmp_path / "sys/devices/pci/block"
+    (node / "sdz/sdz1").mkdir(parents=True)
+    (node / "sdz/stat").write_text("5 0 100 0 7 0 300 0 0 0 0\n")
+    (tmp_path / "sys/dev/block").mkdir(parents=True)
+    (tmp_path / "sys/dev/block" / f"{os.major(number)}:{os.minor(number)}").symlink_to(node / "sdz/sdz1")
+    (tmp_path / "sys/block").mkdir()
+    (tmp_path / "sys/block/sdz").symlink_to(node / "sdz")
+
+    def below(first, *rest):
+        return Path(str(first).replace("/sys/", f"{tmp_path}/sys/", 1), *rest)
+
+    monkeypatch.setattr(device, "Path", below)
+    return node
+
+
+def test_traffic_is_in_bytes_of_512_byte_sectors(tmp_path, monkeypatch):
+    _sysfs(tmp_path, monkeypatch)
+
+    assert Device("sdz").traffic() == (100 * 512, 300 * 512)
+
+
+def test_facts_that_sysfs_does_not_have_are_unknown(tmp_path, monkeypatch):
+    node = _sysfs(tmp_path, monkeypatch)
+
+    assert Device("sdz").facts() == {
+        "name": "sdz",
+        "model": "unknown",
+        "rotational": "unknown",
+        "scheduler": "unknown",
+        "read_ahead_kib": "unknown",
+    }
+    assert node.exists()
+
+
+def test_facts_are_what_sysfs_has(tmp_path, monkeypatch):
+    node = _sysfs(tmp_path, monkeypatch) / "sdz"
+    (node / "queue").mkdir()
+    (node / "device").mkdir()
+    (node / "queue/scheduler").write_text("none [mq-deadline] kyber\n")
+    (node / "queue/rotational").write_text("1\n")
+    (node / "queue/read_ahead_kb").write_text("128\n")
+    (node / "device/model").write_text("ST4000NM0033-9ZM\n")
+
+    assert Device("sdz").facts() == {
+        "name": "sdz",
+        "model": "ST4000NM0033-9ZM",
+        "rotational": True,
+        "scheduler": "mq-deadline",
+        "read_ahead_kib": 128,
+    }
+
+
+@pytest.mark.parametrize(("text", "rotational"), [("0\n", False), ("1\n", True)])
+def test_a_solid_state_disk_does_not_rotate(tmp_path, monkeypatch, text, rotational):
+    node = _sysfs(tmp_path, monkeypatch) / "sdz"
+    (node / "queue").mkdir()
+    (node / "queue/rotational").write_text(text)
+
+    assert Device("sdz").facts()["rotational"] is rotational

@@ -1,0 +1,56 @@
+"""Whether a file system says that it only plays a storage."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from jobs.system import emulated as emulation
+from jobs.system.device import Mount
+from jobs.system.emulated import MARKER, emulated
+
+FACTS = {"name": "hdd", "read_mb_per_s": 163.0, "write_mb_per_s": 133.14, "read_iops": None, "write_iops": None}
+
+
+@pytest.fixture
+def point(tmp_path, monkeypatch):
+    """A mount point."""
+    monkeypatch.setattr(emulation, "mount_of", lambda _: Mount(str(tmp_path), "/dev/loop0", "ext4", "rw"))
+    return tmp_path
+
+
+def test_what_a_file_system_says_of_itself_holds_for_all_that_is_on_it(point):
+    (point / MARKER).write_text(json.dumps(FACTS))
+
+    assert emulated(point) == emulated(point / "data/datasets/demo") == FACTS
+
+
+def test_a_marker_that_is_not_at_the_top_of_a_file_system_says_nothing(point):
+    (point / "data").mkdir()
+    (point / "data" / MARKER).write_text(json.dumps(FACTS))
+
+    assert emulated(point / "data") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "\x00", "7", "{}", '{"name": "hdd"}'),
+        *(json.dumps(FACTS | {"name": odd}) for odd in (None, 7, ["hdd"])),
+        *(
+            json.dumps(FACTS | {"read_mb_per_s": odd})
+            for odd in ("fast", [1], True, 0, -1.0, math.nan, math.inf, 10**400)
+        ),
+    ],
+)
+def test_a_marker_that_cannot_be_read_is_one_all_the_same(point, text):
+    (point / MARKER).write_text(text)
+
+    assert emulated(point) == {"name": "unknown"}
+
+
+def test_the_disk_of_this_test_is_real():
+    assert emulated(Path(__file__)) is None

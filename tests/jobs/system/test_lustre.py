@@ -1,0 +1,214 @@
+"""Stripes on Lustre: on recorded output of lfs, and with a small lfs of the test's own on PATH."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.data.manifest import DatasetError
+from jobs.system import lustre
+from jobs.system.lustre import Layout, parse, read_back, set_layout
+
+# As Lustre 2.5 to 2.15 print them; the names of files are the only thing that was changed.
+OLD_FILE = """\
+testfile
+lmm_stripe_count:   4
+lmm_stripe_size:    1048576
+lmm_layout_gen:     0
+lmm_stripe_offset:  2
+\tobdidx\t\t objid\t\t objid\t\t group
+\t     2\t       7114011\t     0x6c8d1b\t             0
+\t     1\t       7203564\t     0x6deaec\t             0
+"""
+FILE = """\
+/lustre/me/0.jpg
+lmm_stripe_count:  1
+lmm_stripe_size:   4194304
+lmm_pattern:       raid0
+lmm_layout_gen:    0
+lmm_stripe_offset: 61
+lmm_pool:          flash
+\tobdidx\t\t objid\t\t objid\t\t group
+\t    61\t      10861858\t     0xa5bd22\t   0xac0000400
+
+"""
+OLD_FOLDER = "temp_dir\nstripe_count:   -1 stripe_size:    33554432 stripe_offset:  -1 \n"
+FOLDER = "stripe_count:  1 stripe_size:   1048576 pattern:       0 stripe_offset: -1\n"
+POOL_FOLDER = "stripe_count:  1 stripe_size:   1048576 pattern:       raid0 stripe_offset: -1 pool:          ddn_hdd\n"
+COMPOSITE_FILE = """\
+/mnt/lustre/test.txt
+  lcm_layout_gen:  3
+  lcm_entry_count: 2
+    lcme_id:             1
+    lcme_flags:          init
+    lcme_extent.e_start: 0
+    lcme_extent.e_end:   4194304
+      lmm_stripe_count:  2
+      lmm_stripe_size:   4194304
+      lmm_pattern:       1
+      lmm_layout_gen:    0
+      lmm_stripe_offset: 0
+      lmm_objects:
+      - 0: { l_ost_idx: 0, l_fid: [0x100000000:0x45:0x0] }
+      - 1: { l_ost_idx: 1, l_fid: [0x100010000:0x45:0x0] }
+
+    lcme_id:             2
+    lcme_flags:          init
+    lcme_extent.e_start: 4194304
+    lcme_extent.e_end:   EOF
+      lmm_stripe_count:  1
+      lmm_stripe_size:   1048576
+      lmm_pattern:       1
+      lmm_layout_gen:    0
+      lmm_stripe_offset: 0
+      lmm_objects:
+      - 0: { l_ost_idx: 0, l_fid: [0x100000000:0x46:0x0] }
+"""
+COMPOSITE_FOLDER = """\
+testdir1
+  lcm_layout_gen:    0
+  lcm_mirror_count:  1
+  lcm_entry_count:   1
+    lcme_id:             N/A
+    lcme_mirror_id:      N/A
+    lcme_flags:          0
+    lcme_extent.e_start: 0
+    lcme_extent.e_end:   EOF
+      stripe_count:  -1       stripe_size:   1048576       pattern:       raid0       stripe_offset: -1
+
+"""
+NOT_LUSTRE = "lfs setstripe: cannot create: Inappropriate ioctl for device (25)"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (OLD_FILE, (4, 1 << 20, 2, None)),
+        (FILE, (1, 4 << 20, 61, "flash")),
+        (OLD_FOLDER, (-1, 32 << 20, -1, None)),
+        (FOLDER, (1, 1 << 20, -1, None)),
+        (POOL_FOLDER, (1, 1 << 20, -1, "ddn_hdd")),
+    ],
+)
+def test_a_plain_layout_is_taken_apart(text, found):
+    assert tuple(parse(text)[key] for key in ("stripe_count", "stripe_size_bytes", "offset", "pool")) == found
+
+
+@pytest.mark.parametrize("text", [COMPOSITE_FILE, COMPOSITE_FOLDER])
+def test_a_layout_of_several_parts_is_kept_as_it_was_printed(text):
+    assert parse(text) == {"raw": text}
+
+
+@pytest.mark.parametrize("text", ["", "no stripe info\n", FILE.replace("4194304", "4 MiB"), "stripe_count: 3\n"])
+def test_what_is_no_layout_is_kept_as_it_was_printed(text):
+    assert parse(text) == {"raw": text}
+
+
+@given(st.text())
+def test_no_text_stops_the_parser(text):
+    assert parse(text) == {"raw": text}
+
+
+def test_a_path_that_looks_like_a_layout_is_not_taken_for_one():
+    assert parse(f"/lustre/stripe_count: 7/x\n{FOLDER}")["stripe_count"] == 1
+
+
+def test_the_suffix_tells_every_layout_from_every_other():
+    layouts = [Layout(count, size) for count in (None, -1, 1, 11) for size in (None, 1, 16)]
+
+    suffixes = [layout.suffix for layout in layouts]
+
+    assert len(set(suffixes)) == len(layouts)
+    assert Layout().suffix == ""
+    assert Layout(-1, 4).suffix == "-call-s4MiB"
+
+
+@pytest.mark.parametrize(
+    ("layout", "options"),
+    [(Layout(4, 16), "-c 4 -S 16M"), (Layout(-1, None), "-c -1"), (Layout(None, 1), "-S 1M")],
+)
+def test_a_folder_is_striped_before_it_holds_anything(layout, options, fake_lfs, tmp_path):
+    lfs = fake_lfs()
+
+    set_layout(tmp_path / "new" / "data", layout)
+
+    assert lfs.read_text() == f"setstripe {options} {tmp_path}/new/data\n"
+
+
+def test_a_folder_that_holds_something_keeps_its_stripes(fake_lfs, tmp_path):
+    lfs = fake_lfs()
+    (tmp_path / "data" / "0000").mkdir(parents=True)
+
+    set_layout(tmp_path / "data", Layout(4))
+
+    assert not lfs.exists()
+
+
+def test_the_layout_of_a_folder_and_of_a_file_is_read_back(fake_lfs, tmp_path):
+    lfs = fake_lfs(folder=FOLDER, file=FILE)
+
+    found = read_back(tmp_path, tmp_path / "0.jpg", Layout(1))
+
+    assert found == {"folder": parse(FOLDER), "file": parse(FILE)}
+    assert lfs.read_text() == f"getstripe -d {tmp_path}\ngetstripe {tmp_path}/0.jpg\n"
+
+
+@pytest.mark.parametrize("layout", [Layout(4), Layout(None, 1)])
+def test_a_file_that_lies_otherwise_than_asked_is_refused(layout, fake_lfs, tmp_path):
+    fake_lfs(folder=FOLDER, file=FILE)
+
+    with pytest.raises(DatasetError, match=r"0.jpg has stripe_(count=1|size_bytes=4194304), not the") as caught:
+        read_back(tmp_path, tmp_path / "0.jpg", layout)
+
+    assert "lfs migrate" in caught.value.hint
+
+
+def test_a_file_of_several_parts_is_not_what_was_asked(fake_lfs, tmp_path):
+    fake_lfs(folder=FOLDER, file=COMPOSITE_FILE)
+
+    with pytest.raises(DatasetError, match="several parts"):
+        read_back(tmp_path, tmp_path / "0.jpg", Layout(2))
+
+
+def test_all_targets_is_any_number_of_them(fake_lfs, tmp_path):
+    fake_lfs(folder=OLD_FOLDER, file=OLD_FILE)
+
+    assert read_back(tmp_path, tmp_path / "0.jpg", Layout(-1))["file"]["stripe_count"] == 4
+
+
+def test_what_lfs_complains_of_is_said_with_a_cure(fake_lfs, tmp_path):
+    fake_lfs(complaint=NOT_LUSTRE)
+
+    with pytest.raises(DatasetError, match=r"setstripe -c 4 .*Inappropriate ioctl for device \(25\)") as caught:
+        set_layout(tmp_path / "data", Layout(4))
+
+    assert "storage.stripe_count=null" in caught.value.hint
+
+
+def test_stripes_without_the_program_lfs_are_an_error_with_a_cure(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(DatasetError, match="no program lfs") as caught:
+        set_layout(tmp_path / "data", Layout(4))
+
+    assert "Lustre client" in caught.value.hint
+
+
+def test_an_lfs_that_does_not_answer_is_given_up(fake_lfs, tmp_path, monkeypatch):
+    fake_lfs(sleeps=True)
+    monkeypatch.setattr(lustre, "_PATIENCE_S", 0.2)
+
+    with pytest.raises(DatasetError, match=r"did not answer within 0\.2 s"):
+        set_layout(tmp_path / "data", Layout(4))
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_where_nothing_was_asked_an_lfs_that_does_not_tell_is_no_error(there, fake_lfs, tmp_path, monkeypatch):
+    fake_lfs(complaint=NOT_LUSTRE)
+    if not there:
+        monkeypatch.setenv("PATH", os.devnull)
+
+    assert read_back(tmp_path, tmp_path / "0.jpg", Layout()) is None

@@ -1,0 +1,221 @@
+"""Pages go out of memory, and the proof that they did does not rest on the advice that was given."""
+
+# ruff: noqa: SLF001 - the parts are tested one by one
+
+import errno
+import mmap
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.system import page_cache
+from jobs.system.page_cache import Residency, evict, read_through, residency, sync
+from tests.jobs.jobs_factory import PAGE, eventually, pages, read_all, write_jpegs
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files that belong to another user")
+
+
+@pytest.fixture(params=["cachestat", "mincore"])
+def method(request, monkeypatch):
+    """Ask the kernel in each of the two ways."""
+    if request.param == "mincore":
+        monkeypatch.setattr(page_cache, "_has_cachestat", lambda: False)
+    elif not page_cache._has_cachestat():
+        pytest.skip("cachestat(2) came with Linux 6.5")
+    return request.param
+
+
+@pytest.fixture
+def world_readable():
+    """Make a folder that every user may enter; pytest's own are private."""
+    folder = Path(tempfile.mkdtemp(prefix="tfio-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def page_file(path, count, tail=0):
+    """Write a file of `count` pages and `tail` bytes, and put it on the device."""
+    path.write_bytes(os.urandom(count * PAGE + tail))
+    sync(path.parent)
+    return path
+
+
+def read_page(path, number):
+    """Read one page and nothing around it."""
+    fd = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+    os.pread(fd, 1, number * PAGE)
+    os.close(fd)
+
+
+def test_files_that_were_read_are_in_memory(disk, method):
+    paths = write_jpegs(disk / "data", 12)
+    read_through(paths)
+
+    assert residency(paths) == Residency(pages(paths), pages(paths), 0, method)
+    assert residency(paths).fraction == 1.0
+
+
+def test_eviction_takes_clean_pages_out_of_memory(disk, method):
+    paths = write_jpegs(disk / "data", 12)
+    read_all(paths)
+
+    evict(paths)
+
+    assert residency(paths) == Residency(pages(paths), 0, 0, method)
+    assert residency(paths).fraction == 0.0
+
+
+def test_dirty_pages_survive_eviction_until_they_are_written(disk, method):
+    path = disk / "dirty"
+    path.write_bytes(os.urandom(16 * PAGE))
+
+    evict([path])
+    dirty = residency([path]).resident
+    sync(disk)
+    evict([path])
+
+    assert dirty == 16
+    assert residency([path]).resident == 0
+
+
+def test_mapped_pages_survive_eviction(disk, method):
+    path = page_file(disk / "mapped", 8)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        sum(mapped[::PAGE])
+
+        evict([path])
+
+        assert residency([path]).resident == 8
+    evict([path])
+    assert residency([path]).resident == 0
+
+
+def test_residency_counts_single_pages(disk, method):
+    path = page_file(disk / "partial", 64)
+    evict([path])
+
+    read_page(path, 5)
+    read_page(path, 40)
+
+    assert residency([path]).resident == 2
+    assert residency([path]).fraction == 2 / 64
+
+
+def test_both_ways_of_asking_agree_on_any_set_of_pages(disk, monkeypatch):
+    if not page_cache._has_cachestat():
+        pytest.skip("cachestat(2) came with Linux 6.5")
+    path = page_file(disk / "partial", 63, tail=100)
+
+    for wanted in ({0}, {63}, {1, 2, 3}, set(range(0, 64, 7)), set()):
+        evict([path])
+        for number in wanted:
+            read_page(path, number)
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            assert page_cache._cachestat(file.fileno(), size) == page_cache._mincore(file.fileno(), size) == len(wanted)
+
+
+@pytest.mark.parametrize(("size", "count"), [(1, 1), (PAGE - 1, 1), (PAGE, 1), (PAGE + 1, 2), (10 * PAGE, 10)])
+def test_a_file_has_a_page_for_every_begun_4096_bytes(disk, method, size, count):
+    path = disk / "file"
+    path.write_bytes(b"x" * size)
+
+    assert (residency([path]).pages, residency([path]).resident) == (count, count)
+
+
+def test_an_empty_file_has_no_pages_and_is_no_obstacle(disk, method):
+    path = disk / "empty"
+    path.touch()
+
+    assert residency([path]) == Residency(0, 0, 0, method)
+    assert residency([path]).fraction == 0.0
+
+
+def test_files_that_cannot_be_opened_are_counted_and_prove_nothing(disk, method):
+    good = page_file(disk / "good", 2)
+    dangling = disk / "dangling"
+    dangling.symlink_to(disk / "nowhere")
+    paths = [good, disk / "missing", dangling]
+
+    evict(paths)
+    read_through(paths)
+
+    assert residency(paths) == Residency(2, 2, 2, method)
+    assert residency(paths).fraction is None
+
+
+def test_no_files_are_not_resident():
+    assert residency([]).fraction == 0.0
+
+
+def test_sync_of_a_missing_folder_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        sync(tmp_path / "missing")
+
+
+def test_sync_reports_what_the_kernel_answers(tmp_path, monkeypatch):
+    class FullDisk:
+        @staticmethod
+        def syncfs(_fd):
+            page_cache.ctypes.set_errno(errno.ENOSPC)
+            return -1
+
+    monkeypatch.setattr(page_cache, "_libc", FullDisk())
+
+    with pytest.raises(OSError, match="syncfs failed") as caught:
+        sync(tmp_path)
+    assert caught.value.errno == errno.ENOSPC
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 3))
+def test_the_fraction_is_the_share_of_pages_and_unknown_as_soon_as_one_file_is(part, rest, unverifiable):
+    found = Residency(part + rest, part, unverifiable, "cachestat")
+
+    assert (found.fraction is None) == bool(unverifiable)
+    if not unverifiable:
+        assert found.fraction == (part / (part + rest) if part else 0)
+
+
+@needs_root
+@pytest.mark.parametrize("way", ["cachestat", "mincore"])
+def test_files_of_somebody_else_are_unverifiable(world_readable, job, way):
+    if way == "cachestat" and not page_cache._has_cachestat():
+        pytest.skip("cachestat(2) came with Linux 6.5")
+    paths = write_jpegs(world_readable / "data", 6)
+
+    found, fraction = job("residency_as_nobody", names=[str(path) for path in paths], method=way)
+
+    assert found == {"pages": 0, "resident": 0, "unverifiable": 6, "method": way}
+    assert fraction is None
+
+
+@needs_root
+@pytest.mark.parametrize("way", ["cachestat", "mincore"])
+def test_own_files_and_those_that_may_be_written_are_verifiable_without_root(world_readable, job, way):
+    if way == "cachestat" and not page_cache._has_cachestat():
+        pytest.skip("cachestat(2) came with Linux 6.5")
+    paths = write_jpegs(world_readable / "data", 2)
+    os.chown(paths[0], 65534, 65534)
+    paths[1].chmod(0o666)
+    read_all(paths)
+
+    found, fraction = job("residency_as_nobody", names=[str(path) for path in paths], method=way)
+
+    assert (found["unverifiable"], found["resident"], fraction) == (0, pages(paths), 1.0)
+
+
+def test_eviction_works_on_a_file_that_another_process_has_open(disk, method):
+    path = page_file(disk / "open", 8)
+
+    with path.open("rb") as file:
+        file.read()
+        evict([path])
+
+        assert eventually(lambda: residency([path]).resident == 0)

@@ -1,0 +1,274 @@
+"""A run in a process of its own: whatever it does, its figures or its end come back, and nothing stays behind."""
+
+# ruff: noqa: SLF001 - the parts are tested one by one
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from campaign.errors import EnvironmentFaultError
+from campaign.worker.runner import Template
+from tests.jobs.jobs_factory import eventually
+
+HERE = Path(__file__).parents[2]
+OWNER = """
+import sys
+from pathlib import Path
+from campaign.worker.runner import Template
+template = Template(Path(sys.argv[1]), ("tests.jobs.template_jobs",))
+try:
+    template.run({"pids": sys.argv[2]}, Path(sys.argv[3]), 600, job="tests.jobs.template_jobs:hang")
+finally:
+    template.close()
+"""
+
+
+@pytest.fixture
+def light(tmp_path, monkeypatch):
+    """A template without TensorFlow."""
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    template = Template(tmp_path / "template.log", ("tests.jobs.template_jobs",))
+    yield template
+    template.close()
+
+
+@pytest.fixture
+def log(tmp_path):
+    return tmp_path / "run.log"
+
+
+@pytest.fixture
+def ask(light, log):
+    def run(function, timeout_s=30.0, **argument):
+        return light.run(argument, log, timeout_s, job=f"tests.jobs.template_jobs:{function}")
+
+    return run
+
+
+def gone(pid):
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def numbers(file):
+    assert eventually(file.exists)
+    return [int(word) for word in file.read_text().split()]
+
+
+def template_pid(light):
+    return light._process.pid
+
+
+def test_the_result_of_a_run_comes_back(ask):
+    answer = ask("echo", value={"nested": [1, 2.5, None, "ü"]})
+
+    assert answer["value"] == {"nested": [1, 2.5, None, "ü"]}
+    assert answer["elapsed_s_with_fork"] > 0
+
+
+def test_a_result_of_five_megabytes_comes_back(ask):
+    assert ask("large", size=5_000_000)["value"] == "x" * 5_000_000
+
+
+def test_each_run_is_a_process_of_its_own(ask, light):
+    first, second = ask("pid")["value"], ask("pid")["value"]
+
+    assert len({first, second, template_pid(light), os.getpid()}) == 4
+    assert gone(first)
+    assert gone(second)
+
+
+def test_state_of_one_run_is_not_seen_by_the_next(ask):
+    assert [ask("use_state")["value"] for _ in range(3)] == [1, 1, 1]
+
+
+def test_an_exception_fails_the_run_and_its_traceback_is_in_the_log(ask, log):
+    answer = ask("fail")
+
+    assert (answer["status"], answer["reason"]) == ("failed", "ended with exit code 1: ValueError: on purpose")
+    assert answer["log_tail"].endswith("ValueError: on purpose")
+    assert "Traceback (most recent call last)" in log.read_text()
+
+
+def test_a_job_that_cannot_be_imported_fails_the_run(ask):
+    assert "AttributeError" in ask("no_such_function")["log_tail"]
+
+
+def test_a_run_that_leaves_in_the_middle_tells_its_exit_code(ask):
+    assert ask("leave", code=3)["reason"] == "ended with exit code 3"
+
+
+def test_a_run_that_leaves_with_code_zero_and_no_result_has_failed(ask):
+    assert ask("leave", code=0)["status"] == "failed"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGABRT])
+def test_a_run_that_is_killed_names_the_signal(ask, number):
+    answer = ask("die", signal=int(number))
+
+    assert answer["reason"] == f"killed by signal {int(number)} ({number.name})"
+
+
+def test_a_real_segmentation_fault_takes_nothing_else_down(ask, light):
+    before = (ask("pid"), template_pid(light))
+
+    answer = ask("touch_null")
+
+    assert answer["reason"] == "killed by signal 11 (SIGSEGV)"
+    assert ask("echo", value=1)["value"] == 1
+    assert template_pid(light) == before[1]
+
+
+def test_a_run_past_its_limit_is_killed_with_its_own_children(ask, tmp_path):
+    answer = ask("hang", timeout_s=1.0, pids=str(tmp_path / "pids"))
+
+    assert answer["status"] == "failed"
+    assert answer["reason"] == "still running after run_timeout_s=1, killed"
+    assert eventually(lambda: all(gone(pid) for pid in numbers(tmp_path / "pids")))
+
+
+def test_what_a_run_prints_is_in_its_log_and_never_in_the_protocol(ask, log):
+    answer = ask("chatter")
+
+    assert answer["value"] == ""  # standard input is empty, not the requests
+    text = log.read_text()
+    assert "forged" in text
+    assert "straight to the descriptor" in text
+    assert "to stderr" in text
+
+
+def test_what_a_library_prints_while_it_is_imported_is_in_the_log_of_the_template(tmp_path, monkeypatch, log):
+    (tmp_path / "talkative.py").write_text("print('hello from the import', flush=True)\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(HERE), str(tmp_path))))
+    template = Template(tmp_path / "template.log", ("talkative",))
+
+    answer = template.run({"value": 1}, log, 30, job="tests.jobs.template_jobs:echo")
+    template.close()
+
+    assert answer["value"] == 1
+    assert "hello from the import" in (tmp_path / "template.log").read_text()
+
+
+def test_each_run_has_its_own_log(light, tmp_path):
+    light.run({}, tmp_path / "one.log", 30, job="tests.jobs.template_jobs:fail")
+    light.run({"value": 1}, tmp_path / "two.log", 30, job="tests.jobs.template_jobs:echo")
+
+    assert "on purpose" in (tmp_path / "one.log").read_text()
+    assert (tmp_path / "two.log").read_text() == ""
+
+
+def test_a_log_that_cannot_be_opened_costs_no_run(light, tmp_path):
+    said = light.run({}, tmp_path / "missing" / "run.log", 30, job="tests.jobs.template_jobs:chatter")
+
+    assert said["value"] == ""
+    assert light.run({"value": 1}, tmp_path / "run.log", 30, job="tests.jobs.template_jobs:echo")["value"] == 1
+
+
+def test_killing_the_template_kills_its_run_and_the_next_run_works(ask, light, tmp_path):
+    ask("pid")
+    with ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(ask, "hang", pids=str(tmp_path / "pids"), timeout_s=60)
+        run, child = numbers(tmp_path / "pids")
+        os.kill(template_pid(light), signal.SIGKILL)
+
+        assert answer.result(timeout=10)["reason"] == "the template process was killed"
+    assert eventually(lambda: gone(run), within_s=2)
+    os.kill(child, signal.SIGKILL)  # a run's own children outlive a template that was killed
+    assert ask("echo", value=1)["value"] == 1
+
+
+def test_a_template_that_died_between_runs_is_started_again(ask, light):
+    first, template = ask("pid")["value"], template_pid(light)
+    os.kill(template, signal.SIGKILL)
+    assert eventually(lambda: gone(template))
+
+    assert ask("pid")["value"] != first
+
+
+def test_a_template_whose_requests_end_kills_the_run_under_way_and_its_children(tmp_path, log):
+    request = {
+        "job": "tests.jobs.template_jobs:hang",
+        "argument": {"pids": str(tmp_path / "pids")},
+        "log": str(log),
+        "timeout_s": 60,
+    }
+    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+    command = [sys.executable, "-m", "jobs.fork_server", "tests.jobs.template_jobs"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        process.stdin.flush()
+        left = numbers(tmp_path / "pids")
+
+        process.stdin.close()
+
+        assert process.wait(timeout=10) == 0
+    assert eventually(lambda: all(gone(pid) for pid in left), within_s=2)
+
+
+def test_closing_the_template_kills_the_run_under_way(tmp_path):
+    run, child = owner_that_gets(signal.SIGINT, tmp_path)
+    try:
+        assert eventually(lambda: gone(run), within_s=2)
+    finally:
+        os.kill(child, signal.SIGKILL)  # a run's own children outlive a template that was killed
+
+
+def test_killing_the_owner_leaves_no_orphan(tmp_path):
+    run, child = owner_that_gets(signal.SIGKILL, tmp_path)
+    try:
+        assert eventually(lambda: gone(run), within_s=2)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def owner_that_gets(number, tmp_path):
+    """Start a process that owns a template with a run under way, and end it with a signal."""
+    words = [str(tmp_path / name) for name in ("template.log", "pids", "run.log")]
+    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+    command = [sys.executable, "-c", OWNER, *words]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as owner:
+        run, child = numbers(tmp_path / "pids")
+        template = psutil.Process(run).ppid()
+        assert psutil.Process(template).ppid() == owner.pid
+        owner.send_signal(number)
+    assert eventually(lambda: gone(template), within_s=2)
+    return run, child
+
+
+def test_close_may_be_called_twice_and_before_the_start(light, ask):
+    light.close()
+    ask("pid")
+
+    light.close()
+    light.close()
+
+    assert ask("echo", value=1)["value"] == 1
+
+
+def test_a_module_that_cannot_be_imported_is_a_fault_of_the_environment(tmp_path):
+    template = Template(tmp_path / "template.log", ("no_such_module_of_ours",))
+
+    with pytest.raises(EnvironmentFaultError, match="no_such_module_of_ours"):
+        template.run({}, tmp_path / "run.log", 5, job="json:loads")
+    assert "ModuleNotFoundError" in (tmp_path / "template.log").read_text()
+
+
+def test_many_runs_leave_no_process_and_no_descriptor_behind(ask, light):
+    ask("pid")
+    template = psutil.Process(template_pid(light))
+    before = template.num_fds()
+
+    for _ in range(20):
+        ask("echo", value=0)
+
+    assert template.children() == []
+    assert template.num_fds() == before

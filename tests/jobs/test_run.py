@@ -1,0 +1,468 @@
+"""Real runs: what makes one count, and each proof seen to fail on purpose."""
+
+import csv
+import ctypes
+import mmap
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from campaign.worker.runner import Template
+from jobs import checks, run
+from jobs.system import page_cache
+from tests.jobs.jobs_factory import (
+    DEAF,
+    PAGE,
+    check,
+    make_request,
+    other_process,
+    pages,
+    read_all,
+    truncate,
+    write_jpegs,
+    write_slow_jpeg,
+)
+
+SHIM = """
+#include <sys/types.h>
+int posix_fadvise(int fd, off_t offset, off_t length, int advice) { return 0; }
+int posix_fadvise64(int fd, off_t offset, off_t length, int advice) { return 0; }
+"""
+DEFAULTS = asdict(checks.Limits())
+OTHER_READER = """
+import mmap, os, sys
+fd = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
+buffer = mmap.mmap(-1, 1 << 20)
+size = os.fstat(fd).st_size
+print("begun", flush=True)
+while True:
+    for offset in range(0, size, len(buffer)):
+        os.preadv(fd, [buffer], offset)
+"""
+OTHER_HOG = """
+print("begun", flush=True)
+while True:
+    pass
+"""
+
+
+@pytest.fixture
+def data(disk):
+    folder = disk / "data"
+    # Large enough to dwarf what a process may fetch of its own code, which the kernel counts, too.
+    write_jpegs(folder, 24, side=256)
+    return folder
+
+
+@pytest.fixture
+def long_data(disk):
+    """A dataset that keeps one thread busy for about a second."""
+    folder = disk / "long"
+    folder.mkdir()
+    write_slow_jpeg(folder / "00.jpg")
+    for number in range(1, 12):
+        shutil.copy(folder / "00.jpg", folder / f"{number:02d}.jpg")
+    return folder
+
+
+def files(folder):
+    return sorted(path for path in folder.iterdir() if path.suffix == ".jpg")
+
+
+@pytest.fixture(scope="module")
+def advice_ignored(tmp_path_factory):
+    """A template in which posix_fadvise does nothing, as published benchmark submissions had it."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    folder = tmp_path_factory.mktemp("shim")
+    (folder / "shim.c").write_text(SHIM)
+    shim = str(folder / "shim.so")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", shim, str(folder / "shim.c")], check=True)
+    template = Template(folder / "template.log")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LD_PRELOAD", shim)
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+        template.run({"value": 1}, folder / "start.log", 60, job="tests.jobs.template_jobs:echo")
+    yield template
+    template.close()
+
+
+def test_a_cold_run_is_valid_and_its_figures_are_those_of_the_files(execute, data):
+    paths = files(data)
+    read_all(paths)
+
+    figures = execute(data)
+
+    assert (figures["status"], figures["reason"]) == ("valid", None)
+    assert (figures["images"], figures["images_asked"], figures["image_errors"]) == (24, 24, 0)
+    assert figures["bytes_read"] == sum(path.stat().st_size for path in paths)
+    assert figures["device_bytes"] >= pages(paths) * PAGE
+    assert figures["resident_fraction"] == 0.0
+    assert [entry["passed"] for entry in figures["checks"]] == [True] * 5
+
+
+def test_rates_are_images_and_bytes_over_the_wall_time(execute, data):
+    figures = execute(data)
+
+    assert figures["images_per_s"] * figures["wall_s"] == pytest.approx(24)
+    assert figures["read_mb_per_s"] * figures["wall_s"] * 1e6 == pytest.approx(figures["bytes_read"])
+    assert 0 < figures["wall_s"] <= figures["elapsed_s"]
+    assert figures["overhead_s"] > 0
+
+
+def _trace(folder, **asked):
+    return {"interval_s": 0.1, "tail_s": 0.0, "file": str(folder / "trace-3.csv"), **asked}
+
+
+def test_a_run_is_traced_from_its_first_to_its_last_batch(execute, long_data, tmp_path):
+    figures = execute(long_data, trace=_trace(tmp_path))
+
+    rows = list(csv.reader((tmp_path / "trace-3.csv").read_text().splitlines()))
+    elapsed = [float(row[1]) for row in rows[2:]]
+    assert figures["trace"]["file"] == "trace-3.csv"
+    assert figures["trace"]["samples"] == len(elapsed)
+    assert elapsed[0] == 0
+    assert figures["wall_s"] <= elapsed[-1] < figures["wall_s"] + 0.2
+
+
+def test_a_trace_goes_on_after_the_last_step_for_as_long_as_asked(execute, data, tmp_path):
+    execute(data, trace=_trace(tmp_path, tail_s=0.5))
+
+    rows = list(csv.reader((tmp_path / "trace-3.csv").read_text().splitlines()))[2:]
+    phases = [row[-1] for row in rows]
+    tail = [float(row[1]) for row in rows if row[-1] == "tail"]
+    assert phases == sorted(phases)
+    assert tail[-1] - max(float(row[1]) for row in rows if row[-1] == "iteration") == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_run_is_not_traced_unless_it_is_asked_for(execute, data):
+    assert execute(data)["trace"] is None
+
+
+def test_a_run_has_every_key_that_a_record_promises(execute, data):
+    promised = {
+        "status",
+        "reason",
+        "wall_s",
+        "load_s",
+        "compute_s",
+        "checkpoint_s",
+        "other_s",
+        "images",
+        "image_errors",
+        "bytes_read",
+        "device_bytes",
+        "resident_fraction",
+        "images_per_s",
+        "read_mb_per_s",
+        "step_load_s",
+        "step_compute_s",
+        "checks",
+    }
+
+    assert promised <= set(execute(data))
+
+
+def test_files_that_were_just_written_are_put_on_the_device_and_evicted(execute, disk):
+    folder = disk / "dirty"
+    write_jpegs(folder, 4)
+    for path in files(folder):  # in place: ext4 writes at once what is truncated and written anew
+        contents = path.read_bytes()
+        with path.open("r+b") as file:
+            file.write(contents)
+    page_cache.evict(files(folder))
+    assert (
+        page_cache.residency(files(folder)).fraction > 0
+    )  # what is dirty stays; the kernel may have written some by now
+
+    figures = execute(folder)
+
+    assert figures["status"] == "valid"
+    assert figures["resident_fraction"] == 0.0
+
+
+class SlowDevice:
+    """A kernel that drops what is clean at once, and on which dirty pages stay dirty until they are synced."""
+
+    def __init__(self):
+        self.dirty, self.resident = True, 8
+
+    def evict(self, _paths):
+        self.resident = self.resident if self.dirty else 0
+
+    def sync(self, _folder):
+        self.dirty = False
+
+    def residency(self, _paths):
+        return page_cache.Residency(8, self.resident, 0, "fake")
+
+
+def test_dirty_pages_are_synced_before_the_last_eviction_however_slow_the_device(monkeypatch, tmp_path):
+    device = SlowDevice()
+    for name in ("evict", "sync", "residency"):
+        monkeypatch.setattr(page_cache, name, getattr(device, name))
+
+    assert page_cache.cooled([], [], tmp_path).resident == 0
+
+
+def test_a_cold_cache_that_was_only_claimed_is_found_out(execute, data, advice_ignored):
+    read_all(files(data))
+    execute(data, through=advice_ignored)  # a template's first run fetches TensorFlow's own code, and its bytes count
+
+    figures = execute(data, through=advice_ignored)
+
+    assert figures["status"] == "invalid"
+    assert check(figures, "cold")["passed"] is False
+    assert check(figures, "cold")["observed"] == 1.0
+    assert check(figures, "device_bytes")["passed"] is False
+    assert "cold: 100.00% of the pages were in memory" in figures["reason"]
+
+
+def test_the_same_run_without_the_preloaded_library_is_valid(execute, data):
+    read_all(files(data))
+
+    assert execute(data)["status"] == "valid"
+
+
+def test_pages_that_somebody_holds_in_memory_make_a_cold_run_invalid(execute, data):
+    held = []
+    for path in files(data):
+        with path.open("rb") as file:
+            held.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+    touched = [sum(mapped[::PAGE]) for mapped in held]
+
+    figures = execute(data)
+
+    assert len(touched) == 24
+    assert check(figures, "cold")["passed"] is False
+    assert check(figures, "device_bytes")["passed"] is False
+    for mapped in held:
+        mapped.close()
+
+
+def test_pages_that_are_locked_make_a_cold_run_invalid(execute, data):
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    with files(data)[0].open("rb") as file:
+        address = ctypes.c_void_p(libc.mmap(None, PAGE, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0))
+    if libc.mlock(address, PAGE) != 0:
+        pytest.skip("this user may lock no memory")
+
+    figures = execute(data)
+
+    libc.munmap(address, PAGE)
+    assert check(figures, "cold")["passed"] is False
+    assert 0 < check(figures, "cold")["observed"] < 0.1
+
+
+def test_a_warm_run_reads_nothing_from_the_device_and_is_valid(execute, data):
+    page_cache.evict(files(data))
+
+    figures = execute(data, cache="warm")
+
+    assert figures["status"] == "valid"
+    assert check(figures, "warm")["observed"] == 1.0
+    assert figures["device_bytes"] < 0.1 * figures["bytes_read"]
+    assert "cold" not in {entry["rule"] for entry in figures["checks"]}
+
+
+def test_a_cache_left_as_it_is_is_judged_by_no_rule_of_the_cache(execute, data):
+    read_all(files(data))
+
+    figures = execute(data, cache="as_is")
+
+    assert figures["status"] == "valid"
+    assert figures["resident_fraction"] == 1.0
+    assert {entry["rule"] for entry in figures["checks"]} == {"complete", "time_adds_up", "quiet"}
+
+
+def test_a_truncated_image_is_counted_and_named_and_the_run_is_invalid(execute, data):
+    truncate(data / "007.jpg")
+
+    figures = execute(data)
+
+    assert (figures["status"], figures["images"], figures["image_errors"]) == ("invalid", 23, 1)
+    assert [bad["file"] for bad in figures["unreadable"]] == ["007.jpg"]
+    assert "Invalid JPEG data" in figures["unreadable"][0]["error"]
+    assert figures["reason"] == "complete: 23 of 24 images delivered, 1 unreadable: 007.jpg"
+
+
+def test_files_that_cannot_be_read_at_all_are_counted_and_named(execute, data):
+    (data / "dangling.jpg").symlink_to(data / "nowhere")
+    (data / "empty.jpg").touch()
+
+    figures = execute(data)
+
+    errors = {Path(bad["file"]).name: bad["error"] for bad in figures["unreadable"]}
+    assert (figures["images"], figures["images_asked"], figures["image_errors"]) == (24, 26, 2)
+    assert "No such file" in errors["dangling.jpg"]
+    assert set(errors) == {"dangling.jpg", "empty.jpg"}
+    assert figures["status"] == "invalid"
+
+
+def test_a_file_that_vanished_or_became_a_folder_since_it_was_listed_is_named(template, data, tmp_path):
+    request = make_request(data, tmp_path / "held")
+    (data / "003.jpg").unlink()
+    (data / "004.jpg").unlink()
+    (data / "004.jpg").mkdir()
+
+    figures = template.run(request, tmp_path / "run.log", 60)
+
+    errors = {Path(bad["file"]).name: bad["error"] for bad in figures["unreadable"]}
+    assert "No such file" in errors["003.jpg"]
+    assert "directory" in errors["004.jpg"]
+    assert (figures["image_errors"], figures["status"]) == (2, "invalid")
+
+
+def test_without_ignore_errors_a_truncated_image_ends_the_run_and_is_named_in_its_log(execute, data):
+    truncate(data / "007.jpg")
+
+    figures = execute(data, ignore_errors=False)
+
+    assert figures["status"] == "failed"
+    assert "Invalid JPEG data" in figures["log_tail"]
+    assert str(data / "007.jpg") in figures["log_tail"]
+
+
+def test_without_decoding_a_truncated_image_is_no_error(execute, data):
+    truncate(data / "007.jpg")
+
+    figures = execute(data, preprocess=False)
+
+    assert (figures["status"], figures["images"], figures["image_errors"]) == ("valid", 24, 0)
+
+
+def test_images_with_names_that_are_not_utf8_are_read_and_named(execute, data):
+    (data / "000.jpg").rename(data / os.fsdecode(b"good\xe9.jpg"))
+    (data / "001.jpg").rename(data / os.fsdecode(b"bad\xe9.jpg"))
+    truncate(data / os.fsdecode(b"bad\xe9.jpg"))
+
+    figures = execute(data)
+
+    assert (figures["images"], figures["image_errors"]) == (23, 1)
+    assert figures["unreadable"][0]["file"] == os.fsdecode(b"bad\xe9.jpg")
+
+
+def test_more_batches_than_there_are_images_make_a_run_incomplete(execute, data):
+    figures = execute(data, iterations=7, batch_size=4)
+
+    assert (figures["images"], figures["images_asked"], figures["image_errors"]) == (24, 28, 0)
+    assert check(figures, "complete")["passed"] is False
+
+
+def test_traffic_of_others_on_the_device_makes_a_run_invalid(execute, long_data, disk):
+    other = disk / "other"
+    other.write_bytes(bytes(64 << 20))
+    os.sync()
+    limits = {**DEAF, "other_mb_per_s_max": DEFAULTS["other_mb_per_s_max"]}
+
+    with other_process(OTHER_READER, str(other)):
+        figures = execute(long_data, limits=limits, threads=1)
+
+    quiet = check(figures, "quiet")
+    assert figures["status"] == "invalid"
+    assert quiet["passed"] is False
+    assert quiet["observed"]["other_mb_per_s"] > DEFAULTS["other_mb_per_s_max"]
+    assert quiet["limit"]["other_mb_per_s"] == DEFAULTS["other_mb_per_s_max"]
+    assert figures["reason"].startswith("quiet: others moved ")
+
+
+def test_work_of_others_on_the_processors_makes_a_run_invalid(execute, long_data):
+    limits = {**DEAF, "other_cpu_max": DEFAULTS["other_cpu_max"]}
+
+    with other_process(OTHER_HOG), other_process(OTHER_HOG):
+        figures = execute(long_data, limits=limits, threads=1)
+
+    quiet = check(figures, "quiet")
+    assert figures["status"] == "invalid"
+    assert quiet["passed"] is False
+    assert quiet["observed"]["other_cpu"] > DEFAULTS["other_cpu_max"]
+
+
+def test_the_load_of_a_run_itself_is_not_that_of_others(execute, long_data):
+    figures = execute(long_data, threads=2, preprocess=True)
+
+    quiet = check(figures, "quiet")
+    cores = os.cpu_count()
+    assert figures["cpu_s"] > 0
+    # With ticks of 10 ms: all the processors' work is the run's and the others' together, never counted twice.
+    assert quiet["observed"]["other_cpu"] + figures["cpu_s"] / figures["elapsed_s"] <= cores * 1.1
+
+
+@pytest.fixture
+def foreign():
+    """Images of root in a folder that every user may enter."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can make files that belong to another user")
+    folder = Path(tempfile.mkdtemp(prefix="tfio-test-"))
+    folder.chmod(0o755)
+    write_jpegs(folder / "data", 24)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def execute_as_nobody(template, folder, tmp_path, *, readable_io):
+    request = make_request(folder / "data", folder / "held")
+    argument = {"request": request, "readable_io": readable_io}
+    answer = template.run(argument, tmp_path / "run.log", 60, job="tests.jobs.template_jobs:execute_as_nobody")
+    assert "value" in answer, answer
+    return answer["value"]
+
+
+def test_on_files_of_somebody_else_the_bytes_prove_the_cold_cache(template, foreign, tmp_path):
+    read_all(files(foreign / "data"))
+
+    figures = execute_as_nobody(template, foreign, tmp_path, readable_io=True)
+
+    assert figures["status"] == "valid"
+    assert check(figures, "cold")["passed"] is None
+    assert "does not tell" in check(figures, "cold")["message"]
+    assert check(figures, "device_bytes")["passed"] is True
+
+
+def test_on_files_of_somebody_else_without_accounting_nothing_is_proved(template, foreign, tmp_path):
+    figures = execute_as_nobody(template, foreign, tmp_path, readable_io=False)
+
+    assert figures["status"] == "invalid"
+    assert figures["device_bytes"] is None
+    assert figures["reason"].startswith("cold: ")
+    assert "; device_bytes: " in figures["reason"]
+
+
+def test_each_benchmark_has_a_version():
+    assert {name: run.version_of(name) >= 1 for name in run.BENCHMARKS} == dict.fromkeys(run.BENCHMARKS, True)
+
+
+def test_the_stamp_is_utc_in_milliseconds():
+    assert run.utc_now()[10:].count(":") == 2
+    assert len(run.utc_now()) == len("2024-01-01T00:00:00.000Z")
+    assert run.utc_now().endswith("Z")
+
+
+def test_the_garbage_collector_has_next_to_nothing_to_look_through_within_the_clock(job, data, tmp_path):
+    (count,) = job("tracked_within_the_clock", request=make_request(data, tmp_path / "held", cache="as_is"))
+
+    assert count < 10_000
+
+
+@pytest.mark.parametrize(
+    ("asked", "emulated"),
+    [
+        ({"dataset": "/real/data"}, False),
+        ({"dataset": "/twin/data"}, True),
+        ({"dataset": "/real/data", "checkpoint": {"folders": ["/twin/cell"]}}, True),
+        ({"dataset": "/real/data", "checkpoint": None}, False),
+        ({"baseline": {"file": "/twin/data/baseline/read.bin"}}, True),
+        ({"baseline": {"file": "/real/data/baseline/read.bin"}}, False),
+    ],
+)
+def test_a_run_says_whether_one_of_its_storages_is_emulated(asked, emulated, monkeypatch):
+    monkeypatch.setattr(run, "emulated", lambda path: {"name": "hdd"} if str(path).startswith("/twin") else None)
+
+    assert run._is_emulated(asked) is emulated  # noqa: SLF001
