@@ -327,6 +327,7 @@ def test_a_dataset_that_does_not_match_its_manifest_is_told_with_the_repair(comm
     assert "hint: `rm " in refused.stderr
 
 
+@pytest.mark.shows("run_timeout_s")
 @pytest.mark.long
 def test_a_run_that_hangs_is_killed_at_its_limit_and_told(command):
     """The storage hangs: a file that is opened blocks, as on a dead NFS server; here a lease does it."""
@@ -347,6 +348,7 @@ def test_a_run_that_hangs_is_killed_at_its_limit_and_told(command):
     assert "still running after run_timeout_s=3, killed" in record["reason"]
 
 
+@pytest.mark.shows("cluster.name")
 @pytest.mark.long
 def test_the_debug_cluster_works_in_the_front_process(command):
     done = command("threads=1", "cluster=debug", *TINY)
@@ -376,6 +378,7 @@ def test_no_space_for_the_dataset_is_said_before_anything_is_made(command, small
     assert not list(small_disk.rglob("*.jpg"))
 
 
+@pytest.mark.shows("campaign_dir")
 @pytest.mark.long
 @root_only
 def test_no_space_for_a_record_loses_nothing_and_the_same_command_finishes(command, small_disk):

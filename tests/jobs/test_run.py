@@ -131,6 +131,7 @@ def test_a_run_is_traced_from_its_first_to_its_last_batch(execute, long_data, tm
     assert figures["wall_s"] <= elapsed[-1] < figures["wall_s"] + 0.2
 
 
+@pytest.mark.shows("trace.tail_s")
 def test_a_trace_goes_on_after_the_last_step_for_as_long_as_asked(execute, data, tmp_path):
     execute(data, trace=_trace(tmp_path, tail_s=0.5))
 
@@ -261,6 +262,7 @@ def test_pages_that_are_locked_make_a_cold_run_invalid(execute, data):
     assert 0 < check(figures, "cold")["observed"] < 0.1
 
 
+@pytest.mark.shows("cache")
 def test_a_warm_run_reads_nothing_from_the_device_and_is_valid(execute, data):
     page_cache.evict(files(data))
 
@@ -320,6 +322,7 @@ def test_a_file_that_vanished_or_became_a_folder_since_it_was_listed_is_named(te
     assert (figures["image_errors"], figures["status"]) == (2, "invalid")
 
 
+@pytest.mark.shows("benchmark.ignore_errors")
 def test_without_ignore_errors_a_truncated_image_ends_the_run_and_is_named_in_its_log(execute, data):
     truncate(data / "007.jpg")
 

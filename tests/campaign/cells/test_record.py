@@ -90,6 +90,7 @@ def test_a_cell_asked_for_fewer_runs_than_the_minimum_needs_them_all(point):
     assert made["status"] == "done"
 
 
+@pytest.mark.shows("runs")
 def test_what_is_missing_follows_from_what_is_there(point):
     done = {**_record(point, *[("measured", "valid", 1)] * 4, ("measured", "invalid", 1)), "status": "done"}
     broken = {**_record(point, *[("measured", "valid", 1)] * 2, ("measured", "invalid", 1)), "status": "invalid"}

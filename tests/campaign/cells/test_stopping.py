@@ -53,6 +53,7 @@ def test_the_interval_holds_the_median_as_often_as_it_says(n):
     assert held >= adaptive.CONFIDENCE > tighter
 
 
+@pytest.mark.shows("until_spread")
 def test_runs_are_added_until_the_interval_of_the_median_is_narrow(folder, adding):
     # Of six and seven runs the interval is min to max; of eight the second to the seventh: 99 to 101.
     rates = [99.0, 101.0, 100.0, 100.0, 103.0, 100.0, 97.0, 100.0]
@@ -101,6 +102,7 @@ def test_a_work_list_of_before_the_key_adds_none(folder, adding):
     assert len(template.asked) == 6
 
 
+@pytest.mark.shows("max_runs")
 def test_at_max_runs_it_gives_up_and_says_so(folder, adding):
     template, (recorded,) = walk(folder, adding, *runs_of([*WIDE, 90.0, 110.0, 95.0, 105.0]))
     again, (later,) = walk(folder, asked_again(adding))

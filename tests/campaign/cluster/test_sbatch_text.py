@@ -71,52 +71,64 @@ def test_a_script_runs_our_worker_on_its_own_list_and_is_known_by_its_folder(scr
     assert re.search(rf"-m campaign\.worker {batch}/work-\${{SLURM_ARRAY_TASK_ID}}\.json$", text, re.MULTILINE)
 
 
+@pytest.mark.shows("cluster.partition")
 def test_cluster_partition_is_asked_for(script):
     assert _asks(script("cluster.partition=gpu"), "partition=gpu")
     assert "--partition" not in script()
 
 
+@pytest.mark.shows("cluster.account")
 def test_cluster_account_is_asked_for(script):
     assert _asks(script("cluster.account=a1"), "account=a1")
 
 
+@pytest.mark.shows("cluster.qos")
 def test_cluster_qos_is_asked_for(script):
     assert _asks(script("cluster.qos=high"), "qos=high")
 
 
+@pytest.mark.shows("cluster.constraint")
 def test_cluster_constraint_is_asked_for(script):
     assert _asks(script("cluster.constraint=lustre"), "constraint=lustre")
 
 
+@pytest.mark.shows("cluster.nodelist")
 def test_cluster_nodelist_is_asked_for(script):
     assert _asks(script("cluster.nodelist='n[1-2]'"), "nodelist='n[1-2]'")
 
 
+@pytest.mark.shows("cluster.exclude")
 def test_cluster_exclude_is_asked_for(script):
     assert _asks(script("cluster.exclude=n3"), "exclude=n3")
 
 
+@pytest.mark.shows("cluster.dependency")
 def test_cluster_dependency_is_asked_for(script):
     assert _asks(script("cluster.dependency='afterok:12'"), "dependency=afterok:12")
 
 
+@pytest.mark.shows("cluster.licenses")
 def test_cluster_licenses_is_asked_for(script):
     assert _asks(script("cluster.licenses='matlab:1'"), "licenses=matlab:1")
 
 
+@pytest.mark.shows("cluster.gpus_per_node")
 def test_cluster_gpus_per_node_is_asked_for(script):
     assert _asks(script("cluster.gpus_per_node=2"), "gpus-per-node=2")
 
 
+@pytest.mark.shows("cluster.timeout_min")
 def test_cluster_timeout_min_is_the_time_limit(script):
     assert _asks(script("cluster.timeout_min=17"), "time=17")
 
 
+@pytest.mark.shows("cluster.mem_gb")
 def test_cluster_mem_gb_is_the_memory(script):
     assert _asks(script("cluster.mem_gb=4.2"), "mem=4006M")  # 4.2e9 bytes in MiB, rounded up
     assert "--mem" not in script()
 
 
+@pytest.mark.shows("cluster.cpus_per_task")
 def test_cluster_cpus_per_task_is_asked_for_and_follows_the_threads_where_it_is_null(script):
     asked, followed = script("threads=2", "cluster.cpus_per_task=7"), script("threads=1,8,4")
 
@@ -125,11 +137,13 @@ def test_cluster_cpus_per_task_is_asked_for_and_follows_the_threads_where_it_is_
     assert _asks(followed, "cpus-per-task=8")
 
 
+@pytest.mark.shows("cluster.exclusive")
 def test_cluster_exclusive_asks_for_a_node_alone(script):
     assert _asks(script(), "exclusive")
     assert not _asks(script("cluster.exclusive=false"), "exclusive")
 
 
+@pytest.mark.shows("cluster.modules")
 def test_cluster_modules_are_loaded_first(script):
     text = script("cluster.modules=[gcc/12.2,cuda]")
 
@@ -137,6 +151,7 @@ def test_cluster_modules_are_loaded_first(script):
     assert text.index("module load cuda") < text.index("campaign.worker")
 
 
+@pytest.mark.shows("cluster.extra")
 def test_cluster_extra_is_passed_on(script):
     text = script("+cluster.extra.mail-type=END", "+cluster.extra.contiguous=true", "+cluster.extra.reservation=null")
 
@@ -145,27 +160,32 @@ def test_cluster_extra_is_passed_on(script):
     assert "--reservation" not in text
 
 
+@pytest.mark.shows("cluster.cells_per_job")
 def test_cluster_cells_per_job_packs_cells(arrays):
     (array,) = arrays("threads=1,2,3,4,5", "cluster.cells_per_job=2")
 
     assert [len(task) for task in array.tasks] == [2, 2, 1]
 
 
+@pytest.mark.shows("cluster.parallel")
 def test_cluster_parallel_bounds_the_array(script):
     assert _asks(script("threads=1,2,3,4", "cluster.parallel=3"), "array=0-3%3")
 
 
+@pytest.mark.shows("storage.shared")
 def test_storage_shared_bounds_the_jobs_at_once(script):
     assert _asks(script("threads=1,2", "storage.shared=true"), "array=0-1%1")
     assert _asks(script("threads=1,2", "storage.shared=false"), "array=0-1%2")
 
 
+@pytest.mark.shows("storage.license")
 def test_storage_license_is_asked_for_with_the_job(script):
     text = script("storage.exclusive=license", "storage.license='lustre:1'", "cluster.licenses='matlab:1'")
 
     assert _asks(text, "licenses=matlab:1,lustre:1")
 
 
+@pytest.mark.shows("storage.exclusive")
 def test_storage_exclusive_decides_what_keeps_jobs_apart(script, arrays):
     singleton = script("storage.exclusive=singleton", "cluster.dependency='afterok:12'")
     elsewhere = arrays("storage.exclusive=singleton", "storage.root=elsewhere")
@@ -176,10 +196,12 @@ def test_storage_exclusive_decides_what_keeps_jobs_apart(script, arrays):
     assert "dependency" not in script("storage.exclusive=lock")
 
 
+@pytest.mark.shows("cluster.signal_delay_s")
 def test_cluster_signal_delay_s_is_when_a_job_is_told_to_save(script):
     assert _asks(script("cluster.signal_delay_s=33"), "signal=USR2@33")
 
 
+@pytest.mark.shows("cluster.max_requeues")
 def test_cluster_max_requeues_bounds_the_requeues(programs, tmp_path, monkeypatch):
     programs("scontrol", f"echo $* >> {tmp_path}/asked")
     monkeypatch.setenv("SLURM_JOB_ID", "12")
@@ -202,6 +224,7 @@ def _work(folder, cells, **changed):
     return work_list(folder, made[2:], conduct, cluster="slurm")
 
 
+@pytest.mark.shows("cluster.oversubscribe")
 @pytest.mark.parametrize(("oversubscribe", "status"), [(False, "failed"), (True, "done")])
 def test_cluster_oversubscribe_lets_a_cell_have_fewer_cpus_than_threads(
     folder, cells, monkeypatch, oversubscribe, status
@@ -216,6 +239,7 @@ def test_cluster_oversubscribe_lets_a_cell_have_fewer_cpus_than_threads(
     assert ("threads=4 and the job may use 2 CPUs" in str(recorded["reason"])) is not oversubscribe
 
 
+@pytest.mark.shows("cluster.save_patience_s")
 def test_cluster_save_patience_s_is_how_long_a_full_disk_is_waited_for(folder, cells, monkeypatch):
     work = _work(folder, cells, save_patience_s=12.5, oversubscribe=True)
     patience = []
@@ -226,6 +250,7 @@ def test_cluster_save_patience_s_is_how_long_a_full_disk_is_waited_for(folder, c
     assert set(patience) == {12.5}
 
 
+@pytest.mark.shows("detach")
 def test_detach_returns_when_the_jobs_are_submitted(programs, command, tmp_path, monkeypatch):
     programs("sinfo")
     programs("sbatch", "echo Submitted batch job 77")

@@ -131,6 +131,7 @@ def test_the_recipe_of_table_1_reads_and_writes_a_file_on_each_storage(size, fil
     assert {point["benchmark"]["file_mb"] for point in points} == {file_mb}
 
 
+@pytest.mark.shows("size")
 @pytest.mark.parametrize("words", [["+size=smoke", "+paper=fig6"], ["+paper=fig6", "+size=smoke"]])
 def test_a_smoke_recipe_has_fewer_files_and_a_thinner_network(words):
     of_paper, of_smoke = (collect(["-m", *each])[0] for each in (["+paper=fig6"], words))

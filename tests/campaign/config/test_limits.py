@@ -202,6 +202,7 @@ def test_a_folder_below_one_with_a_percent_sign_is_no_place_for_slurm(tmp_path, 
         limits.check(slurm_point)
 
 
+@pytest.mark.shows("site.timeout_max_min")
 @pytest.mark.parametrize(("minutes", "allowed"), [(29, True), (30, True), (31, False)])
 def test_a_job_may_be_as_long_as_the_site_allows_and_no_longer(minutes, allowed, slurm_point):
     point = copy.deepcopy(slurm_point)

@@ -62,6 +62,9 @@ def test_the_default_site_knows_nothing(point):
     assert (point["site"]["name"], point["site"]["modules"], point["site"]["storages"]) == ("none", [], {})
 
 
+@pytest.mark.shows(
+    "site.partition", "site.account", "site.qos", "site.constraint", "site.gpus_per_node", "site.modules"
+)
 @pytest.mark.parametrize("cluster", ["slurm", "auto"])
 def test_what_the_site_says_of_its_scheduler_is_the_default_of_the_cluster(cluster, of_mine):
     found = of_mine(f"cluster={cluster}")["cluster"]
@@ -78,12 +81,20 @@ def test_the_command_line_overrules_the_site(of_mine):
     assert found["storage"]["exclusive"] == "none"
 
 
+@pytest.mark.shows("site.spread_max", "site.other_cpu_max")
 @pytest.mark.parametrize(("key", "of_site"), [("spread_max", 0.02), ("other_cpu_max", 0.75)])
 def test_the_tolerance_of_the_site_is_that_of_the_check(key, of_site, of_mine):
     assert of_mine()["checks"][key] == of_site
     assert of_mine(f"checks.{key}=0.6")["checks"][key] == 0.6
 
 
+@pytest.mark.shows(
+    "site.storages.root",
+    "site.storages.shared",
+    "site.storages.exclusive",
+    "site.storages.license",
+    "site.storages.stripe_count",
+)
 def test_a_storage_is_where_and_what_the_site_says(of_mine):
     assert of_mine("storage=lustre")["storage"] == {
         "name": "lustre", "root": "/lustre/me", "shared": False, "exclusive": "license", "license": "lustre:1",
@@ -98,6 +109,7 @@ def test_what_the_site_does_not_say_of_a_storage_has_its_default(of_mine):
     assert (found["tmpfs"]["root"], found["tmpfs"]["shared"]) == ("/dev/shm", False)  # noqa: S108 - no file is made
 
 
+@pytest.mark.shows("site.storages.stripe_size_mib")
 def test_a_storage_with_a_name_of_the_users_own_is_reached(of_mine):
     found = of_mine("storage=site", "storage.name=scratch")["storage"]
 
@@ -112,6 +124,7 @@ def test_storages_of_the_site_can_be_swept(tmp_path, of_mine):
     assert [point["storage"]["root"] for point in found] == ["/lustre/me", "/scratch/me"]
 
 
+@pytest.mark.shows("site.name")
 @pytest.mark.parametrize("name", PAPERS_STORAGES)
 def test_a_storage_that_is_not_here_is_refused_with_the_cure(name):
     with pytest.raises(UsageError, match=f"storage={name} has no root here") as caught:

@@ -137,6 +137,7 @@ def test_a_micro_benchmark_that_calls_itself_a_baseline_is_refused(point):
     assert refused.value.hint == "write benchmark=baseline"
 
 
+@pytest.mark.shows("benchmark.file_mb")
 def test_the_file_is_made_under_the_root_of_the_storage_and_progress_is_told_in_mebibytes(prepared, tmp_path):
     _, data, said = prepared()
 
@@ -258,6 +259,7 @@ def test_a_lost_engine_is_no_reason_to_keep_what_it_measured_aside(item, folder,
     assert len(stopping.measured(recorded)) == 3
 
 
+@pytest.mark.shows("benchmark.access")
 @pytest.mark.long
 def test_a_storage_is_written_and_read_by_one_command(command):
     accesses = "benchmark.access=write,read,random_read"

@@ -49,6 +49,14 @@ def _where(point):
     return {role: (storage["name"], storage["root"]) for role, storage in roles(point["checkpoint"]).items()}
 
 
+@pytest.mark.shows(
+    "checkpoint.name",
+    "checkpoint.root",
+    "checkpoint.fast.name",
+    "checkpoint.fast.root",
+    "checkpoint.slow.name",
+    "checkpoint.slow.root",
+)
 @pytest.mark.parametrize(
     ("words", "where"),
     [

@@ -59,6 +59,15 @@ def test_two_cells_on_one_dataset_prepare_it_once(entry, folder):
     assert said.count(("dataset demo", 6, 6, "images")) <= 2
 
 
+@pytest.mark.shows(
+    "dataset.files",
+    "dataset.median_bytes",
+    "dataset.sigma",
+    "dataset.width",
+    "dataset.height",
+    "dataset.classes",
+    "dataset.seed",
+)
 @pytest.mark.parametrize(
     ("key", "value"),
     [("files", 8), ("median_bytes", 4000), ("sigma", 0.1), ("width", 96), ("height", 96), ("classes", 3), ("seed", 1)],
@@ -74,12 +83,14 @@ def test_every_key_of_a_synthetic_dataset_makes_another_one(key, value, entry, f
     assert manifest.load(Path(after["path"])).parameters[key] == value
 
 
+@pytest.mark.shows("dataset.name")
 def test_the_name_of_a_dataset_names_its_folder(entry, folder, point):
     (data,), _ = _prepared(folder, entry(dataset={**point["dataset"], "name": "mine"}))
 
     assert "/datasets/mine-" in data["path"]
 
 
+@pytest.mark.shows("dataset.path")
 def test_a_users_folder_is_used_in_place_and_its_manifest_kept_with_the_campaign(entry, folder, tmp_path):
     images = tmp_path / "mine"
     (images / "cats").mkdir(parents=True)
@@ -100,6 +111,7 @@ def test_more_batches_than_the_folder_has_images_for_is_an_error(entry, folder, 
         _prepared(folder, entry(iterations=3, dataset={"name": "folder", "path": str(tmp_path)}))
 
 
+@pytest.mark.shows("storage.root")
 def test_a_relative_root_belongs_to_the_working_folder_and_is_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
@@ -166,6 +178,7 @@ def _layout(count, size_mib):
     return {"stripe_count": count, "stripe_size_bytes": size_mib << 20, "offset": 0, "pool": None}
 
 
+@pytest.mark.shows("storage.stripe_count", "storage.stripe_size_mib")
 def test_a_dataset_is_striped_before_it_is_made_and_its_stripes_are_recorded(entry, folder, point, fake_lfs):
     lfs = fake_lfs(**_striped(4, 16))
     point["storage"] |= {"stripe_count": 4, "stripe_size_mib": 16}

@@ -90,6 +90,7 @@ def test_a_stopped_worker_keeps_what_was_measured_and_tells_of_the_run_under_way
     assert recorded["status"] == "running"
 
 
+@pytest.mark.shows("redo")
 def test_redo_measures_anew_and_loses_nothing(folder, work):
     work["cells"] = work["cells"][:1]
     walk(folder, work, *[figures(111)] * 6)
@@ -102,6 +103,7 @@ def test_redo_measures_anew_and_loses_nothing(folder, work):
     assert [run["images_per_s"] for run in json.loads(old.read_text())["runs"]] == [111] * 6
 
 
+@pytest.mark.shows("warmup_runs")
 def test_no_warm_up_where_none_is_asked_for(folder, work):
     work["conduct"]["warmup_runs"] = 0
 
@@ -137,6 +139,7 @@ def test_the_wait_for_the_storage_is_in_the_record(folder, work, monkeypatch):
     }  # fmt: skip
 
 
+@pytest.mark.shows("trace.interval_s")
 @pytest.mark.parametrize(
     ("trace", "asked"),
     [

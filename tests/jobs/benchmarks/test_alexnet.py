@@ -303,6 +303,7 @@ def test_preparing_a_run_opens_no_file_of_the_dataset(job, paths):
     assert (before, during) == (0, 24)
 
 
+@pytest.mark.shows("benchmark.control")
 def test_without_input_one_batch_is_loaded_before_the_clock_and_none_during_it(job, paths):
     settings = make_alexnet_settings(control="no_io", threads=1)
     names = [str(path) for path in paths]
@@ -346,6 +347,7 @@ def test_a_training_says_how_large_its_network_is_and_that_making_it_is_not_in_t
     assert figures["build_s"] > figures["compute_s"]
 
 
+@pytest.mark.shows("accelerator.step_s")
 def test_an_emulated_step_takes_its_time_and_leaves_the_processor_alone(job, paths):
     settings = make_alexnet_settings(accelerator="emulated", step_s=0.2, control="no_io", iterations=5)
 
@@ -381,6 +383,7 @@ def test_with_prefetch_the_next_batches_are_loaded_while_a_step_computes(job, pa
     assert job("opened_at_each_step", names=names, folder=str(paths[0].parent), settings=settings) == expected
 
 
+@pytest.mark.shows("accelerator.name")
 @pytest.mark.parametrize(
     ("name", "gpus", "expected"),
     [

@@ -55,6 +55,7 @@ def test_of_102_classes_it_has_58_7_million_parameters_and_adam_keeps_two_more_v
     assert state_bytes == 3 * 4 * parameters + 8  # and the count of steps
 
 
+@pytest.mark.shows("benchmark.width")
 def test_the_width_multiplies_channels_and_units(job):
     parameters, _ = job("network_size", classes=102, benchmark={**PUBLISHED, "width": 0.25})
 
@@ -104,6 +105,7 @@ def test_adam_is_adam(fit):
         before = bias, mean, square
 
 
+@pytest.mark.shows("benchmark.learning_rate")
 def test_the_learning_rate_is_how_far_a_step_goes(fit):
     far, near = (np.array(fit(stop=1, learning_rate=rate)["followed"][0][0]) for rate in (1e-2, 1e-4))
 
@@ -118,6 +120,7 @@ def test_a_warm_up_leaves_no_trace(job):
     assert (fresh["steps"], np.any(fresh["kernels"][-1])) == ([0], False)
 
 
+@pytest.mark.shows("benchmark.dropout")
 def test_dropout_is_another_at_each_step_and_the_same_each_time(job):
     benchmark = {**SMALL, "learning_rate": 0.0, "dropout": 0.5}
 

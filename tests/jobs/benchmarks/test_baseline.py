@@ -53,6 +53,7 @@ def test_a_cold_read_is_valid_and_each_of_its_bytes_came_from_the_device(file):
     assert (figures["engine"], figures["engine_output"]) == ("builtin", None)
 
 
+@pytest.mark.shows("benchmark.transfer_mib")
 def test_a_read_asks_for_the_whole_file_in_order_and_in_requests_of_the_size_asked_for(file, asked):
     builtin.run(order(file, block=2 * MIB))
 
@@ -163,6 +164,7 @@ def test_as_many_readers_as_threads_read_at_once(file, monkeypatch):
     assert (outcome.requests, len(seen)) == (8, 3)
 
 
+@pytest.mark.shows("benchmark.seconds_max")
 def test_random_reads_end_when_their_time_is_up(file, monkeypatch):
     real = os.preadv
 
@@ -289,6 +291,7 @@ def test_an_engine_that_contradicts_itself_is_not_believed(tmp_path, changed, el
             engines.believe(outcome, order(tmp_path), elapsed_s)
 
 
+@pytest.mark.shows("benchmark.engine")
 @pytest.mark.parametrize(
     ("programs", "access", "engine"),
     [

@@ -78,6 +78,7 @@ def test_the_parts_of_a_real_run_make_up_its_wall_time(measure):
     assert figures["other_s"] > 0
 
 
+@pytest.mark.shows("batch_size", "iterations")
 @pytest.mark.parametrize(
     ("changes", "images", "steps"),
     [

@@ -71,6 +71,7 @@ def save(template, tmp_path, classes):
     return run
 
 
+@pytest.mark.shows("checkpoint.every")
 @pytest.mark.parametrize("every", [2, 3])
 def test_every_so_many_steps_there_is_a_snapshot(save, every):
     figures = save({**DIRECT, "every": every})
@@ -104,6 +105,7 @@ def test_each_snapshot_of_a_burst_buffer_says_when_it_was_durable_where(save):
     assert figures["drain_wait_s"] >= figures["checkpoints"][-1]["exposed_s"] - 0.1
 
 
+@pytest.mark.shows("checkpoint.mode")
 def test_in_the_background_training_stands_still_for_the_copy_alone(save):
     figures = save({**DIRECT, "mode": "async", "every": 4}, **LONG_STEPS)
 
@@ -163,6 +165,7 @@ def test_what_is_saved_is_written_by_the_run_itself(save):
     assert figures["written_bytes"] >= sum(line["bytes"] for line in figures["checkpoints"])
 
 
+@pytest.mark.shows("drain_timeout_s")
 def test_a_drain_that_does_not_end_in_time_makes_the_run_invalid(save, tmp_path):
     figures = save({**BUFFERED, "bandwidth_mb_per_s": 2.0}, drain_timeout_s=0.5)
 
@@ -187,6 +190,13 @@ def opened(node, folders, **changes):
     return checkpoint.opened(node, asked(folders, **changes), lambda: (4, 1000))
 
 
+@pytest.mark.shows(
+    "checkpoint.keep",
+    "checkpoint.when_full",
+    "checkpoint.bandwidth_mb_per_s",
+    "checkpoint.direct",
+    "checkpoint.streams",
+)
 @pytest.mark.parametrize(
     ("key", "value"),
     [("keep", 3), ("when_full", "fall_through"), ("bandwidth_mb_per_s", 7.0), ("direct", True), ("streams", 3)],

@@ -25,6 +25,7 @@ def folder_names(tmp_path):
     return [str(path) for path in write_jpegs(tmp_path / "data", 24)]
 
 
+@pytest.mark.shows("threads")
 @pytest.mark.parametrize("threads", [1, 3, 8])
 def test_threads_is_the_number_of_files_that_are_read_at_once(job, folder_names, threads):
     assert (
@@ -40,12 +41,14 @@ def test_without_a_private_pool_the_cores_cap_the_threads(job, folder_names):
     assert job("reads_at_once", names=folder_names, settings=settings, expected=CORES) == CORES
 
 
+@pytest.mark.shows("benchmark.private_threads")
 def test_a_private_pool_that_is_smaller_caps_the_threads(job, folder_names):
     settings = make_settings(threads=8, private_threads=5)
 
     assert job("reads_at_once", names=folder_names, settings=settings, expected=5) == 5
 
 
+@pytest.mark.shows("prefetch")
 @pytest.mark.parametrize(
     ("changes", "opened"),
     [
@@ -64,6 +67,7 @@ def test_prefetch_is_the_number_of_batches_made_ahead(job, folder_names, tmp_pat
     assert len(found) == opened
 
 
+@pytest.mark.shows("benchmark.autotune")
 def test_autotune_makes_batches_ahead_that_nobody_asked_for(job, folder_names, tmp_path):
     settings = make_settings(threads=1, batch_size=2, prefetch=0, autotune=True)
 
@@ -81,6 +85,7 @@ def test_files_are_opened_in_the_order_of_the_seed(job, folder_names, tmp_path):
     assert found == [Path(folder_names[index]).name for index in order]
 
 
+@pytest.mark.shows("seed")
 def test_the_seed_alone_decides_the_order(job, names):
     orders = {seed: job("order_of_list", names=names, seed=seed, process_seed=0) for seed in (1, 2, 3)}
 
@@ -106,6 +111,7 @@ def test_deterministic_delivery_waits_for_a_late_file(job, folder_names):
     assert found == order
 
 
+@pytest.mark.shows("benchmark.deterministic")
 def test_delivery_that_need_not_be_deterministic_lets_others_overtake_a_late_file(job, folder_names):
     order = job("order_of_list", names=folder_names, seed=1)
     settings = make_settings(threads=4, batch_size=1, deterministic=False)
@@ -121,6 +127,7 @@ APART = ["BatchDataset", "ParallelMapDataset"]
 SHIELDED = ["BatchDataset", "IgnoreErrorsDataset", "ParallelMapDataset"]
 
 
+@pytest.mark.shows("benchmark.map_and_batch_fusion")
 @pytest.mark.parametrize(
     ("changes", "last"),
     [
@@ -140,6 +147,7 @@ def test_map_and_batch_are_one_step_only_where_asked_for_and_no_step_stands_betw
     } == {str(steps): steps == last for steps in (FUSED, APART, SHIELDED, ["PrefetchDataset", *APART])}
 
 
+@pytest.mark.shows("benchmark.image_size")
 @pytest.mark.parametrize("size", [16, 224])
 def test_the_payload_has_the_size_that_was_asked_for(job, names, size):
     batches = job("delivered", names=names, settings=make_settings(image_size=size, batch_size=8))
@@ -153,6 +161,7 @@ def test_the_last_batch_holds_the_rest(job, names):
     assert [len(batch[0]) for batch in batches] == [7, 7, 7, 3]
 
 
+@pytest.mark.shows("benchmark.preprocess")
 def test_without_preprocessing_the_payload_is_the_file(job, names):
     found = job("contents", names=names, settings=make_settings(preprocess=False))
 
@@ -216,6 +225,7 @@ def test_a_training_gets_whole_batches_in_the_order_of_the_seed_each_image_with_
         assert label == expected
 
 
+@pytest.mark.shows("benchmark.prefetch_to_device")
 @pytest.mark.parametrize(
     ("changes", "device"), [({}, "CPU:0"), (TO_DEVICE, "CPU:1"), ({**TO_DEVICE, "prefetch": 1}, "CPU:1")]
 )
