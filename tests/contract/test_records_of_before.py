@@ -1,0 +1,45 @@
+"""A campaign that an earlier version left on disk: the same words mean the same cells, its records the same tables.
+
+`before/campaign` holds the records and traces as they were written, `before/expected` the CSV files that the version
+of then made of them: of seven good cells and an invalid one, of all benchmarks, with and without snapshots.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from analysis.__main__ import main
+from campaign.cells import plan
+from campaign.config.collect import collect
+
+BEFORE = Path(__file__).parent / "before"
+CAMPAIGN, EXPECTED = BEFORE / "campaign", sorted((BEFORE / "expected").iterdir())
+
+
+def test_the_same_words_are_the_same_cells():
+    requests = json.loads((CAMPAIGN / "campaign.json").read_text(encoding="utf-8"))["requests"]
+
+    ids = {cell.id for request in requests for cell in plan.cells_of(collect(request["words"]))[0]}
+
+    assert ids == {record.parent.name for record in (CAMPAIGN / "records").glob("*/record.json")}
+    assert len(ids) == 8
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """What this version makes of the records, by file name."""
+    out = tmp_path_factory.mktemp("out")
+    assert main([str(CAMPAIGN), "--out", str(out), "--quiet"]) == 0
+    return {path.name: path for path in out.rglob("*.csv")}
+
+
+@pytest.mark.parametrize("expected", EXPECTED, ids=lambda path: path.name)
+def test_the_records_give_the_same_numbers_byte_for_byte(expected, written):
+    assert written[expected.name].read_bytes() == expected.read_bytes()
+
+
+def test_no_table_or_figure_is_new_or_lost(written):
+    assert written.keys() == {path.name for path in EXPECTED}
