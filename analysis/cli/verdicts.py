@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,11 @@ EPILOG = """\
 exit codes: 0 no claim differs, 1 some claim differs (with --strict also: is not measured or not comparable),
 2 wrong usage, or a record that cannot be read
 """
+EXIT_DIFFERS = 1
+EXIT_UNREAD = 2
+
+
+EXIT_DIFFERS, EXIT_UNREAD = 1, 2
 
 
 def _folder(text: str) -> Path:
@@ -54,12 +60,32 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str]) -> int:
-    """Tell the verdicts that the command line asks for; return the exit code."""
+    """Print the verdicts that the command line asks for; return the exit code."""
     asked = parser().parse_args(words)
+    return guarded(lambda: report(asked.folder, asked.junit, as_json=asked.json, strict=asked.strict))
 
-    def work() -> int:
-        from analysis.cli.telling import tell  # noqa: PLC0415 - keeps pandas out of --help
 
-        return tell(asked.folder, asked.junit, as_json=asked.json, strict=asked.strict)
+def report(folder: Path, junit: Path | None, *, as_json: bool, strict: bool) -> int:
+    """Print the verdicts on a folder of records and write them where asked; return the exit code.
 
-    return guarded(work)
+    Raises
+    ------
+    AnalysisError
+        If there is nothing to read, or no place to write.
+    """
+    from analysis.cli.measured import measured  # noqa: PLC0415 - these keep pandas out of --help
+    from analysis.figures.kit import save  # noqa: PLC0415
+    from analysis.output import junit as xml  # noqa: PLC0415
+    from analysis.output import terminal  # noqa: PLC0415
+    from analysis.verdicts import checklist  # noqa: PLC0415
+
+    found = measured(folder)
+    if junit:
+        save.write(junit, xml.document(found.tested))
+    if as_json:
+        print(json.dumps(checklist.as_json(found.tested), indent=1))
+    else:
+        terminal.put(*terminal.verdicts(found.tested, whole=True))
+    if not checklist.well(found.tested, strict=strict):
+        return EXIT_DIFFERS
+    return EXIT_UNREAD if found.found.skipped else 0

@@ -1,19 +1,23 @@
-"""The comparison of two campaigns: a row per cell, its ratio with its interval on a logarithmic axis, 1 marked."""
+"""The figure of a comparison: a row per cell, its ratio with its interval on a logarithmic axis, 1 marked."""
 
 from __future__ import annotations
 
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
+from analysis.compare.tables import INTERVAL
 from analysis.figures.kit import style
+from analysis.figures.kit.figure import Plate
 from analysis.figures.kit.panels import WHISKER, frame_with_words
 from analysis.records.frame import rows_of
-from analysis.text.signs import TIMES
+from analysis.statistics.values import RATE, READ, RUNTIME, WRITTEN
+from analysis.text.plain import TIMES, share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +26,14 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+# More rows than this are no figure that anybody reads.
+MOST_ROWS = 60
+TITLES = {
+    RATE: "Throughput, B relative to A",
+    READ: "Read from the storages, B relative to A",
+    WRITTEN: "Written to the storages, B relative to A",
+    RUNTIME: "Runtime, B relative to A",
+}
 WIDE = 7.0
 ROW, AROUND = 0.2, 1.3
 # Characters of a label in a line.
@@ -43,6 +55,40 @@ NOISE = "0.92"
 # Beyond this ratio between its ends an axis needs ticks at 1, 2, 5 and not at equal steps.
 NARROW = 3
 MARGIN = 1.02
+
+
+def plates(table: pd.DataFrame, sides: Sequence[str]) -> list[Plate]:
+    """Return a plate for each figure that was compared, of the pairs that have a ratio.
+
+    Parameters
+    ----------
+    table
+        A row per pair, as `analysis.compare.judge.judged` returns it.
+    sides
+        What A and B are, for the caption.
+    """
+    made = []
+    for figure, title in TITLES.items():
+        known = table[(table["figure"] == figure) & table["ratio"].notna()]
+        if not known.empty:
+            caption = f"{'. '.join(sides)}. {_what(known)}"
+            made.append(Plate(f"ratio-{figure}", title, caption, largest(known), ratios))
+    return made
+
+
+def largest(known: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the largest changes, up or down, in the order of the table."""
+    change = np.abs(np.log(known["ratio"]))
+    kept = change.sort_values(ascending=False, kind="stable").index[:MOST_ROWS]
+    return known[known.index.isin(kept)].reset_index(drop=True)
+
+
+def _what(known: pd.DataFrame) -> str:
+    many = len(known) > MOST_ROWS
+    stands = f"The {MOST_ROWS} largest changes of {len(known)} cells; all stand in comparison.csv. " if many else ""
+    limits = " and ".join(share(limit, 1) for limit in sorted(set(known["tolerance"].dropna())))
+    shaded = f"; shaded: the tolerance, checks.spread_max, {limits}" if limits else ""
+    return f"{stands}Ratio of the medians of the valid measured runs with the {INTERVAL}{shaded}."
 
 
 def ratios(frame: pd.DataFrame, title: str, words: str) -> Figure:

@@ -13,28 +13,20 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from analysis.output.columns import share
-from analysis.records.read import BASELINE
-from analysis.statistics.medians import counted
 from analysis.statistics.ratio import ROUNDING, ratio_of_medians
+from analysis.statistics.values import FEWEST_RUNS, RATES, RUNTIME, figure_of, values_of
+from analysis.text.plain import share
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from typing import Any
 
     from analysis.compare.pairs import Pair
     from analysis.statistics.ratio import Ratio
 
-    Runs = Mapping[str, Sequence[float]]
-
 FASTER, SLOWER, SAME, NOT_COMPARABLE = "faster", "slower", "no change", "not comparable"
 TOLD = (FASTER, SLOWER, SAME)
 VERDICTS = (*TOLD, NOT_COMPARABLE)
-RATE, RUNTIME = "images_per_s", "wall_s"
-READ, WRITTEN = "read_mb_per_s", "write_mb_per_s"
-RATES = (RATE, READ, WRITTEN)
-# Of fewer runs the campaign makes no cell (README, "What is measured"), and the interval would say nothing.
-FEWEST_RUNS = 3
 SIDES = ("a", "b")
 OF_SIDE = ("cell", "storage", "host", "tensorflow", "status", "n_valid", "median", "min", "max")
 COLUMNS = [
@@ -62,20 +54,6 @@ def judged(labelled: Sequence[tuple[str, Pair]], runs: Sequence[pd.DataFrame]) -
         about = {"label": label, "benchmark": benchmark, "figure": figure}
         rows.append(about | _sides(pair, figure) | _finding(pair, figure, values))
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(("ratio", "low", "high", "tolerance"), "float64"))
-
-
-def figure_of(row: Mapping[str, Any]) -> str:
-    """Return the figure that a cell is there for."""
-    if row["benchmark"] == BASELINE:
-        return WRITTEN if row["benchmark.access"] == "write" else READ
-    return RATE if row["benchmark"] == "micro" else RUNTIME
-
-
-def values_of(runs: pd.DataFrame, figure: str) -> Runs:
-    """Return the figure of each cell's valid measured runs."""
-    good = counted(runs)
-    good = good[good[figure] > 0]
-    return {str(cell): values.tolist() for cell, values in good.groupby("cell")[figure]}
 
 
 def clear(ratio: Ratio, tolerance: float) -> bool:

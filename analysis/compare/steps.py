@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rich.console import Group
 from rich.text import Text
 
-from analysis.cli import report
 from analysis.compare import tables
+from analysis.compare.figure import plates
 from analysis.compare.judge import SLOWER, TOLD, judged
 from analysis.compare.pairs import cells, pairs
-from analysis.compare.plate import plates
 from analysis.errors import AnalysisError
 from analysis.figures.kit import save
 from analysis.output import terminal
+from analysis.output.notes import forget, say, warn
 from analysis.records import read
 from analysis.records.frame import cells_frame, runs_frame
 from analysis.statistics.medians import medians
@@ -60,23 +59,23 @@ def compare(before: Path, after: Path, known_as: Mapping[str, str], out: Path, *
         message = f"{before} and {after} are the same campaign"
         raise AnalysisError(message, "name two folders: one from before and one from after the change")
     for each in found:
-        report.warn(each.skipped)
+        warn(each.skipped)
     ours, theirs = _side(before, found[0]), _side(after, found[1])
     table = comparison(ours, theirs, known_as)
     sides = [ours.told("A"), theirs.told("B")]
     drawn = plates(table, sides)
     written = [path for each in drawn for path in save.save(each.drawn(), each.frame, out, each.stem)]
-    report.forget(out, written)
+    forget(out, written)
     written.append(save.write(out / "comparison.md", tables.markdown(table, sides).encode()))
     written.append(save.write(out / "comparison.csv", save.csv(table)))
     if not quiet:
         _note(table)
-        terminal.put(Group(Text("\n".join([*sides, ""])), *tables.terminal(table), Text("")))
+        terminal.put(Text("\n".join([*sides, ""])), *tables.terminal(table), Text(""))
     terminal.put_paths(written)
     if (table["verdict"] == SLOWER).any():
         return EXIT_SLOWER
     if not table["verdict"].isin(TOLD).any():
-        report.say("error: no pair of cells can be compared; the table says why of each")
+        say("error: no pair of cells can be compared; the table says why of each")
         return EXIT_UNTOLD
     return EXIT_UNTOLD if any(each.skipped for each in found) else 0
 
@@ -104,9 +103,7 @@ def _note(table: pd.DataFrame) -> None:
     lonely = [sorted(set(table[f"storage_{side}"][table[f"cell_{other}"].isna()])) for side, other in ("ab", "ba")]
     if all(lonely):
         ours, theirs = map(", ".join, lonely)
-        report.say(
-            f"note: cells of A on {ours} and of B on {theirs} have no partner; --match names a storage's other name"
-        )
+        say(f"note: cells of A on {ours} and of B on {theirs} have no partner; --match names a storage's other name")
 
 
 def _side(folder: Path, found: Found) -> Side:

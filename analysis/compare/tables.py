@@ -10,12 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis import paper
-from analysis.compare.judge import FASTER, RATE, READ, SLOWER, VERDICTS, WRITTEN
-from analysis.output.columns import NONE, number
+from analysis.compare.judge import FASTER, SLOWER, VERDICTS
 from analysis.records.frame import rows_of
 from analysis.records.settings import is_storage, telling
-from analysis.text.plain import escaped, line
-from analysis.text.signs import DASH, TIMES
+from analysis.statistics.values import RATE, READ, WRITTEN
+from analysis.text.plain import DASH, NONE, TIMES, escaped, line, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

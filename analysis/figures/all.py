@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.figures.plates import batches, durability, peaks, reading, runtime, scaling, targets, writing
+from analysis.figures import batches, durability, peaks, reading, runtime, scaling, targets, writing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

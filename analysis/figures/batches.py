@@ -1,4 +1,7 @@
-"""Figure 7: throughput over the batch size; full marks on a line with prefetch, hollow ones on dashes without."""
+"""Figure 7: the throughput of the mini-application over the batch size, at one number of threads.
+
+Full marks on a line with prefetch, hollow ones on dashes without.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.lines import Line2D
 
 from analysis.figures.kit import style
-from analysis.figures.kit.panels import (  # fmt: skip
+from analysis.figures.kit.figure import Plate, caption, how_many, statistic, stems, told_apart
+from analysis.figures.kit.panels import (
     HEADROOM,
     IN_A_ROW,
     WHISKER,
@@ -21,6 +25,8 @@ from analysis.figures.kit.panels import (  # fmt: skip
     unstable_sign,
 )
 from analysis.records.frame import rows_of
+from analysis.records.settings import facts_of
+from analysis.statistics.selection import BATCH_PLACE, batch_sets, both_told, in_order, settled, trained
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +36,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+TITLE = "Fig. 7. Mini-application: throughput over batch size"
+FIGURE = "images_per_s"
+NUMBERS = [FIGURE, f"{FIGURE}_min", f"{FIGURE}_max", "n_valid", "unstable"]
+COLUMNS = ["storage", "storage_name", "batch_size", "prefetch", *NUMBERS, "status", "host", "accelerator", "cell"]
 # Both curves are a little beside their batch size, so that equal points are seen as two.
 ASIDE = 0.09
 # Below the marks, which a short whisker would deface.
@@ -38,13 +48,36 @@ WHISKER_BELOW = 1.5
 GAP_SIZE, GAP_LINE = 6, 0.065
 
 
+def plates(table: pd.DataFrame) -> list[Plate]:
+    """Return a plate per set of settings in which several batch sizes were measured."""
+    asked = {key: cells for key, cells in batch_sets(trained(table)).items() if len(set(cells["batch_size"])) > 1}
+    sets = {key: (cells, points(cells)) for key, cells in asked.items()}
+    sets = {key: both for key, both in sets.items() if len(set(both[1]["batch_size"][both[1][FIGURE].notna()])) > 1}
+    names, apart = stems("fig7", list(sets)), told_apart(sets)
+    made = []
+    for key, (cells, frame) in sets.items():
+        shown = cells[cells["cell"].isin(frame["cell"][frame[FIGURE].notna()])]
+        words = caption(
+            facts_of(key) | both_told(cells), apart, shown, f"{statistic(shown, 'point')} {how_many(shown)}"
+        )
+        made.append(Plate(names[key], TITLE, words, frame, throughput_over_batch_size))
+    return made
+
+
+def points(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return what is drawn, in the paper's order; a cell without a point keeps its row, without numbers."""
+    frame = in_order(settled(cells, BATCH_PLACE, FIGURE), ["batch_size"]).astype({"n_valid": "Int64"})
+    frame[NUMBERS] = frame[NUMBERS].where(frame["status"] == "done")
+    return frame[COLUMNS]
+
+
 def throughput_over_batch_size(frame: pd.DataFrame, title: str, words: str) -> Figure:
     """Draw images/s over batch sizes as categories, a panel per storage, min-max as whiskers.
 
     Parameters
     ----------
     frame
-        What is drawn, one row per cell (`analysis.figures.plates.batches.COLUMNS`); a row without figures shows its
+        What is drawn, one row per cell (`COLUMNS`); a row without figures shows its
         status.
     title, words
         What stands above and below.

@@ -1,4 +1,4 @@
-"""A figure of ours: per target and mode, how long training stands still for a checkpoint, and when it is durable."""
+"""A figure of ours: how long training stands still for a checkpoint, and when that is durable, per target and mode."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from analysis.figures.kit import style
-from analysis.figures.kit.panels import WHISKER, frame_with_words, significant, unstable_sign, wrapped
+from analysis.figures.kit.figure import Plate, caption, how_many, statistic, stems, told_apart
+from analysis.figures.kit.panels import WHISKER, frame_with_words, unstable_sign, wrapped
 from analysis.paper import BURST_BUFFER
 from analysis.records.frame import rows_of
-from analysis.text.signs import DAGGER
+from analysis.records.settings import facts_of
+from analysis.statistics.checkpoints import NO_TARGET, TIMES
+from analysis.statistics.selection import HOW, saving_sets, settled, told_of
+from analysis.text.plain import DAGGER, significant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +25,10 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+TITLE = "One checkpoint: training stands still, durable, drained"
+PLACE = ["target", "target_name", "mode"]
+NUMBERS = [f"{name}{end}" for name in TIMES for end in ("", "_min", "_max")]
+COLUMNS = [*PLACE, *NUMBERS, "n_valid", "unstable", "status", "host", "accelerator", "cell"]
 # What is drawn of each, from top to bottom: its seconds, its words, how its bar is filled.
 KINDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("snapshot_blocked_s", "training stands still", {"color": "0.25"}),
@@ -32,13 +40,38 @@ HEIGHT = 0.26
 RIGHT = 1.16
 
 
+def plates(table: pd.DataFrame) -> list[Plate]:
+    """Return a plate per set of settings in which a training was saved, all modes together."""
+    sets = {}
+    for key, cells in saving_sets(table, HOW).items():
+        frame = bars(cells[cells["target"] != NO_TARGET])
+        if (frame["status"] == "done").any():
+            sets[key] = cells, frame
+    names, apart = stems("checkpoints", list(sets)), told_apart(sets)
+    made = []
+    for key, (cells, frame) in sets.items():
+        shown = cells[cells["cell"].isin(frame["cell"][frame["status"] == "done"])]
+        what = f"{statistic(shown)} Of a run, the median of its checkpoints. {how_many(shown)} {told_of(facts_of(key))}"
+        words = caption(facts_of(key), [name for name in apart if name not in HOW], shown, what)
+        made.append(Plate(names[key], TITLE, words, frame, seconds_per_checkpoint))
+    return made
+
+
+def bars(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return what is drawn, a row per target and mode; seconds from the end of the step that is saved."""
+    frame = settled(cells, PLACE, "snapshot_blocked_s").astype({"n_valid": "Int64"}).reindex(columns=COLUMNS)
+    numbers = [*NUMBERS, "n_valid", "unstable"]
+    frame[numbers] = frame[numbers].where(frame["status"] == "done")
+    return frame
+
+
 def seconds_per_checkpoint(frame: pd.DataFrame, title: str, words: str) -> Figure:
     """Draw seconds since the end of the step that is saved, three bars per target and mode, min-max as whiskers.
 
     Parameters
     ----------
     frame
-        What is drawn (`analysis.figures.plates.durability.COLUMNS`); a row without figures shows its status.
+        What is drawn (`COLUMNS`); a row without figures shows its status.
     title, words
         What stands above and below.
     """

@@ -1,27 +1,134 @@
-"""Figure 8: what was read each second; as in the paper, gray with prefetch, white under a line without."""
+"""Figure 8: what was read each second of one run; as in the paper, gray with prefetch, white under a line without."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from analysis import paper
 from analysis.figures.kit import style
+from analysis.figures.kit.figure import Plate, caption, stems, told_apart
 from analysis.figures.kit.panels import HEADROOM, frame_with_words, name_panel
+from analysis.records.frame import rows_of
+from analysis.records.settings import facts_of, family_key
+from analysis.statistics.selection import both_told, by_prefetch, completed, families, settled, trained
+from analysis.traces import system
+from analysis.traces.typical import facts_of_run, trace_of, typical_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+    from typing import Any
 
-    import pandas as pd
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+TITLE = "Fig. 8. Mini-application: read from the storage over time"
+PLACE = ["storage", "storage_name", "prefetch"]
+OF_CELL = ["status", "host", "accelerator", "cell"]
+OF_TRACE = ["elapsed_s", "read_mb_per_s", "phase", "source", "run", "runtime_s", "file"]
+COLUMNS = [*PLACE, *OF_TRACE, *OF_CELL]
 GRAY = "#A6A6A6"
 TAIL: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "dotted"}
 # White below gray and the line above both: neither area hides the other.
 WHITE_BELOW, GRAY_ABOVE, LINE_ABOVE = 1.0, 2.0, 3.0
+
+
+def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[Plate]:
+    """Return a plate per set of settings in which runs with and without prefetch were asked for and traced.
+
+    Of sets that differ in threads and batch size alone, one: the paper's batch size, else the largest; most threads.
+
+    Parameters
+    ----------
+    runs
+        Every run, as `analysis.records.frame.runs_frame` returns it; only traces that are drawn are read.
+    folders
+        The folder of each cell, where the traces of its runs lie.
+    """
+    if "trace_file" not in runs:
+        return []
+    cells = trained(table)
+    traced = set(runs["cell"][runs["trace_file"].notna()]).intersection(cells["cell"])
+    typical = typical_runs(runs[runs["cell"].isin(traced)])
+    both_by_set = {
+        key: both
+        for key, both in by_prefetch(families(cells, {"prefetch"}, ["threads"])).items()
+        if both["cell"].isin(traced).any()
+    }
+    sets = {}
+    for alike in best_first(both_by_set):
+        for key in alike:
+            frame = samples(both_by_set[key], typical, folders)
+            # A trace that is there and cannot be read is told in a figure, be it an empty one.
+            if frame["status"].isin(["done", *system.SPOILT]).any():
+                sets[key] = both_by_set[key], frame
+                break
+    names, apart = stems("fig8", list(sets)), told_apart(sets)
+    made = []
+    for key, (both, frame) in sets.items():
+        shown = both[both["cell"].isin(frame["cell"][frame["status"] == "done"])]
+        shown = both if shown.empty else shown
+        words = caption(facts_of(key) | both_told(both), apart, shown, what_is_drawn(frame))
+        made.append(Plate(names[key], TITLE, words, frame, read_over_time))
+    return made
+
+
+def best_first(keys: Iterable[str]) -> Iterable[list[str]]:
+    """Return lists of the sets that differ in threads and batch size alone; the first of each tells most."""
+
+    def rank(key: str) -> tuple[bool, int, int]:
+        facts = facts_of(key)
+        return facts["batch_size"] == paper.BATCH_SIZE, facts["batch_size"], facts["threads"]
+
+    alike: dict[str, list[str]] = {}
+    for key in keys:
+        alike.setdefault(family_key(key, frozenset({"threads", "batch_size", "iterations"})), []).append(key)
+    return [sorted(each, key=rank, reverse=True) for each in alike.values()]
+
+
+def samples(cells: pd.DataFrame, typical: Mapping[str, Mapping[str, Any]], folders: Mapping[str, Path]) -> pd.DataFrame:
+    """Return what is drawn, a row per interval of each trace, MB/s; a cell without a trace keeps one row.
+
+    The first row of a trace is its beginning, without a rate.
+    """
+    frame = completed(settled(cells, PLACE, "wall_s"), [])
+    parts = [_of_cell(row, typical.get(row["cell"], {}), folders) for row in rows_of(frame)]
+    return pd.concat(parts, ignore_index=True)
+
+
+def what_is_drawn(frame: pd.DataFrame) -> str:
+    """Return which run is drawn and by which counter, and where it is the process's own."""
+    done = frame[frame["status"] == "done"]
+    if done.empty:
+        return "No trace could be read."
+    told = f"One run a cell, the one of median runtime; counter {', '.join(dict.fromkeys(done['source']))}."
+    instead = done[done["source"] == system.PROCESS][["storage", "prefetch"]].drop_duplicates()
+    if instead.empty:
+        return told
+    which = ", ".join(f"{storage} with prefetch {ahead}" for storage, ahead in instead.itertuples(index=False))
+    return f"{told} The counter of the storage could not be read for {which}: read by the process instead."
+
+
+def _of_cell(row: Mapping[str, Any], run: Mapping[str, Any], folders: Mapping[str, Path]) -> pd.DataFrame:
+    """Return the samples of a cell's run, or one row that says why there is none."""
+    facts = facts_of_run(row, run, (*PLACE, *OF_CELL))
+    if facts["status"] != "done":
+        return _one_row(facts)
+    try:
+        trace = system.read(trace_of(facts, folders))
+    except system.TraceError as error:
+        return _one_row({**facts, "status": str(error)})
+    return trace.samples.assign(**facts, source=trace.source)[COLUMNS]
+
+
+def _one_row(facts: Mapping[str, Any]) -> pd.DataFrame:
+    empty = {"elapsed_s": float("nan"), "read_mb_per_s": float("nan"), "phase": None, "source": None}
+    return pd.DataFrame([{**dict.fromkeys(COLUMNS), **empty, **facts}])[COLUMNS]
 
 
 def read_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:
@@ -30,7 +137,7 @@ def read_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:
     Parameters
     ----------
     frame
-        What is drawn (`analysis.figures.plates.reading.COLUMNS`), one row per interval and its rate, from the end of
+        What is drawn (`COLUMNS`), one row per interval and its rate, from the end of
         the row before to its own; a trace begins with a row without a rate. A cell without a trace shows its status.
     title, words
         What stands above and below.

@@ -10,7 +10,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.figures.kit import style
-from analysis.figures.kit.panels import (  # fmt: skip
+from analysis.figures.kit.figure import Plate, caption, how_many, statistic, stems, told_apart
+from analysis.figures.kit.panels import (
     HEADROOM,
     UNSTABLE_HATCH,
     WHISKER,
@@ -23,7 +24,9 @@ from analysis.figures.kit.panels import (  # fmt: skip
     wrapped,
 )
 from analysis.records.frame import rows_of
+from analysis.records.settings import facts_of
 from analysis.statistics.checkpoints import NO_TARGET
+from analysis.statistics.selection import HOW, MODE, saving_sets, settled, told_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,9 +35,43 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+TITLE = "Fig. 9. Mini-application: runtime with checkpoints, and one checkpoint"
+RUNTIME = {"runtime_s": "wall_s", "runtime_s_min": "wall_s_min", "runtime_s_max": "wall_s_max"}
+CHECKPOINT = {f"checkpoint_s{end}": f"snapshot_blocked_s{end}" for end in ("", "_min", "_max")}
+PLACE = ["target", "target_name", "mode"]
+COLUMNS = [
+    *PLACE, *RUNTIME, "without_s", *CHECKPOINT, "n_valid", "unstable", "status", "host", "accelerator", "cell",
+]  # fmt: skip
 WIDTH = 0.7
 GRAY = "#C4C4C4"
 LONGER: dict[str, Any] = {"color": "black", "linestyle": "dashed"}
+
+
+def plates(table: pd.DataFrame) -> list[Plate]:
+    """Return a plate per set of settings in which a training was saved."""
+    sets = {key: (cells, bars(cells)) for key, cells in saving_sets(table, (*HOW, *MODE)).items()}
+    sets = {key: both for key, both in sets.items() if (both[1]["status"] == "done").any()}
+    names, apart = stems("fig9", list(sets)), told_apart(sets)
+    made = []
+    for key, (cells, frame) in sets.items():
+        shown = cells[cells["cell"].isin(frame["cell"][frame["status"] == "done"])]
+        what = f"{statistic(shown)} Of a run, the median of its checkpoints. {how_many(shown)} {told_of(facts_of(key))}"
+        words = caption(facts_of(key), [name for name in apart if name not in (*HOW, *MODE)], shown, what)
+        made.append(Plate(names[key], TITLE, words, frame, runtime_per_target))
+    return made
+
+
+def bars(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return what is drawn, a row per target, the training without checkpoints first; seconds.
+
+    `without_s` is its runtime; `checkpoint_s` is how long training stood still for one checkpoint.
+    """
+    frame = settled(cells, PLACE, "wall_s").astype({"n_valid": "Int64"})
+    frame = frame.rename(columns={old: new for new, old in (RUNTIME | CHECKPOINT).items()}).reindex(columns=COLUMNS)
+    numbers = [*RUNTIME, *CHECKPOINT, "n_valid", "unstable"]
+    frame[numbers] = frame[numbers].where(frame["status"] == "done")
+    without = frame["runtime_s"][frame["target"] == NO_TARGET]
+    return frame.assign(without_s=without.iloc[0] if len(without) == 1 else None).astype({"without_s": "float64"})
 
 
 def runtime_per_target(frame: pd.DataFrame, title: str, words: str) -> Figure:
@@ -43,7 +80,7 @@ def runtime_per_target(frame: pd.DataFrame, title: str, words: str) -> Figure:
     Parameters
     ----------
     frame
-        What is drawn (`analysis.figures.plates.targets.COLUMNS`), a row per target; one without figures shows its
+        What is drawn (`COLUMNS`), a row per target; one without figures shows its
         status. The row without a target is no bar: it is the gray in all of them.
     title, words
         What stands above and below.

@@ -1,25 +1,125 @@
-"""Figure 10: what was written each second, storage upon storage in their colours; the end of the application dotted."""
+"""Figure 10: what was written each second of one run, straight to a storage and through a burst buffer.
+
+Storage upon storage in their colours; the end of the application is dotted.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.figures.kit import style
+from analysis.figures.kit.figure import Plate, caption, stems, told_apart
 from analysis.figures.kit.panels import HEADROOM, frame_with_words
+from analysis.paper import BURST_BUFFER
+from analysis.records.frame import rows_of
+from analysis.records.settings import facts_of
+from analysis.statistics.checkpoints import NO_TARGET, side
+from analysis.statistics.selection import HOW, MODE, saving_sets, settled, told_of
+from analysis.traces import system
+from analysis.traces.typical import facts_of_run, trace_of, typical_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from typing import Any
 
-    import pandas as pd
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+TITLE = "Fig. 10. Mini-application: written to the storages over time"
+PLACE = ["target", "target_name", "mode"]
+OF_CELL = ["status", "host", "accelerator", "cell"]
+OF_TRACE = ["role", "storage", "source", "elapsed_s", "written_mb_per_s", "phase", "run", "runtime_s", "file"]
+COLUMNS = [*PLACE, *OF_TRACE, *OF_CELL]
+ROLES = ("only", "fast", "slow")
 END: dict[str, Any] = {"color": "black", "linewidth": 1.0, "linestyle": "dotted"}
 LINE_ABOVE = 3.0
+
+
+def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[Plate]:
+    """Return a plate per set of settings in which a training was saved and traced."""
+    if "trace_file" not in runs:
+        return []
+    sets = {}
+    for key, cells in saving_sets(table, (*HOW, *MODE)).items():
+        saves = cells[cells["target"] != NO_TARGET]
+        typical = typical_runs(runs[runs["cell"].isin(saves["cell"])], [f"source_{role}" for role in ROLES])
+        if any(isinstance(run["trace_file"], str) for run in typical.values()):
+            frame = samples(saves, typical, folders)
+            if frame["status"].isin(["done", *system.SPOILT]).any():
+                sets[key] = saves, frame
+    names, apart = stems("fig10", list(sets)), told_apart(sets)
+    made = []
+    for key, (saves, frame) in sets.items():
+        shown = saves[saves["cell"].isin(frame["cell"][frame["status"] == "done"])]
+        shown = saves if shown.empty else shown
+        counters = ", ".join(dict.fromkeys(frame["source"].dropna()))
+        what = f"{_drawn(counters, shown)} {told_of(facts_of(key))}"
+        words = caption(facts_of(key), [name for name in apart if name not in (*HOW, *MODE)], shown, what)
+        made.append(Plate(names[key], TITLE, words, frame, written_over_time))
+    return made
+
+
+def _drawn(counters: str, cells: pd.DataFrame) -> str:
+    """Say what the curves are, and whose bytes."""
+    if not counters:
+        return "No trace was read."
+    facts = [facts_of(key) for key in cells["set_key"]]
+    several = "storages stacked; " if any(each.get("checkpoint.name") == BURST_BUFFER for each in facts) else ""
+    words = f"One run a target, the one of median runtime; {several}"
+    words += f"counters {counters}, of all that anybody wrote there."
+    if any(each.get("checkpoint.bandwidth_mb_per_s") and not each.get("checkpoint.direct") for each in facts):
+        words += " The page cache takes the capped drain's bytes and the kernel writes them in bursts."
+    return words
+
+
+def samples(cells: pd.DataFrame, typical: Mapping[str, Mapping[str, Any]], folders: Mapping[str, Path]) -> pd.DataFrame:
+    """Return what is drawn, a row per storage and interval, MB/s; a cell without a trace keeps one row."""
+    parts = [_of_cell(row, typical.get(row["cell"], {}), folders) for row in rows_of(settled(cells, PLACE, "wall_s"))]
+    return pd.concat(parts, ignore_index=True)
+
+
+def _of_cell(row: Mapping[str, Any], run: Mapping[str, Any], folders: Mapping[str, Path]) -> pd.DataFrame:
+    facts = facts_of_run(row, run, (*PLACE, *OF_CELL))
+    if facts["status"] != "done":
+        return _one_row(facts)
+    sources = {role: run.get(f"source_{role}") for role in ROLES}
+    names = {role: name for role, name in sources.items() if isinstance(name, str)}
+    if not names:
+        return _one_row({**facts, "status": "no counter of the target"})
+    told = facts_of(row["set_key"])
+    try:
+        path = trace_of(facts, folders)
+        parts = [
+            system.written(path, name).assign(**facts, role=role, source=name, storage=_storage(told, role))
+            for role, name in _each_source_once(names).items()
+        ]
+    except system.TraceError as error:
+        return _one_row({**facts, "status": str(error)})
+    return pd.concat(parts)[COLUMNS]
+
+
+def _each_source_once(names: Mapping[str, str]) -> dict[str, str]:
+    """Return the sources by role; where one device is both sides of a burst buffer, it is `fast and slow`."""
+    roles: dict[str, list[str]] = {}
+    for role, name in names.items():
+        roles.setdefault(name, []).append(role)
+    return {" and ".join(each): name for name, each in roles.items()}
+
+
+def _storage(facts: Mapping[str, Any], role: str) -> str:
+    """Return the name of the storage of a role, of both where one device is both."""
+    return " and ".join(side(facts, each) for each in role.split(" and "))
+
+
+def _one_row(facts: Mapping[str, Any]) -> pd.DataFrame:
+    empty = {"elapsed_s": float("nan"), "written_mb_per_s": float("nan")}
+    return pd.DataFrame([{**dict.fromkeys(COLUMNS), **empty, **facts}])[COLUMNS]
 
 
 def written_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:
@@ -28,7 +128,7 @@ def written_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:
     Parameters
     ----------
     frame
-        What is drawn (`analysis.figures.plates.writing.COLUMNS`), one row per storage and interval; a cell without a
+        What is drawn (`COLUMNS`), one row per storage and interval; a cell without a
         trace shows its status.
     title, words
         What stands above and below.

@@ -6,11 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.figures.kit.panels import significant
 from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.checkpoints import NO_TARGET
 from analysis.statistics.training import CONTROL, is_training
-from analysis.text.signs import DASH, TIMES
+from analysis.text.plain import DASH, NONE, number, share, span, times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RANGE = f"min{DASH}max"
-NONE = DASH
 
 
 @dataclass(frozen=True)
@@ -30,26 +28,6 @@ class Column:
     text: Callable[[Mapping[str, Any]], str]
     left: bool = False
     daggered: bool = False
-
-
-def number(value: float) -> str:
-    """Return a figure for a table, a dash where there is none."""
-    return NONE if math.isnan(value) else significant(value)
-
-
-def span(low: float, high: float) -> str:
-    """Return a range of figures, a dash where there is none."""
-    return NONE if math.isnan(low) else f"{significant(low)}{DASH}{significant(high)}"
-
-
-def share(value: float, digits: int = 0) -> str:
-    """Return a share in percent, a dash where there is none."""
-    return NONE if math.isnan(value) else f"{value * 100:.{digits}f} %"
-
-
-def times(value: float) -> str:
-    """Return a ratio as it is written: with two places and the sign of times."""
-    return f"{value:.2f}{TIMES}"
 
 
 def count(row: Mapping[str, Any]) -> str:

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 from analysis import paper
 from analysis.figures.kit import save
-from analysis.output.columns import NONE, OF_TRAINING, columns, number, share, times
+from analysis.output.columns import OF_TRAINING, columns
 from analysis.records.frame import KEYS, rows_of
 from analysis.records.settings import describe, facts_of, family_key, telling
 from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.checkpoints import NO_TARGET, of_checkpoint
 from analysis.statistics.medians import not_counted
 from analysis.statistics.training import CONTROL, is_training
-from analysis.text.plain import escaped, line, one_line
-from analysis.text.signs import DAGGER, MINUS
+from analysis.text.plain import DAGGER, MINUS, NONE, escaped, line, number, one_line, share, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -12,11 +12,11 @@ from rich.text import Text
 
 from analysis import paper
 from analysis.output import tables
-from analysis.output.columns import EXPENDABLE, NONE, columns
+from analysis.output.columns import EXPENDABLE, columns
 from analysis.records.devices import one_device
 from analysis.records.frame import rows_of
 from analysis.statistics.training import is_training
-from analysis.text.signs import DAGGER, TIMES
+from analysis.text.plain import DAGGER, NONE, TIMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ VERDICT_STYLE = {"holds": "green", "differs": "red"}
 
 def show(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, written: Sequence[Path]) -> None:
     """Print the summary to stdout: coloured on a terminal, plain lines when piped."""
-    put(Group(*summary(table, runs), *verdicts(tested)))
+    put(*summary(table, runs), *verdicts(tested))
     put_paths(written)
 
 
@@ -45,11 +45,11 @@ def put_paths(written: Iterable[Path]) -> None:
     put(Text("\n".join(map(str, written))), whole_lines=True)
 
 
-def put(what: RenderableType, *, whole_lines: bool = False) -> None:
+def put(*what: RenderableType, whole_lines: bool = False) -> None:
     """Print to stdout; rendered to text first, so that a closed pipe is met by our one handler."""
     console = _console()
     with console.capture() as captured:
-        console.print(what, soft_wrap=whole_lines)
+        console.print(Group(*what), soft_wrap=whole_lines)
     if sys.stdout is None:  # closed by who started us
         return
     lines = (line.rstrip() for line in captured.get().splitlines())

@@ -12,7 +12,7 @@ from analysis.records.read import BASELINE
 from analysis.records.settings import facts_of, is_storage
 from analysis.statistics.medians import counted
 from analysis.statistics.training import AND
-from analysis.text.signs import DASH
+from analysis.text.plain import DASH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

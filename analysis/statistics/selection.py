@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from analysis import paper
-from analysis.records.settings import family_key
-from analysis.statistics.checkpoints import NO_TARGET
+from analysis.records.frame import rows_of
+from analysis.records.settings import facts_of, family_key
+from analysis.statistics.checkpoints import NO_TARGET, of_checkpoint
 from analysis.statistics.training import CONTROL, is_training
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from analysis.records.settings import Facts
+
 NUMBERS = ("threads", "batch_size", "prefetch")
 ABSENT = "not measured"
+# Of the settings of a target, what says how it is saved to and not where.
+HOW = ("checkpoint.every", "checkpoint.keep")
+MODE = ("checkpoint.mode", "checkpoint.in_flight")
+BATCH_PLACE = ["storage", "batch_size", "prefetch"]
 
 
 def trained(table: pd.DataFrame) -> pd.DataFrame:
@@ -97,3 +105,66 @@ def in_order(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
 def _smallest_first(family: tuple[str, pd.DataFrame]) -> tuple[int, ...]:
     """Return a sort key: numbers as numbers, for in a key 128 stands before 16."""
     return tuple(int(family[1][name].min()) for name in NUMBERS)
+
+
+def saving_sets(table: pd.DataFrame, apart: Iterable[str]) -> Mapping[str, pd.DataFrame]:
+    """Return by key the cells that differ in nothing but their target: those that save, and the one that does not.
+
+    Parameters
+    ----------
+    apart
+        Settings of how a target is saved to (`HOW`, `MODE`) in which cells of one set do not differ.
+    """
+    cells = with_or_without_checkpoints(table)
+    if cells.empty or (cells["target"] == NO_TARGET).all():
+        return {}
+    asked, facts = tuple(apart), {key: facts_of(key) for key in cells["set_key"]}
+    free = frozenset[str]().union(*map(of_checkpoint, facts.values()))
+    sets = {}
+    for key, family in families(cells, free, ["storage", "threads"]).items():
+        saves = family["target"] != NO_TARGET
+        how = family["set_key"].map(lambda each: json.dumps({name: facts[each].get(name) for name in asked}))
+        for words, group in family[saves].groupby(how[saves], sort=True):
+            held = tuple(facts_of(str(words)).items())
+            sets[family_key(key, frozenset(), held)] = in_papers_order(pd.concat([family[~saves], group]))
+    return sets
+
+
+def in_papers_order(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells with no checkpoint first, then by target as in the paper, in the foreground first."""
+    order = [
+        (row["target_name"] != NO_TARGET, paper.place(row["target_name"]), row["mode"].startswith("async"))
+        for row in rows_of(cells)
+    ]
+    place = pd.Series(order, index=cells.index, dtype=object)
+    return cells.assign(order=place).sort_values(["order", "target", "mode", "cell"]).drop(columns="order")
+
+
+def told_of(facts: Facts) -> str:
+    """Return how the cells of a set are saved in words."""
+    words = [f"A snapshot every {facts['checkpoint.every']} iterations, the newest {facts['checkpoint.keep']} kept"]
+    words += [f"mode {facts['checkpoint.mode']}"] if facts.get("checkpoint.mode") else []
+    return f"{', '.join(words)}; images on {facts['storage']}."
+
+
+def settled(cells: pd.DataFrame, place: list[str], figure: str) -> pd.DataFrame:
+    """Return the cells with a status that says why one is not drawn: it is `done` just where it is.
+
+    Two cells at one place are both `ambiguous`; one that is done and lacks the figure is `without figures`.
+    """
+    twins = cells.duplicated(place, keep=False)
+    without = (cells["status"] == "done") & cells[figure].isna()
+    return cells.assign(status=cells["status"].mask(without, "without figures").mask(twins, "ambiguous"))
+
+
+def batch_sets(cells: pd.DataFrame) -> Mapping[str, pd.DataFrame]:
+    """Return the cells that differ at most in storage, batch size and prefetch.
+
+    The number of batches may follow the batch size (an epoch each); where one batch size has several numbers of
+    batches, each number is a set of its own.
+    """
+    sets: dict[str, pd.DataFrame] = {}
+    for key, group in families(cells, {"prefetch", "batch_size", "iterations"}, ["threads"]).items():
+        alike = families(group, {"prefetch", "batch_size"}, ["threads"])
+        sets |= alike if group.duplicated(BATCH_PLACE).any() or len(alike) == 1 else {key: group}
+    return sets

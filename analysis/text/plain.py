@@ -1,12 +1,23 @@
-"""Words from elsewhere, fit to stand in one line, and the lines of a Markdown table."""
+"""Words and numbers as they are written: one line of text, a line of a Markdown table, figures, signs."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
+
+DASH = "\N{EN DASH}"
+TIMES = "\N{MULTIPLICATION SIGN}"
+MINUS = "\N{MINUS SIGN}"
+DAGGER = "\N{DAGGER}"
+UP = "\N{UPWARDS ARROW}"
+# Joins a word and its number where lines are wrapped.
+JOINT = "\N{NO-BREAK SPACE}"
+# Stands where there is no figure.
+NONE = DASH
 
 
 def one_line(text: str) -> str:
@@ -27,3 +38,30 @@ def line(cells: Iterable[str]) -> str:
 def listed(values: Iterable[Any]) -> str:
     """Return values in a line, each once."""
     return ", ".join(str(each) for each in dict.fromkeys(values))
+
+
+def significant(value: float) -> str:
+    """Return a number with three digits, or all of a longer whole part: 0.512, 48.1, 512, 20481."""
+    if not value or value >= 100:  # noqa: PLR2004 - three digits before the point
+        return f"{value:.0f}"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+
+
+def number(value: float) -> str:
+    """Return a figure for a table, a dash where there is none."""
+    return NONE if math.isnan(value) else significant(value)
+
+
+def span(low: float, high: float) -> str:
+    """Return a range of figures, a dash where there is none."""
+    return NONE if math.isnan(low) else f"{significant(low)}{DASH}{significant(high)}"
+
+
+def share(value: float, digits: int = 0) -> str:
+    """Return a share in percent, a dash where there is none."""
+    return NONE if math.isnan(value) else f"{value * 100:.{digits}f} %"
+
+
+def times(value: float) -> str:
+    """Return a ratio as it is written: with two places and the sign of times."""
+    return f"{value:.2f}{TIMES}"

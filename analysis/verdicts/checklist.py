@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pandas as pd
 
+from analysis.records.frame import rows_of
 from analysis.verdicts import checkpoints, devices, prefetch, reading, threads
 from analysis.verdicts.claims import ANY_SITE, CLAIMS
 from analysis.verdicts.evidence import Evidence
-from analysis.verdicts.judge import COLUMNS, NOT_MEASURED, Verdict
+from analysis.verdicts.judge import COLUMNS, DIFFERS, HOLDS, NOT_MEASURED, Verdict
 
 
 def verdicts(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -42,3 +45,15 @@ def verdicts(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     if len(sites) == 1:
         rows["measure"] = rows["measure"].str.replace(ANY_SITE, f"site={sites.pop()}", regex=False)
     return rows
+
+
+def well(tested: pd.DataFrame, *, strict: bool) -> bool:
+    """Say whether no claim differs; `strict`: whether each holds. Of pairs the claim that they belong to tells."""
+    told = tested["verdict"][tested["pair"] == ""]
+    return bool((told == HOLDS).all() if strict else (told != DIFFERS).all())
+
+
+def as_json(tested: pd.DataFrame) -> list[dict[str, object]]:
+    """Return the rows as JSON has them: an interval as two numbers, cells as a list, null where there is none."""
+    rows = rows_of(tested.astype(object).where(tested.notna(), None))
+    return [row | {"interval": json.loads(row["interval"] or "null"), "cells": row["cells"].split()} for row in rows]

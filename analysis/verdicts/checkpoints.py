@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from analysis import paper
 from analysis.records.settings import describe, facts_of
-from analysis.statistics.selection_saving import HOW, MODE, saving_sets
+from analysis.statistics.selection import HOW, MODE, saving_sets
 from analysis.text.plain import listed
 from analysis.verdicts import claims
 from analysis.verdicts.comparable import hindrance, mixed
@@ -36,8 +36,7 @@ from analysis.verdicts.tolerance import alike, as_printed, at_least, larger, pos
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from analysis.verdicts.evidence import Evidence
-    from analysis.verdicts.judge import Cell
+    from analysis.verdicts.evidence import Cell, Evidence
 
 COUNTED = "snapshot_blocked_s"
 DEVICES = ("target_storage", "target_device", "fast_storage", "fast_device")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.compare.judge import FEWEST_RUNS
 from analysis.records.devices import one_device
 from analysis.records.settings import facts_of
 from analysis.statistics.training import AND
+from analysis.statistics.values import FEWEST_RUNS
 from analysis.text.plain import listed
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from analysis.verdicts.claims import Claim
-    from analysis.verdicts.judge import Cell
+    from analysis.verdicts.evidence import Cell
 
 SMOKE = "smoke"
 MIXED = {"accelerator": "accelerators", "host": "hosts", "tensorflow": "versions of TensorFlow"}

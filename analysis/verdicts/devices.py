@@ -8,11 +8,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from analysis import paper
-from analysis.compare.judge import FEWEST_RUNS
-from analysis.figures.kit.figure import settled
 from analysis.records.settings import describe, facts_of, telling
 from analysis.statistics.baselines import ACCESS, is_baseline
+from analysis.statistics.selection import settled
 from analysis.statistics.training import CONTROL
+from analysis.statistics.values import FEWEST_RUNS
 from analysis.text.plain import listed
 from analysis.verdicts import claims
 from analysis.verdicts.comparable import elsewhere, hindrance
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from analysis.verdicts.evidence import Evidence
-    from analysis.verdicts.judge import Cell
+    from analysis.verdicts.evidence import Cell, Evidence
 
 FIGURES = {"read": "read_mb_per_s", "write": "write_mb_per_s"}
 RATES = {"read": claims.READ, "write": claims.WRITTEN}

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from analysis.compare.judge import values_of
 from analysis.records.frame import rows_of
 from analysis.records.settings import describe, facts_of, telling
 from analysis.statistics.medians import counted
-from analysis.verdicts.judge import EVIDENCE
+from analysis.statistics.values import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     import pandas as pd
 
-    from analysis.verdicts.judge import Cell
+    # The row of its medians (`EVIDENCE`).
+    Cell = Mapping[str, Any]
+
+EVIDENCE = [
+    "cell", "benchmark", "status", "storage", "storage_name", "threads", "prefetch", "unstable", "spread_limit", "size",
+    "site", "accelerator", "host", "device", "tensorflow", "n_valid", "series_key",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -25,17 +25,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from analysis.verdicts.claims import Claim
+    from analysis.verdicts.evidence import Cell
     from analysis.verdicts.tolerance import Held
-
-    # The row of its medians (`EVIDENCE`).
-    Cell = Mapping[str, Any]
 
 HOLDS, DIFFERS, NOT_COMPARABLE, NOT_MEASURED = "holds", "differs", "not comparable", "not measured"
 SHARE, TIMES, MB_PER_S, MB, SECONDS = "share", "times", "MB/s", "MB", "s"
-EVIDENCE = [
-    "cell", "benchmark", "status", "storage", "storage_name", "threads", "prefetch", "unstable", "spread_limit", "size",
-    "site", "accelerator", "host", "device", "tensorflow", "n_valid", "series_key",
-]  # fmt: skip
 COLUMNS = [
     "claim", "kind", "about", "pair", "source", "published", "ours", "unit", "interval", "tolerance", "tolerance_from",
     "verdict", "emulated", "why", "cells", "measure",

@@ -6,9 +6,8 @@ import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analysis.figures.kit.figure import settled
 from analysis.records.settings import describe, facts_of, family_key, telling
-from analysis.statistics.selection import families, in_order, trained
+from analysis.statistics.selection import families, in_order, settled, trained
 from analysis.text.plain import listed
 from analysis.verdicts import claims, reading
 from analysis.verdicts.comparable import mixed
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from analysis.verdicts.evidence import Evidence
-    from analysis.verdicts.judge import Cell
+    from analysis.verdicts.evidence import Cell, Evidence
 
 OF_TRAINING = ("wall_s", "wall_s_min", "wall_s_max", "load_s", "load_s_min", "load_s_max", "batch_size")
 

@@ -7,10 +7,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from analysis.figures.kit.figure import settled
-from analysis.figures.plates.batches import PLACE, batch_sets
 from analysis.records.settings import facts_of
-from analysis.statistics.selection import in_order, trained
+from analysis.statistics.selection import BATCH_PLACE, batch_sets, in_order, settled, trained
 from analysis.text.plain import listed
 from analysis.verdicts import claims
 from analysis.verdicts.comparable import emulated, hindrance
@@ -21,8 +19,7 @@ from analysis.verdicts.tolerance import between, larger
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from analysis.verdicts.evidence import Evidence
-    from analysis.verdicts.judge import Cell
+    from analysis.verdicts.evidence import Cell, Evidence
 
 HDD, SSD = "hdd", "ssd"
 READ = "read_mb_per_s"
@@ -91,7 +88,7 @@ def of_batches(found: Evidence) -> Iterator[Verdict]:
     sets = batch_sets(trained(found.table))
     sets = {key: cells for key, cells in sets.items() if len(set(cells["batch_size"])) > 1}
     for key, about in headings(sets, {"prefetch", "batch_size", "iterations"}).items():
-        rows = in_order(settled(sets[key], PLACE, "images_per_s"), ["batch_size"])
+        rows = in_order(settled(sets[key], BATCH_PLACE, "images_per_s"), ["batch_size"])
         lines: dict[tuple[str, int], list[Cell]] = {}
         for cell in cells_of(rows, ["batch_size"]):
             lines.setdefault((cell["storage"], cell["prefetch"]), []).append(cell)

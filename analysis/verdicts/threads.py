@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analysis.figures.kit.figure import settled
 from analysis.records.frame import rows_of
 from analysis.statistics.baselines import ACCESS, fastest
 from analysis.statistics.baselines import key as baseline_key
-from analysis.statistics.selection import families
+from analysis.statistics.selection import families, settled
 from analysis.text.plain import listed
 from analysis.verdicts import claims
 from analysis.verdicts.comparable import hindrance
@@ -21,8 +20,7 @@ from analysis.verdicts.tolerance import Held, as_printed, larger
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from analysis.verdicts.evidence import Evidence
-    from analysis.verdicts.judge import Cell
+    from analysis.verdicts.evidence import Cell, Evidence
 
     # The cells of one storage by their number of threads.
     Curve = Mapping[int, Cell]

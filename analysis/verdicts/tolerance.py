@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from analysis.verdicts.claims import Claim
-    from analysis.verdicts.judge import Cell
+    from analysis.verdicts.evidence import Cell
 
 # Two cells, each as wide as the site allows.
 CELLS_THAT_SCATTER = 2

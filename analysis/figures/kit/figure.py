@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.records.settings import describe, facts_of, suffixes, telling
-from analysis.text.signs import DASH
+from analysis.text.plain import DASH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,16 +44,6 @@ def stems(figure: str, keys: Sequence[str]) -> dict[str, str]:
 def told_apart(keys: Iterable[str]) -> list[str]:
     """Return the names of the settings that tell the sets of a figure apart."""
     return telling([facts_of(key) for key in keys])
-
-
-def settled(cells: pd.DataFrame, place: list[str], figure: str) -> pd.DataFrame:
-    """Return the cells with a status that says why one is not drawn: it is `done` just where it is.
-
-    Two cells at one place are both `ambiguous`; one that is done and lacks the figure is `without figures`.
-    """
-    twins = cells.duplicated(place, keep=False)
-    without = (cells["status"] == "done") & cells[figure].isna()
-    return cells.assign(status=cells["status"].mask(without, "without figures").mask(twins, "ambiguous"))
 
 
 def caption(facts: Mapping[str, object], apart: Iterable[str], shown: pd.DataFrame, what: str) -> str:

@@ -15,7 +15,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Patch
 from matplotlib.textpath import TextPath
 
-from analysis.text.signs import DAGGER, DASH, JOINT
+from analysis.text.plain import DAGGER, DASH, JOINT, significant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -172,10 +172,3 @@ def legend_columns(labels: Sequence[str], wide: float) -> int:
 def _points(text: str, size: float) -> float:
     """Return how wide a text is drawn at a size in points; asked for word by word, for it takes milliseconds."""
     return float(TextPath((0, 0), text, size=size).get_extents().width) if text else 0.0
-
-
-def significant(value: float) -> str:
-    """Return a number with three digits, or all of a longer whole part: 0.512, 48.1, 512, 20481."""
-    if not value or value >= 100:  # noqa: PLR2004 - three digits before the point
-        return f"{value:.0f}"
-    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"

@@ -7,13 +7,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from analysis.output import tables
-from analysis.output.columns import NONE, columns, number, share
+from analysis.output.columns import columns
 from analysis.output.page.results import MOST_CELLS, MOST_LINES, MOST_ROWS, some
 from analysis.records import read
 from analysis.records.frame import rows_of
 from analysis.records.settings import flatten
 from analysis.text.html import address, folded, joined, link, table, tag
-from analysis.text.signs import DAGGER
+from analysis.text.plain import DAGGER, NONE, number, share
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

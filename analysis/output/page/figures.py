@@ -10,10 +10,10 @@ import pandas as pd
 
 from analysis.figures.kit import save
 from analysis.output import tables
-from analysis.output.columns import NONE, number
 from analysis.output.page.results import MOST_CSV_BYTES, MOST_FIGURES, MOST_LINES, MOST_SETS, MOST_SVG_BYTES, some
 from analysis.records.frame import rows_of
 from analysis.text.html import folded, joined, link, scrolling, table, tag
+from analysis.text.plain import NONE, number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

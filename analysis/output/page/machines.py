@@ -6,10 +6,10 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from analysis.output.columns import NONE
 from analysis.output.page.results import MOST_LINES, some
 from analysis.records.settings import EMULATED
 from analysis.text.html import joined, table, tag
+from analysis.text.plain import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from analysis.output.columns import NONE
 from analysis.text.html import joined, table, tag
+from analysis.text.plain import NONE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,9 +15,9 @@ import pytest
 from analysis.__main__ import main as analysis
 from analysis.cli.verdicts import main
 from analysis.output.junit import document
-from analysis.text.signs import TIMES
+from analysis.text.plain import TIMES
 from analysis.verdicts import claims
-from analysis.verdicts.checklist import verdicts
+from analysis.verdicts.checklist import verdicts, well
 from campaign.__main__ import main as campaign
 from tests.analysis.claims_factory import curve, told
 from tests.analysis.record_factory import record, store
@@ -76,8 +76,6 @@ def test_the_exit_code_says_whether_a_claim_differs_and_strictly_whether_each_ho
 
 
 def test_a_pair_that_differs_is_told_by_its_claim(monkeypatch, capsys, tmp_path):
-    from analysis.cli.telling import well  # noqa: PLC0415
-
     rows = verdicts(*frames(*curve("hdd", GOOD))[:2])
     assert well(rows, strict=False)
     rows.loc[0, ["verdict", "pair"]] = ["differs", "hdd, threads 1"]

@@ -10,8 +10,8 @@ import pytest
 from matplotlib.colors import to_hex
 
 from analysis.cli.compare import main
+from analysis.compare.figure import plates
 from analysis.compare.judge import COLUMNS
-from analysis.compare.plate import plates
 from analysis.compare.steps import Side, comparison
 from analysis.records import read
 from analysis.records.frame import cells_frame, runs_frame

@@ -6,13 +6,14 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
+from analysis.figures import scaling
 from analysis.figures.kit import save, style
-from analysis.figures.kit.panels import frame_with_words, significant
-from analysis.figures.plates import scaling
+from analysis.figures.kit.panels import frame_with_words
 from analysis.figures.scaling import same_size
 from analysis.records import read
 from analysis.records.frame import cells_frame, runs_frame
 from analysis.statistics.medians import medians
+from analysis.text.plain import significant
 from tests.analysis.record_factory import record, run, unstable
 
 

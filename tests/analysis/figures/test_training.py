@@ -6,8 +6,8 @@ import pytest
 from matplotlib.container import ErrorbarContainer
 from matplotlib.patches import Rectangle, StepPatch
 
+from analysis.figures.batches import points
 from analysis.figures.kit import save
-from analysis.figures.plates.batches import points
 from analysis.traces import system
 from analysis.traces.typical import typical_runs
 from tests.analysis.record_factory import id_of, record, unstable

@@ -12,7 +12,7 @@ from analysis.__main__ import main
 from analysis.cli.compare import main as compare
 from analysis.output import tables
 from analysis.statistics.baselines import of_baseline
-from analysis.text.signs import DASH
+from analysis.text.plain import DASH
 from tests.analysis.baseline_records import baseline, frames, given
 from tests.analysis.record_factory import BYTES_PER_IMAGE, id_of, record, store, unstable
 

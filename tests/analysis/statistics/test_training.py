@@ -7,7 +7,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.output import tables
-from analysis.text.signs import DASH
+from analysis.text.plain import DASH
 from tests.analysis.record_factory import id_of, record, store
 from tests.analysis.training_factory import figures_of, frames, grid, step, table_of, training
 

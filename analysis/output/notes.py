@@ -1,0 +1,61 @@
+"""What an analysis says on stderr beside its results, and the list of the figures that it wrote."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.figures.kit import save
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from analysis.figures.kit.figure import Plate
+    from analysis.records.read import Skipped
+
+NEEDED = (
+    "Table I needs a done baseline that reads or writes, Figs 4 and 5 need a done cell of micro, Figs 6 to 8 done cells"
+    " of alexnet with prefetch and without, Figs 9 and 10 one that saves snapshots"
+)
+LIST_NAME = ".written-by-analysis"
+
+
+def warn(skipped: Iterable[Skipped]) -> None:
+    """Name each record that was set aside, with the cure."""
+    for each in skipped:
+        say(f"warning: {each.path} {each.why}; skipped\nhint: {each.cure}")
+
+
+def note(drawn: Sequence[Plate], old: Iterable[Path], *, quiet: bool) -> None:
+    """Say what the figures do not show."""
+    if quiet:
+        return
+    if not drawn:
+        say(f"note: no figure is drawn: {NEEDED}")
+    for plate in drawn:
+        for row in plate.left_out.to_dict("records"):
+            say(f"note: {plate.stem} does not show {row['cell']}: {row['status']}")
+    if old:
+        say(f"note: removed figures that the records no longer give: {', '.join(sorted(path.name for path in old))}")
+
+
+def forget(folder: Path, written: Iterable[Path]) -> list[Path]:
+    """Remove the figures that an earlier analysis wrote here and this one did not; keep the list for the next.
+
+    Only what the list names is ours: a file that somebody else put there stays.
+    """
+    list_file = folder / LIST_NAME
+    names = {path.name for path in written if path.parent == folder}
+    listed = set(list_file.read_text(encoding="utf-8").splitlines()) if list_file.exists() else set()
+    old = [folder / name for name in listed - names if Path(name).name == name and (folder / name).is_file()]
+    for path in old:
+        path.unlink()
+    if names or listed:
+        save.write(list_file, "".join(f"{name}\n" for name in sorted(names)).encode())
+    return old
+
+
+def say(text: str) -> None:
+    """Write to stderr."""
+    sys.stderr.write(f"{text}\n")

@@ -1,0 +1,36 @@
+"""The figure that a cell is there for, and what its runs gave of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analysis.records.read import BASELINE
+from analysis.statistics.medians import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    import pandas as pd
+
+    Runs = Mapping[str, Sequence[float]]
+
+RATE, RUNTIME = "images_per_s", "wall_s"
+READ, WRITTEN = "read_mb_per_s", "write_mb_per_s"
+RATES = (RATE, READ, WRITTEN)
+# Of fewer runs the campaign makes no cell (README, "What is measured"), and the interval would say nothing.
+FEWEST_RUNS = 3
+
+
+def figure_of(row: Mapping[str, Any]) -> str:
+    """Return the figure that a cell is there for."""
+    if row["benchmark"] == BASELINE:
+        return WRITTEN if row["benchmark.access"] == "write" else READ
+    return RATE if row["benchmark"] == "micro" else RUNTIME
+
+
+def values_of(runs: pd.DataFrame, figure: str) -> Runs:
+    """Return the figure of each cell's valid measured runs."""
+    good = counted(runs)
+    good = good[good[figure] > 0]
+    return {str(cell): values.tolist() for cell, values in good.groupby("cell")[figure]}
