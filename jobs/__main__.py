@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from jobs import checks, run
 from jobs.benchmarks import accelerator
-from jobs.burst_buffer.snapshots import BurstBufferError
 from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest
+from jobs.errors import BurstBufferError, DatasetError, NoGpuError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,9 +39,9 @@ def main(benchmark: str, argv: Sequence[str] | None = None) -> None:
         parser.error("--drain-to needs --checkpoint: the folder that is drained")
     try:
         figures = _run(_settings(defaults, options), options.folder, _folders(options))
-    except (manifest.DatasetError, accelerator.NoGpuError, BurstBufferError) as error:
+    except (DatasetError, NoGpuError, BurstBufferError) as error:
         print(f"error: {error.message}\n\nhint: {error.hint}", file=sys.stderr)
-        sys.exit(3 if isinstance(error, accelerator.NoGpuError) else 2)
+        sys.exit(3 if isinstance(error, NoGpuError) else 2)
     print(json.dumps(figures, indent=1))
     sys.exit(0 if figures["status"] == "valid" else 1)
 

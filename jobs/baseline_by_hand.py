@@ -14,7 +14,7 @@ from jobs import checks, run
 from jobs.__main__ import count
 from jobs.benchmarks import baseline
 from jobs.benchmarks.engines import datafile, engine
-from jobs.data.manifest import DatasetError
+from jobs.errors import DatasetError, EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except DatasetError as error:
         print(f"error: {error.message}\n\nhint: {error.hint}", file=sys.stderr)
         sys.exit(2)
-    except engine.EngineError as error:
+    except EngineError as error:
         hint = "" if options.engine == engine.BUILTIN else "\n\nhint: --engine builtin needs no other program"
         print(f"error: {error}{hint}", file=sys.stderr)
         sys.exit(3)

@@ -7,7 +7,6 @@ import importlib
 import os
 import time
 from contextlib import contextmanager, nullcontext
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +27,6 @@ if TYPE_CHECKING:
     from jobs.checkpoints.run import Checkpoints
 
 BENCHMARKS = ("alexnet", "baseline", "micro")  # names of modules in this room, each with its VERSION
-
-
-def utc_now() -> str:
-    """Return the time as ISO 8601, UTC, milliseconds."""
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def version_of(benchmark: str) -> int:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from campaign.cells import adaptive, stopping
 from campaign.errors import CampaignError
-from campaign.patience import patiently
 from jobs import checks
-from jobs.run import utc_now
-from jobs.system.durable import write_json
+from jobs.system.clock import utc_now
+from jobs.system.durable import retry, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -142,7 +141,7 @@ def write(path: Path, record: Mapping[str, Any], patience_s: float = 0.0) -> Non
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(path, record)
 
-    patiently(put, patience_s)
+    retry(put, patience_s)
 
 
 def new(cell: Cell, campaign: Mapping[str, Any], dataset: Mapping[str, Any]) -> Record:

@@ -15,7 +15,7 @@ from campaign.config import command_line
 from campaign.doctor import node
 from campaign.worker.work_list import Request
 from jobs.checkpoints.run import roles
-from jobs.run import utc_now
+from jobs.system.clock import utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

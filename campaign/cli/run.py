@@ -23,7 +23,7 @@ from campaign.errors import EnvironmentFaultError, SchedulerError
 from campaign.storage import emulation
 from campaign.worker.__main__ import WorkerStoppedError
 from campaign.worker.work_list import Request
-from jobs.run import utc_now
+from jobs.system.clock import utc_now
 from jobs.system.durable import write_json
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from campaign.cells.cell import is_baseline
 from campaign.errors import EnvironmentFaultError
 from jobs.benchmarks.engines import datafile
 from jobs.benchmarks.engines import engine as engines
+from jobs.errors import EngineError
 from jobs.system import lustre
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def engine(settings: Mapping[str, Any]) -> dict[str, str]:
 
     Nothing for another cell, or where the engine is missing: then a run fails and says so.
     """
-    with suppress(engines.EngineError):
+    with suppress(EngineError):
         return {"engine": _chosen(settings)} if is_baseline(settings) else {}
     return {}
 
@@ -89,7 +90,7 @@ def look(settings: Mapping[str, Any]) -> None:
     try:
         if is_baseline(settings):
             _chosen(settings)
-    except engines.EngineError as error:
+    except EngineError as error:
         hint = "install or load it; benchmark.engine=builtin needs no other program"
         raise EnvironmentFaultError(str(error), hint) from error
 

@@ -16,6 +16,7 @@ from campaign.storage.locks import lock_path
 from campaign.worker import session
 from jobs.data import make, manifest
 from jobs.data.images import ImageSpec
+from jobs.errors import DatasetError
 from jobs.system import lustre
 from jobs.system.durable import write_whole
 
@@ -117,7 +118,7 @@ def _dataset(settings: Mapping[str, Any], folder: CampaignFolder, progress: Prog
             return lock | baseline_files.prepared(settings, root, layout, images, progress)
         path, held, found = _images(settings, root, layout, folder, progress)
         stripe = lustre.stripe(path, path / found.files[0].name, layout)
-    except manifest.DatasetError as error:
+    except DatasetError as error:
         raise EnvironmentFaultError(error.message, error.hint) from error
     except OSError as error:
         raise EnvironmentFaultError(

@@ -21,15 +21,14 @@ from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.peaks import Peaks
 from campaign.errors import CampaignError, UsageError
-from campaign.patience import patiently
 from campaign.slurm import job
 from campaign.storage import baseline_files, checkpoint_targets, emulation, locks
 from campaign.worker import session
 from campaign.worker.runner import Template
 from jobs.checks import Limits
 from jobs.observe.machine import place
-from jobs.run import utc_now
-from jobs.system.durable import write_json
+from jobs.system.clock import utc_now
+from jobs.system.durable import retry, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -207,7 +206,7 @@ def main(work_list: str) -> int:
     alone = nullcontext() if work["cluster"] == "slurm" else folder.worker_lock()
     with alone, _stoppable(slurm=work["cluster"] == "slurm"):
         try:
-            patiently(lambda: fault.unlink(missing_ok=True), session.patience_of(work))  # of the time before a requeue
+            retry(lambda: fault.unlink(missing_ok=True), session.patience_of(work))  # of the time before a requeue
             if work["cluster"] == "slurm" and job.begun_too_often(work["conduct"]["cluster"], fault):
                 return 1
             return 0 if Worker(folder, work, template).walk() else 1

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from campaign.cells import record, stopping
 from campaign.cells.cell import Cell
-from campaign.patience import patiently
 from campaign.storage import baseline_files, emulation
 from jobs.observe.machine import describe
-from jobs.run import utc_now
-from jobs.system.durable import write_json
+from jobs.system.clock import utc_now
+from jobs.system.durable import retry, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +68,7 @@ def _claim(folder: CampaignFolder, work: Mapping[str, Any], cell_id: str, sat: M
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(path, sat)
 
-    patiently(put, patience_of(work))
+    retry(put, patience_of(work))
 
 
 def patience_of(work: Mapping[str, Any]) -> float:
@@ -223,7 +222,7 @@ def with_dataset(folder: CampaignFolder, item: Mapping[str, Any]) -> Mapping[str
 def _set_aside(path: Path, why: str, patience_s: float) -> None:
     """Move a record and its logs into a folder beside it: nothing is lost, and the analysis does not read it."""
     prefix = f"{why}-{utc_now().replace(':', '')}-"
-    aside = Path(patiently(lambda: tempfile.mkdtemp(prefix=prefix, dir=path.parent), patience_s))
+    aside = Path(retry(lambda: tempfile.mkdtemp(prefix=prefix, dir=path.parent), patience_s))
     left = [file for pattern in ("run-*.log", "trace-*.csv", "engine-*.txt") for file in path.parent.glob(pattern)]
     for file in (*left, path):  # the record last: without it they would seem nobody's
-        patiently(partial(file.replace, aside / file.name), patience_s)
+        retry(partial(file.replace, aside / file.name), patience_s)

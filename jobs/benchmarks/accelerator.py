@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from jobs.errors import NoGpuError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -12,19 +14,6 @@ HOST = "/CPU:0"
 """The device that a batch comes from."""
 DEVICES = {"cpu": HOST, "gpu": "/GPU:0", "emulated": HOST}
 """The device that holds what a step takes, by accelerator."""
-
-
-class NoGpuError(Exception):
-    """A GPU was asked for and TensorFlow finds none."""
-
-    message = "the accelerator is to be a GPU, and TensorFlow finds none here"
-    hint = (
-        "see what nvidia-smi and $CUDA_VISIBLE_DEVICES say and install tensorflow[and-cuda],"
-        " or take accelerator=auto, cpu or emulated"
-    )
-
-    def __init__(self) -> None:
-        super().__init__(f"{self.message}; {self.hint}")
 
 
 def choose(name: str) -> str:

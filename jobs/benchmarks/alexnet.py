@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from jobs.benchmarks import accelerator
 from jobs.benchmarks.alexnet_network import Network, state_bytes
 from jobs.data import pipeline
-from jobs.data.unreadable import UnreadableImageError, dropped, first_complaint
+from jobs.data.unreadable import dropped, first_complaint
+from jobs.errors import UnreadableImageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -64,7 +65,7 @@ def prepare(
 
     Raises
     ------
-    jobs.benchmarks.accelerator.NoGpuError
+    jobs.errors.NoGpuError
         For ``accelerator.name=gpu`` where there is none.
     """
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it

@@ -70,7 +70,7 @@ def measured(request: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises
     ------
-    jobs.benchmarks.engines.engine.EngineError
+    jobs.errors.EngineError
         The engine is missing or failed, or what it says cannot be believed.
     """
     settings, asked = request["settings"], request["baseline"]

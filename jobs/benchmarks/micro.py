@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from jobs.data import pipeline
-from jobs.data.unreadable import UnreadableImageError, dropped, first_complaint
+from jobs.data.unreadable import dropped, first_complaint
+from jobs.errors import UnreadableImageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

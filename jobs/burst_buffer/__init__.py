@@ -1,1 +1,5 @@
-"""How snapshots of a training are written, kept, drained and found again; `jobs.burst_buffer.buffer` is its face."""
+"""How snapshots of a training are written, kept, drained and found again; usable alone: `BurstBuffer`."""
+
+from jobs.burst_buffer.buffer import BurstBuffer
+
+__all__ = ["BurstBuffer"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from jobs.burst_buffer import claim, drain, snapshots
 from jobs.burst_buffer.sides import Sides
-from jobs.burst_buffer.snapshots import FolderError
+from jobs.errors import FolderError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Exit with 0; 1 where snapshots are damaged; 2 for folders that are no buffer; 3 where the slow storage fails."""
-    parser = argparse.ArgumentParser(prog="python -m jobs.burst_buffer.buffer", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m jobs.burst_buffer", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb, says in {
         "drain": "bring to SLOW what is on FAST alone",
@@ -68,3 +68,7 @@ def _verify(fast: Path, slow: Path) -> int:
                 wrong += bool(found)
                 print(f"{name}  {root}  {'let go meanwhile' if found is None else '; '.join(found) or 'good'}")
     return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    main()

@@ -6,7 +6,7 @@ also after the training has ended.  What is on disk, and in which order, stands 
 
 By hand, on a node without anything else::
 
-    python -m jobs.burst_buffer.buffer drain|status|verify FAST SLOW
+    python -m jobs.burst_buffer drain|status|verify FAST SLOW
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from jobs.burst_buffer.drain import Journal, Options
 from jobs.burst_buffer.drainer import Drainer
 from jobs.burst_buffer.restart import DrainWarning, Snapshot
 from jobs.burst_buffer.sides import Sides
-from jobs.burst_buffer.snapshots import FILES, FolderError, RoomError, edge
-from jobs.system import room
+from jobs.burst_buffer.snapshots import FILES, edge
+from jobs.errors import FolderError, RoomError
+from jobs.system import durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -107,7 +108,7 @@ class BurstBuffer:
         try:
             claim.mark(self.fast, "fast", self._sides.buffer_id, options=asdict(self.options))
         except OSError as error:
-            if not room.is_full(error) or not self._sides.evict_one():
+            if not durable.is_full(error) or not self._sides.evict_one():
                 raise
             self._mark_fast()
 
@@ -146,11 +147,11 @@ class BurstBuffer:
         waited_s = 0.0
         through = self._when_full == "fall_through"
         while True:
-            if room.free(self.fast) >= (self._expected or 0):
+            if durable.free_bytes(self.fast) >= (self._expected or 0):
                 try:
                     return self._write(replace(snapshot, waited_s=waited_s), write)
                 except Exception as error:
-                    if not room.is_full(error):
+                    if not durable.is_full(error):
                         raise
             if self._sides.evict_one():
                 continue
@@ -160,7 +161,7 @@ class BurstBuffer:
                     self._sides.require_slow()
                     return self._write(replace(snapshot, where="slow"), write)
                 except Exception as error:
-                    if not isinstance(error, (OSError, FolderError)) and not room.is_full(error):
+                    if not isinstance(error, (OSError, FolderError)) and not durable.is_full(error):
                         raise
                     self._troubles.append(f"could not fall through to the slow storage: {error}")
             waited_s += self._wait_for_room()
@@ -246,9 +247,3 @@ class BurstBuffer:
         """Let the folders go; the drainer goes on by itself until nothing is left."""
         self._drainer.leave()
         claim.release(self._locks)
-
-
-if __name__ == "__main__":
-    from jobs.burst_buffer.__main__ import main
-
-    main()

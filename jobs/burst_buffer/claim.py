@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from jobs.burst_buffer.snapshots import FolderError
+from jobs.errors import FolderError
 from jobs.system import durable
 
 if TYPE_CHECKING:

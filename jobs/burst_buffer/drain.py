@@ -19,7 +19,8 @@ from filelock import Timeout
 
 from jobs.burst_buffer import claim, snapshots, transfer
 from jobs.burst_buffer.sides import Sides
-from jobs.burst_buffer.snapshots import FILES, BurstBufferError, DamageError, FolderError, edge
+from jobs.burst_buffer.snapshots import FILES, edge
+from jobs.errors import BurstBufferError, DamageError, FolderError
 from jobs.system import durable
 
 if TYPE_CHECKING:

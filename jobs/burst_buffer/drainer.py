@@ -13,7 +13,7 @@ from jobs.burst_buffer import claim
 
 _WORDS = 300  # characters: the last line of a traceback, or of a few
 _ROOT = Path(__file__).parents[2]
-COMMAND = (sys.executable, "-m", "jobs.burst_buffer.buffer", "drain", "--follow")
+COMMAND = (sys.executable, "-m", "jobs.burst_buffer", "drain", "--follow")
 # A Popen that is forgotten while its process runs warns; these run on by design, and are reaped at the next start.
 left_running: list[subprocess.Popen[bytes]] = []
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jobs.checkpoints.saver import PREFIX
+from jobs.burst_buffer.snapshots import PREFIX
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from jobs.burst_buffer.buffer import BurstBuffer
+    from jobs.burst_buffer import BurstBuffer
 
 
 def saving(buffer: BurstBuffer, model: Any, every: int) -> Any:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from jobs.burst_buffer import snapshots
-from jobs.burst_buffer.snapshots import FILES, DamageError
+from jobs.burst_buffer.snapshots import FILES
+from jobs.errors import DamageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

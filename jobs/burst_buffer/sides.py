@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobs.burst_buffer import claim, snapshots
-from jobs.burst_buffer.snapshots import FolderError
+from jobs.errors import FolderError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,7 +27,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobs.burst_buffer import transfer
-from jobs.system import durable, room
+from jobs.errors import DamageError, FolderError, RoomError
+from jobs.system import durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,38 +37,10 @@ if TYPE_CHECKING:
 SCHEMA = 1
 MANIFEST_NAME = "manifest.json"
 FILES = "files"
+PREFIX = "ckpt"  # of the names of the files that TensorFlow writes there
 _NAME = re.compile(
     r"(?:(?P<state>staging|copying|removing|damaged)-)?(?P<name>(?P<sequence>\d{8,})-step(?P<step>\d+)-[0-9a-f]{8})"
 )
-
-
-class BurstBufferError(Exception):
-    """What is wrong, and the cure; the root of all errors of the burst buffer.
-
-    ::
-
-        BurstBufferError
-         ├ FolderError    a folder is missing, somebody else's, of another buffer, of a newer version, or in use
-         ├ RoomError      not enough room for one snapshot
-         └ DamageError    a snapshot's files are not what its manifest says
-    """
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(f"{message}; {hint}")
-        self.message = message
-        self.hint = hint
-
-
-class FolderError(BurstBufferError):
-    """A folder that cannot be used; it has not been touched."""
-
-
-class RoomError(BurstBufferError):
-    """There is not enough room for one snapshot."""
-
-
-class DamageError(BurstBufferError):
-    """Files of a snapshot are not what its manifest says."""
 
 
 class StoredFile(NamedTuple):
@@ -167,7 +140,7 @@ def refuse_newer(root: Path) -> None:
 def require_room(folder: Path, size: int, copies: int = 1) -> None:
     """Raise RoomError where so many snapshots of `size` bytes do not fit, though older ones of ours made way."""
     ours = sum(path.stat().st_size for name in names(folder) for path in (folder / name).rglob("*"))
-    free = room.free(folder) + ours
+    free = durable.free_bytes(folder) + ours
     if free < size * copies:
         what = "a snapshot of {:.0f} MB does" if copies == 1 else f"{copies} snapshots of {{:.0f}} MB do"
         raise RoomError(

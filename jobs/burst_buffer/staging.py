@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from jobs.burst_buffer import snapshots, transfer
-from jobs.burst_buffer.snapshots import FILES, DamageError, Manifest, StoredFile, edge
+from jobs.burst_buffer.snapshots import FILES, Manifest, StoredFile, edge
+from jobs.errors import DamageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

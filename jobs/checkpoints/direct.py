@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.burst_buffer import claim, restart, snapshots, staging
 from jobs.burst_buffer.restart import Snapshot
-from jobs.burst_buffer.snapshots import FILES, RoomError
-from jobs.system import room
+from jobs.burst_buffer.snapshots import FILES
+from jobs.errors import RoomError
+from jobs.system import durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 class Direct:
-    """A folder that keeps the newest snapshots of one training; used as a `jobs.burst_buffer.buffer.BurstBuffer`.
+    """A folder that keeps the newest snapshots of one training; used as a `jobs.burst_buffer.BurstBuffer`.
 
     Parameters
     ----------
@@ -69,7 +70,7 @@ class Direct:
         try:
             manifest = staging.stage(folder, write, lambda: {"saved_at": saved_at})
         except Exception as error:
-            if room.is_full(error):
+            if durable.is_full(error):
                 raise RoomError(f"{self.folder} is full: {error}", "free some room, or keep fewer snapshots") from error
             raise
         write_s = time.perf_counter() - start

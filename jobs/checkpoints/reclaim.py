@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from filelock import Timeout
 
 from jobs.burst_buffer import claim, snapshots
-from jobs.burst_buffer.snapshots import FolderError
+from jobs.errors import FolderError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

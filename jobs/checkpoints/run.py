@@ -8,13 +8,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.burst_buffer import snapshots
-from jobs.burst_buffer.buffer import BurstBuffer
+from jobs.burst_buffer import BurstBuffer, snapshots
 from jobs.burst_buffer.drain import Options
-from jobs.burst_buffer.snapshots import BurstBufferError, FolderError
 from jobs.checkpoints import reclaim
 from jobs.checkpoints.direct import Direct
 from jobs.checkpoints.saver import BackgroundSaver, Saver
+from jobs.errors import BurstBufferError, FolderError
 from jobs.observe.trace_sources import traffic_behind
 from jobs.system.device import device_of
 
@@ -64,7 +63,7 @@ def opened(
 
     Raises
     ------
-    jobs.burst_buffer.snapshots.BurstBufferError
+    jobs.errors.BurstBufferError
         There would be none, a folder cannot be used, or they do not fit: before anything is read or trained.
     """
     if asked is None:

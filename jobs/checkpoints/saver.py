@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
+from jobs.burst_buffer.snapshots import PREFIX
 from jobs.system import page_cache
 
 if TYPE_CHECKING:
@@ -21,12 +22,9 @@ if TYPE_CHECKING:
 
     from jobs.burst_buffer.restart import Snapshot
 
-PREFIX = "ckpt"
-"""Of the names of the files in a snapshot."""
-
 
 class Target(Protocol):
-    """Where snapshots go: `jobs.checkpoints.direct.Direct` or `jobs.burst_buffer.buffer.BurstBuffer`."""
+    """Where snapshots go: `jobs.checkpoints.direct.Direct` or `jobs.burst_buffer.BurstBuffer`."""
 
     def save(self, step: int, write: Callable[[Path], object]) -> Snapshot:
         """Save a snapshot and return when it is durable."""
@@ -85,7 +83,7 @@ class Saver:
         """Return the times of each snapshot: `blocked_s` is how long training stood still for it.
 
         All times but those of the drain itself count from the end of the step that was saved. See
-        `jobs.burst_buffer.buffer.BurstBuffer.report` for the rest.
+        `jobs.burst_buffer.BurstBuffer.report` for the rest.
         """
         return [
             _counted_from_the_step(line, request)

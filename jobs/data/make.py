@@ -25,8 +25,9 @@ from filelock import FileLock
 
 from jobs.data.images import GENERATOR_VERSION, ImageSpec, file_name, label, size_targets
 from jobs.data.journal import Journal
-from jobs.data.manifest import MANIFEST_NAME, DatasetError, ImageFile, Manifest, load, verify
+from jobs.data.manifest import MANIFEST_NAME, ImageFile, Manifest, load, verify
 from jobs.data.pool import TEMPORARY_GLOB, PoolBrokenError, make_images
+from jobs.errors import DatasetError
 from jobs.system.durable import write_whole
 from jobs.system.page_cache import sync
 

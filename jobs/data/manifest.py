@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from jobs.errors import DatasetError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -18,23 +20,6 @@ MANIFEST_NAME = "manifest.json"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 _QUANTILES = {"min": 0.0, "p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9, "max": 1.0}
 _NAMED = 3  # files that an error names; the rest are counted
-
-
-class DatasetError(Exception):
-    """A dataset that cannot be made, read or trusted.
-
-    Parameters
-    ----------
-    message
-        What is wrong.
-    hint
-        The cure, in plain text.
-    """
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
 
 
 class ImageFile(NamedTuple):

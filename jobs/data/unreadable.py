@@ -12,10 +12,6 @@ if TYPE_CHECKING:
 _NAMED_FILES = 20  # a record names this many unreadable files; the count is always whole
 
 
-class UnreadableImageError(Exception):
-    """A file could not be loaded, and the run was not to pass over it."""
-
-
 def dropped(
     names: Sequence[str],
     delivered: Sequence[int],

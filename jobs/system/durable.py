@@ -1,14 +1,23 @@
-"""Files that appear whole or not at all, and stay after a power cut."""
+"""Writing: files that appear whole or not at all and stay after a power cut, free space, and retries."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
-from typing import TYPE_CHECKING, Any
+import sys
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 10.0
+_Made = TypeVar("_Made")
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -47,3 +56,36 @@ def sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the bytes that this user may still write to the file system of a folder, quotas apart."""
+    stat = os.statvfs(folder)
+    return stat.f_bavail * stat.f_frsize
+
+
+def is_full(error: Exception) -> bool:
+    """Tell whether an error means a full storage; TensorFlow's errors say so only in their text."""
+    return getattr(error, "errno", None) in _FULL or any(os.strerror(code) in str(error) for code in _FULL)
+
+
+def retry(write: Callable[[], _Made], timeout_s: float) -> _Made:
+    """Call what writes; where the disk is full, read-only or away, call it again, for at most `timeout_s`.
+
+    Raises
+    ------
+    OSError
+        It still fails.
+    """
+    deadline = time.monotonic() + timeout_s
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            return write()
+        except OSError as error:  # noqa: PERF203 - a retry
+            if time.monotonic() + pause_s > deadline:
+                raise
+            with contextlib.suppress(OSError):  # the log lies on a full disk, too
+                print(f"cannot write {error.filename} ({error.strerror}); waiting for it", file=sys.stderr, flush=True)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)

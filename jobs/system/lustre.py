@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from jobs.data.manifest import DatasetError
+from jobs.errors import DatasetError
 from jobs.system.device import mount_of
 
 if TYPE_CHECKING:

@@ -151,7 +151,7 @@ class _Way:
                 pass
 
     def _ours(self) -> tuple[Callable[[], object], Callable[[int], object], Callable[[], object]]:
-        from jobs.burst_buffer.buffer import BurstBuffer  # noqa: PLC0415
+        from jobs.burst_buffer import BurstBuffer  # noqa: PLC0415
         from jobs.checkpoints.direct import Direct  # noqa: PLC0415
         from jobs.checkpoints.saver import BackgroundSaver, Saver  # noqa: PLC0415
 

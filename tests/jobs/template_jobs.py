@@ -22,7 +22,7 @@ from jobs import checks, run
 from jobs.benchmarks import accelerator, alexnet, micro
 from jobs.benchmarks.alexnet_network import Network
 from jobs.data import pipeline
-from jobs.data.unreadable import UnreadableImageError
+from jobs.errors import NoGpuError, UnreadableImageError
 from jobs.system import page_cache
 
 _LIBC = ctypes.CDLL(None)
@@ -399,7 +399,7 @@ def choose(argument):
     tf.config.set_visible_devices = lambda devices, _kind: visible.append(devices)
     try:
         return {"value": [accelerator.choose(argument["name"]), *visible]}
-    except accelerator.NoGpuError as error:
+    except NoGpuError as error:
         return {"value": ["refused", str(error)]}
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock
 
-from jobs.data.manifest import DatasetError
-from jobs.system import durable, page_cache, room
+from jobs.errors import DatasetError
+from jobs.system import durable, page_cache
 from jobs.system.device import device_of
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def made(folder: Path, size: int, progress: Callable[[int, int], None]) -> Path:
 
 def require_room(folder: Path, size: int) -> None:
     """Raise DatasetError where a file of `size` bytes would not fit."""
-    free = room.free(folder)
+    free = durable.free_bytes(folder)
     if free < size:
         message = f"a baseline in {folder} needs {size / 1e6:,.0f} MB, and its device has {free / 1e6:,.0f} MB free"
         raise DatasetError(message, _CURES[errno.ENOSPC])

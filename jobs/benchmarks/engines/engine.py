@@ -9,6 +9,8 @@ import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from jobs.errors import EngineError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -18,10 +20,6 @@ AUTO, BUILTIN, FIO, IOR = "auto", "builtin", "fio", "ior"
 UNKNOWN = "unknown"
 ENGINES = (AUTO, IOR, FIO, BUILTIN)
 _TOLERANCE = 0.01  # by which an engine's rate may differ from its bytes over its seconds: it rounds both
-
-
-class EngineError(Exception):
-    """An engine is missing, failed, or said what cannot be believed; the message is one line."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from jobs.benchmarks.engines import engine as engines
-from jobs.benchmarks.engines.engine import EngineError
+from jobs.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

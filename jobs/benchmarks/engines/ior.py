@@ -11,7 +11,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from jobs.benchmarks.engines import engine, external
-from jobs.benchmarks.engines.engine import EngineError, Outcome
+from jobs.benchmarks.engines.engine import Outcome
+from jobs.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -150,7 +150,7 @@ def test_the_file_is_made_under_the_root_of_the_storage_and_progress_is_told_in_
 
 def test_a_baseline_that_is_written_needs_room_and_no_file(prepared, tmp_path, monkeypatch):
     _, data, said = prepared("benchmark.access=write")
-    monkeypatch.setattr("jobs.system.room.free", lambda _: 8 * MIB - 1)
+    monkeypatch.setattr("jobs.system.durable.free_bytes", lambda _: 8 * MIB - 1)
 
     assert (data["file"], data["bytes"], said) == (None, 8 * MIB, [])
     assert not list((tmp_path / "data" / "baseline").glob("*.bin"))

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from jobs.benchmarks.engines import builtin, datafile
 from jobs.benchmarks.engines import engine as engines
-from jobs.benchmarks.engines.engine import EngineError, Outcome
-from jobs.data.manifest import DatasetError
+from jobs.benchmarks.engines.engine import Outcome
+from jobs.errors import DatasetError, EngineError
 from jobs.system import page_cache
 from tests.jobs.benchmarks.baseline_factory import MIB, execute, order, read_file
 from tests.jobs.jobs_factory import check

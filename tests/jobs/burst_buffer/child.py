@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from jobs.burst_buffer import buffer as burst_buffer
 from jobs.burst_buffer import drain, drainer, snapshots, staging
-from jobs.system import room
+from jobs.system import durable
 
 SIZES = {"ckpt.index": 100, "shards/ckpt.data-0": 300_001, "empty": 0}
 
@@ -61,7 +61,7 @@ def save(trainer_edge, drainer_edge, step, fast, slow):
 
     kill_at(trainer_edge, drainer_is_dead)
     if trainer_edge in ("removing", "removed"):
-        room.free = lambda folder: 0 if len(snapshots.names(Path(fast))) > 1 else 1 << 40
+        durable.free_bytes = lambda folder: 0 if len(snapshots.names(Path(fast))) > 1 else 1 << 40
     buffer = burst_buffer.BurstBuffer(fast, slow, keep=1, snapshot_bytes=1)
     buffer.save(int(step), writer(int(step)))
 

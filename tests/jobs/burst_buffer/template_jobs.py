@@ -31,7 +31,7 @@ def _data():
 
 def train_and_restart(argument):
     """Train 10 steps, save every 4, restart from the buffer and go on: state and next loss beside those of a twin."""
-    from jobs.burst_buffer.buffer import BurstBuffer  # noqa: PLC0415
+    from jobs.burst_buffer import BurstBuffer  # noqa: PLC0415
     from jobs.burst_buffer.keras import restore, saving  # noqa: PLC0415
 
     x, y = _data()
@@ -56,10 +56,10 @@ def fill(argument):
     """Save checkpoints of TensorFlow to a fast storage that holds two of them; returns where each one went."""
     import tensorflow as tf  # noqa: PLC0415
 
-    from jobs.burst_buffer.buffer import BurstBuffer  # noqa: PLC0415
-    from jobs.system import room  # noqa: PLC0415
+    from jobs.burst_buffer import BurstBuffer  # noqa: PLC0415
+    from jobs.system import durable  # noqa: PLC0415
 
-    room.free = lambda folder: 1 << 40  # as under a quota: only TensorFlow finds out
+    durable.free_bytes = lambda folder: 1 << 40  # as under a quota: only TensorFlow finds out
     checkpoint = tf.train.Checkpoint(value=tf.Variable(tf.random.uniform([375_000])))  # 1.5 MB
     with closing(BurstBuffer(argument["fast"], argument["slow"])) as buffer:
         for step in range(5):

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.burst_buffer import claim, drain, drainer, snapshots
-from jobs.burst_buffer.buffer import BurstBuffer
+from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, snapshots
 from jobs.burst_buffer.restart import latest
 from jobs.burst_buffer.snapshots import MANIFEST_NAME as MANIFEST
-from jobs.burst_buffer.snapshots import FolderError, RoomError
+from jobs.errors import FolderError, RoomError
 from tests.jobs.burst_buffer.child import contents, writer
 from tests.jobs.jobs_factory import eventually
 
@@ -109,7 +108,7 @@ def test_a_later_process_finishes_what_was_not_drained(folders, idle):
             buffer.save(step, writer(step))
 
     done = subprocess.run(
-        [sys.executable, "-m", "jobs.burst_buffer.buffer", "drain", *map(str, folders)], cwd=ROOT, check=False
+        [sys.executable, "-m", "jobs.burst_buffer", "drain", *map(str, folders)], cwd=ROOT, check=False
     )
 
     assert done.returncode == 0
@@ -234,7 +233,7 @@ def test_two_trainers_cannot_share_a_folder(folders, tmp_path, idle, monkeypatch
 def test_a_second_drainer_waits_for_the_first(folders, idle):
     with contextlib.closing(BurstBuffer(*folders)) as buffer:
         buffer.save(1, writer(1))
-    words = [sys.executable, "-m", "jobs.burst_buffer.buffer", "drain", *map(str, folders)]
+    words = [sys.executable, "-m", "jobs.burst_buffer", "drain", *map(str, folders)]
     with claim.lock(folders[0], "drainer"):
         second = subprocess.Popen(words, cwd=ROOT)
         with pytest.raises(subprocess.TimeoutExpired):
@@ -380,7 +379,7 @@ def test_the_verbs_leave_a_folder_of_somebody_else_alone(folders, verb):
     (folders[1] / "thesis.tex").write_text("years of work")
 
     done = subprocess.run(
-        [sys.executable, "-m", "jobs.burst_buffer.buffer", verb, *map(str, folders)],
+        [sys.executable, "-m", "jobs.burst_buffer", verb, *map(str, folders)],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
@@ -402,7 +401,7 @@ def test_what_cannot_be_printed_is_no_damage(folders, idle, verb):
         buffer.save(1, lambda place: (place / "x").write_text("x"))
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "jobs.burst_buffer.buffer", verb, *map(str, folders)],
+            [sys.executable, "-m", "jobs.burst_buffer", verb, *map(str, folders)],
             cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
 
@@ -416,7 +415,7 @@ def test_options_that_nobody_knows_are_told(folders, idle):
     marker.write_text(marker.read_text().replace('"keep"', '"kep"'))
 
     done = subprocess.run(
-        [sys.executable, "-m", "jobs.burst_buffer.buffer", "status", *map(str, folders)],
+        [sys.executable, "-m", "jobs.burst_buffer", "status", *map(str, folders)],
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
 

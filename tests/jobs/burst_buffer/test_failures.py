@@ -13,12 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.burst_buffer import claim, drain, drainer, snapshots, transfer
-from jobs.burst_buffer.buffer import BurstBuffer
+from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, snapshots, transfer
 from jobs.burst_buffer.drain import Journal
 from jobs.burst_buffer.restart import DrainWarning, latest
 from jobs.burst_buffer.sides import Sides
-from jobs.burst_buffer.snapshots import RoomError
+from jobs.errors import RoomError
 from tests.jobs.burst_buffer.child import contents, writer
 from tests.jobs.burst_buffer.storages import tmpfs
 

@@ -13,9 +13,8 @@ from random import Random
 
 import pytest
 
+from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, restart, snapshots, staging
 from jobs.burst_buffer import buffer as burst_buffer
-from jobs.burst_buffer import claim, drain, drainer, restart, snapshots, staging
-from jobs.burst_buffer.buffer import BurstBuffer
 from tests.jobs.burst_buffer.child import contents, writer
 from tests.jobs.jobs_factory import eventually
 

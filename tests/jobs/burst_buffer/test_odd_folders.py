@@ -7,11 +7,10 @@ import shutil
 
 import pytest
 
-from jobs.burst_buffer import claim, drain, snapshots, transfer
-from jobs.burst_buffer.buffer import BurstBuffer
+from jobs.burst_buffer import BurstBuffer, claim, drain, snapshots, transfer
 from jobs.burst_buffer.drain import Journal
 from jobs.burst_buffer.restart import DrainWarning
-from jobs.burst_buffer.snapshots import FolderError
+from jobs.errors import FolderError
 from tests.jobs.burst_buffer.child import writer
 
 

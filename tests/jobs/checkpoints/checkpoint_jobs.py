@@ -6,8 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from jobs.benchmarks.alexnet_network import Network
-from jobs.burst_buffer import snapshots
-from jobs.burst_buffer.buffer import BurstBuffer
+from jobs.burst_buffer import BurstBuffer, snapshots
 from jobs.checkpoints import saver
 from jobs.checkpoints.direct import Direct
 from jobs.checkpoints.saver import BackgroundSaver, Saver
@@ -67,7 +66,7 @@ def restart(argument):
         newest = target.latest()
         again, by_tensorflow = _network(seed=1), _network(seed=1)
         saver.restore(newest, again.state)
-        tf.train.Checkpoint(**by_tensorflow.state).read(str(newest / saver.PREFIX)).assert_consumed()
+        tf.train.Checkpoint(**by_tensorflow.state).read(str(newest / snapshots.PREFIX)).assert_consumed()
         same = [_values(each.state) == states[4] for each in (again, by_tensorflow)]
     return {"value": [steps, same, [again.train(*_batch(5)), losses[5]]]}
 

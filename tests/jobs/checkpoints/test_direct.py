@@ -5,10 +5,9 @@ from contextlib import closing
 
 import pytest
 
-from jobs.burst_buffer import claim, snapshots
-from jobs.burst_buffer.buffer import BurstBuffer
-from jobs.burst_buffer.snapshots import FolderError, RoomError
+from jobs.burst_buffer import BurstBuffer, claim, snapshots
 from jobs.checkpoints.direct import Direct
+from jobs.errors import FolderError, RoomError
 from tests.jobs.burst_buffer.child import contents, writer
 from tests.jobs.burst_buffer.storages import tmpfs
 

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs.burst_buffer import claim, drain, drainer, snapshots
-from jobs.burst_buffer.buffer import BurstBuffer
-from jobs.burst_buffer.snapshots import FolderError
+from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, snapshots
 from jobs.checkpoints.direct import Direct
 from jobs.checkpoints.reclaim import clear
+from jobs.errors import FolderError
 from tests.jobs.burst_buffer.child import writer
 from tests.jobs.jobs_factory import eventually
 

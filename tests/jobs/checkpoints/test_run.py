@@ -10,12 +10,12 @@ import pytest
 
 from jobs import checks
 from jobs.burst_buffer import snapshots
-from jobs.burst_buffer.snapshots import BurstBufferError, FolderError, RoomError
 from jobs.checkpoints import run as checkpoint
 from jobs.checkpoints.direct import Direct
 from jobs.checkpoints.run import DEFAULTS, DEFAULTS_BUFFERED
 from jobs.data import manifest
-from jobs.system import room
+from jobs.errors import BurstBufferError, FolderError, RoomError
+from jobs.system import durable
 from tests.jobs.burst_buffer.child import writer
 from tests.jobs.burst_buffer.storages import tmpfs
 from tests.jobs.jobs_factory import DEAF, about, check, make_alexnet_settings, write_classes
@@ -246,7 +246,7 @@ def test_too_little_room_for_one_snapshot_is_said_before_the_training_and_leaves
 
 @pytest.mark.parametrize(("number", "keep", "fits"), [(3, 5, True), (4, 5, False), (9, 2, True), (9, 3, False)])
 def test_all_that_lie_on_the_last_storage_at_once_must_fit(tmp_path, monkeypatch, number, keep, fits):
-    monkeypatch.setattr(room, "free", lambda _: 3_999)
+    monkeypatch.setattr(durable, "free_bytes", lambda _: 3_999)
 
     with nullcontext() if fits else pytest.raises(RoomError, match=r"4 snapshots of 0 MB do not fit on .*/hdd/"):  # noqa: SIM117
         with checkpoint.opened({**DIRECT, "keep": keep}, asked(places(DIRECT, tmp_path)), lambda: (number, 1_000)):

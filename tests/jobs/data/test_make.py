@@ -23,7 +23,8 @@ from jobs.data import make as module
 from jobs.data.images import ImageSpec
 from jobs.data.journal import Journal
 from jobs.data.make import dataset_id, make
-from jobs.data.manifest import DatasetError, ImageFile, Manifest, load, scan, verify
+from jobs.data.manifest import ImageFile, Manifest, load, scan, verify
+from jobs.errors import DatasetError
 
 ROOT = Path(__file__).parents[3]
 SPEC = ImageSpec(files=24, median_bytes=4_000, sigma=0.3, width=128, height=96, classes=3, seed=5)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.data.manifest import DatasetError
+from jobs.errors import DatasetError
 from jobs.system import lustre
 from jobs.system.lustre import Layout, parse, read_back, set_layout
 

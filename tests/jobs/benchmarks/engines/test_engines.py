@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.benchmarks.engines import datafile, external, fio, ior
-from jobs.benchmarks.engines.engine import EngineError
+from jobs.errors import EngineError
 from tests.jobs.benchmarks.baseline_factory import MIB, execute, order, read_file
 from tests.jobs.jobs_factory import eventually
 

@@ -1,0 +1,78 @@
+"""What the jobs raise: each error says what is wrong and, where there is one, the cure."""
+
+from __future__ import annotations
+
+
+class JobError(Exception):
+    """What is wrong, and the cure.
+
+    ::
+
+        JobError
+         ├ DatasetError          a dataset, or the file of a baseline, cannot be made, read or trusted
+         ├ UnreadableImageError  an image cannot be loaded, and the run was not to drop it
+         ├ NoGpuError            a GPU was asked for and there is none
+         ├ EngineError           an engine is missing, failed, or its answer cannot be believed
+         └ BurstBufferError
+            ├ FolderError        a folder is missing, somebody else's, of another buffer, of a newer version, or in use
+            ├ RoomError          not enough room for one snapshot
+            └ DamageError        a snapshot's files are not what its manifest says
+
+    Parameters
+    ----------
+    message
+        What is wrong, in one line.
+    hint
+        The cure, in plain text.
+    """
+
+    exit_code = 2
+    """Of a run by hand."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(f"{message}; {hint}" if hint else message)
+        self.message = message
+        self.hint = hint
+
+
+class DatasetError(JobError):
+    """A dataset, or the file of a baseline, that cannot be made, read or trusted."""
+
+
+class UnreadableImageError(JobError):
+    """A file could not be loaded, and the run was not to drop it."""
+
+
+class NoGpuError(JobError):
+    """A GPU was asked for and TensorFlow finds none."""
+
+    exit_code = 3
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the accelerator is to be a GPU, and TensorFlow finds none here",
+            "see what nvidia-smi and $CUDA_VISIBLE_DEVICES say and install tensorflow[and-cuda],"
+            " or take accelerator=auto, cpu or emulated",
+        )
+
+
+class EngineError(JobError):
+    """An engine is missing, failed, or its answer cannot be believed."""
+
+    exit_code = 3
+
+
+class BurstBufferError(JobError):
+    """Snapshots cannot be kept; the root of all errors of the burst buffer."""
+
+
+class FolderError(BurstBufferError):
+    """A folder that cannot be used; it has not been touched."""
+
+
+class RoomError(BurstBufferError):
+    """There is not enough room for one snapshot."""
+
+
+class DamageError(BurstBufferError):
+    """Files of a snapshot are not what its manifest says."""
