@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 _LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")
+_MEASURED = re.compile(r"<!-- bench: (\w+) -->\n(.+?)\n\n", re.DOTALL)
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -37,3 +38,12 @@ def test_every_document_is_linked_from_the_readme():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
 
     assert [path.name for path in ROOT.glob("docs/*.md") if f"docs/{path.name}" not in readme] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_figures_that_a_bench_measured_are_those_of_its_table(document):
+    table = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    for bench, text in _MEASURED.findall(document.read_text(encoding="utf-8")):
+        rows = "".join(row for row in table.splitlines(keepends=True) if row.startswith(f"| {bench} |"))
+
+        assert [figure for figure in re.findall(r"\d+\.\d+ s", text) if f"| {figure} |" not in rows] == []

@@ -1,44 +1,91 @@
-"""What the benchmarks share: the demo dataset, a request for a run on it, medians."""
+"""What the benches share: figures, the requests that a campaign's worker would make, processes that are measured."""
 
 from __future__ import annotations
 
-import argparse
+import json
 import os
 import statistics
-from dataclasses import asdict
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jobs.benchmarks import micro
-from jobs.checks import Limits
-from jobs.data import make
-from jobs.data.images import ImageSpec
+from campaign import console
+from campaign.cells import plan
+from campaign.cells.folder import opened
+from campaign.config.collect import collect
+from campaign.storage.datasets import datasets
+from campaign.worker.__main__ import Worker
+from campaign.worker.work_list import Request
+from jobs.system.clock import utc_now
+from tests.campaign.fake_template import FakeTemplate
 
-DEMO = ImageSpec(files=512, median_bytes=112_000, sigma=0.4, width=482, height=415, classes=16, seed=0)
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-
-def options(about: str | None, **defaults: int) -> argparse.Namespace:
-    """Parse a command line of integers."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in defaults.items():
-        parser.add_argument(f"--{name}", type=int, default=value)
-    return parser.parse_args()
-
-
-def demo() -> Path:
-    """Make the `demo` dataset under ./data, as a campaign would; return its folder."""
-    folder = Path("data/datasets", make.dataset_id("demo", DEMO)).absolute()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    make.make(folder, DEMO, name="demo", processes=len(os.sched_getaffinity(0)))
-    return folder
+ROOT = Path(__file__).parents[2]
+QUIET = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)}
 
 
-def request(folder: Path, **changed: Any) -> dict[str, Any]:
-    """Ask for a run of `micro` with four threads."""
-    settings = {**micro.DEFAULTS, **changed}
-    return {"settings": settings, "dataset": str(folder), "manifest": str(folder), "limits": asdict(Limits())}
+class Figure(NamedTuple):
+    """One line of a bench's answer; `goal` is in words."""
+
+    what: str
+    value: float
+    unit: str
+    goal: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.value:,.{0 if abs(self.value) >= 100 else 2}f} {self.unit}".strip()
 
 
-def medians(*samples: list[float]) -> list[float]:
-    """Return the median of each sample."""
-    return [statistics.median(sample) for sample in samples]
+def request(*words: str) -> dict[str, Any]:
+    """Return the request for a run, as the worker of a campaign with these words makes it.
+
+    The data is made under ``./data`` where it is not there yet; the campaign's folder is gone when this returns.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        cells, conduct = plan.cells_of(collect(["-m", f"campaign_dir={place}/results", *words]) or ())
+        folder = opened(Path(place, "results"))[0]
+        entries = plan.make(cells, conduct, folder).to_do
+        with console.preparation() as progress:
+            data = datasets(entries, folder, progress, redo=False)
+        template = FakeTemplate()
+        asked = Request(folder, conduct, "bench", utc_now(), words)
+        Worker(folder, asked.work_list("local", entries, data), template).walk()
+    return {**template.asked[0][0], "trace": None}
+
+
+class Process(NamedTuple):
+    """What a process took, the largest memory of it and its children among it."""
+
+    cpu_s: float
+    wall_s: float
+    memory_mb: float
+
+
+def median_process(repeats: int, words: Sequence[str], folder: str) -> Process:
+    """Run ``python -m WORDS`` so many times in a folder; medians of its times, and the largest memory."""
+    runs = [_process(words, folder) for _ in range(repeats)]
+    cpu_s, wall_s = (statistics.median(run[kind] for run in runs) for kind in (0, 1))
+    return Process(cpu_s, wall_s, max(run.memory_mb for run in runs))
+
+
+def _process(words: Sequence[str], folder: str) -> Process:
+    """Let `time` of this interpreter wait for it: the kernel counts its children then, and those alone."""
+    script = (
+        "import json, resource, subprocess, sys, time\n"
+        "began = time.perf_counter()\n"
+        "done = subprocess.run([sys.executable, '-m', *sys.argv[1:]], stdout=subprocess.DEVNULL)\n"
+        "used = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
+        "wall = time.perf_counter() - began\n"
+        "print(json.dumps([used.ru_utime + used.ru_stime, wall, used.ru_maxrss * 1024 / 1e6]))\n"
+        "sys.exit(done.returncode)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], cwd=folder, env=QUIET, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        sys.exit(f"python -m {' '.join(words)}\n{done.stderr}")
+    return Process(*json.loads(done.stdout))

@@ -1,13 +1,11 @@
 """How long does training stand still for its checkpoints? Ours and others', on storages as slow as Table I's.
 
-    python tests/bench/checkpoints.py [--snapshots 3] [--every 10] [--warm-gb 4] [--folder /dev/shm] [--orbax PYTHON]
-
-Needs root and takes about ten minutes. The throttled devices lie in a folder in memory (10 GB): a virtual machine's
-disk is slower than Optane. A step changes every variable and takes a second. What is saved is as large as the paper's
-network with Adam's moments (704 MB), and as random.
+The throttled devices lie in a folder in memory (10 GB): a virtual machine's disk is slower than Optane. A step changes
+every variable and takes a second. What is saved is as large as the paper's network with Adam's moments (704 MB), and as
+random. Takes about ten minutes.
 
 A virtual machine gives idle memory back to its host, and the page cache of each snapshot then waits for new pages: up
-to 2 s here, whatever the storage, and nothing on a machine that has its memory. So `--warm-gb` are touched before each
+to 2 s here, whatever the storage, and nothing on a machine that has its memory. So `warm_gb` are touched before each
 snapshot, while no clock runs (0: memory is left as it is).
 
 Each way of saving is a process of its own:
@@ -17,17 +15,16 @@ Each way of saving is a process of its own:
     burst buffer       to Optane, drained to the hard disk
     burst buffer async the same behind the training's back
     tensorflow async   tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True), to the hard disk
-    orbax async        orbax.checkpoint.AsyncCheckpointer, to the hard disk; PYTHON is an interpreter that has it
+    orbax async        orbax.checkpoint.AsyncCheckpointer, to the hard disk; `orbax` is an interpreter that has it
 
-It prints how long training stood still for each snapshot (median) and for all, how long the program waited at its end,
-and the ratio to `hdd`. What the next step took longer is counted too: a copy that shares its memory with the variables
-is made there. Goals: burst buffer at least 2.6 times less (the paper's figure), async at least 10 times, none of the
-others ahead of it. TensorFlow and Orbax synchronise nothing: what they call saved may be in memory.
+The figures are how long training stood still for a snapshot (median), how long the program waited at its end for all of
+them, and how many times less than `hdd` training stood still in all. What the next step took longer is counted too: a
+copy that shares its memory with the variables is made there. TensorFlow and Orbax synchronise nothing: what they call
+saved may be in memory.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import mmap
 import os
@@ -41,78 +38,67 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-STEP_S, SMALL = 1.0, 1e-6
+    from tests.bench.bench import Figure
+
+NEEDS = "root"
+SIZES = {
+    "smoke": {"snapshots": 1, "every": 1, "warm_gb": 0.0, "width": 0.02, "step_s": 0.1, "size_gb": 0.2, "orbax": ""},
+    "full": {"snapshots": 3, "every": 10, "warm_gb": 4.0, "width": 1.0, "step_s": 1.0, "size_gb": 5.0, "orbax": ""},
+}
+SMALL = 1e-6
 GB = 10**9
 OURS = ("hdd", "hdd async", "burst buffer", "burst buffer async")
 TENSORFLOW, ORBAX = "tensorflow async", "orbax async"
+GOALS = {"burst buffer": "at least 2.6, the paper's", "hdd async": "at least 10", "burst buffer async": "at least 10"}
+IN_MEMORY = "/dev/shm"  # noqa: S108 - in memory, as the docstring says
 
 
-def main() -> None:
+def measure(size_gb: float, orbax: str, **of_one: float) -> Iterator[Figure]:
     """Measure every way of saving, one after the other."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--snapshots", type=int, default=3)
-    parser.add_argument("--every", type=int, default=10)
-    parser.add_argument("--warm-gb", type=float, default=4.0)
-    parser.add_argument("--folder", default="/dev/shm")  # noqa: S108 - in memory
-    parser.add_argument("--orbax", metavar="PYTHON")
-    parser.add_argument("--way", nargs=3, help=argparse.SUPPRESS)  # one of them, its fast and its slow folder
-    asked = parser.parse_args()
-    if asked.way:
-        print(json.dumps(_one(asked)))
-    elif os.geteuid() != 0:
-        sys.exit("throttled devices need root")
-    else:
-        _all(asked)
+    from tests.bench.bench import QUIET, Figure  # noqa: PLC0415 - Orbax's interpreter does without
+    from tests.bench.throttled import HDD, OPTANE, throttled  # noqa: PLC0415
 
-
-def _all(asked: argparse.Namespace) -> None:
-    from tests.bench.throttled import HDD, OPTANE, throttled  # noqa: PLC0415 - Orbax's interpreter does without
-
-    ways = [*OURS, TENSORFLOW, *([ORBAX] if asked.orbax else [])]
     stood = {}
-    print(f"{'':20}{'a snapshot':>12}{'all':>9}{'at the end':>12}{'less':>8}")
     with ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tfio-checkpoints-", dir=asked.folder)))
-        fast, slow = (
-            stack.enter_context(throttled(place / name, speed, size_gb=5))
-            for name, speed in (("optane", OPTANE), ("hdd", HDD))
-        )
-        for way in ways:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tfio-checkpoints-", dir=IN_MEMORY)))
+        speeds = {"optane": OPTANE, "hdd": HDD}
+        roots = [stack.enter_context(throttled(place / name, speed, size_gb)) for name, speed in speeds.items()]
+        for way in (*OURS, TENSORFLOW, *([ORBAX] if orbax else [])):
             os.sync()
-            folders = [str(root / way.replace(" ", "-")) for root in (fast, slow)]
-            python = asked.orbax if way == ORBAX else sys.executable
-            words = ["--snapshots", asked.snapshots, "--every", asked.every, "--warm-gb", asked.warm_gb, "--way", way]
-            done = subprocess.run([python, __file__, *map(str, words), *folders], stdout=subprocess.PIPE, check=True)
+            asked = {**of_one, "way": way, "folders": [str(root / way.replace(" ", "-")) for root in roots]}
+            command = [orbax if way == ORBAX else sys.executable, __file__, json.dumps(asked)]
+            done = subprocess.run(command, env=QUIET, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                sys.exit(f"{way}\n{done.stderr}")
             found = json.loads(done.stdout.splitlines()[-1])
             stood[way] = sum(found["stood_s"])
-            print(
-                f"{way:20}{statistics.median(found['stood_s']):10.2f} s{stood[way]:7.2f} s{found['end_s']:10.2f} s"
-                f"{stood['hdd'] / stood[way]:7.1f}x",
-                flush=True,
-            )
-            for folder in folders:
-                subprocess.run(["rm", "-rf", folder], check=True)
+            yield Figure(f"{way}: a snapshot", statistics.median(found["stood_s"]), "s")
+            yield Figure(f"{way}: at the end", found["end_s"], "s")
+            if way != "hdd":
+                yield Figure(f"{way}: less than hdd", stood["hdd"] / stood[way], "times", GOALS.get(way, ""))
+            subprocess.run(["rm", "-rf", *asked["folders"]], check=True)
 
 
-def _one(asked: argparse.Namespace) -> dict[str, Any]:
+def _one(asked: dict[str, Any]) -> dict[str, Any]:
     """Train and save in one way; returns the seconds that training stood still, and those of the end."""
     saved, changed = [], []
-    last = asked.snapshots * asked.every
+    every, last = asked["every"], asked["snapshots"] * asked["every"]
     with ExitStack() as stack:
-        step, save, end = stack.enter_context(closing(_Way(*asked.way, asked.every))).begin()
-        for number in range(1, last + asked.every + 1):
-            time.sleep(STEP_S)
-            due = number % asked.every == 0 and number <= last
+        way = stack.enter_context(closing(_Way(asked["way"], *asked["folders"], every, asked["width"])))
+        step, save, end = way.begin()
+        for number in range(1, last + every + 1):
+            time.sleep(asked["step_s"])
+            due = number % every == 0 and number <= last
             if due:
-                _touch(round(asked.warm_gb * GB))
+                _touch(round(asked["warm_gb"] * GB))
             changed.append(_timed(step))
             if due:
                 saved.append((number, _timed(save, number)))
         usual = statistics.median(changed)
         stood = [took + max(0.0, changed[number] - usual) for number, took in saved]
-        return {"stood_s": stood, "step_s": usual, "end_s": _timed(end)}
+        return {"stood_s": stood, "end_s": _timed(end)}
 
 
 def _touch(size: int) -> None:
@@ -132,8 +118,8 @@ def _timed(work: Callable[..., object], *words: object) -> float:
 class _Way:
     """One way of saving: what a step changes, what saves it, and what waits at the end."""
 
-    def __init__(self, way: str, fast: str, slow: str, every: int) -> None:
-        self._way, self._fast, self._slow, self._every = way, fast, slow, every
+    def __init__(self, way: str, fast: str, slow: str, every: int, width: float) -> None:
+        self._way, self._fast, self._slow, self._every, self._width = way, fast, slow, every, width
         self._open: Any = None
 
     def begin(self) -> tuple[Callable[[], object], Callable[[int], object], Callable[[], object]]:
@@ -156,7 +142,7 @@ class _Way:
         from jobs.checkpoints.saver import BackgroundSaver, Saver  # noqa: PLC0415
 
         self._open = BurstBuffer(self._fast, self._slow) if "burst" in self._way else Direct(self._slow)
-        state = _variables()
+        state = _variables(self._width)
         if "async" in self._way:
             saver: Saver = BackgroundSaver(state, self._open, self._every, in_flight=1)
         else:
@@ -166,7 +152,7 @@ class _Way:
     def _tensorflow(self) -> tuple[Callable[[], object], Callable[[int], object], Callable[[], object]]:
         import tensorflow as tf  # noqa: PLC0415
 
-        state = _variables()
+        state = _variables(self._width)
         checkpoint = tf.train.Checkpoint(**state)
         manager = tf.train.CheckpointManager(checkpoint, self._slow, max_to_keep=5)
         options = tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True)
@@ -177,7 +163,7 @@ class _Way:
         import orbax.checkpoint as orbax  # noqa: PLC0415
 
         self._open = orbax.AsyncCheckpointer(orbax.PyTreeCheckpointHandler())
-        arrays = _arrays()
+        arrays = _arrays(self._width)
         Path(self._slow).mkdir()
 
         def change() -> None:
@@ -187,7 +173,7 @@ class _Way:
         return change, lambda step: self._open.save(Path(self._slow, str(step)), arrays), self._open.wait_until_finished
 
 
-def _arrays() -> dict[str, Any]:
+def _arrays(width: float) -> dict[str, Any]:
     """Make what the paper's network and Adam have: values, first and second moments."""
     import numpy as np  # noqa: PLC0415
 
@@ -195,7 +181,7 @@ def _arrays() -> dict[str, Any]:
     from jobs.benchmarks.alexnet_network import kernel_shapes  # noqa: PLC0415
 
     rng = np.random.default_rng(0)
-    shapes = [shape for kernel in kernel_shapes(224, 102, 1.0) for shape in (kernel, kernel[-1:])]
+    shapes = [shape for kernel in kernel_shapes(224, 102, width) for shape in (kernel, kernel[-1:])]
     return {
         f"{kind}_{number}": rng.standard_normal(shape, dtype=np.float32)
         for kind in ("values", "means", "squares")
@@ -216,11 +202,11 @@ def _change(state: dict[str, Any]) -> Callable[[], object]:
     return made
 
 
-def _variables() -> dict[str, Any]:
+def _variables(width: float) -> dict[str, Any]:
     import tensorflow as tf  # noqa: PLC0415
 
-    return {name: tf.Variable(array) for name, array in _arrays().items()}
+    return {name: tf.Variable(array) for name, array in _arrays(width).items()}
 
 
-if __name__ == "__main__":
-    main()
+if __name__ == "__main__":  # one way, in whatever interpreter it needs
+    print(json.dumps(_one(json.loads(sys.argv[1]))))

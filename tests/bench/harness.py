@@ -1,21 +1,26 @@
 """Whether the harness takes anything: images/s of a `micro` run against a bare tf.data script, on the same cold files.
 
-    python tests/bench/harness.py [--pairs 21] [--threads 2]
-
 The bare script is what one would type without us: list, shuffle, map, ignore errors, batch, iterate, two clock stamps.
-Both run in a fresh fork of the same template, on the `demo` dataset, in turns, the one that goes first changing, each
-after the files were evicted. Goal: the ratio of the medians within 3 % of 1.
+Both run in a fresh fork of the same template, in turns, the one that goes first changing, each after the files were
+evicted.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from campaign.worker.runner import Template
-from tests.bench.bench import demo, medians, options, request
+from tests.bench.bench import QUIET, Figure, request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SIZES = {"smoke": {"pairs": 1, "threads": 2, "files": 24}, "full": {"pairs": 21, "threads": 2, "files": 512}}
 
 
 def bare(argument: dict[str, Any]) -> dict[str, Any]:
@@ -47,25 +52,18 @@ def bare(argument: dict[str, Any]) -> dict[str, Any]:
     return {"images_per_s": images / (time.perf_counter() - start), "images": images}
 
 
-def main() -> None:
-    """Print the medians of both and their ratio."""
-    chosen = options(__doc__, pairs=21, threads=2)
-    os.environ["PYTHONPATH"] = str(Path(__file__).parent)  # where the template finds `bare`
-    argument = request(demo(), threads=chosen.threads)
-    rates: dict[str, list[float]] = {"jobs.run:execute": [], "harness:bare": []}
-    with tempfile.TemporaryDirectory() as logs:
-        template = Template(Path(logs) / "template.log", preload=("tensorflow", "jobs.run", "jobs.benchmarks.micro"))
-        for pair in range(chosen.pairs):
-            jobs = sorted(rates, reverse=pair % 2 == 0)
-            for job in jobs:
-                answer = template.run(argument, Path(logs) / "run.log", 600, job)
+def measure(pairs: int, threads: int, files: int) -> Iterator[Figure]:
+    """Run both in turns."""
+    argument = request(f"threads={threads}", f"dataset.files={files}")
+    rates: dict[str, list[float]] = {"jobs.run:execute": [], f"{__name__}:bare": []}
+    with tempfile.TemporaryDirectory() as logs, mock.patch.dict(os.environ, QUIET):
+        template = Template(Path(logs, "template.log"))
+        for pair in range(pairs):
+            for job in sorted(rates, reverse=pair % 2 == 0):
+                answer = template.run(argument, Path(logs, "run.log"), 600, job)
                 rates[job].append(answer["images_per_s"])
         template.close()
-    ours, theirs = medians(*rates.values())
-    print(f"micro run        {ours:.1f} images/s, median of {chosen.pairs}")
-    print(f"bare tf.data     {theirs:.1f} images/s, median of {chosen.pairs}")
-    print(f"ratio            {ours / theirs:.4f}")
-
-
-if __name__ == "__main__":
-    main()
+    ours, theirs = (statistics.median(one) for one in rates.values())
+    yield Figure("a `micro` run", ours, "images/s")
+    yield Figure("a bare tf.data script", theirs, "images/s")
+    yield Figure("ratio of the two", ours / theirs, "", "within 3 % of 1")

@@ -1,56 +1,60 @@
-"""What a run costs beyond its measured work: a fork of the template against a fresh interpreter, in one go.
+"""What a run costs beyond its measured work: a fork of the template against a fresh interpreter, in turns.
 
-    python tests/bench/overhead.py [--runs 11]
-
-Both do the same run of the `demo` dataset (made in ./data if it is not there), eviction and proof included; the cost is
-the time from the request to the answer less the wall time that the run itself measured. Goal: median of the forked
-runs at most 0.5 s, and at least 10 times less than the fresh interpreter, which imports TensorFlow each time.
+Both do the same run, eviction and proof included; the cost is the time from the request to the answer less the wall
+time that the run itself measured. The fresh interpreter imports TensorFlow each time.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from campaign.worker.runner import Template
-from tests.bench.bench import demo, medians, options, request
+from tests.bench.bench import QUIET, Figure, request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+SIZES = {"smoke": {"runs": 1, "files": 24}, "full": {"runs": 11, "files": 512}}
+_FRESH = "import json, sys; from jobs.run import execute; print(json.dumps(execute(json.load(sys.stdin))))"
 
 
-def main() -> None:
-    """Alternate the two, so that a drift of the machine meets both, and print medians and their ratio."""
-    runs = options(__doc__, runs=11).runs
-    folder = demo()
-    fresh, forked = [], []
+def measure(runs: int, files: int) -> Iterator[Figure]:
+    """Alternate the two, so that a drift of the machine meets both."""
+    argument = request("threads=4", f"dataset.files={files}")
+    forked, fresh, inside = [], [], []
     with tempfile.TemporaryDirectory() as logs:
-        template = Template(Path(logs) / "template.log")
-        template.run(request(folder), Path(logs) / "run.log", 600)  # imports TensorFlow, once
+        template = Template(Path(logs, "template.log"))
+        template.start()  # imports TensorFlow, once
         for _ in range(runs):
             started = time.perf_counter()
-            answer = template.run(request(folder), Path(logs) / "run.log", 600)
+            answer = template.run(argument, Path(logs, "run.log"), 600)
             forked.append(time.perf_counter() - started - answer["wall_s"])
-            fresh.append(_fresh(folder))
+            inside.append(answer["overhead_s"])
+            fresh.append(_fresh(argument))
         template.close()
-    ours, theirs = medians(forked, fresh)
-    print(f"forked run       {ours:.3f} s beyond the measured work, median of {runs}")
-    print(f"fresh interpreter {theirs:.3f} s, median of {runs}")
-    print(f"ratio            {theirs / ours:.1f}")
+    ours, theirs = statistics.median(forked), statistics.median(fresh)
+    yield Figure("a run beyond its work", ours, "s", "at most 0.12")
+    yield Figure("of that, what the run itself does: cache, proof, graph, counters", statistics.median(inside), "s")
+    yield Figure("a run beyond its work, in a fresh interpreter", theirs, "s")
+    yield Figure("ratio of the two", theirs / ours, "", "at least 10")
 
 
-def _fresh(folder: Path) -> float:
-    """Run the same benchmark by hand, in an interpreter of its own."""
+def _fresh(argument: Mapping[str, Any]) -> float:
+    """Do the same run in an interpreter of its own."""
     started = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "jobs.benchmarks.micro", str(folder), "--threads", "4"],
+        [sys.executable, "-c", _FRESH],
+        input=json.dumps(argument),
+        env=QUIET,
         capture_output=True,
         text=True,
-        check=False,
+        check=True,
     )
     return time.perf_counter() - started - float(json.loads(done.stdout)["wall_s"])
-
-
-if __name__ == "__main__":
-    main()

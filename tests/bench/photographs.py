@@ -1,6 +1,6 @@
 """How near do the synthetic images come to photographs, in what a storage benchmark sees of them?
 
-    python tests/bench/photographs.py --photos FOLDER [--files 64] [--repeats 15]
+    python -m tests.bench photographs --photos FOLDER
 
 FOLDER holds real photographs (JPEG or PNG), none of which is part of this project. scikit-image, scikit-learn
 and ultralytics carry nine in their wheels; unpack these outside the project:
@@ -16,7 +16,6 @@ over images; a ratio of 1 is the aim, 0.8 to 1.25 is good.
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import statistics
@@ -24,13 +23,19 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 from jobs.data.images import ImageSpec, image_bytes, size_targets
+from tests.bench.bench import Figure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NEEDS = "photos"
+SIZES = {"smoke": {"photos": "", "files": 2, "repeats": 1}, "full": {"photos": "", "files": 64, "repeats": 15}}
 
 DATASETS = {
     "imagenet_subset": ImageSpec(16_384, 112_000, 0.45, 482, 415, 100, 1),
@@ -51,10 +56,6 @@ class Sample:
     def pixels(self) -> int:
         image = Image.open(io.BytesIO(self.data))
         return image.width * image.height
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
 
 
 def encoded(image: Image.Image, quality: int) -> bytes:
@@ -128,7 +129,7 @@ def busy_coefficients(sample: Sample) -> float:
 
 def decode_seconds(groups: list[list[Sample]], repeats: int) -> list[list[float]]:
     """Median CPU seconds to decode each image, the groups taking turns."""
-    os.environ.update(TF_CPP_MIN_LOG_LEVEL="2", CUDA_VISIBLE_DEVICES="-1")
+    os.environ.update(TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="-1")
     import tensorflow as tf  # noqa: PLC0415 - slow to import, not needed for --help
 
     tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -144,7 +145,7 @@ def decode_seconds(groups: list[list[Sample]], repeats: int) -> list[list[float]
     return [[statistics.median(mine) for mine in own] for own in times]
 
 
-def compare(title: str, photos: list[Sample], ours: list[Sample], repeats: int) -> None:
+def compare(title: str, photos: list[Sample], ours: list[Sample], repeats: int) -> Iterator[Figure]:
     seconds = decode_seconds([photos, ours], repeats)
     rows = {
         "JPEG quality of the file": lambda s, _: s.quality,
@@ -156,30 +157,20 @@ def compare(title: str, photos: list[Sample], ours: list[Sample], repeats: int) 
         "decode, ns per pixel": lambda s, t: 1e9 * t / s.pixels,
         "decode, ns per byte": lambda s, t: 1e9 * t / len(s.data),
     }
-    _say(f"\n{title}: {len(photos)} photographs, {len(ours)} synthetic images")
-    _say(f"{'':30}  photographs (min .. max)      synthetic (min .. max)      ratio")
-    for name, measure in rows.items():
-        values = [
-            [measure(s, t) for s, t in zip(group, times, strict=True)]
+    for name, of in rows.items():
+        photo, synthetic = (
+            float(np.median([of(s, t) for s, t in zip(group, times, strict=True)]))
             for group, times in zip((photos, ours), seconds, strict=True)
-        ]
-        cells = [f"{np.median(v):7.2f} ({min(v):6.2f} .. {max(v):6.2f})" for v in values]
-        _say(f"{name:30}  {cells[0]}  {cells[1]}  {np.median(values[1]) / np.median(values[0]):6.2f}")
+        )
+        yield Figure(f"{title}, {name}: photographs", photo, "")
+        yield Figure(f"{title}, {name}: synthetic", synthetic, "")
+        yield Figure(f"{title}, {name}: ratio", synthetic / photo, "", "0.8 to 1.25")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--photos", type=Path, required=True, help="folder of real photographs")
-    parser.add_argument("--files", type=int, default=64, help="synthetic images to make")
-    parser.add_argument("--repeats", type=int, default=15, help="times each image is decoded")
-    words = parser.parse_args()
-    paths = sorted(p for p in words.photos.iterdir() if p.suffix.lower() in {".jpg", ".jpeg", ".png"})
+def measure(photos: str, files: int, repeats: int) -> Iterator[Figure]:
+    """Compare each dataset with the photographs, brought to its pixels and bytes."""
+    paths = sorted(p for p in Path(photos).iterdir() if p.suffix.lower() in {".jpg", ".jpeg", ".png"})
     if not paths:
-        parser.error(f"no photographs in {words.photos}")
+        sys.exit(f"no photographs in {photos}")
     for name, spec in DATASETS.items():
-        photos = [photograph(path, spec) for path in paths]
-        compare(name, photos, synthetic(spec, words.files), words.repeats)
-
-
-if __name__ == "__main__":
-    main()
+        yield from compare(name, [photograph(path, spec) for path in paths], synthetic(spec, files), repeats)

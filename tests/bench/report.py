@@ -1,11 +1,8 @@
 """How long the analysis of a large campaign takes: synthetic records of 10,000 cells with 6 runs each.
 
-    python tests/bench/report.py [--cells 10000] [--figures 8]
-
 A set of settings has 32 cells, 4 storages with 8 numbers of threads. So many sets are of the micro-benchmark and give a
-figure each; the others are of a benchmark without figures, for it is drawing that takes long. Printed are seconds and
-peak memory of `python -m analysis` with the processes that it draws with, and the size of the page. Goal: at most 30 s
-and 1 GB on two cores.
+figure each; the others are of a benchmark without figures, for it is drawing that takes long. Measured are seconds and
+peak memory of `python -m analysis` with the processes that it draws with, and the size of the page.
 """
 
 from __future__ import annotations
@@ -19,28 +16,32 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
-from tests.bench.bench import options
+from tests.bench.bench import QUIET, Figure
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SIZES = {"smoke": {"cells": 64, "figures": 1}, "full": {"cells": 10_000, "figures": 8}}
 EXAMPLE = json.loads((Path(__file__).parents[1] / "contract" / "record.json").read_text(encoding="utf-8"))
 STORAGES, THREADS = ("hdd", "ssd", "optane", "lustre"), (1, 2, 4, 8, 12, 16, 24, 32)
 RUNS, STEPS = 6, 256
 
 
-def main() -> None:
-    """Print a line for the making of the records and one for their analysis."""
-    asked = options(__doc__, cells=10_000, figures=8)
+def measure(cells: int, figures: int) -> Iterator[Figure]:
+    """Make the records, then analyse them."""
     with tempfile.TemporaryDirectory() as folder:
-        started = time.perf_counter()
-        for number in range(asked.cells):
-            write(Path(folder), record(number, asked.figures))
-        print(f"{asked.cells:,} records of {RUNS} runs made in {time.perf_counter() - started:.1f} s")
+        for number in range(cells):
+            write(Path(folder), record(number, figures))
         seconds, memory = analysed(folder)
-        size = (Path(folder) / "report.html").stat().st_size
-        drawn = len(list((Path(folder) / "figures").glob("*.pdf")))
-        print(f"analysis: {seconds:.1f} s, {memory / 1e6:.0f} MB, {drawn} figures, report.html {size / 1e6:.1f} MB")
+        what = f"analysis of {cells:,} cells"
+        yield Figure(what, seconds, "s", "at most 12")
+        yield Figure(f"{what}, memory", memory / 1e6, "MB", "at most 500")
+        yield Figure(f"{what}, figures drawn", len(list(Path(folder, "figures").glob("*.pdf"))), "")
+        yield Figure(f"{what}, report.html", (Path(folder) / "report.html").stat().st_size / 1e6, "MB")
 
 
 def record(number: int, figures: int) -> dict[str, object]:
@@ -76,7 +77,8 @@ def write(folder: Path, made: dict[str, object]) -> None:
 def analysed(folder: str) -> tuple[float, int]:
     """Return seconds and peak memory in bytes of the analysis of a folder, memory looked at ten times a second."""
     started, most = time.perf_counter(), 0
-    process = psutil.Popen([sys.executable, "-m", "analysis", folder, "--quiet"], stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "analysis", folder, "--quiet"]
+    process = psutil.Popen(command, stdout=subprocess.DEVNULL, env=QUIET)
     while process.poll() is None:
         most = max(most, sum(map(_resident, [process, *process.children(recursive=True)])))
         time.sleep(0.1)
@@ -89,7 +91,3 @@ def _resident(process: psutil.Process) -> int:
         return int(process.memory_info().rss)
     except psutil.Error:  # it ended meanwhile
         return 0
-
-
-if __name__ == "__main__":
-    main()

@@ -1,50 +1,26 @@
-"""How long the command line takes to answer: help, status, plans of 1,000 and 10,000 cells.
-
-    python tests/bench/start.py [--repeats 5]
-
-Each is a fresh interpreter; the median and the peak memory are printed. Goals: --help and status at most 0.6 s,
---dry-run of 1,000 cells at most 5 s and of 10,000 at most 30 s.
-"""
+"""How long the command line takes to answer: a fresh interpreter each time, medians."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
-import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tests.bench.bench import medians, options
+from tests.bench.bench import Figure, median_process
 
-CASES = {
-    "--help": ["--help"],
-    "status": ["status"],
-    "--dry-run, 1,000 cells": ["--dry-run", "-m", "seed=range(250)", "threads=1,2,4,8"],
-    "--dry-run, 10,000 cells": ["--dry-run", "-m", "seed=range(1250)", "threads=1,2,4,8", "prefetch=0,1"],
-}
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SIZES = {"smoke": {"repeats": 1}, "full": {"repeats": 5}}
 
 
-def main() -> None:
-    """Print a line for each case."""
-    repeats = options(__doc__, repeats=5).repeats
+def measure(repeats: int) -> Iterator[Figure]:
+    """Ask for help, and for the status of an empty campaign."""
     with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        os.makedirs("results/records", mode=0o700)  # noqa: PTH103
-        with open("results/campaign.json", "w", encoding="utf-8") as file:  # noqa: PTH123
-            file.write('{"schema": 1, "requests": []}')
-        for name, words in CASES.items():
-            times, memory = zip(*(_measure(words) for _ in range(repeats)), strict=True)
-            print(f"{name:24} {medians(list(times))[0]:6.2f} s  {max(memory) / 1e6:6.0f} MB")
-
-
-def _measure(words: list[str]) -> tuple[float, int]:
-    started = time.perf_counter()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "campaign", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    _, _, usage = os.wait4(process.pid, 0)
-    return time.perf_counter() - started, usage.ru_maxrss * 1024
-
-
-if __name__ == "__main__":
-    main()
+        records = Path(folder, "results", "records")
+        records.mkdir(parents=True, mode=0o700)
+        records.parent.chmod(0o700)
+        (records.parent / "campaign.json").write_text('{"schema": 1, "requests": []}', encoding="utf-8")
+        for word in ("--help", "status"):
+            took = median_process(repeats, ["campaign", word], folder)
+            yield Figure(f"`python -m campaign {word}`", took.wall_s, "s", "at most 0.6")

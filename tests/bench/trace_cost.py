@@ -1,8 +1,6 @@
 """What the system trace takes of a core: CPU time of its thread over the time that it watched.
 
-    python tests/bench/trace_cost.py [--seconds 30]
-
-Nothing else is done meanwhile; within runs of `micro` a sample was found to cost the same. Goal: below 1 %.
+Nothing else is done meanwhile; within runs of `micro` a sample was found to cost the same.
 """
 
 from __future__ import annotations
@@ -10,23 +8,24 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jobs.observe.trace import Trace
-from tests.bench.bench import options
+from tests.bench.bench import Figure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SIZES = {"smoke": {"seconds": 0.5}, "full": {"seconds": 30.0}}
 
 
-def main() -> None:
-    """Print a line for each interval."""
-    seconds = options(__doc__, seconds=30).seconds
+def measure(seconds: float) -> Iterator[Figure]:
+    """Watch an idle process, with the interval that is the default and a tenth of it."""
     for interval_s in (1.0, 0.1):
         with tempfile.TemporaryDirectory() as folder:
-            trace = Trace([Path.cwd()], interval_s, 0.0, Path(folder) / "trace.csv")
+            trace = Trace([Path.cwd()], interval_s, 0.0, Path(folder, "trace.csv"))
             with trace:
                 time.sleep(seconds)
             found = trace.finish()
-        cost, samples = found["cpu_s"] / seconds, found["samples"]
-        print(f"each {interval_s} s  {cost:.2%} of a core, {found['cpu_s'] / samples * 1e6:.0f} µs each of {samples}")
-
-
-if __name__ == "__main__":
-    main()
+        yield Figure(f"a sample each {interval_s:g} s", 100 * found["cpu_s"] / seconds, "% of a core", "below 1")
+        yield Figure(f"a sample, each {interval_s:g} s", 1e6 * found["cpu_s"] / found["samples"], "µs")

@@ -1,0 +1,120 @@
+"""What this project itself costs, measured by benches: each is a module here, with its sizes and its figures.
+
+    python -m tests.bench                     all of them that can run here; writes docs/performance.md
+    python -m tests.bench NAME [NAME …]       these, and prints; --write puts their rows into docs/performance.md
+    python -m tests.bench NAME --size smoke   in seconds; each of its sizes is a word too: --runs 5
+
+Every figure is a line; the last line of a bench is all of it as JSON. The machine should have nothing else to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from jobs.observe.machine import describe
+from tests.bench.bench import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+    from tests.bench.bench import Figure
+
+BENCHES = (
+    "start", "planning", "overhead", "harness", "trace_cost", "report", "overlap", "checkpoints", "packing",
+    "photographs",
+)  # fmt: skip
+TABLE = ROOT / "docs" / "performance.md"
+HEAD = "| bench | what | measured | goal | commit | machine |\n| --- | --- | ---: | --- | --- | --- |\n"
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the benches that are named, or all; returns the exit code."""
+    asked, sizes = _parsed(words)
+    for name in asked.names or BENCHES:
+        bench = importlib.import_module(f"tests.bench.{name}")
+        size = {**bench.SIZES[asked.size], **sizes}
+        lacking = _lacking(bench, size)
+        print(f"{name}: {lacking}" if lacking else name, flush=True)
+        if lacking and asked.names:
+            return 1
+        if not lacking:
+            answer = run(name, bench, size)
+            print(json.dumps(answer), flush=True)
+            if asked.write or (asked.size == "full" and not asked.names):
+                write(answer)
+    return 0
+
+
+def run(name: str, bench: ModuleType, size: dict[str, Any]) -> dict[str, Any]:
+    """Measure, a line for each figure as it comes; returns what the JSON line says."""
+    figures: list[Figure] = []
+    for figure in bench.measure(**size):
+        print(f"  {figure.what:64} {figure}" + (f"  ({figure.goal})" if figure.goal else ""), flush=True)
+        figures.append(figure)
+    facts = describe(ROOT)
+    machine = f"{facts['cores']} cores, {facts['cpu']}, Linux {facts['kernel']}"
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--exclude=*"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    rows = [figure._asdict() | {"text": str(figure)} for figure in figures]
+    return {"bench": name, "size": size, "commit": commit, "machine": machine, "figures": rows}
+
+
+def write(answer: dict[str, Any]) -> None:
+    """Put the rows of a bench in the place of those it had; what stands around the table stays."""
+    before, _, rest = TABLE.read_text(encoding="utf-8").partition(HEAD)
+    rows = [line for line in rest.splitlines(keepends=True) if line.startswith("| ")]
+    after = rest[len("".join(rows)) :]
+    kept = [row for row in rows if row.split(" | ")[0] != f"| {answer['bench']}"]
+    end = f"{answer['commit']} | {answer['machine']} |\n"
+    new = [f"| {answer['bench']} | {one['what']} | {one['text']} | {one['goal']} | {end}" for one in answer["figures"]]
+    table = sorted([*kept, *new], key=lambda row: BENCHES.index(row.split(" | ")[0].removeprefix("| ")))
+    TABLE.write_text(before + HEAD + "".join(table) + after, encoding="utf-8")
+
+
+def _lacking(bench: ModuleType, size: dict[str, Any]) -> str | None:
+    """Say what a bench lacks here; None where it can run."""
+    needs = getattr(bench, "NEEDS", None)
+    if needs == "photos" and not size["photos"]:
+        return "needs --photos FOLDER"
+    if needs == "root" and os.geteuid() != 0:
+        return "throttled devices need root"
+    if needs == "lab":
+        from tests.slurm.lab import missing  # noqa: PLC0415
+
+        return missing()
+    return None
+
+
+def _parsed(words: Sequence[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
+    """Read the words; the sizes of the bench that is named, if it is one, can be given one by one."""
+    parser = argparse.ArgumentParser(
+        "python -m tests.bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHES))
+    parser.add_argument("--size", choices=("smoke", "full"), default="full")
+    parser.add_argument("--write", action="store_true", help="write the rows of the benches that are named")
+    asked, more = parser.parse_known_args(words)
+    unknown = set(asked.names) - set(BENCHES)
+    if unknown:
+        parser.error(f"no such bench: {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
+    if not more:
+        return asked, {}
+    if len(asked.names) != 1:
+        parser.error(f"{' '.join(more)}: name one bench")
+    sizes = importlib.import_module(f"tests.bench.{asked.names[0]}").SIZES["full"]
+    for key, value in sizes.items():
+        parser.add_argument(f"--{key}", type=type(value), default=argparse.SUPPRESS)
+    given = vars(parser.parse_args(words))
+    return asked, {key: given[key] for key in sizes if key in given}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
