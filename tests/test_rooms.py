@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ROOMS = {"analysis", "campaign", "conf", "jobs", "tests"}
 MAY_IMPORT_OF_OURS = {"analysis": set(), "campaign": {"jobs"}, "jobs": set()}
+MODULES_IN_A_FOLDER = 13
 NEVER = {
     "analysis": {"tensorflow", "hydra", "submitit", "omegaconf"},
     "campaign": {"tensorflow", "matplotlib", "pandas"},
@@ -19,16 +22,21 @@ NEVER = {
 }
 
 
-def _imports(node):
-    """Top-level packages that are imported below a node of the syntax tree; types alone do not count."""
+def _nodes(node):
+    """Import statements below a node of the syntax tree; those of types alone do not count."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
             continue
-        if isinstance(child, ast.Import):
-            yield from (name.name.partition(".")[0] for name in child.names)
-        elif isinstance(child, ast.ImportFrom):
-            yield (child.module or "").partition(".")[0]
-        yield from _imports(child)
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        yield from _nodes(child)
+
+
+def _imports(node):
+    """Top-level packages that are imported below a node."""
+    for child in _nodes(node):
+        names = [name.name for name in child.names] if isinstance(child, ast.Import) else [child.module or ""]
+        yield from (name.partition(".")[0] for name in names)
 
 
 def _at_import_time(tree):
@@ -61,14 +69,56 @@ def test_the_jobs_import_tensorflow_only_inside_functions():
         assert "tensorflow" not in set(_imports(_at_import_time(_tree(source)))), source
 
 
-def test_hydra_is_imported_in_one_package_alone():
-    users = {
-        source.parents[source.parent.name == "keys"]
-        for source in _sources("campaign")
-        if {"hydra", "omegaconf"} & {*_imports(_tree(source))}
-    }
+def test_hydra_is_known_to_the_configuration_alone():
+    found = {source for source in _sources("campaign") if {"hydra", "omegaconf"} & {*_imports(_tree(source))}}
 
-    assert users == {ROOT / "campaign" / "config"}
+    assert {source.parents[source.parent.name == "keys"] for source in found} == {ROOT / "campaign" / "config"}
+
+
+def test_submitit_is_known_to_those_that_hand_over_work_alone():
+    found = {source for source in _sources("campaign") if "submitit" in _imports(_tree(source))}
+
+    assert found == {ROOT / "campaign" / "cluster" / name for name in ("local.py", "submission.py")}
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT_OF_OURS)
+def test_no_module_is_imported_by_what_it_imports(room):
+    """Types alone do not count; what a function imports does."""
+    modules = {_name(source): source for source in _sources(room)}
+    arrows = {name: set(_modules(_tree(source), modules)) - {name} for name, source in modules.items()}
+
+    assert _circle(arrows) == []
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT_OF_OURS)
+def test_no_folder_is_crowded(room):
+    folders = Counter(source.parent for source in _sources(room) if source.name != "__init__.py")
+
+    assert {folder: number for folder, number in folders.items() if number > MODULES_IN_A_FOLDER} == {}
+
+
+def _name(source):
+    return ".".join(source.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _modules(node, known):
+    """Modules of ours that are imported below a node, of those that are `known`."""
+    for child in _nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (name.name for name in child.names if name.name in known)
+        elif child.module:
+            whole = {f"{child.module}.{name.name}" for name in child.names}
+            yield from whole & known.keys() or {child.module} & known.keys()
+
+
+def _circle(arrows):
+    """Return the modules of a circle; none where all can be put in order."""
+    sorter = graphlib.TopologicalSorter(arrows)
+    try:
+        sorter.prepare()
+    except graphlib.CycleError as error:
+        return error.args[1]
+    return []
 
 
 def test_a_forbidden_arrow_would_be_found():
@@ -76,6 +126,15 @@ def test_a_forbidden_arrow_would_be_found():
 
     assert set(_imports(tree)) == {"os", "tensorflow"}
     assert set(_imports(_at_import_time(tree))) == {"os"}
+
+
+def test_a_circle_would_be_found():
+    trees = {"a.x": "from a import y", "a.y": "def f():\n    import a.z", "a.z": "from a.x import name"}
+
+    found = {name: set(_modules(ast.parse(text), trees)) for name, text in trees.items()}
+
+    assert set(_circle(found)) == {"a.x", "a.y", "a.z"}
+    assert _circle(found | {"a.z": set()}) == []
 
 
 @pytest.mark.parametrize(

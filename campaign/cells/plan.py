@@ -1,4 +1,4 @@
-"""From composed configurations to what there is to do."""
+"""What there is to do: the cells asked for, against what is recorded of them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from campaign.cells import record, stopping
-from campaign.cells.cell import SETTINGS, Cell, flat, is_baseline, make_cell
+from campaign.cells.cell import is_baseline
 from campaign.cells.peaks import Peaks
-from campaign.config import limits
 from campaign.console import counted
-from campaign.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from campaign.cells.cell import Cell
     from campaign.cells.folder import CampaignFolder
 
 
@@ -77,32 +76,6 @@ class Plan:
                 record.write(folder.record(entry.cell.id), entry.rejudged)
 
 
-def cells_of(points: Sequence[Mapping[str, Any]]) -> tuple[list[Cell], dict[str, Any]]:
-    """Check the points, make cells of them, drop duplicates.
-
-    Returns
-    -------
-    cells, conduct
-        Each cell once, in order; and the keys that say how the campaign is conducted.
-
-    Raises
-    ------
-    UsageError
-        A value out of its range, or a key of the conduct with several values.
-    """
-    if not points:
-        raise UsageError("the grid has no points", "a glob() that matches nothing? name the values one by one")
-    cells: dict[str, Cell] = {}
-    conduct = _conduct(points[0])
-    for point in points:
-        limits.check(point)
-        if _conduct(point) != conduct:
-            raise _swept_conduct(conduct, _conduct(point))
-        cell = make_cell(point)
-        cells.setdefault(cell.id, cell)
-    return list(cells.values()), conduct
-
-
 def make(cells: Sequence[Cell], conduct: Mapping[str, Any], folder: CampaignFolder) -> Plan:
     """Look up what is recorded of each cell."""
     peaks = Peaks(folder)
@@ -123,16 +96,3 @@ def _entry(cell: Cell, conduct: Mapping[str, Any], folder: CampaignFolder, peaks
 
 def _to_do(cell: Cell, state: str, recorded: record.Record | None, conduct: Mapping[str, Any]) -> Entry:
     return Entry(cell, state, stopping.missing_runs(recorded, conduct), stopping.most_missing_runs(recorded, conduct))
-
-
-def _conduct(point: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in point.items() if key not in SETTINGS}
-
-
-def _swept_conduct(one: Mapping[str, Any], other: Mapping[str, Any]) -> UsageError:
-    before, after = dict(flat(one)), dict(flat(other))
-    key = next(key for key in (*before, *after) if before.get(key) != after.get(key))
-    return UsageError(
-        f"{key} has several values ({before.get(key)}, {after.get(key)}): it says how the campaign is run, not what",
-        f"give {key} one value, or start one campaign for each",
-    )

@@ -9,7 +9,7 @@ import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from campaign.cells import adaptive, stopping
+from campaign.cells import stopping
 from campaign.errors import CampaignError
 from jobs import checks
 from jobs.system.clock import utc_now
@@ -168,7 +168,7 @@ def new(cell: Cell, campaign: Mapping[str, Any], dataset: Mapping[str, Any]) -> 
 def begin_run(record: Record, role: str, token: str, added: Mapping[str, Any] | None = None) -> Run:
     """Append a run: its number, role and submission (`token`) are written when it starts, never inferred.
 
-    `added` is why it is there although nobody asked for so many (`campaign.cells.adaptive.reason_to_add`).
+    `added` is why it is there although nobody asked for so many (`campaign.cells.stopping.reason_to_add`).
     """
     number = 1 + max((run["run"] for run in record["runs"]), default=-1)
     run: Run = {"run": number, "role": role, "status": "running", "reason": None, "started_utc": utc_now()}
@@ -219,11 +219,11 @@ def settle(record: Record, conduct: Mapping[str, Any], limits: checks.Limits) ->
     """Give a cell whose runs are over its checks and its status."""
     runs, valid = stopping.measured(record), stopping.measured(record, "valid")
     rates = stopping.rates(record)
-    asked = adaptive.check(rates, conduct)
+    asked = stopping.check(rates, conduct)
     record["checks"] = [checks.spread(rates, limits), *([asked] if asked else [])]
     needed = min(int(conduct["min_valid_runs"]), int(conduct["runs"]) - int(conduct["warmup_runs"]))
     if len(valid) >= needed:
-        given_up = asked and not asked["passed"] and len(valid) >= adaptive.most_runs(conduct)
+        given_up = asked and not asked["passed"] and len(valid) >= stopping.most_runs(conduct)
         record["status"], record["reason"] = "done", asked["message"] if asked and given_up else None
         return
     bad = [run for run in record["runs"] if run["status"] in ("invalid", "failed")]

@@ -1,17 +1,67 @@
-"""How many runs a cell lacks: those that it was asked for and does not have, and those that ``until_spread`` adds."""
+"""How many runs a cell lacks: those that it was asked for and does not have, and those that ``until_spread`` adds.
+
+The interval of the median is that of two order statistics, exact for independent runs of any distribution: the k-th
+smallest and the k-th largest of n hold the true median with probability 1 - 2 P(Bin(n, 1/2) < k) (H. A. David and
+H. N. Nagaraja, "Order Statistics", 3rd ed., Sec. 7.1). k follows from n alone, as the largest with 90 % or more: the
+narrowest pair, picked by its values, would hold it less often. Of fewer than five runs no pair does.
+
+To look after each run and to stop at the first narrow interval is a sequential procedure: among many looks one is
+narrow by luck, so that the interval that it stops at holds the median less often than it says (Y. S. Chow and
+H. Robbins, Ann. Math. Statist. 36, 1965, promise as much for a mean, and for very narrow ones alone). 4,000 simulated
+cells, until_spread=0.01: 93, 91, 88 and 92 % with normal noise of 0.3, 0.5, 1 and 2 %. It bounds the width, and proves
+nothing of the median; `max_runs` bounds the number of looks.
+"""
 
 from __future__ import annotations
 
+import statistics
+from dataclasses import dataclass
+from math import comb
 from typing import TYPE_CHECKING, Any
 
-from campaign.cells import adaptive
 from jobs import checks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     # A record, or None where there is none.
     Known = Mapping[str, Any] | None
+
+CONFIDENCE = 0.9
+# 1 - 2 / 2^5 = 93.75 %; of four runs 87.5 %.
+FEWEST_RUNS = 5
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Two order statistics, and the probability with which they hold the median between them."""
+
+    low: float
+    high: float
+    confidence: float
+
+
+def interval(values: Sequence[float]) -> Interval | None:
+    """Return the interval of the median; None where there are too few values for one."""
+    ordered, n = sorted(values), len(values)
+    found, beyond = None, 0.0
+    for k in range(1, n // 2 + 1):
+        beyond += comb(n, k - 1) / 2**n
+        if 1 - 2 * beyond < CONFIDENCE:
+            break
+        found = Interval(ordered[k - 1], ordered[n - k], 1 - 2 * beyond)
+    return found
+
+
+def asked(conduct: Mapping[str, Any]) -> bool:
+    """Say whether runs are to be added; a work list of before the key does not ask."""
+    return conduct.get("until_spread") is not None
+
+
+def most_runs(conduct: Mapping[str, Any]) -> int:
+    """Return how many valid measured runs a cell may come to have."""
+    wanted = int(conduct["runs"]) - int(conduct["warmup_runs"])
+    return max(wanted, int(conduct["max_runs"]) - int(conduct["warmup_runs"])) if asked(conduct) else wanted
 
 
 def owed_runs(record: Known, conduct: Mapping[str, Any]) -> int:
@@ -34,15 +84,15 @@ def missing_runs(record: Known, conduct: Mapping[str, Any]) -> int:
 def most_missing_runs(record: Known, conduct: Mapping[str, Any]) -> int:
     """Count the measured runs that may be still to be had, if ``until_spread`` adds all that it may."""
     least = missing_runs(record, conduct)
-    room = adaptive.most_runs(conduct) - (len(measured(record, "valid")) if record else 0)
+    room = most_runs(conduct) - (len(measured(record, "valid")) if record else 0)
     return max(least, room) if least else 0
 
 
 def reason_to_add(record: Mapping[str, Any], conduct: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return why a cell that has all the runs it was asked for is to have another; None where it is not."""
-    if not adaptive.asked(conduct):
+    if not asked(conduct):
         return None
-    return adaptive.reason_to_add(rates(record), conduct)
+    return _reason(rates(record), conduct)
 
 
 def rates(record: Mapping[str, Any]) -> list[float]:
@@ -53,3 +103,56 @@ def rates(record: Mapping[str, Any]) -> list[float]:
 def measured(record: Mapping[str, Any], status: str | None = None) -> list[dict[str, Any]]:
     """List the measured runs (not the warm-ups), all or those of one status."""
     return [run for run in record["runs"] if run["role"] == "measured" and status in (None, run["status"])]
+
+
+def _reason(rates: Sequence[float], conduct: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return why another run is to be added to those of these rates; None where none is.
+
+    Returns
+    -------
+    dict
+        ``until_spread``, and as it was before the run: ``n``, ``interval`` (its ends, None where there were too few),
+        ``confidence`` and ``width``, as a share of the median.
+    """
+    if not asked(conduct) or len(rates) >= most_runs(conduct) or not _wide(rates, conduct):
+        return None
+    found = interval(rates)
+    return {
+        "until_spread": conduct["until_spread"],
+        "n": len(rates),
+        "interval": [found.low, found.high] if found else None,
+        "confidence": found.confidence if found else None,
+        "width": _width(rates),
+    }
+
+
+def check(rates: Sequence[float], conduct: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the check ``until_spread`` of a cell; None where it was not asked for."""
+    if not asked(conduct):
+        return None
+    found, width = interval(rates), _width(rates)
+    wide = _wide(rates, conduct)
+    message = f"{len(rates)} measured runs, too few for an interval of the median"
+    if found and width is not None:
+        message = f"the {found.confidence:.1%} interval of the median of {len(rates)} measured runs is {width:.2%} wide"
+    if wide:
+        reached = len(rates) >= most_runs(conduct)
+        message += f"; max_runs={conduct['max_runs']} is reached" if reached else "; the same command adds more"
+    return {
+        "rule": "until_spread",
+        "passed": not wide,
+        "observed": width,
+        "limit": conduct["until_spread"],
+        "message": message,
+    }
+
+
+def _wide(rates: Sequence[float], conduct: Mapping[str, Any]) -> bool:
+    width = _width(rates)
+    return width is None or width > conduct["until_spread"]
+
+
+def _width(rates: Sequence[float]) -> float | None:
+    """Return the width of the interval as a share of the median."""
+    found = interval(rates)
+    return (found.high - found.low) / statistics.median(rates) if found else None

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign.cells.folder import CampaignFolder
-from campaign.cells.plan import cells_of, make
+from campaign.cells.plan import make
 from campaign.cli import arguments
 from campaign.cluster.choice import chosen
 from campaign.config import command_line
+from campaign.config.points import cells_of
 from campaign.doctor import node
 from campaign.worker.work_list import Request
 from jobs.checkpoints.run import roles

@@ -13,6 +13,7 @@ from campaign.cli import run
 from campaign.cluster import price
 from campaign.cluster.choice import chosen
 from campaign.config import command_line, recipes
+from campaign.config.points import cells_of
 from campaign.console import counted
 from campaign.errors import UsageError
 
@@ -78,7 +79,7 @@ def _composed(recipe: str, hydra_words: Sequence[str]) -> list[dict[str, Any]]:
     try:
         points = run.composed(hydra_words) or []
         if points:
-            plan.cells_of(points)
+            cells_of(points)
     except UsageError as error:
         raise UsageError(f"{recipe}: {error.message}", error.hint) from error
     return points
@@ -105,7 +106,7 @@ def _storages(site_words: Sequence[str]) -> list[str]:
 
 def _agreed(points: Sequence[dict[str, Any]], *, sure: bool) -> bool:
     """Say how much is to be run; on a terminal, ask where Slurm's own question will not come."""
-    cells, conduct = plan.cells_of(points)
+    cells, conduct = cells_of(points)
     folder = folders.CampaignFolder(Path(conduct["campaign_dir"]).expanduser().resolve())
     left = plan.make(cells, conduct, folder).to_do
     runs = plan.runs_in_words(left, conduct)

@@ -18,6 +18,7 @@ from campaign.cluster.choice import chosen
 from campaign.config import command_line
 from campaign.config.collect import collect
 from campaign.config.explain import LIBRARY_ERRORS, explain
+from campaign.config.points import cells_of
 from campaign.console import counted
 from campaign.errors import EnvironmentFaultError, SchedulerError
 from campaign.storage import emulation
@@ -45,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
 
 def carry_out(points: Sequence[Mapping[str, Any]], argv: Sequence[str], split: command_line.Words) -> int:
     """Run the campaign of these points, asked for with the words `argv`; returns the exit code."""
-    cells, conduct = plan.cells_of(points)
+    cells, conduct = cells_of(points)
     root = Path(conduct["campaign_dir"]).expanduser()
     cluster = chosen(cells, conduct)
     for line in emulation.told(cells):

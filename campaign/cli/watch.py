@@ -7,7 +7,7 @@ from contextlib import suppress
 from campaign import console
 from campaign.cells.folder import CampaignFolder, existing, occupied
 from campaign.cli import arguments, status
-from campaign.cluster import display, ends, fleet
+from campaign.cluster import display, fleet
 from campaign.cluster.progress import Follower, Seen, Watched, until_over
 from campaign.errors import CampaignError
 from campaign.worker import batch as batches
@@ -40,7 +40,7 @@ def _keep_ends(folder: CampaignFolder, flotilla: fleet.Fleet) -> None:
     if all(seen.state != "ended" for seen in flotilla.seen.values()):
         return
     with suppress(CampaignError, OSError), occupied(folder):
-        ends.settle_records(folder, flotilla)
+        fleet.settle_records(folder, flotilla)
 
 
 def _follow_local(folder: CampaignFolder) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from campaign import console
 from campaign.cells import plan
-from campaign.cluster import ends, fleet, price, submission
+from campaign.cluster import fleet, price, submission
 from campaign.console import counted
 from campaign.errors import CampaignError, EnvironmentFaultError, SchedulerError
 from campaign.slurm import client
@@ -61,7 +61,7 @@ def work(cells: Sequence[Cell], request: Request, *, sure: bool) -> bool:
         if request.conduct["detach"] or not flotilla.open:
             break
         fleet.follow(request.folder, flotilla)
-        _tell(ends.settle_records(request.folder, flotilla))
+        _tell(fleet.settle_records(request.folder, flotilla))
         followed = True
     if refused:
         raise refused
@@ -107,7 +107,7 @@ def _settled(folder: CampaignFolder, facts: client.Facts) -> fleet.Fleet:
     """Find out how the workers are that were open, and write down how they ended."""
     flotilla = fleet.of(folder, facts)
     flotilla.settle()
-    _tell(ends.settle_records(folder, flotilla))
+    _tell(fleet.settle_records(folder, flotilla))
     return flotilla
 
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+import re
 import shlex
 import sys
+import time
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign.cluster.refusal import taken_all_the_same
-from campaign.errors import EnvironmentFaultError
-from campaign.slurm import client
+from campaign.console import counted
+from campaign.errors import EnvironmentFaultError, SchedulerError
+from campaign.slurm import client, scheduler
 from campaign.worker.batch import Batch
 from jobs.system.durable import write_json
 
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 _CODE = Path(__file__).resolve().parents[2]
 _UNBOUNDED = 256  # jobs of an array at once where nothing is shared
 _ASKED_AS_IS = ("partition", "account", "qos", "constraint", "nodelist", "exclude", "gpus_per_node")
+_SAID_BY_SBATCH = re.compile(r"sbatch: error: (.*)")
+_CAME_TOO_LATE = re.compile("timed out|Unable to contact", re.IGNORECASE)
+_PAUSES_S = (0.0, 2.0, 3.0, 5.0)  # before each question to a controller that is busy
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ class Array:
             with client.scrubbed():
                 job_id = executor._submit_command(self._command()).job_id  # noqa: SLF001
         except Exception as error:  # noqa: BLE001 - submitit's own, or of a disk that is full since sbatch
-            job_id = taken_all_the_same(batch, error)
+            job_id = job_id_despite(batch, error)
         batch = dataclasses.replace(batch, job_id=job_id)
         batch.save()
         return batch
@@ -207,3 +212,34 @@ def _storage(entry: Entry) -> str:
 def _slices(things: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
     for start in range(0, len(things), size):
         yield things[start : start + size]
+
+
+def job_id_despite(batch: Batch, error: Exception) -> str:
+    """Return the job id where Slurm has the job although ``sbatch`` failed: its answer may have come too late.
+
+    Raises
+    ------
+    SchedulerError
+        Slurm does not have it, and the batch is marked as refused. Or it does not say: the batch stays open, for who
+        comes next finds the job, or finds it lost.
+    """
+    said = " ".join(_SAID_BY_SBATCH.findall(str(error))) or str(error)
+    jobs = counted(len(batch.cells), "job")
+    for pause_s in _PAUSES_S:
+        time.sleep(pause_s)
+        listed = scheduler.listed([batch.job_name])
+        for task in listed or ():
+            if task.folder == str(batch.folder):
+                return task.job_id.partition("_")[0]
+        if listed is not None and not _CAME_TOO_LATE.search(said):
+            break
+    if listed is None:
+        raise SchedulerError(
+            f"sbatch failed, and Slurm does not say whether it took {jobs}: {said}",
+            "the same command finds out when Slurm answers again",
+        ) from error
+    dataclasses.replace(batch, refused=said).save()
+    raise SchedulerError(
+        f"sbatch refused {jobs}: {said}",
+        "`python -m campaign doctor` tries account, partition and limits; --dry-run shows the script",
+    ) from error

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 from campaign.config.explain import unknown_key
 from campaign.config.keys.baseline import Baseline
 from campaign.config.keys.checkpoint import Buffered, Direct, NoCheckpoint
-from campaign.config.schema import Alexnet, Campaign, Cluster, Folder, Micro, Slurm, Synthetic
+from campaign.config.keys.dataset import Folder, Synthetic
+from campaign.config.keys.slurm import HERE, ON_SLURM, Cluster, Slurm
+from campaign.config.schema import Alexnet, Campaign, Micro
 from campaign.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-HERE, ON_SLURM = ("debug", "local"), ("auto", "slurm")  # choices of the group cluster
 # Groups whose choices have different keys.
 _CHOICES: dict[str, tuple[type, ...]] = {
     "benchmark": (Micro, Alexnet, Baseline),

@@ -19,7 +19,7 @@ from hydra.core.plugins import Plugins
 from hydra.main import main as hydra_main
 
 from campaign.config import schema
-from campaign.config.keys import checkpoint_limits
+from campaign.config.keys import checkpoint
 from campaign.errors import UsageError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _of_each_point(words: Sequence[str]) -> list[str]:
     ``checkpoint=hdd,ssd checkpoint.every=10`` is first composed without the sweep, where ``checkpoint`` is ``none`` and
     has no such key.
     """
-    fixed = re.compile(rf"({checkpoint_limits.KEY}[^=]+)=([^,()\[\]{{}}]+)")
+    fixed = re.compile(rf"({checkpoint.KEY}[^=]+)=([^,()\[\]{{}}]+)")
     return [fixed.sub(r"\1=choice(\2)", word) if fixed.fullmatch(word) else word for word in words]
 
 

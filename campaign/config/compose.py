@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from campaign.config.keys import checkpoint_limits
+from campaign.config.keys import checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,10 +49,10 @@ def compose_all(loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequenc
 
 def _without_what_none_has_not(grid: Sequence[Sequence[str]]) -> Iterator[list[str]]:
     """Let ``checkpoint=none`` stand among other targets: what is said of them is not meant for it."""
-    targets = {word for words in grid for word in words if word.startswith(checkpoint_limits.GROUP)}
+    targets = {word for words in grid for word in words if word.startswith(checkpoint.GROUP)}
     for words in grid:
-        none = len(targets) > 1 and checkpoint_limits.NONE in words
-        yield [word for word in words if not (none and word.startswith(checkpoint_limits.KEY))]
+        none = len(targets) > 1 and checkpoint.NONE in words
+        yield [word for word in words if not (none and word.startswith(checkpoint.KEY))]
 
 
 def _settle(config: DictConfig, keys: Sequence[str]) -> None:

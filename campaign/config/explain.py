@@ -9,7 +9,9 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from campaign.config.command_line import VERBS
-from campaign.config.schema import Campaign, SiteStorage, Slurm
+from campaign.config.keys.slurm import Slurm
+from campaign.config.keys.storage import SiteStorage
+from campaign.config.schema import Campaign
 from campaign.errors import UsageError, nearest
 
 # Hydra says `benchmark=1` with a bare ValueError.

@@ -1,4 +1,4 @@
-"""Types of the configuration; the values stand in ``conf/``.
+"""The whole configuration, of the groups in `campaign.config.keys`; the values stand in ``conf/``.
 
 The schemas are closed (an unknown key is an error) and mutable (a frozen one could not be overridden on the command
 line). Limits of the values are checked in `campaign.config.limits`.
@@ -13,8 +13,14 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from campaign.config.keys.accelerator import Accelerator
 from campaign.config.keys.baseline import Baseline
 from campaign.config.keys.checkpoint import Buffered, Direct, NoCheckpoint
+from campaign.config.keys.dataset import Folder, Synthetic
+from campaign.config.keys.runs import Checks, Trace
+from campaign.config.keys.site import Site
+from campaign.config.keys.slurm import Cluster, Slurm
+from campaign.config.keys.storage import Storage
 
 
 class Cache(Enum):
@@ -23,15 +29,6 @@ class Cache(Enum):
     cold = "cold"
     warm = "warm"
     as_is = "as_is"
-
-
-class Exclusive(Enum):
-    """How jobs are kept from using a storage at once."""
-
-    license = "license"
-    singleton = "singleton"
-    lock = "lock"
-    none = "none"
 
 
 @dataclass
@@ -78,134 +75,6 @@ class Alexnet(Pipeline):
     width: float = MISSING
     learning_rate: float = MISSING
     dropout: float = MISSING
-
-
-@dataclass
-class Accelerator:
-    """Group ``accelerator``."""
-
-    name: str = MISSING
-    step_s: float | None = MISSING
-
-
-@dataclass
-class Synthetic:
-    """Group ``dataset``: images made from a seed."""
-
-    name: str = MISSING
-    files: int = MISSING
-    median_bytes: int = MISSING
-    sigma: float = MISSING
-    width: int = MISSING
-    height: int = MISSING
-    classes: int = MISSING
-    seed: int = MISSING
-
-
-@dataclass
-class Folder:
-    """Group ``dataset``: the user's own images."""
-
-    name: str = MISSING
-    path: str = MISSING
-
-
-@dataclass
-class Storage:
-    """Group ``storage``."""
-
-    name: str = MISSING
-    root: str | None = MISSING
-    shared: bool = MISSING
-    exclusive: Exclusive = MISSING
-    license: str | None = MISSING
-    stripe_count: int | None = MISSING
-    stripe_size_mib: int | None = MISSING
-
-
-@dataclass
-class SiteStorage:
-    """What a site says of one of its storages; None: nothing."""
-
-    root: str | None = None
-    shared: bool | None = None
-    exclusive: Exclusive | None = None
-    license: str | None = None
-    stripe_count: int | None = None
-    stripe_size_mib: int | None = None
-
-
-@dataclass
-class Site:
-    """Group ``site``."""
-
-    name: str = MISSING
-    partition: str | None = MISSING
-    account: str | None = MISSING
-    qos: str | None = MISSING
-    constraint: str | None = MISSING
-    gpus_per_node: int | None = MISSING
-    modules: list[str] = MISSING
-    timeout_max_min: int | None = MISSING
-    spread_max: float = MISSING
-    other_cpu_max: float = MISSING
-    storages: dict[str, SiteStorage] = MISSING
-
-
-@dataclass
-class Cluster:
-    """Group ``cluster``, choices ``local`` and ``debug``."""
-
-    name: str = MISSING
-
-
-@dataclass
-class Slurm:
-    """Group ``cluster``, choices ``slurm`` and ``auto``."""
-
-    name: str = MISSING
-    partition: str | None = MISSING
-    account: str | None = MISSING
-    qos: str | None = MISSING
-    constraint: str | None = MISSING
-    nodelist: str | None = MISSING
-    exclude: str | None = MISSING
-    dependency: str | None = MISSING
-    licenses: str | None = MISSING
-    timeout_min: int = MISSING
-    mem_gb: float | None = MISSING
-    cpus_per_task: int | None = MISSING
-    gpus_per_node: int | None = MISSING
-    exclusive: bool = MISSING
-    modules: list[str] = MISSING
-    extra: dict[str, Any] = MISSING
-    cells_per_job: int = MISSING
-    parallel: int | None = MISSING
-    max_requeues: int = MISSING
-    signal_delay_s: int = MISSING
-    oversubscribe: bool = MISSING
-    save_patience_s: float = MISSING
-
-
-@dataclass
-class Trace:
-    """Node ``trace``."""
-
-    interval_s: float | None = MISSING
-    tail_s: float = MISSING
-
-
-@dataclass
-class Checks:
-    """Node ``checks``."""
-
-    resident_max: float = MISSING
-    device_bytes_min: float = MISSING
-    time_error_max: float = MISSING
-    other_mb_per_s_max: float = MISSING
-    other_cpu_max: float = MISSING
-    spread_max: float = MISSING
-    peak_max: float = MISSING
 
 
 @dataclass

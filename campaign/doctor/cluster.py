@@ -20,7 +20,7 @@ from campaign.cluster import submission
 from campaign.doctor.node import Finding
 from campaign.errors import CampaignError
 from campaign.slurm import client
-from campaign.storage import datasets
+from campaign.storage.roots import storage_root
 from jobs.system.durable import write_json
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _absolute(storage: Mapping[str, Any]) -> dict[str, Any]:
     """Name a root in full, for a job starts in another folder; a relative one is made, as for a campaign."""
     if not Path(storage["root"]).expanduser().is_absolute():
         with contextlib.suppress(CampaignError):  # the node will say so
-            return {**storage, "root": str(datasets.storage_root(storage))}
+            return {**storage, "root": str(storage_root(storage))}
     return dict(storage)
 
 

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign.errors import CampaignError
-from campaign.storage import datasets, emulation, locks
+from campaign.storage import emulation, locks
+from campaign.storage.roots import storage_root
 from jobs.observe import counters
 from jobs.system import page_cache
 from jobs.system.device import device_of, mount_of
@@ -80,7 +81,7 @@ def machine(storages: Iterable[Mapping[str, Any]], checks: Mapping[str, float]) 
 def storage(described: Mapping[str, Any]) -> Iterator[Finding]:
     """Look at a storage: is it there, may it be written and locked, can a file on it be cold."""
     try:
-        root = datasets.storage_root(described)
+        root = storage_root(described)
     except CampaignError as error:
         yield Finding("storage", passed=False, message=error.message, hint=error.hint)
         return

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign.storage.locks import lock_path
+from campaign.storage.roots import storage_root
 from jobs.checkpoints.run import FOLDER, ONLY, roles
 from jobs.system.device import Mount, mount_of
 
@@ -34,8 +35,6 @@ def look(settings: Mapping[str, Any]) -> None:
     EnvironmentFaultError
         One is not.
     """
-    from campaign.storage.datasets import storage_root  # noqa: PLC0415 - numpy is not on the way of a job's worker
-
     for role, storage in storages(settings).items():
         storage_root(storage, "checkpoint" if role == ONLY else f"checkpoint.{role}")
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from campaign.cells import record
 from campaign.cells.cell import flat, is_baseline
-from campaign.config import limits
+from campaign.config.keys.dataset import enough_data
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.storage import baseline_files, checkpoint_targets
+from campaign.storage import baseline_files, checkpoint_targets, provenance
 from campaign.storage.locks import lock_path
-from campaign.worker import session
+from campaign.storage.roots import storage_root
 from jobs.data import make, manifest
 from jobs.data.images import ImageSpec
 from jobs.errors import DatasetError
@@ -79,31 +79,9 @@ def on_this_node(settings: Mapping[str, Any], folder: CampaignFolder) -> dict[st
     return found
 
 
-def storage_root(storage: Mapping[str, Any], key: str = "storage") -> Path:
-    """Find the root folder of a storage, that of `key` in the configuration.
-
-    A relative root belongs to the folder that the campaign is started from and is made. An absolute one must be
-    there: a device that is not mounted must not be mistaken for the disk under its mount point.
-    """
-    root = Path(storage["root"]).expanduser()
-    try:
-        if not root.is_absolute():
-            root = root.absolute()
-            root.mkdir(parents=True, exist_ok=True)
-        if not root.is_dir():
-            raise EnvironmentFaultError(
-                f"storage {storage['name']}: there is no folder {root}", f"mount it, or set {key}.root=…"
-            )
-    except OSError as error:
-        raise EnvironmentFaultError(
-            f"storage {storage['name']}: cannot use {root}: {error.strerror}", f"set {key}.root=… to another folder"
-        ) from error
-    return root
-
-
 def _enough(settings: Mapping[str, Any], data: Mapping[str, Any]) -> None:
     if not is_baseline(settings):
-        limits.enough_data(dict(flat(settings)), data["files"])
+        enough_data(dict(flat(settings)), data["files"])
 
 
 def _dataset(settings: Mapping[str, Any], folder: CampaignFolder, progress: Progress) -> dict[str, Any]:
@@ -198,8 +176,8 @@ def _same_as_before(entry: Entry, data: Mapping[str, Any], folder: CampaignFolde
     if not any(run["status"] in ("valid", "invalid") for run in (recorded or {"runs": []})["runs"]):
         return  # it was begun where its storage had gone, say: nothing was measured
     settings = entry.cell.settings
-    here = session.node(settings, data["path"], checkpoint_targets.roots(settings))
-    found = recorded and session.difference(recorded, data, here, shared=False)
+    here = provenance.node(settings, data["path"], checkpoint_targets.roots(settings))
+    found = recorded and provenance.difference(recorded, data, here, shared=False)
     if found:
         what, key, before, now = found
         raise UsageError(

@@ -80,7 +80,7 @@ class Worker:
         if known is not None:
             return known
         try:
-            return self._sit(session.with_dataset(self.folder, item))
+            return self._session(session.with_dataset(self.folder, item))
         except UsageError as error:  # of this cell: the others of the list may be well
             return self._refuse(item, f"{error.message}; {error.hint}")
         except session.TakenOverError as error:
@@ -90,7 +90,7 @@ class Worker:
                 raise
             return True
 
-    def _sit(self, item: Mapping[str, Any]) -> bool:
+    def _session(self, item: Mapping[str, Any]) -> bool:
         """Run the warm-ups and the missing runs of one cell; the record is whole on disk after each."""
         recorded, owed = session.begin(self.folder, self.work, item)
         failures = 0

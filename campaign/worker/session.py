@@ -1,29 +1,26 @@
-"""A sitting: one worker's time with one cell; how it finds the record, and leaves it to others."""
+"""One worker's session on one cell: how it finds the record, and leaves it to others."""
 
 from __future__ import annotations
 
 import json
 import secrets
 import tempfile
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign.cells import record, stopping
 from campaign.cells.cell import Cell
-from campaign.storage import baseline_files, emulation
-from jobs.observe.machine import describe
+from campaign.storage import provenance
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from campaign.cells.folder import CampaignFolder
 
 _CAMPAIGN = ("token", "words", "submitted_utc")
-# A cell's runs share these, or its median would mix.
-_MACHINE = ("cpu", "cores", "kernel")
 
 
 class TakenOverError(Exception):
@@ -41,7 +38,7 @@ class TakenOverError(Exception):
 
 
 def make_sure_it_is_ours(folder: CampaignFolder, recorded: record.Record) -> None:
-    """Look whether the last sitting in this record, which is the caller's, may still write it.
+    """Look whether the last session in this record, which is the caller's, may still write it.
 
     The claim is a file of its own: a record that the other's worker had half written comes over ours, once, and not
     over our claim.
@@ -60,13 +57,13 @@ def make_sure_it_is_ours(folder: CampaignFolder, recorded: record.Record) -> Non
         raise TakenOverError(same_list=claim["token"] == mine["token"])
 
 
-def _claim(folder: CampaignFolder, work: Mapping[str, Any], cell_id: str, sat: Mapping[str, Any]) -> None:
+def _claim(folder: CampaignFolder, work: Mapping[str, Any], cell_id: str, session: Mapping[str, Any]) -> None:
     """Take the cell over from any other worker that may be alive: it finds out before it writes again."""
     path = folder.claim(cell_id)
 
     def put() -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_json(path, sat)
+        write_json(path, session)
 
     retry(put, patience_of(work))
 
@@ -97,7 +94,7 @@ def verdict(folder: CampaignFolder, work: Mapping[str, Any], cell_id: str) -> bo
 def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, Any]) -> tuple[record.Record, int]:
     """Read the cell's record or make one; what may not be continued is set aside, never overwritten.
 
-    Where the item has no dataset the sitting can do no more than say why.
+    Where the item has no dataset the session can do no more than say why.
 
     Returns
     -------
@@ -107,15 +104,15 @@ def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, An
     """
     data = item["dataset"] or {}
     path = data.get("path") or item["settings"]["storage"]["root"]
-    here = node(item["settings"], path, item["targets"])
+    here = provenance.node(item["settings"], path, item["targets"])
     campaign = {key: work[key] for key in _CAMPAIGN} | {
         "order_seed": work["conduct"]["order_seed"],
         "size": work["conduct"]["size"],
         "site": work["conduct"]["site"]["name"],
         "position": item["position"],
     }
-    sat = {**campaign, "id": secrets.token_hex(4), "started_utc": utc_now(), "slurm": here["slurm"]}
-    _claim(folder, work, item["id"], sat)
+    session = {**campaign, "id": secrets.token_hex(4), "started_utc": utc_now(), "slurm": here["slurm"]}
+    _claim(folder, work, item["id"], session)
     recorded = _continued(folder.record(item["id"]), work, item, here)
     if recorded is None:
         cell = Cell(item["id"], item["benchmark"], item["version"], item["settings"], item["access"])
@@ -125,7 +122,7 @@ def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, An
     record.fail_open_runs(recorded)
     owed = stopping.owed_runs(recorded, work["conduct"])  # a done cell's few invalid runs are not repeated
     recorded["status"], recorded["campaign"] = "running", campaign
-    recorded.setdefault("sittings", []).append(sat)
+    recorded.setdefault("sittings", []).append(session)
     recorded["provenance"]["finished_utc"] = None
     return recorded, owed
 
@@ -133,7 +130,7 @@ def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, An
 def roles(
     recorded: record.Record, owed: int, conduct: Mapping[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any] | None]]:
-    """Yield the role of each run of a sitting, and why a run is added that nobody owes.
+    """Yield the role of each run of a session, and why a run is added that nobody owes.
 
     Asked for one by one: what the runs before gave is in the record then. As many are begun as the cell may have in
     all, be they valid or not: where nothing is valid it ends.
@@ -141,7 +138,7 @@ def roles(
     if not owed and stopping.reason_to_add(recorded, conduct) is None:
         return
     room = stopping.most_missing_runs(recorded, conduct)
-    # A warm-up belongs to a sitting, not to a record: after a break the machine is cold in ways no check sees.
+    # A warm-up belongs to a session, not to a record: after a break the machine is cold in ways no check sees.
     yield from [("warmup", None)] * conduct["warmup_runs"]
     yield from [("measured", None)] * owed
     for _ in range(room - owed):
@@ -149,18 +146,6 @@ def roles(
         if added is None:
             return
         yield "measured", added
-
-
-def node(settings: Mapping[str, Any], path: str, targets: Sequence[str]) -> dict[str, Any]:
-    """Describe what runs of a cell share: this machine, what measures a baseline on it, what of it is emulated."""
-    emulated = emulation.found(settings, path, targets)
-    return {**this_machine(path), **baseline_files.engine(settings), "emulated": emulated}
-
-
-@lru_cache
-def this_machine(path: str) -> dict[str, Any]:
-    """Describe this machine once, not for each cell: it asks git."""
-    return describe(Path(path))
 
 
 def _continued(
@@ -178,36 +163,10 @@ def _continued(
         _set_aside(path, "superseded", patience_of(work))
         return None
     data = item["dataset"] or recorded["dataset"]
-    if difference(recorded, data, here, shared=item["access"]["shared"]):
+    if provenance.difference(recorded, data, here, shared=item["access"]["shared"]):
         _set_aside(path, "elsewhere", patience_of(work))
         return None
     return recorded
-
-
-def difference(
-    recorded: record.Record, data: Mapping[str, Any], here: Mapping[str, Any], *, shared: bool
-) -> tuple[str, str, Any, Any] | None:
-    """Find out what keeps earlier runs from being continued here: other data, another machine, another TensorFlow.
-
-    Nodes of one kind may share a cell where they share the storage; a disk of one node is not that of another.
-
-    Returns
-    -------
-    tuple
-        What differs, in words; the key; what it was; what it is. None where nothing does.
-    """
-    software = recorded["provenance"].get("versions", {}), here["versions"]
-    for what, keys, (before, now) in (
-        ("other data", ("path", "checksum"), (recorded["dataset"], data)),
-        ("another machine", _MACHINE if shared else ("host", *_MACHINE), (recorded["provenance"], here)),
-        ("a storage that is another now", ("emulated",), (recorded["provenance"], here)),
-        ("another engine", ("engine",), (recorded["provenance"], here)),
-        ("other software", ("tensorflow",), software),
-    ):
-        for key in keys:
-            if key in before and key in now and before[key] != now[key]:
-                return what, key, before[key], now[key]
-    return None
 
 
 def with_dataset(folder: CampaignFolder, item: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -4,9 +4,9 @@ import copy
 
 import pytest
 
-from campaign.cells import plan
 from campaign.cells.folder import opened
 from campaign.config.collect import collect
+from campaign.config.points import cells_of
 from campaign.worker import __main__ as worker
 from tests.campaign.command_line import CommandLine
 from tests.campaign.fake_slurm import Programs
@@ -64,7 +64,7 @@ def random_read_point():
 def cells(point):
     """Three cells and the conduct."""
     points = [{**copy.deepcopy(point), "threads": threads} for threads in (1, 2, 4)]
-    return plan.cells_of(points)
+    return cells_of(points)
 
 
 @pytest.fixture

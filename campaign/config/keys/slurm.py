@@ -1,15 +1,35 @@
-"""What of a configuration may stand in a batch script: no more than a shell and sbatch take for a plain word."""
+"""The group ``cluster``: its keys, and what of a configuration may stand in a batch script.
+
+That is no more than a shell and sbatch take for a plain word.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from omegaconf import MISSING
+
+from campaign.config.keys.site import YEAR_MIN
 from campaign.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+HERE, ON_SLURM = ("debug", "local"), ("auto", "slurm")  # choices of the group
+RANGES: dict[str, tuple[float, float]] = {
+    "cluster.timeout_min": (1, YEAR_MIN),
+    "cluster.mem_gb": (0.001, 100_000),
+    "cluster.cpus_per_task": (1, 1024),
+    "cluster.gpus_per_node": (0, 64),
+    "cluster.cells_per_job": (1, 100_000),
+    "cluster.parallel": (1, 100_000),
+    "cluster.max_requeues": (0, 1000),
+    "cluster.signal_delay_s": (1, 65_535),  # sbatch(1), --signal
+    "cluster.save_patience_s": (0, 7 * 24 * 3600),
+}
 
 _LIST = (re.compile(r"[A-Za-z0-9_.,-]+"), "letters, digits and _ . , -")
 _NODES = (re.compile(r"[A-Za-z0-9_.,\[\]-]+"), "node names like n[1-4],n7")
@@ -54,7 +74,54 @@ _OURS = (
 _NOT_SHORTENED = ("gpus",)
 
 
-def check(point: Mapping[str, Any]) -> None:
+@dataclass
+class Cluster:
+    """Group ``cluster``, choices ``local`` and ``debug``."""
+
+    name: str = MISSING
+
+
+@dataclass
+class Slurm:
+    """Group ``cluster``, choices ``slurm`` and ``auto``."""
+
+    name: str = MISSING
+    partition: str | None = MISSING
+    account: str | None = MISSING
+    qos: str | None = MISSING
+    constraint: str | None = MISSING
+    nodelist: str | None = MISSING
+    exclude: str | None = MISSING
+    dependency: str | None = MISSING
+    licenses: str | None = MISSING
+    timeout_min: int = MISSING
+    mem_gb: float | None = MISSING
+    cpus_per_task: int | None = MISSING
+    gpus_per_node: int | None = MISSING
+    exclusive: bool = MISSING
+    modules: list[str] = MISSING
+    extra: dict[str, Any] = MISSING
+    cells_per_job: int = MISSING
+    parallel: int | None = MISSING
+    max_requeues: int = MISSING
+    signal_delay_s: int = MISSING
+    oversubscribe: bool = MISSING
+    save_patience_s: float = MISSING
+
+
+def check(values: Mapping[str, Any]) -> None:
+    """Refuse jobs that the site would not take, and to leave a campaign to a scheduler that there is not."""
+    if values["cluster.name"] in ON_SLURM:
+        _job_together(values)
+    elif values["detach"]:
+        name = values["cluster.name"]
+        raise UsageError(
+            f"detach=true with cluster={name}: there is no scheduler to leave the campaign with",
+            "cluster=slurm, or leave it to your shell: nohup python -m campaign … &",
+        )
+
+
+def check_words(point: Mapping[str, Any]) -> None:
     """Refuse values that must not reach a script.
 
     Raises
@@ -72,7 +139,7 @@ def check(point: Mapping[str, Any]) -> None:
         _extra(str(option), value)
 
 
-def in_file_names(folder: str) -> None:
+def _in_file_names(folder: str) -> None:
     """Refuse a campaign folder that Slurm would not take as it stands: it is part of the names of job outputs."""
     whole = str(Path(folder).expanduser().absolute())
     found = _IN_A_FILE_NAME.search(whole)
@@ -113,3 +180,20 @@ def _extra(option: str, value: Any) -> None:
             f"{key}={value!r} is no plain value",
             "give one line of text, a number, true (the option alone) or null (left out)",
         )
+
+
+def _job_together(values: Mapping[str, Any]) -> None:
+    """Refuse jobs that the site would not take, or that could not be told of their end."""
+    minutes, longest = values["cluster.timeout_min"], values["site.timeout_max_min"]
+    if longest is not None and minutes > longest:
+        raise UsageError(
+            f"cluster.timeout_min={minutes}: site={values['site.name']} allows {longest} minutes",
+            f"cluster.timeout_min={longest} or less; a job that needs longer is begun again where it stopped",
+        )
+    if values["cluster.signal_delay_s"] >= minutes * 60:
+        raise UsageError(
+            f"cluster.signal_delay_s={values['cluster.signal_delay_s']} with cluster.timeout_min={minutes} "
+            "tells a job to save before it has begun",
+            f"cluster.signal_delay_s={minutes * 60 - 1} or less, or a longer cluster.timeout_min",
+        )
+    _in_file_names(values["campaign_dir"])

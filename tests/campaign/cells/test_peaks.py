@@ -11,6 +11,7 @@ from campaign.cells import plan, record
 from campaign.cells.cell import make_cell
 from campaign.cells.peaks import Peaks
 from campaign.config.collect import collect
+from campaign.config.points import cells_of
 from tests.campaign.fake_template import figures
 from tests.campaign.work_lists import walk, work_list
 
@@ -133,7 +134,7 @@ def test_a_baseline_is_judged_by_none(folder):
 
 
 def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there(folder, point):
-    cells, conduct = plan.cells_of([{**point, "threads": 1}])
+    cells, conduct = cells_of([{**point, "threads": 1}])
     walk(folder, work_list(folder, cells, conduct))
     done = record.read(folder.record(cells[0].id))
     assert plan.make(cells, conduct, folder).entries[0].state == "done"
@@ -153,8 +154,10 @@ def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there
 
 
 def test_a_run_is_told_what_its_storage_gives(folder, point, monkeypatch):
-    cells, conduct = plan.cells_of([point])
-    monkeypatch.setattr("campaign.worker.session.this_machine", lambda _: {"host": HOST, "versions": {}, "slurm": {}})
+    cells, conduct = cells_of([point])
+    monkeypatch.setattr(
+        "campaign.storage.provenance.this_machine", lambda _: {"host": HOST, "versions": {}, "slurm": {}}
+    )
     leave(folder, READ, [160.0])
 
     template, _ = walk(folder, work_list(folder, cells, conduct))
@@ -166,7 +169,7 @@ def test_a_run_is_told_what_its_storage_gives(folder, point, monkeypatch):
 def test_baselines_come_before_what_they_judge(seed, folder, point):
     points = [{**copy.deepcopy(point), "threads": threads} for threads in (1, 2, 4)]
     points += [compose(*words) for words in (READ, RANDOM)]
-    cells, conduct = plan.cells_of([{**each, "order_seed": seed} for each in points])
+    cells, conduct = cells_of([{**each, "order_seed": seed} for each in points])
 
     order = [entry.cell.benchmark for entry in plan.make(cells, conduct, folder).to_do]
 

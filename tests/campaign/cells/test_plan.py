@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-import copy
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from campaign.cells import plan, record
-from campaign.config.collect import collect
-from campaign.errors import UsageError
 from tests.campaign.fake_template import figures, invalid
 
 
@@ -18,33 +14,6 @@ def _recorded(folder, cell, status, runs):
         record.begin_run(made, "measured", "t").update(figures(), status=run_status)
     made["status"] = status
     record.write(folder.record(cell.id), made)
-
-
-def test_equal_settings_are_one_cell(point):
-    cells, _ = plan.cells_of([point, copy.deepcopy(point), {**point, "threads": 9}])
-
-    assert [cell.settings["threads"] for cell in cells] == [4, 9]
-
-
-def test_cells_that_differ_only_in_how_jobs_are_kept_apart_are_one(point):
-    other = {**point, "storage": {**point["storage"], "shared": False, "exclusive": "none"}}
-
-    cells, _ = plan.cells_of([point, other])
-
-    assert len(cells) == 1
-
-
-def test_an_option_of_sbatch_that_only_one_point_has_cannot_be_swept_either():
-    (one,) = collect(["-m", "cluster=slurm"])
-    (other,) = collect(["-m", "cluster=slurm", "+cluster.extra.nice=10"])
-
-    with pytest.raises(UsageError, match=r"cluster.extra.nice has several values \(None, 10\)"):
-        plan.cells_of([one, other])
-
-
-def test_a_key_of_the_conduct_cannot_be_swept(point):
-    with pytest.raises(UsageError, match=r"order_seed has several values \(0, 3\)"):
-        plan.cells_of([point, {**point, "order_seed": 3}])
 
 
 def test_only_what_is_missing_is_to_do(cells, folder):
@@ -151,8 +120,3 @@ def test_a_done_cell_of_which_more_valid_runs_are_asked_is_done_no_more(cells, f
     entry = plan.make(made[:1], conduct, folder).entries[0]
 
     assert (entry.state, entry.missing) == ("invalid", 3) or (entry.state, entry.missing) == ("failed", 3)
-
-
-def test_a_grid_without_points_is_an_error():
-    with pytest.raises(UsageError, match="no points"):
-        plan.cells_of([])

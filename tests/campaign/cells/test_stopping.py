@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from campaign.cells import adaptive, plan, stopping
+from campaign.cells import plan, stopping
 from campaign.cells.cell import make_cell
 from campaign.cli import why
 from campaign.cluster.price import Price
@@ -34,23 +34,23 @@ def runs_of(rates):
 
 
 def test_the_interval_is_of_the_order_statistics_that_hold_the_median_with_90_percent():
-    assert adaptive.interval([1, 2, 3, 4]) is None
-    assert adaptive.interval([5, 4, 3, 2, 1]) == adaptive.Interval(1, 5, 0.9375)
+    assert stopping.interval([1, 2, 3, 4]) is None
+    assert stopping.interval([5, 4, 3, 2, 1]) == stopping.Interval(1, 5, 0.9375)
     # 1 - 2 (1 + 8) / 2^8 = 0.9297 of eight: the second and the seventh.
-    assert adaptive.interval([8, 1, 7, 2, 6, 3, 5, 4]) == adaptive.Interval(2, 7, pytest.approx(238 / 256))
+    assert stopping.interval([8, 1, 7, 2, 6, 3, 5, 4]) == stopping.Interval(2, 7, pytest.approx(238 / 256))
 
 
 @pytest.mark.parametrize("n", range(5, 13))
 def test_the_interval_holds_the_median_as_often_as_it_says(n):
     # Each of n runs is below the true median or above it, one as likely as the other: all 2^n ways.
-    found = adaptive.interval(range(1, n + 1))
+    found = stopping.interval(range(1, n + 1))
     ways = [sum(below) for below in itertools.product((0, 1), repeat=n)]
 
     held = sum(found.low <= below <= found.high - 1 for below in ways) / 2**n
     tighter = sum(found.low + 1 <= below <= found.high - 2 for below in ways) / 2**n
 
     assert found.confidence == pytest.approx(held)
-    assert held >= adaptive.CONFIDENCE > tighter
+    assert held >= stopping.CONFIDENCE > tighter
 
 
 @pytest.mark.shows("until_spread")
@@ -130,7 +130,7 @@ def test_a_done_cell_gets_only_what_is_added_after_a_warm_up_of_its_own(folder, 
     assert recorded["checks"][1]["observed"] == pytest.approx(0.02)
 
 
-def test_a_sitting_that_was_cut_goes_on_where_it_was(folder, job):
+def test_a_session_that_was_cut_goes_on_where_it_was(folder, job):
     work = job()
     work["cells"] = work["cells"][:1]
     work["conduct"] |= {"until_spread": 0.02, "max_runs": 9}

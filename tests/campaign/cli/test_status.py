@@ -6,16 +6,17 @@ import json
 
 import pytest
 
-from campaign.cells import plan, record
+from campaign.cells import record
 from campaign.cli import status, why
 from campaign.config.collect import collect
+from campaign.config.points import cells_of
 
 
 @pytest.fixture
 def cut(direct_point, folder, tmp_path):
     """A cell whose run was cut, with a snapshot on its storage; returns its id and the folder of its snapshots."""
     direct_point["checkpoint"]["root"] = str(tmp_path / "hdd")
-    cell = plan.cells_of([direct_point])[0][0]
+    cell = cells_of([direct_point])[0][0]
     made = record.new(cell, {"token": "t", "words": ["threads=1"]}, {"path": "/d", "files": 1, "bytes": 2})
     record.begin_run(made, "measured", "t")
     record.write(folder.record(cell.id), made)
@@ -41,7 +42,7 @@ def test_status_names_no_snapshots_where_none_are_left(cut, folder, capsys):
 
 
 def test_status_names_the_file_that_a_cut_baseline_left(folder, tmp_path, capsys):
-    cell = plan.cells_of(collect(["-m", "benchmark=baseline", "benchmark.access=write"]))[0][0]
+    cell = cells_of(collect(["-m", "benchmark=baseline", "benchmark.access=write"]))[0][0]
     made = record.new(cell, {"token": "t", "words": []}, {"path": str(tmp_path), "folder": str(tmp_path), "bytes": 5})
     record.begin_run(made, "measured", "t")
     record.write(folder.record(cell.id), made)

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from campaign.cells import plan, record
+from campaign.cells import record
 from campaign.cli import why
 from campaign.config.collect import collect
+from campaign.config.points import cells_of
 from campaign.errors import EnvironmentFaultError, UsageError
 
 
@@ -60,7 +61,7 @@ def test_a_folder_in_the_place_of_the_cell_is_told_with_the_right_order(folder):
 
 
 def test_a_baseline_is_told_though_it_has_no_images(folder, capsys):
-    cell = plan.cells_of(collect(["-m", "benchmark=baseline"]))[0][0]
+    cell = cells_of(collect(["-m", "benchmark=baseline"]))[0][0]
     made = record.new(cell, {"token": "t", "words": []}, {"path": "/hdd/baseline", "bytes": 5_000_000_000})
     run = record.begin_run(made, "measured", "t")
     why_added = {"until_spread": 0.01, "n": 5, "interval": [150.0, 160.0], "confidence": 0.9375, "width": 0.07}

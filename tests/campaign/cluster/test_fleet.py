@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from campaign.cells import record
-from campaign.cluster import choice, ends, fleet
+from campaign.cluster import choice, fleet
 from campaign.cluster.progress import Seen
 from campaign.errors import UsageError
 from campaign.slurm import client, job, scheduler
@@ -41,7 +41,6 @@ Slurmctld(primary) at n1 is UP
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(ends, "time", clock)
     monkeypatch.setattr(fleet, "time", clock)  # not time.sleep itself: subprocess naps with it
     monkeypatch.setattr(scheduler, "time", clock)
     return clock
@@ -272,7 +271,7 @@ def test_how_workers_ended_is_written_beside_their_work_lists(folder, batch, pro
         recorded(number, "done")
     found = _ended_fleet(folder, programs, made, "COMPLETED", "RUNNING")
 
-    said = ends.settle_records(folder, found)
+    said = fleet.settle_records(folder, found)
 
     assert said == []
     assert json.loads((made.folder / "ended.json").read_text()) == {"0": "COMPLETED on n1"}
@@ -285,7 +284,7 @@ def test_a_run_that_a_worker_left_open_is_failed_for_the_reason_of_its_end(folde
     recorded(1)
     found = _ended_fleet(folder, programs, made, "NODE_FAIL", "RUNNING")
 
-    said = ends.settle_records(folder, found)
+    said = fleet.settle_records(folder, found)
 
     left = record.read(folder.record(ids[1]))
     assert said == [f"{ids[1]}: Slurm: NODE_FAIL on n1"]
@@ -303,7 +302,7 @@ def test_a_record_that_is_over_is_not_touched_by_the_end_of_its_worker(folder, b
     before = folder.record(ids[0]).read_bytes()
     found = _ended_fleet(folder, programs, made, "NODE_FAIL")
 
-    ends.settle_records(folder, found)
+    fleet.settle_records(folder, found)
 
     assert folder.record(ids[0]).read_bytes() == before
 
@@ -314,7 +313,7 @@ def test_the_records_of_a_worker_that_lives_are_its_own(folder, batch, programs,
     before = folder.record(ids[0]).read_bytes()
     found = _ended_fleet(folder, programs, made, "RUNNING", "PENDING")
 
-    said = ends.settle_records(folder, found)
+    said = fleet.settle_records(folder, found)
 
     assert said == []
     assert folder.record(ids[0]).read_bytes() == before
@@ -325,7 +324,7 @@ def test_cells_that_were_not_begun_are_left_too_and_get_no_record(folder, batch,
     made = batch()
     found = _ended_fleet(folder, programs, made, "CANCELLED")
 
-    said = ends.settle_records(folder, found)
+    said = fleet.settle_records(folder, found)
 
     assert said == [f"{ids[0]} and 1 more: Slurm: CANCELLED on n1"]
     assert not folder.record(ids[0]).exists()
@@ -337,7 +336,7 @@ def test_the_record_of_an_earlier_submission_is_left_as_it_is(folder, batch, pro
     before = folder.record(ids[2]).read_bytes()
     found = _ended_fleet(folder, programs, made, "RUNNING", "CANCELLED")
 
-    said = ends.settle_records(folder, found)
+    said = fleet.settle_records(folder, found)
 
     assert said == [f"{ids[2]}: Slurm: CANCELLED on n1"]
     assert folder.record(ids[2]).read_bytes() == before
@@ -349,7 +348,7 @@ def test_a_record_that_is_damaged_does_not_keep_the_ends_from_being_written(fold
     folder.record(ids[2]).write_text("{")
     found = _ended_fleet(folder, programs, made, "RUNNING", "TIMEOUT")
 
-    said = ends.settle_records(folder, found)
+    said = fleet.settle_records(folder, found)
 
     assert said == [f"{ids[2]}: Slurm: TIMEOUT on n1"]
     assert folder.record(ids[2]).read_text() == "{"
@@ -362,7 +361,7 @@ def test_what_a_worker_said_of_its_end_is_told_rather_than_slurm_s_word(folder, 
     made.work_list(1).with_suffix(".error.json").write_text('{"message": "no such module: CUDA", "hint": ""}')
     found = _ended_fleet(folder, programs, made, "RUNNING", "FAILED")
 
-    said = ends.settle_records(folder, found)
+    said = fleet.settle_records(folder, found)
 
     assert said == [f"{ids[2]}: no such module: CUDA"]
     assert record.read(folder.record(ids[2]))["runs"][0]["reason"] == "interrupted: no such module: CUDA"
@@ -375,7 +374,7 @@ def test_what_a_completed_worker_wrote_may_come_into_sight_late(folder, batch, p
     pauses = []
     clock.sleep = lambda pause: (pauses.append(pause), len(pauses) == 3 and recorded(2, "done"))
 
-    said = ends.settle_records(folder, found)
+    said = fleet.settle_records(folder, found)
 
     assert said == []
     assert json.loads((made.folder / "ended.json").read_text()) == {"1": "COMPLETED on n1"}
@@ -386,7 +385,7 @@ def test_what_a_completed_worker_never_wrote_was_left_behind(folder, batch, prog
     found = _ended_fleet(folder, programs, made, "COMPLETED", "COMPLETED")
     before = clock.now
 
-    said = ends.settle_records(folder, found)
+    said = fleet.settle_records(folder, found)
 
     assert said == [f"{ids[0]} and 1 more: Slurm: COMPLETED on n1", f"{ids[2]}: Slurm: COMPLETED on n1"]
     assert clock.now - before == 5.0  # once for all workers
@@ -397,7 +396,7 @@ def test_for_what_a_worker_that_failed_left_behind_nobody_waits(folder, batch, p
     found = _ended_fleet(folder, programs, batch("second-0"), "FAILED", "TIMEOUT")
     before = clock.now
 
-    ends.settle_records(folder, found)
+    fleet.settle_records(folder, found)
 
     assert clock.now == before
 

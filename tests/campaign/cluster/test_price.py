@@ -7,6 +7,7 @@ import pytest
 from campaign.cells import plan, record
 from campaign.cluster import price
 from campaign.config.collect import collect
+from campaign.config.points import cells_of
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def leave(folder):
 @pytest.fixture(scope="module")
 def grid():
     """A baseline of a whole file, which has no dataset, and a cell that reads images."""
-    return plan.cells_of(collect(["-m", "benchmark=baseline,micro"]))
+    return cells_of(collect(["-m", "benchmark=baseline,micro"]))
 
 
 def test_nothing_is_expected_where_nothing_was_measured(grid, folder):
@@ -58,7 +59,7 @@ def test_runs_of_an_unknown_kind_take_what_all_took(grid, folder, leave):
 
 
 def test_runs_that_may_be_added_are_expected_too(folder, leave):
-    cells, conduct = plan.cells_of(collect(["-m", "until_spread=0.01", "max_runs=12"]))
+    cells, conduct = cells_of(collect(["-m", "until_spread=0.01", "max_runs=12"]))
     leave(cells[0], 100.0)
 
     found = price.expected(plan.make(cells, conduct, folder).entries, conduct, folder)

@@ -10,6 +10,7 @@ import pytest
 from campaign.cells import plan, record
 from campaign.cluster import price, submission
 from campaign.config.collect import collect
+from campaign.config.points import cells_of
 from campaign.slurm import job
 from campaign.worker import __main__ as worker
 from campaign.worker.work_list import Request
@@ -38,7 +39,7 @@ def arrays(folder):
     """Arrays of array jobs that words lead to; `at_most` tasks each."""
 
     def made(*words, at_most=1001):
-        cells, conduct = plan.cells_of(collect(["-m", "cluster=slurm", *words]))
+        cells, conduct = cells_of(collect(["-m", "cluster=slurm", *words]))
         entries = plan.make(cells, conduct, folder).to_do
         return list(submission.arrays(entries, Request(folder, conduct, "0a1b2c3d", "2026-11-21", words), at_most))
 
@@ -218,7 +219,7 @@ def test_cluster_max_requeues_bounds_the_requeues(programs, tmp_path, monkeypatc
 
 
 def _work(folder, cells, **changed):
-    _, slurm = plan.cells_of(collect(["-m", "cluster=slurm"]))
+    _, slurm = cells_of(collect(["-m", "cluster=slurm"]))
     made, conduct = cells
     conduct = {**conduct, "cluster": {**slurm["cluster"], **changed}, "runs": 2, "min_valid_runs": 1}
     return work_list(folder, made[2:], conduct, cluster="slurm")

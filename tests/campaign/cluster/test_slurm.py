@@ -8,8 +8,9 @@ import dataclasses
 import pytest
 
 from campaign.cells import plan, record
-from campaign.cluster import ends, fleet, slurm
+from campaign.cluster import fleet, slurm
 from campaign.cluster.submission import Array
+from campaign.config.points import cells_of
 from campaign.errors import EnvironmentFaultError, SchedulerError
 from campaign.slurm import scheduler
 from campaign.storage import datasets
@@ -31,7 +32,7 @@ class Scene:
 
     def __init__(self, folder, points, programs):
         self.folder, self.programs = folder, programs
-        self.cells, self.conduct = plan.cells_of(points)
+        self.cells, self.conduct = cells_of(points)
         self.asked, self.refuses, self.said = [], (), []
 
     @property
@@ -91,7 +92,7 @@ def scene(folder, point, programs, monkeypatch):
     points = [copy.deepcopy(point) for _ in range(2)]
     points[1]["storage"]["root"] = "/elsewhere"
     scene = Scene(folder, points, programs)
-    for module in (ends, fleet, scheduler):
+    for module in (fleet, scheduler):
         monkeypatch.setattr(module, "time", Clock())
     monkeypatch.setattr(Array, "hand_over", lambda array, *_: scene.hand_over(array))
     monkeypatch.setattr(fleet, "follow", scene.follow)

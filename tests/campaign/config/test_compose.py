@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from campaign.cells import plan
 from campaign.config.collect import collect, register
+from campaign.config.points import cells_of
 
 RECIPES = Path(__file__).parents[3] / "conf" / "paper"
 _VALUES = {
@@ -146,7 +146,7 @@ def test_a_smoke_recipe_has_fewer_files_and_a_thinner_network(words):
 def test_all_recipes_together_are_one_campaign(size):
     recipes = ",".join(sorted(path.stem for path in RECIPES.glob("*.yaml")))
 
-    cells, conduct = plan.cells_of(collect(["-m", f"+paper={recipes}", f"+size={size}", "site=blackdog"]))
+    cells, conduct = cells_of(collect(["-m", f"+paper={recipes}", f"+size={size}", "site=blackdog"]))
 
     assert len(cells) == len({cell.id for cell in cells}) > len(recipes.split(","))
     trainings = [cell.settings for cell in cells if cell.benchmark == "alexnet"]

@@ -11,7 +11,9 @@ import pytest
 from campaign.cells import record
 from campaign.cells.cell import flat, make_cell
 from campaign.config.keys.baseline import Baseline
-from campaign.config.schema import Alexnet, SiteStorage, Slurm
+from campaign.config.keys.slurm import Slurm
+from campaign.config.keys.storage import SiteStorage
+from campaign.config.schema import Alexnet
 from jobs import checks
 from jobs.benchmarks import alexnet, baseline, micro
 from jobs.checks import Limits

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from campaign.config import limits
 from campaign.config.closed import check_keys
 from campaign.config.collect import collect
-from campaign.config.schema import SiteStorage, Slurm
+from campaign.config.keys.slurm import Slurm
+from campaign.config.keys.storage import SiteStorage
 from campaign.errors import UsageError
 
 SLURM = "cluster=slurm"

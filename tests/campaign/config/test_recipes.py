@@ -7,10 +7,10 @@ import itertools
 import pytest
 
 from campaign import console
-from campaign.cells import plan
 from campaign.cli import reproduce, run
 from campaign.config import recipes
 from campaign.config.collect import collect
+from campaign.config.points import cells_of
 from campaign.errors import UsageError
 
 PAPER = ("hdd", "ssd", "optane", "lustre")
@@ -130,17 +130,17 @@ def whole(ask, site):
 
 @pytest.mark.long
 def test_reproduce_is_every_recipe_on_every_storage_as_one_campaign(whole, site):
-    cells = {cell.id for cell in plan.cells_of(whole)[0]}
+    cells = {cell.id for cell in cells_of(whole)[0]}
     flags, words = site[:2], site[2:]
     for recipe in ("fig4", "fig5", "fig6", "fig7", "fig8"):
         alone = collect(["-m", *flags, *words, f"+paper={recipe}", "storage=hdd,ssd"])
-        assert {cell.id for cell in plan.cells_of(alone)[0]} <= cells
+        assert {cell.id for cell in cells_of(alone)[0]} <= cells
     targets = {point["checkpoint"]["name"] for point in whole if point["benchmark"]["name"] == "alexnet"}
     assert targets == {"none", "hdd", "ssd"}
 
 
 def test_each_cell_has_the_baseline_of_its_own_file_size_and_readers(whole):
-    settings = [cell.settings for cell in plan.cells_of(whole)[0]]
+    settings = [cell.settings for cell in cells_of(whole)[0]]
 
     small = [each for each in settings if each["benchmark"].get("access") == "random_read"]
     kinds = [(each["storage"]["name"], each["dataset"], each["threads"]) for each in small]

@@ -8,11 +8,12 @@ from importlib.resources import files
 
 import pytest
 
-from campaign.cells import plan
 from campaign.cells.cell import make_cell
 from campaign.cluster import choice
 from campaign.config.collect import collect
-from campaign.config.schema import Site, SiteStorage
+from campaign.config.keys.site import Site
+from campaign.config.keys.storage import SiteStorage
+from campaign.config.points import cells_of
 from campaign.errors import UsageError
 
 TEMPLATE = files("conf") / "site" / "mysite.yaml.template"
@@ -128,7 +129,7 @@ def test_storages_of_the_site_can_be_swept(tmp_path, of_mine):
 @pytest.mark.parametrize("name", PAPERS_STORAGES)
 def test_a_storage_that_is_not_here_is_refused_with_the_cure(name):
     with pytest.raises(UsageError, match=f"storage={name} has no root here") as caught:
-        plan.cells_of(collect(["-m", f"storage={name}"]))
+        cells_of(collect(["-m", f"storage={name}"]))
 
     assert "storage.root=…" in caught.value.hint
     assert f"storages.{name}.root (site=none does not)" in caught.value.hint
@@ -136,7 +137,7 @@ def test_a_storage_that_is_not_here_is_refused_with_the_cure(name):
 
 @pytest.mark.parametrize(("site", "storages"), [("blackdog", "hdd,ssd,optane"), ("tegner", "lustre")])
 def test_the_papers_machines_are_complete(site, storages):
-    cells, conduct = plan.cells_of(collect(["-m", f"site={site}", f"storage={storages}", "cluster=slurm"]))
+    cells, conduct = cells_of(collect(["-m", f"site={site}", f"storage={storages}", "cluster=slurm"]))
 
     assert [cell.settings["storage"]["name"] for cell in cells] == storages.split(",")
     assert {cell.access["shared"] for cell in cells} == {site == "tegner"}
@@ -150,7 +151,7 @@ def test_the_template_is_no_site_until_it_is_copied(tmp_path):
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "mysite.yaml").write_text(TEMPLATE.read_text())
     words = ["site=mysite", "storage=site", "storage.name=lustre,scratch", "cluster=slurm"]
-    cells, conduct = plan.cells_of(collect(["-m", "--config-dir", str(tmp_path), *words]))
+    cells, conduct = cells_of(collect(["-m", "--config-dir", str(tmp_path), *words]))
 
     assert [cell.access["exclusive"] for cell in cells] == ["license", "lock"]
     assert conduct["site"]["name"] == "mysite"

@@ -10,6 +10,7 @@ import pytest
 
 from campaign.cells import plan
 from campaign.config.collect import collect
+from campaign.config.points import cells_of
 from campaign.doctor import cluster
 from campaign.worker.work_list import Request
 
@@ -46,7 +47,7 @@ def examined(folder, monkeypatch):
 
     def look(*words):
         points = collect(["-m", "cluster=slurm", *words])
-        cells, conduct = plan.cells_of(points)
+        cells, conduct = cells_of(points)
         request = Request(folder, conduct, "doctor", "2026-11-21", words)
         storages = [{**point["storage"], "cold": True} for point in points]
         return list(cluster.cluster(plan.make(cells, conduct, folder).entries, storages, request))

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from campaign.cells import plan, record, stopping
+from campaign.cells import record, stopping
 from campaign.cells.cell import make_cell
 from campaign.cells.plan import Entry
 from campaign.cluster import submission
 from campaign.config import limits
 from campaign.config.collect import collect
+from campaign.config.points import cells_of
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import baseline_files, datasets
 from campaign.worker.__main__ import Worker
@@ -74,7 +75,7 @@ def test_random_reads_are_of_a_dataset_and_by_so_many_readers(word):
 def test_the_size_of_a_request_makes_another_cell_only_where_a_file_is_read_or_written_whole(access):
     def ids(access):
         grid = (f"benchmark.access={access}", "benchmark.transfer_mib=1,2")
-        return {cell.id for cell in plan.cells_of(collect(["-m", *SMALL, *grid]))[0]}
+        return {cell.id for cell in cells_of(collect(["-m", *SMALL, *grid]))[0]}
 
     assert len(ids(access)) == 2
     assert len(ids("random_read")) == 1
@@ -94,7 +95,7 @@ def test_random_reads_are_of_the_file_that_read_has_whatever_its_requests(prepar
 
 def test_a_grid_of_threads_has_one_read_and_as_many_random_reads():
     grid = ("threads=1,2,4,8", "benchmark.access=read,random_read")
-    cells, _ = plan.cells_of(collect(["-m", *SMALL, *grid]))
+    cells, _ = cells_of(collect(["-m", *SMALL, *grid]))
 
     assert [cell.id.rpartition("-")[0] for cell in cells] == [
         "baseline-read-local",
@@ -176,7 +177,7 @@ def item(folder, prepared):
 
     def make(*words):
         cell, data, _ = prepared(*words)
-        _, conduct = plan.cells_of([compose(*words)])
+        _, conduct = cells_of([compose(*words)])
         work = work_list(folder, [cell], {**conduct, "runs": 3})
         work["cells"][0]["dataset"] = data
         return work
@@ -277,7 +278,7 @@ def test_a_storage_is_written_and_read_by_one_command(command):
 def test_a_job_of_a_baseline_asks_for_as_many_cpus_as_it_has_readers(folder):
     asked = {}
     for access in ("read", "random_read"):
-        cells, conduct = plan.cells_of([compose(f"benchmark.access={access}", "threads=8")])
+        cells, conduct = cells_of([compose(f"benchmark.access={access}", "threads=8")])
         request = Request(folder, slurm_conduct(conduct), "t", UTC, ())
         (array,) = submission.arrays([Entry(cell, "planned", 5, 5) for cell in cells], request, 100)
         asked[access] = array.cpus

@@ -8,11 +8,11 @@ import json
 import pytest
 from filelock import FileLock, Timeout
 
-from campaign.cells import plan
 from campaign.cells.cell import make_cell
 from campaign.cli import doctor
 from campaign.config import limits
 from campaign.config.collect import collect
+from campaign.config.points import cells_of
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import checkpoint_targets
 from campaign.storage.locks import held
@@ -155,7 +155,7 @@ def saved(tmp_path):
         [*ALEXNET, "checkpoint=hdd", f"checkpoint.root={roots[0]}"],
         [*ALEXNET, "checkpoint=burst_buffer", f"checkpoint.fast.root={roots[1]}", f"checkpoint.slow.root={roots[2]}"],
     ]
-    return plan.cells_of([collect(["-m", *each])[0] for each in words])
+    return cells_of([collect(["-m", *each])[0] for each in words])
 
 
 def test_each_cell_has_a_folder_of_its_own_on_each_storage_of_its_target(saved, folder, tmp_path):

@@ -10,6 +10,7 @@ from campaign.cells.cell import make_cell
 from campaign.cells.plan import Entry
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import datasets
+from campaign.storage.roots import storage_root
 from jobs.data import manifest
 from jobs.observe.machine import describe
 from jobs.system import device
@@ -115,13 +116,13 @@ def test_more_batches_than_the_folder_has_images_for_is_an_error(entry, folder, 
 def test_a_relative_root_belongs_to_the_working_folder_and_is_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    assert datasets.storage_root({"name": "local", "root": "here/data"}) == tmp_path / "here" / "data"
+    assert storage_root({"name": "local", "root": "here/data"}) == tmp_path / "here" / "data"
     assert (tmp_path / "here" / "data").is_dir()
 
 
 def test_an_absolute_root_that_is_missing_is_an_error_and_not_made(tmp_path):
     with pytest.raises(EnvironmentFaultError, match="there is no folder") as caught:
-        datasets.storage_root({"name": "hdd", "root": str(tmp_path / "hdd")})
+        storage_root({"name": "hdd", "root": str(tmp_path / "hdd")})
 
     assert "mount it" in caught.value.hint
     assert not (tmp_path / "hdd").exists()

@@ -7,9 +7,8 @@ import os
 import pytest
 
 from campaign.cells.cell import make_cell
-from campaign.storage import checkpoint_targets, emulation
+from campaign.storage import checkpoint_targets, emulation, provenance
 from campaign.testbed import throttle
-from campaign.worker import session
 from jobs.system.device import Mount
 
 FACTS = {"name": "hdd", "read_mb_per_s": 163.0, "write_mb_per_s": None, "read_iops": 80, "write_iops": None}
@@ -75,7 +74,9 @@ def test_runs_on_a_twin_are_not_continued_on_a_real_storage_or_at_another_speed(
     machine = {"host": "h", "cpu": "c", "cores": 2, "kernel": "k"}
     recorded = {"provenance": machine | {"emulated": before, "versions": {}}, "dataset": {}}
 
-    found = session.difference(recorded, {}, machine | {"emulated": now, "versions": {"tensorflow": "2"}}, shared=False)
+    found = provenance.difference(
+        recorded, {}, machine | {"emulated": now, "versions": {"tensorflow": "2"}}, shared=False
+    )
 
     assert bool(found) is differs
 
@@ -84,7 +85,7 @@ def test_a_record_of_before_there_were_twins_can_be_continued():
     machine = {"host": "h", "cpu": "c", "cores": 2, "kernel": "k"}
     recorded = {"provenance": machine | {"versions": {}}, "dataset": {}}
 
-    assert session.difference(recorded, {}, machine | {"emulated": {}, "versions": {}}, shared=False) is None
+    assert provenance.difference(recorded, {}, machine | {"emulated": {}, "versions": {}}, shared=False) is None
 
 
 LIMITS = {"read_bps": 163_000_000, "read_iops": 80}  # of FACTS

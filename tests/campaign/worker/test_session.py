@@ -9,6 +9,7 @@ import pytest
 from campaign import patience
 from campaign.cells import record
 from campaign.errors import UsageError
+from campaign.storage import provenance
 from campaign.worker import session
 from campaign.worker.__main__ import Worker, WorkerStoppedError
 from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
@@ -17,7 +18,7 @@ from tests.campaign.work_lists import asked_again, walk
 pytestmark = pytest.mark.usefixtures("cpus")
 
 
-def test_a_second_sitting_warms_up_again_and_adds_only_what_is_missing(folder, work):
+def test_a_second_session_warms_up_again_and_adds_only_what_is_missing(folder, work):
     work["cells"] = work["cells"][:1]
     with pytest.raises(WorkerStoppedError):
         walk(folder, work, figures(1), figures(2), figures(3), WorkerStoppedError())
@@ -195,8 +196,8 @@ def test_a_difference_says_what_differs_and_how():
     here = {"host": "n1", "cpu": "Xeon", "cores": 2, "kernel": "6", "versions": {"tensorflow": "2.21"}}
     recorded = {"dataset": {}, "provenance": {**here, "host": "n2"}}
 
-    assert session.difference(recorded, {}, here, shared=True) is None
-    assert session.difference(recorded, {}, here, shared=False) == ("another machine", "host", "n2", "n1")
+    assert provenance.difference(recorded, {}, here, shared=True) is None
+    assert provenance.difference(recorded, {}, here, shared=False) == ("another machine", "host", "n2", "n1")
 
 
 def test_the_logs_of_the_runs_go_aside_with_their_record(folder, job):

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from campaign.cluster import refusal
-from campaign.cluster.refusal import taken_all_the_same
+from campaign.cluster import submission
+from campaign.cluster.submission import job_id_despite
 from campaign.errors import SchedulerError
 from campaign.worker.batch import Batch, read_all
 from tests.campaign.fake_slurm import Clock
@@ -17,7 +17,7 @@ REFUSED = RuntimeError("traceback\nsbatch: error: invalid partition specified: n
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(refusal, "time", clock)
+    monkeypatch.setattr(submission, "time", clock)
     return clock
 
 
@@ -36,7 +36,7 @@ def _listed(batch):
 def test_a_job_that_slurm_lists_was_taken_whatever_sbatch_said(error, batch, programs, folder):
     programs.answer("squeue", *_listed(batch))
 
-    assert taken_all_the_same(batch, error) == "70"
+    assert job_id_despite(batch, error) == "70"
     assert read_all(folder)[0].open_workers() == [0, 1]
 
 
@@ -45,7 +45,7 @@ def test_a_job_that_a_busy_controller_lists_late_was_taken(error, batch, program
     (programs.folder / "answer").write_text("\n".join(_listed(batch)))
     programs("squeue", f"[ $(wc -l < {programs.log}) -lt 4 ] || cat {programs.folder}/answer")
 
-    assert taken_all_the_same(batch, error) == "70"
+    assert job_id_despite(batch, error) == "70"
     assert clock.now == 1010.0
 
 
@@ -53,7 +53,7 @@ def test_a_job_that_a_busy_controller_does_not_list_for_ten_seconds_was_refused(
     programs.answer("squeue", _listed(batch)[0])
 
     with pytest.raises(SchedulerError, match="refused 2 jobs: Batch job submission failed: Socket timed out"):
-        taken_all_the_same(batch, TIMED_OUT)
+        job_id_despite(batch, TIMED_OUT)
 
     assert len(programs.calls) == 4
     assert read_all(folder)[0].open_workers() == []
@@ -63,7 +63,7 @@ def test_what_slurm_refuses_outright_is_asked_for_once(batch, programs, folder):
     programs.answer("squeue")
 
     with pytest.raises(SchedulerError, match=r"refused 2 jobs: invalid partition specified: nowhere$"):
-        taken_all_the_same(batch, REFUSED)
+        job_id_despite(batch, REFUSED)
 
     assert len(programs.calls) == 1
     assert read_all(folder)[0].refused == "invalid partition specified: nowhere"
@@ -74,7 +74,7 @@ def test_while_slurm_does_not_say_the_job_is_open(error, batch, programs, folder
     programs("squeue", "exit 1")
 
     with pytest.raises(SchedulerError, match="does not say whether it took 2 jobs") as caught:
-        taken_all_the_same(batch, error)
+        job_id_despite(batch, error)
 
     assert "the same command" in caught.value.hint
     assert read_all(folder)[0].open_workers() == [0, 1]

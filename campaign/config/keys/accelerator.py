@@ -1,0 +1,39 @@
+"""The group ``accelerator``: its keys and what can be meant by them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import MISSING
+
+from campaign.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NAMES = ("auto", "cpu", "gpu", "emulated")
+RANGES: dict[str, tuple[float, float]] = {"accelerator.step_s": (0, 3600)}
+
+
+@dataclass
+class Accelerator:
+    """Group ``accelerator``."""
+
+    name: str = MISSING
+    step_s: float | None = MISSING
+
+
+def check(values: Mapping[str, Any]) -> None:
+    """Refuse an accelerator where nothing computes, and a step of a length that nobody keeps."""
+    name, step_s = values["accelerator.name"], values["accelerator.step_s"]
+    if values["benchmark.name"] != "alexnet" and name != "auto":
+        raise UsageError(
+            f"accelerator={name}: benchmark={values['benchmark.name']} computes nothing",
+            "benchmark=alexnet, or leave accelerator away",
+        )
+    if (step_s is None) == (name == "emulated"):
+        raise UsageError(
+            f"accelerator.step_s={step_s} with accelerator={name}",
+            "it is the seconds of accelerator=emulated",
+        )

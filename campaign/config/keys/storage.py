@@ -1,0 +1,71 @@
+"""The group ``storage``, and what a site says of its storages: keys and what can be meant by them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import MISSING
+
+from campaign.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# lfs-setstripe(1): at most 2000 OSTs, -1 for all; a stripe of less than 4 GiB.
+STRIPES: dict[str, tuple[float, float]] = {"stripe_count": (-1, 2000), "stripe_size_mib": (1, 4095)}
+RANGES = {f"storage.{key}": limits for key, limits in STRIPES.items()}
+
+
+class Exclusive(Enum):
+    """How jobs are kept from using a storage at once."""
+
+    license = "license"
+    singleton = "singleton"
+    lock = "lock"
+    none = "none"
+
+
+@dataclass
+class Storage:
+    """Group ``storage``."""
+
+    name: str = MISSING
+    root: str | None = MISSING
+    shared: bool = MISSING
+    exclusive: Exclusive = MISSING
+    license: str | None = MISSING
+    stripe_count: int | None = MISSING
+    stripe_size_mib: int | None = MISSING
+
+
+@dataclass
+class SiteStorage:
+    """What a site says of one of its storages; None: nothing."""
+
+    root: str | None = None
+    shared: bool | None = None
+    exclusive: Exclusive | None = None
+    license: str | None = None
+    stripe_count: int | None = None
+    stripe_size_mib: int | None = None
+
+
+def check(values: Mapping[str, Any]) -> None:
+    """Refuse a storage that is nowhere, or is kept free by a licence that has no name."""
+    name, site = values["storage.name"], values["site.name"]
+    if values["storage.root"] is None:
+        raise UsageError(
+            f"storage={name} has no root here",
+            f"storage.root=…, or site=… with a file that gives storages.{name}.root (site={site} does not)",
+        )
+    if values["storage.exclusive"] == "license" and values["storage.license"] is None:
+        raise UsageError(
+            f"storage.exclusive=license: storage={name} has no licence here",
+            "storage.license=… (`scontrol show licenses` lists what the site has), or storage.exclusive=lock",
+        )
+    if values["storage.stripe_count"] == 0:
+        raise UsageError(
+            "storage.stripe_count=0 is the file system's own default", "say so with storage.stripe_count=null"
+        )

@@ -1,0 +1,51 @@
+"""From composed configurations, the points of a grid, to cells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from campaign.cells.cell import SETTINGS, Cell, flat, make_cell
+from campaign.config import limits
+from campaign.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def cells_of(points: Sequence[Mapping[str, Any]]) -> tuple[list[Cell], dict[str, Any]]:
+    """Check the points, make cells of them, drop duplicates.
+
+    Returns
+    -------
+    cells, conduct
+        Each cell once, in order; and the keys that say how the campaign is conducted.
+
+    Raises
+    ------
+    UsageError
+        A value out of its range, or a key of the conduct with several values.
+    """
+    if not points:
+        raise UsageError("the grid has no points", "a glob() that matches nothing? name the values one by one")
+    cells: dict[str, Cell] = {}
+    conduct = _conduct(points[0])
+    for point in points:
+        limits.check(point)
+        if _conduct(point) != conduct:
+            raise _swept_conduct(conduct, _conduct(point))
+        cell = make_cell(point)
+        cells.setdefault(cell.id, cell)
+    return list(cells.values()), conduct
+
+
+def _conduct(point: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in point.items() if key not in SETTINGS}
+
+
+def _swept_conduct(one: Mapping[str, Any], other: Mapping[str, Any]) -> UsageError:
+    before, after = dict(flat(one)), dict(flat(other))
+    key = next(key for key in (*before, *after) if before.get(key) != after.get(key))
+    return UsageError(
+        f"{key} has several values ({before.get(key)}, {after.get(key)}): it says how the campaign is run, not what",
+        f"give {key} one value, or start one campaign for each",
+    )
