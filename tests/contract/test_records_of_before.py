@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from analysis.__main__ import main
-from campaign.cells import plan
 from campaign.config.collect import collect
 from campaign.config.command_line import split
+from campaign.config.points import cells_of
 
 BEFORE = Path(__file__).parent / "before"
 CAMPAIGN, EXPECTED = BEFORE / "campaign", sorted((BEFORE / "expected").iterdir())
@@ -23,7 +23,7 @@ CAMPAIGN, EXPECTED = BEFORE / "campaign", sorted((BEFORE / "expected").iterdir()
 def test_the_same_words_are_the_same_cells():
     requests = json.loads((CAMPAIGN / "campaign.json").read_text(encoding="utf-8"))["requests"]
 
-    ids = {cell.id for request in requests for cell in plan.cells_of(collect(split(request["words"]).hydra))[0]}
+    ids = {cell.id for request in requests for cell in cells_of(collect(split(request["words"]).hydra))[0]}
 
     assert ids == {record.parent.name for record in (CAMPAIGN / "records").glob("*/record.json")}
     assert len(ids) == 8

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaign import patience
 from campaign.cells import record, stopping
 from campaign.cells.cell import make_cell
 from jobs.checks import Limits
+from jobs.system import durable
 from tests.campaign.fake_template import figures
 
 CONDUCT = {"runs": 6, "warmup_runs": 1, "min_valid_runs": 3}
@@ -263,8 +263,8 @@ def test_a_record_is_whole_whenever_its_writer_is_killed(tmp_path):
 @pytest.fixture
 def hurried(monkeypatch):
     """The pauses between two tries, short."""
-    monkeypatch.setattr(patience, "_FIRST_PAUSE_S", 0.02)
-    monkeypatch.setattr(patience, "_LONGEST_PAUSE_S", 0.04)
+    monkeypatch.setattr(durable, "_FIRST_PAUSE_S", 0.02)
+    monkeypatch.setattr(durable, "_LONGEST_PAUSE_S", 0.04)
 
 
 @pytest.fixture
@@ -372,8 +372,8 @@ def test_the_pauses_between_two_tries_grow_to_a_bound(tmp_path, point, monkeypat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(record, "write_json", full)
-    monkeypatch.setattr(patience.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(patience.time, "sleep", sleep)
+    monkeypatch.setattr(durable.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(durable.time, "sleep", sleep)
 
     with pytest.raises(OSError, match="No space left"):
         record.write(tmp_path / "cell" / "record.json", _record(point), patience_s=60)

@@ -6,12 +6,12 @@ import tempfile
 
 import pytest
 
-from campaign import patience
 from campaign.cells import record
 from campaign.errors import UsageError
 from campaign.storage import provenance
 from campaign.worker import session
 from campaign.worker.__main__ import Worker, WorkerStoppedError
+from jobs.system import durable
 from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
 from tests.campaign.work_lists import asked_again, walk
 
@@ -357,7 +357,7 @@ def test_a_full_disk_is_waited_for_when_a_record_must_be_set_aside(folder, job, 
             raise OSError(28, "No space left on device")
         return make(**where)
 
-    monkeypatch.setattr(patience, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(durable, "_FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr("campaign.worker.session.tempfile.mkdtemp", full)
 
     _, records = walk(folder, work)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from campaign import patience
 from campaign.cells import record
 from campaign.errors import EnvironmentFaultError
 from campaign.worker import __main__ as worker
 from campaign.worker import session
 from campaign.worker.__main__ import Worker, WorkerStoppedError
 from campaign.worker.runner import Template
+from jobs.system import durable
 from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
 from tests.campaign.work_lists import UTC, asked_again, walk
 
@@ -374,7 +374,7 @@ def test_a_disk_that_is_read_only_when_a_job_starts_is_waited_for(job, listed, a
             raise OSError(left.pop(), "Read-only file system", str(path))
         return unlink(path, **how)
 
-    monkeypatch.setattr(patience, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(durable, "_FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(Path, "unlink", read_only)
 
     code = worker.main(str(listed(job())))
