@@ -15,6 +15,7 @@ from campaign import console
 from campaign.cells import plan
 from campaign.cells.folder import opened
 from campaign.config.collect import collect
+from campaign.config.points import cells_of
 from campaign.storage.datasets import datasets
 from campaign.worker.__main__ import Worker
 from campaign.worker.work_list import Request
@@ -46,7 +47,7 @@ def request(*words: str) -> dict[str, Any]:
     The data is made under ``./data`` where it is not there yet; the campaign's folder is gone when this returns.
     """
     with tempfile.TemporaryDirectory() as place:
-        cells, conduct = plan.cells_of(collect(["-m", f"campaign_dir={place}/results", *words]) or ())
+        cells, conduct = cells_of(collect(["-m", f"campaign_dir={place}/results", *words]) or ())
         folder = opened(Path(place, "results"))[0]
         entries = plan.make(cells, conduct, folder).to_do
         with console.preparation() as progress:
