@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from functools import lru_cache
 
 import pytest
 
@@ -13,51 +14,51 @@ from tests.campaign.fake_slurm import Programs
 from tests.campaign.work_lists import slurm_conduct, work_list
 
 
-@pytest.fixture(scope="session")
-def _default_point():
-    return collect(["-m"])[0]
+@lru_cache
+def _composed(*words):
+    return collect(["-m", *words])[0]
+
+
+def _point(*words):
+    """The configuration of one cell, composed once; the test's own copy."""
+    return copy.deepcopy(_composed(*words))
 
 
 @pytest.fixture
-def point(_default_point):
-    """The default configuration, composed; the test's own copy."""
-    return copy.deepcopy(_default_point)
-
-
-@pytest.fixture(scope="session")
-def _alexnet_point():
-    return collect(["-m", "benchmark=alexnet"])[0]
+def point():
+    """The default configuration."""
+    return _point()
 
 
 @pytest.fixture
-def alexnet_point(_alexnet_point):
+def alexnet_point():
     """The same with the mini-application."""
-    return copy.deepcopy(_alexnet_point)
+    return _point("benchmark=alexnet")
 
 
 @pytest.fixture
 def direct_point():
     """The same with snapshots on a storage."""
-    return collect(["-m", "benchmark=alexnet", "checkpoint=local", "checkpoint.every=2"])[0]
+    return _point("benchmark=alexnet", "checkpoint=local", "checkpoint.every=2")
 
 
 @pytest.fixture
 def buffered_point():
     """The same with snapshots through a burst buffer."""
-    words = ["checkpoint=burst_buffer", "checkpoint.every=2", "checkpoint.fast.root=fast", "checkpoint.slow.root=slow"]
-    return collect(["-m", "benchmark=alexnet", *words])[0]
+    words = ("checkpoint=burst_buffer", "checkpoint.every=2", "checkpoint.fast.root=fast", "checkpoint.slow.root=slow")
+    return _point("benchmark=alexnet", *words)
 
 
 @pytest.fixture
 def read_point():
     """The same with what a storage gives to one reader."""
-    return collect(["-m", "benchmark=baseline"])[0]
+    return _point("benchmark=baseline")
 
 
 @pytest.fixture
 def random_read_point():
     """The same with what it gives to readers at random places."""
-    return collect(["-m", "benchmark=baseline", "benchmark.access=random_read"])[0]
+    return _point("benchmark=baseline", "benchmark.access=random_read")
 
 
 @pytest.fixture
