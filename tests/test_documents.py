@@ -9,8 +9,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+NOW = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]  # the change log also tells of what was
 _LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")
 _MEASURED = re.compile(r"<!-- bench: (\w+) -->\n(.+?)\n\n", re.DOTALL)
+_PATH = re.compile(r"(?<![\w/.<>-])(?:analysis|campaign|conf|docs|jobs|tests)/[\w./-]*\w|(?<![\w/])\.ci/\w+")
+_MODULE = re.compile(r"python3? -m ((?:analysis|campaign|jobs|tests)[\w.]*\w)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
@@ -32,6 +35,17 @@ def test_what_a_document_links_to_is_there(document):
 
         assert linked.exists(), target
         assert not anchor or anchor in _anchors(linked), anchor
+
+
+@pytest.mark.parametrize("document", [*NOW, *ROOT.glob("docs/*.md")], ids=lambda path: path.name)
+def test_the_files_and_modules_that_a_document_names_are_there(document):
+    text = document.read_text(encoding="utf-8")
+    modules = [ROOT / module.replace(".", "/") for module in _MODULE.findall(text)]
+
+    assert [name for name in _PATH.findall(text) if not (ROOT / name).exists()] == []
+    assert [
+        path for path in modules if not (path / "__main__.py").exists() and not path.with_suffix(".py").exists()
+    ] == []
 
 
 def test_every_document_is_linked_from_the_readme():

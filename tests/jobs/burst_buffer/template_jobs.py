@@ -70,5 +70,5 @@ def fill(argument):
 def run_code(argument):
     """Run lines of Python and return what they printed."""
     with redirect_stdout(io.StringIO()) as printed:
-        exec(argument["code"], {})  # noqa: S102 - the README's own example
+        exec(argument["code"], {})  # noqa: S102 - the documents' own example
     return {"value": printed.getvalue()}

@@ -39,9 +39,9 @@ def test_tensorflow_meeting_a_full_fast_storage_waits_for_the_drainer(run, tmp_p
     assert [snapshots.verify(tmp_path / "slow" / name) for name in names] == [[]] * 5
 
 
-def test_the_example_of_the_readme_goes_on_where_it_was(run, tmp_path):
-    readme = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"<!-- ci: keras -->\n```python\n(.*?)```", readme, re.DOTALL)
+def test_the_example_of_the_documents_goes_on_where_it_was(run, tmp_path):
+    document = (Path(__file__).parents[3] / "docs" / "checkpoints.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"<!-- ci: keras -->\n```python\n(.*?)```", document, re.DOTALL)
     for name in ("optane", "hdd"):
         (tmp_path / name).mkdir()
 
