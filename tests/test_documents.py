@@ -48,6 +48,10 @@ def test_the_files_and_modules_that_a_document_names_are_there(document):
     ] == []
 
 
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
+
+
 def test_every_document_is_linked_from_the_readme():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
 

@@ -37,6 +37,7 @@ HEAD = "| bench | what | measured | goal | commit | machine |\n| --- | --- | ---
 def main(words: Sequence[str]) -> int:
     """Run the benches that are named, or all; returns the exit code."""
     asked, sizes = _parsed(words)
+    where = _where()  # before the table is written, which is a change, too
     for name in asked.names or BENCHES:
         bench = importlib.import_module(f"tests.bench.{name}")
         size = {**bench.SIZES[asked.size], **sizes}
@@ -45,7 +46,7 @@ def main(words: Sequence[str]) -> int:
         if lacking and asked.names:
             return 1
         if not lacking:
-            answer = run(name, bench, size)
+            answer = {**run(name, bench, size), **where}
             print(json.dumps(answer), flush=True)
             if asked.write or (asked.size == "full" and not asked.names):
                 write(answer)
@@ -58,13 +59,16 @@ def run(name: str, bench: ModuleType, size: dict[str, Any]) -> dict[str, Any]:
     for figure in bench.measure(**size):
         print(f"  {figure.what:64} {figure}" + (f"  ({figure.goal})" if figure.goal else ""), flush=True)
         figures.append(figure)
-    facts = describe(ROOT)
-    machine = f"{facts['cores']} cores, {facts['cpu']}, Linux {facts['kernel']}"
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--exclude=*"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.strip()
     rows = [figure._asdict() | {"text": str(figure)} for figure in figures]
-    return {"bench": name, "size": size, "commit": commit, "machine": machine, "figures": rows}
+    return {"bench": name, "size": size, "figures": rows}
+
+
+def _where() -> dict[str, str]:
+    """Name the commit and the machine."""
+    facts = describe(ROOT)
+    words = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    commit = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    return {"commit": commit, "machine": f"{facts['cores']} cores, {facts['cpu']}, Linux {facts['kernel']}"}
 
 
 def write(answer: dict[str, Any]) -> None:

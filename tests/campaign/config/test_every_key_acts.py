@@ -22,17 +22,12 @@ from tests.campaign.fake_template import figures
 TESTS = Path(__file__).parents[2]
 
 
-def _shown():
-    """Keys of the configuration, each with the tests that are marked as showing its effect; read, not run."""
-    shown = {}
-    for file in TESTS.rglob("test_*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                for mark in node.decorator_list:
-                    if ast.unparse(mark).startswith("pytest.mark.shows("):
-                        for key in mark.args:
-                            shown.setdefault(ast.literal_eval(key), []).append(f"{file.name}::{node.name}")
-    return shown
+def _marks(file):
+    """Tests of a file that are marked as showing the effect of keys, each with these; read, not run."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        for mark in getattr(node, "decorator_list", []):
+            if ast.unparse(mark).startswith("pytest.mark.shows("):
+                yield f"{file.name}::{node.name}", [ast.literal_eval(key) for key in mark.args]
 
 
 def test_every_key_is_shown_by_a_test_and_every_mark_names_a_key(point, direct_point, buffered_point):
@@ -41,7 +36,7 @@ def test_every_key_is_shown_by_a_test_and_every_mark_names_a_key(point, direct_p
     keys |= {f"cluster.{field.name}" for field in dataclasses.fields(Slurm)}
     keys |= {f"benchmark.{field.name}" for kind in (Alexnet, Baseline) for field in dataclasses.fields(kind)}
     keys |= {key for each in (direct_point, buffered_point) for key, _ in flat(each) if key.startswith("checkpoint.")}
-    shown = _shown()
+    shown = {key: test for file in TESTS.rglob("test_*.py") for test, named in _marks(file) for key in named}
 
     assert sorted(keys - shown.keys()) == [], "no test is marked with @pytest.mark.shows(KEY)"
     assert {key: shown[key] for key in shown.keys() - keys} == {}, "there is no such key"
