@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+import time
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich import progress
 from rich.console import Console
@@ -13,13 +14,15 @@ from rich.console import Console
 from jobs import checks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     Progress = Callable[[str, int, int, str], None]
 
 _WIDE = 200  # columns of a pipe: lines are never folded there
+_SILENT_S, _DRAW_EACH_S, _LINE_EACH_S = 1.0, 0.1, 5.0  # of what is counted
 _PLAIN_STEPS = 4  # lines that a long preparation prints where there is no terminal
 
+_Thing = TypeVar("_Thing")
 stderr = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else _WIDE)
 
 
@@ -76,6 +79,30 @@ def figure(run: Mapping[str, Any], digits: int = 1) -> str:
 def unit(run: Mapping[str, Any]) -> str:
     """Return the unit of the figure of a run."""
     return "images/s" if "images_per_s" in run else "MB/s"
+
+
+def counting(things: Collection[_Thing], what: str) -> Iterator[_Thing]:
+    """Yield the things; where that takes longer than a second, show on stderr how far it is."""
+    pause_s = _DRAW_EACH_S if stderr.is_terminal else _LINE_EACH_S
+    with ExitStack() as stack:
+        show, next_s = None, time.monotonic() + _SILENT_S
+        for done, thing in enumerate(things):
+            if (now := time.monotonic()) >= next_s:
+                show = show or stack.enter_context(_counter(what, len(things)))
+                show(done)
+                next_s = now + pause_s
+            yield thing
+
+
+@contextmanager
+def _counter(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Yield what shows how many things are done."""
+    if not stderr.is_terminal:
+        yield lambda done: say(f"{what}: {done} of {total}")
+        return
+    with bar() as shown:
+        task = shown.add_task(what, total=total, latest="")
+        yield lambda done: shown.update(task, completed=done, refresh=True)
 
 
 @contextmanager

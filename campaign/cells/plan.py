@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from campaign import console
 from campaign.cells import record, stopping
 from campaign.cells.cell import is_baseline
 from campaign.cells.peaks import Peaks
@@ -79,7 +80,8 @@ class Plan:
 def make(cells: Sequence[Cell], conduct: Mapping[str, Any], folder: CampaignFolder) -> Plan:
     """Look up what is recorded of each cell."""
     peaks = Peaks(folder)
-    return Plan(tuple(_entry(cell, conduct, folder, peaks) for cell in cells), conduct)
+    shown = console.counting(cells, "reading records")
+    return Plan(tuple(_entry(cell, conduct, folder, peaks) for cell in shown), conduct)
 
 
 def _entry(cell: Cell, conduct: Mapping[str, Any], folder: CampaignFolder, peaks: Peaks) -> Entry:

@@ -1,50 +1,122 @@
 """Compose the points of a grid, fast.
 
-Hydra composes a point in about 0.04 s, twice in a sweep. A grid differs mostly in plain values, so each combination
-of *groups* is composed once by Hydra, and plain values are then set on it with the very call Hydra makes
-(``OmegaConf.update``). A property test holds that the result equals Hydra's own.
+Hydra composes a point in about 0.04 s, twice in a sweep. A grid differs mostly in plain values. So Hydra composes one
+point for each combination of all other words (groups, added and deleted keys, lists and mappings), and plain values are
+then set on it with the call that Hydra makes (``OmegaConf.update``). Tests hold that the result equals Hydra's own.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+import re
+from enum import Enum
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from campaign.config.keys import checkpoint
+from campaign.console import counting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hydra.core.config_loader import ConfigLoader
     from hydra.core.override_parser.types import Override
 
+_WHOLE_NUMBER = re.compile(
+    r"(?!hydra\b)([a-z_][a-z0-9_.]*)=(0|-?[1-9][0-9]{0,17})"
+)  # parsed 50 times faster than Hydra does
+
+
+class _Word(NamedTuple):
+    """What a word says; `plain` is one that sets a key to a scalar, whatever the other words are."""
+
+    key: str
+    value: Any
+    plain: bool
+
 
 def compose_all(loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
-    """Compose every list of overrides in `grid` to plain containers, interpolations resolved."""
-    parser = OverridesParser.create(config_loader=loader)
-    parse = lru_cache(maxsize=None)(parser.parse_override)
-    is_group = lru_cache(maxsize=None)(lambda key: bool(loader.get_group_options(key)))
-    bases: dict[tuple[object, ...], DictConfig] = {}
-    for words in _without_what_none_has_not(grid):
-        overrides = [parse(word) for word in words]
-        values = [override for override in overrides if not is_group(override.key_or_group)]
-        if not all(_is_plain(value) for value in values):
-            yield _plain(loader.load_sweep_config(master, list(words)))
-            continue
-        # Points that set the same keys can share one configuration: each sets them all anew.
-        groups = [word for word, override in zip(words, overrides, strict=True) if is_group(override.key_or_group)]
-        key = (*groups, "", *sorted(value.key_or_group for value in values))
+    """Compose every list of overrides in `grid` to plain containers, interpolations resolved.
+
+    Points share the parts that they have in common: they are to be read only.
+    """
+    words_of = _reader(loader)
+    bases: dict[tuple[object, ...], _Base] = {}
+    for texts in counting(list(_without_what_none_has_not(grid)), "composing cells"):
+        words = words_of(texts)
+        plain = [word for word in words if word.plain]
+        others = [text for text, word in zip(texts, words, strict=True) if not word.plain]
+        key = (*others, "", *sorted(word.key for word in plain))
         if key not in bases:
-            bases[key] = loader.load_sweep_config(master, list(words))
-            yield _plain(bases[key])
-            _settle(bases[key], [value.key_or_group for value in values])
-            continue
-        for value in values:
-            OmegaConf.update(bases[key], value.key_or_group, value.value(), merge=True)
-        yield _plain(bases[key])
+            bases[key] = _Base(loader.load_sweep_config(master, list(texts)), {word.key for word in plain})
+        yield bases[key].point(plain)
+
+
+class _Base:
+    """A composed configuration for all points that differ from it in the plain values of the same `keys`."""
+
+    def __init__(self, config: DictConfig, keys: set[str]) -> None:
+        self._config = config
+        with open_dict(config):
+            config.pop("hydra", None)
+        # Interpolations are resolved once for all points, unless one of them may depend on one of the keys.
+        self._resolved = None if _may_depend(config, keys) else _container(config)
+        self._converted = lru_cache(maxsize=None, typed=True)(self._as_typed)  # 1, 1.0 and True are three values
+
+    def point(self, words: Sequence[_Word]) -> dict[str, Any]:
+        """Return the configuration with these values."""
+        if self._resolved is None:
+            for word in words:
+                OmegaConf.update(self._config, word.key, word.value, merge=True)
+            return _container(self._config)
+        point = dict(self._resolved)
+        for word in words:
+            node, (*path, last) = point, word.key.split(".")
+            for part in path:
+                node[part] = node = dict(node[part])
+            node[last] = self._converted(word.key, word.value)
+        return point
+
+    def _as_typed(self, key: str, value: Any) -> Any:
+        """Return a value as the schema's type has it."""
+        OmegaConf.update(self._config, key, value, merge=True)
+        found = OmegaConf.select(self._config, key)
+        return found.name if isinstance(found, Enum) else found
+
+
+def _may_depend(config: DictConfig, keys: Iterable[str]) -> bool:
+    parts = {part for key in keys for part in key.split(".")}
+    texts = [text for text in _texts(OmegaConf.to_container(config, resolve=False)) if "${" in text]
+    return any(part in text for part in parts for text in texts)
+
+
+def _reader(loader: ConfigLoader) -> Any:
+    """Return a function that reads the words of a point."""
+    parser = OverridesParser.create(config_loader=loader)
+    is_group = lru_cache(maxsize=None)(lambda key: bool(loader.get_group_options(key)))
+
+    @cache
+    def parsed(text: str) -> _Word:
+        if (number := _WHOLE_NUMBER.fullmatch(text)) and not is_group(number[1]):
+            return _Word(number[1], int(number[2]), plain=True)
+        override = parser.parse_override(text)
+        key = override.key_or_group
+        plain = _is_plain(override) and not is_group(key)
+        return _Word(key, override.value() if plain else None, plain)
+
+    @cache
+    def alone(key: str, others: frozenset[str]) -> bool:
+        """Tell whether no other word sets this key, a key below it or one above it."""
+        return not any(f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.") for other in others)
+
+    def read(texts: Sequence[str]) -> list[_Word]:
+        words = [parsed(text) for text in texts]
+        others = frozenset(word.key for word in words if not word.plain and not is_group(word.key))
+        return [word._replace(plain=False) if word.plain and not alone(word.key, others) else word for word in words]
+
+    return read
 
 
 def _without_what_none_has_not(grid: Sequence[Sequence[str]]) -> Iterator[list[str]]:
@@ -53,14 +125,6 @@ def _without_what_none_has_not(grid: Sequence[Sequence[str]]) -> Iterator[list[s
     for words in grid:
         none = len(targets) > 1 and checkpoint.NONE in words
         yield [word for word in words if not (none and word.startswith(checkpoint.KEY))]
-
-
-def _settle(config: DictConfig, keys: Sequence[str]) -> None:
-    """Resolve the interpolations once for all points (0.1 ms each), where none of them can depend on one of `keys`."""
-    parts = {part for key in keys for part in key.split(".")}
-    interpolations = [text for text in _texts(OmegaConf.to_container(config, resolve=False)) if "${" in text]
-    if not any(part in text for part in parts for text in interpolations):
-        OmegaConf.resolve(config)
 
 
 def _texts(node: Any) -> Iterator[str]:
@@ -72,14 +136,14 @@ def _texts(node: Any) -> Iterator[str]:
 
 
 def _is_plain(override: Override) -> bool:
-    """Tell whether it sets one existing key of ours to a scalar."""
-    simple = override.is_delete() or override.is_add() or override.is_force_add() or override.is_hydra_override()
-    return not simple and not isinstance(override.value(), (dict, list))
+    """Tell whether it sets one key of ours to a scalar, without looking at others."""
+    if override.is_delete() or override.is_add() or override.is_hydra_override():
+        return False
+    value = override.value()
+    return not isinstance(value, (dict, list)) and not (isinstance(value, str) and ("${" in value or value == "???"))
 
 
-def _plain(config: DictConfig) -> dict[str, Any]:
-    with open_dict(config):
-        config.pop("hydra", None)
+def _container(config: DictConfig) -> dict[str, Any]:
     container = OmegaConf.to_container(config, resolve=True, throw_on_missing=True, enum_to_str=True)
     if not isinstance(container, dict):  # the primary configuration is a mapping; Hydra itself refuses another
         raise TypeError(type(container))

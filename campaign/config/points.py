@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from campaign import console
 from campaign.cells.cell import SETTINGS, Cell, flat, make_cell
 from campaign.config import limits
 from campaign.errors import UsageError
@@ -29,7 +30,7 @@ def cells_of(points: Sequence[Mapping[str, Any]]) -> tuple[list[Cell], dict[str,
         raise UsageError("the grid has no points", "a glob() that matches nothing? name the values one by one")
     cells: dict[str, Cell] = {}
     conduct = _conduct(points[0])
-    for point in points:
+    for point in console.counting(points, "checking cells"):
         limits.check(point)
         if _conduct(point) != conduct:
             raise _swept_conduct(conduct, _conduct(point))

@@ -77,13 +77,14 @@ def names(settings: Mapping[str, Any], provenance: Mapping[str, Any]) -> list[st
 
 def told(cells: Iterable[Cell]) -> list[str]:
     """Say in words which storages of a grid are emulated, as they are now."""
-    said: dict[str, None] = {}
-    for settings in (cell.settings for cell in cells):
-        for storage in (settings["storage"], *_keys(settings).values()):
-            facts = storage["root"] and emulated(Path(storage["root"]).expanduser())
-            if facts:
-                said[f"{storage['name']} is emulated: {bounds(facts)}"] = None
-    return list(said)
+    used = {
+        (storage["name"], storage["root"]): None
+        for settings in (cell.settings for cell in cells)
+        for storage in (settings["storage"], *_keys(settings).values())
+        if storage["root"]
+    }
+    found = ((name, emulated(Path(root).expanduser())) for name, root in used)
+    return list(dict.fromkeys(f"{name} is emulated: {bounds(facts)}" for name, facts in found if facts))
 
 
 def bounds(facts: Mapping[str, Any]) -> str:

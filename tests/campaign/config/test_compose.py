@@ -7,6 +7,7 @@ from pathlib import Path
 
 import hydra
 import pytest
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -55,7 +56,8 @@ def _hydras_own(words):
 def _points(grid):
     combinations = [[]]
     for key, values in grid.items():
-        combinations = [[*words, f"{key}={value}"] for words in combinations for value in values]
+        told = [f"{key}={value}" for value in values] or [key]
+        combinations = [[*words, each] for words in combinations for each in told]
     return combinations
 
 
@@ -80,10 +82,45 @@ def test_every_point_of_a_grid_is_what_hydra_composes(grid):
     assert sorted(found, key=repr) == sorted((_hydras_own(words) for words in points), key=repr)
 
 
-def test_an_added_key_and_a_mapping_take_hydras_own_path_and_equal_it():
-    words = ["checks={spread_max: 0.2, other_cpu_max: 3}", "threads=2"]
+@pytest.mark.parametrize(
+    "grid",
+    [
+        {"cluster": ["slurm"], "+cluster.extra.nice": ["10"], "threads": ["1", "2"]},
+        {"cluster": ["slurm"], "+cluster.extra.nice": ["1", "2"], "cluster.parallel": ["3", "null"]},
+        {
+            "cluster": ["slurm"],
+            "+cluster.extra": ["{nice: 1}"],
+            "+cluster.extra.comment": ["a b"],
+            "prefetch": ["0", "1"],
+        },
+        {"cluster": ["slurm"], "cluster.modules": ["[gcc,cuda]"], "batch_size": ["8", "16"]},
+        {"++threads": ["1", "2"], "++trace.interval_s": ["null", "1"], "cache": ["cold", "warm"]},
+        {"++foo": ["1", "a"], "seed": ["0", "1"]},
+        {"checks": ["{spread_max: 0.2, other_cpu_max: 3}"], "threads": ["2", "3"]},
+        {"checks": ["{spread_max: 0.2}"], "checks.spread_max": ["0.3", "0.4"]},
+        {"checks.spread_max": ["0.3", "0.4"], "checks": ["{spread_max: 0.2}"], "seed": ["1", "2"]},
+        {"site": ["blackdog"], "~site.storages.hdd": [], "threads": ["1", "2"]},
+        {"cluster": ["slurm"], "+cluster.extra.a": ["1"], "~cluster.extra.a": [], "seed": ["7", "8"]},
+        {"threads": ["1", "2"], "trace.interval_s": ["1", "1.0"]},
+        {"storage.root": ["'1'", "'a,b'", "null", "''"], "seed": ["01", "1"]},
+    ],
+    ids=" ".join,
+)
+def test_words_that_add_replace_and_delete_mean_what_they_mean_to_hydra(grid):
+    found = collect(["-m", *(f"{key}={','.join(values)}" if values else key for key, values in grid.items())])
 
-    assert collect(["-m", *words]) == [_hydras_own(words)]
+    assert sorted(found, key=repr) == sorted(map(_hydras_own, _points(grid)), key=repr)
+
+
+@pytest.mark.parametrize(
+    "word", ["+cluster.extra.nice=10", "+size=smoke", "++checks.spread_max=0.2", "~site.storages.hdd"]
+)
+def test_hydra_composes_a_grid_of_numbers_once_whatever_stands_beside_them(word, monkeypatch):
+    asked, compose = [], ConfigLoaderImpl.load_sweep_config
+    monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", lambda *words: asked.append(words) or compose(*words))
+
+    assert len(collect(["-m", "cluster=slurm", "site=blackdog", word, "seed=range(50)", "threads=1,2"])) == 100
+    assert len(asked) == 1
 
 
 def test_a_recipe_is_a_grid_and_the_command_line_overrides_it():
