@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from analysis.records.settings import bare
 
+# The names that its programs have here.
+MICRO, APPLICATION, BASELINE = "micro", "alexnet", "baseline"
+
 SOURCE = "Chien et al. 2018, Sec. VII"
 
 # {storage: {threads: throughput relative to one thread}}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from analysis.statistics.ratio import ROUNDING, ratio_of_medians
-from analysis.statistics.values import FEWEST_RUNS, RATES, RUNTIME, figure_of, values_of
+from analysis.statistics.values import FEWEST_RUNS, RATES, RUNTIME, values_of
 from analysis.text.plain import share
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def judged(labelled: Sequence[tuple[str, Pair]], runs: Sequence[pd.DataFrame]) -
     rows = []
     for label, pair in labelled:
         row = next(cell for cell in pair if cell).row
-        benchmark, figure = row["benchmark"], figure_of(row)
+        benchmark, figure = row["benchmark"], row["figure"]
         values = [of[figure].get(cell.row["cell"], []) if cell else [] for cell, of in zip(pair, figures, strict=True)]
         about = {"label": label, "benchmark": benchmark, "figure": figure}
         rows.append(about | _sides(pair, figure) | _finding(pair, figure, values))

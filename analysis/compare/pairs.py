@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.records.frame import rows_of
-from analysis.records.settings import facts_of, is_storage
+from analysis.records.settings import IMPLIED, is_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ def pairs(before: Sequence[Cell], after: Sequence[Cell]) -> list[Pair]:
 
 
 def _cell(row: Mapping[str, Any], known_as: Mapping[str, str]) -> Cell:
-    facts = facts_of(row["series_key"]) | {"threads": row.get("threads")}
+    facts = row["series_key"].facts | {"threads": row.get("threads")}
     name = known_as.get(row["storage_name"])
     # Under another name it is not the cell of that id any more.
     id_key = row["cell"] if name is None else f"{row['cell']} as {name}"
@@ -74,7 +74,7 @@ def _looser(facts: Mapping[str, Any]) -> Iterator[str]:
     """Yield the settings as text, each time with fewer of them."""
     places = {name for name in facts if name.rpartition(".")[2] in PLACES}
     storage = {name for name in facts if is_storage(name)}
-    for free in (places, places | MEANING, places | MEANING | storage):
+    for free in ({IMPLIED} | more for more in (places, places | MEANING, places | MEANING | storage)):
         yield json.dumps({name: facts[name] for name in sorted(facts) if name not in free})
 
 

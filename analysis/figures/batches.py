@@ -25,7 +25,6 @@ from analysis.figures.kit.panels import (
     unstable_sign,
 )
 from analysis.records.frame import rows_of
-from analysis.records.settings import facts_of
 from analysis.statistics.selection import BATCH_PLACE, batch_sets, both_told, in_order, settled, trained
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def plates(table: pd.DataFrame) -> list[Plate]:
     for key, (cells, frame) in sets.items():
         shown = cells[cells["cell"].isin(frame["cell"][frame[FIGURE].notna()])]
         words = caption(
-            facts_of(key) | both_told(cells), apart, shown, f"{statistic(shown, 'point')} {how_many(shown)}"
+            {**key.facts, **both_told(cells)}, apart, shown, f"{statistic(shown, 'point')} {how_many(shown)}"
         )
         made.append(Plate(names[key], TITLE, words, frame, throughput_over_batch_size))
     return made

@@ -13,7 +13,6 @@ from analysis.figures.kit.figure import Plate, caption, how_many, statistic, ste
 from analysis.figures.kit.panels import WHISKER, frame_with_words, unstable_sign, wrapped
 from analysis.paper import BURST_BUFFER
 from analysis.records.frame import rows_of
-from analysis.records.settings import facts_of
 from analysis.statistics.checkpoints import NO_TARGET, TIMES
 from analysis.statistics.selection import HOW, saving_sets, settled, told_of
 from analysis.text.plain import DAGGER, significant
@@ -51,8 +50,8 @@ def plates(table: pd.DataFrame) -> list[Plate]:
     made = []
     for key, (cells, frame) in sets.items():
         shown = cells[cells["cell"].isin(frame["cell"][frame["status"] == "done"])]
-        what = f"{statistic(shown)} Of a run, the median of its checkpoints. {how_many(shown)} {told_of(facts_of(key))}"
-        words = caption(facts_of(key), [name for name in apart if name not in HOW], shown, what)
+        what = f"{statistic(shown)} Of a run, the median of its checkpoints. {how_many(shown)} {told_of(key.facts)}"
+        words = caption(key.facts, [name for name in apart if name not in HOW], shown, what)
         made.append(Plate(names[key], TITLE, words, frame, seconds_per_checkpoint))
     return made
 

@@ -28,8 +28,8 @@ from analysis.figures.kit.panels import (
     wrapped,
 )
 from analysis.figures.scaling import PAPER_LINE, PAPER_MARK
-from analysis.records.frame import rows_of
-from analysis.records.settings import facts_of, family_key
+from analysis.records.frame import grouped, rows_of
+from analysis.records.settings import Settings, family_key
 from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.selection import settled
 
@@ -63,18 +63,18 @@ def plates(table: pd.DataFrame) -> list[Plate]:
         shown = cells[cells["cell"].isin(frame["cell"][frame["status"] == "done"])]
         engines = ", ".join(sorted(set(shown["engine"]) - {""}))
         what = f"{statistic(shown)} Measured by {engines or 'an unknown engine'}."
-        words = caption(facts_of(key), dict.fromkeys([*SIZES, *apart]), shown.assign(tensorflow=""), what)
+        words = caption(key.facts, dict.fromkeys([*SIZES, *apart]), shown.assign(tensorflow=""), what)
         made.append(Plate(names[key], TITLE, words, frame, read_and_written))
     return made
 
 
-def _sets(table: pd.DataFrame) -> Mapping[str, pd.DataFrame]:
+def _sets(table: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
     """Return the cells that read or write a file from end to end, by what they must not differ in."""
     if ACCESS not in table:
         return {}
     cells = table[is_baseline(table) & table[ACCESS].isin(ACCESSES)]
     keys = cells["set_key"].map(lambda key: family_key(key, frozenset({ACCESS})))
-    return {str(key): group for key, group in cells.groupby(keys, sort=True)}
+    return grouped(cells, keys)
 
 
 def bars(cells: pd.DataFrame) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from analysis.figures.kit import style
 from analysis.figures.kit.figure import Plate, caption, stems, told_apart
 from analysis.figures.kit.panels import HEADROOM, frame_with_words, name_panel
 from analysis.records.frame import rows_of
-from analysis.records.settings import facts_of, family_key
+from analysis.records.settings import Settings, family_key
 from analysis.statistics.selection import both_told, by_prefetch, completed, families, settled, trained
 from analysis.traces import system
 from analysis.traces.typical import facts_of_run, trace_of, typical_runs
@@ -73,19 +73,19 @@ def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path])
     for key, (both, frame) in sets.items():
         shown = both[both["cell"].isin(frame["cell"][frame["status"] == "done"])]
         shown = both if shown.empty else shown
-        words = caption(facts_of(key) | both_told(both), apart, shown, what_is_drawn(frame))
+        words = caption({**key.facts, **both_told(both)}, apart, shown, what_is_drawn(frame))
         made.append(Plate(names[key], TITLE, words, frame, read_over_time))
     return made
 
 
-def best_first(keys: Iterable[str]) -> Iterable[list[str]]:
+def best_first(keys: Iterable[Settings]) -> Iterable[list[Settings]]:
     """Return lists of the sets that differ in threads and batch size alone; the first of each tells most."""
 
-    def rank(key: str) -> tuple[bool, int, int]:
-        facts = facts_of(key)
+    def rank(key: Settings) -> tuple[bool, int, int]:
+        facts = key.facts
         return facts["batch_size"] == paper.BATCH_SIZE, facts["batch_size"], facts["threads"]
 
-    alike: dict[str, list[str]] = {}
+    alike: dict[Settings, list[Settings]] = {}
     for key in keys:
         alike.setdefault(family_key(key, frozenset({"threads", "batch_size", "iterations"})), []).append(key)
     return [sorted(each, key=rank, reverse=True) for each in alike.values()]

@@ -28,7 +28,7 @@ from analysis.figures.kit.panels import (
     unstable_sign,
 )
 from analysis.records.frame import rows_of
-from analysis.records.settings import facts_of, family_key
+from analysis.records.settings import Settings, family_key
 from analysis.statistics.selection import both_told, by_prefetch, completed, families, settled, trained
 from analysis.text.plain import DAGGER, MINUS, significant
 
@@ -64,17 +64,17 @@ def plates(table: pd.DataFrame) -> list[Plate]:
     made = []
     for key, (cells, frame) in sets.items():
         shown = cells[cells["cell"].isin(frame["cell"][frame["runtime_s"].notna()])]
-        words = caption(facts_of(key) | both_told(cells), apart, shown, f"{statistic(shown)} {how_many(shown)}")
+        words = caption({**key.facts, **both_told(cells)}, apart, shown, f"{statistic(shown)} {how_many(shown)}")
         made.append(Plate(names[key], TITLE, words, frame, runtime_over_threads))
     return made
 
 
-def worthy(sets: Mapping[str, pd.DataFrame]) -> list[tuple[str, pd.DataFrame]]:
+def worthy(sets: Mapping[Settings, pd.DataFrame]) -> list[tuple[Settings, pd.DataFrame]]:
     """Return of sets that differ in the batch size alone those of several thread counts; without them, a lone one.
 
     The cells of Fig. 7 are a set of one thread count for each batch size, which Fig. 7 shows together.
     """
-    alike: dict[str, list[tuple[str, pd.DataFrame]]] = {}
+    alike: dict[Settings, list[tuple[Settings, pd.DataFrame]]] = {}
     for key, cells in sets.items():
         alike.setdefault(family_key(key, frozenset({"batch_size"})), []).append((key, cells))
     chosen = []

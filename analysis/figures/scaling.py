@@ -32,8 +32,7 @@ from analysis.figures.kit.panels import (
     told,
     unstable_sign,
 )
-from analysis.records.frame import rows_of
-from analysis.records.settings import facts_of
+from analysis.records.frame import grouped, rows_of
 from analysis.statistics.baselines import of_baseline
 from analysis.statistics.selection import settled
 from analysis.text.plain import TIMES, UP, significant
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from analysis.records.settings import Settings
 
 COLUMNS = [
     "storage", "storage_name", "threads", "images_per_s", "images_per_s_min", "images_per_s_max",
@@ -88,19 +89,19 @@ def plates(table: pd.DataFrame) -> list[Plate]:
         for key, cells in sets.items():
             shown = cells[drawable(cells)]
             what = " ".join(filter(None, (statistic(shown), of_baseline(shown))))
-            words = caption(facts_of(key), apart, shown, what)
+            words = caption(key.facts, apart, shown, what)
             made.append(Plate(names[key], title, words, bars(cells), thread_scaling))
     return made
 
 
-def figure_sets(table: pd.DataFrame, *, preprocess: bool) -> Mapping[str, pd.DataFrame]:
+def figure_sets(table: pd.DataFrame, *, preprocess: bool) -> Mapping[Settings, pd.DataFrame]:
     """Return the cells of the micro-benchmark by set key, without the sets in which no cell is done."""
     if "benchmark.preprocess" not in table or "threads" not in table:
         return {}
-    wanted = (table["benchmark"] == "micro") & (table["benchmark.preprocess"] == preprocess)
+    wanted = (table["benchmark"] == paper.MICRO) & (table["benchmark.preprocess"] == preprocess)
     counts = table["threads"].map(lambda threads: isinstance(threads, int))
-    groups = table[wanted & counts].groupby("set_key", sort=True)
-    return {str(key): cells for key, cells in groups if drawable(cells).any()}
+    groups = grouped(table[wanted & counts], table["set_key"])
+    return {key: cells for key, cells in groups.items() if drawable(cells).any()}
 
 
 def drawable(cells: pd.DataFrame) -> pd.Series[bool]:

@@ -24,7 +24,6 @@ from analysis.figures.kit.panels import (
     wrapped,
 )
 from analysis.records.frame import rows_of
-from analysis.records.settings import facts_of
 from analysis.statistics.checkpoints import NO_TARGET
 from analysis.statistics.selection import HOW, MODE, saving_sets, settled, told_of
 
@@ -55,8 +54,8 @@ def plates(table: pd.DataFrame) -> list[Plate]:
     made = []
     for key, (cells, frame) in sets.items():
         shown = cells[cells["cell"].isin(frame["cell"][frame["status"] == "done"])]
-        what = f"{statistic(shown)} Of a run, the median of its checkpoints. {how_many(shown)} {told_of(facts_of(key))}"
-        words = caption(facts_of(key), [name for name in apart if name not in (*HOW, *MODE)], shown, what)
+        what = f"{statistic(shown)} Of a run, the median of its checkpoints. {how_many(shown)} {told_of(key.facts)}"
+        words = caption(key.facts, [name for name in apart if name not in (*HOW, *MODE)], shown, what)
         made.append(Plate(names[key], TITLE, words, frame, runtime_per_target))
     return made
 

@@ -17,7 +17,6 @@ from analysis.figures.kit.figure import Plate, caption, stems, told_apart
 from analysis.figures.kit.panels import HEADROOM, frame_with_words
 from analysis.paper import BURST_BUFFER
 from analysis.records.frame import rows_of
-from analysis.records.settings import facts_of
 from analysis.statistics.checkpoints import NO_TARGET, side
 from analysis.statistics.selection import HOW, MODE, saving_sets, settled, told_of
 from analysis.traces import system
@@ -59,8 +58,8 @@ def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path])
         shown = saves[saves["cell"].isin(frame["cell"][frame["status"] == "done"])]
         shown = saves if shown.empty else shown
         counters = ", ".join(dict.fromkeys(frame["source"].dropna()))
-        what = f"{_drawn(counters, shown)} {told_of(facts_of(key))}"
-        words = caption(facts_of(key), [name for name in apart if name not in (*HOW, *MODE)], shown, what)
+        what = f"{_drawn(counters, shown)} {told_of(key.facts)}"
+        words = caption(key.facts, [name for name in apart if name not in (*HOW, *MODE)], shown, what)
         made.append(Plate(names[key], TITLE, words, frame, written_over_time))
     return made
 
@@ -69,7 +68,7 @@ def _drawn(counters: str, cells: pd.DataFrame) -> str:
     """Say what the curves are, and whose bytes."""
     if not counters:
         return "No trace was read."
-    facts = [facts_of(key) for key in cells["set_key"]]
+    facts = [key.facts for key in cells["set_key"]]
     several = "storages stacked; " if any(each.get("checkpoint.name") == BURST_BUFFER for each in facts) else ""
     words = f"One run a target, the one of median runtime; {several}"
     words += f"counters {counters}, of all that anybody wrote there."
@@ -92,7 +91,7 @@ def _of_cell(row: Mapping[str, Any], run: Mapping[str, Any], folders: Mapping[st
     names = {role: name for role, name in sources.items() if isinstance(name, str)}
     if not names:
         return _one_row({**facts, "status": "no counter of the target"})
-    told = facts_of(row["set_key"])
+    told = row["set_key"].facts
     try:
         path = trace_of(facts, folders)
         parts = [

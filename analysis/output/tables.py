@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from analysis import paper
 from analysis.figures.kit import save
 from analysis.output.columns import OF_TRAINING, columns
-from analysis.records.frame import KEYS, rows_of
-from analysis.records.settings import describe, facts_of, family_key, telling
+from analysis.records.frame import KEYS, grouped, rows_of
+from analysis.records.settings import describe, family_key, telling
 from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.checkpoints import NO_TARGET, of_checkpoint
 from analysis.statistics.medians import not_counted
@@ -56,13 +56,14 @@ def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     Cells of the mini-application stand together with their partners: other prefetch, batch size, control, checkpoints;
     so do baselines, whatever their access.
     """
-    groups = {str(key): rows for key, rows in table.groupby(_section_keys(table), sort=True)}
-    known = {key: facts_of(key) for key in groups}
+    groups = grouped(table, _section_keys(table))
+    known = {key: key.facts for key in groups}
     benchmarks = {facts["benchmark"] for facts in known.values()}
     apart = {name: telling([facts for facts in known.values() if facts["benchmark"] == name]) for name in benchmarks}
     for key, rows in groups.items():
         facts = known[key]
-        told = facts | {name: rows[name].iloc[0] for name in OF_TRAINING if name in rows and len(set(rows[name])) == 1}
+        alike = [name for name in OF_TRAINING if name in rows and len(set(rows[name])) == 1]
+        told = {**facts, **{name: rows[name].iloc[0] for name in alike}}
         about = describe(told, _more(facts, apart[facts["benchmark"]]), rows.get("accelerator", ()), rows["size"])
         heading = f"{facts['benchmark']}: {about}" if about else str(facts["benchmark"])
         order = [
@@ -71,9 +72,9 @@ def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         yield heading, rows.sort_values(order, key=_sortable)
 
 
-def _section_keys(table: pd.DataFrame) -> pd.Series[str]:
-    free = {key: frozenset(OF_TRAINING) | of_checkpoint(facts_of(key)) for key in table["set_key"]}
-    free |= {key: _of_access(facts_of(key)) for key in table["set_key"][is_baseline(table)]}
+def _section_keys(table: pd.DataFrame) -> pd.Series[Any]:
+    free = {key: frozenset(OF_TRAINING) | of_checkpoint(key.facts) for key in set(table["set_key"])}
+    free |= {key: _of_access(key.facts) for key in set(table["set_key"][is_baseline(table)])}
     partners = table["set_key"].map(lambda key: family_key(key, free[key]))
     return partners.where(is_training(table) | is_baseline(table), table["set_key"])
 

@@ -157,7 +157,7 @@ def scaling(rows: pd.DataFrame) -> Table | None:
     if known.empty or (known["threads"] == 1).all():
         return None
     storages = list(dict.fromkeys(known["storage"]))
-    published = list(paper.THREAD_SCALING) if (known["benchmark"] == "micro").all() else []
+    published = list(paper.THREAD_SCALING) if (known["benchmark"] == paper.MICRO).all() else []
     ours = {(row["storage"], row["threads"]): row["scaling"] for row in rows_of(known)}
     heads = [("vs 1 thread", "right"), *((name, "right") for name in storages)]
     table = _table(*heads, *((f"paper's {name}", "right") for name in published))

@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
-from analysis.records.read import COUNTS, FIGURES, TEXTS
-from analysis.records.settings import facts_of, flatten, series_key, set_key, storage_labels, storage_name
+from analysis.records.record import COUNTS, FIGURES, TEXTS
+from analysis.records.settings import IMPLIED, family_key, series_key, set_key, storage_labels, storage_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
-    from analysis.records.read import Record
+    from numpy.typing import NDArray
+
+    from analysis.records.record import Record, Run
+    from analysis.records.settings import Facts, Settings
+
+    Row = dict[str, Any]
 
 OF_CELL = ("cell", "benchmark", "benchmark_version")
 OF_RUN = ("run", "role", "status", "reason")
 OF_HOST = ("host", "started_utc")
 # Columns of the frame of cells that are no settings.
-KEYS = ("set_key", "series_key", "storage", "storage_name")
+KEYS = ("kind", "figure", "unit", "better", "set_key", "series_key", "storage", "storage_name")
 OF_RECORD = (
     *OF_CELL, "status", "reason", "checks", "unstable", "spread_limit", "size", "site", "host", "device", "tensorflow",
     *KEYS,
@@ -36,44 +42,46 @@ def runs_frame(records: Sequence[Record]) -> pd.DataFrame:
     boolean `check.<rule>` per check (missing where unverifiable or not made), host and UTC stamp. Arrays of
     steps stay in the record.
     """
-    of_cells = [_row_of_settings(record) for record in records]
-    pairs = zip(records, of_cells, strict=True)
-    rows = [of_cell | _row_of_run(record, run) for record, of_cell in pairs for run in record.runs]
-    settings = _settings_of(of_cells)
-    more = {name for row in rows for name in row}.difference(OF_CELL, OF_RUN, OF_HOST, FIGURES, settings)
-    texts = [name for name in TEXTS if name in more]
-    checks = sorted(name for name in more if name.startswith("check."))
-    figures = [*FIGURES, *sorted(more.difference(checks, texts))]
-    frame = pd.DataFrame(
-        {
-            name: pd.Series([row.get(name) for row in rows], dtype=object)
-            for name in (*OF_CELL, *settings, *OF_RUN, *texts, *figures, *checks, *OF_HOST)
-        }
-    )
-    types = {"run": "int64"} | dict.fromkeys(figures, "float64") | dict.fromkeys(checks, "boolean")
-    return frame.astype(types | dict.fromkeys(COUNTS, "Int64")).copy()
+    runs = [run for record in records for run in record.runs]
+    counts = [len(record.runs) for record in records]
+    columns = {name: np.repeat(values, counts) for name, values in _of_cells(records).items()}
+    columns |= {name: _objects([getattr(run, name) for run in runs]) for name in OF_RUN}
+    emulated = [" ".join(sorted(record.emulated)) or None for record in records]
+    texts = {name: [run.texts.get(name) for run in runs] for name in TEXTS}
+    texts["emulated"] = np.repeat(_objects(emulated), counts).tolist()
+    columns |= {name: _objects(values) for name, values in texts.items() if any(values)}
+    figures, checks = _figures(runs), _passed(runs)
+    hosts = np.repeat(_objects([record.host for record in records]), counts)
+    stamps = _objects([run.started_utc for run in runs])
+    frame = _frame({**columns, **figures, **checks, "host": hosts, "started_utc": stamps})
+    return frame.astype({"run": "int64"} | dict.fromkeys(checks, "boolean") | dict.fromkeys(COUNTS, "Int64")).copy()
 
 
 def cells_frame(records: Sequence[Record]) -> pd.DataFrame:
-    """Return every record as one row: the cell, its settings, its state and the keys that group it.
+    """Return every record as one row: the cell, its settings, its state, its merit and the keys that group it.
 
     `unstable` is the cell's own check `spread`, missing where it was not made; `checks` is the verdict in
     words; `set_key` is what one figure shares, `series_key` what one curve shares.
     """
-    of_cells = [_row_of_settings(record) for record in records]
-    rows = [of_cell | _row_of_cell(record) for record, of_cell in zip(records, of_cells, strict=True)]
-    _adopt_data(rows)
-    labels = storage_labels(dict.fromkeys(row["series_key"] for row in rows))
-    for row in rows:
-        row["storage"] = labels[row["series_key"]]
-    names = (*OF_RECORD, *(name for name in _settings_of(of_cells) if name not in OF_RECORD))
-    frame = pd.DataFrame({name: pd.Series([row.get(name) for row in rows], dtype=object) for name in names})
-    return frame.astype({"unstable": "boolean", "spread_limit": "float64"}).copy()  # whole, and not in a piece a column
+    keys = _series(records)
+    labels = storage_labels(dict.fromkeys(keys))
+    rows = [_row_of_cell(record, key, labels[key]) for record, key in zip(records, keys, strict=True)]
+    columns = {name: _objects([row[name] for row in rows]) for name in OF_RECORD}
+    frame = _frame(columns | {name: it for name, it in _of_cells(records).items() if name not in OF_RECORD})
+    return frame.astype({"unstable": "boolean", "spread_limit": "float64"}).copy()  # whole, and not a piece a column
 
 
-def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+def grouped(frame: pd.DataFrame, keys: pd.Series[Any]) -> dict[Settings, pd.DataFrame]:
+    """Return the rows by their key, in the order of the keys."""
+    groups: Iterable[tuple[Any, pd.DataFrame]] = frame.groupby(keys, sort=True)
+    return dict(iter(groups))
+
+
+def rows_of(frame: pd.DataFrame) -> list[Row]:
     """Return the rows of a frame as plain dictionaries."""
-    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+    names = [str(name) for name in frame]
+    columns = (column.tolist() for _, column in frame.items())
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def verdict(record: Record) -> str:
@@ -81,75 +89,100 @@ def verdict(record: Record) -> str:
 
     `passed`; or the rules that failed with the number of runs; then the rules that could not be verified.
     """
-    checks = [check for run in record.runs if run["role"] == "measured" for check in run["checks"]]
-    failed = Counter(check["rule"] for check in checks if check["passed"] is False)
-    of_cell = [check["rule"] for check in record.checks if check["passed"] is False]
+    checks = [*record.measured]
+    failed = Counter(check.rule for check in checks if check.passed is False)
+    of_cell = [check.rule for check in record.checks if check.passed is False]
     told = [f"{rule} failed {count}x" for rule, count in sorted(failed.items())]
     told += [f"{rule} failed" for rule in of_cell]
-    unknown = dict.fromkeys(check["rule"] for check in (*checks, *record.checks) if check["passed"] is None)
+    unknown = dict.fromkeys(check.rule for check in (*checks, *record.checks) if check.passed is None)
     told += [f"{rule} unverifiable" for rule in unknown]
     if told:
         return "; ".join(told)
     return "passed" if checks else "none made"
 
 
-def _row_of_run(record: Record, run: Mapping[str, Any]) -> dict[str, Any]:
-    checks = {f"check.{check['rule']}": check["passed"] for check in run["checks"]}
-    of_run = {name: value for name, value in run.items() if name != "checks"}
-    emulated = {"emulated": " ".join(sorted(record.emulated))} if record.emulated else {}
-    return {**of_run, **checks, **emulated, "host": record.host}
+def _objects(values: Sequence[Any]) -> NDArray[Any]:
+    """Return values as an array of objects, each as it is."""
+    made = np.empty(len(values), dtype=object)
+    made[:] = values
+    return made
 
 
-def _row_of_cell(record: Record) -> dict[str, Any]:
-    spread = [check["passed"] for check in record.checks if check["rule"] == "spread"]
-    facts = {
-        **flatten(record.settings),
+def _frame(columns: Mapping[str, NDArray[Any]]) -> pd.DataFrame:
+    """Return columns as a frame in which objects stay what they are."""
+    return pd.DataFrame({name: pd.Series(values, dtype=values.dtype) for name, values in columns.items()})
+
+
+def _figures(runs: Sequence[Run]) -> dict[str, NDArray[np.float64]]:
+    """Return the numbers of all runs by name, NaN where a run has none: those of `FIGURES`, then what was added."""
+    alike: dict[tuple[str, ...], list[int]] = {}
+    for place, run in enumerate(runs):
+        alike.setdefault(run.names, []).append(place)
+    more = sorted({name for names in alike for name in names}.difference(FIGURES))
+    found = {name: np.full(len(runs), np.nan) for name in (*FIGURES, *more)}
+    for names, places in alike.items():
+        numbers = np.array([runs[place].numbers for place in places], dtype="float64")
+        for name, column in zip(names, numbers.T, strict=True):
+            found[name][places] = column
+    return found
+
+
+def _passed(runs: Sequence[Run]) -> dict[str, NDArray[Any]]:
+    """Return how each check of each run ended, by `check.<rule>`."""
+    rules = sorted({check.rule for checks in {run.checks for run in runs} for check in checks})
+    known = {checks: {check.rule: check.passed for check in checks} for checks in {run.checks for run in runs}}
+    return {f"check.{rule}": _objects([known[run.checks].get(rule) for run in runs]) for rule in rules}
+
+
+def _of_cells(records: Sequence[Record]) -> dict[str, NDArray[Any]]:
+    """Return of each cell what names it and all settings, in the order in which the records give them."""
+    columns = {name: _objects([getattr(record, name) for record in records]) for name in OF_CELL}
+    for name in dict.fromkeys(name for record in records for name in record.settings):
+        told = f"settings.{name}" if name in RESERVED else name
+        columns[told] = _objects([record.settings.get(name) for record in records])
+    return columns
+
+
+def _row_of_cell(record: Record, series: Settings, storage: str) -> Row:
+    spread = [check.passed for check in record.checks if check.rule == "spread"]
+    known = {name: getattr(record, name) for name in OF_RECORD if hasattr(record, name)}
+    return {
+        **known,
+        **record.merit._asdict(),
+        "checks": verdict(record),
+        "unstable": None if not spread or spread[-1] is None else not spread[-1],
+        "storage": storage,
+        "storage_name": storage_name(series.facts),
+        "series_key": series,
+        "set_key": set_key(series),
+    }
+
+
+def _series(records: Sequence[Record]) -> list[Settings]:
+    """Return what the curve of each cell shares.
+
+    A cell that died before it saw its dataset is given the one that all cells of its settings read.
+    """
+    keys = [series_key(_facts(record)) for record in records]
+    if all(record.data for record in records):
+        return keys
+    known: dict[Settings, set[str]] = defaultdict(set)
+    apart = [family_key(set_key(key), frozenset({"data"})) for key in keys]
+    for record, key in zip(records, apart, strict=True):
+        known[key] |= {record.data} - {""}
+    pairs = zip(records, keys, apart, strict=True)
+    return [
+        series_key({**key.facts, "data": next(iter(known[of]))}) if not record.data and len(known[of]) == 1 else key
+        for record, key, of in pairs
+    ]
+
+
+def _facts(record: Record) -> Facts:
+    return {
+        **record.settings,
         "benchmark": record.benchmark,
         "benchmark_version": record.benchmark_version,
         "data": record.data,
+        IMPLIED: record.merit.kind,
         **{f"{key}.emulated": True for key in record.emulated},
     }
-    return {
-        "status": record.status,
-        "reason": record.reason,
-        "checks": verdict(record),
-        "unstable": None if not spread or spread[-1] is None else not spread[-1],
-        "spread_limit": record.spread_limit,
-        "size": record.size,
-        "site": record.site,
-        "host": record.host,
-        "device": record.device,
-        "tensorflow": record.tensorflow,
-        "storage_name": storage_name(facts),
-        "series_key": series_key(facts),
-        "set_key": set_key(facts),
-    }
-
-
-def _row_of_settings(record: Record) -> dict[str, Any]:
-    flat = {f"settings.{n}" if n in RESERVED else n: v for n, v in flatten(record.settings).items()}
-    of_cell = {
-        "cell": record.cell,
-        "benchmark": record.benchmark,
-        "benchmark_version": record.benchmark_version,
-    }
-    return flat | of_cell
-
-
-def _settings_of(of_cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names of all settings, in the order in which the records give them."""
-    names = dict.fromkeys(name for of_cell in of_cells for name in of_cell)
-    return [name for name in names if name not in OF_CELL]
-
-
-def _adopt_data(rows: Sequence[dict[str, Any]]) -> None:
-    """Give a cell that died before it saw its dataset the one that all cells of its settings read."""
-    known: dict[str, set[str]] = defaultdict(set)
-    facts = [facts_of(row["series_key"]) for row in rows]
-    for each in facts:
-        known[set_key({**each, "data": ""})] |= {each["data"]} - {""}
-    for row, each in zip(rows, facts, strict=True):
-        candidates = known[set_key({**each, "data": ""})]
-        if not each["data"] and len(candidates) == 1:
-            each["data"] = next(iter(candidates))
-            row["series_key"], row["set_key"] = series_key(each), set_key(each)

@@ -5,14 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from analysis.records.merit import TRAINING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     Facts = Mapping[str, Any]
 
+# What follows from the benchmark, and so tells no settings apart.
+IMPLIED = "kind"
 # A file name stays below the 255 bytes of ext4 and NFS, with room for `fig4-` and the ending.
 LONGEST_SUFFIX = 100
 # Told in every description, in this order.
@@ -23,6 +28,32 @@ PLAIN = (
 # What is named where nothing else is: what it really was, each run says.
 ACCELERATOR_LEFT_ALONE = (None, "auto")
 EMULATED = " (emulated)"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Settings:
+    """Settings that cells share, under flat names; equal ones are one object, ordered by their text."""
+
+    facts: Facts
+    text: str
+
+    @classmethod
+    def of(cls, facts: Facts) -> Settings:
+        """Return the one object of these settings."""
+        ordered = {name: facts[name] for name in sorted(facts)}
+        text = json.dumps({name: it for name, it in ordered.items() if name != IMPLIED})
+        return _KNOWN.get(text) or _KNOWN.setdefault(text, cls(ordered, text))
+
+    def __lt__(self, other: Settings) -> bool:
+        """Say which comes first where sets of cells are sorted."""
+        return self.text < other.text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Stay the one object in another process, too."""
+        return Settings.of, (dict(self.facts),)
+
+
+_KNOWN: dict[str, Settings] = {}
 
 
 def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -56,36 +87,31 @@ def bare(label: str) -> str:
     return label.casefold().partition(" (")[0]
 
 
-def series_key(facts: Facts) -> str:
+def series_key(facts: Facts) -> Settings:
     """Return what all points of one curve share: everything but the number of threads.
 
     A layout of a storage that was left alone (None) is what records of before the setting do not name.
     """
-    kept = {name: facts[name] for name in sorted(facts) if facts[name] is not None or not is_storage(name)}
-    return json.dumps({name: value for name, value in kept.items() if name != "threads"})
-
-
-def set_key(facts: Facts) -> str:
-    """Return what all points of one figure share: everything but threads and storage."""
-    return series_key({name: facts[name] for name in facts if not is_storage(name)})
+    kept = {name: it for name, it in facts.items() if it is not None or not is_storage(name)}
+    return Settings.of({name: it for name, it in kept.items() if name != "threads"})
 
 
 @cache
-def family_key(key: str, free: frozenset[str], held: tuple[tuple[str, Any], ...] = ()) -> str:
+def set_key(series: Settings) -> Settings:
+    """Return what all points of one figure share: everything but threads and storage."""
+    return Settings.of({name: it for name, it in series.facts.items() if not is_storage(name)})
+
+
+@cache
+def family_key(key: Settings, free: frozenset[str], held: tuple[tuple[str, Any], ...] = ()) -> Settings:
     """Return a set key with some settings set free, so that they may differ, and others held at a value."""
-    facts = {**facts_of(key), **dict(held)}
-    return json.dumps({name: facts[name] for name in sorted(facts) if name not in free})
-
-
-def facts_of(key: str) -> dict[str, Any]:
-    """Return the settings that a key was made of."""
-    facts: dict[str, Any] = json.loads(key)
-    return facts
+    facts = {**key.facts, **dict(held)}
+    return Settings.of({name: facts[name] for name in facts if name not in free})
 
 
 def differing(many: Sequence[Facts]) -> list[str]:
     """Return the sorted names of the settings that are not the same in all, or missing in some."""
-    names = sorted({name for facts in many for name in facts})
+    names = sorted({name for facts in many for name in facts} - {IMPLIED})
     return [name for name in names if len({_word(name, facts) for facts in many}) > 1]
 
 
@@ -101,35 +127,32 @@ def telling(many: Sequence[Facts]) -> list[str]:
     return names
 
 
-def suffixes(keys: Sequence[str]) -> dict[str, str]:
+def suffixes(keys: Sequence[Settings]) -> dict[Settings, str]:
     """Return for each key a short file-name suffix of just the settings that differ, `""` for a lone key."""
     if len(keys) == 1:
         return {keys[0]: ""}
-    facts = {key: facts_of(key) for key in keys}
-    names = telling(list(facts.values()))
-    made = {key: "-".join(_word(name, facts[key]) for name in names) for key in keys}
+    names = telling([key.facts for key in keys])
+    made = {key: "-".join(_word(name, key.facts) for name in names) for key in keys}
     made = {key: re.sub(r"[^A-Za-z0-9._-]+", "_", text) for key, text in made.items()}
     # Some file systems do not tell upper from lower case.
     alike = len({text.casefold()[:LONGEST_SUFFIX] for text in made.values()}) < len(keys)
     return {
-        key: f"{text[:LONGEST_SUFFIX]}-{_digest(key)}" if alike or len(text) > LONGEST_SUFFIX else text
+        key: f"{text[:LONGEST_SUFFIX]}-{_digest(key.text)}" if alike or len(text) > LONGEST_SUFFIX else text
         for key, text in made.items()
     }
 
 
-def storage_labels(keys: Iterable[str]) -> dict[str, str]:
+def storage_labels(keys: Iterable[Settings]) -> dict[Settings, str]:
     """Return for each series key the name of its storage, with what tells two of one name apart."""
-    by_name: dict[tuple[str, str], list[str]] = {}
+    by_name: dict[tuple[Settings, str], list[Settings]] = {}
     for key in keys:
-        facts = facts_of(key)
-        name = told_emulated(storage_name(facts), facts, "storage")
-        by_name.setdefault((set_key(facts), name), []).append(key)
+        name = told_emulated(storage_name(key.facts), key.facts, "storage")
+        by_name.setdefault((set_key(key), name), []).append(key)
     labels = {}
     for (_, name), same in by_name.items():
-        names = differing([facts_of(key) for key in same])
+        names = differing([key.facts for key in same])
         for key in same:
-            facts = facts_of(key)
-            more = ", ".join(f"{part.removeprefix('storage.')}={facts.get(part)}" for part in names)
+            more = ", ".join(f"{part.removeprefix('storage.')}={key.facts.get(part)}" for part in names)
             labels[key] = f"{name} ({more})" if more else name
     return labels
 
@@ -152,11 +175,12 @@ def describe(facts: Facts, more: Iterable[str] = (), ran_on: Iterable[str] = (),
     told += [f"threads {facts['threads']}" if facts.get("threads") is not None else ""]
     told += [f"batch {facts['batch_size']}" if facts.get("batch_size") is not None else ""]
     told += [f"prefetch {facts['prefetch']}" if facts.get("prefetch") is not None else ""]
-    if facts.get("benchmark") == "alexnet" and "iterations" in facts:
+    trains = facts.get(IMPLIED) == TRAINING
+    if trains and "iterations" in facts:
         told += ["one epoch" if facts["iterations"] is None else f"iterations {facts['iterations']}"]
     told += [f"{facts['cache']} cache" if facts.get("cache") else ""]
     told += [accelerators(facts, ran_on)]
-    plain = (*PLAIN, "benchmark", "benchmark.name", *(["iterations"] if facts.get("benchmark") == "alexnet" else []))
+    plain = (*PLAIN, "benchmark", "benchmark.name", *(["iterations"] if trains else []))
     told += [_word(name, facts).replace("-", " ") for name in more if name not in plain]
     told += [f"size {' and '.join(sorted(set(sizes) - {''}))}" if set(sizes) - {""} else ""]
     return ", ".join(filter(None, told))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from analysis.records.frame import rows_of
-from analysis.records.read import BASELINE
-from analysis.records.settings import facts_of, is_storage
+from analysis.records.merit import STORAGE
+from analysis.records.settings import is_storage
 from analysis.statistics.medians import counted
 from analysis.statistics.training import AND
 from analysis.text.plain import DASH
@@ -23,11 +23,17 @@ ACCESS, RANDOM = "benchmark.access", "random_read"
 PEAKS = (RANDOM, "read")
 # Others say their own name with their version.
 OWN_ENGINE = "builtin"
+# What of a cell says which baseline is its own, and which share of it the cell got.
+OF_A_BASELINE = (
+    "cell", "kind", "status", "cache", "benchmark.control", ACCESS, "read_mb_per_s", "series_key", "threads", "host",
+    "device",
+)  # fmt: skip
 
 
 def is_baseline(frame: pd.DataFrame) -> pd.Series[bool]:
-    """Say which rows are of baselines."""
-    return frame["benchmark"] == BASELINE
+    """Say which rows are of baselines: what reads or writes a storage by itself, one way of access each."""
+    mine: pd.Series[bool] = (frame["kind"] == STORAGE) & (frame[ACCESS].notna() if ACCESS in frame else False)
+    return mine
 
 
 def with_baselines(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -45,7 +51,7 @@ def with_baselines(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     table = table.assign(**{name: values.where(mine) for name, values in both.items()}).copy()
     engines = _engines(runs).to_dict()
     table["engine"] = [engines.get(cell, "") for cell in table["cell"]]
-    rows = rows_of(table)
+    rows = rows_of(table[[name for name in OF_A_BASELINE if name in table]])
     known = fastest(rows)
     found = [_of(row, known) for row in rows]
     columns = ["baseline", "baseline_access", "percent_of_baseline"]
@@ -68,10 +74,9 @@ def of_baseline(shown: pd.DataFrame) -> str:
 
 def _engines(runs: pd.DataFrame) -> pd.Series[str]:
     """Return for each baseline the engine and the version that its measured runs had, all of them where they differ."""
-    good = counted(runs)
-    if "engine" not in good:
+    if "engine" not in runs:
         return pd.Series(dtype="object")
-    good = good[good["engine"].notna()]
+    good = counted(runs, ["engine", "engine_version"]).dropna(subset=["engine"])
     own = good["engine"] == OWN_ENGINE
     told = good.assign(words=good["engine_version"].mask(own, OWN_ENGINE).fillna(good["engine"]))
     return told.drop_duplicates(["cell", "words"]).sort_values("words").groupby("cell")["words"].agg(AND.join)
@@ -81,7 +86,7 @@ def fastest(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]
     """Return the fastest done baseline of each kind, by what it shares with the cells that it speaks of (`key`)."""
     found: dict[str, Mapping[str, Any]] = {}
     for row in rows:
-        if row["benchmark"] != BASELINE or row["status"] != "done" or row.get(ACCESS) not in PEAKS:
+        if row["kind"] != STORAGE or row["status"] != "done" or row.get(ACCESS) not in PEAKS:
             continue
         kind = key(row, row[ACCESS])
         if row["read_mb_per_s"] > (found[kind]["read_mb_per_s"] if kind in found else 0):
@@ -92,7 +97,7 @@ def fastest(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]
 def _of(row: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> tuple[Any, ...]:
     """Return the baseline of a cell that read cold from its storage, how that read, and the cell's share in percent."""
     reads = row["status"] == "done" and row.get("cache") == "cold" and row.get("benchmark.control") != "no_io"
-    if reads and row["benchmark"] != BASELINE:
+    if reads and row["kind"] != STORAGE:
         for access in PEAKS:
             if peak := known.get(key(row, access)):
                 return peak["cell"], access, 100 * row["read_mb_per_s"] / peak["read_mb_per_s"]
@@ -101,7 +106,7 @@ def _of(row: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> tuple
 
 def key(row: Mapping[str, Any], access: str) -> str:
     """Return what a cell shares with the baseline of its storage: host, device, of random reads threads and data."""
-    facts = facts_of(row["series_key"])
+    facts = row["series_key"].facts
     shared = {name: value for name, value in facts.items() if is_storage(name)}
     if access == RANDOM:
         shared |= {name: value for name, value in facts.items() if name == "data" or name.startswith("dataset.")}

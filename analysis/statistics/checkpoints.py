@@ -8,8 +8,8 @@ import pandas as pd
 
 from analysis.paper import BURST_BUFFER
 from analysis.records.frame import rows_of
-from analysis.records.read import OF_SNAPSHOT
-from analysis.records.settings import facts_of, told_emulated
+from analysis.records.record import OF_SNAPSHOT
+from analysis.records.settings import told_emulated
 from analysis.statistics.medians import counted
 from analysis.statistics.training import is_training
 
@@ -31,10 +31,11 @@ def with_saving(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     mine = is_training(table)
     if not mine.any():
         return table
-    facts = [facts_of(key) for key in table["set_key"]]
-    good = counted(runs).groupby("cell")
+    facts = [key.facts for key in table["set_key"]]
+    times = TIMES if TIMES[0] in runs else ()
+    good = counted(runs, times).groupby("cell")
     columns: dict[str, pd.Series[float]] = {}
-    for name in TIMES if TIMES[0] in runs else ():
+    for name in times:
         columns |= {name: good[name].median(), f"{name}_min": good[name].min(), f"{name}_max": good[name].max()}
     if not columns:  # where snapshots were asked for, and no run came to save one
         columns = {f"{name}{end}": pd.Series(dtype=float) for name in TIMES for end in ("", "_min", "_max")}

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 FIGURES = ("images_per_s", "read_mb_per_s", "write_mb_per_s", "wall_s")
 BYTES_PER_MB = 10**6
 
 
-def counted(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs that count: measured, and valid. The only place that decides it."""
-    return runs[(runs["role"] == "measured") & (runs["status"] == "valid")]
+def counted(runs: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
+    """Return the cell and these columns of the runs that count: measured, and valid. The only place that decides it."""
+    return runs.loc[(runs["role"] == "measured") & (runs["status"] == "valid"), ["cell", *names]]
 
 
 def medians(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -26,9 +26,10 @@ def medians(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     [min, max] holds the true median (of independent runs); `bytes_per_image`; `scaling`, the median relative
     to the same series at one thread.
     """
-    good = counted(runs)
+    figures = [*sorted({*cells["figure"]}.intersection(runs).difference(FIGURES)), *FIGURES]
+    good = counted(runs, figures)
     columns = {"n_valid": good.groupby("cell").size()} | _not_counted(runs)
-    for name in FIGURES:
+    for name in sorted(figures, key=[*FIGURES, *figures].index):
         groups = good.groupby("cell")[name]
         columns |= {name: groups.median(), f"{name}_min": groups.min(), f"{name}_max": groups.max()}
     size = good["read_mb_per_s"] * BYTES_PER_MB / good["images_per_s"]
@@ -36,7 +37,7 @@ def medians(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     table = cells.join(pd.DataFrame(columns), on="cell").copy()
     counts = ["n_valid", "n_invalid", "n_failed"]
     table[counts] = table[counts].fillna(0).astype("int64")
-    table["spread"] = _spread(table, FIGURES)
+    table["spread"] = _spread(table, figures)
     table["coverage"] = (1 - 2.0 ** (1 - table["n_valid"])).where(table["n_valid"] > 0)
     table["scaling"] = scaling(table)
     return table

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from analysis import paper
-from analysis.records.frame import rows_of
-from analysis.records.settings import facts_of, family_key
+from analysis.records.frame import grouped, rows_of
+from analysis.records.settings import Settings, family_key
 from analysis.statistics.checkpoints import NO_TARGET, of_checkpoint
-from analysis.statistics.training import CONTROL, is_training
+from analysis.statistics.training import CONTROL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,14 +39,14 @@ def with_or_without_checkpoints(table: pd.DataFrame) -> pd.DataFrame:
     """Return the cells of the mini-application that are no controls, those that save snapshots too."""
     if not {CONTROL, *NUMBERS} <= set(table):
         return table[:0]
-    mine = is_training(table) & (table[CONTROL] == "none")
+    mine = (table["benchmark"] == paper.APPLICATION) & (table[CONTROL] == "none")
     for name in NUMBERS:
         mine &= table[name].map(lambda value: type(value) is int)
     plain = [name for name in table if "." not in str(name)]
     return table.loc[mine, plain].astype(dict.fromkeys(NUMBERS, "int64"))
 
 
-def families(cells: pd.DataFrame, free: Iterable[str], held: Iterable[str] = ()) -> Mapping[str, pd.DataFrame]:
+def families(cells: pd.DataFrame, free: Iterable[str], held: Iterable[str] = ()) -> Mapping[Settings, pd.DataFrame]:
     """Return the cells by key: those that differ at most in storage, threads and the `free` settings.
 
     Threads that are `held` must agree too, and stand in the key.
@@ -57,11 +57,11 @@ def families(cells: pd.DataFrame, free: Iterable[str], held: Iterable[str] = ())
     values = zip(*(cells[name].tolist() for name in names), strict=True) if names else ((),) * len(cells)
     pairs = zip(cells["set_key"], values, strict=True)
     keys = [family_key(key, freed, tuple(zip(names, each, strict=True))) for key, each in pairs]
-    groups = cells.groupby(pd.Series(keys, index=cells.index, dtype=object), sort=True)
-    return dict(sorted(((str(key), group) for key, group in groups), key=_smallest_first))
+    groups = grouped(cells, pd.Series(keys, index=cells.index, dtype=object))
+    return dict(sorted(groups.items(), key=_smallest_first))
 
 
-def by_prefetch(groups: Mapping[str, pd.DataFrame]) -> Mapping[str, pd.DataFrame]:
+def by_prefetch(groups: Mapping[Settings, pd.DataFrame]) -> Mapping[Settings, pd.DataFrame]:
     """Return, for each number of batches prefetched, the cells with it beside those without prefetch.
 
     Where none or nothing but prefetch was asked for there is no comparison and no set. The key names the number.
@@ -102,12 +102,12 @@ def in_order(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
     return cells.assign(order=order).sort_values(by, ascending=ascending).drop(columns="order").reset_index(drop=True)
 
 
-def _smallest_first(family: tuple[str, pd.DataFrame]) -> tuple[int, ...]:
+def _smallest_first(family: tuple[Settings, pd.DataFrame]) -> tuple[int, ...]:
     """Return a sort key: numbers as numbers, for in a key 128 stands before 16."""
     return tuple(int(family[1][name].min()) for name in NUMBERS)
 
 
-def saving_sets(table: pd.DataFrame, apart: Iterable[str]) -> Mapping[str, pd.DataFrame]:
+def saving_sets(table: pd.DataFrame, apart: Iterable[str]) -> Mapping[Settings, pd.DataFrame]:
     """Return by key the cells that differ in nothing but their target: those that save, and the one that does not.
 
     Parameters
@@ -118,14 +118,14 @@ def saving_sets(table: pd.DataFrame, apart: Iterable[str]) -> Mapping[str, pd.Da
     cells = with_or_without_checkpoints(table)
     if cells.empty or (cells["target"] == NO_TARGET).all():
         return {}
-    asked, facts = tuple(apart), {key: facts_of(key) for key in cells["set_key"]}
-    free = frozenset[str]().union(*map(of_checkpoint, facts.values()))
+    asked = tuple(apart)
+    free = frozenset[str]().union(*(of_checkpoint(key.facts) for key in set(cells["set_key"])))
     sets = {}
     for key, family in families(cells, free, ["storage", "threads"]).items():
         saves = family["target"] != NO_TARGET
-        how = family["set_key"].map(lambda each: json.dumps({name: facts[each].get(name) for name in asked}))
+        how = family["set_key"].map(lambda each: json.dumps({name: each.facts.get(name) for name in asked}))
         for words, group in family[saves].groupby(how[saves], sort=True):
-            held = tuple(facts_of(str(words)).items())
+            held = tuple(json.loads(str(words)).items())
             sets[family_key(key, frozenset(), held)] = in_papers_order(pd.concat([family[~saves], group]))
     return sets
 
@@ -157,13 +157,13 @@ def settled(cells: pd.DataFrame, place: list[str], figure: str) -> pd.DataFrame:
     return cells.assign(status=cells["status"].mask(without, "without figures").mask(twins, "ambiguous"))
 
 
-def batch_sets(cells: pd.DataFrame) -> Mapping[str, pd.DataFrame]:
+def batch_sets(cells: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
     """Return the cells that differ at most in storage, batch size and prefetch.
 
     The number of batches may follow the batch size (an epoch each); where one batch size has several numbers of
     batches, each number is a set of its own.
     """
-    sets: dict[str, pd.DataFrame] = {}
+    sets: dict[Settings, pd.DataFrame] = {}
     for key, group in families(cells, {"prefetch", "batch_size", "iterations"}, ["threads"]).items():
         alike = families(group, {"prefetch", "batch_size"}, ["threads"])
         sets |= alike if group.duplicated(BATCH_PLACE).any() or len(alike) == 1 else {key: group}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
+from analysis.records.merit import TRAINING
 from analysis.records.settings import family_key
 from analysis.statistics.medians import counted
 
-BENCHMARK = "alexnet"
 CONTROL = "benchmark.control"
 AND = " + "
 """Between the accelerators of a cell whose runs had several."""
@@ -20,8 +20,9 @@ ALIKE = ("accelerator", "host", "tensorflow")
 
 
 def is_training(frame: pd.DataFrame) -> pd.Series[bool]:
-    """Say which rows are of the mini-application."""
-    return frame["benchmark"] == BENCHMARK
+    """Say which rows are of cells that train."""
+    trains: pd.Series[bool] = frame["kind"] == TRAINING
+    return trains
 
 
 def with_training(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -34,7 +35,8 @@ def with_training(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     mine = is_training(table)
     if not mine.any():
         return table
-    good = counted(runs[is_training(runs)])
+    good = counted(runs, ["wall_s", *SHARES.values()])
+    good = good[good["cell"].isin(table["cell"][mine])]
     cell = good["cell"]
     load = good.groupby("cell")["load_s"]
     columns = {"load_s": load.median(), "load_s_min": load.min(), "load_s_max": load.max()}

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.records.read import BASELINE
 from analysis.statistics.medians import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any
 
     import pandas as pd
 
@@ -22,15 +20,8 @@ RATES = (RATE, READ, WRITTEN)
 FEWEST_RUNS = 3
 
 
-def figure_of(row: Mapping[str, Any]) -> str:
-    """Return the figure that a cell is there for."""
-    if row["benchmark"] == BASELINE:
-        return WRITTEN if row["benchmark.access"] == "write" else READ
-    return RATE if row["benchmark"] == "micro" else RUNTIME
-
-
 def values_of(runs: pd.DataFrame, figure: str) -> Runs:
     """Return the figure of each cell's valid measured runs."""
-    good = counted(runs)
+    good = counted(runs, [figure])
     good = good[good[figure] > 0]
     return {str(cell): values.tolist() for cell, values in good.groupby("cell")[figure]}

@@ -20,11 +20,10 @@ def typical_runs(runs: pd.DataFrame, more: Sequence[str] = ()) -> Mapping[str, M
 
     Of a run, what a figure needs and what `more` names, where the runs have it.
     """
-    good = counted(runs).sort_values(["cell", "wall_s", "run"])
+    names = ["run", "wall_s", "trace_file", *(name for name in more if name in runs)]
+    good = counted(runs, names).sort_values(["cell", "wall_s", "run"])
     place, size = good.groupby("cell").cumcount(), good.groupby("cell")["cell"].transform("size")
-    rows = good[place == (size - 1) // 2]
-    names = ["cell", "run", "wall_s", "trace_file", *(name for name in more if name in rows)]
-    return {row["cell"]: row for row in rows_of(rows[names])}
+    return {row["cell"]: row for row in rows_of(good[place == (size - 1) // 2])}
 
 
 def facts_of_run(row: Mapping[str, Any], run: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:

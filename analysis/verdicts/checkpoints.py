@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from analysis import paper
-from analysis.records.settings import describe, facts_of
+from analysis.records.settings import describe
 from analysis.statistics.selection import HOW, MODE, saving_sets
 from analysis.text.plain import listed
 from analysis.verdicts import claims
@@ -49,7 +49,7 @@ BYTES_PER_MB = 10**6
 def verdicts(found: Evidence) -> Iterator[Verdict]:
     """Yield the verdicts on each set of cells that differ in their target alone, which training stands still for."""
     for key, rows in saving_sets(found.table, (*HOW, *MODE)).items():
-        facts = facts_of(key)
+        facts = key.facts
         if facts["checkpoint.mode"] == "sync":
             about = describe(facts, (), rows["accelerator"], rows["size"])
             yield from (replace(verdict, about=about) for verdict in _of_set(found, cells_of(rows, OF_SAVING)))
@@ -111,7 +111,7 @@ def size(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
         return
     sizes = [each / BYTES_PER_MB for cell in known for each in found.values("snapshot_bytes")[cell["cell"]]]
     finding = Finding(statistics.median(sizes), min(sizes), max(sizes), MB)
-    width = facts_of(known[0]["series_key"]).get("benchmark.width", 1.0)
+    width = known[0]["series_key"].facts.get("benchmark.width", 1.0)
     why_not = (
         f"a network of {width:g} times the width" if width != 1 else hindrance(claims.SNAPSHOT, known, across=True)
     )
@@ -141,5 +141,5 @@ def drained(found: Evidence, cell: Cell) -> Iterator[Verdict]:
 
 def _sides(buffered: Cell) -> tuple[str, str]:
     """Return the names of the fast and of the slow storage of a burst buffer."""
-    facts = facts_of(buffered["series_key"])
+    facts = buffered["series_key"].facts
     return facts["checkpoint.fast.name"].casefold(), facts["checkpoint.slow.name"].casefold()

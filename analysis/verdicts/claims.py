@@ -94,16 +94,16 @@ ORDER = {
     for access, noun in {"read": "reading", "write": "writing"}.items()
 }  # fmt: skip
 SPREAD = {
-    ("micro", BLACKDOG): Claim(
+    (paper.MICRO, BLACKDOG): Claim(
         "the micro-benchmark's runs vary by less than 1 %", _source("Sec. IV.A"), "< 1 %", _FIG4, "0.01", BLACKDOG
     ),
-    ("micro", TEGNER): Claim(
+    (paper.MICRO, TEGNER): Claim(
         "the micro-benchmark's runs vary by less than 4 %", _source("Sec. IV.A"), "< 4 %", _FIG4, "0.04", TEGNER
     ),
-    ("alexnet", BLACKDOG): Claim(
+    (paper.APPLICATION, BLACKDOG): Claim(
         "the mini-application's runs vary by less than 1 %", _source("Sec. IV.B"), "< 1 %", _FIG6, "0.01", BLACKDOG
     ),
-    ("alexnet", TEGNER): Claim(
+    (paper.APPLICATION, TEGNER): Claim(
         "the mini-application's runs vary by less than 6 %", _source("Sec. IV.B"), "< 6 %", _FIG6, "0.06", TEGNER
     ),
 }

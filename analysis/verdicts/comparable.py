@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.records.devices import one_device
-from analysis.records.settings import facts_of
 from analysis.statistics.training import AND
 from analysis.statistics.values import FEWEST_RUNS
 from analysis.text.plain import listed
@@ -45,7 +44,7 @@ def elsewhere(claim: Claim, cells: Sequence[Cell]) -> str:
         cell["site"] or "none"
         for cell in cells
         if cell["site"] not in claim.machine.split(" or ")
-        and not (claim.emulable and "storage" in emulated(facts_of(cell["series_key"])))
+        and not (claim.emulable and "storage" in emulated(cell["series_key"].facts))
     ]
     return f"a number of the paper's own {claim.machine}, and this is site {listed(strange)}" if strange else ""
 

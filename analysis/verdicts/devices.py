@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from analysis import paper
-from analysis.records.settings import describe, facts_of, telling
+from analysis.records.frame import grouped
+from analysis.records.settings import Settings, describe, telling
 from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.selection import settled
 from analysis.statistics.training import CONTROL
@@ -30,30 +31,29 @@ if TYPE_CHECKING:
 FIGURES = {"read": "read_mb_per_s", "write": "write_mb_per_s"}
 RATES = {"read": claims.READ, "write": claims.WRITTEN}
 # What varies, by benchmark (Sections IV.A and IV.B).
-VARIES = {"micro": "images_per_s", "alexnet": "wall_s"}
+VARIES = {paper.MICRO: "images_per_s", paper.APPLICATION: "wall_s"}
 
 
 def verdicts(found: Evidence) -> Iterator[Verdict]:
     """Yield the verdicts on Table I, set by set, then those on how much runs vary."""
     for access, figure in FIGURES.items():
         sets = baselines(found.table, access)
-        apart = telling([facts_of(key) for key in sets])
+        apart = telling([key.facts for key in sets])
         for key, rows in sets.items():
-            about = describe(facts_of(key), apart, (), rows["size"])
+            about = describe(key.facts, apart, (), rows["size"])
             cells = [cell for cell in cells_of(rows) if cell["cell"] in found.values(figure)]
             told = [*_rates(cells, found, access), *_order(cells, found, access)]
             yield from (replace(verdict, about=about) for verdict in told)
     yield from _spreads(found)
 
 
-def baselines(table: pd.DataFrame, access: str) -> Mapping[str, pd.DataFrame]:
+def baselines(table: pd.DataFrame, access: str) -> Mapping[Settings, pd.DataFrame]:
     """Return the cells of the storages' own baseline of one access, by what they agree in; of reads the cold ones."""
     if ACCESS not in table:
         return {}
     rows = table[is_baseline(table) & (table[ACCESS] == access)]
     rows = rows[rows["cache"] == "cold"] if access != "write" else rows
-    groups = {str(key): group for key, group in rows.groupby("set_key", sort=True)}
-    return {key: settled(group, ["storage"], "cell") for key, group in groups.items()}
+    return {key: settled(group, ["storage"], "cell") for key, group in grouped(rows, rows["set_key"]).items()}
 
 
 def _rates(cells: list[Cell], found: Evidence, access: str) -> Iterator[Verdict]:
@@ -70,7 +70,7 @@ def _rates(cells: list[Cell], found: Evidence, access: str) -> Iterator[Verdict]
 
 def _small_file(cell: Cell) -> str:
     """Return that the file is smaller than the paper's: what a device does for long is not told by it."""
-    file_mb = facts_of(cell["series_key"]).get("benchmark.file_mb", paper.FILE_MB)
+    file_mb = cell["series_key"].facts.get("benchmark.file_mb", paper.FILE_MB)
     return f"the file has {file_mb:,} MB, and the paper's {paper.FILE_MB:,}" if file_mb < paper.FILE_MB else ""
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from analysis.records.frame import rows_of
-from analysis.records.settings import describe, facts_of, telling
+from analysis.records.settings import Settings, describe, telling
 from analysis.statistics.medians import counted
 from analysis.statistics.values import values_of
 
@@ -47,7 +47,7 @@ class Evidence:
 
     def all_values(self, figure: str) -> Mapping[str, Sequence[float]]:
         """Return a figure of each cell's valid measured runs where 0 is one, too."""
-        good = counted(self.runs).dropna(subset=[figure]) if figure in self.runs else self.runs.head(0)
+        good = counted(self.runs, [figure]).dropna(subset=[figure]) if figure in self.runs else self.runs.head(0)
         return {str(cell): values.tolist() for cell, values in good.groupby("cell")[figure]} if len(good) else {}
 
 
@@ -59,9 +59,9 @@ def cells_of(rows: pd.DataFrame, more: Iterable[str] = ()) -> list[Cell]:
     return list(rows_of(done))
 
 
-def headings(sets: Mapping[str, pd.DataFrame], without: Iterable[str] = ()) -> dict[str, str]:
+def headings(sets: Mapping[Settings, pd.DataFrame], without: Iterable[str] = ()) -> dict[Settings, str]:
     """Return in words what each set of cells, by its key, is about; settings that are told elsewhere are left out."""
-    facts = {key: {name: it for name, it in facts_of(key).items() if name not in set(without)} for key in sets}
+    facts = {key: {name: it for name, it in key.facts.items() if name not in set(without)} for key in sets}
     apart = telling(list(facts.values()))
     return {
         key: describe(facts[key], apart, cells.get("accelerator", ()), cells["size"]) for key, cells in sets.items()

@@ -15,7 +15,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.records.settings import facts_of
 from analysis.statistics.ratio import ratio_of_medians
 from analysis.text.plain import listed
 from analysis.verdicts.comparable import emulated
@@ -66,7 +65,7 @@ class Verdict:
     def row(self) -> dict[str, Any]:
         """The row of the table (`COLUMNS`); `cells` are ids between blanks, `interval` is JSON, low and high."""
         found, tolerance = self.finding, self.held.tolerance if self.held else None
-        parts = dict.fromkeys(part for cell in self.cells for part in emulated(facts_of(cell["series_key"])))
+        parts = dict.fromkeys(part for cell in self.cells for part in emulated(cell["series_key"].facts))
         return {
             "claim": self.claim.text, "kind": self.claim.kind, "about": self.about, "pair": self.pair,
             "source": self.claim.source, "published": self.claim.published, "ours": found.ours if found else None,

@@ -6,7 +6,7 @@ import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analysis.records.settings import describe, facts_of, family_key, telling
+from analysis.records.settings import describe, family_key, telling
 from analysis.statistics.selection import families, in_order, settled, trained
 from analysis.text.plain import listed
 from analysis.verdicts import claims, reading
@@ -31,12 +31,12 @@ def verdicts(found: Evidence) -> Iterator[Verdict]:
     if mine.empty:
         return
     groups = families(settled(mine, ["set_key", "storage", "threads"], "wall_s"), {"prefetch"})
-    apart = telling([facts_of(key) for key in groups])
+    apart = telling([key.facts for key in groups])
     # Fig. 7's cells are sets of one thread count each: where others can be compared, these need not say they cannot.
     several = {key for key, group in groups.items() if len(group[["storage", "threads"]].drop_duplicates()) > 1}
     for key, group in groups.items():
         for ahead in sorted(set(group["prefetch"]) - {0}) or [1]:
-            facts = facts_of(family_key(key, frozenset(), (("prefetch", ahead),)))
+            facts = family_key(key, frozenset(), (("prefetch", ahead),)).facts
             about = describe(facts, apart, group["accelerator"], group["size"])
             comparable = key in several or not several
             told = _of_set(found, group[group["prefetch"].isin([0, ahead])], comparable=comparable)

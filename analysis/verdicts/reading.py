@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from analysis.records.settings import facts_of
 from analysis.statistics.selection import BATCH_PLACE, batch_sets, in_order, settled, trained
 from analysis.text.plain import listed
 from analysis.verdicts import claims
@@ -71,7 +70,7 @@ def each_second(found: Evidence, pairs: Sequence[tuple[Cell, Cell]]) -> Iterator
 
 def steps(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
     """Test how long a step computes: the median over the cells, each of which is trained for real."""
-    real = [cell for cell in cells if "accelerator" not in emulated(facts_of(cell["series_key"]))]
+    real = [cell for cell in cells if "accelerator" not in emulated(cell["series_key"].facts)]
     seconds = [
         statistics.median(found.values("compute_s")[name]) * cell["batch_size"] / found.values("images")[name][0]
         for cell in real

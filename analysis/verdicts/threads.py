@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from analysis import paper
 from analysis.records.frame import rows_of
 from analysis.statistics.baselines import ACCESS, fastest
 from analysis.statistics.baselines import key as baseline_key
@@ -38,7 +39,7 @@ def verdicts(found: Evidence) -> Iterator[Verdict]:
     if not {PREPROCESS, "threads", "cache"} <= set(table):
         return
     counts = table["threads"].map(lambda threads: type(threads) is int)
-    sets = families(table[(table["benchmark"] == "micro") & (table["cache"] == "cold") & counts], {PREPROCESS})
+    sets = families(table[(table["benchmark"] == paper.MICRO) & (table["cache"] == "cold") & counts], {PREPROCESS})
     for key, about in headings(sets, {PREPROCESS}).items():
         curves: dict[bool, dict[str, dict[int, Cell]]] = {True: {}, False: {}}
         for cell in cells_of(settled(sets[key], ["storage", "threads", PREPROCESS], RATE), [PREPROCESS, MB]):

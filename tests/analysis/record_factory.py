@@ -11,8 +11,8 @@ CONTRACT = json.loads((Path(__file__).parents[1] / "contract" / "record.json").r
 BYTES_PER_IMAGE = 112_000
 
 
-def check(rule, *, passed):
-    return {"rule": rule, "passed": passed, "observed": None, "limit": None, "message": ""}
+def check(rule, *, passed, limit=None):
+    return {"rule": rule, "passed": passed, "observed": None, "limit": limit, "message": ""}
 
 
 PASSED = [check("cold", passed=True), check("complete", passed=True), check("quiet", passed=True)]

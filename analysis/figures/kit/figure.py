@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.records.settings import describe, facts_of, suffixes, telling
+from analysis.records.settings import Settings, describe, suffixes, telling
 from analysis.text.plain import DASH
 
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ class Plate:
         return self.function(self.frame, self.title, self.caption)
 
 
-def stems(figure: str, keys: Sequence[str]) -> dict[str, str]:
+def stems(figure: str, keys: Sequence[Settings]) -> dict[Settings, str]:
     """Return the file name of each set's figure: `fig4` for a lone set, else with what tells the sets apart."""
     return {key: f"{figure}-{text}" if text else figure for key, text in suffixes(keys).items()} if keys else {}
 
 
-def told_apart(keys: Iterable[str]) -> list[str]:
+def told_apart(keys: Iterable[Settings]) -> list[str]:
     """Return the names of the settings that tell the sets of a figure apart."""
-    return telling([facts_of(key) for key in keys])
+    return telling([key.facts for key in keys])
 
 
 def caption(facts: Mapping[str, object], apart: Iterable[str], shown: pd.DataFrame, what: str) -> str:

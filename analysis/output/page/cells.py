@@ -11,7 +11,7 @@ from analysis.output.columns import columns
 from analysis.output.page.results import MOST_CELLS, MOST_LINES, MOST_ROWS, some
 from analysis.records import read
 from analysis.records.frame import rows_of
-from analysis.records.settings import flatten
+from analysis.records.versioned import UnreadableError, load
 from analysis.text.html import address, folded, joined, link, table, tag
 from analysis.text.plain import DAGGER, NONE, number, share
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.output.page.results import Results
-    from analysis.records.read import Record
+    from analysis.records.record import Record
     from analysis.text.html import Markup
 
 MARKS = {True: "\N{CHECK MARK}", False: "\N{BALLOT X}", None: "?"}
@@ -91,7 +91,7 @@ def _medians(rows: pd.DataFrame, detailed: set[str]) -> Markup:
 def _cell(record: Record, row: Mapping[str, Any], results: Results) -> Markup:
     unstable = " (unstable)" if row["unstable"] is True else ""
     head = f"{record.cell}: {record.status}{unstable}, {row['n_valid']} valid runs, {row['checks']}"
-    settings = " ".join(f"{name}={_typed(value)}" for name, value in flatten(record.settings).items())
+    settings = " ".join(f"{name}={_typed(value)}" for name, value in record.settings.items())
     raw = _raw(record)
     return folded(
         head,
@@ -111,9 +111,8 @@ def _cell(record: Record, row: Mapping[str, Any], results: Results) -> Markup:
 
 def _raw(record: Record) -> Mapping[str, Any]:
     """Return the record with the messages of its checks; nothing where somebody took it away meanwhile."""
-    with suppress(read.UnreadableError):
-        value: Mapping[str, Any] = read.load(record.folder / read.FILE)
-        return value
+    with suppress(UnreadableError):
+        return load(record.folder / read.FILE)
     return {}
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from analysis.output.page.results import MOST_LINES, some
-from analysis.records.settings import EMULATED
+from analysis.records.settings import EMULATED, storage_name
 from analysis.text.html import joined, table, tag
 from analysis.text.plain import NONE
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from analysis.output.page.results import Results
-    from analysis.records.read import Record
+    from analysis.records.record import Record
     from analysis.text.html import Markup
 
 
@@ -52,11 +52,9 @@ def _machine(record: Record) -> dict[str, str]:
 
 
 def _storage(record: Record) -> dict[str, str]:
-    storage = record.settings.get("storage")
     mount, device = _part(record, "mount"), _part(record, "device")
     return {
-        "storage": _word(storage.get("name") if isinstance(storage, dict) else storage)
-        + EMULATED * ("storage" in record.emulated),
+        "storage": _word(storage_name(record.settings) or None) + EMULATED * ("storage" in record.emulated),
         "host": record.host or NONE,
         "mount": _word(mount.get("point")),
         "source": _word(mount.get("source")),

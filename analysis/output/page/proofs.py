@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analysis.text.html import joined, table, tag
 from analysis.text.plain import NONE
@@ -41,11 +41,10 @@ def proofs(results: Results) -> Markup:
     told: Counter[tuple[str, bool | None]] = Counter()
     limits: dict[str, dict[str, set[float]]] = {}
     for record in results.found.records:
-        measured = [check for run in record.runs if run["role"] == "measured" for check in run["checks"]]
-        for check in (*measured, *record.checks):
-            told[check["rule"], check["passed"]] += 1
-            for name, limit in _limits(check).items():
-                limits.setdefault(check["rule"], {}).setdefault(name, set()).add(limit)
+        for check in (*record.measured, *record.checks):
+            told[check.rule, check.passed] += 1
+            for name, limit in check.limits if check.rule not in OF_THE_RUN else ():
+                limits.setdefault(check.rule, {}).setdefault(name, set()).add(limit)
     rules = sorted({rule for rule, _ in told}, key=lambda rule: ([*CLAIMS, rule].index(rule), rule))
     rows = [
         [rule, *(f"{told[rule, end]:,}" for end in ENDS), _told(limits.get(rule, {})), CLAIMS.get(rule, NONE)]
@@ -56,15 +55,6 @@ def proofs(results: Results) -> Markup:
     note = tag("p", "Of measured runs; spread: of cells. A run that failed a check counts in no median.")
     headings = ("check", "proved", "failed", "unverifiable", "limit", "claim")
     return joined([table(headings, rows, [True, False, False, False, False, True]), note])
-
-
-def _limits(check: Mapping[str, Any]) -> dict[str, float]:
-    """Return the thresholds of a check by name, `""` for a lone one; what was asked of one run is no threshold."""
-    limit = check.get("limit")
-    if check["rule"] in OF_THE_RUN:
-        return {}
-    many = limit if isinstance(limit, dict) else {"": limit}
-    return {str(name): each for name, each in many.items() if isinstance(each, (int, float))}
 
 
 def _told(limits: Mapping[str, set[float]]) -> str:

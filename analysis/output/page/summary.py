@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.output.page.results import Results
-    from analysis.records.read import Record
+    from analysis.records.record import Record
     from analysis.text.html import Markup
 
 EMULATED = "emulated"
@@ -75,9 +75,10 @@ def emulated(results: Results) -> Iterator[str]:
     parts: Counter[str] = Counter()
     for record in results.found.records:
         for name, value in record.settings.items():
-            if isinstance(value, dict) and value.get("name") == EMULATED:
-                step_s = value.get("step_s")
-                parts[f"{name} of {step_s:g} s a step" if _is_number(step_s) else name] += 1
+            group, _, last = name.rpartition(".")
+            if last == "name" and value == EMULATED and "." not in group:
+                step_s = record.settings.get(f"{group}.step_s")
+                parts[f"{group} of {step_s:g} s a step" if _is_number(step_s) else group] += 1
     parts.update(_storages(results.found.records))
     for part, count in parts.items():
         yield f"Emulated: {part}, {count:,} of {len(results.table):,} cells."

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,6 @@ import pytest
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.figures.kit import save
-from analysis.records import read
-from analysis.records.frame import cells_frame, runs_frame
-from analysis.statistics.medians import medians
 from tests.analysis.record_factory import check, id_of, record, run, store, unstable
 
 ROOT = Path(__file__).parents[3]
@@ -230,22 +226,6 @@ def test_help_and_version_load_neither_pandas_nor_matplotlib(word):
     done = subprocess.run([sys.executable, "-c", code, word], capture_output=True, text=True, cwd=ROOT, check=True)
 
     assert "python -m analysis" in done.stdout
-
-
-def test_many_cells_take_seconds():
-    shapes = [read.parse(record([100.0 + n, 101.0, 99.0, 100.0, 100.5], threads=n)) for n in range(1, 9)]
-    many = [
-        shape.__class__(**(vars(shape) | {"cell": f"c-{n}-{shape.cell}", "settings": {**shape.settings, "seed": n}}))
-        for n in range(250)
-        for shape in shapes
-    ]
-
-    started = time.process_time()
-    table = medians(cells_frame(many), runs_frame(many))
-
-    # 2,000 cells take about 1 s of a 2-core machine, 10,000 about 4 s; three times that is a regression.
-    assert len(table) == 2000
-    assert time.process_time() - started < 3
 
 
 def test_a_closed_standard_output_keeps_no_file_from_being_written(tmp_path):

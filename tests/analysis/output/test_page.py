@@ -12,6 +12,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.output.page import proofs, results
+from analysis.records.record import parse
 from tests.analysis.record_factory import check, id_of, record, run, store, unstable
 from tests.analysis.training_factory import grid, training, with_traces
 
@@ -255,7 +256,7 @@ def test_a_folder_named_like_an_address_stays_a_file(tmp_path):
 @pytest.mark.long
 def test_very_many_cells_leave_a_page_that_opens_and_says_where_the_rest_is(tmp_path, monkeypatch):
     for limit, value in {"MOST_CELLS": 3, "MOST_ROWS": 4, "MOST_FIGURES": 1, "MOST_LINES": 2}.items():
-        for module in ("cells", "figures", "summary", "again"):
+        for module in ("cells", "figures", "summary", "rerun"):
             monkeypatch.setattr(f"analysis.output.page.{module}.{limit}", value, raising=False)
     good = [record([99.0, 100.0, 101.0], seed=n // 4, threads=n % 4 + 1) for n in range(12)]
     bad = [unstable(record([1.0, 2.0, 3.0], seed=9)), record([], seed=10) | {"status": "failed", "reason": "no"}]
@@ -279,16 +280,11 @@ def test_the_limits_keep_the_largest_page_within_what_a_phone_opens():
     assert figures + rest < 20e6
 
 
-SPREAD = {"rule": "spread", "passed": False, "limit": 0.04}
-
-
 def test_the_limits_that_were_in_force_stand_beside_what_they_proved():
-    checks = [
-        {"rule": "quiet", "passed": True, "limit": {"other_mb_per_s": 5.0, "other_cpu": cpu}} for cpu in (0.5, 0.75)
-    ]
-    checks += [{"rule": "complete", "passed": True, "limit": 512}]
-    ran = {"role": "measured", "checks": checks}
-    found = SimpleNamespace(records=[SimpleNamespace(runs=[ran, {**ran, "role": "warmup"}], checks=[SPREAD])])
+    checks = [check("quiet", passed=True, limit={"other_mb_per_s": 5.0, "other_cpu": cpu}) for cpu in (0.5, 0.75)]
+    checks += [check("complete", passed=True, limit=512)]
+    made = record([run(1, 100.0, checks=checks)]) | {"checks": [check("spread", passed=False, limit=0.04)]}
+    found = SimpleNamespace(records=[parse(made)])
 
     page = str(proofs.proofs(SimpleNamespace(found=found)))
 

@@ -28,7 +28,7 @@ def test_the_example_of_the_contract_is_read_whole(tmp_path):
 
     assert [each.cell for each in found.records] == ["micro-demo-local-t4-b64-1f0c9a3e77"]
     assert found.records[0].status == "unfinished"
-    assert [each["status"] for each in found.records[0].runs] == ["valid", "invalid", "failed", "running"]
+    assert [each.status for each in found.records[0].runs] == ["valid", "invalid", "failed", "running"]
     assert found.skipped == ()
 
 
@@ -99,7 +99,7 @@ def test_keys_added_by_a_later_version_are_no_break(campaign):
     found = read.read(campaign)
 
     assert found.skipped == ()
-    assert found.records[0].runs[1]["new"] == 2
+    assert found.records[0].runs[1].figures["new"] == 2
 
 
 def test_a_copied_record_does_not_count_its_runs_twice(campaign):

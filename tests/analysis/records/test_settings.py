@@ -11,7 +11,7 @@ NAMES = st.text(st.characters(codec="ascii", categories=["Ll"]), min_size=1, max
 
 
 def named(*changes):
-    keys = [set_key(BASE | change) for change in changes]
+    keys = [set_key(series_key(BASE | change)) for change in changes]
     return [suffixes(keys)[key] for key in keys]
 
 
@@ -46,9 +46,9 @@ def test_a_name_is_never_a_path_and_never_alike_but_for_case():
 def test_threads_and_storage_share_a_figure_and_nothing_else_does():
     other = {"threads": 8, "storage.name": "hdd", "storage.root": "/hdd"}
 
-    assert set_key(BASE) == set_key(BASE | other)
-    assert set_key(BASE) != set_key(BASE | {"prefetch": 1})
-    assert set_key(BASE) != set_key({**BASE, "iterations": None})
+    assert set_key(series_key(BASE)) == set_key(series_key(BASE | other))
+    assert set_key(series_key(BASE)) != set_key(series_key(BASE | {"prefetch": 1}))
+    assert set_key(series_key(BASE)) != set_key(series_key({**BASE, "iterations": None}))
 
 
 def test_two_storages_of_one_name_are_labelled_by_what_differs():
