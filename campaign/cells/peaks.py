@@ -10,6 +10,7 @@ from campaign.cells.cell import is_baseline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from campaign.cells.folder import CampaignFolder
 
@@ -48,8 +49,13 @@ class Peaks:
         return None
 
     @cached_property
+    def stamps(self) -> dict[Path, record.Stamp | None]:
+        """Stamps of the baselines' records, taken before any of them is read."""
+        return {path: record.stamp(path) for path in sorted(self._folder.records.glob("baseline-*/record.json"))}
+
+    @cached_property
     def _baselines(self) -> list[record.Record]:
-        found = (record.look(path)[0] for path in sorted(self._folder.records.glob("baseline-*/record.json")))
+        found = (record.look(path)[0] for path in self.stamps)
         return [each for each in found if each is not None and each["status"] == "done"]
 
     @staticmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from campaign import console
@@ -28,10 +28,14 @@ class Entry:
     state
         ``planned`` (no record), ``running`` (begun and not finished), ``done``, ``invalid``, ``failed``, ``damaged``;
         as the present thresholds judge it.
-    rejudged
-        The record, where its verdict is no longer the stored one.
     at_most
         How many it may come to lack, if ``until_spread`` adds all that it may.
+    rejudged
+        The record, where its verdict is no longer the stored one.
+    disturbed
+        Whether somebody else's work made runs of it invalid.
+    stamp
+        Of the record that was read.
     """
 
     cell: Cell
@@ -39,6 +43,8 @@ class Entry:
     missing: int
     at_most: int
     rejudged: record.Record | None = None
+    disturbed: bool = False
+    stamp: record.Stamp | None = None
 
 
 def runs_in_words(entries: Sequence[Entry], conduct: Mapping[str, Any]) -> str:
@@ -52,10 +58,15 @@ def runs_in_words(entries: Sequence[Entry], conduct: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """The cells asked for, in the order of the words, and how they are conducted."""
+    """The cells asked for, in the order of the words, and how they are conducted.
+
+    It is made once a command, and `refreshed` where records may have changed.
+    """
 
     entries: tuple[Entry, ...]
     conduct: Mapping[str, Any]
+    folder: CampaignFolder
+    peaks: Peaks = field(compare=False)
 
     @property
     def to_do(self) -> list[Entry]:
@@ -67,33 +78,58 @@ class Plan:
         random.Random(self.conduct["order_seed"]).shuffle(entries)  # noqa: S311 - an order, not a secret
         return sorted(entries, key=lambda entry: not is_baseline(entry.cell.settings))
 
-    def save_verdicts(self, folder: CampaignFolder, but: Collection[str] = ()) -> None:
+    @property
+    def done(self) -> int:
+        """How many cells are done."""
+        return sum(entry.state == "done" for entry in self.entries)
+
+    def refreshed(self) -> Plan:
+        """Read the records that changed since; all of them where a baseline did, for it judges the others."""
+        peaks = Peaks(self.folder)
+        if peaks.stamps != self.peaks.stamps:
+            return make([entry.cell for entry in self.entries], self.conduct, self.folder)
+        entries = tuple(
+            entry
+            if entry.stamp == record.stamp(self.folder.record(entry.cell.id))
+            else _entry(entry.cell, self.conduct, self.folder, self.peaks)
+            for entry in self.entries
+        )
+        return replace(self, entries=entries)
+
+    def save_verdicts(self, but: Collection[str] = ()) -> None:
         """Write the records whose verdict changed, so that status, why and the analysis tell the same.
 
         Cells named in `but` are left out: a worker may be writing their records.
         """
         for entry in self.entries:
             if entry.rejudged is not None and entry.cell.id not in but:
-                record.write(folder.record(entry.cell.id), entry.rejudged)
+                record.write(self.folder.record(entry.cell.id), entry.rejudged)
 
 
 def make(cells: Sequence[Cell], conduct: Mapping[str, Any], folder: CampaignFolder) -> Plan:
     """Look up what is recorded of each cell."""
     peaks = Peaks(folder)
     shown = console.counting(cells, "reading records")
-    return Plan(tuple(_entry(cell, conduct, folder, peaks) for cell in shown), conduct)
+    return Plan(tuple(_entry(cell, conduct, folder, peaks) for cell in shown), conduct, folder, peaks)
 
 
 def _entry(cell: Cell, conduct: Mapping[str, Any], folder: CampaignFolder, peaks: Peaks) -> Entry:
+    path = folder.record(cell.id)
+    stamp = record.stamp(path)  # before it is read: a record that is written meanwhile is read again
     try:
-        recorded = record.read(folder.record(cell.id))
+        recorded = record.read(path)
     except record.DamagedRecordError:
-        return _to_do(cell, "damaged", None, conduct)
+        return replace(_to_do(cell, "damaged", None, conduct), stamp=stamp)
     if recorded is None:
         return _to_do(cell, "planned", None, conduct)
     changed = record.rejudge(recorded, conduct, peaks.of(recorded))
     entry = _to_do(cell, recorded["status"], None if conduct["redo"] else recorded, conduct)
-    return replace(entry, rejudged=recorded if changed else None)
+    return replace(entry, rejudged=recorded if changed else None, disturbed=_disturbed(recorded), stamp=stamp)
+
+
+def _disturbed(recorded: record.Record) -> bool:
+    checks = (check for run in recorded["runs"] for check in run.get("checks") or ())
+    return any(check["rule"] == "quiet" and check["passed"] is False for check in checks)
 
 
 def _to_do(cell: Cell, state: str, recorded: record.Record | None, conduct: Mapping[str, Any]) -> Entry:

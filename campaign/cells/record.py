@@ -7,7 +7,7 @@ import errno
 import json
 import os
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from campaign.cells import stopping
 from campaign.errors import CampaignError
@@ -83,6 +83,24 @@ def look(path: Path) -> tuple[Record | None, str | None]:
         return read(path), None
     except RecordError as error:
         return None, error.message
+
+
+class Stamp(NamedTuple):
+    """What of a file is another after each writing of it."""
+
+    modified_ns: int
+    size: int
+    inode: int
+
+
+def stamp(path: Path) -> Stamp | None:
+    """Return the stamp of a record, None where it cannot be opened; an NFS client asks for news at an opening alone."""
+    try:
+        with path.open("rb") as file:
+            found = os.fstat(file.fileno())
+    except OSError:
+        return None
+    return Stamp(found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def _text(path: Path, *, again: bool = True) -> str | None:

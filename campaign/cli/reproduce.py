@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign import console
-from campaign.cells import folder as folders
 from campaign.cells import plan
 from campaign.cli import run
 from campaign.cluster import price
@@ -20,6 +18,7 @@ from campaign.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from campaign.cells.plan import Plan
     from campaign.config.command_line import Words
 
 HELP = """\
@@ -50,11 +49,11 @@ def main(argv: Sequence[str]) -> int:
             f"reproduce has no single configuration for {split.shown}",
             "--dry-run lists its cells; of one recipe: python -m campaign +paper=fig4 --cfg job",
         )
-    points = _points(split)
-    if not split.dry_run and not _agreed(points, sure=split.sure):
+    planned = run.planned(_points(split))
+    if not split.dry_run and not _agreed(planned, sure=split.sure):
         console.say("nothing was started")
         return 1
-    return run.carry_out(points, ["reproduce", *argv], split)
+    return run.carry_out(planned, ["reproduce", *argv], split)
 
 
 def _points(split: Words) -> list[dict[str, Any]]:
@@ -104,13 +103,13 @@ def _storages(site_words: Sequence[str]) -> list[str]:
     return [name for name, said in point["site"]["storages"].items() if said["root"] is not None]
 
 
-def _agreed(points: Sequence[dict[str, Any]], *, sure: bool) -> bool:
+def _agreed(planned: Plan, *, sure: bool) -> bool:
     """Say how much is to be run; on a terminal, ask where Slurm's own question will not come."""
-    cells, conduct = cells_of(points)
-    folder = folders.CampaignFolder(Path(conduct["campaign_dir"]).expanduser().resolve())
-    left = plan.make(cells, conduct, folder).to_do
+    left, conduct, cells = planned.to_do, planned.conduct, [entry.cell for entry in planned.entries]
     runs = plan.runs_in_words(left, conduct)
-    expected = price.expected(left, conduct, folder) or "how long they take is not known: nothing is recorded yet"
+    expected = (
+        price.expected(left, conduct, planned.folder) or "how long they take is not known: nothing is recorded yet"
+    )
     console.say(
         f"{counted(len(cells), 'cell')}, {len(left)} to run: {runs} with warm-ups" + (f"; {expected}" if left else "")
     )

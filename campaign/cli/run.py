@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from campaign import console
 from campaign.cells import folder as folders
-from campaign.cells import plan, record
+from campaign.cells import plan
 from campaign.cli.analyse import analyse
 from campaign.cluster.choice import chosen
 from campaign.config import command_line
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from campaign.cells.cell import Cell
-    from campaign.cells.folder import CampaignFolder
+    from campaign.cells.plan import Plan
 
 INTERRUPTED = 130
 _RECORDS = "*/record.json"
@@ -41,25 +41,30 @@ def main(argv: Sequence[str]) -> int:
     """Run the campaign that the words describe; returns the exit code."""
     split = command_line.split(argv)
     points = composed(split.hydra)
-    return 0 if points is None else carry_out(points, argv, split)
+    return 0 if points is None else carry_out(planned(points), argv, split)
 
 
-def carry_out(points: Sequence[Mapping[str, Any]], argv: Sequence[str], split: command_line.Words) -> int:
-    """Run the campaign of these points, asked for with the words `argv`; returns the exit code."""
+def planned(points: Sequence[Mapping[str, Any]]) -> Plan:
+    """Plan the campaign of these points; nothing is written."""
     cells, conduct = cells_of(points)
-    root = Path(conduct["campaign_dir"]).expanduser()
+    return plan.make(cells, conduct, folders.CampaignFolder(Path(conduct["campaign_dir"]).expanduser().resolve()))
+
+
+def carry_out(planned: Plan, argv: Sequence[str], split: command_line.Words) -> int:
+    """Run a campaign that was asked for with the words `argv`; returns the exit code."""
+    conduct, cells = planned.conduct, [entry.cell for entry in planned.entries]
     cluster = chosen(cells, conduct)
     for line in emulation.told(cells):
         console.say(line)
     if split.dry_run:
-        _preview(cells, _request(folders.CampaignFolder(root.resolve()), conduct, argv), cluster)
+        _preview(planned, _request(planned.folder, conduct, argv), cluster)
         return 0
-    folder, campaign = folders.opened(root)
+    folder, campaign = folders.opened(planned.folder.root)
     request = _request(folder, conduct, argv, after=campaign["requests"])
     with folders.occupied(folder), _polite_end():
         try:
             _write_down(request, campaign, cells)
-            return _follow(cells, request, cluster, sure=split.sure)
+            return _follow(planned, request, cluster, sure=split.sure)
         except (KeyboardInterrupt, WorkerStoppedError):
             _say_how_to_come_back(conduct, cluster)
             return INTERRUPTED
@@ -102,19 +107,10 @@ def _write_down(request: Request, campaign: dict[str, Any], cells: Sequence[Cell
     write_json(request.folder.marker, campaign)
 
 
-def _disturbed(after: plan.Plan, folder: CampaignFolder) -> bool:
-    """Tell whether somebody else's work made runs of cells that are not done invalid."""
-    found = (record.look(folder.record(entry.cell.id))[0] for entry in after.entries if entry.state != "done")
-    runs = (run for recorded in found if recorded is not None for run in recorded["runs"])
-    return any(
-        check["rule"] == "quiet" and check["passed"] is False for run in runs for check in run.get("checks") or ()
-    )
-
-
-def _follow(cells: Sequence[Cell], request: Request, cluster: str, *, sure: bool) -> int:
+def _follow(planned: Plan, request: Request, cluster: str, *, sure: bool) -> int:
     """Do what is missing, then report; the exit code tells whether every cell asked for is done."""
     try:
-        alone = _work(cells, request, cluster, sure=sure)
+        alone = _work(planned, request, cluster, sure=sure)
     except SchedulerError:
         if any(request.folder.records.glob(_RECORDS)):
             _report(request.folder)  # of what the jobs before did
@@ -122,14 +118,13 @@ def _follow(cells: Sequence[Cell], request: Request, cluster: str, *, sure: bool
     if alone:
         console.say(f"the jobs go on alone: python -m campaign watch {request.folder.root}")
         return 0
-    # Asked again of the disk, whatever was meant to happen; what redo=true asked for is there now. And judged again:
-    # a baseline may have come after what it judges.
-    after = plan.make(cells, {**request.conduct, "redo": False}, request.folder)
-    after.save_verdicts(request.folder)
+    after = planned.refreshed()  # asked of the disk, whatever was meant to happen
+    after.save_verdicts()
     _report(request.folder)
-    if all(entry.state == "done" for entry in after.entries):
+    lacking = [entry for entry in after.entries if entry.state != "done"]
+    if not lacking:
         return 0
-    when = " when nothing else keeps the machine busy" if _disturbed(after, request.folder) else ""
+    when = " when nothing else keeps the machine busy" if any(entry.disturbed for entry in lacking) else ""
     console.say(
         f"not every cell is done (`python -m campaign status` says why); "
         f"the same command{when} tries again what is lacking"
@@ -146,27 +141,25 @@ def _report(folder: folders.CampaignFolder) -> None:
         )
 
 
-def _work(cells: Sequence[Cell], request: Request, cluster: str, *, sure: bool) -> bool:
+def _work(planned: Plan, request: Request, cluster: str, *, sure: bool) -> bool:
     """Have the missing runs done, here or on the cluster; tells whether jobs go on alone."""
     from campaign.cluster import local, slurm  # noqa: PLC0415 - numpy is not on the way to --help
 
     if cluster == "slurm":
-        return slurm.work(cells, request, sure=sure)
+        return slurm.work(planned, request, sure=sure)
     slurm.refuse_beside_jobs(request.folder)
     local.wait_for_worker(request.folder)
-    planned = plan.make(cells, request.conduct, request.folder)
-    planned.save_verdicts(request.folder)
+    planned = planned.refreshed()
+    planned.save_verdicts()
     if planned.to_do:
         local.work(planned.to_do, request)
     else:
-        done = sum(entry.state == "done" for entry in planned.entries)
-        console.say(f"nothing to run: {done} of {len(cells)} cells are done")
+        console.say(f"nothing to run: {planned.done} of {len(planned.entries)} cells are done")
     return False
 
 
-def _preview(cells: Sequence[Cell], request: Request, cluster: str) -> None:
+def _preview(planned: Plan, request: Request, cluster: str) -> None:
     """Print the plan and, for Slurm, the price and the scripts."""
-    planned = plan.make(cells, request.conduct, request.folder)
     width = max(len(entry.cell.id) for entry in planned.entries)
     for entry in planned.entries:
         to_go = str(entry.missing) if entry.at_most == entry.missing else f"{entry.missing} to {entry.at_most}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from campaign import console
-from campaign.cells import plan
 from campaign.cluster import fleet, price, submission
 from campaign.console import counted
 from campaign.errors import CampaignError, EnvironmentFaultError, SchedulerError
@@ -16,7 +15,6 @@ from campaign.worker.batch import read_all
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from campaign.cells.cell import Cell
     from campaign.cells.folder import CampaignFolder
     from campaign.cells.plan import Entry, Plan
     from campaign.worker.batch import Batch
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 _LATER = "they are submitted when the others are over"
 
 
-def work(cells: Sequence[Cell], request: Request, *, sure: bool) -> bool:
+def work(planned: Plan, request: Request, *, sure: bool) -> bool:
     """Bring every cell to its end, as far as the cluster lets it; each is submitted at most once.
 
     Parameters
@@ -50,14 +48,15 @@ def work(cells: Sequence[Cell], request: Request, *, sure: bool) -> bool:
     followed = False
     while True:
         flotilla = _settled(request.folder, facts)
-        todo = _left(cells, request, flotilla, tried)
+        planned = planned.refreshed()
+        todo = _left(planned, request, flotilla, tried)
         refused = None
         if todo:
             sure = sure or _agreed(todo, request, facts)
             refused = _submit(todo, request, facts, tried)
             flotilla = fleet.of(request.folder, facts)
         elif not (flotilla.open or followed):
-            console.say(f"nothing to run: {len(cells)} of {len(cells)} cells are done")
+            console.say(f"nothing to run: {planned.done} of {len(planned.entries)} cells are done")
         if request.conduct["detach"] or not flotilla.open:
             break
         fleet.follow(request.folder, flotilla)
@@ -111,12 +110,11 @@ def _settled(folder: CampaignFolder, facts: client.Facts) -> fleet.Fleet:
     return flotilla
 
 
-def _left(cells: Sequence[Cell], request: Request, flotilla: fleet.Fleet, tried: set[str]) -> list[Entry]:
+def _left(planned: Plan, request: Request, flotilla: fleet.Fleet, tried: set[str]) -> list[Entry]:
     """List what is neither done nor in a job nor was tried already; `tried` grows by what a job does anew for us."""
-    planned = plan.make(cells, request.conduct, request.folder)
     anew = ", which are not begun anew for redo=true" if request.conduct["redo"] else ""
     taken = _taken(planned, flotilla, f"following them{anew}")
-    planned.save_verdicts(request.folder, but=taken)
+    planned.save_verdicts(but=taken)
     if request.conduct["redo"]:
         tried |= taken
     return [entry for entry in planned.to_do if entry.cell.id not in taken | tried]

@@ -143,7 +143,7 @@ def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there
     at = done["provenance"]
     baseline = leave(folder, READ, [rate / 2], host=at["host"], mount=at["mount"])
     planned = plan.make(cells, conduct, folder)
-    planned.save_verdicts(folder)
+    planned.save_verdicts()
 
     recorded = record.read(folder.record(cells[0].id))
     assert (planned.entries[0].state, recorded["status"]) == ("invalid", "invalid")

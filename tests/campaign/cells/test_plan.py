@@ -81,7 +81,7 @@ def test_a_cell_whose_worker_was_killed_before_the_verdict_is_settled_by_the_nex
     _recorded(folder, made[0], "running", ["valid"] * 5)
 
     planned = plan.make(made[:1], conduct, folder)
-    planned.save_verdicts(folder)
+    planned.save_verdicts()
 
     stored = record.read(folder.record(made[0].id))
     assert (planned.entries[0].state, planned.entries[0].missing, planned.to_do) == ("done", 0, [])
@@ -108,7 +108,7 @@ def test_what_was_valid_under_looser_thresholds_is_judged_by_those_asked_for_now
 def test_a_verdict_that_stands_is_not_written_again(cells, folder):
     made, conduct = cells
     _recorded(folder, made[0], "running", ["valid"] * 5)
-    plan.make(made[:1], conduct, folder).save_verdicts(folder)
+    plan.make(made[:1], conduct, folder).save_verdicts()
 
     assert plan.make(made[:1], conduct, folder).entries[0].rejudged is None
 
@@ -120,3 +120,30 @@ def test_a_done_cell_of_which_more_valid_runs_are_asked_is_done_no_more(cells, f
     entry = plan.make(made[:1], conduct, folder).entries[0]
 
     assert (entry.state, entry.missing) == ("invalid", 3) or (entry.state, entry.missing) == ("failed", 3)
+
+
+def test_a_refreshed_plan_reads_the_records_that_changed_and_no_others(cells, folder, monkeypatch):
+    made, conduct = cells
+    for cell in made[:2]:
+        _recorded(folder, cell, "running", ["valid"] * 2)
+    before = plan.make(made, conduct, folder)
+    for cell in made[1:]:
+        _recorded(folder, cell, "running", ["valid"] * 4)
+    read, seen = record.read, []
+    monkeypatch.setattr(record, "read", lambda path: seen.append(path) or read(path))
+
+    after = before.refreshed()
+
+    assert seen == [folder.record(cell.id) for cell in made[1:]]
+    assert [entry.missing for entry in after.entries] == [3, 1, 1]
+    assert after == plan.make(made, conduct, folder)
+
+
+@pytest.mark.parametrize(("changed", "disturbed"), [({"other_cpu": 9.0}, True), ({"resident_fraction": 1.0}, False)])
+def test_a_plan_tells_where_somebody_elses_work_made_runs_invalid(changed, disturbed, cells, folder):
+    made, conduct = cells
+    recorded = record.new(made[0], {"token": "t"}, {})
+    record.begin_run(recorded, "measured", "t").update(figures(**changed))
+    record.write(folder.record(made[0].id), recorded)
+
+    assert plan.make(made[:1], conduct, folder).entries[0].disturbed is disturbed

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from campaign import console
-from campaign.cells.folder import CampaignFolder
 from campaign.cli import run
 from campaign.cluster import local, slurm
 from campaign.errors import EnvironmentFaultError, SchedulerError
@@ -96,14 +94,3 @@ def test_cluster_local_does_not_begin_beside_open_jobs(folder, said, programs, m
 
     with pytest.raises(EnvironmentFaultError, match="1 job of this campaign on the cluster"):
         run.main([f"campaign_dir={folder.root}", "cluster=local"])
-
-
-@pytest.mark.parametrize(
-    ("rule", "state", "expected"), [("quiet", "invalid", True), ("cold", "invalid", False), ("quiet", "done", False)]
-)
-def test_work_of_others_is_told_where_it_made_runs_of_a_cell_invalid(rule, state, expected, tmp_path, monkeypatch):
-    found = {"runs": [{"checks": [{"rule": rule, "passed": False}]}, {"status": "running"}]}
-    monkeypatch.setattr("campaign.cells.record.look", lambda _: (found, None))
-    after = SimpleNamespace(entries=[SimpleNamespace(state=state, cell=SimpleNamespace(id="micro-x"))])
-
-    assert run._disturbed(after, CampaignFolder(tmp_path)) is expected  # noqa: SLF001 - what the last line asks

@@ -47,7 +47,8 @@ class Scene:
         return Request(self.folder, {**slurm_conduct(self.conduct), **SHORT, **conduct}, "0a1b2c3d", NOW, ())
 
     def go(self, **conduct):
-        return slurm.work(self.cells, self.request(**conduct), sure=True)
+        request = self.request(**conduct)
+        return slurm.work(plan.make(self.cells, request.conduct, self.folder), request, sure=True)
 
     def preview(self):
         self.programs("srun", "exit 0")

@@ -107,13 +107,13 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ask(tmp_path_factory):
-    """Call `reproduce` and return the points that would have been run, and the words they were asked for with."""
+    """Call `reproduce` and return the plan that would have been carried out, and the words it was asked for with."""
 
     def ask(*words):
         seen = []
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(tmp_path_factory.mktemp("asked"))
-            patch.setattr(run, "carry_out", lambda points, argv, _: seen.append((points, argv)) or 0)
+            patch.setattr(run, "carry_out", lambda planned, argv, _: seen.append((planned, argv)) or 0)
             assert reproduce.main(words) == 0
         return seen.pop()
 
@@ -122,25 +122,25 @@ def ask(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(ask, site):
-    """All of it: the settings of its cells."""
-    points, argv = ask(*site)
+    """The plan of all of it."""
+    planned, argv = ask(*site)
     assert argv == ["reproduce", *site]
-    return points
+    return planned
 
 
 @pytest.mark.long
 def test_reproduce_is_every_recipe_on_every_storage_as_one_campaign(whole, site):
-    cells = {cell.id for cell in cells_of(whole)[0]}
+    cells = {entry.cell.id for entry in whole.entries}
     flags, words = site[:2], site[2:]
     for recipe in ("fig4", "fig5", "fig6", "fig7", "fig8"):
         alone = collect(["-m", *flags, *words, f"+paper={recipe}", "storage=hdd,ssd"])
         assert {cell.id for cell in cells_of(alone)[0]} <= cells
-    targets = {point["checkpoint"]["name"] for point in whole if point["benchmark"]["name"] == "alexnet"}
+    targets = {each.cell.settings["checkpoint"]["name"] for each in whole.entries if each.cell.benchmark == "alexnet"}
     assert targets == {"none", "hdd", "ssd"}
 
 
 def test_each_cell_has_the_baseline_of_its_own_file_size_and_readers(whole):
-    settings = [cell.settings for cell in cells_of(whole)[0]]
+    settings = [entry.cell.settings for entry in whole.entries]
 
     small = [each for each in settings if each["benchmark"].get("access") == "random_read"]
     kinds = [(each["storage"]["name"], each["dataset"], each["threads"]) for each in small]
@@ -155,7 +155,8 @@ def test_each_cell_has_the_baseline_of_its_own_file_size_and_readers(whole):
 def test_the_price_is_said_and_nothing_starts_without_a_yes(whole, site, monkeypatch, tmp_path):
     said, questions, started = [], [], []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(reproduce, "_points", lambda _: whole)
+    monkeypatch.setattr(reproduce, "_points", lambda _: [])
+    monkeypatch.setattr(run, "planned", lambda _: whole)
     monkeypatch.setattr(run, "carry_out", lambda *words: started.append(words) or 0)
     monkeypatch.setattr(console, "say", said.append)
     monkeypatch.setattr(console, "agreed", lambda question: bool(questions.append(question)))
@@ -207,11 +208,11 @@ def test_targets_are_meant_for_recipes_that_save():
 
 @pytest.mark.long
 def test_words_of_one_benchmark_do_not_stop_the_others(ask, site):
-    points, _ = ask(*site, "accelerator=emulated", "benchmark.file_mb=20", "checkpoint=hdd", "benchmark.width=0.05")
+    planned, _ = ask(*site, "accelerator=emulated", "benchmark.file_mb=20", "checkpoint=hdd", "benchmark.width=0.05")
 
-    named = {point["benchmark"]["name"] for point in points}
-    assert named == {"baseline", "micro", "alexnet"}
-    assert {point["benchmark"].get("file_mb", 20) for point in points} == {20}
+    cells = [entry.cell for entry in planned.entries]
+    assert {cell.benchmark for cell in cells} == {"baseline", "micro", "alexnet"}
+    assert {cell.settings["benchmark"].get("file_mb", 20) for cell in cells} == {20}
 
 
 @pytest.mark.parametrize("word", ["benchmark.widht=0.5", "benchmark=micro"])
