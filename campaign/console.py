@@ -73,12 +73,7 @@ def bar() -> progress.Progress:
 def figure(run: Mapping[str, Any], digits: int = 1) -> str:
     """Put what a run is there for into words; empty where it has no figure."""
     rate = checks.rate(run)
-    return "" if rate is None else f"{rate:.{digits}f} {unit(run)}"
-
-
-def unit(run: Mapping[str, Any]) -> str:
-    """Return the unit of the figure of a run."""
-    return "images/s" if "images_per_s" in run else "MB/s"
+    return "" if rate is None else f"{rate:.{digits}f} {checks.unit(run)}"
 
 
 def counting(things: Collection[_Thing], what: str) -> Iterator[_Thing]:

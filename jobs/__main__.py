@@ -1,98 +1,45 @@
-"""Run one benchmark by hand, without Hydra, submitit or a campaign: one run, its figures as JSON on stdout."""
+"""Run one benchmark by hand, without Hydra, submitit or a campaign: one run, its figures as JSON on stdout.
+
+::
+
+    python -m jobs micro FOLDER --threads 4
+    python -m jobs baseline FOLDER --access read
+"""
 
 from __future__ import annotations
 
 import argparse
-import copy
-import importlib
 import json
 import os
 import sys
 import tempfile
-from dataclasses import asdict
+from contextlib import contextmanager
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs import checks, run
-from jobs.benchmarks import accelerator
+from jobs.benchmarks import accelerator, baseline, registry
+from jobs.benchmarks.engines import datafile
 from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest
-from jobs.errors import BurstBufferError, DatasetError, NoGpuError
+from jobs.errors import DatasetError, JobError
+from jobs.settings import choices
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from dataclasses import Field
+
+    from jobs.benchmarks.benchmark import Benchmark
+    from jobs.request import Request, SnapshotRequest
+    from jobs.settings import Node, Settings
 
 _DRAIN_TIMEOUT_S = 600.0
-
-
-def main(benchmark: str, argv: Sequence[str] | None = None) -> None:
-    """Parse the command line of a benchmark, run it once and print the run as JSON.
-
-    Exit code 0 for a valid run, 1 for an invalid one, 2 for a folder that holds no images or cannot take snapshots, 3
-    where the GPU that was asked for is missing.
-    """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as in a campaign
-    defaults = copy.deepcopy(importlib.import_module(f"jobs.benchmarks.{benchmark}").DEFAULTS)
-    parser = _parser(benchmark, defaults)
-    options = parser.parse_args(argv)
-    if getattr(options, "drain_to", None) and not options.save_to:
-        parser.error("--drain-to needs --checkpoint: the folder that is drained")
-    try:
-        figures = _run(_settings(defaults, options), options.folder, _folders(options))
-    except (DatasetError, NoGpuError, BurstBufferError) as error:
-        print(f"error: {error.message}\n\nhint: {error.hint}", file=sys.stderr)
-        sys.exit(3 if isinstance(error, NoGpuError) else 2)
-    print(json.dumps(figures, indent=1))
-    sys.exit(0 if figures["status"] == "valid" else 1)
-
-
-def _run(settings: Mapping[str, Any], folder: Path, snapshots: Sequence[Path]) -> dict[str, Any]:
-    listing = manifest.scan(folder)
-    with tempfile.TemporaryDirectory(prefix="tfio-") as held:
-        Path(held, manifest.MANIFEST_NAME).write_text(listing.to_json(), encoding="utf-8")
-        request = {
-            "settings": settings,
-            "dataset": str(folder),
-            "manifest": held,
-            "limits": asdict(checks.Limits()),
-            "trace": None,
-            "checkpoint": _asked(snapshots) if snapshots else None,
-        }
-        return run.execute(request)
-
-
-def _asked(folders: Sequence[Path]) -> dict[str, Any]:
-    return {"folders": [str(folder) for folder in folders], "drain_timeout_s": _DRAIN_TIMEOUT_S, "leave": True}
-
-
-def _folders(options: argparse.Namespace) -> list[Path]:
-    """List the folders that snapshots go to; they stay there."""
-    return [folder for folder in (getattr(options, "save_to", None), getattr(options, "drain_to", None)) if folder]
-
-
-_READ_ONLY = "no decode and resize (Fig 5)%(default).0s"  # its default is that of what it takes away
-
-
-def _parser(benchmark: str, defaults: Mapping[str, Any]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=f"python -m jobs.{benchmark}",
-        description="Run the benchmark once on a folder of images and print the run's figures and checks as JSON.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    parser.add_argument("folder", type=Path, help="images, JPEG and PNG")
-    parser.add_argument("--threads", type=count, help="parallel calls of the map")
-    parser.add_argument("--batch-size", type=count, help="images a batch")
-    parser.add_argument("--prefetch", type=int, help="batches kept ready")
-    parser.add_argument("--iterations", type=int, help="batches; without it each file once")
-    parser.add_argument("--seed", type=int, help="of the order of the files")
-    parser.add_argument("--cache", choices=("cold", "warm", "as_is"), help="state before the run")
-    parser.add_argument("--image-size", type=int, help="pixels after the resize")
-    if "preprocess" in defaults["benchmark"]:
-        parser.add_argument("--read-only", dest="preprocess", action="store_false", help=_READ_ONLY)
-    if "accelerator" in defaults:
-        _add_training(parser)
-    parser.set_defaults(**{key: value for key, value in defaults["benchmark"].items() if key != "name"}, **defaults)
-    return parser
+_FOLDER = {
+    "images": "images, JPEG and PNG",
+    "file": "on the storage; the file lies in its folder `baseline`",
+    "nothing": "on the storage",
+}
 
 
 def count(text: str) -> int:
@@ -102,33 +49,162 @@ def count(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
 
 
-def _add_training(parser: argparse.ArgumentParser) -> None:
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "threads": {"type": count, "help": "parallel calls of the map, or readers at once"},
+    "batch_size": {"type": count, "help": "images a batch"},
+    "prefetch": {"type": int, "help": "batches kept ready"},
+    "iterations": {"type": int, "help": "batches; without it each file once"},
+    "seed": {"type": int, "help": "of the order of what is read"},
+    "cache": {"choices": ("cold", "warm", "as_is"), "help": "state before the run"},
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse the command line, run the benchmark once and print the run as JSON.
+
+    Exit code 0 for a valid run, 1 for an invalid one, 2 for a folder that cannot be used, 3 where the GPU or the engine
+    that was asked for is missing or failed.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as in a campaign
+    options = _parsed(argv)
+    benchmark = registry.benchmarks()[options.benchmark]
+    try:
+        with _request(benchmark, options) as request:
+            figures = run.execute(request)
+    except JobError as error:
+        sys.exit(_told(error.message, error.hint, error.exit_code))
+    except OSError as error:
+        sys.exit(_told(str(error), "name a folder on a storage that works", 2))
+    print(json.dumps(figures, indent=1))
+    sys.exit(0 if figures["status"] == "valid" else 1)
+
+
+def _told(message: str, hint: str, code: int) -> int:
+    print(f"error: {message}" + (f"\n\nhint: {hint}" if hint else ""), file=sys.stderr)
+    return code
+
+
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m jobs", description=__doc__.partition("\n")[0])
+    names = parser.add_subparsers(dest="benchmark", required=True, metavar="BENCHMARK")
+    for name, benchmark in registry.benchmarks().items():
+        _add_options(
+            names.add_parser(
+                name,
+                help=f"kind: {benchmark.kind}",
+                description="Run the benchmark once and print the run's figures and checks as JSON.",
+                formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+            ),
+            benchmark,
+        )
+    options = parser.parse_args(argv)
+    if getattr(options, "drain_to", None) and not options.save_to:
+        parser.error("--drain-to needs --checkpoint: the folder that is drained")
+    return options
+
+
+def _add_options(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
+    parser.add_argument("folder", type=Path, help=_FOLDER[benchmark.data])
+    for name in [name for name in _OPTIONS if name in benchmark.options]:
+        if not (name == "cache" and benchmark.data == "file"):
+            parser.add_argument(f"--{name.replace('_', '-')}", **_OPTIONS[name])
+    for each in fields(benchmark.keys):
+        if each.metadata.get("by_hand"):
+            _add_key(parser, each)
+    if benchmark.data == "file":
+        parser.add_argument("--block-bytes", type=count, default=114_688, help="one request of random_read, rounded up")
+    if benchmark.computes:
+        _add_accelerator(parser)
+    if benchmark.saves:
+        _add_snapshots(parser)
+    parser.set_defaults(**benchmark.options)
+
+
+def _add_key(parser: argparse.ArgumentParser, each: Field[Any]) -> None:
+    flag, text = each.metadata["flag"] or f"--{each.name.replace('_', '-')}", each.metadata["by_hand"]
+    if isinstance(each.default, bool):
+        action = "store_false" if each.default else "store_true"
+        parser.add_argument(flag, dest=each.name, action=action, help=f"{text}%(default).0s", default=each.default)
+        return
+    words = choices(each)
+    kind: dict[str, Any] = {"choices": words} if words else {"type": _number(each)}
+    parser.add_argument(flag, dest=each.name, help=text, default=getattr(each.default, "value", each.default), **kind)
+
+
+def _number(each: Field[Any]) -> Callable[[str], float]:
+    least, _ = each.metadata["range"]
+    return float if isinstance(each.default, float) else count if least and least >= 1 else int
+
+
+def _add_accelerator(parser: argparse.ArgumentParser) -> None:
     names = ("auto", *accelerator.DEVICES)
     parser.add_argument("--accelerator", dest="compute_on", choices=names, default="auto", help="what computes")
     parser.add_argument("--step-s", type=float, default=1.0, help="seconds that an emulated step takes")
-    parser.add_argument("--control", choices=("none", "no_io", "no_compute"), help="what is left out")
-    parser.add_argument("--width", type=float, help="of the network, 1 as published")
-    parser.add_argument("--prefetch-to-device", action="store_true", help="batches wait on the device")
 
+
+def _add_snapshots(parser: argparse.ArgumentParser) -> None:
+    every = checkpoint.DEFAULTS["every"]
     parser.add_argument("--checkpoint", type=Path, dest="save_to", help="folder for snapshots: each run adds its own")
     parser.add_argument("--drain-to", type=Path, help="folder on a slow storage: the other one is its burst buffer")
-    parser.add_argument(
-        "--every", type=count, default=checkpoint.DEFAULTS["every"], help="iterations between snapshots"
-    )
+    parser.add_argument("--every", type=count, default=every, help="iterations between snapshots")
     parser.add_argument("--background", action="store_true", help="train on while a copy is saved")
 
 
-def _settings(defaults: Mapping[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    chosen = {key: getattr(options, key) for key in defaults}
-    chosen["benchmark"] = {key: getattr(options, key, value) for key, value in defaults["benchmark"].items()}
-    if "accelerator" in defaults:
+@contextmanager
+def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[Request]:
+    """Return what a worker asks of a run; what is kept for it elsewhere is removed at the end."""
+    snapshots = _folders(options)
+    request: Request = {
+        "settings": _settings(benchmark, options),
+        "dataset": str(options.folder),
+        "limits": asdict(checks.Limits()),
+        "trace": None,
+        "checkpoint": _asked(snapshots) if snapshots else None,
+    }
+    if benchmark.data == "file":
+        yield _with_file(request, options)
+    elif benchmark.data == "images":
+        listing = manifest.scan(options.folder)
+        with tempfile.TemporaryDirectory(prefix="tfio-") as held:
+            Path(held, manifest.MANIFEST_NAME).write_text(listing.to_json(), encoding="utf-8")
+            yield {**request, "manifest": held}
+    else:
+        yield request
+
+
+def _with_file(request: Request, options: argparse.Namespace) -> Request:
+    if not options.folder.is_dir():
+        raise DatasetError(f"{options.folder} is no folder", "name one that is there, on the storage")
+    folder, settings = options.folder / datafile.FOLDER, request["settings"]
+    blocks = options.block_bytes if options.access == "random_read" else None
+    found, size, block_bytes = baseline.prepared(settings, folder, blocks, lambda *_: None)
+    file = str(found or folder / f"written-{os.getpid()}.bin")
+    return {**request, "baseline": {"file": file, "file_bytes": size, "block_bytes": block_bytes, "raw": None}}
+
+
+def _asked(folders: Sequence[Path]) -> SnapshotRequest:
+    return {"folders": [str(folder) for folder in folders], "drain_timeout_s": _DRAIN_TIMEOUT_S, "leave": True}
+
+
+def _folders(options: argparse.Namespace) -> list[Path]:
+    """List the folders that snapshots go to; they stay there."""
+    return [folder for folder in (getattr(options, "save_to", None), getattr(options, "drain_to", None)) if folder]
+
+
+def _settings(benchmark: Benchmark, options: argparse.Namespace) -> Settings:
+    """Return the settings of the run: those of the command line, else the defaults."""
+    chosen: Any = {name: getattr(options, name, default) for name, default in benchmark.options.items()}
+    own = {name: getattr(options, name, default) for name, default in benchmark.defaults["benchmark"].items()}
+    chosen["benchmark"] = own | {"name": benchmark.name}
+    if benchmark.computes:
         chosen["accelerator"] = {"name": options.compute_on, "step_s": options.step_s}
     if folders := _folders(options):
         chosen["checkpoint"] = _checkpoint(folders, options)
-    return chosen
+    settings: Settings = chosen
+    return settings
 
 
-def _checkpoint(folders: Sequence[Path], options: argparse.Namespace) -> dict[str, Any]:
+def _checkpoint(folders: Sequence[Path], options: argparse.Namespace) -> Node:
     """Return the node of a target; its storages are called as the folders are."""
     sides = [{"name": folder.name, "root": str(folder.parent)} for folder in folders]
     words = {"every": options.every, "mode": "async" if options.background else "sync"}
@@ -136,3 +212,7 @@ def _checkpoint(folders: Sequence[Path], options: argparse.Namespace) -> dict[st
         return {**checkpoint.DEFAULTS, **sides[0], **words}
     fast, slow = sides
     return {"name": "burst_buffer", "fast": fast, "slow": slow, **checkpoint.DEFAULTS_BUFFERED, **words}
+
+
+if __name__ == "__main__":
+    main()

@@ -17,7 +17,8 @@ Run = dict[str, Any]
 Check = dict[str, Any]
 Peak = Mapping[str, Any]
 _SHOWN_NAMES = 3
-_WALL_PARTS = ("load_s", "compute_s", "checkpoint_s", "other_s")  # of a benchmark that names none itself
+_RATES = (("images_per_s", "images/s"), ("read_mb_per_s", "MB/s"), ("write_mb_per_s", "MB/s"))
+_WALL_PARTS = ("load_s", "compute_s", "checkpoint_s", "other_s")  # of a record of before, whose runs name none
 _NEGLIGIBLE_BYTES = 1 << 20  # one journal commit during a run of 0.1 s is not a second user of the device
 # Of the kernel for a loop device and what lies beneath it: at most 0.8 cores of reading 2 GB/s and of writing 0.3 GB/s.
 _SERVING_CPU_S_PER_GB = {"device_bytes": 0.3, "written_bytes": 1.2}
@@ -53,15 +54,23 @@ class Limits:
     peak_max: float = 1.05
 
 
-def claim(settings: Mapping[str, Any]) -> str:
-    """Say what a run claims of the page cache: nothing, where it reads nothing (``control=no_io``, a written file)."""
-    reads_nothing = settings["benchmark"].get("control") == "no_io" or settings["benchmark"].get("access") == "write"
-    return "as_is" if reads_nothing else str(settings["cache"])
-
-
 def rate(run: Mapping[str, Any]) -> float | None:
-    """Return the rate that a run is there for: images/s, else MB/s read or written; None for a run without figures."""
-    return next((run[name] for name in ("images_per_s", "read_mb_per_s", "write_mb_per_s") if name in run), None)
+    """Return the rate whose spread over the runs of a cell is judged; None for a run without figures."""
+    found = _rate(run)
+    return run[found[0]] if found else None
+
+
+def unit(run: Mapping[str, Any]) -> str:
+    """Return the unit of the rate of a run; empty where it has none."""
+    found = _rate(run)
+    return found[1] if found else ""
+
+
+def _rate(run: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return key and unit of the rate: a run names them; one of before has one of the well-known ones."""
+    if "rate" in run:
+        return run["rate"]["key"], run["rate"]["unit"]
+    return next(((key, unit) for key, unit in _RATES if key in run), None)
 
 
 def judge(run: Run, cache: str, limits: Limits, peak: Peak | None = None) -> tuple[list[Check], str | None]:

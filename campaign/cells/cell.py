@@ -5,34 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.run import version_of
+from jobs.benchmarks import registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# What of a configuration can change a result.
-SETTINGS = (
-    "benchmark",
-    "dataset",
-    "storage",
-    "threads",
-    "batch_size",
-    "prefetch",
-    "iterations",
-    "seed",
-    "cache",
-    "accelerator",
-    "checkpoint",
-)
 # Of a storage, what says where and how the data lies; the rest says how jobs are kept apart on it.
 _ACCESS = ("shared", "exclusive", "license")
-# A baseline says what a storage gives: what the cells beside it in a grid vary cannot change that.
-_OF_BASELINE = ("benchmark", "storage", "cache")
-_OF_RANDOM_READ = (*_OF_BASELINE, "dataset", "threads", "seed")
 _HASH_DIGITS = 10
 # The values that stay out of the hash. These are NOT the configuration's defaults, which may change: each is what a
 # cell meant before the setting existed, so a new setting takes its neutral value here and orphans no old record.
@@ -94,46 +76,26 @@ class Cell:
 
 def make_cell(point: Mapping[str, Any]) -> Cell:
     """Take the settings out of a composed configuration and name them."""
-    settings = {key: point[key] for key in _counting(point)}
+    benchmark = registry.of(point)
+    settings = {key: point[key] for key in benchmark.acting(point["benchmark"])}
+    settings["benchmark"] = benchmark.acting_keys(settings["benchmark"])
     storage = settings["storage"]
     settings["storage"] = {key: value for key, value in storage.items() if key not in _ACCESS}
-    if is_baseline(settings):
-        settings["benchmark"] = _heeded(settings["benchmark"])
     if "path" in settings.get("dataset", {}):  # the same folder is the same dataset from wherever it is named
         settings["dataset"] = {
             **settings["dataset"],
             "path": str(Path(settings["dataset"]["path"]).expanduser().resolve()),
         }
-    name = settings["benchmark"]["name"]
-    version = _version(name)
     counted = {key: value for key, value in flat(settings) if key not in NEUTRAL or NEUTRAL[key] != value}
-    text = json.dumps({"version": version, **counted}, sort_keys=True)
+    text = json.dumps({"version": benchmark.version, **counted}, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
     access = {key: storage[key] for key in _ACCESS if key in storage}
-    return Cell(f"{_readable(settings)}-{digest}", name, version, settings, access)
-
-
-def is_baseline(settings: Mapping[str, Any]) -> bool:
-    """Tell whether settings are those of a baseline."""
-    return bool(settings["benchmark"]["name"] == "baseline")
-
-
-def _counting(point: Mapping[str, Any]) -> tuple[str, ...]:
-    """Name the settings that can change the result of this cell."""
-    if not is_baseline(point):
-        return SETTINGS
-    return _OF_RANDOM_READ if point["benchmark"]["access"] == "random_read" else _OF_BASELINE
-
-
-def _heeded(benchmark: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a baseline that act on its access: one read whole has no time, blocks have their size."""
-    idle = "transfer_mib" if benchmark["access"] == "random_read" else "seconds_max"
-    return {key: value for key, value in benchmark.items() if key != idle}
+    return Cell(f"{_readable(settings)}-{digest}", benchmark.name, benchmark.version, settings, access)
 
 
 def _readable(settings: Mapping[str, Any]) -> str:
     """Name what people vary."""
-    words = [settings["benchmark"]["name"], *([settings["benchmark"]["access"]] if is_baseline(settings) else [])]
+    words = registry.of(settings).words(settings["benchmark"])
     words += [settings[key]["name"] for key in ("dataset", "storage") if key in settings]
     numbers = {"threads": "t", "batch_size": "b", "prefetch": "p"}
     return "-".join([*words, *(f"{sign}{settings[key]}" for key, sign in numbers.items() if key in settings)])
@@ -146,8 +108,3 @@ def flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
             yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-@lru_cache
-def _version(benchmark: str) -> int:
-    return version_of(benchmark)

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from campaign.cells import record, stopping
-from campaign.cells.cell import is_baseline
+from jobs.benchmarks import registry
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +34,7 @@ class Peaks:
             ``by``, the baseline's cell or the emulated storage; ``mb_per_s``, the fastest of its valid runs or the
             bound; and whether it ``bounds`` the record's runs, with as many readers as they had.
         """
-        if is_baseline(recorded["cell"]["settings"]):
+        if registry.of(recorded["cell"]["settings"]).data != "images":
             return None
         peaks = [peak for peak in (self._seen(recorded), _emulated(recorded)) if peak]
         bounds = [peak for peak in peaks if peak["bounds"]]
@@ -51,7 +51,9 @@ class Peaks:
     @cached_property
     def stamps(self) -> dict[Path, record.Stamp | None]:
         """Stamps of the baselines' records, taken before any of them is read."""
-        return {path: record.stamp(path) for path in sorted(self._folder.records.glob("baseline-*/record.json"))}
+        patterns = [f"{name}-*/record.json" for name in registry.names_of("bounds_others")]
+        paths = sorted(path for pattern in patterns for path in self._folder.records.glob(pattern))
+        return {path: record.stamp(path) for path in paths}
 
     @cached_property
     def _baselines(self) -> list[record.Record]:

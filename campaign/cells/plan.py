@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from campaign import console
 from campaign.cells import record, stopping
-from campaign.cells.cell import is_baseline
 from campaign.cells.peaks import Peaks
 from campaign.console import counted
+from jobs.benchmarks import registry
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -76,7 +76,7 @@ class Plan:
         """
         entries = [entry for entry in self.entries if entry.missing]
         random.Random(self.conduct["order_seed"]).shuffle(entries)  # noqa: S311 - an order, not a secret
-        return sorted(entries, key=lambda entry: not is_baseline(entry.cell.settings))
+        return sorted(entries, key=lambda entry: not registry.of(entry.cell.settings).bounds_others)
 
     @property
     def done(self) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from campaign.cells import stopping
 from campaign.errors import CampaignError
 from jobs import checks
+from jobs.benchmarks import registry
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry, write_json
 
@@ -170,6 +171,7 @@ def new(cell: Cell, campaign: Mapping[str, Any], dataset: Mapping[str, Any]) -> 
             "id": cell.id,
             "benchmark": cell.benchmark,
             "benchmark_version": cell.version,
+            **_described(cell),
             "settings": cell.settings,
         },
         "campaign": dict(campaign),
@@ -181,6 +183,13 @@ def new(cell: Cell, campaign: Mapping[str, Any], dataset: Mapping[str, Any]) -> 
         "status": "running",
         "reason": None,
     }
+
+
+def _described(cell: Cell) -> dict[str, str]:
+    """Return what a benchmark says of itself, for the analysis: its kind and its figure of merit."""
+    benchmark = registry.of(cell.settings)
+    figure = benchmark.figure_of(cell.settings["benchmark"])
+    return {"kind": benchmark.kind, "figure": figure.key, "unit": figure.unit, "better": figure.better}
 
 
 def begin_run(record: Record, role: str, token: str, added: Mapping[str, Any] | None = None) -> Run:
@@ -216,7 +225,7 @@ def rejudge(record: Record, conduct: Mapping[str, Any], peak: Mapping[str, Any] 
     limits = checks.Limits(**conduct["checks"])
     for run in record["runs"]:
         if run["status"] in ("valid", "invalid"):
-            claim = checks.claim(record["cell"]["settings"])
+            claim = registry.of(record["cell"]["settings"]).claim(record["cell"]["settings"])
             run["checks"], run["reason"] = checks.judge(run, claim, limits, peak)
             run["status"] = "valid" if run["reason"] is None else "invalid"
     if record["status"] != "running" or not stopping.missing_runs(record, conduct):

@@ -14,6 +14,7 @@ from campaign.config import command_line, recipes
 from campaign.config.points import cells_of
 from campaign.console import counted
 from campaign.errors import UsageError
+from jobs.benchmarks import registry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,14 +87,14 @@ def _composed(recipe: str, hydra_words: Sequence[str]) -> list[dict[str, Any]]:
 
 def _small_reads(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Add to the baselines what each storage gives at the sizes and to the readers of the recipes."""
-    baseline = next((point for point in points if point["benchmark"]["name"] == "baseline"), None)
+    baseline = next((point for point in points if registry.of(point).bounds_others), None)
     if baseline is None:
         return []
     access = baseline["benchmark"] | {"access": "random_read"}
     return [
         {**baseline, "benchmark": access, **{key: point[key] for key in ("storage", "dataset", "threads")}}
         for point in points
-        if point["benchmark"]["name"] != "baseline"
+        if not registry.of(point).bounds_others
     ]
 
 

@@ -15,6 +15,7 @@ from campaign.cli import arguments
 from campaign.cluster.states import State, states
 from campaign.errors import EnvironmentFaultError, UsageError, nearest
 from campaign.storage import emulation
+from jobs.checks import unit
 
 _MARKS = {True: "ok", False: "FAILED", None: "unverifiable"}
 
@@ -95,9 +96,8 @@ def _tell_run(run: record.Run, where: str) -> None:
         figure += f", {run['read_mb_per_s']:.1f} MB/s"
     print(f"run {run['run']} ({run['role']}) {run['started_utc']}: {run['status']}, {figure}")
     if run.get("added"):
-        print(f"  added        {_of_added(run['added'], console.unit(run))}")
-    checks: list[dict[str, Any]] = run.get("checks", [])
-    for check in checks:
+        print(f"  added        {_of_added(run['added'], unit(run))}")
+    for check in run.get("checks", []):
         print(f"  {check['rule']:12} {_MARKS[check['passed']]}: {check['message']}")
     for line in _of_trace(run.get("trace") or {}):
         print(f"  trace        {line}")

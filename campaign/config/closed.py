@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from campaign.config.explain import unknown_key
-from campaign.config.keys.baseline import Baseline
+from campaign.config.keys import benchmark
 from campaign.config.keys.checkpoint import Buffered, Direct, NoCheckpoint
 from campaign.config.keys.dataset import Folder, Synthetic
 from campaign.config.keys.slurm import HERE, ON_SLURM, Cluster, Slurm
-from campaign.config.schema import Alexnet, Campaign, Micro
+from campaign.config.schema import Campaign
 from campaign.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Groups whose choices have different keys.
 _CHOICES: dict[str, tuple[type, ...]] = {
-    "benchmark": (Micro, Alexnet, Baseline),
+    "benchmark": tuple(benchmark.KEYS.values()),
     "dataset": (Synthetic, Folder),
     "cluster": (Cluster, Slurm),
     "checkpoint": (NoCheckpoint, Direct, Buffered),

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from campaign.cells.cell import flat
 from campaign.config.closed import check_keys
-from campaign.config.keys import accelerator, baseline, checkpoint, dataset, runs, site, slurm, storage
+from campaign.config.keys import accelerator, benchmark, checkpoint, dataset, runs, site, slurm, storage
 from campaign.errors import UsageError, nearest
-from jobs.run import BENCHMARKS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,14 +30,9 @@ RANGES: dict[str, tuple[float, float]] = {
     "prefetch": (0, 1024),
     "iterations": (1, 10**9),
     "seed": (0, 2**31 - 1),
-    "benchmark.image_size": (8, 4096),
-    "benchmark.private_threads": (0, 1024),
-    "benchmark.width": (0.01, 4),
-    "benchmark.learning_rate": (0, 10),
-    "benchmark.dropout": (0, 0.99),
     **site.RANGES,  # first: what a site says is handed on to other keys
     **accelerator.RANGES,
-    **baseline.RANGES,
+    **benchmark.RANGES,
     **checkpoint.RANGES,
     **dataset.RANGES,
     **runs.RANGES,
@@ -46,9 +40,9 @@ RANGES: dict[str, tuple[float, float]] = {
     **storage.RANGES,
 }
 """The least and the greatest legal value of every number; a key may be without a value, too."""
-_GROUPS = (runs, baseline, checkpoint, dataset, accelerator, storage, slurm)  # whose values must fit together
+_GROUPS = (runs, benchmark, checkpoint, dataset, accelerator, storage, slurm)  # whose values must fit together
 _CHOICES = (
-    ("benchmark.name", BENCHMARKS),
+    ("benchmark.name", benchmark.KEYS),
     ("cluster.name", (*slurm.HERE, *slurm.ON_SLURM)),
     ("accelerator.name", accelerator.NAMES),
 )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from campaign import console
-from campaign.cells.cell import SETTINGS, Cell, flat, make_cell
+from campaign.cells.cell import Cell, flat, make_cell
 from campaign.config import limits
 from campaign.errors import UsageError
+from jobs.settings import EVERY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +41,7 @@ def cells_of(points: Sequence[Mapping[str, Any]]) -> tuple[list[Cell], dict[str,
 
 
 def _conduct(point: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in point.items() if key not in SETTINGS}
+    return {key: value for key, value in point.items() if key not in EVERY}
 
 
 def _swept_conduct(one: Mapping[str, Any], other: Mapping[str, Any]) -> UsageError:

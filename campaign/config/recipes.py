@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import OmegaConf
 
+from jobs.benchmarks import registry
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.resources.abc import Traversable
 
 _FIRST = "table1"  # measured first: it is what the others are judged by
 _PLAIN = "micro"  # the benchmark of a recipe that names none
-_READING = ("micro", "alexnet")
-# Which benchmarks take a word of a group; one that is not named here means something to all.
-_MEANT = {"accelerator": ("alexnet",)} | dict.fromkeys(("batch_size", "cache", "iterations", "prefetch"), _READING)
+_OF_IMAGES = ("batch_size", "cache", "iterations", "prefetch")  # groups that only benchmarks that read images take
 _LOCAL = "local"  # of a site that says nothing of its storages
 _BUFFER, _SIDES = "burst_buffer", ("optane", "hdd")  # the storages that conf/checkpoint/burst_buffer.yaml names
 _CHOICE = re.compile(r"storage=(\w+(?:,\w+)*)(?<!=site)")
@@ -50,7 +50,8 @@ class Recipe:
             return key in _keys(self.benchmark)
         if group == "checkpoint":
             return bool(self.targets)
-        return self.benchmark in _MEANT.get(group, (self.benchmark,))
+        benchmark = registry.benchmarks()[self.benchmark]
+        return benchmark.computes if group == "accelerator" else group not in _OF_IMAGES or benchmark.data == "images"
 
 
 def recipes() -> list[Recipe]:

@@ -13,8 +13,8 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from campaign.config.keys import benchmark
 from campaign.config.keys.accelerator import Accelerator
-from campaign.config.keys.baseline import Baseline
 from campaign.config.keys.checkpoint import Buffered, Direct, NoCheckpoint
 from campaign.config.keys.dataset import Folder, Synthetic
 from campaign.config.keys.runs import Checks, Trace
@@ -31,50 +31,11 @@ class Cache(Enum):
     as_is = "as_is"
 
 
-@dataclass
-class Pipeline:
-    """What every benchmark says of its input pipeline."""
-
-    name: str = MISSING
-    image_size: int = MISSING
-    ignore_errors: bool = MISSING
-    autotune: bool = MISSING
-    map_and_batch_fusion: bool = MISSING
-    deterministic: bool = MISSING
-    private_threads: int | None = MISSING
-
-
-@dataclass
-class Micro(Pipeline):
-    """Group ``benchmark``, choice ``micro``."""
-
-    preprocess: bool = MISSING
-
-
-class Control(Enum):
-    """What of a training run is left out, to know its bounds."""
-
-    none = "none"
-    no_io = "no_io"
-    no_compute = "no_compute"
-
-
 class Size(Enum):
     """What the numbers of a recipe are for."""
 
     paper = "paper"
     smoke = "smoke"
-
-
-@dataclass
-class Alexnet(Pipeline):
-    """Group ``benchmark``, choice ``alexnet``."""
-
-    prefetch_to_device: bool = MISSING
-    control: Control = MISSING
-    width: float = MISSING
-    learning_rate: float = MISSING
-    dropout: float = MISSING
 
 
 @dataclass
@@ -117,9 +78,8 @@ def register() -> None:
     """Store the schemas under ``schema/``, where Hydra offers them to nobody as a choice."""
     store = ConfigStore.instance()
     store.store(group="schema", name="campaign", node=Campaign, package="_global_")
-    store.store(group="schema/benchmark", name="micro", node=Micro)
-    store.store(group="schema/benchmark", name="alexnet", node=Alexnet)
-    store.store(group="schema/benchmark", name="baseline", node=Baseline)
+    for name, keys in benchmark.KEYS.items():
+        store.store(group="schema/benchmark", name=name, node=keys)
     store.store(group="schema/dataset", name="synthetic", node=Synthetic)
     store.store(group="schema/dataset", name="folder", node=Folder)
     for name, node in {"none": NoCheckpoint, "direct": Direct, "buffered": Buffered}.items():

@@ -124,9 +124,9 @@ def _clock() -> Finding:
 
 def _load(limits: Mapping[str, float]) -> Finding:
     """Watch for a second what everybody else does."""
-    before = counters.look(None)
+    before = counters.reading(None)
     time.sleep(_WATCH_S)
-    others = counters.between(before, counters.look(None))["other_cpu"] or 0.0
+    others = counters.between(before, counters.reading(None))["other_cpu"] or 0.0
     message = f"others keep {others:.2f} cores busy, load average {os.getloadavg()[0]:.2f}"
     hint = f"runs are invalid above checks.other_cpu_max={limits['other_cpu_max']:g}; end what else is running"
     return Finding("load", passed=None if others > limits["other_cpu_max"] else True, message=message, hint=hint)
@@ -179,9 +179,9 @@ def _can_be_cold(what: str, folder: Path) -> Finding:
         paths = [Path(file.name)]
         page_cache.evict(paths)
         residency = page_cache.residency(paths)
-        before = counters.look(None)
+        before = counters.reading(None)
         page_cache.read_through(paths)
-        fetched = counters.between(before, counters.look(None))["device_bytes"]
+        fetched = counters.between(before, counters.reading(None))["device_bytes"]
     seen = "unknown" if fetched is None else f"{fetched / _PROBE_BYTES:.0%}"
     resident = "an unknown share" if residency.fraction is None else f"{residency.fraction:.0%}"
     message = f"after eviction {resident} resident ({residency.method}), {seen} read from the device"

@@ -6,8 +6,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from campaign.cells.cell import is_baseline
 from campaign.errors import EnvironmentFaultError
+from jobs.benchmarks import baseline, registry
 from jobs.benchmarks.engines import datafile
 from jobs.benchmarks.engines import engine as engines
 from jobs.errors import EngineError
@@ -19,11 +19,9 @@ if TYPE_CHECKING:
     from campaign.console import Progress
     from jobs.data.manifest import Manifest
 
-_MIB = 1 << 20
-
 
 def prepared(
-    settings: Mapping[str, Any],
+    settings: Any,
     root: Path,
     layout: lustre.Layout,
     images: tuple[Path, Manifest] | None,
@@ -48,25 +46,24 @@ def prepared(
     DatasetError
         There is not enough room, or the folder is somebody else's.
     """
-    benchmark = settings["benchmark"]
-    transfer_mib = benchmark.get("transfer_mib", datafile.TRANSFER_MIB)  # random_read has none
-    size = datafile.whole_bytes(benchmark["file_mb"], transfer_mib)
     folder = root / f"{datafile.FOLDER}{layout.suffix}"
     if layout.asked:
         lustre.set_layout(folder, layout)
-    datafile.claimed(folder)
-    found = {"path": str(folder), "folder": str(folder), "file": None, "bytes": size}
-    found["block_bytes"] = transfer_mib * _MIB
-    if benchmark["access"] == "write":
-        datafile.require_room(folder, size)
-        return found
-    file = datafile.made(folder, size, lambda done, total: progress(f"the file of {root}", done, total, "MiB"))
-    found |= {"file": file.name, **lustre.stripe(folder, file, layout)}
-    if images:
-        path, listing = images
-        found |= {"path": str(path), "checksum": listing.checksum}
-        found["block_bytes"] = datafile.whole_blocks(listing.total_bytes / len(listing.files), folder)
-    return found
+    path, listing = images or (folder, None)
+    mean = listing.total_bytes / len(listing.files) if listing else None
+
+    def made(done: int, total: int) -> None:
+        progress(f"the file of {root}", done, total, "MiB")
+
+    file, size, block_bytes = baseline.prepared(settings, folder, mean, made)
+    found: dict[str, Any] = {"path": str(path), "folder": str(folder), "file": file and file.name}
+    found |= {"bytes": size, "block_bytes": block_bytes, **({"checksum": listing.checksum} if listing else {})}
+    return found | (lustre.stripe(folder, file, layout) if file else {})
+
+
+def _has_file(settings: Mapping[str, Any]) -> bool:
+    """Tell whether a benchmark reads or writes a file of ours."""
+    return registry.of(settings).data == "file"
 
 
 def engine(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -75,7 +72,7 @@ def engine(settings: Mapping[str, Any]) -> dict[str, str]:
     Nothing for another cell, or where the engine is missing: then a run fails and says so.
     """
     with suppress(EngineError):
-        return {"engine": _chosen(settings)} if is_baseline(settings) else {}
+        return {"engine": _chosen(settings)} if _has_file(settings) else {}
     return {}
 
 
@@ -88,7 +85,7 @@ def look(settings: Mapping[str, Any]) -> None:
         It is not.
     """
     try:
-        if is_baseline(settings):
+        if _has_file(settings):
             _chosen(settings)
     except EngineError as error:
         hint = "install or load it; benchmark.engine=builtin needs no other program"
@@ -100,11 +97,11 @@ def _chosen(settings: Mapping[str, Any]) -> str:
 
 
 def asked(item: Mapping[str, Any], raw: Path) -> dict[str, Any] | None:
-    """Say what a run reads or writes, as `jobs.benchmarks.baseline.measured` reads it.
+    """Say what a run reads or writes, as `jobs.request.FileRequest` has it.
 
     None for a cell that is no baseline.
     """
-    if not is_baseline(item["settings"]):
+    if not _has_file(item["settings"]):
         return None
     data = item["dataset"]
     file = Path(data["folder"]) / (data["file"] or _written(item))
@@ -117,7 +114,7 @@ def tidied(item: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     finally:
-        if is_baseline(item["settings"]) and item["dataset"]["file"] is None:
+        if _has_file(item["settings"]) and item["dataset"]["file"] is None:
             with suppress(OSError):
                 (Path(item["dataset"]["folder"]) / _written(item)).unlink()
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign.cells import record
-from campaign.cells.cell import flat, is_baseline
+from campaign.cells.cell import flat
 from campaign.config.keys.dataset import enough_data
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import baseline_files, checkpoint_targets, provenance
 from campaign.storage.locks import lock_path
 from campaign.storage.roots import storage_root
+from jobs.benchmarks import registry
 from jobs.data import make, manifest
 from jobs.data.images import ImageSpec
 from jobs.errors import DatasetError
@@ -48,7 +49,7 @@ def datasets(
     prepared: dict[str, dict[str, Any]] = {}
     for entry in entries:
         settings = entry.cell.settings
-        key = f"{settings.get('dataset')} {settings['storage']} {is_baseline(settings) and settings['benchmark']}"
+        key = f"{settings.get('dataset')} {settings['storage']} {_own_file(settings) and settings['benchmark']}"
         if key not in prepared:
             prepared[key] = _dataset(settings, folder, progress)
         _enough(settings, prepared[key])
@@ -80,8 +81,12 @@ def on_this_node(settings: Mapping[str, Any], folder: CampaignFolder) -> dict[st
 
 
 def _enough(settings: Mapping[str, Any], data: Mapping[str, Any]) -> None:
-    if not is_baseline(settings):
+    if registry.of(settings).data == "images":
         enough_data(dict(flat(settings)), data["files"])
+
+
+def _own_file(settings: Mapping[str, Any]) -> bool:
+    return registry.of(settings).data == "file"
 
 
 def _dataset(settings: Mapping[str, Any], folder: CampaignFolder, progress: Progress) -> dict[str, Any]:
@@ -91,7 +96,9 @@ def _dataset(settings: Mapping[str, Any], folder: CampaignFolder, progress: Prog
     layout = lustre.Layout(storage["stripe_count"], storage["stripe_size_mib"])
     lock = {"lock": str(lock_path(root, folder.root))}
     try:
-        if is_baseline(settings):
+        if registry.of(settings).data == "nothing":
+            return lock | {"path": str(root)}
+        if _own_file(settings):
             images = _images(settings, root, layout, folder, progress)[::2] if "dataset" in settings else None
             return lock | baseline_files.prepared(settings, root, layout, images, progress)
         path, held, found = _images(settings, root, layout, folder, progress)

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from campaign.errors import EnvironmentFaultError
-from jobs.run import BENCHMARKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _TAIL_LINES = 15
 _JOB = "jobs.run:execute"
-_PRELOAD = ("tensorflow", "jobs.run", *(f"jobs.benchmarks.{name}" for name in BENCHMARKS))
+_PRELOAD = ("tensorflow", "jobs.run")
 
 
 class Template:

@@ -2,7 +2,7 @@
 
 By hand, on any node::
 
-    python -m jobs.benchmarks.alexnet FOLDER --threads 4 --prefetch 1
+    python -m jobs alexnet FOLDER --threads 4 --prefetch 1
 """
 
 from __future__ import annotations
@@ -10,13 +10,17 @@ from __future__ import annotations
 import math
 import time
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from jobs.benchmarks import accelerator
+from jobs.benchmarks import accelerator, images
 from jobs.benchmarks.alexnet_network import Network, state_bytes
+from jobs.benchmarks.benchmark import Benchmark, Figure
 from jobs.data import pipeline
 from jobs.data.unreadable import dropped, first_complaint
 from jobs.errors import UnreadableImageError
+from jobs.settings import key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,30 +28,11 @@ if TYPE_CHECKING:
 
     from jobs.checkpoints.run import Checkpoints
     from jobs.checkpoints.saver import Saver
+    from jobs.settings import Settings
 
     Step = Callable[[Any, Any], float | None]  # of images and labels; returns the loss where it trains
 
-VERSION = 1  # raised when the meaning of a figure changes; figures never mix versions
-DEFAULTS = {  # of a run by hand; those of a campaign stand in conf/, and a test holds that they are the same
-    "benchmark": {
-        "name": "alexnet",
-        **pipeline.DEFAULTS,
-        "prefetch_to_device": False,
-        "control": "none",
-        "width": 1.0,
-        "learning_rate": 1e-4,
-        "dropout": 0.5,
-    },
-    "accelerator": {"name": "auto", "step_s": None},
-    "checkpoint": {"name": "none"},
-    "threads": 4,
-    "batch_size": 64,
-    "prefetch": 0,
-    "iterations": None,
-    "seed": 0,
-    "cache": "cold",
-}
-_WALL_PARTS = ["startup_s", "load_s", "compute_s", "checkpoint_s", "other_s"]
+_WALL_PARTS = ("startup_s", "load_s", "compute_s", "checkpoint_s", "other_s")
 _UNWATCHED: AbstractContextManager[None] = nullcontext()
 
 
@@ -201,7 +186,6 @@ def _measure(
         "load_s": sum(figures["step_load_s"]),
         "compute_s": sum(figures["step_compute_s"]),
         "images": len(delivered),
-        "wall_parts": _WALL_PARTS,
     }
     return delivered, {"wall_s": wall_s, "startup_s": startup_s, **figures}
 
@@ -249,7 +233,43 @@ def _timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-if __name__ == "__main__":
-    from jobs.__main__ import main
+class Control(Enum):
+    """What of a training run is left out, to know its bounds."""
 
-    main("alexnet")
+    none = "none"
+    no_io = "no_io"
+    no_compute = "no_compute"
+
+
+@dataclass
+class Keys(pipeline.Keys):
+    """Its keys."""
+
+    name: str = "alexnet"
+    prefetch_to_device: bool = key(default=False, by_hand="batches wait on the device")
+    control: Control = key(Control.none, by_hand="what is left out")
+    width: float = key(1.0, 0.01, 4, by_hand="of the network, 1 as published")
+    learning_rate: float = key(1e-4, 0, 10)
+    dropout: float = key(0.5, 0, 0.99)
+
+
+class _Alexnet(Benchmark):
+    def claim(self, settings: Settings) -> str:
+        """Claim nothing of the page cache where nothing is read."""
+        return "as_is" if settings["benchmark"]["control"] == Control.no_io.value else super().claim(settings)
+
+
+BENCHMARK = _Alexnet(
+    name="alexnet",
+    version=1,
+    kind="training",
+    keys=Keys,
+    begin=images.begin_with(prepare, requested, to_save),
+    figure=Figure("wall_s", "s", "lower"),
+    rate=images.RATE,
+    options={"accelerator": {"name": "auto", "step_s": None}, "checkpoint": {"name": "none"}, **pipeline.OPTIONS},
+    computes=True,
+    saves=True,
+    whole_batches=True,
+    wall_parts=_WALL_PARTS,
+)

@@ -2,107 +2,102 @@
 
 No TensorFlow, no images: an engine (IOR, fio, or our own) moves the bytes past the page cache. By hand, on any node::
 
-    python -m jobs.benchmarks.baseline FOLDER --access read
+    python -m jobs baseline FOLDER --access read
 """
 
 from __future__ import annotations
 
 import importlib
-import os
 import time
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobs.benchmarks.benchmark import Benchmark, Figure, Work
 from jobs.benchmarks.engines import datafile, external
 from jobs.benchmarks.engines import engine as engines
 from jobs.benchmarks.engines.engine import Order
-from jobs.observe import counters
-from jobs.observe.trace import Trace
-from jobs.observe.trace_sources import traffic_behind
-from jobs.system import page_cache
-from jobs.system.device import device_of
+from jobs.settings import key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from jobs.benchmarks.engines.engine import Outcome
+    from jobs.request import FileRequest, Request
+    from jobs.settings import Node, Settings
 
-VERSION = 1  # raised when the meaning of a figure changes; figures never mix versions
-DEFAULTS: dict[
-    str, Any
-] = {  # of a run by hand; those of a campaign stand in conf/, and a test holds that they are the same
-    "benchmark": {
-        "name": "baseline",
-        "access": "read",
-        "engine": "auto",
-        "file_mb": 5000,
-        "transfer_mib": datafile.TRANSFER_MIB,
-        "seconds_max": 10.0,
-    },
-    "threads": 4,
-    "seed": 0,
-    "cache": "cold",
-}
-_WRITTEN = "write"
+_WRITTEN, _RANDOM = "write", "random_read"
+_MIB = 1 << 20
 
 
-class _Flushed:
-    """What a run writes is flushed in its time: its own bytes are nobody else's traffic (`jobs.observe.counters`)."""
+class Access(Enum):
+    """What a baseline does to its file."""
 
-    devices = ()
-
-    def helpers(self) -> tuple[int, ...]:
-        """Return nothing: the engine is a child of ours and waited for, which the kernel adds to our own counts."""
-        return ()
+    write = "write"
+    read = "read"
+    random_read = "random_read"
 
 
-def measured(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Do one run and return its raw figures.
+class Engine(Enum):
+    """What does it."""
 
-    Parameters
-    ----------
-    request
-        As of `jobs.run.execute`, and ``baseline``: ``file`` (what is read, or is to be written), ``file_bytes``,
-        ``block_bytes`` (one request) and ``raw`` (where the engine's own words are kept, or None).
+    auto = "auto"
+    ior = "ior"
+    fio = "fio"
+    builtin = "builtin"
+
+
+@dataclass
+class Keys:
+    """Its keys."""
+
+    name: str = "baseline"
+    access: Access = key(Access.read, by_hand="what is done to the file")
+    engine: Engine = key(Engine.auto, by_hand="auto: IOR, else fio, else the built-in one")
+    file_mb: int = key(5000, 1, 10**7, by_hand="size of the file, rounded up to whole transfers")
+    transfer_mib: int = key(datafile.TRANSFER_MIB, 1, 1024, by_hand="one request of read and write")
+    seconds_max: float = key(10.0, 0.1, 3600, by_hand="how long random_read reads at most")
+
+
+@contextmanager
+def begin(request: Request) -> Iterator[Work]:
+    """Make a run ready; what it writes is removed when it is over, also where it fails.
 
     Raises
     ------
     jobs.errors.EngineError
-        The engine is missing or failed, or what it says cannot be believed.
+        The engine is missing or failed, or its answer cannot be believed.
     """
     settings, asked = request["settings"], request["baseline"]
+    if asked is None:
+        raise TypeError(asked)
     benchmark, file = settings["benchmark"], Path(asked["file"])
     writes = benchmark["access"] == _WRITTEN
     engine = engines.chosen(benchmark["engine"], benchmark["access"])
     order = _order(settings, asked)
-    run = _runner(engine, asked["raw"] and Path(asked["raw"]))
-    device, traffic = device_of(file.parent), _nearest(file.parent)
-    residency = _prepared(order)
-    load_average = os.getloadavg()[0]
-    before, written = counters.look(device, _Flushed() if writes else None), traffic()
-    with _tidied(order):
-        with (watched := _trace(request["trace"], file.parent)) or nullcontext():
+    raw = Path(asked["raw"]) if asked["raw"] else None
+    run = _runner(engine, raw)
+
+    def measure(watched: AbstractContextManager[Any]) -> dict[str, Any]:
+        with watched:
             start = time.perf_counter()
             outcome = run(order)
             elapsed_s = time.perf_counter() - start
-        after, late = counters.look(device, _Flushed() if writes else None), traffic()
-    return {
-        **_figures(outcome, order),
-        **counters.between(before, after),
-        **({"reached_bytes": None if late is None or written is None else late - written} if writes else {}),
-        "engine": engine,
-        "direct": order.direct,
-        "startup_s": elapsed_s - outcome.wall_s,
-        "load_average": load_average,
-        "resident_fraction": residency.fraction,
-        "residency_method": residency.method,
-        "device": device.name if device else None,
-        "trace": watched.finish() if watched else None,
-        "engine_output": asked["raw"] and Path(asked["raw"]).name if engine != engines.BUILTIN else None,
-    }
+        return {
+            **_figures(outcome, order),
+            "engine": engine,
+            "direct": order.direct,
+            "startup_s": elapsed_s - outcome.wall_s,
+            "engine_output": raw.name if raw and engine != engines.BUILTIN else None,
+        }
+
+    read = [] if writes else [file]
+    with _tidied(order):
+        yield Work(measure, file.parent, read, read, writes=writes)
 
 
 def _runner(engine: str, raw: Path | None) -> Callable[[Order], Outcome]:
@@ -122,31 +117,13 @@ def _tidied(order: Order) -> Iterator[None]:
             order.file.unlink(missing_ok=True)
 
 
-def _order(settings: Mapping[str, Any], asked: Mapping[str, Any]) -> Order:
+def _order(settings: Settings, asked: FileRequest) -> Order:
     benchmark, file = settings["benchmark"], Path(asked["file"])
     direct = engines.takes_direct(file, benchmark["access"])
     order = Order(benchmark["access"], file, asked["file_bytes"], asked["block_bytes"], direct)
-    if benchmark["access"] != "random_read":
+    if benchmark["access"] != _RANDOM:
         return order
     return replace(order, threads=settings["threads"], seconds_max=benchmark["seconds_max"], seed=settings["seed"])
-
-
-def _prepared(order: Order) -> page_cache.Residency:
-    """Leave nothing for the clock that is not the run's: no page in memory, no flush and no removal under way."""
-    if order.access != _WRITTEN:
-        return page_cache.cooled([order.file], [order.file], order.file.parent)
-    page_cache.sync(order.file.parent)
-    return page_cache.residency([])
-
-
-def _nearest(folder: Path) -> Any:
-    """Return what counts the bytes that everybody writes to what holds a folder; its counts are None without."""
-    read = next(iter(traffic_behind(folder).values()), None)
-    return lambda: read()[1] if read else None
-
-
-def _trace(asked: Mapping[str, Any] | None, folder: Path) -> Trace | None:
-    return Trace([folder], asked["interval_s"], asked["tail_s"], Path(asked["file"])) if asked else None
 
 
 def _figures(outcome: Outcome, order: Order) -> dict[str, Any]:
@@ -164,13 +141,88 @@ def _figures(outcome: Outcome, order: Order) -> dict[str, Any]:
         "requests": outcome.requests,
         "engine_version": outcome.version,
     }
-    if order.access == "random_read":
+    if order.access == _RANDOM:
         found["bytes_asked"] = outcome.requests * order.block_bytes
         found |= {"reads_per_s": outcome.requests / outcome.wall_s, "read_bytes_each": order.block_bytes}
     return found
 
 
-if __name__ == "__main__":
-    from jobs.baseline_by_hand import main
+def prepared(
+    settings: Settings, folder: Path, block_bytes: float | None, progress: Callable[[int, int], None]
+) -> tuple[Path | None, int, int]:
+    """Make the file that is read, or see that there is room for what is written.
 
-    main()
+    Parameters
+    ----------
+    block_bytes
+        One request of random_read, which is rounded up to what the storage reads at least.
+    progress
+        Called with the MiB of the file that are written and that there will be.
+
+    Returns
+    -------
+    tuple
+        The file, None for one that is written; its bytes; the bytes of one request.
+
+    Raises
+    ------
+    DatasetError
+        There is not enough room, or the folder is somebody else's.
+    """
+    benchmark = settings["benchmark"]
+    transfer_mib = benchmark.get("transfer_mib", datafile.TRANSFER_MIB)  # random_read has none
+    size = datafile.whole_bytes(benchmark["file_mb"], transfer_mib)
+    datafile.claimed(folder)
+    if benchmark["access"] == _WRITTEN:
+        datafile.require_room(folder, size)
+        return None, size, transfer_mib * _MIB
+    file = datafile.made(folder, size, progress)
+    blocks = datafile.whole_blocks(block_bytes, folder) if block_bytes else transfer_mib * _MIB
+    return file, size, blocks
+
+
+class _Baseline(Benchmark):
+    """What depends on the access: read and write have no part of the seconds, random_read none of the transfer."""
+
+    def figure_of(self, node: Node) -> Figure:
+        return Figure("write_mb_per_s" if node["access"] == _WRITTEN else "read_mb_per_s", "MB/s")
+
+    def acting(self, node: Node) -> tuple[str, ...]:
+        return (*self.settings, "dataset", "threads", "seed") if node["access"] == _RANDOM else self.settings
+
+    def acting_keys(self, node: Node) -> Node:
+        idle = "transfer_mib" if node["access"] == _RANDOM else "seconds_max"
+        return {name: value for name, value in node.items() if name != idle}
+
+    def words(self, node: Node) -> list[str]:
+        return [self.name, node["access"]]
+
+    def claim(self, settings: Settings) -> str:
+        return "as_is" if settings["benchmark"]["access"] == _WRITTEN else settings["cache"]
+
+    def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
+        if values["cache"] != "cold":
+            return (
+                f"cache={values['cache']}: benchmark=baseline goes past the page cache",
+                "cache=cold, which is the default",
+            )
+        if (values["benchmark.access"], values["benchmark.engine"]) == (_RANDOM, engines.IOR):
+            return (
+                "benchmark.engine=ior with benchmark.access=random_read: IOR has no threads to read with",
+                "benchmark.engine=fio, builtin, or auto",
+            )
+        return None
+
+
+BENCHMARK = _Baseline(
+    name="baseline",
+    version=1,
+    kind="storage",
+    keys=Keys,
+    begin=begin,
+    figure=Figure("read_mb_per_s", "MB/s"),
+    data="file",
+    settings=("benchmark", "storage", "cache"),
+    options={"threads": 4, "seed": 0, "cache": "cold"},
+    bounds_others=True,
+)

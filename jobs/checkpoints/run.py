@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +14,12 @@ from jobs.checkpoints import reclaim
 from jobs.checkpoints.direct import Direct
 from jobs.checkpoints.saver import BackgroundSaver, Saver
 from jobs.errors import BurstBufferError, FolderError
-from jobs.observe.trace_sources import traffic_behind
+from jobs.observe.trace_sources import Written
 from jobs.system.device import device_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from jobs.observe.trace_sources import Traffic
     from jobs.system.device import Device
 
 FOLDER = "checkpoints"
@@ -118,7 +117,7 @@ class Checkpoints:
         self._saver: Saver | None = None
         self._drain_wait_s: float | None = None
         self._troubles: tuple[str, ...] = ()
-        self._written = [_Written(folder) for folder in folders]
+        self._written = [Written(folder) for folder in folders]
 
     @property
     def devices(self) -> list[Device | None]:
@@ -172,7 +171,13 @@ class Checkpoints:
         return {
             "checkpoints": lines,
             "targets": [
-                {"role": role, "storage": storage["name"], "bytes": _bytes(lines, role), **written.figures}
+                {
+                    "role": role,
+                    "storage": storage["name"],
+                    "bytes": _bytes(lines, role),
+                    "source": written.source,
+                    "written_bytes": written.bytes,
+                }
                 for (role, storage), written in zip(roles(self._settings).items(), self._written, strict=True)
             ],
             "drain_wait_s": self._drain_wait_s,
@@ -190,31 +195,6 @@ class Checkpoints:
             return line["durable_slow_s"] is not None  # the drainer has read it back
         folder = self._folders[-1] / line["name"]
         return not snapshots.verify(folder) if folder.exists() else newer >= self._settings["keep"]
-
-
-class _Written:
-    """The bytes that are written, by everybody, to what holds a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        counters: list[tuple[str | None, Traffic | None]] = [*traffic_behind(folder).items(), (None, None)]
-        self._name, self._read = counters[0]
-        self._before = self._count()
-        self._after: int | None = None
-
-    def settle(self) -> None:
-        """Count no further."""
-        self._after = self._count()
-
-    @property
-    def figures(self) -> dict[str, Any]:
-        """Return the name of the counter and what it counted, None where it cannot be read."""
-        counted = None if self._before is None or self._after is None else self._after - self._before
-        return {"source": self._name, "written_bytes": counted}
-
-    def _count(self) -> int | None:
-        with suppress(OSError, ValueError, LookupError):
-            return self._read()[1] if self._read else None
-        return None
 
 
 def _target(settings: Mapping[str, Any], folders: Sequence[Path], snapshot_bytes: int) -> BurstBuffer | Direct:

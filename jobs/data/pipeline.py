@@ -8,23 +8,32 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from jobs.settings import key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import tensorflow as tf
 
+OPTIONS = {"threads": 4, "batch_size": 64, "prefetch": 0, "iterations": None, "seed": 0, "cache": "cold"}
+"""Settings of a run by hand that reads images; a test holds that those in conf/ are the same."""
 
-DEFAULTS = {  # of a benchmark's node, in a run by hand
-    "image_size": 224,
-    "ignore_errors": True,
-    "autotune": False,
-    "map_and_batch_fusion": False,
-    "deterministic": True,
-    "private_threads": None,
-}
+
+@dataclass
+class Keys:
+    """What every benchmark that reads images says of its input pipeline."""
+
+    name: str = key("")
+    image_size: int = key(224, 8, 4096, by_hand="pixels after the resize")
+    ignore_errors: bool = key(default=True)
+    autotune: bool = key(default=False)
+    map_and_batch_fusion: bool = key(default=False)
+    deterministic: bool = key(default=True)
+    private_threads: int | None = key(None, 0, 1024)
 
 
 def listing(paths: Sequence[str], seed: int) -> tf.data.Dataset:

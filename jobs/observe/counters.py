@@ -1,4 +1,4 @@
-"""The kernel's own counts of what a run did, and of what everybody else did meanwhile."""
+"""Observer of the kernel's own counts: what a run did, and what everybody else did meanwhile."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from jobs.observe.observer import Observer
+from jobs.system.device import device_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from jobs.benchmarks.benchmark import Work
+    from jobs.request import Request
     from jobs.system.device import Device
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -22,12 +27,12 @@ _USER_SYSTEM = slice(11, 13)  # utime and stime of /proc/<pid>/stat, counted fro
 
 @dataclass(frozen=True)
 class Reading:
-    """One look at the counters; all grow from boot or from the start of the process.
+    """One reading of the counters; all grow from boot or from the start of the process.
 
     Attributes
     ----------
     at_s
-        ``time.perf_counter`` of the look.
+        ``time.perf_counter`` of the reading.
     process
         ``/proc/self/io`` (bytes and calls); None where the kernel does not account for it.
     device
@@ -54,7 +59,7 @@ class Reading:
 
 
 class Saves(Protocol):
-    """What a run that saves adds to what is to be looked at."""
+    """What a run that saves adds to what is read."""
 
     @property
     def devices(self) -> Sequence[Device | None]:
@@ -64,7 +69,45 @@ class Saves(Protocol):
         """Numbers of the processes that work for it."""
 
 
-def look(device: Device | None, saves: Saves | None = None) -> Reading:
+class _Flushed:
+    """A file that a run writes is flushed in its time: its own bytes are nobody else's traffic."""
+
+    devices = ()
+
+    def helpers(self) -> tuple[int, ...]:
+        """Return nothing: an engine is a child of ours and waited for, which the kernel adds to our own counts."""
+        return ()
+
+
+class Counters(Observer):
+    """The kernel's counters over the run, and the load of the machine before it."""
+
+    place = 10
+
+    def __init__(self, request: Request, work: Work) -> None:
+        super().__init__(request, work)
+        self._device = device_of(work.folder)
+        self._saves: Saves | None = work.checkpoints or (_Flushed() if work.writes else None)
+
+    def start(self) -> None:
+        """Read the counters before."""
+        self._load_average = os.getloadavg()[0]
+        self._before = reading(self._device, self._saves)
+
+    def stop(self, *, failed: bool) -> None:  # noqa: ARG002
+        """Read them after; a drain that may follow is not the run's."""
+        self._after = reading(self._device, self._saves)
+
+    def figures(self) -> Mapping[str, Any]:
+        """Return what `between` says, and ``load_average`` and ``device``, None where there is none."""
+        name = self._device.name if self._device else None
+        return {**between(self._before, self._after), "load_average": self._load_average, "device": name}
+
+
+OBSERVER = Counters
+
+
+def reading(device: Device | None, saves: Saves | None = None) -> Reading:
     """Read all counters now."""
     ticks = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -82,7 +125,7 @@ def look(device: Device | None, saves: Saves | None = None) -> Reading:
 
 
 def between(before: Reading, after: Reading) -> dict[str, float | int | None]:
-    """Subtract two looks: what this process did, and what was left for everybody else.
+    """Subtract two readings: what this process did, and what was left for everybody else.
 
     Returns
     -------

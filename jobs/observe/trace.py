@@ -1,4 +1,4 @@
-"""What the system does during a run: a thread samples the kernel's counters, one CSV a run in the columns of dstat.
+"""Observer of the whole system: a thread samples the kernel's counters, one CSV a run in the columns of dstat.
 
 Sampled are the devices behind the run's paths (each once; network file systems by their client's statistics), the
 bytes of this process, I/O pressure, CPU and memory (`jobs.observe.trace_sources`). A source that cannot be read is
@@ -10,16 +10,19 @@ from __future__ import annotations
 import math
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jobs.observe.observer import Observer
 from jobs.observe.trace_sources import OK, reason, sources_of
 from jobs.system.durable import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from jobs.benchmarks.benchmark import Work
     from jobs.observe.trace_sources import Source
+    from jobs.request import Request
 
 
 class _Sample(NamedTuple):
@@ -31,7 +34,7 @@ class _Sample(NamedTuple):
 
 
 class Trace:
-    """Sample from entering the context to leaving it, on while `settle` runs, and for `tail_s` after that.
+    """Sample from `start` to `stop`, on while `settle` runs, and for `tail_s` after that.
 
     Samples are due on a fixed grid. One that is so late that the next is nearer than half an interval replaces that;
     rates are over the time that really passed, so their sums are what the kernel counted.
@@ -41,11 +44,11 @@ class Trace:
     paths
         Files or folders that exist; what holds them is watched.
     interval_s, tail_s
-        Seconds between samples, and seconds to go on after the context is left (not if by an exception).
+        Seconds between samples, and seconds to go on after `stop` (not where the run failed).
     file
         The CSV, written by `finish`.
     settle
-        What goes on when the context has been left, a drain say; `finish` calls it, and it returns when that is over.
+        What goes on after `stop`, a drain say; `finish` calls it, and it returns when that is over.
     """
 
     def __init__(
@@ -66,20 +69,19 @@ class Trace:
         self._cpu_s = self._late_s = 0.0
         self._summary: dict[str, Any] | None = None
 
-    def __enter__(self) -> Trace:  # noqa: PYI034 - Self is not in Python 3.10
+    def start(self) -> None:
         """Take the first sample, at time zero."""
         self._sample()
         self._watch(until_s=math.inf)
-        return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        """Take the sample that ends the iteration; an exception ends the trace too."""
+    def stop(self, *, failed: bool = False) -> None:
+        """Take the sample that ends the iteration; a run that failed ends the trace too."""
         self._end_watch()
         if len(self._samples) > 1 and time.perf_counter() - self._samples[-1].at_s < self._interval_s / 2:
             self._samples.pop()  # counts over so short a time, divided by it, would show peaks that were none
         self._sample()
         self._ended_s = self._samples[-1].at_s
-        if kind is not None:
+        if failed:
             self._conclude()
         elif self._settle:
             self._watch(until_s=math.inf)
@@ -184,6 +186,38 @@ class Trace:
         if now is None or then is None or before is None or source.cells is None:
             return [None] * len(source.columns)
         return source.cells([late - early for late, early in zip(now, then, strict=True)], after.at_s - before.at_s)
+
+
+class Traced(Observer):
+    """The trace of a run, where one is asked for: what holds the dataset, and what holds the snapshots."""
+
+    place = 80
+
+    def __init__(self, request: Request, work: Work) -> None:
+        super().__init__(request, work)
+        self._trace: Trace | None = None
+        if asked := request.get("trace"):
+            saved = work.checkpoints
+            folders, settle = (saved.folders, saved.settle) if saved else ((), None)
+            file = Path(asked["file"])
+            self._trace = Trace([work.folder, *folders], asked["interval_s"], asked["tail_s"], file, settle)
+
+    def start(self) -> None:
+        """Begin to sample."""
+        if self._trace:
+            self._trace.start()
+
+    def stop(self, *, failed: bool) -> None:
+        """End the iteration."""
+        if self._trace:
+            self._trace.stop(failed=failed)
+
+    def figures(self) -> Mapping[str, Any]:
+        """Return what `Trace.finish` says, None without a trace."""
+        return {"trace": self._trace.finish() if self._trace else None}
+
+
+OBSERVER = Traced
 
 
 def _next_tick(now_s: float, interval_s: float) -> float:

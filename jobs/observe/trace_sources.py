@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,36 @@ def traffic_behind(path: Path) -> dict[str, Traffic]:
     client = client_of(mount_of(path))
     counters: dict[str, Traffic] = {f"dsk/{device.name}": device.traffic for device in devices_behind(path)}
     return counters | ({client.name: client.traffic} if client else {})
+
+
+class Written:
+    """The bytes that are written, by everybody, to what holds a folder, from now until `settle`.
+
+    Attributes
+    ----------
+    source
+        Name of the counter; None where there is none.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        counters: list[tuple[str | None, Traffic | None]] = [*traffic_behind(folder).items(), (None, None)]
+        self.source, self._read = counters[0]
+        self._before = self._count()
+        self._after: int | None = None
+
+    def settle(self) -> None:
+        """Count no further."""
+        self._after = self._count()
+
+    @property
+    def bytes(self) -> int | None:
+        """What was counted; None where it cannot be read."""
+        return None if self._before is None or self._after is None else self._after - self._before
+
+    def _count(self) -> int | None:
+        with suppress(OSError, ValueError, LookupError):
+            return self._read()[1] if self._read else None
+        return None
 
 
 def _process() -> tuple[int, ...]:

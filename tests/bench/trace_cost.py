@@ -24,8 +24,9 @@ def measure(seconds: float) -> Iterator[Figure]:
     for interval_s in (1.0, 0.1):
         with tempfile.TemporaryDirectory() as folder:
             trace = Trace([Path.cwd()], interval_s, 0.0, Path(folder, "trace.csv"))
-            with trace:
-                time.sleep(seconds)
+            trace.start()
+            time.sleep(seconds)
+            trace.stop()
             found = trace.finish()
         yield Figure(f"a sample each {interval_s:g} s", 100 * found["cpu_s"] / seconds, "% of a core", "below 1")
         yield Figure(f"a sample, each {interval_s:g} s", 1e6 * found["cpu_s"] / found["samples"], "µs")

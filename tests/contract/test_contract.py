@@ -95,6 +95,17 @@ def test_the_words_of_status_and_role_are_the_contracts(record):
     assert {run["status"] for run in record["runs"]} == {"valid"}
 
 
+def test_the_record_says_what_its_benchmark_is_for(record, trained):
+    (training, *_) = (json.loads(path.read_text())["cell"] for path in trained.glob("records/*/record.json"))
+
+    said = [{key: cell[key] for key in ("kind", "figure", "unit", "better")} for cell in (record["cell"], training)]
+    assert said == [
+        {"kind": "pipeline", "figure": "images_per_s", "unit": "images/s", "better": "higher"},
+        {"kind": "training", "figure": "wall_s", "unit": "s", "better": "lower"},
+    ]
+    assert record["runs"][0][record["cell"]["figure"]] > 0
+
+
 def test_the_figures_of_a_run_follow_from_its_raw_events(record):
     for run in record["runs"]:
         assert run["load_s"] == pytest.approx(sum(run["step_load_s"]))

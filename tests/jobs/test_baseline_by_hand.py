@@ -10,7 +10,7 @@ import pytest
 
 
 def by_hand(*words):
-    command = [sys.executable, "-m", "jobs.benchmarks.baseline", *map(str, words), "--engine", "builtin"]
+    command = [sys.executable, "-m", "jobs", "baseline", *map(str, words), "--engine", "builtin"]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -34,7 +34,7 @@ def test_an_engine_that_is_missing_ends_in_three_and_a_folder_of_somebody_elses_
     (disk / "other").mkdir()
     refused = by_hand(disk, "--file-mb", 1)
     missing = subprocess.run(
-        [sys.executable, "-m", "jobs.benchmarks.baseline", str(disk / "other"), "--engine", "ior", "--file-mb", "1"],
+        [sys.executable, "-m", "jobs", "baseline", str(disk / "other"), "--engine", "ior", "--file-mb", "1"],
         capture_output=True,
         text=True,
         check=False,

@@ -23,7 +23,7 @@ def without_the_campaign(tmp_path):
 
 
 def by_hand(environment, *words):
-    command = [sys.executable, "-m", "jobs.benchmarks.micro", *map(str, words)]
+    command = [sys.executable, "-m", "jobs", "micro", *map(str, words)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
@@ -51,7 +51,7 @@ def test_usage_errors_end_with_two_and_help_with_zero(without_the_campaign, word
     done = by_hand(without_the_campaign, *words)
 
     assert done.returncode == (0 if words == ("--help",) else 2)
-    assert "usage: python -m jobs.benchmarks.micro" in done.stdout + done.stderr
+    assert "usage: python -m jobs micro" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("folder", ["missing", "empty"])

@@ -293,25 +293,17 @@ def test_a_baseline_is_complete_when_every_byte_was_moved(moved, passed):
 
 
 @pytest.mark.parametrize(
-    ("access", "claimed"), [("write", "as_is"), ("read", "cold"), ("random_read", "cold"), (None, "cold")]
-)
-def test_a_written_file_claims_nothing_of_the_page_cache(access, claimed):
-    benchmark = {} if access is None else {"access": access}
-
-    assert checks.claim({"benchmark": benchmark, "cache": "cold"}) == claimed
-
-
-@pytest.mark.parametrize(
-    ("run", "rate"),
+    ("run", "rate", "unit"),
     [
-        ({"images_per_s": 3.0, "read_mb_per_s": 2.0}, 3.0),
-        ({"read_mb_per_s": 2.0}, 2.0),
-        ({"write_mb_per_s": 1.0}, 1.0),
-        ({}, None),
+        ({"rate": {"key": "ops_per_s", "unit": "ops/s"}, "ops_per_s": 4.0, "images_per_s": 3.0}, 4.0, "ops/s"),
+        ({"images_per_s": 3.0, "read_mb_per_s": 2.0}, 3.0, "images/s"),
+        ({"read_mb_per_s": 2.0}, 2.0, "MB/s"),
+        ({"write_mb_per_s": 1.0}, 1.0, "MB/s"),
+        ({}, None, ""),
     ],
 )
-def test_the_rate_of_a_run_is_what_it_is_there_for(run, rate):
-    assert checks.rate(run) == rate
+def test_the_rate_of_a_run_is_the_one_that_it_names_or_else_a_well_known_one(run, rate, unit):
+    assert (checks.rate(run), checks.unit(run)) == (rate, unit)
 
 
 PEAK = {"by": "baseline-read-hdd-0123456789", "mb_per_s": 100.0, "bounds": True}

@@ -9,12 +9,17 @@ import subprocess
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from campaign.worker.runner import Template
-from jobs import checks, run
+from jobs import checks
+from jobs.benchmarks import registry
+from jobs.benchmarks.benchmark import Work
+from jobs.observe import emulation
 from jobs.system import page_cache
+from jobs.system.clock import utc_now
 from tests.jobs.jobs_factory import (
     DEAF,
     PAGE,
@@ -439,13 +444,15 @@ def test_on_files_of_somebody_else_without_accounting_nothing_is_proved(template
 
 
 def test_each_benchmark_has_a_version():
-    assert {name: run.version_of(name) >= 1 for name in run.BENCHMARKS} == dict.fromkeys(run.BENCHMARKS, True)
+    assert {name: each.version >= 1 for name, each in registry.benchmarks().items()} == dict.fromkeys(
+        ("alexnet", "baseline", "micro"), True
+    )
 
 
 def test_the_stamp_is_utc_in_milliseconds():
-    assert run.utc_now()[10:].count(":") == 2
-    assert len(run.utc_now()) == len("2024-01-01T00:00:00.000Z")
-    assert run.utc_now().endswith("Z")
+    assert utc_now()[10:].count(":") == 2
+    assert len(utc_now()) == len("2024-01-01T00:00:00.000Z")
+    assert utc_now().endswith("Z")
 
 
 def test_the_garbage_collector_has_next_to_nothing_to_look_through_within_the_clock(job, data, tmp_path):
@@ -455,17 +462,13 @@ def test_the_garbage_collector_has_next_to_nothing_to_look_through_within_the_cl
 
 
 @pytest.mark.parametrize(
-    ("asked", "emulated"),
-    [
-        ({"dataset": "/real/data"}, False),
-        ({"dataset": "/twin/data"}, True),
-        ({"dataset": "/real/data", "checkpoint": {"folders": ["/twin/cell"]}}, True),
-        ({"dataset": "/real/data", "checkpoint": None}, False),
-        ({"baseline": {"file": "/twin/data/baseline/read.bin"}}, True),
-        ({"baseline": {"file": "/real/data/baseline/read.bin"}}, False),
-    ],
+    ("folder", "saves", "emulated"),
+    [("/real/data", (), False), ("/twin/data", (), True), ("/real/data", ("/twin/cell",), True)],
 )
-def test_a_run_says_whether_one_of_its_storages_is_emulated(asked, emulated, monkeypatch):
-    monkeypatch.setattr(run, "emulated", lambda path: {"name": "hdd"} if str(path).startswith("/twin") else None)
+def test_a_run_says_whether_one_of_its_storages_is_emulated(folder, saves, emulated, monkeypatch):
+    monkeypatch.setattr(emulation, "emulated", lambda path: {"name": "hdd"} if str(path).startswith("/twin") else None)
+    checkpoints = SimpleNamespace(folders=[Path(each) for each in saves]) if saves else None
 
-    assert run._is_emulated(asked) is emulated  # noqa: SLF001
+    observer = emulation.Emulation({}, Work(dict, Path(folder), checkpoints=checkpoints))
+
+    assert observer.figures() == {"emulated": emulated}

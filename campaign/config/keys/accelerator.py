@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import MISSING
 
 from campaign.errors import UsageError
+from jobs.benchmarks.registry import benchmarks, names_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,10 +28,10 @@ class Accelerator:
 def check(values: Mapping[str, Any]) -> None:
     """Refuse an accelerator where nothing computes, and a step of a length that nobody keeps."""
     name, step_s = values["accelerator.name"], values["accelerator.step_s"]
-    if values["benchmark.name"] != "alexnet" and name != "auto":
+    if not benchmarks()[values["benchmark.name"]].computes and name != "auto":
         raise UsageError(
             f"accelerator={name}: benchmark={values['benchmark.name']} computes nothing",
-            "benchmark=alexnet, or leave accelerator away",
+            f"benchmark={' or '.join(names_of('computes'))}, or leave accelerator away",
         )
     if (step_s is None) == (name == "emulated"):
         raise UsageError(

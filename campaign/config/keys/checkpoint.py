@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import MISSING
 
 from campaign.errors import UsageError
+from jobs.benchmarks.registry import benchmarks, names_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,10 +97,10 @@ def check(values: Mapping[str, Any]) -> None:
         )
     if name == "none":
         return
-    if values["benchmark.name"] != "alexnet":
+    if not benchmarks()[values["benchmark.name"]].saves:
         raise UsageError(
             f"checkpoint={name}: benchmark={values['benchmark.name']} trains nothing",
-            "benchmark=alexnet, or leave checkpoint away",
+            f"benchmark={' or '.join(names_of('saves'))}, or leave checkpoint away",
         )
     for key in STORAGES:
         if f"{key}.root" in values and values[f"{key}.root"] is None:

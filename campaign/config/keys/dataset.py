@@ -11,6 +11,7 @@ from omegaconf import MISSING
 
 from campaign.config.keys import checkpoint
 from campaign.errors import UsageError
+from jobs.benchmarks.registry import benchmarks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +71,7 @@ def enough_data(values: Mapping[str, Any], files: int) -> None:
         The settings, flat.
     """
     iterations, batch_size = values["iterations"], values["batch_size"]
-    if iterations is None and values["benchmark.name"] == "alexnet" and batch_size > files:
+    if iterations is None and benchmarks()[values["benchmark.name"]].whole_batches and batch_size > files:
         raise UsageError(
             f"a training takes whole batches: batch_size={batch_size}, and the dataset has {files} images",
             f"batch_size={files} or less",

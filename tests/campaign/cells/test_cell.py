@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaign.cells.cell import NEUTRAL, SETTINGS, flat, make_cell
+from campaign.cells.cell import NEUTRAL, flat, make_cell
+from jobs.benchmarks import registry
+from jobs.settings import EVERY
 
 
 def _with(point, key, value):
@@ -44,7 +47,7 @@ def test_every_setting_changes_the_id(which, request):
 def test_no_key_of_the_conduct_changes_the_id(point):
     base = make_cell(point).id
 
-    for key in point.keys() - set(SETTINGS):
+    for key in point.keys() - set(EVERY):
         assert make_cell({**point, key: "something else"}).id == base, key
 
 
@@ -58,7 +61,7 @@ def test_a_setting_that_has_its_neutral_value_orphans_no_record(point):
         for part in path:
             node = node[part]
         if not path:
-            continue  # a top-level key is named in SETTINGS; a missing one is refused before
+            continue  # a top-level key is named in EVERY; a missing one is refused before
         del node[last]
         assert make_cell(before).id == make_cell(changed).id, key
 
@@ -70,7 +73,8 @@ def test_the_ids_of_the_first_release_stand_for_ever(point):
 
 def test_a_new_version_of_the_benchmark_makes_a_new_cell(point, monkeypatch):
     before = make_cell(point)
-    monkeypatch.setattr("campaign.cells.cell._version", lambda _: before.version + 1)
+    micro = registry.benchmarks()["micro"]
+    monkeypatch.setitem(registry.benchmarks(), "micro", replace(micro, version=micro.version + 1))
 
     assert make_cell(point).id != before.id
 
@@ -95,7 +99,7 @@ def test_how_jobs_are_kept_apart_on_a_storage_is_no_part_of_what_a_cell_is(point
     assert other.settings["storage"].keys() == {"name", "root", "stripe_count", "stripe_size_mib"}
 
 
-@given(st.permutations(sorted(SETTINGS)))
+@given(st.permutations(sorted(EVERY)))
 def test_the_order_of_keys_does_not_matter(order):
     settings = {
         "benchmark": {"name": "micro"}, "dataset": {"name": "d"}, "storage": {"name": "s"},

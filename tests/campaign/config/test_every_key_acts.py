@@ -10,10 +10,9 @@ import pytest
 
 from campaign.cells import record
 from campaign.cells.cell import flat, make_cell
-from campaign.config.keys.baseline import Baseline
+from campaign.config.keys import benchmark
 from campaign.config.keys.slurm import Slurm
 from campaign.config.keys.storage import SiteStorage
-from campaign.config.schema import Alexnet
 from jobs import checks
 from jobs.benchmarks import alexnet, baseline, micro
 from jobs.checks import Limits
@@ -34,7 +33,7 @@ def test_every_key_is_shown_by_a_test_and_every_mark_names_a_key(point, direct_p
     keys = {key for key, _ in flat(point)} | {"dataset.path"}
     keys |= {f"site.storages.{field.name}" for field in dataclasses.fields(SiteStorage)}
     keys |= {f"cluster.{field.name}" for field in dataclasses.fields(Slurm)}
-    keys |= {f"benchmark.{field.name}" for kind in (Alexnet, Baseline) for field in dataclasses.fields(kind)}
+    keys |= {f"benchmark.{field.name}" for kind in benchmark.KEYS.values() for field in dataclasses.fields(kind)}
     keys |= {key for each in (direct_point, buffered_point) for key, _ in flat(each) if key.startswith("checkpoint.")}
     shown = {key: test for file in TESTS.rglob("test_*.py") for test, named in _marks(file) for key in named}
 
@@ -52,7 +51,7 @@ def test_the_thresholds_of_the_configuration_are_those_of_the_checks(point):
 def test_a_run_by_hand_has_the_defaults_of_a_campaign(benchmark, which, request):
     point = request.getfixturevalue(which)
 
-    assert {key: point[key] for key in benchmark.DEFAULTS} == benchmark.DEFAULTS
+    assert {key: point[key] for key in benchmark.BENCHMARK.defaults} == benchmark.BENCHMARK.defaults
 
 
 RUN = {

@@ -26,7 +26,7 @@ def read_file(folder, mib=8):
 
 def execute(file, access="read", *, block=MIB, size=8 * MIB, raw=None, **changes):
     """Do one run here, by the built-in engine unless another one is asked for; returns its figures."""
-    settings = copy.deepcopy(baseline.DEFAULTS)
+    settings = copy.deepcopy(baseline.BENCHMARK.defaults)
     settings |= {key: changes[key] for key in changes if key in settings}
     settings["benchmark"] |= {"access": access, "engine": "builtin"}
     settings["benchmark"] |= {key: changes[key] for key in changes if key in settings["benchmark"]}

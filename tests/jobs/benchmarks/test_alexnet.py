@@ -23,7 +23,7 @@ LEARNING = {"batch_size": 8, "prefetch": 1, "image_size": 64, "width": 0.25}
 
 
 def parts(figures):
-    return sum(figures[part] for part in figures["wall_parts"])
+    return sum(figures[part] for part in alexnet.BENCHMARK.wall_parts)
 
 
 @pytest.fixture

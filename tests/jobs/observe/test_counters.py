@@ -94,7 +94,7 @@ def test_what_a_helper_does_is_read_while_it_lives(disk):
             return [self.pid, 2**22 + 1]  # the second is nobody: beyond the largest number of a process
 
     with other_process(script, str(disk / "file")) as process:
-        looked = counters.look(device_of(disk), Saves(process.pid))
+        looked = counters.reading(device_of(disk), Saves(process.pid))
 
     assert looked.further == ()
     assert looked.helpers.keys() == {process.pid}
@@ -138,11 +138,11 @@ def test_cores_of_others_are_never_negative(ours, everybody, elapsed):
 def test_a_cold_read_fetches_every_page_of_the_files_and_no_more(disk):
     paths = write_jpegs(disk / "data", 24)
     page_cache.evict(paths)
-    before = counters.look(device_of(disk))
+    before = counters.reading(device_of(disk))
 
     read_all(paths)
 
-    found = between(before, counters.look(device_of(disk)))
+    found = between(before, counters.reading(device_of(disk)))
     assert found["device_bytes"] == pages(paths) * PAGE
     assert found["device_read_bytes"] >= pages(paths) * PAGE
 
@@ -150,21 +150,21 @@ def test_a_cold_read_fetches_every_page_of_the_files_and_no_more(disk):
 def test_a_warm_read_fetches_nothing(disk):
     paths = write_jpegs(disk / "data", 24)
     read_all(paths)
-    before = counters.look(device_of(disk))
+    before = counters.reading(device_of(disk))
 
     read_all(paths)
 
-    assert between(before, counters.look(device_of(disk)))["device_bytes"] == 0
+    assert between(before, counters.reading(device_of(disk)))["device_bytes"] == 0
 
 
 def test_what_another_process_reads_is_not_ours(disk):
     paths = write_jpegs(disk / "data", 24)
     page_cache.evict(paths)
-    before = counters.look(device_of(disk))
+    before = counters.reading(device_of(disk))
 
     script = "import sys; print(sum(len(open(name, 'rb').read()) for name in sys.argv[1:]), flush=True); input()"
     with other_process(script, *map(str, paths)):
-        after = counters.look(device_of(disk))
+        after = counters.reading(device_of(disk))
 
     # Once it is waited for, the kernel adds a child's bytes to its parent's: look before.
     assert between(before, after)["device_bytes"] == 0
@@ -172,13 +172,13 @@ def test_what_another_process_reads_is_not_ours(disk):
 
 
 def test_work_of_this_process_is_its_own():
-    before = counters.look(None)
+    before = counters.reading(None)
 
     began = time.process_time()
     while time.process_time() - began < 0.3:
         pass
 
-    found = between(before, counters.look(None))
+    found = between(before, counters.reading(None))
     assert found["cpu_s"] >= 0.3
     assert found["device_read_bytes"] is None
 
@@ -190,7 +190,7 @@ def test_waiting_for_the_disk_and_stolen_time_are_not_work(tmp_path, monkeypatch
     monkeypatch.setattr(counters, "Path", lambda name: stat if name == "/proc/stat" else tmp_path / "missing")
     tick_s = counters._TICK_S
 
-    reading = counters.look(None)
+    reading = counters.reading(None)
 
     assert reading.busy_s == pytest.approx((100 + 200 + 300 + 6 + 7) * tick_s)
     assert reading.steal_s == pytest.approx(80 * tick_s)

@@ -2,6 +2,7 @@
 
 # ruff: noqa: SLF001 - the parts are tested one by one
 
+import contextlib
 import csv
 import itertools
 import os
@@ -28,13 +29,25 @@ GROUPS = {
 }
 
 
+@contextlib.contextmanager
+def sampled(trace):
+    """Trace what is done in the context."""
+    trace.start()
+    failed = True
+    try:
+        yield trace
+        failed = False
+    finally:
+        trace.stop(failed=failed)
+
+
 @pytest.fixture
 def run(tmp_path):
     """Trace a function; returns what `finish` says and the table, each row a dict of "group column" to text."""
 
     def traced(work=lambda: None, *, paths=(), interval_s=0.1, tail_s=0.0):
         traced = Trace([*paths], interval_s, tail_s, tmp_path / "trace.csv")
-        with traced:
+        with sampled(traced):
             work()
         return traced.finish(), table(tmp_path / "trace.csv")
 
@@ -235,7 +248,7 @@ def test_the_tail_is_marked_and_as_long_as_asked(run):
 
 
 def test_the_tail_ends_by_itself_however_late_it_is_asked_for(tmp_path):
-    with Trace([], 0.1, 0.2, tmp_path / "trace.csv") as traced:
+    with sampled(Trace([], 0.1, 0.2, tmp_path / "trace.csv")) as traced:
         pass
     time.sleep(0.8)
 
@@ -247,7 +260,7 @@ def test_the_tail_ends_by_itself_however_late_it_is_asked_for(tmp_path):
 @pytest.mark.parametrize("tail_s", [0.0, 0.2])
 def test_what_goes_on_after_the_iteration_is_watched_to_its_end_and_the_tail_begins_there(tmp_path, tail_s):
     traced = Trace([], 0.1, tail_s, tmp_path / "trace.csv", settle=lambda: time.sleep(0.5))
-    with traced:
+    with sampled(traced):
         time.sleep(0.2)
 
     found = traced.finish()
@@ -398,7 +411,7 @@ def test_the_file_is_written_whole_also_when_the_iteration_fails(tmp_path):
     traced = Trace([], 0.1, 60, tmp_path / "trace.csv")
     began = time.perf_counter()
 
-    with pytest.raises(ZeroDivisionError), traced:
+    with pytest.raises(ZeroDivisionError), sampled(traced):
         time.sleep(0.25 / 0)
 
     assert time.perf_counter() - began < 30  # nothing is left to watch: no tail
@@ -408,7 +421,7 @@ def test_the_file_is_written_whole_also_when_the_iteration_fails(tmp_path):
 
 
 def test_a_file_that_cannot_be_written_is_told_and_fails_nothing(tmp_path):
-    with Trace([], 0.1, 0, tmp_path / "missing" / "trace.csv") as traced:
+    with sampled(Trace([], 0.1, 0, tmp_path / "missing" / "trace.csv")) as traced:
         pass
 
     found = traced.finish()

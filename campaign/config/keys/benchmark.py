@@ -1,0 +1,33 @@
+"""The group ``benchmark``: its choices, their keys and ranges are what the benchmarks say of themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from campaign.errors import UsageError
+from jobs.benchmarks.registry import benchmarks
+from jobs.settings import ranges
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KEYS: dict[str, type] = {name: each.keys for name, each in benchmarks().items()}
+"""The types of a benchmark's own keys, by its name."""
+RANGES = {f"benchmark.{key}": limits for each in KEYS.values() for key, limits in ranges(each).items()}
+_PREFIX = "benchmark."
+
+
+def check(values: Mapping[str, Any]) -> None:
+    """Refuse keys of another benchmark, and what it refuses itself.
+
+    Raises
+    ------
+    UsageError
+        Naming the key, and the cure.
+    """
+    name = values["benchmark.name"]
+    benchmark = benchmarks()[name]
+    if {key.removeprefix(_PREFIX) for key in values if key.startswith(_PREFIX)} != benchmark.key_names:
+        raise UsageError(f"benchmark.name={name} does not fit the other keys of benchmark", f"write benchmark={name}")
+    if refused := benchmark.refusal(values):
+        raise UsageError(*refused)

@@ -1,0 +1,145 @@
+"""How a benchmark describes itself: whoever asks what it is, reads or reports asks this description, not its name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
+
+from jobs.settings import EVERY, Node, Settings, defaults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from jobs.checkpoints.run import Checkpoints
+    from jobs.request import Request
+
+Kind = Literal["storage", "pipeline", "training"]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a run: its key there, its unit, and whether ``higher`` or ``lower`` is better."""
+
+    key: str
+    unit: str
+    better: Literal["higher", "lower"] = "higher"
+
+
+@dataclass(frozen=True)
+class Work:
+    """A run that is ready to start.
+
+    Attributes
+    ----------
+    measure
+        Runs the clock and returns the raw figures. Takes a context, which it enters before the first access to the
+        storage and leaves after the last, both outside the clock: observers start and stop there.
+    folder
+        What it reads, or writes, lies here.
+    files
+        The files whose pages are brought into the state that ``cache`` names.
+    proof
+        Those of them that it is sure to read: their residency is the proof of a cold run.
+    writes
+        Whether it writes a file of its own and flushes it within the clock.
+    checkpoints
+        The snapshots that it saves, if any.
+    """
+
+    measure: Callable[[AbstractContextManager[Any]], dict[str, Any]]
+    folder: Path
+    files: Sequence[Path] = ()
+    proof: Sequence[Path] = ()
+    writes: bool = False
+    checkpoints: Checkpoints | None = None
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A benchmark; where an answer depends on its settings, it overrides the method that gives it.
+
+    Attributes
+    ----------
+    name, version
+        Its name everywhere; the version is raised when the meaning of a figure changes: figures never mix versions.
+    kind
+        ``storage``, ``pipeline`` or ``training``.
+    keys
+        Its own keys, a dataclass of `jobs.settings.key`; the first is ``name``.
+    begin
+        Makes a run ready: a context that gives its `Work`.
+    figure
+        Its figure of merit.
+    rate
+        The rate whose spread over the runs of a cell is judged; None: the figure of merit.
+    data
+        What is prepared for it on the storage: ``images``, a ``file``, or ``nothing``.
+    settings
+        The settings that can change its result.
+    options
+        Defaults of its other settings, in a run by hand.
+    computes, saves
+        Whether the accelerator acts on it, and whether it saves snapshots.
+    whole_batches
+        Whether it takes whole batches only.
+    bounds_others
+        Whether its runs say what a storage gives by itself: they are measured first, and others are judged by them.
+    wall_parts
+        The parts of its wall time, where a run does not name them itself.
+    """
+
+    name: str
+    version: int
+    kind: Kind
+    keys: type
+    begin: Callable[[Request], AbstractContextManager[Work]]
+    figure: Figure
+    rate: Figure | None = None
+    data: Literal["images", "file", "nothing"] = "images"
+    settings: tuple[str, ...] = EVERY
+    options: Mapping[str, Any] = field(default_factory=dict)
+    computes: bool = False
+    saves: bool = False
+    whole_batches: bool = False
+    bounds_others: bool = False
+    wall_parts: tuple[str, ...] = ("load_s", "compute_s", "checkpoint_s", "other_s")
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Settings of a run by hand."""
+        return {"benchmark": defaults(self.keys), **self.options}
+
+    @property
+    def key_names(self) -> set[str]:
+        """Names of its own keys."""
+        return {each.name for each in fields(self.keys)}
+
+    def figure_of(self, _node: Node) -> Figure:
+        """Return the figure of merit of a cell; `node` is the node ``benchmark`` of its settings."""
+        return self.figure
+
+    def rate_of(self, node: Node) -> Figure:
+        """Return the rate whose spread is judged."""
+        return self.rate or self.figure_of(node)
+
+    def acting(self, _node: Node) -> tuple[str, ...]:
+        """Name the settings that can change the result of a cell."""
+        return self.settings
+
+    def acting_keys(self, node: Node) -> Node:
+        """Return those of its own keys that act."""
+        return node
+
+    def words(self, _node: Node) -> list[str]:
+        """Return the words that a cell's id begins with."""
+        return [self.name]
+
+    def claim(self, settings: Settings) -> str:
+        """Say what a run claims of the page cache: ``cold``, ``warm`` or ``as_is``, which is nothing."""
+        return settings.get("cache", "as_is")
+
+    def refusal(self, _values: Mapping[str, Any]) -> tuple[str, str] | None:
+        """Say what is wrong with settings (flat) that are legal alone and impossible together, and the cure."""
+        return None

@@ -1,0 +1,69 @@
+"""What benchmarks that read images have in common: how a run of one is made ready, and its rates."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.benchmarks.benchmark import Figure, Work
+from jobs.checkpoints import run as checkpoint
+from jobs.data import manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
+
+    from jobs.request import Request
+    from jobs.settings import Settings
+
+    Prepare = Callable[..., Callable[[AbstractContextManager[Any]], dict[str, Any]]]
+    Requested = Callable[[Settings, Sequence[Path]], Sequence[Path]]
+    ToSave = Callable[[Settings, Sequence[Path]], tuple[int, int]]
+
+RATE = Figure("images_per_s", "images/s")
+
+
+def begin_with(
+    prepare: Prepare, requested: Requested, to_save: ToSave | None = None
+) -> Callable[[Request], AbstractContextManager[Work]]:
+    """Return what makes a run ready.
+
+    Parameters
+    ----------
+    prepare
+        Starts TensorFlow, builds the pipeline and returns what runs the clock.
+    requested
+        Lists the files that a run is sure to ask for.
+    to_save
+        Says how many snapshots a run saves and the bytes of each; None for a benchmark that saves none.
+    """
+    return partial(_begun, prepare, requested, to_save)
+
+
+@contextmanager
+def _begun(prepare: Prepare, requested: Requested, to_save: ToSave | None, request: Request) -> Iterator[Work]:
+    settings, folder = request["settings"], Path(request["dataset"])
+    paths = [folder / entry.name for entry in manifest.load(Path(request["manifest"] or folder)).files]
+    asked = request.get("checkpoint") if to_save else None
+    planned = partial(to_save, settings, paths) if to_save else (lambda: (0, 0))
+    with checkpoint.opened(settings.get("checkpoint", {}), asked, planned) as checkpoints:
+        measure = prepare(settings, paths, *([checkpoints] if checkpoints else []))
+
+        def measured(watched: AbstractContextManager[Any]) -> dict[str, Any]:
+            return _with_rates(measure(watched), folder)
+
+        yield Work(measured, folder, paths, requested(settings, paths), checkpoints=checkpoints)
+
+
+def _with_rates(figures: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Add the rates, and name unreadable files as the manifest does."""
+    for bad in figures["unreadable"]:
+        bad["file"] = os.path.relpath(bad["file"], folder)
+    return {
+        **figures,
+        "images_per_s": figures["images"] / figures["wall_s"],
+        "read_mb_per_s": figures["bytes_read"] / 1e6 / figures["wall_s"],
+    }

@@ -1,0 +1,63 @@
+"""What is observed of a run, by the modules of this package that have an ``OBSERVER``."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+from jobs.system.modules import declared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from jobs.benchmarks.benchmark import Work
+    from jobs.request import Request
+
+
+class Observer:
+    """One thing that is observed of a run; what it has no use for, it leaves as it is here.
+
+    Parameters
+    ----------
+    request, work
+        What is asked of the run, and the run, ready to start.
+    """
+
+    place = 50
+    """Observers start in the order of their places, so the last is nearest to the clock, and stop the other way."""
+
+    def __init__(self, request: Request, work: Work) -> None:
+        self.request, self.work = request, work
+
+    def start(self) -> None:
+        """Begin: the clock starts when all observers have begun."""
+
+    def stop(self, *, failed: bool) -> None:
+        """End: the clock has stopped; what the run has saved may still be on its way."""
+
+    def figures(self) -> Mapping[str, Any]:
+        """Return what the run has of it, when all have stopped; may wait for what is on its way."""
+        return {}
+
+
+@lru_cache(maxsize=1)
+def observers() -> list[type[Observer]]:
+    """Return the observers in the order in which they start."""
+    return sorted(declared("jobs.observe", "OBSERVER"), key=lambda each: each.place)
+
+
+@contextmanager
+def observed(those: Sequence[Observer]) -> Iterator[None]:
+    """Start them; stop them at the end, also where the run fails."""
+    with ExitStack() as stack:
+        for each in those:
+            each.start()
+            stack.push(partial(_stop, each))
+        gc.freeze()  # what there is now is not searched within the clock: in TensorFlow that takes tenths of a second
+        yield
+
+
+def _stop(observer: Observer, kind: object, *_: object) -> None:
+    observer.stop(failed=kind is not None)

@@ -1,0 +1,61 @@
+"""What is asked of one run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from jobs.checks import Peak
+    from jobs.settings import Settings
+
+
+class TraceRequest(TypedDict):
+    """The system trace: its file, the seconds between samples and those after the end (`jobs.observe.trace`)."""
+
+    file: str
+    interval_s: float
+    tail_s: float
+
+
+class SnapshotRequest(TypedDict):
+    """Where snapshots go.
+
+    ``folders`` in the order of `jobs.checkpoints.run.roles`; ``drain_timeout_s``; ``leave``: none of them is removed.
+    """
+
+    folders: list[str]
+    drain_timeout_s: float
+    leave: bool
+
+
+class FileRequest(TypedDict):
+    """What a baseline reads, or is to write.
+
+    ``file`` of ``file_bytes``, one request of ``block_bytes``; ``raw``: where the engine's own output is kept, or None.
+    """
+
+    file: str
+    file_bytes: int
+    block_bytes: int
+    raw: str | None
+
+
+class _Always(TypedDict):
+    settings: Settings
+    limits: dict[str, float]
+
+
+class Request(_Always, total=False):
+    """What a run needs.
+
+    ``settings`` of the cell; ``limits`` of the checks (`jobs.checks.Limits`); ``dataset``, the folder of the images,
+    and ``manifest``, the folder of their ``manifest.json``; ``trace`` and ``checkpoint``, None for none; ``baseline``,
+    what a benchmark of a file reads or writes; ``peak``, what the storage gives by itself, or None.
+    """
+
+    dataset: str
+    manifest: str | None
+    trace: TraceRequest | None
+    checkpoint: SnapshotRequest | None
+    baseline: FileRequest | None
+    peak: Peak | None

@@ -1,0 +1,79 @@
+"""The settings of a run: their types, and how a benchmark declares those of its own."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, Field, field, fields
+from enum import Enum
+from typing import Any, TypedDict
+
+Node = dict[str, Any]
+"""One node of the configuration as plain values; its keys differ by choice."""
+EVERY = (
+    "benchmark",
+    "dataset",
+    "storage",
+    "threads",
+    "batch_size",
+    "prefetch",
+    "iterations",
+    "seed",
+    "cache",
+    "accelerator",
+    "checkpoint",
+)
+"""The settings that can change the result of a benchmark that reads images."""
+
+
+class Settings(TypedDict, total=False):
+    """The settings of a cell; a benchmark has those that act on it (`jobs.benchmarks.benchmark.Benchmark.acting`)."""
+
+    benchmark: Node
+    dataset: Node
+    storage: Node
+    threads: int
+    batch_size: int
+    prefetch: int
+    iterations: int | None
+    seed: int
+    cache: str
+    accelerator: Node
+    checkpoint: Node
+
+
+def key(
+    default: Any, least: float | None = None, most: float | None = None, *, by_hand: str = "", flag: str = ""
+) -> Any:
+    """Declare a key of a benchmark as a field of a dataclass.
+
+    Parameters
+    ----------
+    default
+        Of a run by hand; that of a campaign stands in conf/, and a test holds that they are the same.
+    least, most
+        The range of its values; None where any will do.
+    by_hand
+        What it does, in the help of a run by hand, which has no such option without it.
+    flag
+        Name of the option where it is not that of the key.
+    """
+    return field(default=default, metadata={"range": (least, most), "by_hand": by_hand, "flag": flag})
+
+
+def defaults(keys: type) -> Node:
+    """Return the defaults of a benchmark's keys as plain values."""
+    return {each.name: _plain(each.default) for each in fields(keys) if each.default is not MISSING}
+
+
+def ranges(keys: type) -> dict[str, tuple[float, float]]:
+    """Return the ranges of those keys that have one."""
+    found = {each.name: each.metadata.get("range", (None, None)) for each in fields(keys)}
+    return {name: bounds for name, bounds in found.items() if None not in bounds}
+
+
+def choices(each: Field[Any]) -> list[str] | None:
+    """Return the words that a key may have; None where it is not one of a few."""
+    return [word.value for word in type(each.default)] if isinstance(each.default, Enum) else None
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
