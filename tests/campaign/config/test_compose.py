@@ -65,6 +65,7 @@ def _points(grid):
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_grids)
 @example({"+paper": ["fig4", "fig5"]})
+@example({"+paper": ["fig4"], "batch_size": ["16"]})
 @example({"site": ["blackdog", "tegner"], "storage": ["hdd", "lustre"], "cluster": ["auto", "slurm"]})
 @example({"site.partition": ["gpu", "cpu"], "cluster": ["slurm"], "site.modules": ["[a]", "[${site.name}]"]})
 @example({"site.spread_max": ["0.1", "0.2"], "prefetch": ["${batch_size}"], "batch_size": ["1", "2"]})
@@ -72,7 +73,8 @@ def _points(grid):
 @example({"dataset": ["demo", "caltech101"], "threads": ["1", "2"], "batch_size": ["${threads}", "16"]})
 def test_every_point_of_a_grid_is_what_hydra_composes(grid):
     swept_by_recipe = "threads" not in grid and "+paper" in grid
-    of_a_recipe = {"+size": ["paper"]} if "+paper" in grid else {}
+    neither_size = {"batch_size", "dataset"} & grid.keys()  # numbers of the user's own
+    of_a_recipe = {"+size": ["paper"]} if "+paper" in grid and not neither_size else {}
     points = _points(
         {**grid, "threads": _RECIPE_THREADS, **of_a_recipe} if swept_by_recipe else {**grid, **of_a_recipe}
     )
