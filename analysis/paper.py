@@ -11,7 +11,7 @@ from __future__ import annotations
 from analysis.records.settings import bare
 
 # The names that its programs have here.
-MICRO, APPLICATION, BASELINE = "micro", "alexnet", "baseline"
+BENCHMARKS = MICRO, APPLICATION, BASELINE = "micro", "alexnet", "baseline"
 
 SOURCE = "Chien et al. 2018, Sec. VII"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +17,12 @@ from analysis.figures.kit import style
 from analysis.figures.kit.figure import Plate
 from analysis.figures.kit.panels import WHISKER, frame_with_words
 from analysis.records.frame import rows_of
+from analysis.records.merit import HIGHER
 from analysis.statistics.values import RATE, READ, RUNTIME, WRITTEN
 from analysis.text.plain import TIMES, share
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
     from matplotlib.artist import Artist
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 # More rows than this are no figure that anybody reads.
 MOST_ROWS = 60
+AXIS = {RATE: "images/s", READ: "MB/s read", WRITTEN: "MB/s written", RUNTIME: "runtime"}
 TITLES = {
     RATE: "Throughput, B relative to A",
     READ: "Read from the storages, B relative to A",
@@ -45,19 +48,13 @@ LOOKS: dict[str, dict[str, Any]] = {
     "no change": {"marker": "o", "color": "0.35"},
     "not comparable": {"marker": "o", "color": "white"},
 }
-AXIS = {
-    "images_per_s": "images/s, B / A (right of 1: B is faster)",
-    "read_mb_per_s": "MB/s read, B / A (right of 1: B is faster)",
-    "write_mb_per_s": "MB/s written, B / A (right of 1: B is faster)",
-    "wall_s": "runtime, B / A (left of 1: B is faster)",
-}
 NOISE = "0.92"
 # Beyond this ratio between its ends an axis needs ticks at 1, 2, 5 and not at equal steps.
 NARROW = 3
 MARGIN = 1.02
 
 
-def plates(table: pd.DataFrame, sides: Sequence[str]) -> list[Plate]:
+def plates(table: pd.DataFrame, sides: Sequence[str], better: Mapping[str, str]) -> list[Plate]:
     """Return a plate for each figure that was compared, of the pairs that have a ratio.
 
     Parameters
@@ -66,13 +63,18 @@ def plates(table: pd.DataFrame, sides: Sequence[str]) -> list[Plate]:
         A row per pair, as `analysis.compare.judge.judged` returns it.
     sides
         What A and B are, for the caption.
+    better
+        Of each figure, whether `higher` or `lower` is better.
     """
     made = []
-    for figure, title in TITLES.items():
+    for figure in dict.fromkeys([*TITLES, *sorted(better)]):
         known = table[(table["figure"] == figure) & table["ratio"].notna()]
         if not known.empty:
             caption = f"{'. '.join(sides)}. {_what(known)}"
-            made.append(Plate(f"ratio-{figure}", title, caption, largest(known), ratios))
+            title = TITLES.get(figure, f"{figure}, B relative to A")
+            side = "right" if better[figure] == HIGHER else "left"
+            axis = f"{AXIS.get(figure, figure)}, B / A ({side} of 1: B is faster)"
+            made.append(Plate(f"ratio-{figure}", title, caption, largest(known), partial(ratios, axis)))
     return made
 
 
@@ -91,11 +93,13 @@ def _what(known: pd.DataFrame) -> str:
     return f"{stands}Ratio of the medians of the valid measured runs with the {INTERVAL}{shaded}."
 
 
-def ratios(frame: pd.DataFrame, title: str, words: str) -> Figure:
+def ratios(axis: str, frame: pd.DataFrame, title: str, words: str) -> Figure:
     """Draw the ratio B / A of each cell with its interval.
 
     Parameters
     ----------
+    axis
+        What stands along the axis.
     frame
         What is drawn (`analysis.compare.judge.COLUMNS`), one row per pair of cells, all of one figure.
     title, words
@@ -113,7 +117,7 @@ def ratios(frame: pd.DataFrame, title: str, words: str) -> Figure:
         axes.set_yticks(range(len(frame)), labels)
         axes.set_ylim(len(frame) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
-        axes.set_xlabel(AXIS[frame["figure"].iloc[0]])
+        axes.set_xlabel(axis)
         frame_with_words(figure, title, words, _signs(frame))
     return figure
 

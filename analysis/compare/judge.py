@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from analysis.records.merit import HIGHER
 from analysis.statistics.ratio import ROUNDING, ratio_of_medians
-from analysis.statistics.values import FEWEST_RUNS, RATES, RUNTIME, values_of
+from analysis.statistics.values import FEWEST_RUNS, values_of
 from analysis.text.plain import share
 
 if TYPE_CHECKING:
@@ -45,14 +46,15 @@ def judged(labelled: Sequence[tuple[str, Pair]], runs: Sequence[pd.DataFrame]) -
     runs
         Every run of A and every run of B.
     """
-    figures = [{figure: values_of(each, figure) for figure in (*RATES, RUNTIME)} for each in runs]
+    named = {next(cell for cell in pair if cell).row["figure"] for _, pair in labelled}
+    figures = [{name: values_of(each, name) if name in each else {} for name in named} for each in runs]
     rows = []
     for label, pair in labelled:
         row = next(cell for cell in pair if cell).row
         benchmark, figure = row["benchmark"], row["figure"]
         values = [of[figure].get(cell.row["cell"], []) if cell else [] for cell, of in zip(pair, figures, strict=True)]
         about = {"label": label, "benchmark": benchmark, "figure": figure}
-        rows.append(about | _sides(pair, figure) | _finding(pair, figure, values))
+        rows.append(about | _sides(pair, figure) | _finding(pair, values))
     return pd.DataFrame(rows, columns=COLUMNS).astype(dict.fromkeys(("ratio", "low", "high", "tolerance"), "float64"))
 
 
@@ -62,16 +64,16 @@ def clear(ratio: Ratio, tolerance: float) -> bool:
     return (least <= ratio.low and ratio.high <= most) or ratio.high < least or most < ratio.low
 
 
-def verdict(ratio: Ratio, tolerance: float, figure: str) -> tuple[str, str]:
+def verdict(ratio: Ratio, tolerance: float, better: str) -> tuple[str, str]:
     """Return the verdict on a ratio B / A and why it is no change; a tolerance that nobody gives is NaN."""
     if ratio.low <= 1 <= ratio.high:
         return SAME, "the interval holds 1"
     if max(ratio.value, 1 / ratio.value) - 1 <= tolerance + ROUNDING:
         return SAME, f"within the tolerance of {share(tolerance, 1)}"
-    return (FASTER if (ratio.value > 1) == (figure in RATES) else SLOWER), ""
+    return (FASTER if (ratio.value > 1) == (better == HIGHER) else SLOWER), ""
 
 
-def _finding(pair: Pair, figure: str, values: Sequence[Sequence[float]]) -> dict[str, Any]:
+def _finding(pair: Pair, values: Sequence[Sequence[float]]) -> dict[str, Any]:
     hindrance = "; ".join(_hindrances(pair, values))
     if hindrance:
         return {"verdict": NOT_COMPARABLE, "why": hindrance}
@@ -82,7 +84,8 @@ def _finding(pair: Pair, figure: str, values: Sequence[Sequence[float]]) -> dict
     unstable = [side.upper() for side, cell in zip(SIDES, pair, strict=True) if cell and cell.row["unstable"] is True]
     if unstable and not clear(ratio, evidence["tolerance"]):
         return evidence | {"verdict": NOT_COMPARABLE, "why": f"unstable: {' and '.join(unstable)}"}
-    told, why = verdict(ratio, evidence["tolerance"], figure)
+    better = next(cell.row["better"] for cell in pair if cell)
+    told, why = verdict(ratio, evidence["tolerance"], better)
     return evidence | {"verdict": told, "why": why}
 
 

@@ -63,7 +63,12 @@ def compare(before: Path, after: Path, known_as: Mapping[str, str], out: Path, *
     ours, theirs = _side(before, found[0]), _side(after, found[1])
     table = comparison(ours, theirs, known_as)
     sides = [ours.told("A"), theirs.told("B")]
-    drawn = plates(table, sides)
+    better = {
+        figure: way
+        for each in (ours, theirs)
+        for figure, way in zip(each.table["figure"], each.table["better"], strict=True)
+    }
+    drawn = plates(table, sides, better)
     written = [path for each in drawn for path in save.save(each.drawn(), each.frame, out, each.stem)]
     forget(out, written)
     written.append(save.write(out / "comparison.md", tables.markdown(table, sides).encode()))

@@ -88,7 +88,7 @@ def markdown(table: pd.DataFrame, sides: Sequence[str]) -> str:
 def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield a heading and the rows of each benchmark."""
     for (benchmark, figure), rows in table.groupby(["benchmark", "figure"], sort=False):
-        yield f"{benchmark}: {FIGURES[str(figure)]}", rows
+        yield f"{benchmark}: {FIGURES.get(str(figure), figure)}", rows
 
 
 def texts(row: Mapping[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.figures import batches, durability, peaks, reading, runtime, scaling, targets, writing
+from analysis.figures import batches, durability, peaks, reading, runtime, scaling, sweep, targets, writing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,4 +38,5 @@ def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path])
         *targets.plates(table),
         *writing.plates(table, runs, folders),
         *durability.plates(table),
+        *sweep.plates(table),
     ]

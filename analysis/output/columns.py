@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.checkpoints import NO_TARGET
+from analysis.statistics.sweeps import is_plain, swept
 from analysis.statistics.training import CONTROL, is_training
 from analysis.text.plain import DASH, NONE, number, share, span, times
 
@@ -77,6 +78,10 @@ ACCESSES = Column("access", lambda row: str(row[ACCESS]), left=True)
 ENGINE = Column("engine", lambda row: row["engine"] or NONE, left=True)
 GIVEN, GIVENS = _median("MB/s", "mb_per_s", daggered=True), _range("mb_per_s")
 
+MERIT = Column("median", lambda row: number(row.get(row["figure"], math.nan)), daggered=True)
+MERITS = Column(RANGE, lambda row: span(*(row.get(f"{row['figure']}_{end}", math.nan) for end in ("min", "max"))))
+UNIT = Column("unit", lambda row: str(row["unit"]), left=True)
+
 # On a terminal the checks and the cell follow.
 MICRO = (STORAGE, THREADS, RATE, RATES, MB, N)
 MICRO_WHOLE = (
@@ -102,6 +107,8 @@ def columns(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
 
     What all cells agree in stands in the heading; without controls there is no telling what lies between them.
     """
+    if is_plain(rows).all():
+        return _plain(rows, whole=whole)
     if is_baseline(rows).all():
         return BASELINE_WHOLE if whole else BASELINE
     known = "percent_of_baseline" in rows and rows["percent_of_baseline"].notna().any()
@@ -114,6 +121,13 @@ def columns(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
     idle += [] if "target" in rows and (rows["target"] != NO_TARGET).any() else [CHECKPOINT, ONE_CHECKPOINT, SAVING]
     shown = tuple(each for each in (TRAINING_WHOLE if whole else TRAINING) if each not in idle)
     return _after(shown, INPUT, beside) if whole else shown
+
+
+def _plain(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
+    """Return the columns of a benchmark that the paper does not have: what was swept, its figure of merit, its unit."""
+    keys = (Column(name, lambda row, name=name: str(row[name])) for name in swept(rows))  # type: ignore[misc]
+    shares = (INPUT, COMPUTE, SAVING) if is_training(rows).all() else ()
+    return (STORAGE, *keys, MERIT, MERITS, UNIT, *shares, N, *((CHECKS, STATUS) if whole else ()))
 
 
 def _after(columns: tuple[Column, ...], place: Column, more: tuple[Column, ...]) -> tuple[Column, ...]:

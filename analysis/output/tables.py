@@ -14,7 +14,8 @@ from analysis.records.settings import describe, family_key, telling
 from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.checkpoints import NO_TARGET, of_checkpoint
 from analysis.statistics.medians import not_counted
-from analysis.statistics.training import CONTROL, is_training
+from analysis.statistics.sweeps import is_plain, orderly, plain_sets, swept
+from analysis.statistics.training import is_training
 from analysis.text.plain import DAGGER, MINUS, NONE, escaped, line, number, one_line, share, times
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield a heading and the sorted rows for each set of settings that must not be mixed.
 
     Cells of the mini-application stand together with their partners: other prefetch, batch size, control, checkpoints;
-    so do baselines, whatever their access.
+    so do baselines, whatever their access, and all cells of a benchmark that the paper does not have.
     """
     groups = grouped(table, _section_keys(table))
     known = {key: key.facts for key in groups}
@@ -66,9 +67,8 @@ def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         told = {**facts, **{name: rows[name].iloc[0] for name in alike}}
         about = describe(told, _more(facts, apart[facts["benchmark"]]), rows.get("accelerator", ()), rows["size"])
         heading = f"{facts['benchmark']}: {about}" if about else str(facts["benchmark"])
-        order = [
-            name for name in ("storage", ACCESS, "threads", *OF_TRAINING, "target", "mode", "cell") if name in rows
-        ]
+        places = swept(rows) if is_plain(rows).all() else [ACCESS, "threads", *OF_TRAINING, "target", "mode"]
+        order = [name for name in ("storage", *places, "cell") if name in rows]
         yield heading, rows.sort_values(order, key=_sortable)
 
 
@@ -76,7 +76,10 @@ def _section_keys(table: pd.DataFrame) -> pd.Series[Any]:
     free = {key: frozenset(OF_TRAINING) | of_checkpoint(key.facts) for key in set(table["set_key"])}
     free |= {key: _of_access(key.facts) for key in set(table["set_key"][is_baseline(table)])}
     partners = table["set_key"].map(lambda key: family_key(key, free[key]))
-    return partners.where(is_training(table) | is_baseline(table), table["set_key"])
+    keys = partners.where(is_training(table) | is_baseline(table), table["set_key"])
+    for shared, cells in plain_sets(table):
+        keys[cells.index] = shared
+    return keys
 
 
 def _of_access(facts: Mapping[str, Any]) -> frozenset[str]:
@@ -190,8 +193,4 @@ def _sortable(column: pd.Series[Any]) -> pd.Series[Any]:
         return column.map(lambda name: (name not in ("", NO_TARGET), paper.place(name)))
     if column.name == "mode":
         return column.map(lambda name: name.startswith("async"))
-    if column.name in {"threads", "batch_size", "prefetch"}:
-        return column.map(lambda each: each if isinstance(each, int) else float("inf"))
-    if column.name in {CONTROL, ACCESS}:
-        return column.map(str)
-    return column
+    return column if column.name == "cell" else column.map(orderly)

@@ -15,6 +15,7 @@ from analysis.output import tables
 from analysis.output.columns import EXPENDABLE, columns
 from analysis.records.devices import one_device
 from analysis.records.frame import rows_of
+from analysis.statistics.sweeps import is_plain
 from analysis.statistics.training import is_training
 from analysis.text.plain import DAGGER, NONE, TIMES
 
@@ -71,7 +72,7 @@ def summary(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[RenderableType]
     for heading, rows in tables.sections(table):
         yield Text(heading, style="bold")
         yield medians(rows, short)
-        if (ratios := scaling(rows)) and not is_training(rows).all():
+        if not is_training(rows).all() and not is_plain(rows).all() and (ratios := scaling(rows)):
             yield Text("")
             yield ratios
         yield Text("")

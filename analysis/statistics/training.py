@@ -43,7 +43,7 @@ def with_training(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     columns |= {share: (good[part] / good["wall_s"]).groupby(cell).median() for share, part in SHARES.items()}
     known = {name: of_cell for name, of_cell in columns.items() if name not in table}
     table = table.join(pd.DataFrame(known), on="cell").copy()
-    table["accelerator"] = table["cell"].map(ran_on(runs)).where(mine).fillna("")
+    table["accelerator"] = table["cell"].map(ran_on(runs)).astype(object).where(mine).fillna("")
     return table.assign(**between(table))
 
 

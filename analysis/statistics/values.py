@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 RATE, RUNTIME = "images_per_s", "wall_s"
 READ, WRITTEN = "read_mb_per_s", "write_mb_per_s"
-RATES = (RATE, READ, WRITTEN)
+
 # Of fewer runs the campaign makes no cell (README, "What is measured"), and the interval would say nothing.
 FEWEST_RUNS = 3
 

@@ -150,10 +150,14 @@ def test_when_nothing_is_done_tables_are_written_and_the_missing_figure_is_told(
     assert (tmp_path / "tables" / "medians.csv").exists()
 
 
-def test_other_benchmarks_are_tabled_without_figures(tmp_path, capsys):
+def test_a_benchmark_with_settings_of_any_shape_is_tabled_by_its_figure_of_merit(tmp_path, capsys):
     other = record([run(1, 1.0) | {"images_per_s": None, "images": None, "read_mb_per_s": 163.0}])
     other["cell"] |= {
         "benchmark": "metadata",
+        "kind": "storage",
+        "figure": "read_mb_per_s",
+        "unit": "MB/s",
+        "better": "higher",
         "settings": {"storage": {"name": "hdd", "root": "/"}, "mode": [1]},
     }
     store(tmp_path, other)

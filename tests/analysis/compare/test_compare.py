@@ -216,7 +216,7 @@ def test_the_figure_shows_each_ratio_on_a_logarithmic_axis_beside_one(tmp_path):
 
     table = comparison(side("a", cell(), cell(threads=1)), side("b", cell(50.0), cell(150.0, threads=1)), {})
 
-    (plate,) = plates(table, ["A: a", "B: b"])
+    (plate,) = plates(table, ["A: a", "B: b"], {"images_per_s": "higher"})
     (axes,) = plate.drawn().axes
     points = {line.get_xdata()[0]: line for line in axes.lines if line.get_marker() in "^v"}
     assert axes.get_xscale() == "log"
@@ -311,9 +311,11 @@ def test_a_damaged_record_is_named_and_the_answer_is_never_that_nothing_is_slowe
 @pytest.mark.parametrize("word", ["--help", "--version"])
 def test_help_and_version_load_neither_pandas_nor_matplotlib(word):
     absent = "import sys; sys.modules |= dict.fromkeys(('pandas', 'matplotlib', 'rich'))"
-    code = f"{absent}; import analysis.cli.compare as m; m.main()"
+    code = f"{absent}; import analysis.__main__ as m; m.main()"
 
-    done = subprocess.run([sys.executable, "-c", code, word], capture_output=True, text=True, cwd=ROOT, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, "compare", word], capture_output=True, text=True, cwd=ROOT, check=True
+    )
 
     assert "python -m analysis compare" in done.stdout
 

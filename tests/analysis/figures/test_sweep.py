@@ -1,0 +1,115 @@
+"""A benchmark that nobody knows: its record says what it is there for, and it is tabled and drawn."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from analysis.__main__ import main
+from analysis.cli.measured import measured
+from analysis.figures import sweep
+from tests.analysis.record_factory import id_of, record, run, store, unstable
+
+
+def toy(rates, *, size, merit=("pipeline", "files_per_s", "files/s", "higher"), **settings):
+    """Return a record of a benchmark `toy` with a figure of its own and a setting `benchmark.size`."""
+    runs = [run(n, 100.0, files_per_s=rate) for n, rate in enumerate(rates, start=1)]
+    made = record(runs, benchmark__size=size, benchmark__name="toy", **settings)
+    made["cell"] |= {"benchmark": "toy", "id": id_of(made).replace("micro", "toy")}
+    made["cell"] |= dict(zip(("kind", "figure", "unit", "better"), merit, strict=True))
+    return made
+
+
+def drawn(folder, *records):
+    table = measured(store(folder, *records)).table
+    return sweep.plates(table)
+
+
+def swept(storage="hdd", **settings):
+    return [toy([9.0 * size, 10.0 * size, 12.0 * size], size=size, storage=storage, **settings) for size in (1, 2, 4)]
+
+
+def test_the_figure_of_merit_is_drawn_over_what_was_swept_a_line_per_storage(tmp_path):
+    (plate,) = drawn(tmp_path, *swept("hdd"), *swept("ssd"))
+
+    axes = plate.drawn().axes[0]
+    assert plate.stem == "sweep-toy"
+    assert plate.frame["value"].tolist() == [1, 2, 4] * 2
+    assert plate.frame["storage"].tolist() == ["hdd"] * 3 + ["ssd"] * 3
+    assert plate.frame[["median", "min", "max"]].iloc[1].tolist() == [20.0, 18.0, 24.0]
+    assert axes.get_xlabel() == "benchmark.size"
+    assert "files_per_s (files/s)" in axes.get_ylabel()
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2", "4"]
+
+
+def test_words_are_categories_and_each_swept_setting_has_a_panel_the_others_held(tmp_path):
+    records = [
+        toy([float(size)] * 3, size=size, benchmark__layout=layout)
+        for size in (1, 2, 4)
+        for layout in ("flat", "nested")
+        if (size, layout) != (4, "nested")
+    ]
+
+    (plate,) = drawn(tmp_path, *records)
+
+    panels = {axes.get_xlabel(): axes for axes in plate.drawn().axes}
+    assert set(panels) == {"benchmark.size", "benchmark.layout"}
+    assert panels["benchmark.size"].get_title() == "at benchmark.layout=flat"
+    assert [text.get_text() for text in panels["benchmark.layout"].get_xticklabels()] == ["flat", "nested"]
+    assert "4 of 5 cells" in plate.caption
+
+
+def test_a_cell_that_is_not_done_is_left_out_and_named_and_an_unstable_one_marked(tmp_path):
+    one, two, four = swept()
+    dead = toy([], size=8) | {"status": "failed", "reason": "no"}
+
+    (plate,) = drawn(tmp_path, one, unstable(two), four, dead)
+
+    assert plate.left_out["cell"].tolist() == [id_of(dead)]
+    assert plate.frame["unstable"].astype(object).eq(other=True).tolist() == [False, True, False, False]
+    assert any("unstable" in text.get_text() for text in plate.drawn().legends[0].get_texts())
+
+
+def test_versions_never_mix(tmp_path):
+    newer = swept()
+    for each in newer:
+        each["cell"] |= {"benchmark_version": 2, "id": f"{id_of(each)}-2"}
+
+    plates = drawn(tmp_path, *swept(), *newer)
+
+    assert [plate.stem for plate in plates] == ["sweep-toy_version_1", "sweep-toy_version_2"]
+
+
+def test_storages_stand_side_by_side_where_nothing_else_was_swept(tmp_path):
+    (plate,) = drawn(tmp_path, *(toy([5.0] * 3, size=1, storage=name) for name in ("ssd", "hdd")))
+
+    assert plate.frame["swept"].unique().tolist() == ["storage"]
+    assert [text.get_text() for text in plate.drawn().axes[0].get_xticklabels()] == ["hdd", "ssd"]
+
+
+@pytest.mark.parametrize("kind", ["storage", "training"])
+def test_tables_and_terminal_show_it_whatever_its_kind(tmp_path, capsys, kind):
+    records = [toy([3.0, 2.0, 4.0], size=size, merit=(kind, "files_per_s", "files/s", "lower")) for size in (1, 2)]
+
+    code = main([str(store(tmp_path, *records))])
+
+    out, text = capsys.readouterr().out, (tmp_path / "tables" / "medians.md").read_text()
+    line = next(line for line in text.splitlines() if "benchmark.size" in line and line.startswith("|"))
+    assert code == 0
+    assert line.startswith("| storage | benchmark.size | median | min\N{EN DASH}max | unit |")
+    assert "| local | 2 | 3.00 | 2.00\N{EN DASH}4.00 | files/s |" in text
+    assert "files/s" in out
+    assert (tmp_path / "figures" / "sweep-toy.pdf").exists()
+
+
+def test_two_campaigns_of_it_are_compared_by_its_figure_and_which_way_is_better(tmp_path):
+    merit = ("pipeline", "files_per_s", "s/file", "lower")
+    for name, rates in (("a", [10.0, 10.1, 10.2]), ("b", [20.0, 20.1, 20.2])):
+        store(tmp_path / name, toy(rates, size=1, merit=merit))
+
+    code = main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "out")])
+
+    table = pd.read_csv(tmp_path / "out" / "comparison.csv")
+    assert code == 1
+    assert table[["figure", "verdict"]].to_numpy().tolist() == [["files_per_s", "slower"]]
+    assert (tmp_path / "out" / "ratio-files_per_s.pdf").exists()
