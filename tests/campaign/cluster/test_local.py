@@ -120,9 +120,11 @@ def test_an_earlier_worker_is_waited_for_and_that_is_told(folder, said, monkeypa
     monkeypatch.setattr(local, "_PATIENCE_S", 0.01)
     held, seen = folder.worker_lock(), []
     held.acquire()
+    told, say = threading.Event(), console.say
+    monkeypatch.setattr(console, "say", lambda text: (say(text), told.set()))
     waiting = threading.Thread(target=lambda: (local.wait_for_worker(folder), seen.append(held.is_locked)))
     waiting.start()
-    time.sleep(0.1)
+    assert told.wait(timeout=10)
     waited = waiting.is_alive()
 
     held.release()
