@@ -11,9 +11,9 @@ snapshot, while no clock runs (0: memory is left as it is).
 Each way of saving is a process of its own:
 
     hdd                straight to the hard disk, synchronised, hashed
-    hdd async          the same behind the training's back
+    hdd async          the same in the background
     burst buffer       to Optane, drained to the hard disk
-    burst buffer async the same behind the training's back
+    burst buffer async the same in the background
     tensorflow async   tf.train.CheckpointOptions(experimental_enable_async_checkpoint=True), to the hard disk
     orbax async        orbax.checkpoint.AsyncCheckpointer, to the hard disk; `orbax` is an interpreter that has it
 
@@ -102,7 +102,7 @@ def _one(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _touch(size: int) -> None:
-    """Write to so many bytes of memory, and give them back: the page cache gets them next."""
+    """Write to so many bytes of memory and free them: the page cache gets them next."""
     if size:
         with mmap.mmap(-1, size) as memory:
             for place in range(0, size, mmap.PAGESIZE):

@@ -1,6 +1,6 @@
-"""Whether the harness takes anything: images/s of a `micro` run against a bare tf.data script, on the same cold files.
+"""Whether the harness slows a run down: images/s of `micro` against a bare tf.data script, on the same cold files.
 
-The bare script is what one would type without us: list, shuffle, map, ignore errors, batch, iterate, two clock stamps.
+The bare script is what one would write without this project: list, shuffle, map, ignore errors, batch, iterate, two clock stamps.
 Both run in a fresh fork of the same template, in turns, the one that goes first changing, each after the files were
 evicted.
 """

@@ -1,4 +1,4 @@
-"""What a run costs beyond its measured work: a fork of the template against a fresh interpreter, in turns.
+"""What a run costs beyond its measured work: forked from the fork server against a fresh interpreter, in turns.
 
 Both do the same run, eviction and proof included; the cost is the time from the request to the answer less the wall
 time that the run itself measured. The fresh interpreter imports TensorFlow each time.

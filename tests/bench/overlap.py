@@ -1,10 +1,10 @@
 """Does prefetch hide the input? The mini-application on a storage as slow as Table I's HDD, one second a step.
 
 The accelerator is emulated: a step takes in the whole batch and waits. The excess without prefetch is its runtime less
-that without any input (``control=no_io``); prefetch 1 hides what it does not leave of it. The first batch of all can
-hide behind nothing. ``--iops`` also bounds the reads a second, as a disk's head does (not in Table I): with 80 a batch
-takes most of a step, and the excess stands out of the tens of milliseconds that the first TensorFlow operation after
-an idle second costs on a virtual machine. Takes about a quarter of an hour.
+that without any input (``control=no_io``); prefetch 1 hides what it does not leave of it. The first batch of all cannot
+be hidden. ``--iops`` also limits the reads a second, as a disk's head does (not in Table I): with 80 a batch takes
+most of a step, and the excess is well above the tens of milliseconds that the first TensorFlow operation after an idle
+second costs on a virtual machine. Takes about a quarter of an hour.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A storage of a known speed: one of a testbed (`python -m campaign testbed`), which needs root."""
+"""A storage of a known speed, made as `python -m campaign testbed` makes it; needs root."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPTANE = Speed(1603.06, 511.78)
 
 
 def _have(image: Path, size: int) -> None:
-    """Give an image all its blocks, and their memory where it lies in memory: a device does not look for room."""
+    """Allocate all blocks of an image, and its pages where it lies in memory: no write waits for them later."""
     with image.open("rb+") as file:
         os.posix_fallocate(file.fileno(), 0, size)
         with mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as memory:
@@ -30,7 +30,7 @@ def _have(image: Path, size: int) -> None:
 
 @contextlib.contextmanager
 def throttled(place: Path, speed: Speed, size_gb: float = 2.0) -> Iterator[Path]:
-    """Make a storage under `place` (a new folder) and take it away at the end; yields its root."""
+    """Make a storage under `place` (a new folder) and remove it at the end; yields its root."""
     seen = apply.up(place, {"throttled": Wanted(speed, round(size_gb * GB))}, apply.owner())
     try:
         _have(seen.storages["throttled"].image, round(size_gb * GB))

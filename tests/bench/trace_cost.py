@@ -1,6 +1,6 @@
-"""What the system trace takes of a core: CPU time of its thread over the time that it watched.
+"""What the system trace costs: CPU time of its thread over the time that it sampled.
 
-Nothing else is done meanwhile; within runs of `micro` a sample was found to cost the same.
+Nothing else runs meanwhile; within runs of `micro` a sample costs the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SIZES = {"smoke": {"seconds": 0.5}, "full": {"seconds": 30.0}}
 
 
 def measure(seconds: float) -> Iterator[Figure]:
-    """Watch an idle process, with the interval that is the default and a tenth of it."""
+    """Sample an idle process, at the default interval and at a tenth of it."""
     for interval_s in (1.0, 0.1):
         with tempfile.TemporaryDirectory() as folder:
             trace = Trace([Path.cwd()], interval_s, 0.0, Path(folder, "trace.csv"))
