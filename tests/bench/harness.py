@@ -1,8 +1,8 @@
 """Whether the harness slows a run down: images/s of `micro` against a bare tf.data script, on the same cold files.
 
-The bare script is what one would write without this project: list, shuffle, map, ignore errors, batch, iterate, two clock stamps.
-Both run in a fresh fork of the same template, in turns, the one that goes first changing, each after the files were
-evicted.
+The bare script is what one would write without this project: list, shuffle, map, ignore errors, batch, iterate, two
+clock stamps. Both run in a fresh fork of the same process, in turns, the one that goes first changing, each after the
+files were evicted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How long the analysis of a large campaign takes: synthetic records of 10,000 cells with 6 runs each.
 
 A set of settings has 32 cells, 4 storages with 8 numbers of threads. So many sets are of the micro-benchmark and give a
-figure each; the others are of a benchmark without figures, because drawing takes long. Measured are seconds and
-peak memory of `python -m analysis` with the processes that it draws with, and the size of the page.
+figure each; the others are of a benchmark that has no figure of its own, because drawing takes long.
+Measured are seconds and peak memory of `python -m analysis` with the processes that draw for it, and the page's size.
 """
 
 from __future__ import annotations
