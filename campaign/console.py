@@ -14,7 +14,9 @@ from rich.console import Console
 from jobs import checks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator
+
+    from jobs.checks import Run
 
     Progress = Callable[[str, int, int, str], None]
 
@@ -70,7 +72,7 @@ def bar() -> progress.Progress:
     )
 
 
-def figure(run: Mapping[str, Any], digits: int = 1) -> str:
+def figure(run: Run, digits: int = 1) -> str:
     """Put what a run is there for into words; empty where it has no figure."""
     rate = checks.rate(run)
     return "" if rate is None else f"{rate:.{digits}f} {checks.unit(run)}"

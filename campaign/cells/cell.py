@@ -6,12 +6,16 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from campaign.cells.contract import Access
 from jobs.benchmarks import registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from campaign.cells.contract import Point
+    from jobs.settings import Settings
 
 # Of a storage, what says where and how the data lies; the rest says how jobs are kept apart on it.
 _ACCESS = ("shared", "exclusive", "license")
@@ -70,14 +74,15 @@ class Cell:
     id: str
     benchmark: str
     version: int
-    settings: Mapping[str, Any]
-    access: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    settings: Settings
+    access: Access = field(default_factory=Access, compare=False)
 
 
-def make_cell(point: Mapping[str, Any]) -> Cell:
+def make_cell(point: Point) -> Cell:
     """Take the settings out of a composed configuration and name them."""
     benchmark = registry.of(point)
-    settings = {key: point[key] for key in benchmark.acting(point["benchmark"])}
+    acting = benchmark.acting(point["benchmark"])
+    settings = cast("Settings", {key: value for key, value in point.items() if key in acting})
     settings["benchmark"] = benchmark.acting_keys(settings["benchmark"])
     storage = settings["storage"]
     settings["storage"] = {key: value for key, value in storage.items() if key not in _ACCESS}
@@ -89,19 +94,20 @@ def make_cell(point: Mapping[str, Any]) -> Cell:
     counted = {key: value for key, value in flat(settings) if key not in NEUTRAL or NEUTRAL[key] != value}
     text = json.dumps({"version": benchmark.version, **counted}, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
-    access = {key: storage[key] for key in _ACCESS if key in storage}
+    access = cast("Access", {key: storage[key] for key in _ACCESS if key in storage})
     return Cell(f"{_readable(settings)}-{digest}", benchmark.name, benchmark.version, settings, access)
 
 
-def _readable(settings: Mapping[str, Any]) -> str:
+def _readable(settings: Settings) -> str:
     """Name what people vary."""
     words = registry.of(settings).words(settings["benchmark"])
     words += [settings[key]["name"] for key in ("dataset", "storage") if key in settings]
     numbers = {"threads": "t", "batch_size": "b", "prefetch": "p"}
-    return "-".join([*words, *(f"{sign}{settings[key]}" for key, sign in numbers.items() if key in settings)])
+    counts = [f"{sign}{value}" for key, sign in numbers.items() if (value := settings.get(key)) is not None]
+    return "-".join([*words, *counts])
 
 
-def flat(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(node: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Walk a nested mapping as dotted keys."""
     for key, value in node.items():
         if isinstance(value, dict):

@@ -7,7 +7,7 @@ import os
 import platform
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
@@ -17,6 +17,8 @@ from jobs.system.durable import write_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from campaign.cells.contract import Manifest
 
 SCHEMA = 1
 TOOL = "tfio-campaign"
@@ -107,7 +109,7 @@ class CampaignFolder:
             return None
 
 
-def existing(root: Path) -> tuple[CampaignFolder, dict[str, Any]]:
+def existing(root: Path) -> tuple[CampaignFolder, Manifest]:
     """Open a campaign folder to read it.
 
     Returns
@@ -147,7 +149,7 @@ def existing(root: Path) -> tuple[CampaignFolder, dict[str, Any]]:
     return folder, campaign
 
 
-def opened(root: Path) -> tuple[CampaignFolder, dict[str, Any]]:
+def opened(root: Path) -> tuple[CampaignFolder, Manifest]:
     """Open or create a campaign folder to work in: private to the user, and never somebody else's.
 
     Raises
@@ -176,14 +178,14 @@ def opened(root: Path) -> tuple[CampaignFolder, dict[str, Any]]:
     return existing(root)
 
 
-def _create(folder: CampaignFolder) -> tuple[CampaignFolder, dict[str, Any]]:
+def _create(folder: CampaignFolder) -> tuple[CampaignFolder, Manifest]:
     folder.root.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
     if folder.root.stat().st_uid == os.geteuid() and not any(folder.root.iterdir()):
         folder.root.chmod(_PRIVATE)  # an empty folder of the user's own becomes a campaign's
     _own(folder)
     for part in (folder.records, folder.workers):
         part.mkdir(mode=_PRIVATE, exist_ok=True)
-    campaign: dict[str, Any] = {"schema": SCHEMA, "tool": TOOL, "requests": []}
+    campaign: Manifest = {"schema": SCHEMA, "tool": TOOL, "requests": []}
     write_json(folder.marker, campaign)
     return folder, campaign
 

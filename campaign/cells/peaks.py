@@ -9,9 +9,9 @@ from campaign.cells import record, stopping
 from jobs.benchmarks import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
+    from campaign.cells.contract import Record
     from campaign.cells.folder import CampaignFolder
 
 
@@ -21,7 +21,7 @@ class Peaks:
     def __init__(self, folder: CampaignFolder) -> None:
         self._folder = folder
 
-    def of(self, recorded: record.Record) -> dict[str, Any] | None:
+    def of(self, recorded: Record) -> dict[str, Any] | None:
         """Find the peak of what a record read: that of the same host and storage; None where none is known.
 
         Random reads of the same data by as many readers, else the file that was read from end to end. Of several
@@ -40,7 +40,7 @@ class Peaks:
         bounds = [peak for peak in peaks if peak["bounds"]]
         return min(bounds or peaks, key=lambda peak: float(peak["mb_per_s"]), default=None)
 
-    def _seen(self, recorded: record.Record) -> dict[str, Any] | None:
+    def _seen(self, recorded: Record) -> dict[str, Any] | None:
         for access in ("random_read", "read"):
             found = [self._peak(each) for each in self._baselines if _fits(each, recorded, access)]
             if found:
@@ -56,35 +56,35 @@ class Peaks:
         return {path: record.stamp(path) for path in paths}
 
     @cached_property
-    def _baselines(self) -> list[record.Record]:
+    def _baselines(self) -> list[Record]:
         found = (record.look(path)[0] for path in self.stamps)
         return [each for each in found if each is not None and each["status"] == "done"]
 
     @staticmethod
-    def _peak(recorded: record.Record) -> dict[str, Any]:
+    def _peak(recorded: Record) -> dict[str, Any]:
         rates = [run["read_mb_per_s"] for run in stopping.measured(recorded, "valid")]
         return {"by": recorded["cell"]["id"], "mb_per_s": max(rates)}
 
 
-def _emulated(recorded: record.Record) -> dict[str, Any] | None:
+def _emulated(recorded: Record) -> dict[str, Any] | None:
     """Return what the kernel lets through of an emulated storage; None for a real one, or for one without a bound."""
     facts = (recorded["provenance"].get("emulated") or {}).get("storage") or {}
     most = facts.get("read_mb_per_s")
     return {"by": f"{facts['name']}, emulated", "mb_per_s": most, "bounds": True} if most else None
 
 
-def _fits(baseline: record.Record, recorded: record.Record, access: str) -> bool:
+def _fits(baseline: Record, recorded: Record, access: str) -> bool:
     """Tell whether a baseline of this access says what the storage of a record can give to it."""
     ours, theirs = recorded["cell"]["settings"], baseline["cell"]["settings"]
     here, there = _place(recorded), _place(baseline)
-    same = [(ours["storage"], theirs["storage"]), (here, there)]
+    same: list[tuple[object, object]] = [(ours["storage"], theirs["storage"]), (here, there)]
     if access == "random_read":
         same += [(ours["threads"], theirs.get("threads")), (ours["dataset"], theirs.get("dataset"))]
         same += [(recorded["dataset"].get("checksum"), baseline["dataset"].get("checksum"))]
     return theirs["benchmark"]["access"] == access and all(one == other for one, other in same)
 
 
-def _place(recorded: Mapping[str, Any]) -> tuple[Any, ...]:
+def _place(recorded: Record) -> tuple[object, ...]:
     """Return what a storage must be the same by, whatever its name: host, device, and how it is bounded if emulated."""
     provenance = recorded["provenance"]
     mount, emulated = provenance.get("mount"), provenance.get("emulated") or {}

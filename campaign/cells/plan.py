@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from campaign import console
 from campaign.cells import record, stopping
@@ -13,9 +13,10 @@ from campaign.console import counted
 from jobs.benchmarks import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from campaign.cells.cell import Cell
+    from campaign.cells.contract import Conduct, Record
     from campaign.cells.folder import CampaignFolder
 
 
@@ -42,12 +43,12 @@ class Entry:
     state: str
     missing: int
     at_most: int
-    rejudged: record.Record | None = None
+    rejudged: Record | None = None
     disturbed: bool = False
     stamp: record.Stamp | None = None
 
 
-def runs_in_words(entries: Sequence[Entry], conduct: Mapping[str, Any]) -> str:
+def runs_in_words(entries: Sequence[Entry], conduct: Conduct) -> str:
     """Say how many runs cells lack, with their warm-ups: `24 runs`, or `24 to 120 runs` where some may be added."""
     few, many = (
         sum(number + conduct["warmup_runs"] for number in numbers)
@@ -64,7 +65,7 @@ class Plan:
     """
 
     entries: tuple[Entry, ...]
-    conduct: Mapping[str, Any]
+    conduct: Conduct
     folder: CampaignFolder
     peaks: Peaks = field(compare=False)
 
@@ -106,14 +107,14 @@ class Plan:
                 record.write(self.folder.record(entry.cell.id), entry.rejudged)
 
 
-def make(cells: Sequence[Cell], conduct: Mapping[str, Any], folder: CampaignFolder) -> Plan:
+def make(cells: Sequence[Cell], conduct: Conduct, folder: CampaignFolder) -> Plan:
     """Look up what is recorded of each cell."""
     peaks = Peaks(folder)
     shown = console.counting(cells, "reading records")
     return Plan(tuple(_entry(cell, conduct, folder, peaks) for cell in shown), conduct, folder, peaks)
 
 
-def _entry(cell: Cell, conduct: Mapping[str, Any], folder: CampaignFolder, peaks: Peaks) -> Entry:
+def _entry(cell: Cell, conduct: Conduct, folder: CampaignFolder, peaks: Peaks) -> Entry:
     path = folder.record(cell.id)
     stamp = record.stamp(path)  # before it is read: a record that is written meanwhile is read again
     try:
@@ -127,10 +128,10 @@ def _entry(cell: Cell, conduct: Mapping[str, Any], folder: CampaignFolder, peaks
     return replace(entry, rejudged=recorded if changed else None, disturbed=_disturbed(recorded), stamp=stamp)
 
 
-def _disturbed(recorded: record.Record) -> bool:
+def _disturbed(recorded: Record) -> bool:
     checks = (check for run in recorded["runs"] for check in run.get("checks") or ())
     return any(check["rule"] == "quiet" and check["passed"] is False for check in checks)
 
 
-def _to_do(cell: Cell, state: str, recorded: record.Record | None, conduct: Mapping[str, Any]) -> Entry:
+def _to_do(cell: Cell, state: str, recorded: Record | None, conduct: Conduct) -> Entry:
     return Entry(cell, state, stopping.missing_runs(recorded, conduct), stopping.most_missing_runs(recorded, conduct))

@@ -17,17 +17,16 @@ from jobs.system.clock import utc_now
 from jobs.system.durable import retry, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from campaign.cells.cell import Cell
+    from campaign.cells.contract import Addition, Conduct, Data, Record, Submission
+    from jobs.checks import Peak, Run
 
 SCHEMA = 1
 STATUSES = ("running", "done", "failed", "invalid")
 _RUN_KEYS = {"run", "role", "status", "reason"}
 _CURE = "restore it, or move it away"
-Record = dict[str, Any]
-Run = dict[str, Any]
 INTERRUPTED = "interrupted: the worker ended during this run"
 
 
@@ -144,7 +143,7 @@ def _fault(record: Record, name: str) -> str | None:
     return None
 
 
-def write(path: Path, record: Mapping[str, Any], patience_s: float = 0.0) -> None:
+def write(path: Path, record: Record, patience_s: float = 0.0) -> None:
     """Write a record, whole and durably.
 
     A file system that is full, read-only or away for a while is waited for, at most `patience_s`: what was measured is
@@ -163,19 +162,24 @@ def write(path: Path, record: Mapping[str, Any], patience_s: float = 0.0) -> Non
     retry(put, patience_s)
 
 
-def new(cell: Cell, campaign: Mapping[str, Any], dataset: Mapping[str, Any]) -> Record:
+def new(cell: Cell, campaign: Submission, dataset: Data) -> Record:
     """Make the record of a cell that has no run yet."""
+    benchmark = registry.of(cell.settings)
+    figure = benchmark.figure_of(cell.settings["benchmark"])
     return {
         "schema": SCHEMA,
         "cell": {
             "id": cell.id,
             "benchmark": cell.benchmark,
             "benchmark_version": cell.version,
-            **_described(cell),
+            "kind": benchmark.kind,
+            "figure": figure.key,
+            "unit": figure.unit,
+            "better": figure.better,
             "settings": cell.settings,
         },
-        "campaign": dict(campaign),
-        "dataset": dict(dataset),
+        "campaign": {**campaign},
+        "dataset": {**dataset},
         "provenance": {},
         "sittings": [],
         "runs": [],
@@ -185,14 +189,7 @@ def new(cell: Cell, campaign: Mapping[str, Any], dataset: Mapping[str, Any]) -> 
     }
 
 
-def _described(cell: Cell) -> dict[str, str]:
-    """Return what a benchmark says of itself, for the analysis: its kind and its figure of merit."""
-    benchmark = registry.of(cell.settings)
-    figure = benchmark.figure_of(cell.settings["benchmark"])
-    return {"kind": benchmark.kind, "figure": figure.key, "unit": figure.unit, "better": figure.better}
-
-
-def begin_run(record: Record, role: str, token: str, added: Mapping[str, Any] | None = None) -> Run:
+def begin_run(record: Record, role: str, token: str, added: Addition | None = None) -> Run:
     """Append a run: its number, role and submission (`token`) are written when it starts, never inferred.
 
     `added` is why it is there although nobody asked for so many (`campaign.cells.stopping.reason_to_add`).
@@ -212,7 +209,7 @@ def fail_open_runs(record: Record, why: str = INTERRUPTED) -> None:
             run["status"], run["reason"] = "failed", why
 
 
-def rejudge(record: Record, conduct: Mapping[str, Any], peak: Mapping[str, Any] | None = None) -> bool:
+def rejudge(record: Record, conduct: Conduct, peak: Peak | None = None) -> bool:
     """Judge a record by the thresholds and the numbers of runs asked for now; returns whether anything changed.
 
     `peak` is what the storage gives by itself, which may have been measured after the record was
@@ -242,7 +239,7 @@ def _verdicts(record: Record) -> list[Any]:
     ]
 
 
-def settle(record: Record, conduct: Mapping[str, Any], limits: checks.Limits) -> None:
+def settle(record: Record, conduct: Conduct, limits: checks.Limits) -> None:
     """Give a cell whose runs are over its checks and its status."""
     runs, valid = stopping.measured(record), stopping.measured(record, "valid")
     rates = stopping.rates(record)

@@ -17,15 +17,18 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 from math import comb
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs import checks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from campaign.cells.contract import Addition, Conduct, Record
+    from jobs.checks import Check, Run
 
     # A record, or None where there is none.
-    Known = Mapping[str, Any] | None
+    Known = Record | None
 
 CONFIDENCE = 0.9
 # 1 - 2 / 2^5 = 93.75 %; of four runs 87.5 %.
@@ -53,18 +56,18 @@ def interval(values: Sequence[float]) -> Interval | None:
     return found
 
 
-def asked(conduct: Mapping[str, Any]) -> bool:
+def asked(conduct: Conduct) -> bool:
     """Say whether runs are to be added; a work list of before the key does not ask."""
     return conduct.get("until_spread") is not None
 
 
-def most_runs(conduct: Mapping[str, Any]) -> int:
+def most_runs(conduct: Conduct) -> int:
     """Return how many valid measured runs a cell may come to have."""
     wanted = int(conduct["runs"]) - int(conduct["warmup_runs"])
     return max(wanted, int(conduct["max_runs"]) - int(conduct["warmup_runs"])) if asked(conduct) else wanted
 
 
-def owed_runs(record: Known, conduct: Mapping[str, Any]) -> int:
+def owed_runs(record: Known, conduct: Conduct) -> int:
     """Count the measured runs that were asked for and are still to be had; a done cell owes no more than it lacks.
 
     A cell that was found done keeps its few invalid runs unrepeated; one that was not gets each of them anew.
@@ -76,36 +79,36 @@ def owed_runs(record: Known, conduct: Mapping[str, Any]) -> int:
     return max(0, wanted - len(counted))
 
 
-def missing_runs(record: Known, conduct: Mapping[str, Any]) -> int:
+def missing_runs(record: Known, conduct: Conduct) -> int:
     """Count the measured runs that are still to be had, at least: those owed, else one where one is to be added."""
     return owed_runs(record, conduct) or int(record is not None and reason_to_add(record, conduct) is not None)
 
 
-def most_missing_runs(record: Known, conduct: Mapping[str, Any]) -> int:
+def most_missing_runs(record: Known, conduct: Conduct) -> int:
     """Count the measured runs that may be still to be had, if ``until_spread`` adds all that it may."""
     least = missing_runs(record, conduct)
     room = most_runs(conduct) - (len(measured(record, "valid")) if record else 0)
     return max(least, room) if least else 0
 
 
-def reason_to_add(record: Mapping[str, Any], conduct: Mapping[str, Any]) -> dict[str, Any] | None:
+def reason_to_add(record: Record, conduct: Conduct) -> Addition | None:
     """Return why a cell that has all the runs it was asked for is to have another; None where it is not."""
     if not asked(conduct):
         return None
     return _reason(rates(record), conduct)
 
 
-def rates(record: Mapping[str, Any]) -> list[float]:
+def rates(record: Record) -> list[float]:
     """Return what each run that counts achieved: images/s, of a baseline MB/s."""
     return [rate for run in measured(record, "valid") if (rate := checks.rate(run)) is not None]
 
 
-def measured(record: Mapping[str, Any], status: str | None = None) -> list[dict[str, Any]]:
+def measured(record: Record, status: str | None = None) -> list[Run]:
     """List the measured runs (not the warm-ups), all or those of one status."""
     return [run for run in record["runs"] if run["role"] == "measured" and status in (None, run["status"])]
 
 
-def _reason(rates: Sequence[float], conduct: Mapping[str, Any]) -> dict[str, Any] | None:
+def _reason(rates: Sequence[float], conduct: Conduct) -> Addition | None:
     """Return why another run is to be added to those of these rates; None where none is.
 
     Returns
@@ -126,7 +129,7 @@ def _reason(rates: Sequence[float], conduct: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def check(rates: Sequence[float], conduct: Mapping[str, Any]) -> dict[str, Any] | None:
+def check(rates: Sequence[float], conduct: Conduct) -> Check | None:
     """Return the check ``until_spread`` of a cell; None where it was not asked for."""
     if not asked(conduct):
         return None
@@ -147,9 +150,9 @@ def check(rates: Sequence[float], conduct: Mapping[str, Any]) -> dict[str, Any] 
     }
 
 
-def _wide(rates: Sequence[float], conduct: Mapping[str, Any]) -> bool:
-    width = _width(rates)
-    return width is None or width > conduct["until_spread"]
+def _wide(rates: Sequence[float], conduct: Conduct) -> bool:
+    width, most = _width(rates), conduct["until_spread"]
+    return most is not None and (width is None or width > most)
 
 
 def _width(rates: Sequence[float]) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import make
@@ -21,7 +21,9 @@ from jobs.system.clock import utc_now
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from campaign.cells.contract import Point
     from campaign.doctor.node import Finding
+    from jobs.settings import Node
 
 
 def main(argv: list[str]) -> int:
@@ -41,13 +43,13 @@ def main(argv: list[str]) -> int:
     return 3 if any(finding.passed is False for finding in findings) else 0
 
 
-def _configured(overrides: list[str]) -> list[dict[str, Any]]:
+def _configured(overrides: list[str]) -> list[Point]:
     from campaign.cli.run import composed  # noqa: PLC0415 - Hydra is not on the way to doctor --help
 
     return composed(command_line.split(overrides).hydra) or []
 
 
-def _examine(points: list[dict[str, Any]], *, on_nodes: bool) -> Iterator[Finding]:
+def _examine(points: list[Point], *, on_nodes: bool) -> Iterator[Finding]:
     """Look at one thing after the other; what measures is looked at where it will measure."""
     conduct = points[0]
     storages = _storages(points)
@@ -59,9 +61,9 @@ def _examine(points: list[dict[str, Any]], *, on_nodes: bool) -> Iterator[Findin
         yield from node.machine(storages, conduct["checks"])
 
 
-def _storages(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _storages(points: list[Point]) -> list[Node]:
     """List the storages of the grid, each once; ``cold`` says whether a cell asks that its files are not in memory."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    found: dict[tuple[str, str], Node] = {}
     for point in points:
         saved = [{"exclusive": "lock", **side} for side in roles(point["checkpoint"]).values()]
         for storage, cold in ((point["storage"], point["cache"] == "cold"), *((each, False) for each in saved)):
@@ -70,7 +72,7 @@ def _storages(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def _examine_cluster(points: list[dict[str, Any]], storages: list[dict[str, Any]]) -> Iterator[Finding]:
+def _examine_cluster(points: list[Point], storages: list[Node]) -> Iterator[Finding]:
     """Look at the cluster that the jobs would go to."""
     from campaign.doctor import cluster  # noqa: PLC0415 - only where there is a cluster
 

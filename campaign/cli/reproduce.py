@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from campaign import console
 from campaign.cells import plan
@@ -19,6 +19,7 @@ from jobs.benchmarks import registry
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from campaign.cells.contract import Point
     from campaign.cells.plan import Plan
     from campaign.config.command_line import Words
 
@@ -57,11 +58,12 @@ def main(argv: Sequence[str]) -> int:
     return run.carry_out(planned, ["reproduce", *argv], split)
 
 
-def _points(split: Words) -> list[dict[str, Any]]:
+def _points(split: Words) -> list[Point]:
     """Compose every recipe on the storages of the site, and say what it must do without."""
     site = _storages([*split.flags, *(word for word in split.overrides if word.startswith(_SITE))])
     own, here = recipes.choose(split.overrides, site)
-    asked, points = recipes.recipes(), list[dict[str, Any]]()
+    asked = recipes.recipes()
+    points: list[Point] = []
     for word in own:
         if not any(recipe.takes([word]) for recipe in asked):
             raise UsageError(f"no recipe knows '{word}'", "python -m campaign --help lists the keys")
@@ -74,7 +76,7 @@ def _points(split: Words) -> list[dict[str, Any]]:
     return [*points, *_small_reads(points)]
 
 
-def _composed(recipe: str, hydra_words: Sequence[str]) -> list[dict[str, Any]]:
+def _composed(recipe: str, hydra_words: Sequence[str]) -> list[Point]:
     """Compose a recipe; an error says which it is of."""
     try:
         points = run.composed(hydra_words) or []
@@ -85,14 +87,20 @@ def _composed(recipe: str, hydra_words: Sequence[str]) -> list[dict[str, Any]]:
     return points
 
 
-def _small_reads(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _small_reads(points: Sequence[Point]) -> list[Point]:
     """Add to the baselines what each storage gives at the sizes and to the readers of the recipes."""
     baseline = next((point for point in points if registry.of(point).bounds_others), None)
     if baseline is None:
         return []
     access = baseline["benchmark"] | {"access": "random_read"}
     return [
-        {**baseline, "benchmark": access, **{key: point[key] for key in ("storage", "dataset", "threads")}}
+        {
+            **baseline,
+            "benchmark": access,
+            "storage": point["storage"],
+            "dataset": point["dataset"],
+            "threads": point["threads"],
+        }
         for point in points
         if not registry.of(point).bounds_others
     ]
@@ -100,8 +108,10 @@ def _small_reads(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _storages(site_words: Sequence[str]) -> list[str]:
     """Return the names of the storages that the site has."""
-    (point, *_) = run.composed(site_words) or [{"site": {"storages": {}}}]
-    return [name for name, said in point["site"]["storages"].items() if said["root"] is not None]
+    points = run.composed(site_words) or []
+    return [
+        name for point in points[:1] for name, said in point["site"]["storages"].items() if said["root"] is not None
+    ]
 
 
 def _agreed(planned: Plan, *, sure: bool) -> bool:

@@ -8,7 +8,7 @@ import secrets
 import signal
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from campaign import console
 from campaign.cells import folder as folders
@@ -28,9 +28,10 @@ from jobs.system.clock import utc_now
 from jobs.system.durable import write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from campaign.cells.cell import Cell
+    from campaign.cells.contract import Asked, Conduct, Manifest, Point
     from campaign.cells.plan import Plan
 
 INTERRUPTED = 130
@@ -44,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     return 0 if points is None else carry_out(planned(points), argv, split)
 
 
-def planned(points: Sequence[Mapping[str, Any]]) -> Plan:
+def planned(points: Sequence[Point]) -> Plan:
     """Plan the campaign of these points; nothing is written."""
     cells, conduct = cells_of(points)
     return plan.make(cells, conduct, folders.CampaignFolder(Path(conduct["campaign_dir"]).expanduser().resolve()))
@@ -70,7 +71,7 @@ def carry_out(planned: Plan, argv: Sequence[str], split: command_line.Words) -> 
             return INTERRUPTED
 
 
-def composed(hydra_words: Sequence[str]) -> list[dict[str, Any]] | None:
+def composed(hydra_words: Sequence[str]) -> list[Point] | None:
     """Collect the grid, with Hydra's complaints in our words."""
     try:
         return collect(hydra_words)
@@ -82,9 +83,9 @@ def composed(hydra_words: Sequence[str]) -> list[dict[str, Any]] | None:
 
 def _request(
     folder: folders.CampaignFolder,
-    conduct: Mapping[str, Any],
+    conduct: Conduct,
     argv: Sequence[str],
-    after: Sequence[Mapping[str, Any]] = (),
+    after: Sequence[Asked] = (),
 ) -> Request:
     last = max((str(request.get("utc", "")) for request in after), default="")
     return Request(folder, conduct, secrets.token_hex(4), _later_than(last), argv)
@@ -99,10 +100,15 @@ def _later_than(last: str) -> str:
     return f"{moment.isoformat(timespec='milliseconds')}Z"
 
 
-def _write_down(request: Request, campaign: dict[str, Any], cells: Sequence[Cell]) -> None:
+def _write_down(request: Request, campaign: Manifest, cells: Sequence[Cell]) -> None:
     """Keep in ``campaign.json`` what was asked."""
-    asked = {"token": request.token, "utc": request.utc, "words": list(request.words)}
-    asked |= {"order_seed": request.conduct["order_seed"], "cells": [cell.id for cell in cells]}
+    asked: Asked = {
+        "token": request.token,
+        "utc": request.utc,
+        "words": list(request.words),
+        "order_seed": request.conduct["order_seed"],
+        "cells": [cell.id for cell in cells],
+    }
     campaign["requests"].append(asked)
     write_json(request.folder.marker, campaign)
 
@@ -175,7 +181,7 @@ def _preview(planned: Plan, request: Request, cluster: str) -> None:
     )
 
 
-def _say_how_to_come_back(conduct: Mapping[str, Any], cluster: str) -> None:
+def _say_how_to_come_back(conduct: Conduct, cluster: str) -> None:
     again = "the same command without redo=true" if conduct["redo"] else "the same command"
     if cluster == "slurm":
         where = conduct["campaign_dir"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from campaign import console
 from campaign.cells import record
@@ -16,6 +16,11 @@ from campaign.cluster.states import State, states
 from campaign.errors import EnvironmentFaultError, UsageError, nearest
 from campaign.storage import emulation
 from jobs.checks import unit
+
+if TYPE_CHECKING:
+    from campaign.cells.contract import Addition, Record
+    from campaign.cells.folder import CampaignFolder
+    from jobs.checks import Run
 
 _MARKS = {True: "ok", False: "FAILED", None: "unverifiable"}
 
@@ -33,7 +38,7 @@ def main(argv: list[str]) -> int:
         )
     folder, campaign = existing(options.campaign_dir)
     cell = _the_one(arguments.find(folder, options.cell), options.cell, [p.name for p in folder.records.glob("*")])
-    recorded = record.read(folder.record(cell)) or {}
+    recorded = _read(folder, cell)
     if options.json:
         print(json.dumps(recorded, indent=1))
     else:
@@ -47,6 +52,13 @@ def main(argv: list[str]) -> int:
     return 0 if recorded["status"] == "done" else 1
 
 
+def _read(folder: CampaignFolder, cell: str) -> Record:
+    recorded = record.read(folder.record(cell))
+    if recorded is None:
+        raise EnvironmentFaultError(f"{folder.record(cell)} is gone", "look again")
+    return recorded
+
+
 def _the_one(found: list[str], words: str, ids: list[str]) -> str:
     if not found:
         raise UsageError(f"no recorded cell '{words}'", nearest(words, ids) if ids else "nothing is recorded yet")
@@ -55,7 +67,7 @@ def _the_one(found: list[str], words: str, ids: list[str]) -> str:
     return found[0]
 
 
-def _tell(recorded: record.Record, state: State, where: str) -> None:
+def _tell(recorded: Record, state: State, where: str) -> None:
     cell, data = recorded["cell"], recorded["dataset"]
     print(f"{cell['id']}: {state['status']}" + (f": {state['reason']}" if state["reason"] else ""))
     unusual = [f"{key}={value}" for key, value in flat(cell["settings"]) if NEUTRAL.get(key, value) != value]
@@ -79,7 +91,7 @@ def _of_trace(trace: dict[str, Any]) -> list[str]:
     return [f"not written: {error}", *unread] if error else unread
 
 
-def _of_added(added: dict[str, Any], unit: str) -> str:
+def _of_added(added: Addition, unit: str) -> str:
     """Say why a run was added."""
     if added["interval"] is None:
         return f"until_spread={added['until_spread']:g}: {added['n']} runs were too few for an interval of the median"
@@ -90,7 +102,7 @@ def _of_added(added: dict[str, Any], unit: str) -> str:
     )
 
 
-def _tell_run(run: record.Run, where: str) -> None:
+def _tell_run(run: Run, where: str) -> None:
     figure = console.figure(run) or "no figure"
     if "images_per_s" in run:
         figure += f", {run['read_mb_per_s']:.1f} MB/s"

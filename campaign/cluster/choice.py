@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from campaign import console
 from campaign.errors import UsageError
 from campaign.slurm import client
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from campaign.cells.cell import Cell
+    from campaign.cells.contract import Conduct
 
 
-def chosen(cells: Iterable[Cell], conduct: Mapping[str, Any]) -> str:
+def chosen(cells: Iterable[Cell], conduct: Conduct) -> str:
     """Return ``slurm``, ``local`` or ``debug``; ``auto`` is Slurm where this machine submits to one.
 
     Raises

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.live import Live
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from campaign.cluster.progress import Picture
+    from jobs.checks import Run
 
 _STATES = ("planned", "queued", "running", "done", "failed", "invalid", "interrupted")
 _COLOURS = {"running": "cyan", "done": "green", "failed": "red", "invalid": "yellow", "interrupted": "red"}
@@ -95,7 +96,7 @@ def _queue(picture: Picture) -> str:
     )
 
 
-def describe(cell_id: str, run: dict[str, Any]) -> str:
+def describe(cell_id: str, run: Run) -> str:
     """Put one ended run into a line."""
     what = f"{cell_id} run {run['run']}{' (warm-up)' if run['role'] == 'warmup' else ''}"
     rate = console.figure(run) or "no figure"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 from filelock import Timeout
@@ -25,6 +25,7 @@ from jobs.system.durable import write_json
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from campaign.cells.contract import Conduct, Data
     from campaign.cells.folder import CampaignFolder
     from campaign.cells.plan import Entry
     from campaign.worker.work_list import Request
@@ -91,7 +92,7 @@ def work(todo: Sequence[Entry], request: Request) -> None:
     _explain_early_end(started.batch, follower)
 
 
-def submit(request: Request, todo: Sequence[Entry], data: Mapping[str, Any]) -> LocalWorker:
+def submit(request: Request, todo: Sequence[Entry], data: Mapping[str, Data | None]) -> LocalWorker:
     """Write the work list and start a worker on it; with ``cluster=debug`` this returns when the work is done."""
     import submitit  # noqa: PLC0415 - not on the way to --help, status or --dry-run
 
@@ -132,7 +133,7 @@ def wait_for_worker(folder: CampaignFolder) -> None:
     lock.release()
 
 
-def _minutes_at_most(todo: Sequence[Entry], conduct: Mapping[str, Any]) -> int:
+def _minutes_at_most(todo: Sequence[Entry], conduct: Conduct) -> int:
     """Bound the worker's time: submitit's local executor ends it after two minutes unless told otherwise."""
     runs = sum(entry.at_most + conduct["warmup_runs"] for entry in todo)
     return int(runs * conduct["run_timeout_s"] / 60) + _MINUTES_MARGIN

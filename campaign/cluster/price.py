@@ -5,17 +5,19 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from campaign.cells import record
 from campaign.console import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
+    from campaign.cells.contract import Conduct
     from campaign.cells.folder import CampaignFolder
     from campaign.cells.plan import Entry
     from campaign.cluster.submission import Array
+    from jobs.settings import Settings
 
 _START_S = 15.0  # a job's start and its one import of TensorFlow, 3-13 s where it was measured
 _RECORDS_READ = 200
@@ -86,7 +88,7 @@ class Expected(NamedTuple):
         return f"about {minutes} min expected, from {counted(self.known, 'earlier run')}"
 
 
-def expected(entries: Sequence[Entry], conduct: Mapping[str, Any], folder: CampaignFolder) -> Expected | None:
+def expected(entries: Sequence[Entry], conduct: Conduct, folder: CampaignFolder) -> Expected | None:
     """Expect of runs what those of their kind took before; None where the records in `folder` tell of none."""
     known = list(_known(folder))
     if not known:
@@ -108,7 +110,7 @@ def _known(folder: CampaignFolder) -> Iterator[tuple[tuple[str, ...], float]]:
                 yield _kind(settings), run["elapsed_s_with_fork"]
 
 
-def _kind(settings: Mapping[str, Any]) -> tuple[str, ...]:
+def _kind(settings: Settings) -> tuple[str, ...]:
     """Return what runs that take as long have in common; a baseline of a whole file has no dataset."""
     return tuple(settings[group]["name"] for group in ("benchmark", "dataset", "storage") if group in settings)
 

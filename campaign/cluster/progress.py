@@ -13,8 +13,10 @@ from campaign.cells import record
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
+    from campaign.cells.contract import Record
     from campaign.cells.folder import CampaignFolder
     from campaign.worker.batch import Batch
+    from jobs.checks import Run
 
 OVER = ("done", "invalid", "failed")
 
@@ -52,8 +54,8 @@ class Step:
         Progress; a cell that gives up early takes its missing runs out of the total.
     """
 
-    ended: list[tuple[str, dict[str, Any]]]
-    current: tuple[str, dict[str, Any]] | None
+    ended: list[tuple[str, Run]]
+    current: tuple[str, Run] | None
     cells_over: int
     runs_over: int
     runs_total: int
@@ -78,7 +80,7 @@ class Follower:
     warmup_runs: int
     token: str
     outcomes: Counter[str] = field(default_factory=Counter)
-    current: tuple[str, dict[str, Any]] | None = None
+    current: tuple[str, Run] | None = None
     _at: int = 0
     _told: int = 0
 
@@ -114,7 +116,7 @@ class Follower:
 
     def look(self) -> Step:
         """Read what is new."""
-        ended: list[tuple[str, dict[str, Any]]] = []
+        ended: list[tuple[str, Run]] = []
         self.current = None
         while not self.finished:
             cell, missing = self.cells[self._at]
@@ -135,7 +137,7 @@ class Follower:
         self.runs_over += len(ended)
         return Step(ended, self.current, self._at, self.runs_over, self.runs_total)
 
-    def _read(self, cell: str) -> record.Record | None:
+    def _read(self, cell: str) -> Record | None:
         # A damaged one is of before: the worker sets it aside when it comes to it.
         recorded, _ = record.look(self.folder.record(cell))
         return recorded if recorded and recorded["campaign"].get("token") == self.token else None
@@ -160,10 +162,10 @@ class Picture:
         Progress.
     """
 
-    news: list[tuple[str, dict[str, Any]]]
+    news: list[tuple[str, Run]]
     counts: Counter[str]
     reasons: Counter[str]
-    running: list[tuple[str, dict[str, Any], str]]
+    running: list[tuple[str, Run, str]]
     runs_over: int
     runs_total: int
 
@@ -183,10 +185,10 @@ class Watched:
 
     def look(self, seen: Mapping[Any, Seen]) -> Picture:
         """Read the records of those that may have written some."""
-        news: list[tuple[str, dict[str, Any]]] = []
+        news: list[tuple[str, Run]] = []
         counts: Counter[str] = Counter()
         reasons: Counter[str] = Counter()
-        running: list[tuple[str, dict[str, Any], str]] = []
+        running: list[tuple[str, Run, str]] = []
         for key, follower in self.followers.items():
             state = seen[key].state
             if key not in self._closed and state != "queued":

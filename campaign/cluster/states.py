@@ -10,6 +10,7 @@ from campaign.storage import emulation
 from campaign.worker import batch as batches
 
 if TYPE_CHECKING:
+    from campaign.cells.contract import Manifest
     from campaign.cells.folder import CampaignFolder
     from campaign.cluster.progress import Seen
     from campaign.worker.batch import Batch
@@ -19,7 +20,7 @@ _INTERRUPTING = ("CANCELLED", "LOST", "PREEMPTED", "REQUEUED", "REVOKED")
 State = dict[str, Any]
 
 
-def states(folder: CampaignFolder, campaign: dict[str, Any]) -> dict[str, State]:
+def states(folder: CampaignFolder, campaign: Manifest) -> dict[str, State]:
     """Look up every cell that the campaign was ever asked for, and every one that has a record.
 
     Returns

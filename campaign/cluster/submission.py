@@ -27,6 +27,7 @@ from jobs.system.durable import write_json
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from campaign.cells.contract import Access, Cluster, Data
     from campaign.cells.plan import Entry
     from campaign.worker.work_list import Request
 
@@ -61,7 +62,7 @@ class Array:
     after: Array | None
 
     @property
-    def access(self) -> Mapping[str, Any]:
+    def access(self) -> Access:
         """How its storage is shared."""
         return self.tasks[0][0].cell.access
 
@@ -81,9 +82,8 @@ class Array:
         return f"tfio-{self.request.token}"
 
     @property
-    def _cluster(self) -> Mapping[str, Any]:
-        cluster: Mapping[str, Any] = self.request.conduct["cluster"]
-        return cluster
+    def _cluster(self) -> Cluster:
+        return self.request.conduct["cluster"]
 
     def script(self, after: str | None = None) -> str:
         """Return the text that ``sbatch`` gets; `after` is the job id of the array before it."""
@@ -101,7 +101,7 @@ class Array:
         cells = [[entry.cell.id for entry in task] for task in self.tasks]
         return Batch(self.folder, "slurm", self.request.token, self.job_name, cells, self.request.utc)
 
-    def hand_over(self, data: Mapping[str, Any], after: str | None) -> Batch:
+    def hand_over(self, data: Mapping[str, Data | None], after: str | None) -> Batch:
         """Write the work lists, then submit.
 
         Raises
@@ -144,12 +144,12 @@ class Array:
         executor.parameters["map_count"] = len(self.tasks)  # an array, also of one
         return executor
 
-    def _parameters(self, after: str | None) -> dict[str, Any]:
+    def _parameters(self, after: str | None) -> dict[str, object]:
         """Translate our keys to submitit's."""
         cluster = self._cluster
         mem_gb = cluster["mem_gb"]
         return {
-            **{key: cluster[key] for key in _ASKED_AS_IS if cluster[key] is not None},
+            **{key: value for key, value in cluster.items() if key in _ASKED_AS_IS and value is not None},
             **({} if mem_gb is None else {"mem": f"{math.ceil(mem_gb * 1e9 / 2**20)}M"}),  # sbatch's M is 2^20
             "job_name": self.job_name,
             "time": cluster["timeout_min"],
@@ -166,7 +166,7 @@ class Array:
     def _at_once(self) -> int:
         return int(self._cluster["parallel"] or (1 if self.access["shared"] else _UNBOUNDED))
 
-    def _additional(self, after: str | None) -> dict[str, Any]:
+    def _additional(self, after: str | None) -> dict[str, object]:
         cluster, access = self._cluster, self.access
         licenses = [cluster["licenses"], access["license"] if access["exclusive"] == "license" else None]
         dependencies = [
@@ -174,7 +174,7 @@ class Array:
             "singleton" if access["exclusive"] == "singleton" else None,
             f"afterany:{after}" if after else None,
         ]
-        options: dict[str, Any] = {"chdir": str(self.folder), "requeue": True}
+        options: dict[str, object] = {"chdir": str(self.folder), "requeue": True}
         for key, parts in (("licenses", licenses), ("dependency", dependencies)):
             if any(parts):
                 options[key] = ",".join(part for part in parts if part)

@@ -12,7 +12,7 @@ import re
 import sys
 from contextlib import contextmanager
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from omegaconf import DictConfig
+
+    from campaign.cells.contract import Point
 
 _FULL_ERROR = "HYDRA_FULL_ERROR"
 _RECIPE = "+paper="
@@ -61,7 +63,7 @@ def register() -> None:
     store(group="hydra/sweeper", name="grid", node={**target, "max_batch_size": None, "params": None})
 
 
-def collect(words: Sequence[str]) -> list[dict[str, Any]] | None:
+def collect(words: Sequence[str]) -> list[Point] | None:
     """Hand `words` to Hydra.
 
     Returns

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from enum import Enum
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from hydra.core.config_loader import ConfigLoader
     from hydra.core.override_parser.types import Override
+
+    from campaign.cells.contract import Point
 
 _WHOLE_NUMBER = re.compile(
     r"(?!hydra\b)([a-z_][a-z0-9_.]*)=(0|-?[1-9][0-9]{0,17})"
@@ -37,7 +39,7 @@ class _Word(NamedTuple):
     plain: bool
 
 
-def compose_all(loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequence[str]]) -> Iterator[dict[str, Any]]:
+def compose_all(loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequence[str]]) -> Iterator[Point]:
     """Compose every list of overrides in `grid` to plain containers, interpolations resolved.
 
     Points share the parts that they have in common: they are to be read only.
@@ -51,7 +53,7 @@ def compose_all(loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequenc
         key = (*others, "", *sorted(word.key for word in plain))
         if key not in bases:
             bases[key] = _Base(loader.load_sweep_config(master, list(texts)), {word.key for word in plain})
-        yield bases[key].point(plain)
+        yield cast("Point", bases[key].point(plain))
 
 
 class _Base:

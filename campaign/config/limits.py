@@ -13,6 +13,8 @@ from campaign.errors import UsageError, nearest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from campaign.cells.contract import Point
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")  # stands in cell ids, file names and scripts
 _NAMES = (
     *(f"{key}.name" for key in checkpoint.STORAGES),
@@ -48,7 +50,7 @@ _CHOICES = (
 )
 
 
-def check(point: Mapping[str, Any]) -> None:
+def check(point: Point) -> None:
     """Refuse a composed configuration whose keys or values cannot be meant.
 
     Raises

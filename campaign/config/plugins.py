@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction
     from omegaconf import DictConfig
 
-COLLECTED: list[list[dict[str, Any]]] = []  # one list of points for each batch that the sweeper launched
+    from campaign.cells.contract import Point
+
+COLLECTED: list[list[Point]] = []  # one list of points for each batch that the sweeper launched
 
 
 class CollectLauncher(Launcher):

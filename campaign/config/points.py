@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from campaign import console
 from campaign.cells.cell import Cell, flat, make_cell
@@ -11,10 +11,12 @@ from campaign.errors import UsageError
 from jobs.settings import EVERY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from campaign.cells.contract import Conduct, Point
 
 
-def cells_of(points: Sequence[Mapping[str, Any]]) -> tuple[list[Cell], dict[str, Any]]:
+def cells_of(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
     """Check the points, make cells of them, drop duplicates.
 
     Returns
@@ -40,11 +42,11 @@ def cells_of(points: Sequence[Mapping[str, Any]]) -> tuple[list[Cell], dict[str,
     return list(cells.values()), conduct
 
 
-def _conduct(point: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in point.items() if key not in EVERY}
+def _conduct(point: Point) -> Conduct:
+    return cast("Conduct", {key: value for key, value in point.items() if key not in EVERY})
 
 
-def _swept_conduct(one: Mapping[str, Any], other: Mapping[str, Any]) -> UsageError:
+def _swept_conduct(one: Conduct, other: Conduct) -> UsageError:
     before, after = dict(flat(one)), dict(flat(other))
     key = next(key for key in (*before, *after) if before.get(key) != after.get(key))
     return UsageError(

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from campaign.cluster import submission
 from campaign.doctor.node import Finding
@@ -24,10 +24,11 @@ from campaign.storage.roots import storage_root
 from jobs.system.durable import write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from campaign.cells.plan import Entry
     from campaign.worker.work_list import Request
+    from jobs.settings import Node
 
 _PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 _QUEUE_TIMEOUT_S = 60.0
@@ -39,7 +40,7 @@ _ASK_EACH_S = 1.0
 _SAID = re.compile(r"sbatch: (?:error: )?(.*)")
 
 
-def cluster(entries: Sequence[Entry], storages: Iterable[Mapping[str, Any]], request: Request) -> Iterator[Finding]:
+def cluster(entries: Sequence[Entry], storages: Iterable[Node], request: Request) -> Iterator[Finding]:
     """Look at the programs, the controller, the accounting, then try our own scripts, then send a job."""
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
     if missing:
@@ -60,7 +61,7 @@ def cluster(entries: Sequence[Entry], storages: Iterable[Mapping[str, Any]], req
         yield from _on_a_node(arrays[0], map(_absolute, storages), request.folder.root)
 
 
-def _absolute(storage: Mapping[str, Any]) -> dict[str, Any]:
+def _absolute(storage: Node) -> Node:
     """Name a root in full, for a job starts in another folder; a relative one is made, as for a campaign."""
     if not Path(storage["root"]).expanduser().is_absolute():
         with contextlib.suppress(CampaignError):  # the node will say so
@@ -107,7 +108,7 @@ def _accepted(array: submission.Array) -> Finding:
     return Finding("submission", passed=done.returncode == 0, message=f"storage {name}: {said}", hint=hint)
 
 
-def _on_a_node(array: submission.Array, storages: Iterable[Mapping[str, Any]], campaign: Path) -> Iterator[Finding]:
+def _on_a_node(array: submission.Array, storages: Iterable[Node], campaign: Path) -> Iterator[Finding]:
     """Send a job that reads what is asked in the campaign's place, examines its node, and writes down what it found."""
     above = next(folder for folder in (campaign, *campaign.parents) if folder.exists())
     with tempfile.TemporaryDirectory(dir=above, prefix=".tfio-doctor-", ignore_cleanup_errors=True) as made:

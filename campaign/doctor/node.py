@@ -20,7 +20,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from campaign.errors import CampaignError
 from campaign.storage import emulation, locks
@@ -32,6 +32,8 @@ from jobs.system.emulated import emulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from jobs.settings import Node
 
 _PROBE_BYTES = 8 << 20
 _WATCH_S = 1.0
@@ -69,7 +71,7 @@ def records(campaign: Path) -> Finding:
     return _guarded("records", above, _writable)
 
 
-def machine(storages: Iterable[Mapping[str, Any]], checks: Mapping[str, float]) -> Iterator[Finding]:
+def machine(storages: Iterable[Node], checks: Mapping[str, float]) -> Iterator[Finding]:
     """Look at what measures: TensorFlow, the clock, the others on this machine, and each storage."""
     yield _tensorflow()
     yield _clock()
@@ -78,7 +80,7 @@ def machine(storages: Iterable[Mapping[str, Any]], checks: Mapping[str, float]) 
         yield from storage(each)
 
 
-def storage(described: Mapping[str, Any]) -> Iterator[Finding]:
+def storage(described: Node) -> Iterator[Finding]:
     """Look at a storage: is it there, may it be written and locked, can a file on it be cold."""
     try:
         root = storage_root(described)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from campaign.console import counted
 from campaign.slurm import client
 from jobs.system.durable import write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
+
+    from campaign.cells.contract import Cluster
 
 # Of `scontrol show job`: what was granted, not what was asked for.
 _FACTS = (
@@ -39,7 +40,7 @@ def requeue() -> bool:
     return number is not None and client.ask("scontrol", "requeue", number) is not None
 
 
-def begun_too_often(cluster: Mapping[str, Any], fault: Path) -> bool:
+def begun_too_often(cluster: Cluster, fault: Path) -> bool:
     """Tell whether preemptions or lost nodes have put this job back more often than it may be, and write it down."""
     if restarts() <= cluster["max_requeues"]:
         return False
@@ -48,7 +49,7 @@ def begun_too_often(cluster: Mapping[str, Any], fault: Path) -> bool:
     return True
 
 
-def go_back(cluster: Mapping[str, Any], fault: Path) -> None:
+def go_back(cluster: Cluster, fault: Path) -> None:
     """Go back into the queue when the time is up, for a bounded number of times; else write down why not.
 
     Slurm starts the list again then; what is recorded is not repeated. Where it has done so already, because it lost

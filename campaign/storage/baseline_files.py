@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from campaign.errors import EnvironmentFaultError
 from jobs.benchmarks import baseline, registry
@@ -14,19 +14,22 @@ from jobs.errors import EngineError
 from jobs.system import lustre
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
+    from campaign.cells.contract import Data, Record, RecordedCell, WorkItem
     from campaign.console import Progress
     from jobs.data.manifest import Manifest
+    from jobs.request import FileRequest
+    from jobs.settings import Settings
 
 
 def prepared(
-    settings: Any,
+    settings: Settings,
     root: Path,
     layout: lustre.Layout,
     images: tuple[Path, Manifest] | None,
     progress: Progress,
-) -> dict[str, Any]:
+) -> Data:
     """Make what a baseline reads, or see that there is room for what it writes.
 
     Parameters
@@ -56,27 +59,29 @@ def prepared(
         progress(f"the file of {root}", done, total, "MiB")
 
     file, size, block_bytes = baseline.prepared(settings, folder, mean, made)
-    found: dict[str, Any] = {"path": str(path), "folder": str(folder), "file": file and file.name}
-    found |= {"bytes": size, "block_bytes": block_bytes, **({"checksum": listing.checksum} if listing else {})}
-    return found | (lustre.stripe(folder, file, layout) if file else {})
+    found: Data = {"path": str(path), "folder": str(folder), "file": file.name if file else None}
+    found |= {"bytes": size, "block_bytes": block_bytes}
+    if listing:
+        found["checksum"] = listing.checksum
+    return {**found, **cast("Data", lustre.stripe(folder, file, layout))} if file else found
 
 
-def _has_file(settings: Mapping[str, Any]) -> bool:
+def _has_file(settings: Settings) -> bool:
     """Tell whether a benchmark reads or writes a file of ours."""
     return registry.of(settings).data == "file"
 
 
-def engine(settings: Mapping[str, Any]) -> dict[str, str]:
+def engine(settings: Settings) -> str | None:
     """Say which engine a baseline has on this machine: its runs share it, or their median would mix.
 
     Nothing for another cell, or where the engine is missing: then a run fails and says so.
     """
     with suppress(EngineError):
-        return {"engine": _chosen(settings)} if _has_file(settings) else {}
-    return {}
+        return _chosen(settings) if _has_file(settings) else None
+    return None
 
 
-def look(settings: Mapping[str, Any]) -> None:
+def look(settings: Settings) -> None:
     """See that the engine of a baseline is here.
 
     Raises
@@ -92,11 +97,11 @@ def look(settings: Mapping[str, Any]) -> None:
         raise EnvironmentFaultError(str(error), hint) from error
 
 
-def _chosen(settings: Mapping[str, Any]) -> str:
+def _chosen(settings: Settings) -> str:
     return engines.chosen(settings["benchmark"]["engine"], settings["benchmark"]["access"])
 
 
-def asked(item: Mapping[str, Any], raw: Path) -> dict[str, Any] | None:
+def asked(item: WorkItem, raw: Path) -> FileRequest | None:
     """Say what a run reads or writes, as `jobs.request.FileRequest` has it.
 
     None for a cell that is no baseline.
@@ -109,7 +114,7 @@ def asked(item: Mapping[str, Any], raw: Path) -> dict[str, Any] | None:
 
 
 @contextmanager
-def tidied(item: Mapping[str, Any]) -> Iterator[None]:
+def tidied(item: WorkItem) -> Iterator[None]:
     """Take away what a run has written, also where it was killed."""
     try:
         yield
@@ -119,13 +124,13 @@ def tidied(item: Mapping[str, Any]) -> Iterator[None]:
                 (Path(item["dataset"]["folder"]) / _written(item)).unlink()
 
 
-def left(recorded: Mapping[str, Any]) -> list[Path]:
+def left(recorded: Record) -> list[Path]:
     """List what a cell's last run, which was cut, has written and could not take away; its next run does."""
     data = recorded.get("dataset") or {}
     file = Path(data.get("folder", "/nowhere")) / _written(recorded["cell"])
     return [file] if file.is_file() else []
 
 
-def _written(cell: Mapping[str, Any]) -> str:
+def _written(cell: RecordedCell | WorkItem) -> str:
     """Name the file that the runs of a cell write: the same for all of them, so that a dead one's goes."""
     return f"written-{cell['id']}.bin"

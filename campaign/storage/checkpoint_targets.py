@@ -14,20 +14,23 @@ from jobs.system.device import Mount, mount_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from campaign.cells.contract import Conduct, Record, WorkItem
     from campaign.cells.folder import CampaignFolder
+    from jobs.request import SnapshotRequest
+    from jobs.settings import Settings
 
 
-def roots(settings: Mapping[str, Any]) -> list[str]:
+def roots(settings: Settings) -> list[str]:
     """Return the roots for a work list, absolute: a relative one belongs to the folder the campaign is started from."""
     return [str(Path(each["root"]).expanduser().absolute()) for each in storages(settings).values()]
 
 
-def storages(settings: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+def storages(settings: Settings) -> Mapping[str, Mapping[str, Any]]:
     """Return the storages that snapshots go to; a baseline has none."""
     return roles(settings["checkpoint"]) if "checkpoint" in settings else {}
 
 
-def look(settings: Mapping[str, Any]) -> None:
+def look(settings: Settings) -> None:
     """See that the storages are there; a relative root is made, as that of a dataset's storage.
 
     Raises
@@ -39,12 +42,12 @@ def look(settings: Mapping[str, Any]) -> None:
         storage_root(storage, "checkpoint" if role == ONLY else f"checkpoint.{role}")
 
 
-def places(item: Mapping[str, Any]) -> Sequence[str]:
+def places(item: WorkItem) -> Sequence[str]:
     """List what a cell of a work list uses: where its data lie, and the roots of its checkpoint target."""
     return [item["dataset"].get("folder", item["dataset"]["path"]), *item["targets"]]
 
 
-def moved(item: Mapping[str, Any]) -> str | None:
+def moved(item: WorkItem) -> str | None:
     """Say what is on another storage than at this worker's first run: below a mount there is a folder too."""
     for root in places(item):
         then, now = _began_on(root), mount_of(Path(root))
@@ -61,20 +64,20 @@ def _began_on(root: str) -> Mount:
     return mount_of(Path(root))
 
 
-def locks(item: Mapping[str, Any], folder: CampaignFolder) -> Sequence[Path]:
+def locks(item: WorkItem, folder: CampaignFolder) -> Sequence[Path]:
     """Return the locks of the storages of a work list's cell, without that of its dataset's."""
     found = [lock_path(Path(root), folder.root) for root in item["targets"]]
     return [lock for lock in found if str(lock) != item["dataset"]["lock"]]
 
 
-def left(recorded: Mapping[str, Any]) -> list[Path]:
+def left(recorded: Record) -> list[Path]:
     """List the folders of snapshots that a cell's last run, which was cut, could not take away; its next run does."""
     cell = recorded["cell"]
     places = [Path(root) / FOLDER / cell["id"] for root in roots(cell["settings"])]
     return [place for place in places if place.is_dir()]
 
 
-def asked(item: Mapping[str, Any], conduct: Mapping[str, Any]) -> dict[str, Any] | None:
+def asked(item: WorkItem, conduct: Conduct) -> SnapshotRequest | None:
     """Say where the snapshots of a run go, as `jobs.checkpoints.run.opened` reads it.
 
     None for a cell that saves nothing.

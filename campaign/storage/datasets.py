@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from campaign.cells import record
 from campaign.cells.cell import flat
@@ -22,16 +22,16 @@ from jobs.system import lustre
 from jobs.system.durable import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from campaign.cells.contract import Data
     from campaign.cells.folder import CampaignFolder
     from campaign.cells.plan import Entry
     from campaign.console import Progress
+    from jobs.settings import Node, Settings
 
 
-def datasets(
-    entries: Sequence[Entry], folder: CampaignFolder, progress: Progress, *, redo: bool
-) -> dict[str, dict[str, Any]]:
+def datasets(entries: Sequence[Entry], folder: CampaignFolder, progress: Progress, *, redo: bool) -> dict[str, Data]:
     """Make or look through the dataset of each entry; unless `redo`, it must be what earlier runs of the cell read.
 
     Returns
@@ -45,8 +45,8 @@ def datasets(
     UsageError, EnvironmentFaultError
         The dataset does not fit the cell, cannot be made, or is not what its manifest or an earlier run says.
     """
-    found: dict[str, dict[str, Any]] = {}
-    prepared: dict[str, dict[str, Any]] = {}
+    found: dict[str, Data] = {}
+    prepared: dict[str, Data] = {}
     for entry in entries:
         settings = entry.cell.settings
         key = f"{settings.get('dataset')} {settings['storage']} {_own_file(settings) and settings['benchmark']}"
@@ -59,7 +59,7 @@ def datasets(
     return found
 
 
-def for_jobs(entries: Sequence[Entry], folder: CampaignFolder, progress: Progress) -> dict[str, Any]:
+def for_jobs(entries: Sequence[Entry], folder: CampaignFolder, progress: Progress) -> dict[str, Data | None]:
     """Make or look through the datasets that every node sees; None for a cell whose node has its own storage.
 
     Whether earlier runs of a cell may be continued is found out on the node (`campaign.worker.session`).
@@ -73,36 +73,36 @@ def for_jobs(entries: Sequence[Entry], folder: CampaignFolder, progress: Progres
     return dict.fromkeys((entry.cell.id for entry in entries), None) | datasets(shared, folder, progress, redo=True)
 
 
-def on_this_node(settings: Mapping[str, Any], folder: CampaignFolder) -> dict[str, Any]:
+def on_this_node(settings: Settings, folder: CampaignFolder) -> Data:
     """Make or look through the dataset of one cell where it is read."""
     found = _dataset(settings, folder, lambda *_: None)
     _enough(settings, found)
     return found
 
 
-def _enough(settings: Mapping[str, Any], data: Mapping[str, Any]) -> None:
+def _enough(settings: Settings, data: Data) -> None:
     if registry.of(settings).data == "images":
         enough_data(dict(flat(settings)), data["files"])
 
 
-def _own_file(settings: Mapping[str, Any]) -> bool:
+def _own_file(settings: Settings) -> bool:
     return registry.of(settings).data == "file"
 
 
-def _dataset(settings: Mapping[str, Any], folder: CampaignFolder, progress: Progress) -> dict[str, Any]:
+def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress) -> Data:
     """Make or look through what one cell reads, or what a baseline reads or writes."""
     storage = settings["storage"]
     root = storage_root(storage)
     layout = lustre.Layout(storage["stripe_count"], storage["stripe_size_mib"])
-    lock = {"lock": str(lock_path(root, folder.root))}
+    lock: Data = {"lock": str(lock_path(root, folder.root))}
     try:
         if registry.of(settings).data == "nothing":
-            return lock | {"path": str(root)}
+            return {**lock, "path": str(root)}
         if _own_file(settings):
             images = _images(settings, root, layout, folder, progress)[::2] if "dataset" in settings else None
-            return lock | baseline_files.prepared(settings, root, layout, images, progress)
+            return {**lock, **baseline_files.prepared(settings, root, layout, images, progress)}
         path, held, found = _images(settings, root, layout, folder, progress)
-        stripe = lustre.stripe(path, path / found.files[0].name, layout)
+        stripe = cast("Data", lustre.stripe(path, path / found.files[0].name, layout))
     except DatasetError as error:
         raise EnvironmentFaultError(error.message, error.hint) from error
     except OSError as error:
@@ -117,11 +117,12 @@ def _dataset(settings: Mapping[str, Any], folder: CampaignFolder, progress: Prog
         "checksum": found.checksum,
         "files": len(found.files),
         "bytes": found.total_bytes,
-    } | stripe
+        **stripe,
+    }
 
 
 def _images(
-    settings: Mapping[str, Any], root: Path, layout: lustre.Layout, folder: CampaignFolder, progress: Progress
+    settings: Settings, root: Path, layout: lustre.Layout, folder: CampaignFolder, progress: Progress
 ) -> tuple[Path, Path, manifest.Manifest]:
     """Find or make the images: their folder, the folder of their manifest, and the manifest."""
     wanted = settings["dataset"]
@@ -134,9 +135,7 @@ def _images(
     return path, held, found
 
 
-def _made(
-    wanted: Mapping[str, Any], root: Path, layout: lustre.Layout, progress: Progress
-) -> tuple[Path, manifest.Manifest]:
+def _made(wanted: Node, root: Path, layout: lustre.Layout, progress: Progress) -> tuple[Path, manifest.Manifest]:
     name = wanted["name"]
     spec = ImageSpec(**{key: value for key, value in wanted.items() if key != "name"})
     path = root / "datasets" / f"{make.dataset_id(name, spec)}{layout.suffix}"
@@ -175,7 +174,7 @@ def _scanned(path: Path, folder: CampaignFolder) -> tuple[manifest.Manifest, Pat
     return found, held
 
 
-def _same_as_before(entry: Entry, data: Mapping[str, Any], folder: CampaignFolder) -> None:
+def _same_as_before(entry: Entry, data: Data, folder: CampaignFolder) -> None:
     """Refuse to continue a cell on other data, another machine or another TensorFlow than its recorded runs had."""
     if entry.state in ("planned", "damaged"):
         return

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from campaign.cells.cell import Cell
+    from campaign.cells.contract import Provenance
+    from jobs.settings import Node, Settings
 
 _UNITS = {
     "read_mb_per_s": "MB/s read",
@@ -25,7 +27,7 @@ _UNITS = {
 }
 
 
-def found(settings: Mapping[str, Any], dataset: str, targets: Sequence[str]) -> dict[str, dict[str, Any]]:
+def found(settings: Settings, dataset: str, targets: Sequence[str]) -> dict[str, Node]:
     """Look at the storages of a cell where they are used.
 
     Parameters
@@ -69,7 +71,7 @@ def unbounded(places: Iterable[str]) -> str | None:
     return None
 
 
-def names(settings: Mapping[str, Any], provenance: Mapping[str, Any]) -> list[str]:
+def names(settings: Settings, provenance: Provenance) -> list[str]:
     """Return the names of the storages of a recorded cell that were emulated, each once."""
     called = {"storage": settings["storage"], **_keys(settings)}
     return list(dict.fromkeys(str(called[key]["name"]) for key in provenance.get("emulated") or () if key in called))
@@ -87,7 +89,7 @@ def told(cells: Iterable[Cell]) -> list[str]:
     return list(dict.fromkeys(f"{name} is emulated: {bounds(facts)}" for name, facts in found if facts))
 
 
-def bounds(facts: Mapping[str, Any]) -> str:
+def bounds(facts: Node) -> str:
     """Say in words how fast an emulated storage is at most; `facts` are those of `jobs.system.emulated.emulated`."""
     if not facts.keys() >= BOUNDS:
         return "nobody knows how fast"
@@ -95,7 +97,7 @@ def bounds(facts: Mapping[str, Any]) -> str:
     return f"at most {', '.join(known)}" if known else "as fast as what lies beneath"
 
 
-def _keys(settings: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _keys(settings: Settings) -> dict[str, Mapping[str, Any]]:
     """Return the storages of a checkpoint target by their keys in the settings."""
     return {
         "checkpoint" if role == ONLY else f"checkpoint.{role}": storage for role, storage in storages(settings).items()

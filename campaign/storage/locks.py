@@ -6,7 +6,7 @@ import os
 import re
 import time
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Required, TypedDict
 
 from filelock import FileLock
 
@@ -17,8 +17,21 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from campaign.cells.contract import Access
+
 _LOCK_NAME = ".tfio-campaign.lock"
 _BETWEEN_LICENSES = re.compile(r"[,;|]")
+
+
+class Proof(TypedDict, total=False):
+    """What proves that a run had a storage for itself: how, by which lock or what Slurm granted, after what wait."""
+
+    how: Required[str]
+    lock: str
+    licenses: str | None
+    job_name: str | None
+    waited_s: float
+    also: list[str]
 
 
 def lock_path(root: Path, fallback: Path) -> Path:
@@ -30,7 +43,7 @@ def lock_path(root: Path, fallback: Path) -> Path:
     return (root if os.access(root, os.W_OK) else fallback) / _LOCK_NAME
 
 
-def how(access: Mapping[str, Any], *, slurm: bool) -> str:
+def how(access: Access, *, slurm: bool) -> str:
     """Say how the storage is kept for one user; outside Slurm there is nothing but the lock."""
     asked = str(access["exclusive"])
     return asked if slurm or asked == "none" else "lock"
@@ -56,7 +69,7 @@ def locked(path: Path) -> AbstractContextManager[FileLock]:
         ) from error
 
 
-def doubt(proof: Mapping[str, Any], access: Mapping[str, Any]) -> str | None:
+def doubt(proof: Proof, access: Access) -> str | None:
     """Say why a proof by licence is none: Slurm does not say that the job has it; None where nothing is wrong."""
     if proof["how"] != "license":
         return None
@@ -73,7 +86,7 @@ def _names(licenses: str | None) -> set[str]:
 
 
 @contextmanager
-def held(how: str, lock: Path, job: Mapping[str, str], also: Sequence[Path] = ()) -> Iterator[dict[str, Any]]:
+def held(how: str, lock: Path, job: Mapping[str, str], also: Sequence[Path] = ()) -> Iterator[Proof]:
     """Hold a storage alone for a run, and those that its snapshots go to; yields what proves it.
 
     Parameters
@@ -86,7 +99,7 @@ def held(how: str, lock: Path, job: Mapping[str, str], also: Sequence[Path] = ()
     also
         Files to wait for, however the storage itself is held.
     """
-    proof: dict[str, Any] = {"how": how}
+    proof: Proof = {"how": how}
     if how == "lock":
         proof["lock"] = str(lock)
     elif how == "license":
@@ -98,5 +111,8 @@ def held(how: str, lock: Path, job: Mapping[str, str], also: Sequence[Path] = ()
     with ExitStack() as locks:
         for file in wanted:
             locks.enter_context(locked(file))
-        waited = {"waited_s": time.perf_counter() - before} if wanted else {}
-        yield {**proof, **waited, **({"also": list(map(str, also))} if also else {})}
+        if wanted:
+            proof["waited_s"] = time.perf_counter() - before
+        if also:
+            proof["also"] = list(map(str, also))
+        yield proof

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from campaign.storage import baseline_files, emulation
 from jobs.observe.machine import describe
@@ -12,27 +12,28 @@ from jobs.observe.machine import describe
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from campaign.cells.record import Record
+    from campaign.cells.contract import Data, Provenance, Record
+    from jobs.settings import Settings
 
 # A cell's runs share these, or its median would mix.
 _MACHINE = ("cpu", "cores", "kernel")
 
 
-def node(settings: Mapping[str, Any], path: str, targets: Sequence[str]) -> dict[str, Any]:
+def node(settings: Settings, path: str, targets: Sequence[str]) -> Provenance:
     """Describe what runs of a cell share: this machine, what measures a baseline on it, what of it is emulated."""
-    emulated = emulation.found(settings, path, targets)
-    return {**this_machine(path), **baseline_files.engine(settings), "emulated": emulated}
+    found: Provenance = {**this_machine(path), "emulated": emulation.found(settings, path, targets)}
+    if engine := baseline_files.engine(settings):
+        found["engine"] = engine
+    return found
 
 
 @lru_cache
-def this_machine(path: str) -> dict[str, Any]:
+def this_machine(path: str) -> Provenance:
     """Describe this machine once, not for each cell: it asks git."""
-    return describe(Path(path))
+    return cast("Provenance", describe(Path(path)))
 
 
-def difference(
-    recorded: Record, data: Mapping[str, Any], here: Mapping[str, Any], *, shared: bool
-) -> tuple[str, str, Any, Any] | None:
+def difference(recorded: Record, data: Data, here: Provenance, *, shared: bool) -> tuple[str, str, Any, Any] | None:
     """Find out what keeps earlier runs from being continued here: other data, another machine, another TensorFlow.
 
     Nodes of one kind may share a cell where they share the storage; a disk of one node is not that of another.
@@ -43,13 +44,14 @@ def difference(
         What differs, in words; the key; what it was; what it is. None where nothing does.
     """
     software = recorded["provenance"].get("versions", {}), here["versions"]
-    for what, keys, (before, now) in (
+    compared: tuple[tuple[str, tuple[str, ...], tuple[Mapping[str, object], Mapping[str, object]]], ...] = (
         ("other data", ("path", "checksum"), (recorded["dataset"], data)),
         ("another machine", _MACHINE if shared else ("host", *_MACHINE), (recorded["provenance"], here)),
         ("a storage that is another now", ("emulated",), (recorded["provenance"], here)),
         ("another engine", ("engine",), (recorded["provenance"], here)),
         ("other software", ("tensorflow",), software),
-    ):
+    )
+    for what, keys, (before, now) in compared:
         for key in keys:
             if key in before and key in now and before[key] != now[key]:
                 return what, key, before[key], now[key]

@@ -15,7 +15,7 @@ import threading
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
@@ -32,6 +32,10 @@ from jobs.system.durable import retry, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from campaign.cells.contract import Addition, ListedItem, Record, WorkItem, WorkList
+    from jobs.checks import Run
+    from jobs.request import Request, TraceRequest
 
 _GIVE_UP_AFTER = 2  # runs that failed one after the other; a hang costs run_timeout_s each
 _STOPPED_EXIT = 128 + signal.SIGTERM
@@ -64,7 +68,7 @@ class Worker:
     """
 
     folder: CampaignFolder
-    work: Mapping[str, Any]
+    work: WorkList
     template: Template
     job: Mapping[str, str] = field(default_factory=dict)
 
@@ -74,7 +78,7 @@ class Worker:
         outcomes = [self.run_cell(item) for item in self.work["cells"]]
         return all(outcomes)
 
-    def run_cell(self, item: Mapping[str, Any]) -> bool:
+    def run_cell(self, item: ListedItem) -> bool:
         """Bring one cell to its end, or leave it to a worker that has begun with it since; tells whether it is well."""
         known = session.verdict(self.folder, self.work, item["id"])
         if known is not None:
@@ -90,7 +94,7 @@ class Worker:
                 raise
             return True
 
-    def _session(self, item: Mapping[str, Any]) -> bool:
+    def _session(self, item: WorkItem) -> bool:
         """Run the warm-ups and the missing runs of one cell; the record is whole on disk after each."""
         recorded, owed = session.begin(self.folder, self.work, item)
         failures = 0
@@ -101,23 +105,21 @@ class Worker:
                 break
         return self._settle(recorded)
 
-    def _refuse(self, item: Mapping[str, Any], why: str) -> bool:
+    def _refuse(self, item: ListedItem, why: str) -> bool:
         """Record as a failed run why a cell cannot be begun on this node."""
         recorded, _ = session.begin(self.folder, self.work, item)
         run = record.begin_run(recorded, "measured", self.work["token"])
         run |= {"status": "failed", "reason": why, "refused": True, **place()}
         return self._settle(recorded)
 
-    def _settle(self, recorded: record.Record) -> bool:
+    def _settle(self, recorded: Record) -> bool:
         conduct = self.work["conduct"]
         recorded["provenance"]["finished_utc"] = utc_now()
         record.settle(recorded, conduct, Limits(**conduct["checks"]))
         self._save(recorded)
         return bool(recorded["status"] == "done")
 
-    def _run(
-        self, recorded: record.Record, role: str, item: Mapping[str, Any], added: Mapping[str, Any] | None
-    ) -> record.Run:
+    def _run(self, recorded: Record, role: str, item: WorkItem, added: Addition | None) -> Run:
         """Do one run while the storage is held; it begins, and is recorded, when it is."""
         lock = Path(item["dataset"]["lock"])
         recorded["reason"] = f"waiting for {lock}"
@@ -143,7 +145,7 @@ class Worker:
                 self._execute(recorded, run, item)
         return run
 
-    def _refusal(self, run: record.Run, item: Mapping[str, Any]) -> str | None:
+    def _refusal(self, run: Run, item: WorkItem) -> str | None:
         """Refuse a run on Slurm that has fewer CPUs than threads: it would measure the allocation."""
         threads, conduct = item["settings"].get("threads", 1), self.work["conduct"]
         if self.work["cluster"] != "slurm" or conduct["cluster"]["oversubscribe"] or run["cpus"] >= threads:
@@ -153,18 +155,18 @@ class Worker:
             f"cluster.cpus_per_task={threads}, or cluster.oversubscribe=true to measure it so"
         )
 
-    def _execute(self, recorded: record.Record, run: record.Run, item: Mapping[str, Any]) -> None:
+    def _execute(self, recorded: Record, run: Run, item: WorkItem) -> None:
         """Let the template do the run, and put its figures into `run`."""
         conduct = self.work["conduct"]
         log = self.folder.cell(item["id"]) / f"run-{run['run']}.log"
         run["log"] = log.name
-        request = {
+        request: Request = {
             "settings": item["settings"],
             "dataset": item["dataset"]["path"],
             "manifest": item["dataset"].get("manifest"),
             "limits": conduct["checks"],
             "peak": Peaks(self.folder).of(recorded),
-            "trace": self._trace(conduct["trace"], run["run"], item["id"]),
+            "trace": self._trace(run["run"], item["id"]),
             "checkpoint": checkpoint_targets.asked(item, conduct),
             "baseline": baseline_files.asked(item, self.folder.cell(item["id"]) / f"engine-{run['run']}.txt"),
         }
@@ -182,12 +184,15 @@ class Worker:
         if not log.exists():  # a full disk
             run["log"] = None
 
-    def _trace(self, conduct: Mapping[str, Any], run: int, cell: str) -> dict[str, Any] | None:
+    def _trace(self, run: int, cell: str) -> TraceRequest | None:
         """Say where the system trace of a run goes, and how it is taken."""
         file = self.folder.cell(cell) / f"trace-{run}.csv"
-        return None if conduct["interval_s"] is None else {**conduct, "file": str(file)}
+        trace = self.work["conduct"]["trace"]
+        if trace["interval_s"] is None:
+            return None
+        return {"file": str(file), "interval_s": trace["interval_s"], "tail_s": trace["tail_s"]}
 
-    def _save(self, recorded: record.Record) -> None:
+    def _save(self, recorded: Record) -> None:
         session.make_sure_it_is_ours(self.folder, recorded)
         record.write(self.folder.record(recorded["cell"]["id"]), recorded, session.patience_of(self.work))
 
@@ -225,7 +230,7 @@ def main(work_list: str) -> int:
             template.close()
 
 
-def _as_error(error: CampaignError | OSError) -> dict[str, Any]:
+def _as_error(error: CampaignError | OSError) -> dict[str, str]:
     if isinstance(error, CampaignError):
         return {"message": error.message, "hint": error.hint}
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -7,7 +7,7 @@ import secrets
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from campaign.cells import record, stopping
 from campaign.cells.cell import Cell
@@ -16,11 +16,21 @@ from jobs.system.clock import utc_now
 from jobs.system.durable import retry, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
+    from campaign.cells.contract import (
+        Addition,
+        Conduct,
+        Data,
+        ListedItem,
+        Provenance,
+        Record,
+        Session,
+        Submission,
+        WorkItem,
+        WorkList,
+    )
     from campaign.cells.folder import CampaignFolder
-
-_CAMPAIGN = ("token", "words", "submitted_utc")
 
 
 class TakenOverError(Exception):
@@ -37,7 +47,7 @@ class TakenOverError(Exception):
         self.same_list = same_list
 
 
-def make_sure_it_is_ours(folder: CampaignFolder, recorded: record.Record) -> None:
+def make_sure_it_is_ours(folder: CampaignFolder, recorded: Record) -> None:
     """Look whether the last session in this record, which is the caller's, may still write it.
 
     The claim is a file of its own: a record that the other's worker had half written comes over ours, once, and not
@@ -57,7 +67,7 @@ def make_sure_it_is_ours(folder: CampaignFolder, recorded: record.Record) -> Non
         raise TakenOverError(same_list=claim["token"] == mine["token"])
 
 
-def _claim(folder: CampaignFolder, work: Mapping[str, Any], cell_id: str, session: Mapping[str, Any]) -> None:
+def _claim(folder: CampaignFolder, work: WorkList, cell_id: str, session: Session) -> None:
     """Take the cell over from any other worker that may be alive: it finds out before it writes again."""
     path = folder.claim(cell_id)
 
@@ -68,12 +78,12 @@ def _claim(folder: CampaignFolder, work: Mapping[str, Any], cell_id: str, sessio
     retry(put, patience_of(work))
 
 
-def patience_of(work: Mapping[str, Any]) -> float:
+def patience_of(work: WorkList) -> float:
     """Seconds for which a worker waits for a disk; on a workstation somebody is there to mend it."""
     return float(work["conduct"]["cluster"]["save_patience_s"]) if work["cluster"] == "slurm" else 0.0
 
 
-def verdict(folder: CampaignFolder, work: Mapping[str, Any], cell_id: str) -> bool | None:
+def verdict(folder: CampaignFolder, work: WorkList, cell_id: str) -> bool | None:
     """Tell whether a cell is well where nothing is left to do for this worker; None where there is.
 
     A later submission has it: this worker was taken for lost, or comes out of the queue again. Or this very list has
@@ -91,7 +101,7 @@ def verdict(folder: CampaignFolder, work: Mapping[str, Any], cell_id: str) -> bo
     return bool(recorded["status"] == "done") if over else None
 
 
-def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, Any]) -> tuple[record.Record, int]:
+def begin(folder: CampaignFolder, work: WorkList, item: ListedItem | WorkItem) -> tuple[Record, int]:
     """Read the cell's record or make one; what may not be continued is set aside, never overwritten.
 
     Where the item has no dataset the session can do no more than say why.
@@ -102,23 +112,26 @@ def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, An
         The record, and how many measured runs it owes, as the record tells and not the work list: a list may come
         out of the queue a second time.
     """
-    data = item["dataset"] or {}
+    data: Data = item["dataset"] or {}
     path = data.get("path") or item["settings"]["storage"]["root"]
     here = provenance.node(item["settings"], path, item["targets"])
-    campaign = {key: work[key] for key in _CAMPAIGN} | {
+    campaign: Submission = {
+        "token": work["token"],
+        "words": work["words"],
+        "submitted_utc": work["submitted_utc"],
         "order_seed": work["conduct"]["order_seed"],
         "size": work["conduct"]["size"],
         "site": work["conduct"]["site"]["name"],
         "position": item["position"],
     }
-    session = {**campaign, "id": secrets.token_hex(4), "started_utc": utc_now(), "slurm": here["slurm"]}
+    session: Session = {**campaign, "id": secrets.token_hex(4), "started_utc": utc_now(), "slurm": here["slurm"]}
     _claim(folder, work, item["id"], session)
     recorded = _continued(folder.record(item["id"]), work, item, here)
     if recorded is None:
         cell = Cell(item["id"], item["benchmark"], item["version"], item["settings"], item["access"])
         recorded = record.new(cell, campaign, data)
         recorded["provenance"] = {**here, "started_utc": utc_now()}
-    recorded["dataset"] = recorded["dataset"] or dict(data)
+    recorded["dataset"] = recorded["dataset"] or data
     record.fail_open_runs(recorded)
     owed = stopping.owed_runs(recorded, work["conduct"])  # a done cell's few invalid runs are not repeated
     recorded["status"], recorded["campaign"] = "running", campaign
@@ -127,9 +140,7 @@ def begin(folder: CampaignFolder, work: Mapping[str, Any], item: Mapping[str, An
     return recorded, owed
 
 
-def roles(
-    recorded: record.Record, owed: int, conduct: Mapping[str, Any]
-) -> Iterator[tuple[str, dict[str, Any] | None]]:
+def roles(recorded: Record, owed: int, conduct: Conduct) -> Iterator[tuple[str, Addition | None]]:
     """Yield the role of each run of a session, and why a run is added that nobody owes.
 
     Asked for one by one: what the runs before gave is in the record then. As many are begun as the cell may have in
@@ -148,9 +159,7 @@ def roles(
         yield "measured", added
 
 
-def _continued(
-    path: Path, work: Mapping[str, Any], item: Mapping[str, Any], here: Mapping[str, Any]
-) -> record.Record | None:
+def _continued(path: Path, work: WorkList, item: ListedItem | WorkItem, here: Provenance) -> Record | None:
     """Return the record to go on with; None where there is none, or it was set aside."""
     try:
         recorded = record.read(path)
@@ -169,13 +178,14 @@ def _continued(
     return recorded
 
 
-def with_dataset(folder: CampaignFolder, item: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_dataset(folder: CampaignFolder, item: ListedItem) -> WorkItem:
     """Make the cell's data where only this node can: on a storage that the front process does not see."""
-    if item["dataset"] is not None:
-        return item
-    from campaign.storage import datasets  # noqa: PLC0415 - numpy, and rare
+    data = item["dataset"]
+    if data is None:
+        from campaign.storage import datasets  # noqa: PLC0415 - numpy, and rare
 
-    return {**item, "dataset": datasets.on_this_node(item["settings"], folder)}
+        data = datasets.on_this_node(item["settings"], folder)
+    return {**item, "dataset": data}
 
 
 def _set_aside(path: Path, why: str, patience_s: float) -> None:

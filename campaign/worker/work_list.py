@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from campaign.storage import checkpoint_targets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from campaign.cells.contract import Conduct, Data, ListedItem, WorkList
     from campaign.cells.folder import CampaignFolder
     from campaign.cells.plan import Entry
 
@@ -29,14 +30,14 @@ class Request:
     """
 
     folder: CampaignFolder
-    conduct: Mapping[str, Any]
+    conduct: Conduct
     token: str
     utc: str
     words: Sequence[str]
 
     def work_list(
-        self, cluster: str, entries: Sequence[Entry], data: Mapping[str, Any], first: int = 0
-    ) -> dict[str, Any]:
+        self, cluster: str, entries: Sequence[Entry], data: Mapping[str, Data | None], first: int = 0
+    ) -> WorkList:
         """Write down what a worker is to do.
 
         Parameters
@@ -54,19 +55,19 @@ class Request:
             "submitted_utc": self.utc,
             "campaign_dir": str(self.folder.root),
             "cluster": cluster,
-            "conduct": dict(self.conduct),
+            "conduct": {**self.conduct},
             "cells": [_item(entry, place, data) for place, entry in enumerate(entries, start=first)],
         }
 
 
-def _item(entry: Entry, position: int, data: Mapping[str, Any]) -> dict[str, Any]:
+def _item(entry: Entry, position: int, data: Mapping[str, Data | None]) -> ListedItem:
     cell = entry.cell
     return {
         "id": cell.id,
         "benchmark": cell.benchmark,
         "version": cell.version,
         "settings": cell.settings,
-        "access": dict(cell.access),
+        "access": {**cell.access},
         "dataset": data[cell.id],
         "targets": checkpoint_targets.roots(cell.settings),
         "position": position,

@@ -18,6 +18,9 @@ from campaign.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from campaign.cells.contract import Point
+    from jobs.checks import Run
+
 HERE, ON_SLURM = ("debug", "local"), ("auto", "slurm")  # choices of the group
 RANGES: dict[str, tuple[float, float]] = {
     "cluster.timeout_min": (1, YEAR_MIN),
@@ -121,7 +124,7 @@ def check(values: Mapping[str, Any]) -> None:
         )
 
 
-def check_words(point: Mapping[str, Any]) -> None:
+def check_words(point: Point) -> None:
     """Refuse values that must not reach a script.
 
     Raises
@@ -150,7 +153,7 @@ def _in_file_names(folder: str) -> None:
         )
 
 
-def _storages(site: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _storages(site: Mapping[str, Any]) -> Iterator[tuple[str, Run]]:
     for name, storage in site["storages"].items():
         yield f"site.storages.{name}", storage
 

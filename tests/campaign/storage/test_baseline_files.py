@@ -211,7 +211,8 @@ def test_a_written_file_goes_though_its_run_was_killed(item, folder):
 
 def test_the_spread_of_a_baseline_is_that_of_its_own_rate(item, folder):
     rates = [100.0, 150.0, 100.0]
-    runs = [{**figures(), "write_mb_per_s": rate} for rate in rates]
+    told = {"key": "write_mb_per_s", "unit": "MB/s"}
+    runs = [{**figures(), "write_mb_per_s": rate, "rate": told} for rate in rates]
     for run in runs:
         del run["images_per_s"], run["read_mb_per_s"]
 
@@ -221,10 +222,10 @@ def test_the_spread_of_a_baseline_is_that_of_its_own_rate(item, folder):
 
 
 def test_runs_of_another_engine_are_kept_aside(item, folder, monkeypatch):
-    monkeypatch.setattr(baseline_files, "engine", lambda _: {"engine": "fio"})
+    monkeypatch.setattr(baseline_files, "engine", lambda _: "fio")
     work = item()
     _, (first,) = walk(folder, work)
-    monkeypatch.setattr(baseline_files, "engine", lambda _: {"engine": "ior"})
+    monkeypatch.setattr(baseline_files, "engine", lambda _: "ior")
     more = asked_again(work)
     more["conduct"]["runs"] = 4
 
@@ -242,13 +243,13 @@ def test_an_engine_that_is_missing_is_told_before_anything_is_started(monkeypatc
     baseline_files.look(make_cell(point).settings)
     with pytest.raises(EnvironmentFaultError, match="no program fio"):
         baseline_files.look(settings)
-    assert baseline_files.engine(settings) == {}
+    assert baseline_files.engine(settings) is None
 
 
 def test_a_lost_engine_is_no_reason_to_keep_what_it_measured_aside(item, folder, monkeypatch):
     work = item()
     walk(folder, work)
-    monkeypatch.setattr(baseline_files, "engine", lambda _: {})
+    monkeypatch.setattr(baseline_files, "engine", lambda _: None)
     more = copy.deepcopy(asked_again(work))
     more["conduct"]["runs"] = 4
 

@@ -1,0 +1,242 @@
+"""The shapes of what is asked of a campaign and of what it leaves on disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+from jobs.settings import Settings
+
+if TYPE_CHECKING:
+    from jobs.checks import Check, Run
+    from jobs.settings import Node
+
+Status = Literal["running", "done", "failed", "invalid"]
+
+
+class Trace(TypedDict):
+    """Node ``trace`` of the configuration."""
+
+    interval_s: float | None
+    tail_s: float
+
+
+class Cluster(TypedDict, total=False):
+    """Group ``cluster``; the choices that use no Slurm have a name alone."""
+
+    name: str
+    partition: str | None
+    account: str | None
+    qos: str | None
+    constraint: str | None
+    nodelist: str | None
+    exclude: str | None
+    dependency: str | None
+    licenses: str | None
+    timeout_min: int
+    mem_gb: float | None
+    cpus_per_task: int | None
+    gpus_per_node: int | None
+    exclusive: bool
+    modules: list[str]
+    extra: dict[str, str | float | None]
+    cells_per_job: int
+    parallel: int | None
+    max_requeues: int
+    signal_delay_s: int
+    oversubscribe: bool
+    save_patience_s: float
+
+
+class Site(TypedDict):
+    """Group ``site``."""
+
+    name: str
+    partition: str | None
+    account: str | None
+    qos: str | None
+    constraint: str | None
+    gpus_per_node: int | None
+    modules: list[str]
+    timeout_max_min: int | None
+    spread_max: float
+    other_cpu_max: float
+    storages: dict[str, Node]
+
+
+class Conduct(TypedDict):
+    """How a campaign is run: every key of the configuration that cannot change a result."""
+
+    site: Site
+    cluster: Cluster
+    runs: int
+    warmup_runs: int
+    min_valid_runs: int
+    until_spread: float | None
+    max_runs: int
+    run_timeout_s: float
+    drain_timeout_s: float
+    order_seed: int
+    redo: bool
+    campaign_dir: str
+    size: str | None
+    detach: bool
+    trace: Trace
+    checks: dict[str, float]
+
+
+class Point(Settings, Conduct):
+    """A composed configuration: one point of the grid."""
+
+
+class Access(TypedDict, total=False):
+    """How jobs are kept apart on a storage."""
+
+    shared: bool
+    exclusive: str
+    license: str | None
+
+
+class Data(TypedDict, total=False):
+    """What a cell reads or writes.
+
+    ``path``, and ``folder`` where the files lie elsewhere; ``lock`` of its storage; ``manifest``, the folder of the
+    images' manifest; ``file``, ``block_bytes`` of a baseline; ``stripe``, the layout on Lustre.
+    """
+
+    path: str
+    folder: str
+    lock: str
+    manifest: str
+    checksum: str
+    files: int
+    bytes: int
+    file: str | None
+    block_bytes: int
+    stripe: Node
+
+
+class Submission(TypedDict, total=False):
+    """The submission that a record's last session belongs to."""
+
+    token: str
+    words: list[str]
+    submitted_utc: str
+    order_seed: int
+    size: str | None
+    site: str
+    position: int
+
+
+class Session(Submission, total=False):
+    """One worker's time with a cell."""
+
+    id: str
+    started_utc: str
+    slurm: dict[str, str]
+
+
+class Provenance(TypedDict, total=False):
+    """What a cell was measured on, by what; more keys than these are for the reader (`jobs.observe.machine`)."""
+
+    host: str
+    cpu: str
+    cores: int
+    kernel: str
+    engine: str
+    emulated: dict[str, Node]
+    mount: dict[str, str] | None
+    versions: dict[str, str]
+    slurm: dict[str, str]
+    started_utc: str
+    finished_utc: str | None
+
+
+class Addition(TypedDict):
+    """Why a run was added that nobody asked for by number: how well the median was known before it."""
+
+    until_spread: float | None
+    n: int
+    interval: list[float] | None
+    confidence: float | None
+    width: float | None
+
+
+class RecordedCell(TypedDict):
+    """Which cell a record is of."""
+
+    id: str
+    benchmark: str
+    benchmark_version: int
+    settings: Settings
+    kind: str
+    figure: str
+    unit: str
+    better: str
+
+
+class Record(TypedDict):
+    """``record.json``, schema 1: the only bridge to the analysis, held by a contract test."""
+
+    schema: int
+    cell: RecordedCell
+    campaign: Submission
+    dataset: Data
+    provenance: Provenance
+    sittings: list[Session]
+    runs: list[Run]
+    checks: list[Check]
+    status: Status
+    reason: str | None
+
+
+class Asked(TypedDict):
+    """One giving of the command, in ``campaign.json``."""
+
+    token: str
+    utc: str
+    words: list[str]
+    order_seed: int
+    cells: list[str]
+
+
+class Manifest(TypedDict):
+    """``campaign.json``."""
+
+    schema: int
+    tool: str
+    requests: list[Asked]
+
+
+class _Item(TypedDict):
+    id: str
+    benchmark: str
+    version: int
+    settings: Settings
+    access: Access
+    targets: list[str]
+    position: int
+    missing: int
+
+
+class ListedItem(_Item):
+    """One cell of a work list; ``dataset`` is None where the worker itself makes it."""
+
+    dataset: Data | None
+
+
+class WorkItem(_Item):
+    """The same with its data."""
+
+    dataset: Data
+
+
+class WorkList(TypedDict):
+    """What a worker is told to do; ``cluster`` is slurm, local or debug."""
+
+    token: str
+    words: list[str]
+    submitted_utc: str
+    campaign_dir: str
+    cluster: str
+    conduct: Conduct
+    cells: list[ListedItem]
