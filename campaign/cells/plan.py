@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from campaign import console
-from campaign.cells import record, stopping
+from campaign.cells import judge, record, stopping
 from campaign.cells.peaks import Peaks
 from campaign.console import counted
 from jobs.benchmarks import registry
@@ -123,7 +123,7 @@ def _entry(cell: Cell, conduct: Conduct, folder: CampaignFolder, peaks: Peaks) -
         return replace(_to_do(cell, "damaged", None, conduct), stamp=stamp)
     if recorded is None:
         return _to_do(cell, "planned", None, conduct)
-    changed = record.rejudge(recorded, conduct, peaks.of(recorded))
+    changed = judge.rejudge(recorded, conduct, peaks.of(recorded))
     entry = _to_do(cell, recorded["status"], None if conduct["redo"] else recorded, conduct)
     return replace(entry, rejudged=recorded if changed else None, disturbed=_disturbed(recorded), stamp=stamp)
 

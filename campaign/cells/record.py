@@ -6,12 +6,9 @@ import contextlib
 import errno
 import json
 import os
-from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from campaign.cells import stopping
 from campaign.errors import CampaignError
-from jobs import checks
 from jobs.benchmarks import registry
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry, write_json
@@ -20,8 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from campaign.cells.cell import Cell
-    from campaign.cells.contract import Addition, Conduct, Data, Record, Submission
-    from jobs.checks import Peak, Run
+    from campaign.cells.contract import Addition, Data, Record, Submission
+    from jobs.checks import Run
 
 SCHEMA = 1
 STATUSES = ("running", "done", "failed", "invalid")
@@ -207,50 +204,3 @@ def fail_open_runs(record: Record, why: str = INTERRUPTED) -> None:
     for run in record["runs"]:
         if run["status"] == "running":
             run["status"], run["reason"] = "failed", why
-
-
-def rejudge(record: Record, conduct: Conduct, peak: Peak | None = None) -> bool:
-    """Judge a record by the thresholds and the numbers of runs asked for now; returns whether anything changed.
-
-    `peak` is what the storage gives by itself, which may have been measured after the record was
-    (`campaign.cells.peaks`).
-
-    A verdict is a function of the raw figures and the conduct, so one that was stored under other thresholds, or not
-    stored because its worker was killed first, never stands for the present one.
-    """
-    before = _verdicts(record)
-    limits = checks.Limits(**conduct["checks"])
-    for run in record["runs"]:
-        if run["status"] in ("valid", "invalid"):
-            claim = registry.of(record["cell"]["settings"]).claim(record["cell"]["settings"])
-            run["checks"], run["reason"] = checks.judge(run, claim, limits, peak)
-            run["status"] = "valid" if run["reason"] is None else "invalid"
-    if record["status"] != "running" or not stopping.missing_runs(record, conduct):
-        settle(record, conduct, limits)
-    return _verdicts(record) != before
-
-
-def _verdicts(record: Record) -> list[Any]:
-    return [
-        record["status"],
-        record["reason"],
-        record["checks"],
-        *((run["status"], run.get("checks")) for run in record["runs"]),
-    ]
-
-
-def settle(record: Record, conduct: Conduct, limits: checks.Limits) -> None:
-    """Give a cell whose runs are over its checks and its status."""
-    runs, valid = stopping.measured(record), stopping.measured(record, "valid")
-    rates = stopping.rates(record)
-    asked = stopping.check(rates, conduct)
-    record["checks"] = [checks.spread(rates, limits), *([asked] if asked else [])]
-    needed = min(int(conduct["min_valid_runs"]), int(conduct["runs"]) - int(conduct["warmup_runs"]))
-    if len(valid) >= needed:
-        given_up = asked and not asked["passed"] and len(valid) >= stopping.most_runs(conduct)
-        record["status"], record["reason"] = "done", asked["message"] if asked and given_up else None
-        return
-    bad = [run for run in record["runs"] if run["status"] in ("invalid", "failed")]
-    record["status"] = "invalid" if any(run["status"] == "invalid" for run in bad) else "failed"
-    worst = Counter(run["reason"] for run in bad).most_common(1)[0][0] if bad else "no run was measured"
-    record["reason"] = f"{len(valid)} of {len(runs)} measured runs valid, {needed} needed; {worst}"

@@ -22,7 +22,7 @@ from campaign.config.points import cells_of
 from campaign.console import counted
 from campaign.errors import EnvironmentFaultError, SchedulerError
 from campaign.storage import emulation
-from campaign.worker.__main__ import WorkerStoppedError
+from campaign.worker.signals import WorkerStoppedError
 from campaign.worker.work_list import Request
 from jobs.system.clock import utc_now
 from jobs.system.durable import write_json

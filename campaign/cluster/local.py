@@ -12,7 +12,7 @@ from filelock import Timeout
 
 from campaign import console
 from campaign.cells.plan import runs_in_words
-from campaign.cluster import display
+from campaign.cluster import display, executors
 from campaign.cluster.progress import Follower, Seen, Watched, until_over
 from campaign.console import counted
 from campaign.errors import EnvironmentFaultError
@@ -94,8 +94,6 @@ def work(todo: Sequence[Entry], request: Request) -> None:
 
 def submit(request: Request, todo: Sequence[Entry], data: Mapping[str, Data | None]) -> LocalWorker:
     """Write the work list and start a worker on it; with ``cluster=debug`` this returns when the work is done."""
-    import submitit  # noqa: PLC0415 - not on the way to --help, status or --dry-run
-
     cluster = "debug" if request.conduct["cluster"]["name"] == "debug" else "local"
     folder = request.folder.workers / f"{request.token}-0"
     cells = [[entry.cell.id for entry in todo]]
@@ -103,8 +101,8 @@ def submit(request: Request, todo: Sequence[Entry], data: Mapping[str, Data | No
     batch.save()
     path = batch.work_list(0)
     write_json(path, request.work_list(cluster, todo, data))
-    executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
-    executor.update_parameters(name=batch.job_name, timeout_min=_minutes_at_most(todo, request.conduct))
+    minutes = _minutes_at_most(todo, request.conduct)
+    executor = executors.on_this_machine(folder, cluster, batch.job_name, minutes)
     if cluster == "debug":
         fault = executor.submit(worker.main, str(path)).exception()
         if fault is not None:

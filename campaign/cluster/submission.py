@@ -18,6 +18,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from campaign.cluster.executors import SlurmArray
 from campaign.console import counted
 from campaign.errors import EnvironmentFaultError, SchedulerError
 from campaign.slurm import client, scheduler
@@ -87,7 +88,7 @@ class Array:
 
     def script(self, after: str | None = None) -> str:
         """Return the text that ``sbatch`` gets; `after` is the job id of the array before it."""
-        return str(self._executor(after)._make_submission_file_text(self._command(), ""))  # noqa: SLF001
+        return self._array(after).script(self._command())
 
     def setup(self) -> list[str]:
         """Load the site's modules, all of them or end; the node imports the code that this process runs."""
@@ -111,7 +112,7 @@ class Array:
         EnvironmentFaultError
             There is no Slurm here.
         """
-        executor, batch = self._executor(after), self.batch()
+        array, batch = self._array(after), self.batch()
         batch.folder.mkdir(mode=0o700)
         place = self.first
         for index, task in enumerate(self.tasks):
@@ -120,7 +121,7 @@ class Array:
         batch.save()
         try:
             with client.scrubbed():
-                job_id = executor._submit_command(self._command()).job_id  # noqa: SLF001
+                job_id = array.submit(self._command())
         except Exception as error:  # noqa: BLE001 - submitit's own, or of a disk that is full since sbatch
             job_id = job_id_despite(batch, error)
         batch = dataclasses.replace(batch, job_id=job_id)
@@ -131,18 +132,8 @@ class Array:
         lists = f"{shlex.quote(str(self.folder))}/work-${{SLURM_ARRAY_TASK_ID}}.json"
         return f"{shlex.quote(sys.executable)} -u -m campaign.worker {lists}"
 
-    def _executor(self, after: str | None) -> Any:
-        import submitit  # noqa: PLC0415 - not on the way to --help or status
-
-        try:
-            executor = submitit.SlurmExecutor(self.folder)
-        except RuntimeError as error:
-            raise EnvironmentFaultError(
-                f"cluster={self._cluster['name']}: {error}", "on a machine without Slurm: cluster=local"
-            ) from error
-        executor.update_parameters(**self._parameters(after))
-        executor.parameters["map_count"] = len(self.tasks)  # an array, also of one
-        return executor
+    def _array(self, after: str | None) -> SlurmArray:
+        return SlurmArray(self.folder, self._parameters(after), len(self.tasks))
 
     def _parameters(self, after: str | None) -> dict[str, object]:
         """Translate our keys to submitit's."""

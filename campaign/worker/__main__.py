@@ -11,13 +11,12 @@ import errno
 import json
 import signal
 import sys
-import threading
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from campaign.cells import record
+from campaign.cells import judge, record
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.peaks import Peaks
 from campaign.errors import CampaignError, UsageError
@@ -25,13 +24,14 @@ from campaign.slurm import job
 from campaign.storage import baseline_files, checkpoint_targets, emulation, locks
 from campaign.worker import session
 from campaign.worker.runner import Template
+from campaign.worker.signals import WorkerStoppedError, stoppable
 from jobs.checks import Limits
 from jobs.observe.machine import place
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from campaign.cells.contract import Addition, ListedItem, Record, WorkItem, WorkList
     from jobs.checks import Run
@@ -39,14 +39,6 @@ if TYPE_CHECKING:
 
 _GIVE_UP_AFTER = 2  # runs that failed one after the other; a hang costs run_timeout_s each
 _STOPPED_EXIT = 128 + signal.SIGTERM
-
-
-class WorkerStoppedError(BaseException):
-    """The worker was told to stop: SIGTERM (Ctrl-C in front of it, scancel, preemption), SIGUSR2 (time limit near)."""
-
-    def __init__(self, number: int = signal.SIGTERM) -> None:
-        super().__init__(number)
-        self.time_is_up = number == signal.SIGUSR2
 
 
 @dataclass
@@ -115,7 +107,7 @@ class Worker:
     def _settle(self, recorded: Record) -> bool:
         conduct = self.work["conduct"]
         recorded["provenance"]["finished_utc"] = utc_now()
-        record.settle(recorded, conduct, Limits(**conduct["checks"]))
+        judge.settle(recorded, conduct, Limits(**conduct["checks"]))
         self._save(recorded)
         return bool(recorded["status"] == "done")
 
@@ -209,7 +201,7 @@ def main(work_list: str) -> int:
     template = Template(path.with_suffix(".template.log"))
     fault = path.with_suffix(".error.json")
     alone = nullcontext() if work["cluster"] == "slurm" else folder.worker_lock()
-    with alone, _stoppable(slurm=work["cluster"] == "slurm"):
+    with alone, stoppable(slurm=work["cluster"] == "slurm"):
         try:
             retry(lambda: fault.unlink(missing_ok=True), session.patience_of(work))  # of the time before a requeue
             if work["cluster"] == "slurm" and job.begun_too_often(work["conduct"]["cluster"], fault):
@@ -236,27 +228,6 @@ def _as_error(error: CampaignError | OSError) -> dict[str, str]:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     hint = "make room, then ask again" if full else "mend it; `python -m campaign doctor` looks at what a node sees"
     return {"message": f"the worker cannot go on: {error}", "hint": hint}
-
-
-@contextmanager
-def _stoppable(*, slurm: bool) -> Iterator[None]:
-    """Turn the signals that end a worker into an exception, so that the run under way is recorded as interrupted."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, _frame: object) -> None:
-        for each in before:  # a second one must not interrupt the recording of the first
-            signal.signal(each, signal.SIG_IGN)
-        raise WorkerStoppedError(number)
-
-    numbers = [signal.SIGTERM, *([signal.SIGUSR2] if slurm else [])]
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 if __name__ == "__main__":

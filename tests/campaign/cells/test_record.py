@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaign.cells import record, stopping
+from campaign.cells import judge, record, stopping
 from campaign.cells.cell import make_cell
 from jobs.checks import Limits
 from jobs.system import durable
@@ -43,7 +43,7 @@ def test_a_run_has_its_number_and_role_from_its_start(point):
 def test_a_cell_with_enough_valid_runs_is_done_with_its_spread(point):
     made = _record(point, ("warmup", "valid", 100), *[("measured", "valid", rate) for rate in (100, 110, 90, 100, 100)])
 
-    record.settle(made, CONDUCT, Limits(spread_max=0.1))
+    judge.settle(made, CONDUCT, Limits(spread_max=0.1))
 
     (spread,) = made["checks"]
     assert made["status"] == "done"
@@ -56,7 +56,7 @@ def test_the_warm_up_counts_neither_for_nor_against(point):
         point, ("warmup", "invalid", 9999), *[("measured", "valid", 100)] * 3, *[("measured", "invalid", 7)] * 2
     )
 
-    record.settle(made, CONDUCT, Limits())
+    judge.settle(made, CONDUCT, Limits())
 
     assert made["status"] == "done"
     assert made["checks"][0]["observed"] == 0
@@ -67,7 +67,7 @@ def test_a_cell_with_too_few_valid_runs_is_invalid_and_says_why(point):
         point, ("warmup", "valid", 100), *[("measured", "valid", 100)] * 2, *[("measured", "invalid", 100)] * 3
     )
 
-    record.settle(made, CONDUCT, Limits())
+    judge.settle(made, CONDUCT, Limits())
 
     assert made["status"] == "invalid"
     assert made["reason"] == "2 of 5 measured runs valid, 3 needed; invalid because"
@@ -76,7 +76,7 @@ def test_a_cell_with_too_few_valid_runs_is_invalid_and_says_why(point):
 def test_a_cell_whose_runs_failed_is_failed(point):
     made = _record(point, ("warmup", "failed", 0), ("measured", "failed", 0))
 
-    record.settle(made, CONDUCT, Limits())
+    judge.settle(made, CONDUCT, Limits())
 
     assert made["status"] == "failed"
 
@@ -84,7 +84,7 @@ def test_a_cell_whose_runs_failed_is_failed(point):
 def test_a_cell_asked_for_fewer_runs_than_the_minimum_needs_them_all(point):
     made = _record(point, ("warmup", "valid", 1), ("measured", "valid", 1), ("measured", "valid", 1))
 
-    record.settle(made, {**CONDUCT, "runs": 3}, Limits())
+    judge.settle(made, {**CONDUCT, "runs": 3}, Limits())
 
     assert made["status"] == "done"
 

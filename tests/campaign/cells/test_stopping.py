@@ -12,7 +12,8 @@ from campaign.cells import plan, stopping
 from campaign.cells.cell import make_cell
 from campaign.cli import why
 from campaign.cluster.price import Price
-from campaign.worker.__main__ import Worker, WorkerStoppedError
+from campaign.worker.__main__ import Worker
+from campaign.worker.signals import WorkerStoppedError
 from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
 from tests.campaign.work_lists import asked_again, walk
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from campaign.cells import record
+from campaign.cells import judge, record
 from campaign.cells.cell import flat, make_cell
 from campaign.config.keys import benchmark
 from campaign.config.keys.slurm import Slurm
@@ -100,7 +100,7 @@ def test_the_least_number_of_valid_runs_decides_over_a_cell(point):
 
     decided = {}
     for least in (2, 3):
-        record.settle(made, {**conduct, "min_valid_runs": least}, Limits())
+        judge.settle(made, {**conduct, "min_valid_runs": least}, Limits())
         decided[least] = made["status"]
 
     assert decided == {2: "done", 3: "invalid"}

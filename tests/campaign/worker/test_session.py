@@ -10,7 +10,8 @@ from campaign.cells import record
 from campaign.errors import UsageError
 from campaign.storage import provenance
 from campaign.worker import session
-from campaign.worker.__main__ import Worker, WorkerStoppedError
+from campaign.worker.__main__ import Worker
+from campaign.worker.signals import WorkerStoppedError
 from jobs.system import durable
 from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
 from tests.campaign.work_lists import asked_again, walk

@@ -11,8 +11,9 @@ from campaign.cells import record
 from campaign.errors import EnvironmentFaultError
 from campaign.worker import __main__ as worker
 from campaign.worker import session
-from campaign.worker.__main__ import Worker, WorkerStoppedError
+from campaign.worker.__main__ import Worker
 from campaign.worker.runner import Template
+from campaign.worker.signals import WorkerStoppedError
 from jobs.system import durable
 from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
 from tests.campaign.work_lists import UTC, asked_again, walk

@@ -1,0 +1,51 @@
+"""What of submitit is used: its executors, which write batch scripts, call ``sbatch`` and start processes.
+
+submitit is imported where it is needed, for it is not on the way to --help, status or --dry-run on this machine.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from campaign.errors import EnvironmentFaultError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+class SlurmArray:
+    """An array job that is to be, also of one task.
+
+    Raises
+    ------
+    EnvironmentFaultError
+        There is no Slurm here.
+    """
+
+    def __init__(self, folder: Path, parameters: Mapping[str, object], tasks: int) -> None:
+        import submitit  # noqa: PLC0415 - see above
+
+        try:
+            self._executor = submitit.SlurmExecutor(folder)
+        except RuntimeError as error:
+            raise EnvironmentFaultError(f"cluster=slurm: {error}", "on a machine without Slurm: cluster=local") from error
+        self._executor.update_parameters(**parameters)
+        self._executor.parameters["map_count"] = tasks
+
+    def script(self, command: str) -> str:
+        """Return the text that ``sbatch`` gets."""
+        return str(self._executor._make_submission_file_text(command, ""))  # noqa: SLF001
+
+    def submit(self, command: str) -> str:
+        """Submit it and return the job id."""
+        return str(self._executor._submit_command(command).job_id)  # noqa: SLF001
+
+
+def on_this_machine(folder: Path, cluster: str, name: str, timeout_min: int) -> Any:
+    """Return what submits functions to this machine (``local``) or to this very process (``debug``)."""
+    import submitit  # noqa: PLC0415 - see above
+
+    executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
+    executor.update_parameters(name=name, timeout_min=timeout_min)
+    return executor
