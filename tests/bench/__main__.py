@@ -13,6 +13,7 @@ import argparse
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -121,4 +122,5 @@ def _parsed(words: Sequence[str]) -> tuple[argparse.Namespace, dict[str, Any]]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a `kill` removes devices and jobs, as Ctrl-C does
     sys.exit(main(sys.argv[1:]))
