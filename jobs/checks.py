@@ -95,7 +95,8 @@ def judge(run: Run, cache: str, limits: Limits, peak: Peak | None = None) -> tup
     }
     trained = (finite_loss,) if run.get("step_loss") else ()
     saved = (checkpoints_durable,) if "checkpoints" in run else (reached_device,) if "reached_bytes" in run else ()
-    checks = [rule(run, limits) for rule in (*rules[cache], complete, time_adds_up, quiet, *trained, *saved)]
+    asked = (complete,) if "images" in run or "bytes_asked" in run else ()
+    checks = [rule(run, limits) for rule in (*rules[cache], *asked, time_adds_up, quiet, *trained, *saved)]
     checks += [below_peak(run, peak, limits)] if peak and cache == "cold" else []
     failed = [check for check in checks if check["passed"] is False]
     proofs = checks[: len(rules[cache])]

@@ -29,7 +29,9 @@ class SlurmArray:
         try:
             self._executor = submitit.SlurmExecutor(folder)
         except RuntimeError as error:
-            raise EnvironmentFaultError(f"cluster=slurm: {error}", "on a machine without Slurm: cluster=local") from error
+            raise EnvironmentFaultError(
+                f"cluster=slurm: {error}", "on a machine without Slurm: cluster=local"
+            ) from error
         self._executor.update_parameters(**parameters)
         self._executor.parameters["map_count"] = tasks
 

@@ -1,0 +1,150 @@
+"""A benchmark of somebody's own: one module and one file of values, and everything else follows.
+
+And an observer of somebody's own: one module, and its figures stand in every run.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BENCHMARK = """
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.benchmarks.benchmark import Benchmark, Figure, Work
+from jobs.settings import key
+
+
+@dataclass
+class Keys:
+    name: str = "toy"
+    size: int = key(1, 1, 10, by_hand="how much there is to do")
+
+
+@contextmanager
+def begin(request):
+    size = request["settings"]["benchmark"]["size"]
+
+    def measure(watched):
+        with watched:
+            start = time.perf_counter()
+            sum(range(size * 100_000))
+            wall_s = time.perf_counter() - start
+        return {"wall_s": wall_s, "work_s": wall_s, "sums_per_s": size / wall_s}
+
+    yield Work(measure, Path(request["dataset"]))
+
+
+BENCHMARK = Benchmark(
+    name="toy",
+    version=1,
+    kind="storage",
+    keys=Keys,
+    begin=begin,
+    figure=Figure("sums_per_s", "sums/s"),
+    data="nothing",
+    settings=("benchmark", "storage"),
+    wall_parts=("work_s",),
+)
+"""
+VALUES = "defaults:\n  - /schema/benchmark/toy@_here_\n  - _self_\n\nname: toy\nsize: 1  # how much there is to do\n"
+OBSERVER = """
+from jobs.observe.observer import Observer
+
+
+class Toy(Observer):
+    def start(self):
+        self.seen = ["start"]
+
+    def stop(self, *, failed):
+        self.seen.append("stop")
+
+    def figures(self):
+        return {"toy": self.seen}
+
+
+OBSERVER = Toy
+"""
+LOUD = ("checks.other_cpu_max=1000", "checks.other_mb_per_s_max=100000", "checks.spread_max=100")  # others work here
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory):
+    """A copy of the packages with a benchmark and an observer more."""
+    folder = tmp_path_factory.mktemp("house")
+    for package in ("analysis", "campaign", "conf", "jobs"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "jobs/benchmarks/toy.py").write_text(BENCHMARK)
+    (folder / "conf/benchmark/toy.yaml").write_text(VALUES)
+    (folder / "jobs/observe/toy.py").write_text(OBSERVER)
+    return folder
+
+
+def python(house, folder, *words):
+    environment = {**os.environ, "PYTHONPATH": str(house), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    return subprocess.run(
+        [sys.executable, "-m", *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def campaign(house, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("toy")
+    done = python(house, folder, "campaign", "-m", "benchmark=toy", "benchmark.size=1,2", "runs=3", *LOUD)
+    assert done.returncode == 0, done.stderr
+    return folder / "results"
+
+
+@pytest.fixture(scope="module")
+def records(campaign):
+    found = [json.loads(path.read_text()) for path in campaign.glob("records/*/record.json")]
+    return sorted(found, key=lambda record: record["cell"]["settings"]["benchmark"]["size"])
+
+
+def test_a_new_benchmark_is_planned_run_judged_and_recorded(records):
+    sizes = [record["cell"]["settings"]["benchmark"]["size"] for record in records]
+    described = {key: records[0]["cell"][key] for key in ("benchmark", "kind", "figure", "unit", "better")}
+
+    assert (sizes, {record["status"] for record in records}) == ([1, 2], {"done"})
+    assert described == {
+        "benchmark": "toy", "kind": "storage", "figure": "sums_per_s", "unit": "sums/s", "better": "higher",
+    }  # fmt: skip
+    assert {check["rule"] for check in records[0]["runs"][1]["checks"]} == {"time_adds_up", "quiet"}
+    assert records[0]["checks"][0]["observed"] is not None  # the spread of its own rate
+
+
+def test_its_figure_of_merit_is_in_the_table_and_drawn(campaign):
+    with (campaign / "tables" / "medians.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+
+    assert {row["benchmark"] for row in rows} == {"toy"}
+    assert [path.name for path in (campaign / "figures").glob("*.csv") if "sums/s" in path.read_text()]
+
+
+def test_a_value_out_of_the_range_that_it_declares_is_refused(house, tmp_path):
+    done = python(house, tmp_path, "campaign", "benchmark=toy", "benchmark.size=11")
+
+    assert done.returncode == 2
+    assert "benchmark.size=11 is out of range" in done.stderr
+    assert "legal: 1 to 10" in done.stderr
+
+
+def test_it_runs_by_hand_with_its_own_options(house, tmp_path):
+    done = python(house, tmp_path, "jobs", "toy", str(tmp_path), "--size", "2")
+
+    assert json.loads(done.stdout)["sums_per_s"] > 0, done.stderr
+
+
+def test_the_figures_of_a_new_observer_stand_in_every_run(records):
+    assert {tuple(run["toy"]) for record in records for run in record["runs"]} == {("start", "stop")}
