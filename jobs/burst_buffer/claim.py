@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import secrets
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from jobs.errors import FolderError
-from jobs.system import durable
+from jobs.system import durable, versioned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,22 +36,19 @@ def read(folder: Path) -> dict[str, Any] | None:
     """
     marker = folder / MARKER_NAME
     try:
-        value: dict[str, Any] = json.loads(marker.read_text(encoding="utf-8"))
-        schema = int(value["schema"])
-        if schema <= SCHEMA:
-            value |= {key: str(value[key]) for key in ("id", "role")}
+        value = versioned.read(marker, SCHEMA, ("id", "role"))
     except FileNotFoundError:
         _refuse_strangers(folder)
         return None
     except NotADirectoryError as error:
         raise FolderError(f"{folder} is no folder", "name a folder") from error
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
+    except versioned.DamagedFileError as error:
         raise FolderError(f"{marker} is no marker of ours: {error}", "name an empty folder") from error
-    if schema > SCHEMA:
+    except versioned.NewerFileError as error:
         raise FolderError(
-            f"{marker} has schema {schema}, newer than {SCHEMA}", "use the newer version, or a new folder"
-        )
-    return value
+            f"{marker} has {error}, newer than {SCHEMA}", "use the newer version, or a new folder"
+        ) from error
+    return value | {key: str(value[key]) for key in ("id", "role")}
 
 
 def _refuse_strangers(folder: Path) -> None:

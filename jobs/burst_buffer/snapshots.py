@@ -17,7 +17,6 @@ on the fast one, found wrong            damaged      ``damaged-<name>/``, kept u
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import secrets
@@ -28,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobs.burst_buffer import transfer
 from jobs.errors import DamageError, FolderError, RoomError
-from jobs.system import durable
+from jobs.system import durable, versioned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -119,12 +118,12 @@ def read(folder: Path) -> Manifest:
     path = folder / MANIFEST_NAME
     match = _NAME.fullmatch(folder.name)
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        if value["schema"] > SCHEMA:
-            raise FolderError(f"{path} has schema {value['schema']}, newer than {SCHEMA}", "use the newer version")
+        value = versioned.read(path, SCHEMA, ("name", "step", "files"))
         manifest = Manifest(**{**value, "files": tuple(StoredFile(*file) for file in value["files"])})
     except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
         raise DamageError(f"{path} cannot be read: {error}", "an older snapshot may be good") from error
+    except versioned.NewerFileError as error:
+        raise FolderError(f"{path} has {error}, newer than {SCHEMA}", "use the newer version") from error
     if not match or (match["name"], int(match["step"])) != (manifest.name, manifest.step):
         raise DamageError(f"{path} is of another snapshot", "an older snapshot may be good")
     return manifest

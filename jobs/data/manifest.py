@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jobs.errors import DatasetError
+from jobs.system import versioned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 SCHEMA = 1
+_MOST_BYTES = 1 << 31  # 10,000,000 files with names of 200 characters
 MANIFEST_NAME = "manifest.json"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 _QUANTILES = {"min": 0.0, "p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9, "max": 1.0}
@@ -109,10 +111,7 @@ def load(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST_NAME
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-        schema = document["schema"]
-        if schema == SCHEMA:
-            return _parsed(document)
+        return _parsed(versioned.read(path, SCHEMA, ("files", "checksum"), most_bytes=_MOST_BYTES))
     except FileNotFoundError as error:
         message = f"no dataset in {folder}: {MANIFEST_NAME} is missing"
         raise DatasetError(message, "make the dataset first; making one that was interrupted resumes") from error
@@ -124,8 +123,9 @@ def load(folder: Path) -> Manifest:
         raise DatasetError(
             message, f"`rm {path}` and give the same command again; files that are right stay"
         ) from error
-    message = f"{path} has schema {schema!r}, this program knows {SCHEMA}"
-    raise DatasetError(message, "update this program, or make the dataset in another folder")
+    except versioned.NewerFileError as error:
+        message = f"{path} has {error}, this program knows {SCHEMA}"
+        raise DatasetError(message, "update this program, or make the dataset in another folder") from error
 
 
 def _parsed(document: Mapping[str, Any]) -> Manifest:

@@ -1,0 +1,63 @@
+"""JSON files that carry the number of their schema: one way to read them, bounded in size."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+_MOST_BYTES = 1 << 26  # of a record with 1,000 runs it is a fifth
+
+
+class DamagedFileError(ValueError):
+    """The file is there and is not what it should be; the message names the key, not the file."""
+
+
+class NewerFileError(Exception):
+    """The file was written by a newer version; `schema` is what it says of itself."""
+
+    def __init__(self, schema: object) -> None:
+        super().__init__(f"schema {schema!r}")
+        self.schema = schema
+
+
+def read(path: Path, schema: int, keys: Collection[str] = (), *, most_bytes: int = _MOST_BYTES) -> dict[str, Any]:
+    """Read a JSON object with a key ``schema`` and the `keys`.
+
+    Raises
+    ------
+    DamagedFileError
+        It is too large, no JSON object, or lacks a key.
+    NewerFileError
+        Its schema is not one of 1 to `schema`.
+    OSError
+        It is missing, or cannot be read.
+    """
+    with path.open("rb") as file:
+        text = file.read(most_bytes + 1)
+    if len(text) > most_bytes:
+        raise DamagedFileError(f"it has more than {most_bytes} bytes")
+    try:
+        value = json.loads(text.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise DamagedFileError(str(error)) from error
+    if not isinstance(value, dict):
+        raise DamagedFileError("it is no mapping")
+    found = _number(value)
+    if not 1 <= found <= schema:
+        raise NewerFileError(value["schema"])
+    if missing := [key for key in keys if key not in value]:
+        raise DamagedFileError(f"{missing[0]!r} is missing")
+    return value
+
+
+def _number(value: dict[str, Any]) -> int:
+    try:
+        return int(value["schema"])
+    except KeyError:
+        raise DamagedFileError("'schema' is missing") from None
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DamagedFileError(f"'schema' is {value['schema']!r}") from error
