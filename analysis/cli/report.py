@@ -15,9 +15,10 @@ from analysis.output.page.page import page
 from analysis.output.page.results import MOST_FIGURES, Results
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from analysis.figures.kit.draw import Drawing
     from analysis.figures.kit.figure import Plate
     from analysis.text.html import Markup
 
@@ -36,8 +37,10 @@ def report(folder: Path, out: Path | None, junit: Path | None = None, *, quiet: 
     found, table, runs, tested = all_of_it.found, all_of_it.table, all_of_it.runs, all_of_it.tested
     home = out or found.home
     drawn = plates(table, runs, {record.cell: record.folder for record in found.records})
-    written, images = put(drawn, home / "figures")
-    written += tables.write(table, runs, tested, home / "tables")
+    with drawings(drawn, MOST_FIGURES) as ready:
+        tabled = tables.write(table, runs, tested, home / "tables")
+        written, images = put(drawn, ready, home / "figures")
+    written += tabled
     note(drawn, forget(home / "figures", written), quiet=quiet)
     results = Results(found, table, runs, tested, drawn, images, home)
     written.append(save.write(home / "report.html", page(results)))
@@ -49,10 +52,10 @@ def report(folder: Path, out: Path | None, junit: Path | None = None, *, quiet: 
     return EXIT_SKIPPED if found.skipped else 0
 
 
-def put(drawn: Sequence[Plate], folder: Path) -> tuple[list[Path], dict[str, Markup]]:
-    """Draw and write figures; return their files, and the drawings for the page by figure."""
+def put(drawn: Sequence[Plate], ready: Iterator[Drawing], folder: Path) -> tuple[list[Path], dict[str, Markup]]:
+    """Write figures as they are drawn; return their files, and the drawings for the page by figure."""
     written, images = [], {}
-    for plate, drawing in zip(drawn, drawings(drawn, MOST_FIGURES), strict=True):
+    for plate, drawing in zip(drawn, ready, strict=True):
         written += save.put(drawing.files, folder, plate.stem)
         images[plate.stem] = drawing.inline
     return written, images

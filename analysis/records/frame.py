@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
+    from pandas.api.extensions import ExtensionArray
 
     from analysis.records.record import Record, Run
     from analysis.records.settings import Facts, Settings
 
     Row = dict[str, Any]
+    Column = NDArray[Any] | ExtensionArray
 
 OF_CELL = ("cell", "benchmark", "benchmark_version")
 OF_RUN = ("run", "role", "status", "reason")
@@ -44,17 +46,20 @@ def runs_frame(records: Sequence[Record]) -> pd.DataFrame:
     """
     runs = [run for record in records for run in record.runs]
     counts = [len(record.runs) for record in records]
-    columns = {name: np.repeat(values, counts) for name, values in _of_cells(records).items()}
+    of_cells = _of_cells(records).items()
+    columns: dict[str, Column] = {
+        name: np.repeat(values, counts) if name in OF_CELL else _repeated(values, counts) for name, values in of_cells
+    }
     columns |= {name: _objects([getattr(run, name) for run in runs]) for name in OF_RUN}
-    emulated = [" ".join(sorted(record.emulated)) or None for record in records]
-    texts = {name: [run.texts.get(name) for run in runs] for name in TEXTS}
-    texts["emulated"] = np.repeat(_objects(emulated), counts).tolist()
-    columns |= {name: _objects(values) for name, values in texts.items() if any(values)}
+    emulated = _objects([" ".join(sorted(record.emulated)) or None for record in records])
+    texts = {name: _objects([run.texts.get(name) for run in runs]) for name in TEXTS}
+    texts["emulated"] = np.repeat(emulated, counts)
+    columns |= {name: values for name, values in texts.items() if any(values)}
     figures, checks = _figures(runs), _passed(runs)
     hosts = np.repeat(_objects([record.host for record in records]), counts)
     stamps = _objects([run.started_utc for run in runs])
-    frame = _frame({**columns, **figures, **checks, "host": hosts, "started_utc": stamps})
-    return frame.astype({"run": "int64"} | dict.fromkeys(checks, "boolean") | dict.fromkeys(COUNTS, "Int64")).copy()
+    columns["run"] = columns["run"].astype("int64")
+    return _frame({**columns, **figures, **checks, "host": hosts, "started_utc": stamps})
 
 
 def cells_frame(records: Sequence[Record]) -> pd.DataFrame:
@@ -90,6 +95,8 @@ def verdict(record: Record) -> str:
     `passed`; or the rules that failed with the number of runs; then the rules that could not be verified.
     """
     checks = [*record.measured]
+    if checks and all(check.passed for check in (*checks, *record.checks)):
+        return "passed"
     failed = Counter(check.rule for check in checks if check.passed is False)
     of_cell = [check.rule for check in record.checks if check.passed is False]
     told = [f"{rule} failed {count}x" for rule, count in sorted(failed.items())]
@@ -108,12 +115,22 @@ def _objects(values: Sequence[Any]) -> NDArray[Any]:
     return made
 
 
-def _frame(columns: Mapping[str, NDArray[Any]]) -> pd.DataFrame:
+def _frame(columns: Mapping[str, Column]) -> pd.DataFrame:
     """Return columns as a frame in which objects stay what they are."""
     return pd.DataFrame({name: pd.Series(values, dtype=values.dtype) for name, values in columns.items()})
 
 
-def _figures(runs: Sequence[Run]) -> dict[str, NDArray[np.float64]]:
+def _repeated(values: NDArray[Any], counts: Sequence[int]) -> Column:
+    """Return the value of each cell once for each of its runs, as few objects as there are values."""
+    known: dict[tuple[type, Any], int] = {}
+    codes = [-1 if each is None else known.setdefault((type(each), each), len(known)) for each in values]
+    if len({value for _, value in known}) < len(known):  # 1 and 1.0, which are written apart
+        return np.repeat(values, counts)
+    kinds = pd.Index(_objects([value for _, value in known]), dtype=object)
+    return pd.Categorical.from_codes(np.repeat(codes, counts), categories=kinds)
+
+
+def _figures(runs: Sequence[Run]) -> dict[str, Column]:
     """Return the numbers of all runs by name, NaN where a run has none: those of `FIGURES`, then what was added."""
     alike: dict[tuple[str, ...], list[int]] = {}
     for place, run in enumerate(runs):
@@ -121,17 +138,17 @@ def _figures(runs: Sequence[Run]) -> dict[str, NDArray[np.float64]]:
     more = sorted({name for names in alike for name in names}.difference(FIGURES))
     found = {name: np.full(len(runs), np.nan) for name in (*FIGURES, *more)}
     for names, places in alike.items():
-        numbers = np.array([runs[place].numbers for place in places], dtype="float64")
+        numbers = np.frombuffer(b"".join(runs[place].numbers for place in places)).reshape(len(places), len(names))
         for name, column in zip(names, numbers.T, strict=True):
             found[name][places] = column
-    return found
+    return {name: pd.array(values, dtype="Int64") if name in COUNTS else values for name, values in found.items()}
 
 
-def _passed(runs: Sequence[Run]) -> dict[str, NDArray[Any]]:
+def _passed(runs: Sequence[Run]) -> dict[str, Column]:
     """Return how each check of each run ended, by `check.<rule>`."""
     rules = sorted({check.rule for checks in {run.checks for run in runs} for check in checks})
     known = {checks: {check.rule: check.passed for check in checks} for checks in {run.checks for run in runs}}
-    return {f"check.{rule}": _objects([known[run.checks].get(rule) for run in runs]) for rule in rules}
+    return {f"check.{rule}": pd.array([known[run.checks].get(rule) for run in runs], dtype="boolean") for rule in rules}
 
 
 def _of_cells(records: Sequence[Record]) -> dict[str, NDArray[Any]]:

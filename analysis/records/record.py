@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
+from array import array
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -14,7 +16,7 @@ from analysis.records.settings import flatten
 from analysis.records.versioned import UnreadableError, checked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from analysis.records.settings import Facts
 
@@ -24,6 +26,8 @@ FIGURES = (
     "images", "images_asked", "image_errors", "bytes_read", "device_bytes", "resident_fraction",
     "images_per_s", "read_mb_per_s", "write_mb_per_s",
 )  # fmt: skip
+FIGURES_TOGETHER = frozenset(FIGURES)
+NUMBERS = frozenset({int, float})
 COUNTS = ("images", "images_asked", "image_errors", "bytes_read", "device_bytes")
 # What a run says in words, where it says it.
 WORDS = ("accelerator", "engine", "engine_version")
@@ -46,7 +50,10 @@ class Check(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One run without its arrays and long texts; its numbers by name, those of `FIGURES` and any that were added."""
+    """One run without its arrays and long texts; its numbers by name, those of `FIGURES` and any that were added.
+
+    A figure that is null is NaN.
+    """
 
     run: int
     role: str
@@ -56,10 +63,10 @@ class Run(NamedTuple):
     checks: tuple[Check, ...]
     texts: Mapping[str, str]
     names: tuple[str, ...]
-    numbers: tuple[float | None, ...]
+    numbers: array[float]
 
     @property
-    def figures(self) -> dict[str, float | None]:
+    def figures(self) -> dict[str, float]:
         """The numbers by name."""
         return dict(zip(self.names, self.numbers, strict=True))
 
@@ -142,7 +149,7 @@ def _record(value: Mapping[str, Any], folder: Path) -> Record:
         host=str(provenance.get("host") or ""),
         device=device_of(provenance),
         tensorflow=str((provenance.get("versions") or {}).get("tensorflow") or ""),
-        provenance=_shared({name: provenance.get(name) for name in OF_MACHINE}),
+        provenance=_machine(provenance),
         checks=_checks(value),
         runs=tuple(map(_run, value["runs"])),
         size=str(campaign.get("size") or ""),
@@ -176,11 +183,9 @@ def _of_cell(status: str) -> str:
 
 def _run(run: Mapping[str, Any]) -> Run:
     """Return a run without its arrays and long texts, after proving that its figures are numbers."""
-    texts = {name: run.get(name) for name in WORDS} | {"trace_file": (run.get("trace") or {}).get("file")}
-    texts |= {f"source_{target['role']}": target["source"] for target in run.get("targets") or ()}
     # Later versions may add keys of any shape; of those, numbers are kept.
-    figures = {name: it for name, it in run.items() if type(it) in (int, float) and math.isfinite(it)}
-    figures |= {name: _number(name, run[name]) for name in FIGURES if name in run and name not in figures}
+    figures = {name: it for name, it in run.items() if type(it) in NUMBERS and math.isfinite(it)}
+    figures |= {name: _number(name, run[name]) for name in FIGURES_TOGETHER.difference(figures).intersection(run)}
     for name in COUNTS:
         if not isinstance(run.get(name), (int, type(None))):
             message = f"{name} is {run[name]!r}"
@@ -189,17 +194,20 @@ def _run(run: Mapping[str, Any]) -> Run:
         figures |= _snapshots(run["checkpoints"])
     number = int(run["run"])
     figures.pop("run", None)
-    return Run(
-        number,
-        _text(run["role"]),
-        _text(run["status"]),
-        str(run.get("reason") or ""),
-        str(run.get("started_utc") or ""),
-        _checks(run),
-        {name: _text(text) for name, text in texts.items() if text},
-        _shared(tuple(figures)),
-        tuple(figures.values()),
-    )
+    role, status = _text(run["role"]), _text(run["status"])
+    reason, started = str(run.get("reason") or ""), str(run.get("started_utc") or "")
+    names = _shared(tuple(figures))
+    numbers = array("d", [math.nan if it is None else it for it in figures.values()])
+    return Run(number, role, status, reason, started, _checks(run), _texts(run), names, numbers)
+
+
+def _texts(run: Mapping[str, Any]) -> Mapping[str, str]:
+    told = {name: run[name] for name in WORDS if run.get(name)}
+    if file := (run.get("trace") or {}).get("file"):
+        told["trace_file"] = file
+    told |= {f"source_{target['role']}": it for target in run.get("targets") or () if (it := target["source"])}
+    known = {name: _text(text) for name, text in told.items()}
+    return _TEXTS.setdefault(repr(known), known)
 
 
 def _snapshots(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -232,14 +240,21 @@ def _check(check: Mapping[str, Any]) -> Check:
     return Check(rule, passed, tuple((str(name), each) for name, each in many if isinstance(each, (int, float))))
 
 
-Kept = TypeVar("Kept")
-_KNOWN: dict[str, Any] = {}
+def _machine(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
+    known = {name: provenance.get(name) for name in OF_MACHINE}
+    return _MACHINES.setdefault(repr(known), known)
 
 
 def _shared(value: Kept) -> Kept:
-    """Return one object for all equal ones: most records have the same machine, and runs the same keys and checks."""
-    known: Kept = _KNOWN.setdefault(repr(value), value)
+    """Return one object for all equal ones: most runs have the same keys and the same checks."""
+    known: Kept = _KNOWN.setdefault(value, value)
     return known
+
+
+Kept = TypeVar("Kept", bound=Hashable)
+_KNOWN: dict[Any, Any] = {}
+_TEXTS: dict[str, Mapping[str, str]] = {}
+_MACHINES: dict[str, Mapping[str, Any]] = {}
 
 
 def _text(value: Any) -> str:

@@ -7,6 +7,7 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cache
+from sys import intern
 from typing import TYPE_CHECKING, Any
 
 from analysis.records.merit import TRAINING
@@ -63,7 +64,8 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, dict):
             flat |= flatten(value, f"{prefix}{name}.")
         else:
-            flat[prefix + name] = json.dumps(value) if isinstance(value, list) else value
+            told = json.dumps(value) if isinstance(value, list) else value
+            flat[intern(prefix + name)] = intern(told) if isinstance(told, str) else told
     return flat
 
 

@@ -35,10 +35,12 @@ def load(path: Path) -> Mapping[str, Any]:
         If the file cannot be read, is too large, is no JSON object, or is of another schema.
     """
     try:
-        if path.stat().st_size > MOST_BYTES:
+        with path.open("rb") as file:
+            text = file.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
             why = f"is larger than {MOST_BYTES} bytes"
             raise UnreadableError(why)
-        value = json.loads(without_steps(path.read_bytes()))
+        value = json.loads(without_steps(text))
     except OSError as error:
         raise UnreadableError(error.strerror or type(error).__name__, "make the file readable for you") from error
     except (ValueError, RecursionError) as error:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from analysis import paper
 from analysis.records.settings import Settings, is_storage, telling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pandas as pd
 
 # Not swept by anybody: what was read, and where it lies.
 FOUND = ("data", "dataset.path")
@@ -43,7 +44,7 @@ def held(cells: pd.DataFrame, name: str, others: Sequence[str]) -> pd.DataFrame:
     if not others:
         return cells
     done = cells[cells["status"] == "done"]
-    places = cells[list(others)].astype(str).agg(", ".join, axis=1)
+    places = pd.Series(list(zip(*(cells[other] for other in others), strict=True)), index=cells.index)
     many = (done if len(done) else cells).groupby(places)[name].nunique(dropna=False)
     chosen: pd.DataFrame = cells[places == many.index[int(many.to_numpy().argmax())]]
     return chosen

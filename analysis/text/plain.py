@@ -22,7 +22,8 @@ NONE = DASH
 
 def one_line(text: str) -> str:
     """Return a reason without line breaks or control characters of the program that gave it."""
-    return "".join(letter if letter.isprintable() else " " for letter in " ".join(text.split()))
+    line = " ".join(text.split())
+    return line if line.isprintable() else "".join(letter if letter.isprintable() else " " for letter in line)
 
 
 def escaped(text: str) -> str:

@@ -9,7 +9,7 @@ from analysis.records import read
 from analysis.records.frame import cells_frame, runs_frame
 from analysis.statistics.baselines import with_baselines
 from analysis.statistics.medians import medians
-from tests.analysis.record_factory import record, run
+from tests.analysis.record_factory import of_benchmark, record, run
 
 OF_IMAGES = ("images", "images_asked", "image_errors", "unreadable", "images_per_s", "read_mb_per_s")
 
@@ -33,7 +33,7 @@ def baseline(rates, access="read", *, storage="local", threads=4, engine="auto",
     made["cell"]["settings"] = {key: value for key, value in settings.items() if key in kept}
     threads_of_id = f"-t{threads}" if access == "random_read" else ""
     digest = made["cell"]["id"].rpartition("-")[2]
-    made["cell"] |= {"benchmark": "baseline", "id": f"baseline-{access}-{storage}{threads_of_id}-{digest}"}
+    of_benchmark(made, "baseline", f"baseline-{access}-{storage}{threads_of_id}-{digest}")
     if access != "random_read":
         made["dataset"] = {"path": f"/{storage}/baseline", "bytes": 5_016_387_584}
     return made

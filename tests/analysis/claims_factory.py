@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.verdicts.checklist import verdicts
-from tests.analysis.record_factory import id_of, record, run
+from tests.analysis.record_factory import id_of, of_benchmark, record, run
 from tests.analysis.training_factory import frames
 
 
@@ -21,7 +21,7 @@ def baseline(storage, access, rates, *, limit=0.04, emulated=None, **settings):
         del each["images_per_s"]
     benchmark = {"name": "baseline", "access": access, "file_mb": 5000}
     made = record(runs, storage=storage, benchmark=benchmark, **settings)
-    made["cell"] |= {"benchmark": "baseline", "id": id_of(made).replace("micro-demo", f"baseline-{access}")}
+    of_benchmark(made, "baseline", id_of(made).replace("micro-demo", f"baseline-{access}"))
     made["checks"][0] |= {"limit": limit}
     if emulated is not None:
         made["cell"]["settings"]["storage"]["emulated"] = emulated

@@ -8,7 +8,7 @@ from analysis.records.frame import cells_frame, runs_frame
 from analysis.statistics.checkpoints import with_saving
 from analysis.statistics.medians import medians
 from analysis.statistics.training import with_training
-from tests.analysis.record_factory import id_of, record, run
+from tests.analysis.record_factory import id_of, of_benchmark, record, run
 
 BENCHMARK = {
     "name": "alexnet", "image_size": 224, "ignore_errors": True, "autotune": False, "map_and_batch_fusion": False,
@@ -45,7 +45,7 @@ def training(runtimes, *, prefetch=1, load_s=1.0, step_s=None, limit=0.04, size=
     made = record(runs, prefetch=prefetch, **(whole | settings))
     for name, value in benchmark.items():
         made["cell"]["settings"]["benchmark"][name.partition("__")[2]] = value
-    made["cell"] |= {"benchmark": "alexnet", "id": id_of(made).replace("micro-demo", f"alexnet-{control}")}
+    of_benchmark(made, "alexnet", id_of(made).replace("micro-demo", f"alexnet-{control}"))
     made["campaign"]["size"] = size
     made["checks"][0] |= {"limit": limit}
     return made

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import starmap
 from multiprocessing import get_context
@@ -34,8 +36,11 @@ class Drawing:
     inline: Markup
 
 
-def drawings(plates: Sequence[Plate], within_page: int) -> Iterator[Drawing]:
-    """Yield the drawing of each plate in their order, the first `within_page` of them as SVG too.
+@contextmanager
+def drawings(plates: Sequence[Plate], within_page: int) -> Iterator[Iterator[Drawing]]:
+    """Draw plates, in processes beside this one where there are many; within, the drawings come in their order.
+
+    The first `within_page` of them are drawn as SVG, too.
 
     Raises
     ------
@@ -45,11 +50,11 @@ def drawings(plates: Sequence[Plate], within_page: int) -> Iterator[Drawing]:
     jobs = [(plate, place < within_page) for place, plate in enumerate(plates)]
     processes = min(_processors(), MOST_PROCESSES)
     if len(jobs) < WORTH_PROCESSES or processes == 1:
-        yield from starmap(draw, jobs)
+        yield starmap(draw, jobs)
         return
-    with ProcessPoolExecutor(processes, get_context("spawn"), _leave_interrupts) as pool:
+    with ProcessPoolExecutor(processes, get_context("spawn"), _begin) as pool:
         try:
-            yield from pool.map(draw, *zip(*jobs, strict=True))
+            yield pool.map(_draw, *zip(*jobs, strict=True))
         except BrokenProcessPool as error:
             raise AnalysisError("a process that drew figures was killed", "there may be too little memory") from error
 
@@ -61,11 +66,18 @@ def draw(plate: Plate, in_page: bool) -> Drawing:  # noqa: FBT001 - `map` has no
     return Drawing(files, alone)
 
 
+def _draw(plate: Plate, in_page: bool) -> Drawing:  # noqa: FBT001 - `map` has no keywords
+    drawing = draw(plate, in_page)
+    gc.collect()
+    return drawing
+
+
 def _processors() -> int:
     """Return on how many processors this process may run."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _leave_interrupts() -> None:
-    """Leave Ctrl-C to the process that started this one."""
+def _begin() -> None:
+    """Leave Ctrl-C to the process that started this one, and collect garbage after each figure alone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()

@@ -28,7 +28,11 @@ def machines(results: Results) -> Markup:
 
 def _listing(records: Sequence[Record], facts: Callable[[Record], dict[str, str]], what: str) -> Iterator[Markup]:
     """Yield a table of each kind of record by these facts, with its number of cells."""
-    groups = Counter(tuple(facts(record).items()) for record in records)
+    alike = Counter((id(each.provenance), each.host, _name(each)) for each in records)
+    first = {(id(each.provenance), each.host, _name(each)): each for each in records}
+    groups: Counter[tuple[tuple[str, str], ...]] = Counter()
+    for kind, count in alike.items():
+        groups[tuple(facts(first[kind]).items())] += count
     rows = [[*(value for _, value in known), f"{count:,}"] for known, count in list(groups.items())[:MOST_LINES]]
     headings = [*facts(records[0]), "cells"]
     yield table(headings, rows, [*[True] * (len(headings) - 1), False])
@@ -54,7 +58,7 @@ def _machine(record: Record) -> dict[str, str]:
 def _storage(record: Record) -> dict[str, str]:
     mount, device = _part(record, "mount"), _part(record, "device")
     return {
-        "storage": _word(storage_name(record.settings) or None) + EMULATED * ("storage" in record.emulated),
+        "storage": _name(record),
         "host": record.host or NONE,
         "mount": _word(mount.get("point")),
         "source": _word(mount.get("source")),
@@ -62,6 +66,10 @@ def _storage(record: Record) -> dict[str, str]:
         "options": _word(mount.get("options")),
         "device": ", ".join(f"{name} {_word(value)}" for name, value in device.items()) or NONE,
     }
+
+
+def _name(record: Record) -> str:
+    return _word(storage_name(record.settings)) + EMULATED * ("storage" in record.emulated)
 
 
 def _part(record: Record, name: str) -> Mapping[str, Any]:
