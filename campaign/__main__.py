@@ -15,7 +15,7 @@ _BROKEN_PIPE, _INTERRUPTED = 141, 130  # as a shell reports SIGPIPE and SIGINT
 
 
 def main(argv: list[str]) -> int:
-    """Do what the words say and return the exit code (0 to 4 and 130, see the README)."""
+    """Do what the command line asks and return the exit code (0 to 4 and 130, see the README)."""
     if argv[:1] == ["--version"]:
         print(f"tfio-campaign {_version()}")
         return 0
@@ -39,7 +39,7 @@ def _version() -> str:
 
 
 def guarded(argv: list[str]) -> int:
-    """Run `main`; an error of the user's to cure is said without a traceback."""
+    """Run `main`; an error that the user can cure is printed without a traceback."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the shell: >&-
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - for as long as we live
@@ -61,9 +61,7 @@ def guarded(argv: list[str]) -> int:
     except OSError as error:  # a full disk, a folder taken away: the environment's fault, whichever call met it
         from campaign import console  # noqa: PLC0415 - only where there is something to complain of
 
-        console.complain(
-            str(error), "mend what is named here, then give the same command again: what is recorded is kept"
-        )
+        console.complain(str(error), "fix what is named here, then repeat the same command: what is recorded is kept")
         return EnvironmentFaultError.exit_code
     return code
 

@@ -1,4 +1,4 @@
-"""Talk goes to stderr, data to stdout; live on a terminal, plain lines elsewhere."""
+"""Messages go to stderr, data to stdout; live on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ stderr = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty()
 
 
 def say(text: str) -> None:
-    """Tell the user something, on stderr."""
+    """Print a message for the user on stderr."""
     stderr.print(text, markup=False, soft_wrap=True)
 
 
@@ -49,7 +49,7 @@ def complain(message: str, hint: str) -> None:
 
 
 def agreed(question: str) -> bool:
-    """Ask before something is spent, where somebody is there to answer; elsewhere the command itself is the answer."""
+    """Ask before node-hours are spent; without a terminal the command itself is the answer."""
     if os.environ.get("CAMPAIGN_YES") == "1" or not (sys.stdin and sys.stdin.isatty() and stderr.is_terminal):
         return True
     stderr.print(f"{question} [y/N] ", end="", markup=False)
@@ -73,7 +73,7 @@ def bar() -> progress.Progress:
 
 
 def figure(run: Run, digits: int = 1) -> str:
-    """Put what a run is there for into words; empty where it has no figure."""
+    """Return the figure of a run with its unit; empty where it has none."""
     rate = checks.rate(run)
     return "" if rate is None else f"{rate:.{digits}f} {checks.unit(run)}"
 

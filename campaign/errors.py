@@ -54,7 +54,7 @@ class SchedulerError(CampaignError):
 
 
 def nearest(word: str, legal: Iterable[str], prefix: str = "") -> str:
-    """Say which legal word is meant, or list them all: the body of a hint; `prefix` stands before each."""
+    """Return which legal word is meant, or list them all: the body of a hint; `prefix` stands before each."""
     words = sorted(legal)
     close = difflib.get_close_matches(word, words, n=1)
     if close:

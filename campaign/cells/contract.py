@@ -190,7 +190,7 @@ class Record(TypedDict):
 
 
 class Asked(TypedDict):
-    """One giving of the command, in ``campaign.json``."""
+    """One call of the command, in ``campaign.json``."""
 
     token: str
     utc: str

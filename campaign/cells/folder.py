@@ -1,4 +1,4 @@
-"""The campaign folder: where everything lies, whose it is, and who is at work in it."""
+"""The campaign folder: where everything lies, whose it is, and which process uses it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class CampaignFolder:
         return self.cell(cell_id) / "claim.json"
 
     def hindrance(self) -> str:
-        """Say what keeps workers from writing their records, which cannot say so themselves; empty where nothing does.
+        """Return what keeps workers from writing their records; empty where nothing does. They cannot report it.
 
         A quota is not seen.
         """
@@ -97,7 +97,7 @@ class CampaignFolder:
         return FileLock(self.workers / "worker.lock")
 
     def worker_at_work(self) -> bool | None:
-        """Tell whether a worker of this machine holds its lock; None where this user may not try it."""
+        """Return whether a worker of this machine holds its lock; None where this user may not try it."""
         if not self.workers.is_dir():
             return False
         try:
@@ -139,7 +139,7 @@ def existing(root: Path) -> tuple[CampaignFolder, Manifest]:
         list(campaign["requests"])
     except (ValueError, KeyError, TypeError) as error:
         raise EnvironmentFaultError(
-            f"{folder.marker} is damaged: {error}", "move it away; the records beside it are whole without it"
+            f"{folder.marker} is damaged: {error}", "move it away; the records beside it are complete without it"
         ) from error
     if schema > SCHEMA:
         raise EnvironmentFaultError(
@@ -216,7 +216,7 @@ def occupied(folder: CampaignFolder) -> Iterator[None]:
         lock.acquire(timeout=0)
     except Timeout:
         raise EnvironmentFaultError(
-            f"another campaign is at work in {folder.root} ({_holder(holder)})",
+            f"another campaign is running in {folder.root} ({_holder(holder)})",
             f"`python -m campaign watch {folder.root}` shows it; another folder is free: campaign_dir=…",
         ) from None
     except OSError as error:

@@ -74,7 +74,7 @@ def _emulated(recorded: Record) -> dict[str, Any] | None:
 
 
 def _fits(baseline: Record, recorded: Record, access: str) -> bool:
-    """Tell whether a baseline of this access says what the storage of a record can give to it."""
+    """Return whether a baseline of this access says what the storage of a record can give to it."""
     ours, theirs = recorded["cell"]["settings"], baseline["cell"]["settings"]
     here, there = _place(recorded), _place(baseline)
     same: list[tuple[object, object]] = [(ours["storage"], theirs["storage"]), (here, there)]

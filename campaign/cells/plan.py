@@ -49,7 +49,7 @@ class Entry:
 
 
 def runs_in_words(entries: Sequence[Entry], conduct: Conduct) -> str:
-    """Say how many runs cells lack, with their warm-ups: `24 runs`, or `24 to 120 runs` where some may be added."""
+    """Return how many runs cells lack, with their warm-ups: `24 runs`, or `24 to 120 runs` where some may be added."""
     few, many = (
         sum(number + conduct["warmup_runs"] for number in numbers)
         for numbers in ([entry.missing for entry in entries], [entry.at_most for entry in entries])

@@ -28,7 +28,7 @@ INTERRUPTED = "interrupted: the worker ended during this run"
 
 
 class RecordError(CampaignError):
-    """There is a record that cannot be had."""
+    """There is a record that cannot be used."""
 
 
 class DamagedRecordError(RecordError):
@@ -75,7 +75,7 @@ def read(path: Path) -> Record | None:
 
 
 def look(path: Path) -> tuple[Record | None, str | None]:
-    """Read a record for those who only look: the record, or None and what is wrong with it, if anything."""
+    """Read a record without raising: the record, or None and what is wrong with it, if anything."""
     try:
         return read(path), None
     except RecordError as error:
@@ -83,7 +83,7 @@ def look(path: Path) -> tuple[Record | None, str | None]:
 
 
 class Stamp(NamedTuple):
-    """What of a file is another after each writing of it."""
+    """What of a file changes whenever it is written."""
 
     modified_ns: int
     size: int
@@ -101,7 +101,7 @@ def stamp(path: Path) -> Stamp | None:
 
 
 def _text(path: Path, *, again: bool = True) -> str | None:
-    """Read the file, None where there is none; what an NFS client remembers of it is not believed."""
+    """Read the file, None where there is none; an NFS client's cache of it is not trusted."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -112,7 +112,7 @@ def _text(path: Path, *, again: bool = True) -> str | None:
             return _text(path, again=False)
         if error.errno == errno.ENOENT:
             return None
-        hint = "mend the file system or the file's mode; the record is left as it is"
+        hint = "repair the file system or the file's mode; the record is left as it is"
         raise UnreadableRecordError(f"cannot read {path}: {error.strerror}", hint) from error
 
 
@@ -124,7 +124,7 @@ def _look_anew(path: Path) -> None:
 
 
 def _fault(record: Record, name: str) -> str | None:
-    """Say what makes it no record of the cell whose folder has this name; None for a good one."""
+    """Return what makes it no record of the cell whose folder has this name; None for a good one."""
     for key in ("cell", "campaign", "dataset", "provenance"):
         if not isinstance(record.get(key), dict):
             return f"'{key}' is missing or no mapping"

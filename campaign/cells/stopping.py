@@ -57,7 +57,7 @@ def interval(values: Sequence[float]) -> Interval | None:
 
 
 def asked(conduct: Conduct) -> bool:
-    """Say whether runs are to be added; a work list of before the key does not ask."""
+    """Return whether runs are to be added; a work list of before the key does not ask."""
     return conduct.get("until_spread") is not None
 
 

@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
             "scancel them by hand, or try again",
         )
     console.say(
-        f"cancelled {counted(len(jobs), 'job')}; what was measured is kept, and the same command goes on from it"
+        f"cancelled {counted(len(jobs), 'job')}; what was measured is kept, and the same command continues from it"
     )
     return 0
 
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
 def _nothing(folder: CampaignFolder) -> int:
     if folder.worker_at_work():
         console.say(
-            "no Slurm job of this campaign is left; a worker is at work on this machine: Ctrl-C its front process"
+            "no Slurm job of this campaign is left; a worker is running on this machine: Ctrl-C its front process"
         )
         return 1
     console.say("no job of this campaign is left")

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 def main(argv: list[str]) -> int:
     """Print the findings; exit code 3 where one forbids a campaign."""
-    parser = arguments.parser("doctor", "Tell whether this machine can measure, and prove what it measures.", json=True)
+    parser = arguments.parser(
+        "doctor", "Report whether this machine can measure, and prove what it measures.", json=True
+    )
     parser.usage = "%(prog)s [--json] [KEY=VALUE ...]     words as for a campaign, for example storage.root=/scratch"
     options, overrides = parser.parse_known_args(argv)
     points = _configured(overrides)
@@ -50,7 +52,7 @@ def _configured(overrides: list[str]) -> list[Point]:
 
 
 def _examine(points: list[Point], *, on_nodes: bool) -> Iterator[Finding]:
-    """Look at one thing after the other; what measures is looked at where it will measure."""
+    """Check one thing after the other; a machine is checked where it will measure."""
     conduct = points[0]
     storages = _storages(points)
     yield node.python()

@@ -1,4 +1,4 @@
-"""`python -m campaign --help`: the configuration files' own words, without the start of Hydra."""
+"""`python -m campaign --help`: printed from the configuration files, without starting Hydra."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ usage: python -m campaign [-m] [KEY=VALUE[,VALUE...] ...] [--dry-run] [--yes]
        python -m analysis CAMPAIGN_DIR
 
 Several values for a key make a grid; what is recorded is not measured again. --dry-run prints the cells and their
-state (on Slurm also the price and what sbatch would get), and starts nothing. On a terminal, node-hours are spent after
-a yes; --yes and CAMPAIGN_YES=1 do not ask."""
+state (on Slurm also the node-hours and what sbatch would get), and starts nothing. On a terminal it asks before it
+spends node-hours; --yes and CAMPAIGN_YES=1 do not ask."""
 _TAIL = """\
 Exit codes: 0 all cells done and valid, 1 some cell failed or invalid, 2 wrong configuration or usage, 3 the
 environment cannot run it, 4 the scheduler refused, 130 interrupted.
 
-Your own choices of a group come from --config-dir DIR or $CAMPAIGN_CONFIG_DIR. Hydra's own words work too: --cfg job
+Your own choices of a group come from --config-dir DIR or $CAMPAIGN_CONFIG_DIR. Hydra's own flags work too: --cfg job
 shows a composed configuration, --info its sources, --hydra-help the rest."""
 
 

@@ -28,7 +28,7 @@ usage: python -m campaign reproduce [+size=smoke|paper] [site=SITE] [KEY=VALUE[,
 
 The whole paper as one campaign: the baselines of the storages (Table I), then every recipe of conf/paper on each
 storage that the site has, then tables, figures, verdicts and report.html. What is recorded is not measured again: the
-same command goes on after an interruption. The price is said first, and on a terminal there is a question; --yes and
+same command goes on after an interruption. The cost is printed first, and on a terminal it asks; --yes and
 CAMPAIGN_YES=1 do not ask. storage=hdd,ssd reads from these alone; other words that name a storage or a checkpoint
 target take the place of the recipes' own. A word that only some benchmarks know is meant for those.
 
@@ -39,7 +39,7 @@ _RECIPE = re.compile(r"[+~]*paper=")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Collect every recipe, say the price, and run them as one campaign."""
+    """Collect every recipe, print the cost, and run them as one campaign."""
     if {"-h", "--help"}.intersection(argv):
         print(HELP)
         return 0
@@ -115,7 +115,7 @@ def _storages(site_words: Sequence[str]) -> list[str]:
 
 
 def _agreed(planned: Plan, *, sure: bool) -> bool:
-    """Say how much is to be run; on a terminal, ask where Slurm's own question will not come."""
+    """Print how much is to be run; on a terminal, ask where Slurm's own question will not come."""
     left, conduct, cells = planned.to_do, planned.conduct, [entry.cell for entry in planned.entries]
     runs = plan.runs_in_words(left, conduct)
     expected = (

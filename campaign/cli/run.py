@@ -1,4 +1,4 @@
-"""The main verb, spoken without a word of its own: collect the grid, plan, run, report."""
+"""The main verb, which has no word of its own: collect the grid, plan, run, report."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def carry_out(planned: Plan, argv: Sequence[str], split: command_line.Words) -> 
 
 
 def composed(hydra_words: Sequence[str]) -> list[Point] | None:
-    """Collect the grid, with Hydra's complaints in our words."""
+    """Collect the grid, with Hydra's errors in our words."""
     try:
         return collect(hydra_words)
     except LIBRARY_ERRORS as error:
@@ -122,7 +122,7 @@ def _follow(planned: Plan, request: Request, cluster: str, *, sure: bool) -> int
             _report(request.folder)  # of what the jobs before did
         raise
     if alone:
-        console.say(f"the jobs go on alone: python -m campaign watch {request.folder.root}")
+        console.say(f"the jobs continue without this process: python -m campaign watch {request.folder.root}")
         return 0
     after = planned.refreshed()  # asked of the disk, whatever was meant to happen
     after.save_verdicts()
@@ -133,7 +133,7 @@ def _follow(planned: Plan, request: Request, cluster: str, *, sure: bool) -> int
     when = " when nothing else keeps the machine busy" if any(entry.disturbed for entry in lacking) else ""
     console.say(
         f"not every cell is done (`python -m campaign status` says why); "
-        f"the same command{when} tries again what is lacking"
+        f"the same command{when} runs again what is missing"
     )
     return 1
 
@@ -143,12 +143,12 @@ def _report(folder: folders.CampaignFolder) -> None:
         console.say("nothing to report: no cell was begun")
     elif analyse(str(folder.root)) > 1:
         raise EnvironmentFaultError(
-            "the report could not be made", "mend what it names, then: python -m campaign report"
+            "the report could not be made", "fix what it names, then: python -m campaign report"
         )
 
 
 def _work(planned: Plan, request: Request, cluster: str, *, sure: bool) -> bool:
-    """Have the missing runs done, here or on the cluster; tells whether jobs go on alone."""
+    """Run what is missing, here or on the cluster; returns whether jobs continue without this process."""
     from campaign.cluster import local, slurm  # noqa: PLC0415 - numpy is not on the way to --help
 
     if cluster == "slurm":
@@ -186,11 +186,11 @@ def _say_how_to_come_back(conduct: Conduct, cluster: str) -> None:
     if cluster == "slurm":
         where = conduct["campaign_dir"]
         console.say(
-            f"detached; jobs that were submitted go on. Come back: python -m campaign watch {where}, or {again}; "
+            f"detached; submitted jobs continue. Come back: python -m campaign watch {where}, or {again}; "
             f"end them: python -m campaign cancel {where}"
         )
     else:
-        console.say(f"stopped; what was measured is kept, and {again} goes on from here")
+        console.say(f"stopped; what was measured is kept, and {again} continues from here")
 
 
 @contextmanager

@@ -41,12 +41,12 @@ def main(argv: list[str]) -> int:
             console.say(f"warning: {hindrance}")
         _print_left(folder, [cell for cell, state in states.items() if state["status"] in _CUT])
         if counts["interrupted"] or counts["planned"]:
-            console.say("give the command that started the campaign again: it goes on from here")
+            console.say("repeat the command that started the campaign: it continues from here")
     return 0 if counts["done"] == len(states) else 1
 
 
 def _print_left(folder: CampaignFolder, cells: list[str]) -> None:
-    """Name what fills a storage though nobody needs it: snapshots, and files that baselines wrote."""
+    """List what fills a storage and is no longer needed: snapshots, and files that baselines wrote."""
     if not cells:
         return
     from campaign.storage import baseline_files, checkpoint_targets  # noqa: PLC0415 - a campaign that goes well does without
@@ -61,7 +61,7 @@ def _print_left(folder: CampaignFolder, cells: list[str]) -> None:
     if len(places) > _SHOWN_PLACES:
         console.say(f"… and {len(places) - _SHOWN_PLACES} more")
     if places:
-        console.say("the next run of their cell takes them away; so may you")
+        console.say("the next run of their cell removes them; you may remove them too")
 
 
 def _print_cells(states: dict[str, State], limit: int) -> None:

@@ -160,7 +160,7 @@ def _status(folder: Path, *, as_json: bool) -> int:
 
 
 def _tell(seen: Seen) -> None:
-    """Print how each storage stands, and what lies beneath all of them."""
+    """Print the state of each storage, and the disk beneath all of them."""
     storages = apply.told(seen)
     if not storages:
         print(f"no testbed in {seen.folder}")

@@ -29,7 +29,7 @@ def main(argv: list[str]) -> int:
         elif folder.worker_at_work():
             _follow_local(folder)
     except KeyboardInterrupt:
-        console.say(f"no longer watched; what runs goes on. Come back: python -m campaign watch {folder.root}")
+        console.say(f"no longer watched; what runs continues. Come back: python -m campaign watch {folder.root}")
         raise
     _keep_ends(folder, flotilla)
     return status.main([str(folder.root)])

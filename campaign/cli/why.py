@@ -26,8 +26,10 @@ _MARKS = {True: "ok", False: "FAILED", None: "unverifiable"}
 
 
 def main(argv: list[str]) -> int:
-    """Print the whole story of one cell; exit code 0 where it is done, else 1."""
-    parser = arguments.parser("why", "Tell every run of one cell with every check, and how to run it again.", json=True)
+    """Print all that is recorded of one cell; exit code 0 where it is done, else 1."""
+    parser = arguments.parser(
+        "why", "Show every run of one cell with every check, and the command that runs it again.", json=True
+    )
     parser.add_argument("cell", metavar="CELL", help="its id, the start of it, or the hash at its end")
     arguments.add_folder(parser)
     options = parser.parse_intermixed_args(argv)  # a flag may stand between cell and folder
@@ -85,14 +87,14 @@ def _tell(recorded: Record, state: State, where: str) -> None:
 
 
 def _of_trace(trace: dict[str, Any]) -> list[str]:
-    """Say what the trace of a run lacks."""
+    """Return what the trace of a run lacks."""
     unread = [f"{name}: {state}" for name, state in trace.get("sources", {}).items() if state != "ok"]
     error = trace.get("error")
     return [f"not written: {error}", *unread] if error else unread
 
 
 def _of_added(added: Addition, unit: str) -> str:
-    """Say why a run was added."""
+    """Return why a run was added."""
     if added["interval"] is None:
         return f"until_spread={added['until_spread']:g}: {added['n']} runs were too few for an interval of the median"
     low, high = added["interval"]

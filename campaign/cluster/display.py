@@ -90,14 +90,14 @@ def _shown(picture: Picture) -> list[str]:
 
 
 def _queue(picture: Picture) -> str:
-    """Say why jobs wait, in Slurm's words."""
+    """Return why jobs wait, in Slurm's words."""
     return ", ".join(
         f"{counted(number, 'job')} waiting: {why or 'submitted'}" for why, number in picture.reasons.most_common()
     )
 
 
 def describe(cell_id: str, run: Run) -> str:
-    """Put one ended run into a line."""
+    """Return one line about a run that ended."""
     what = f"{cell_id} run {run['run']}{' (warm-up)' if run['role'] == 'warmup' else ''}"
     rate = console.figure(run) or "no figure"
     return f"{what}: {rate}" if run["status"] == "valid" else f"{what}: {rate}, {run['status']}: {run['reason']}"

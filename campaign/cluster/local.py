@@ -44,7 +44,7 @@ class LocalWorker:
     process: psutil.Process | None
 
     def alive(self) -> bool:
-        """Tell whether it is still at work."""
+        """Return whether it still runs."""
         if self.process is None:
             return False
         return bool(self.process.is_running() and self.process.status() != psutil.STATUS_ZOMBIE)
@@ -126,7 +126,7 @@ def wait_for_worker(folder: CampaignFolder) -> None:
     try:
         lock.acquire(timeout=_PATIENCE_S)
     except Timeout:
-        console.say("a worker of an earlier start is still at work in this folder; waiting for it to end …")
+        console.say("a worker of an earlier start is still running in this folder; waiting for it to end …")
         lock.acquire()
     lock.release()
 
@@ -138,7 +138,7 @@ def _minutes_at_most(todo: Sequence[Entry], conduct: Conduct) -> int:
 
 
 def _explain_early_end(batch: Batch, follower: Follower) -> None:
-    """Raise what the worker left behind, if it ended before its list did."""
+    """Raise the error that the worker left, if it ended before its list did."""
     fault = batch.fault(0)
     if fault:
         raise EnvironmentFaultError(fault["message"], fault["hint"])
@@ -147,15 +147,15 @@ def _explain_early_end(batch: Batch, follower: Follower) -> None:
         _can_write(batch)
         if follower.folder.worker_at_work():
             raise EnvironmentFaultError(
-                "submitit's controller was killed; the worker is still at work",
-                "look at it with `python -m campaign status`; the same command waits for it and goes on from there",
+                "submitit's controller was killed; the worker is still running",
+                "look at it with `python -m campaign status`; the same command waits for it and continues from there",
             )
         logs = sorted(batch.folder.glob("*.err"), key=lambda log: log.stat().st_mtime)
         said = tail(logs[-1], 1) if logs else ""
         left = len(follower.cells) - follower.cells_over
         raise EnvironmentFaultError(
-            f"the worker ended with {left} cells to go: {said or 'it left no word'}",
-            f"its logs are in {batch.folder}; the same command goes on from here",
+            f"the worker ended with {left} cells to go: {said or 'it left no message'}",
+            f"its logs are in {batch.folder}; the same command continues from here",
         )
 
 
@@ -168,5 +168,5 @@ def _can_write(batch: Batch) -> None:
     except OSError as error:
         raise EnvironmentFaultError(
             f"nothing can be written in {batch.folder}: {error.strerror}",
-            "free some space or mend the folder; what was measured is kept, and the same command goes on from here",
+            "free some space or repair the folder; what was measured is kept, and the same command continues from here",
         ) from error

@@ -211,7 +211,7 @@ class Watched:
 
 
 def _rest(follower: Follower, state: str) -> dict[str, int]:
-    """Say what the cells of a worker are that are not over."""
+    """Return what the cells of a worker are that are not over."""
     left = len(follower.cells) - follower.cells_over
     if left == 0 or state == "queued" or (state == "unknown" and not follower.current):
         return {"queued": left}

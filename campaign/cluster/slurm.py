@@ -1,4 +1,4 @@
-"""The front process's part on a cluster: take up what is there, submit what is missing, watch, write down the ends."""
+"""The front process on a cluster: follow the jobs there are, submit what is missing, watch, record how jobs ended."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def work(planned: Plan, request: Request, *, sure: bool) -> bool:
     Returns
     -------
     bool
-        Whether jobs go on alone, as ``detach=true`` asks.
+        Whether jobs continue without this process, as ``detach=true`` asks.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def refuse_beside_jobs(folder: CampaignFolder) -> None:
     Raises
     ------
     EnvironmentFaultError
-        They live, or nobody tells that they do not.
+        They live, or nobody reports that they do not.
     """
     if not any(batch.cluster == "slurm" and batch.open_workers() for batch in read_all(folder)):
         return
@@ -97,7 +97,7 @@ def refuse_beside_jobs(folder: CampaignFolder) -> None:
     if flotilla.open:
         raise EnvironmentFaultError(
             f"{counted(len(flotilla.open), 'job')} of this campaign on the cluster, not over as far as Slurm tells",
-            f"`python -m campaign cancel {folder.root}` ends them; cluster=slurm goes on with them; "
+            f"`python -m campaign cancel {folder.root}` ends them; cluster=slurm continues with them; "
             "another folder is free: campaign_dir=…",
         )
 
@@ -112,7 +112,7 @@ def _settled(folder: CampaignFolder, facts: client.Facts) -> fleet.Fleet:
 
 def _left(planned: Plan, request: Request, flotilla: fleet.Fleet, tried: set[str]) -> list[Entry]:
     """List what is neither done nor in a job nor was tried already; `tried` grows by what a job does anew for us."""
-    anew = ", which are not begun anew for redo=true" if request.conduct["redo"] else ""
+    anew = ", which redo=true does not start again" if request.conduct["redo"] else ""
     taken = _taken(planned, flotilla, f"following them{anew}")
     planned.save_verdicts(but=taken)
     if request.conduct["redo"]:
@@ -127,12 +127,12 @@ def _taken(planned: Plan, flotilla: fleet.Fleet, what_then: str) -> set[str]:
     if here:
         console.say(f"{counted(len(here), 'cell')} wait or run in jobs of an earlier start; {what_then}")
     if flotilla.open and flotilla.silent_s:
-        console.say("the scheduler does not answer: jobs of an earlier start are taken for alive until it does")
+        console.say("the scheduler does not answer: jobs of an earlier start are assumed to be alive until it does")
     return taken
 
 
 def _agreed(todo: Sequence[Entry], request: Request, facts: client.Facts) -> bool:
-    """Say the price and, on a terminal, ask."""
+    """Print the cost and, on a terminal, ask."""
     arrays = list(submission.arrays(todo, request, facts.tasks_at_most))
     console.say(f"{counted(len(todo), 'cell')} to submit: {price.of(arrays, request.folder)}")
     if not console.agreed("submit?"):

@@ -1,4 +1,4 @@
-"""What each cell of a campaign is, told truthfully: the record first, then whoever knows of its worker."""
+"""The state of each cell: by its record first, then by what the batch and the scheduler know of its worker."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def states(folder: CampaignFolder, campaign: Manifest) -> dict[str, State]:
 
 
 class _Witnesses:
-    """Who knows of the workers that had the cells last."""
+    """What the batches and the scheduler know of the workers that had the cells last."""
 
     def __init__(self, folder: CampaignFolder) -> None:
         self._batches = batches.read_all(folder)
@@ -106,7 +106,7 @@ def _of_end(why: str) -> State:
 
 
 def _seen(seen: Seen, reason: str | None, *, begun: bool, silent: bool) -> State:
-    """Put into words how a worker is, for a cell that it has or has not begun."""
+    """Return the state of a worker in words, for a cell that it has or has not begun."""
     if seen.state == "ended":
         return _of_end(f"Slurm: {seen.why}")
     if silent:
@@ -117,7 +117,7 @@ def _seen(seen: Seen, reason: str | None, *, begun: bool, silent: bool) -> State
 
 
 def _recorded(folder: CampaignFolder, cell: str) -> tuple[State, str | None]:
-    """Say what the record alone tells, and whose submission's word it is."""
+    """Return what the record alone tells, and whose submission's word it is."""
     nothing: State = {"status": "planned", "reason": None, "valid": 0, "measured": 0, "where": None, "emulated": []}
     recorded, fault = record.look(folder.record(cell))
     if fault:

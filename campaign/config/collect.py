@@ -88,7 +88,7 @@ def collect(words: Sequence[str]) -> list[Point] | None:
 
 
 def _of_each_point(words: Sequence[str]) -> list[str]:
-    """Leave what is said of a checkpoint target to the points of the grid: Hydra would set it where there is none yet.
+    """Set keys of a checkpoint target in each point of the grid: Hydra would set them before there is a target.
 
     ``checkpoint=hdd,ssd checkpoint.every=10`` is first composed without the sweep, where ``checkpoint`` is ``none`` and
     has no such key.
@@ -116,7 +116,7 @@ def _recipe_by_recipe(words: Sequence[str]) -> list[list[str]]:
 
 
 def _nothing(_config: DictConfig) -> None:
-    """Stand where Hydra expects a job."""
+    """Do nothing: Hydra expects a job here."""
 
 
 @contextmanager

@@ -110,7 +110,7 @@ def _reader(loader: ConfigLoader) -> Any:
 
     @cache
     def alone(key: str, others: frozenset[str]) -> bool:
-        """Tell whether no other word sets this key, a key below it or one above it."""
+        """Return whether no other word sets this key, a key below it or one above it."""
         return not any(f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.") for other in others)
 
     def read(texts: Sequence[str]) -> list[_Word]:
@@ -122,7 +122,7 @@ def _reader(loader: ConfigLoader) -> Any:
 
 
 def _without_what_none_has_not(grid: Sequence[Sequence[str]]) -> Iterator[list[str]]:
-    """Let ``checkpoint=none`` stand among other targets: what is said of them is not meant for it."""
+    """Drop keys of a checkpoint target from points with ``checkpoint=none``: they are meant for the other targets."""
     targets = {word for words in grid for word in words if word.startswith(checkpoint.GROUP)}
     for words in grid:
         none = len(targets) > 1 and checkpoint.NONE in words
@@ -138,7 +138,7 @@ def _texts(node: Any) -> Iterator[str]:
 
 
 def _is_plain(override: Override) -> bool:
-    """Tell whether it sets one key of ours to a scalar, without looking at others."""
+    """Return whether it sets one key of ours to a scalar, without looking at others."""
     if override.is_delete() or override.is_add() or override.is_hydra_override():
         return False
     value = override.value()

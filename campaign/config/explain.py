@@ -16,7 +16,7 @@ from campaign.errors import UsageError, nearest
 
 # Hydra says `benchmark=1` with a bare ValueError.
 LIBRARY_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
-_OF_A_SITE = "describe it in your site's file, or say it of the storage itself: storage.root=…"
+_OF_A_SITE = "describe it in your site's file, or set it for the storage itself: storage.root=…"
 GROUPS_TO_ADD = ("paper", "size")  # groups without a default choice: +paper=fig4
 
 
@@ -71,7 +71,7 @@ def _unreadable_word(error: OverrideParseException) -> UsageError:
     word = str(error.override)
     if "=" not in word:
         return UsageError(f"'{word}' is neither a verb nor KEY=VALUE", nearest(word, VERBS))
-    return UsageError(f"cannot read '{word}'", "quote what the shell or Hydra's grammar would take apart")
+    return UsageError(f"cannot read '{word}'", "quote the characters that the shell or Hydra's grammar interprets")
 
 
 def _other(error: Exception) -> UsageError:

@@ -85,7 +85,7 @@ def _numbers(values: Mapping[str, Any], ranges: Mapping[str, tuple[float, float]
 def _texts(values: Mapping[str, Any], names: Mapping[str, Any], paths: Iterable[str]) -> None:
     for key, name in names.items():
         if not _NAME.fullmatch(str(name)):
-            raise UsageError(f"{key}={name!r} is no name", "letters, digits and '_', at most 32")
+            raise UsageError(f"{key}={name!r} is not a valid name", "letters, digits and '_', at most 32")
     for key in paths:
         text = values.get(key)
         if text is not None and (not text.strip() or not text.isprintable()):

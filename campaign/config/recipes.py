@@ -156,14 +156,14 @@ def _parts(word: str) -> tuple[str, str]:
 
 
 def _storages(recipe: Recipe, here: Here) -> list[str]:
-    """Say which storage the images lie on: the recipe's own, or else another one; all, where it names none."""
+    """Return which storage the images lie on: the recipe's own, or else another one; all, where it names none."""
     if recipe.storage in here.read:
         return []
     return here.ask_for(*(here.read if recipe.storage is None else here.read[:1]))
 
 
 def _targets(recipe: Recipe, have: Sequence[str]) -> list[list[str]]:
-    """Say where snapshots go: to those of the recipe's targets that are here, or else to what the site has."""
+    """Return where snapshots go: to those of the recipe's targets that are here, or else to what the site has."""
     buffered = all(side in have for side in _SIDES)
     kept = [each for each in recipe.targets if each in ("none", *have) or (each == _BUFFER and buffered)]
     if kept == list(recipe.targets):

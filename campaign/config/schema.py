@@ -99,7 +99,7 @@ def _site_storage(key: str, default: Any, *, _root_: DictConfig) -> Any:
 
 
 def _site_storage_root(name: str, default: Any, *, _root_: DictConfig) -> Any:
-    """Say where a storage lies that is not the chosen one, or is: one name is one place."""
+    """Return where a storage lies that is not the chosen one, or is: one name is one place."""
     if _root_.storage.name == name:
         return _root_.storage.root
     said = _root_.site.storages.get(name)

@@ -74,15 +74,15 @@ def _environment() -> Iterator[Finding]:
     ignored = sorted(name for name in os.environ if name.startswith("SBATCH_"))
     if ignored:
         message = f"{', '.join(ignored)} in the environment: not used for our jobs"
-        yield Finding("slurm", passed=None, message=message, hint="say it to the campaign: cluster.account=…, site=…")
+        yield Finding("slurm", passed=None, message=message, hint="set it for the campaign: cluster.account=…, site=…")
 
 
 def _accounting(facts: client.Facts) -> Finding:
     if facts.accounting:
-        return Finding("accounting", passed=True, message="sacct tells how jobs ended")
+        return Finding("accounting", passed=True, message="sacct reports how jobs ended")
     log = facts.completion_log
     if log and os.access(log, os.R_OK):
-        return Finding("accounting", passed=True, message=f"no sacct; {log} tells how jobs ended")
+        return Finding("accounting", passed=True, message=f"no sacct; {log} reports how jobs ended")
     message = f"none: how a job ended is known for {facts.remembers_s} s (MinJobAge), later only what it recorded"
     return Finding("accounting", passed=None, message=message, hint="keep the campaign or `watch` running")
 

@@ -23,7 +23,7 @@ _UNCONFIGURED = "configuration source"  # of "Could not establish a configuratio
 
 
 def is_traced(name: str) -> bool:
-    """Tell whether an environment variable would steer Slurm's clients."""
+    """Return whether an environment variable would steer Slurm's clients."""
     return name.startswith(_PREFIXES) and name not in _KEPT
 
 
@@ -61,7 +61,7 @@ def ask(*words: str) -> str | None:
 
 
 def found() -> bool:
-    """Tell whether this machine submits to a Slurm cluster: ``sbatch`` is there and knows where its cluster is.
+    """Return whether this machine submits to a Slurm cluster: ``sbatch`` is there and knows where its cluster is.
 
     A controller that is down is a cluster all the same: a campaign must not fall back to the login node.
     """

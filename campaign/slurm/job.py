@@ -41,7 +41,7 @@ def requeue() -> bool:
 
 
 def begun_too_often(cluster: Cluster, fault: Path) -> bool:
-    """Tell whether preemptions or lost nodes have put this job back more often than it may be, and write it down."""
+    """Return whether preemptions or lost nodes have put this job back more often than it may be, and write it down."""
     if restarts() <= cluster["max_requeues"]:
         return False
     message = f"Slurm began the job again {counted(restarts(), 'time')}"
@@ -64,5 +64,5 @@ def go_back(cluster: Cluster, fault: Path) -> None:
     hint = "cluster.timeout_min=… with more minutes, or a smaller cluster.cells_per_job"
     if again:
         message += ", and Slurm did not take the job back into its queue"
-        hint = f"the same command goes on from here; {hint}"
+        hint = f"the same command continues from here; {hint}"
     write_json(fault, {"message": message, "hint": hint})

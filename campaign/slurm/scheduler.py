@@ -85,7 +85,7 @@ class Scheduler:
         return Task(*key, LOST, "", "", "", "") if absence and absence.is_loss() else None
 
     def doubtful(self, key: Key) -> bool:
-        """Tell whether the controller did not list a task whose end nobody has explained."""
+        """Return whether the controller did not list a task whose end nobody has explained."""
         return key in self._absent and self.task(key) is None
 
     def _ask_controller(self, expected: Collection[Key]) -> None:

@@ -76,7 +76,7 @@ class Task:
         return self.state in _QUEUED
 
     def end(self) -> str:
-        """Say how it ended: state, exit code where it tells more, node."""
+        """Return how it ended: state, exit code where it tells more, node."""
         if self.state == LOST:
             return (
                 f"{LOST}: Slurm no longer knows the job (cancelled while it waited, or the controller lost its state)"

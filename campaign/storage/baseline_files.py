@@ -67,12 +67,12 @@ def prepared(
 
 
 def _has_file(settings: Settings) -> bool:
-    """Tell whether a benchmark reads or writes a file of ours."""
+    """Return whether a benchmark reads or writes a file of ours."""
     return registry.of(settings).data == "file"
 
 
 def engine(settings: Settings) -> str | None:
-    """Say which engine a baseline has on this machine: its runs share it, or their median would mix.
+    """Return which engine a baseline has on this machine: its runs share it, or their median would mix.
 
     Nothing for another cell, or where the engine is missing: then a run fails and says so.
     """
@@ -102,7 +102,7 @@ def _chosen(settings: Settings) -> str:
 
 
 def asked(item: WorkItem, raw: Path) -> FileRequest | None:
-    """Say what a run reads or writes, as `jobs.request.FileRequest` has it.
+    """Return what a run reads or writes, as `jobs.request.FileRequest` has it.
 
     None for a cell that is no baseline.
     """
@@ -115,7 +115,7 @@ def asked(item: WorkItem, raw: Path) -> FileRequest | None:
 
 @contextmanager
 def tidied(item: WorkItem) -> Iterator[None]:
-    """Take away what a run has written, also where it was killed."""
+    """Remove what a run has written, also where it was killed."""
     try:
         yield
     finally:

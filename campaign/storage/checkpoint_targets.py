@@ -48,13 +48,13 @@ def places(item: WorkItem) -> Sequence[str]:
 
 
 def moved(item: WorkItem) -> str | None:
-    """Say what is on another storage than at this worker's first run: below a mount there is a folder too."""
+    """Return what is on another storage than at this worker's first run: below a mount there is a folder too."""
     for root in places(item):
         then, now = _began_on(root), mount_of(Path(root))
         if (then.point, then.source) != (now.point, now.source):
             return (
                 f"{root} was on {then.source} (mounted at {then.point}) when this began and is on {now.source} now;"
-                " mount it again, and the same command goes on"
+                " mount it again, and the same command continues"
             )
     return None
 
@@ -78,7 +78,7 @@ def left(recorded: Record) -> list[Path]:
 
 
 def asked(item: WorkItem, conduct: Conduct) -> SnapshotRequest | None:
-    """Say where the snapshots of a run go, as `jobs.checkpoints.run.opened` reads it.
+    """Return where the snapshots of a run go, as `jobs.checkpoints.run.opened` reads it.
 
     None for a cell that saves nothing.
     """

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def datasets(entries: Sequence[Entry], folder: CampaignFolder, progress: Progress, *, redo: bool) -> dict[str, Data]:
-    """Make or look through the dataset of each entry; unless `redo`, it must be what earlier runs of the cell read.
+    """Make or check the dataset of each entry; unless `redo`, it must be what earlier runs of the cell read.
 
     Returns
     -------
@@ -60,7 +60,7 @@ def datasets(entries: Sequence[Entry], folder: CampaignFolder, progress: Progres
 
 
 def for_jobs(entries: Sequence[Entry], folder: CampaignFolder, progress: Progress) -> dict[str, Data | None]:
-    """Make or look through the datasets that every node sees; None for a cell whose node has its own storage.
+    """Make or check the datasets that every node sees; None for a cell whose node has its own storage.
 
     Whether earlier runs of a cell may be continued is found out on the node (`campaign.worker.session`).
 
@@ -74,7 +74,7 @@ def for_jobs(entries: Sequence[Entry], folder: CampaignFolder, progress: Progres
 
 
 def on_this_node(settings: Settings, folder: CampaignFolder) -> Data:
-    """Make or look through the dataset of one cell where it is read."""
+    """Make or check the dataset of one cell where it is read."""
     found = _dataset(settings, folder, lambda *_: None)
     _enough(settings, found)
     return found
@@ -90,7 +90,7 @@ def _own_file(settings: Settings) -> bool:
 
 
 def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress) -> Data:
-    """Make or look through what one cell reads, or what a baseline reads or writes."""
+    """Make or check what one cell reads, or what a baseline reads or writes."""
     storage = settings["storage"]
     root = storage_root(storage)
     layout = lustre.Layout(storage["stripe_count"], storage["stripe_size_mib"])
@@ -188,5 +188,5 @@ def _same_as_before(entry: Entry, data: Data, folder: CampaignFolder) -> None:
         what, key, before, now = found
         raise UsageError(
             f"{entry.cell.id} was measured on {what} ({key} was {before}, is {now})",
-            "measure it anew with redo=true, or keep both in two folders: campaign_dir=…",
+            "measure it again with redo=true, or keep both in two folders: campaign_dir=…",
         )

@@ -49,7 +49,7 @@ def found(settings: Settings, dataset: str, targets: Sequence[str]) -> dict[str,
 
 
 def unbounded(places: Iterable[str]) -> str | None:
-    """Say which emulated storage is not as slow as it says: its testbed is half down, or was given other bounds.
+    """Return which emulated storage is not as slow as it says: its testbed is half down, or was given other bounds.
 
     None where all are, or where the kernel's bounds cannot be seen from here.
     """
@@ -78,7 +78,7 @@ def names(settings: Settings, provenance: Provenance) -> list[str]:
 
 
 def told(cells: Iterable[Cell]) -> list[str]:
-    """Say in words which storages of a grid are emulated, as they are now."""
+    """Return in words which storages of a grid are emulated, as they are now."""
     used = {
         (storage["name"], storage["root"]): None
         for settings in (cell.settings for cell in cells)
@@ -90,9 +90,9 @@ def told(cells: Iterable[Cell]) -> list[str]:
 
 
 def bounds(facts: Node) -> str:
-    """Say in words how fast an emulated storage is at most; `facts` are those of `jobs.system.emulated.emulated`."""
+    """Return in words how fast an emulated storage is at most; `facts` are those of `jobs.system.emulated.emulated`."""
     if not facts.keys() >= BOUNDS:
-        return "nobody knows how fast"
+        return "at an unknown speed"
     known = [f"{facts[key]:g} {unit}" for key, unit in _UNITS.items() if facts[key] is not None]
     return f"at most {', '.join(known)}" if known else "as fast as what lies beneath"
 

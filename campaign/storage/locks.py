@@ -35,7 +35,7 @@ class Proof(TypedDict, total=False):
 
 
 def lock_path(root: Path, fallback: Path) -> Path:
-    """Say which file locks a storage: one in its root or, where that is not writable, in the campaign folder.
+    """Return which file locks a storage: one in its root or, where that is not writable, in the campaign folder.
 
     A root that is reached by two names has one lock.
     """
@@ -44,7 +44,7 @@ def lock_path(root: Path, fallback: Path) -> Path:
 
 
 def how(access: Access, *, slurm: bool) -> str:
-    """Say how the storage is kept for one user; outside Slurm there is nothing but the lock."""
+    """Return how the storage is kept for one user; outside Slurm there is nothing but the lock."""
     asked = str(access["exclusive"])
     return asked if slurm or asked == "none" else "lock"
 
@@ -58,7 +58,7 @@ def locked(path: Path) -> AbstractContextManager[FileLock]:
         The file system has no locks, or the file cannot be made. A mere marker would outlive a process that dies.
     """
     if not path.parent.is_dir():  # the lock would make it, and a run would measure the disk beneath a mount point
-        raise EnvironmentFaultError(f"{path.parent} is gone", "mount its storage again; the same command goes on")
+        raise EnvironmentFaultError(f"{path.parent} is gone", "mount its storage again; the same command continues")
     try:
         # Other users of the storage must be able to take it too.
         return FileLock(path, mode=0o666, fallback_to_soft=False).acquire()
@@ -70,7 +70,7 @@ def locked(path: Path) -> AbstractContextManager[FileLock]:
 
 
 def doubt(proof: Proof, access: Access) -> str | None:
-    """Say why a proof by licence is none: Slurm does not say that the job has it; None where nothing is wrong."""
+    """Return why a proof by licence is none: Slurm does not say that the job has it; None where nothing is wrong."""
     if proof["how"] != "license":
         return None
     granted = _names(proof["licenses"])

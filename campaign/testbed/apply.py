@@ -1,4 +1,4 @@
-"""Bring a testbed up, take it down, and tell how it stands."""
+"""Bring a testbed up, take it down, and report its state."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def up(folder: Path, asked: Mapping[str, Wanted], owner: tuple[int, int]) -> See
     Raises
     ------
     UsageError, EnvironmentFaultError
-        It cannot be done; what was done until then stays, and the same call goes on from there.
+        It cannot be done; what was done until then stays, and the same call continues from there.
     """
     with _alone():
         return _settle(lambda: look(folder, asked), lambda seen: plan.up(asked, owner, seen))
@@ -83,7 +83,7 @@ def owner() -> tuple[int, int]:
 
 
 def told(seen: Seen) -> dict[str, Told]:
-    """Return how each storage stands.
+    """Return the state of each storage.
 
     Returns
     -------
@@ -112,7 +112,7 @@ def _told(name: str, facts: Told, seen: Seen) -> Told:
 
 
 def _missing(name: str, speed: Speed, seen: Seen) -> str | None:
-    """Say what a storage lacks: its next step, or what stands in the way of any; None where it is up."""
+    """Return what a storage lacks: its next step, or what stands in the way of any; None where it is up."""
     each = seen.storages[name]
     try:
         # What is not made is not counted: asked for in full, a storage would be said to lack room.
@@ -134,7 +134,7 @@ def _settle(see: Callable[[], Seen], wanted: Callable[[Seen], list[Group]]) -> S
         elif patience > _PATIENCE_S:
             raise EnvironmentFaultError(
                 f"{'; '.join(map(str, done))}: it was done, and nothing has changed",
-                "somebody still uses it (another mount, an open file); end that, then give the same command again",
+                "somebody still uses it (another mount, an open file); end that, then repeat the same command",
             )
         else:
             time.sleep(_MOMENT_S)
@@ -155,7 +155,7 @@ def _alone() -> Iterator[None]:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            console.say("another testbed command is at work; waiting for it")
+            console.say("another testbed command is running; waiting for it")
             lock.acquire()
         with lock:
             yield

@@ -110,7 +110,7 @@ def _sizes(asked: Mapping[str, Wanted], seen: Seen) -> dict[str, int]:
         if wanted is not None and wanted != size:
             raise UsageError(
                 f"{name} has {size / GB:g} GB already, {wanted / GB:g} GB are asked for",
-                "take it away first: python -m campaign testbed down",
+                "remove it first: python -m campaign testbed down",
             )
     fixed = {name: each.size_bytes for name, each in asked.items() if each.size_bytes is not None}
     new = [name for name in asked if name not in there and name not in fixed]
@@ -153,7 +153,7 @@ def _told(asked: Mapping[str, Wanted], seen: Seen) -> dict[str, object]:
 def _marker(seen: Seen, storages: Mapping[str, object], numbers: Iterable[str]) -> Write:
     told = {
         "schema": SCHEMA,
-        "about": "made by python -m campaign testbed up; taken away by python -m campaign testbed down",
+        "about": "made by python -m campaign testbed up; removed by python -m campaign testbed down",
         "storages": storages,
         "boot_id": seen.boot_id,
         "numbers": list(dict.fromkeys(numbers)),

@@ -157,7 +157,7 @@ def look(folder: Path, names: Mapping[str, Any] | tuple[str, ...] = ()) -> Seen:
 
 
 def _of_another(file: str, folder: Path) -> bool:
-    """Tell whether a file that a loop device is attached to lies in a testbed of another folder."""
+    """Return whether a file that a loop device is attached to lies in a testbed of another folder."""
     lies = Path(file.removesuffix(_DELETED)).parent
     return str(lies) != os.path.realpath(folder) and (lies / MARKER).exists()
 
@@ -174,7 +174,7 @@ def unfinished(image: Path) -> Path:
 
 
 def _trusted(folder: Path) -> bool:
-    """Say whether the folder is there; refuse one that somebody else could put a link into, or in the place of."""
+    """Return whether the folder is there; refuse one that somebody else could put a link into, or in the place of."""
     path = folder.absolute()
     for each in (*reversed(path.parents), path):
         try:

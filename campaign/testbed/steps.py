@@ -49,7 +49,7 @@ class Run:
             ) from error
         if done.returncode:
             why = " ".join(done.stderr.split()) or f"it ended with {done.returncode}"
-            raise EnvironmentFaultError(f"{self}: {why}", "mend what it names, then give the same command again")
+            raise EnvironmentFaultError(f"{self}: {why}", "fix what it names, then repeat the same command")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Write:
                 self.path.write_text(f"{self.text}\n", encoding="ascii")
         except OSError as error:
             raise EnvironmentFaultError(
-                f"{self}: {error.strerror}", "mend what it names, then give the same command again"
+                f"{self}: {error.strerror}", "fix what it names, then repeat the same command"
             ) from error
 
 

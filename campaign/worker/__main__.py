@@ -65,13 +65,13 @@ class Worker:
     job: Mapping[str, str] = field(default_factory=dict)
 
     def walk(self) -> bool:
-        """Run every cell of the list, one after the other; tells whether each of them is done."""
+        """Run every cell of the list, one after the other; returns whether each of them is done."""
         self.template.start()  # before the first run begins: its stamp is not that of an import
         outcomes = [self.run_cell(item) for item in self.work["cells"]]
         return all(outcomes)
 
     def run_cell(self, item: ListedItem) -> bool:
-        """Bring one cell to its end, or leave it to a worker that has begun with it since; tells whether it is well."""
+        """Finish one cell, or leave it to a worker that has started it since; returns whether it is done."""
         known = session.verdict(self.folder, self.work, item["id"])
         if known is not None:
             return known
@@ -177,7 +177,7 @@ class Worker:
             run["log"] = None
 
     def _trace(self, run: int, cell: str) -> TraceRequest | None:
-        """Say where the system trace of a run goes, and how it is taken."""
+        """Return where the system trace of a run goes, and how it is taken."""
         file = self.folder.cell(cell) / f"trace-{run}.csv"
         trace = self.work["conduct"]["trace"]
         if trace["interval_s"] is None:
@@ -226,7 +226,11 @@ def _as_error(error: CampaignError | OSError) -> dict[str, str]:
     if isinstance(error, CampaignError):
         return {"message": error.message, "hint": error.hint}
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    hint = "make room, then ask again" if full else "mend it; `python -m campaign doctor` looks at what a node sees"
+    hint = (
+        "make room, then repeat the same command"
+        if full
+        else "fix it; `python -m campaign doctor` checks what a node sees"
+    )
     return {"message": f"the worker cannot go on: {error}", "hint": hint}
 
 

@@ -127,7 +127,7 @@ def _read(folder: Path) -> Batch:
             batch.ended.update({int(index): str(why) for index, why in ended.items()})
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise EnvironmentFaultError(
-            f"{path} is damaged: {error}", "move its folder away; the records are whole without it"
+            f"{path} is damaged: {error}", "move its folder away; the records are complete without it"
         ) from error
     return batch
 

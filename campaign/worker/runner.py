@@ -82,7 +82,7 @@ class Template:
                 self.close()
                 raise EnvironmentFaultError(
                     f"TensorFlow cannot be imported: {tail(self._log, 1)}",
-                    f"run `python -m campaign doctor`; the whole story is in {self._log}",
+                    f"run `python -m campaign doctor`; the full log is {self._log}",
                 )
         return self._process
 
@@ -104,7 +104,7 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
 
 
 def _reason(answer: Mapping[str, Any], timeout_s: float, log: Path) -> str:
-    """Say how a run ended; what it last wrote is the error's own words."""
+    """Return how a run ended; what it last wrote is the error's own words."""
     if answer["exit"] is None and answer["signal"] is None:
         return f"still running after run_timeout_s={timeout_s:g}, and cannot be killed: the storage does not answer"
     if answer["timed_out"]:

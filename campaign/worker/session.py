@@ -79,12 +79,12 @@ def _claim(folder: CampaignFolder, work: WorkList, cell_id: str, session: Sessio
 
 
 def patience_of(work: WorkList) -> float:
-    """Seconds for which a worker waits for a disk; on a workstation somebody is there to mend it."""
+    """Seconds for which a worker waits for a disk; on a workstation somebody is there to repair it."""
     return float(work["conduct"]["cluster"]["save_patience_s"]) if work["cluster"] == "slurm" else 0.0
 
 
 def verdict(folder: CampaignFolder, work: WorkList, cell_id: str) -> bool | None:
-    """Tell whether a cell is well where nothing is left to do for this worker; None where there is.
+    """Return whether a cell is done where nothing is left to do for this worker; None where there is.
 
     A later submission has it: this worker was taken for lost, or comes out of the queue again. Or this very list has
     brought it to its end before it was requeued; its end stands, be it good or bad.

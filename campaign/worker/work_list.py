@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """One giving of the command: who asks, for what, and how it is conducted.
+    """One call of the command: who asks, for what, and how it is conducted.
 
     Attributes
     ----------

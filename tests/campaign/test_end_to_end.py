@@ -242,9 +242,9 @@ def test_ctrl_c_stops_the_worker_and_the_same_command_goes_on(command):
     _, said = front.communicate(timeout=60)
 
     assert second.returncode == 3
-    assert f"another campaign is at work in {command.cwd}/results (process {front.pid} on" in second.stderr
+    assert f"another campaign is running in {command.cwd}/results (process {front.pid} on" in second.stderr
     assert front.returncode == 130
-    assert "the same command goes on from here" in said
+    assert "the same command continues from here" in said
     assert "Traceback" not in said
     assert _processes_in(command.cwd) == []
     stopped = [run for record in _records(command.cwd).values() for run in record["runs"] if run["status"] == "failed"]
@@ -265,7 +265,7 @@ def test_a_killed_front_process_leaves_its_worker_and_the_next_one_waits_for_it(
 
     assert "1 running" in told.stdout
     assert again.returncode == 0
-    assert "a worker of an earlier start is still at work" in again.stderr
+    assert "a worker of an earlier start is still running" in again.stderr
     runs = [run for record in _records(command.cwd).values() for run in record["runs"]]
     assert [run["status"] for run in runs] == ["valid"] * 18
 

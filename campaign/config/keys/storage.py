@@ -66,6 +66,4 @@ def check(values: Mapping[str, Any]) -> None:
             "storage.license=… (`scontrol show licenses` lists what the site has), or storage.exclusive=lock",
         )
     if values["storage.stripe_count"] == 0:
-        raise UsageError(
-            "storage.stripe_count=0 is the file system's own default", "say so with storage.stripe_count=null"
-        )
+        raise UsageError("storage.stripe_count=0 is the file system's own default", "write storage.stripe_count=null")

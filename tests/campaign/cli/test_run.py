@@ -54,7 +54,7 @@ def _record(folder):
 def test_jobs_are_said_to_go_on_alone_where_there_are_any(alone, go, said):
     go(alone, "detach=true")
 
-    assert any("go on alone" in line for line in said) is alone
+    assert any("continue without this process" in line for line in said) is alone
 
 
 @pytest.mark.parametrize("begun", [True, False])

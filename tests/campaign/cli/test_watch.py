@@ -59,7 +59,7 @@ def test_ctrl_c_says_that_the_jobs_go_on_and_how_to_come_back(ended, folder, mon
     with pytest.raises(KeyboardInterrupt):
         watch.main([str(folder.root)])
 
-    assert f"what runs goes on. Come back: python -m campaign watch {folder.root}" in capsys.readouterr().err
+    assert f"what runs continues. Come back: python -m campaign watch {folder.root}" in capsys.readouterr().err
 
 
 def test_a_reason_of_several_lines_stays_on_the_line_of_its_cell(ended, folder, capsys):

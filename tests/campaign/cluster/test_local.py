@@ -132,7 +132,7 @@ def test_an_earlier_worker_is_waited_for_and_that_is_told(folder, said, monkeypa
 
     assert waited
     assert not waiting.is_alive()
-    assert "a worker of an earlier start is still at work" in said()
+    assert "a worker of an earlier start is still running" in said()
     assert folder.worker_at_work() is False
 
 
@@ -273,7 +273,7 @@ def test_a_worker_that_left_no_error_is_told_with_the_last_line_of_its_log(ended
 
 
 def test_a_worker_that_left_nothing_is_told_so(ended):
-    with pytest.raises(EnvironmentFaultError, match="3 cells to go: it left no word"):
+    with pytest.raises(EnvironmentFaultError, match="3 cells to go: it left no message"):
         ended()
 
 
@@ -288,7 +288,7 @@ def test_a_worker_that_could_write_nothing_is_told_as_that(ended, monkeypatch):
 
 
 def test_a_worker_whose_controller_was_killed_is_still_at_work(ended, folder):
-    with folder.worker_lock(), pytest.raises(EnvironmentFaultError, match="the worker is still at work"):
+    with folder.worker_lock(), pytest.raises(EnvironmentFaultError, match="the worker is still running"):
         ended()
 
 

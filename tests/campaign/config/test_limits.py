@@ -68,7 +68,7 @@ _WRONG = [
     ("until_spread=0.01", "max_runs=5", "max_runs=5 with until_spread=0.01", "max_runs=6 or more"),
     ("until_spread=0.01", "runs=40", "max_runs=30 with until_spread=0.01", "max_runs=40 or more"),
     # Names and paths.
-    ("site=none", "site.name=../x", "site.name='../x' is no name", "letters"),
+    ("site=none", "site.name=../x", "site.name='../x' is not a valid name", "letters"),
     ("site=tegner", "site.storages.lustre.root='a\tb'", "site.storages.lustre.root='a\\tb' is no path", "folder"),
     # What does not go together.
     ("site=none", "storage.exclusive=license", "storage=local has no licence here", "storage.license=…"),

@@ -127,7 +127,7 @@ def test_what_is_said_of_the_targets_holds_for_each_that_has_it(tmp_path, words,
         ([*_HDD, "checkpoint.name=none"], "checkpoint.name=none does not fit", "write checkpoint=none"),
         (["checkpoint.name=hdd"], "checkpoint.name=hdd does not fit", "write checkpoint=hdd"),
         ([*_HDD, "checkpoint.name=burst_buffer"], "checkpoint.name=burst_buffer does not fit", "burst_buffer"),
-        ([*_HDD, "checkpoint.name='../x'"], "checkpoint.name='../x' is no name", "letters"),
+        ([*_HDD, "checkpoint.name='../x'"], "checkpoint.name='../x' is not a valid name", "letters"),
         ([*_HDD, "checkpoint.root=''"], "checkpoint.root='' is no path", "folder"),
     ],
 )  # fmt: skip

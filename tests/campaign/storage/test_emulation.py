@@ -53,7 +53,7 @@ def test_before_anything_runs_each_emulated_storage_is_told_once(twins, point):
     ("facts", "words"),
     [
         (FACTS, "at most 163 MB/s read, 80 reads/s"),
-        ({"name": "unknown"}, "nobody knows how fast"),
+        ({"name": "unknown"}, "at an unknown speed"),
         (dict.fromkeys(FACTS), "as fast as what lies beneath"),
     ],
 )
