@@ -16,7 +16,7 @@ from jobs import checks
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from jobs.checks import Run
+    from jobs.figures import Run
 
     Progress = Callable[[str, int, int, str], None]
 

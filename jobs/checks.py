@@ -6,16 +6,14 @@ A check is a dict ``{rule, passed, observed, limit, message}``; `passed` is None
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-Run = dict[str, Any]
-Check = dict[str, Any]
-Peak = Mapping[str, Any]
+    from jobs.figures import Check, Peak, Run
+
 _SHOWN_NAMES = 3
 _RATES = (("images_per_s", "images/s"), ("read_mb_per_s", "MB/s"), ("write_mb_per_s", "MB/s"))
 _WALL_PARTS = ("load_s", "compute_s", "checkpoint_s", "other_s")  # of a record of before, whose runs name none
@@ -175,7 +173,8 @@ def reached_device(run: Run, limits: Limits) -> Check:
 
 def time_adds_up(run: Run, limits: Limits) -> Check:
     """Hold when the separately measured parts make up the wall time."""
-    parts = sum(run[part] for part in run.get("wall_parts", _WALL_PARTS))
+    figures: Mapping[str, Any] = run
+    parts = sum(figures[part] for part in run.get("wall_parts", _WALL_PARTS))
     wall = run["wall_s"]
     error = abs(wall - parts) / wall if wall else 0.0
     return _at_most("time_adds_up", error, limits.time_error_max, f"parts {parts:.4f} s, wall {wall:.4f} s")
@@ -189,9 +188,10 @@ def quiet(run: Run, limits: Limits) -> Check:
     """
     other_bytes, other_cpu = run["other_bytes"], run["other_cpu"]
     rate = None if other_bytes is None else other_bytes / 1e6 / run["elapsed_s"]
-    loud = rate is not None and other_bytes > _NEGLIGIBLE_BYTES and rate > limits.other_mb_per_s_max
+    loud = rate is not None and (other_bytes or 0) > _NEGLIGIBLE_BYTES and rate > limits.other_mb_per_s_max
+    figures: Mapping[str, Any] = run
     served = {count: per_gb for count, per_gb in _SERVING_CPU_S_PER_GB.items() if run.get("emulated")}
-    serving_s = sum((run[count] or 0) / 1e9 * per_gb for count, per_gb in served.items())
+    serving_s = sum((figures[count] or 0) / 1e9 * per_gb for count, per_gb in served.items())
     most_cpu = limits.other_cpu_max + serving_s / run["elapsed_s"]
     busy = other_cpu * run["elapsed_s"] > _NEGLIGIBLE_CPU_S and other_cpu > most_cpu
     passed = False if loud or busy else None if rate is None else True

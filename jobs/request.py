@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
-    from jobs.checks import Peak
+    from jobs.figures import Peak
     from jobs.settings import Settings
 
 

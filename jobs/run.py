@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from jobs import checks
 from jobs.benchmarks import registry
@@ -11,12 +11,13 @@ from jobs.observe.observer import observed, observers
 
 if TYPE_CHECKING:
     from jobs.benchmarks.benchmark import Benchmark
+    from jobs.figures import Run
     from jobs.request import Request
 
 _OBSERVERS, _ = observers(), registry.benchmarks()  # imported now: a forked run finds them there
 
 
-def execute(request: Request) -> checks.Run:
+def execute(request: Request) -> Run:
     """Run a benchmark once, here and now.
 
     Returns
@@ -34,13 +35,13 @@ def execute(request: Request) -> checks.Run:
     return run
 
 
-def _measured(benchmark: Benchmark, request: Request) -> checks.Run:
+def _measured(benchmark: Benchmark, request: Request) -> Run:
     """Do the run and return its raw figures, those of its observers included."""
     rate = benchmark.rate_of(request["settings"]["benchmark"])
-    described = {"wall_parts": [*benchmark.wall_parts], "rate": {"key": rate.key, "unit": rate.unit}}
+    described: dict[str, Any] = {"wall_parts": [*benchmark.wall_parts], "rate": {"key": rate.key, "unit": rate.unit}}
     with benchmark.begin(request) as work:
         watching = [observer(request, work) for observer in _OBSERVERS]
-        run: checks.Run = {**described, **work.measure(observed(watching))}
+        run = {**described, **work.measure(observed(watching))}
         for observer in watching:
             run |= observer.figures()
-    return run
+    return cast("Run", run)

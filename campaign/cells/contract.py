@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from jobs.settings import Settings
 
 if TYPE_CHECKING:
-    from jobs.checks import Check, Run
+    from jobs.figures import Check, Run
     from jobs.settings import Node
 
 Status = Literal["running", "done", "failed", "invalid"]

@@ -11,7 +11,7 @@ from jobs.benchmarks import registry
 
 if TYPE_CHECKING:
     from campaign.cells.contract import Conduct, Record
-    from jobs.checks import Peak
+    from jobs.figures import Peak
 
 
 def rejudge(record: Record, conduct: Conduct, peak: Peak | None = None) -> bool:

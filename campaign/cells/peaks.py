@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from campaign.cells import record, stopping
 from jobs.benchmarks import registry
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from campaign.cells.contract import Record
     from campaign.cells.folder import CampaignFolder
+    from jobs.figures import Peak
 
 
 class Peaks:
@@ -21,7 +22,7 @@ class Peaks:
     def __init__(self, folder: CampaignFolder) -> None:
         self._folder = folder
 
-    def of(self, recorded: Record) -> dict[str, Any] | None:
+    def of(self, recorded: Record) -> Peak | None:
         """Find the peak of what a record read: that of the same host and storage; None where none is known.
 
         Random reads of the same data by as many readers, else the file that was read from end to end. Of several
@@ -40,12 +41,12 @@ class Peaks:
         bounds = [peak for peak in peaks if peak["bounds"]]
         return min(bounds or peaks, key=lambda peak: float(peak["mb_per_s"]), default=None)
 
-    def _seen(self, recorded: Record) -> dict[str, Any] | None:
+    def _seen(self, recorded: Record) -> Peak | None:
         for access in ("random_read", "read"):
-            found = [self._peak(each) for each in self._baselines if _fits(each, recorded, access)]
+            bounds = access == "random_read" or recorded["cell"]["settings"]["threads"] == 1
+            found = [self._peak(each, bounds=bounds) for each in self._baselines if _fits(each, recorded, access)]
             if found:
-                bounds = access == "random_read" or recorded["cell"]["settings"]["threads"] == 1
-                return max(found, key=lambda peak: float(peak["mb_per_s"])) | {"bounds": bounds}
+                return max(found, key=lambda peak: peak["mb_per_s"])
         return None
 
     @cached_property
@@ -61,12 +62,12 @@ class Peaks:
         return [each for each in found if each is not None and each["status"] == "done"]
 
     @staticmethod
-    def _peak(recorded: Record) -> dict[str, Any]:
+    def _peak(recorded: Record, *, bounds: bool) -> Peak:
         rates = [run["read_mb_per_s"] for run in stopping.measured(recorded, "valid")]
-        return {"by": recorded["cell"]["id"], "mb_per_s": max(rates)}
+        return {"by": recorded["cell"]["id"], "mb_per_s": max(rates), "bounds": bounds}
 
 
-def _emulated(recorded: Record) -> dict[str, Any] | None:
+def _emulated(recorded: Record) -> Peak | None:
     """Return what the kernel lets through of an emulated storage; None for a real one, or for one without a bound."""
     facts = (recorded["provenance"].get("emulated") or {}).get("storage") or {}
     most = facts.get("read_mb_per_s")

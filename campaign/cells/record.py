@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from campaign.cells.cell import Cell
     from campaign.cells.contract import Addition, Data, Record, Submission
-    from jobs.checks import Run
+    from jobs.figures import Run
 
 SCHEMA = 1
 STATUSES = ("running", "done", "failed", "invalid")
@@ -193,7 +193,9 @@ def begin_run(record: Record, role: str, token: str, added: Addition | None = No
     """
     number = 1 + max((run["run"] for run in record["runs"]), default=-1)
     run: Run = {"run": number, "role": role, "status": "running", "reason": None, "started_utc": utc_now()}
-    run |= {"token": token} | ({"added": dict(added)} if added else {})
+    run["token"] = token
+    if added:
+        run["added"] = added
     record["runs"].append(run)
     record["status"], record["reason"] = "running", None
     return run

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from campaign.cells.contract import Addition, Conduct, Record
-    from jobs.checks import Check, Run
+    from jobs.figures import Check, Run
 
     # A record, or None where there is none.
     Known = Record | None

@@ -20,7 +20,7 @@ from jobs.checks import unit
 if TYPE_CHECKING:
     from campaign.cells.contract import Addition, Record
     from campaign.cells.folder import CampaignFolder
-    from jobs.checks import Run
+    from jobs.figures import Run
 
 _MARKS = {True: "ok", False: "FAILED", None: "unverifiable"}
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from campaign.cluster.progress import Picture
-    from jobs.checks import Run
+    from jobs.figures import Run
 
 _STATES = ("planned", "queued", "running", "done", "failed", "invalid", "interrupted")
 _COLOURS = {"running": "cyan", "done": "green", "failed": "red", "invalid": "yellow", "interrupted": "red"}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from campaign.cells.contract import Record
     from campaign.cells.folder import CampaignFolder
     from campaign.worker.batch import Batch
-    from jobs.checks import Run
+    from jobs.figures import Run
 
 OVER = ("done", "invalid", "failed")
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from campaign.cells.contract import Addition, ListedItem, Record, WorkItem, WorkList
-    from jobs.checks import Run
+    from jobs.figures import Run
     from jobs.request import Request, TraceRequest
 
 _GIVE_UP_AFTER = 2  # runs that failed one after the other; a hang costs run_timeout_s each
@@ -101,7 +101,8 @@ class Worker:
         """Record as a failed run why a cell cannot be begun on this node."""
         recorded, _ = session.begin(self.folder, self.work, item)
         run = record.begin_run(recorded, "measured", self.work["token"])
-        run |= {"status": "failed", "reason": why, "refused": True, **place()}
+        run |= {"status": "failed", "reason": why, "refused": True}
+        run |= place()
         return self._settle(recorded)
 
     def _settle(self, recorded: Record) -> bool:
@@ -121,7 +122,8 @@ class Worker:
         how = locks.how(item["access"], slurm=self.work["cluster"] == "slurm")
         with locks.held(how, lock, self.job, checkpoint_targets.locks(item, self.folder)) as proof:
             run = record.begin_run(recorded, role, self.work["token"], added)
-            run |= {"exclusive": proof, **place()}
+            run["exclusive"] = proof
+            run |= place()
             self._save(recorded)
             refusal = (
                 self._refusal(run, item)

@@ -16,6 +16,8 @@ from campaign.errors import EnvironmentFaultError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from jobs.figures import Run
+
 _TAIL_LINES = 15
 _JOB = "jobs.run:execute"
 _PRELOAD = ("tensorflow", "jobs.run")
@@ -37,7 +39,7 @@ class Template:
         self._preload = preload
         self._process: subprocess.Popen[str] | None = None
 
-    def run(self, argument: Mapping[str, Any], log: Path, timeout_s: float, job: str = _JOB) -> dict[str, Any]:
+    def run(self, argument: Mapping[str, Any], log: Path, timeout_s: float, job: str = _JOB) -> Run:
         """Run one request and return its figures, or ``{"status": "failed", "reason", "log_tail"}``."""
         request = {"job": job, "argument": argument, "log": str(log), "timeout_s": timeout_s}
         answer = self._ask(request)
@@ -45,7 +47,9 @@ class Template:
             self.close()
             return {"status": "failed", "reason": "the template process was killed", "log_tail": tail(log)}
         if answer["result"] is not None:
-            return {**answer["result"], "elapsed_s_with_fork": answer["elapsed_s"]}
+            figures: Run = answer["result"]
+            figures["elapsed_s_with_fork"] = answer["elapsed_s"]
+            return figures
         return {"status": "failed", "reason": _reason(answer, timeout_s, log), "log_tail": tail(log)}
 
     def close(self) -> None:

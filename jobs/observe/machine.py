@@ -8,11 +8,14 @@ import platform
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from jobs.system.device import UNKNOWN, device_of, mount_of
+
+if TYPE_CHECKING:
+    from jobs.figures import Run
 
 _PACKAGES = ("tensorflow", "numpy", "hydra-core", "omegaconf", "submitit", "pillow", "tfio-campaign")
 # Named one by one: SLURM_JWT, say, is a credential.
@@ -51,7 +54,7 @@ def describe(dataset: Path) -> dict[str, Any]:
     }
 
 
-def place() -> dict[str, Any]:
+def place() -> Run:
     """Say where this process runs: ``host``, Slurm's ``node`` and ``job`` (else None), ``cpus`` it may use."""
     return {
         "host": platform.node() or UNKNOWN,

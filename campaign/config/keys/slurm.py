@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from campaign.cells.contract import Point
-    from jobs.checks import Run
+    from jobs.figures import Run
 
 HERE, ON_SLURM = ("debug", "local"), ("auto", "slurm")  # choices of the group
 RANGES: dict[str, tuple[float, float]] = {

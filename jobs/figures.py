@@ -1,0 +1,84 @@
+"""What a run gives: its raw figures and its checks, as they stand in a record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+class Check(TypedDict):
+    """The outcome of one rule."""
+
+    rule: str
+    passed: bool | None
+    observed: float | Mapping[str, float | None] | None
+    limit: Any
+    message: str
+
+
+class Peak(TypedDict):
+    """What a storage gives by itself: MB/s, known by which cell, and whether no run can be faster."""
+
+    by: str
+    mb_per_s: float
+    bounds: bool
+
+
+class Rate(TypedDict):
+    """The rate whose spread is judged: its key in the run, and its unit."""
+
+    key: str
+    unit: str
+
+
+class Run(TypedDict, total=False):
+    """The raw figures of a run that rules read; benchmarks and observers add their own."""
+
+    run: int
+    role: str
+    status: str
+    reason: str | None
+    started_utc: str
+    token: str
+    added: Any
+    refused: bool
+    exclusive: Any
+    host: str
+    node: str | None
+    job: str | None
+    cpus: int
+    log: str | None
+    log_tail: str
+    trace: dict[str, Any] | None
+    elapsed_s_with_fork: float
+    wall_s: float
+    wall_parts: Sequence[str]
+    rate: Rate
+    images: int
+    images_asked: int
+    image_errors: int
+    unreadable: list[dict[str, str]]
+    bytes_read: int
+    bytes_written: int
+    bytes_asked: int
+    requests: int
+    images_per_s: float
+    read_mb_per_s: float
+    write_mb_per_s: float
+    resident_fraction: float | None
+    device_bytes: int | None
+    written_bytes: int | None
+    reached_bytes: int | None
+    other_bytes: int | None
+    other_cpu: float
+    elapsed_s: float
+    emulated: bool
+    step_loss: list[float | None]
+    checkpoints: list[dict[str, Any]]
+    checkpoints_asked: int
+    checkpoint_troubles: list[str]
+    targets: list[dict[str, Any]]
+    overhead_s: float
+    checks: list[Check]
