@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+    from analysis.records.frame import Row
+
 # More rows than this are no figure that anybody reads.
 MOST_ROWS = 60
 AXIS = {RATE: "images/s", READ: "MB/s read", WRITTEN: "MB/s written", RUNTIME: "runtime"}
@@ -135,7 +137,7 @@ def _scale(axes: Axes, frame: pd.DataFrame) -> None:
     axes.set_xlim(low, high)
 
 
-def _row(axes: Axes, y: int, row: dict[str, Any]) -> None:
+def _row(axes: Axes, y: int, row: Row) -> None:
     noise = row["tolerance"]
     if noise > 0:
         axes.fill_betweenx([y - 0.5, y + 0.5], 1 / (1 + noise), 1 + noise, color=NOISE, linewidth=0, zorder=0)

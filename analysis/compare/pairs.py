@@ -12,9 +12,11 @@ from analysis.records.settings import IMPLIED, is_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
 
     import pandas as pd
+
+    from analysis.records.frame import Row
+    from analysis.records.settings import Facts
 
 NAMES_STORAGE = ("storage", "storage.name")
 # Where something lies is not what it is: two sites mount the same kind of disk at different places, or emulate it.
@@ -27,8 +29,8 @@ MEANING = frozenset({"benchmark_version", "data"})
 class Cell:
     """A cell as pairs are made of it: the row of its medians, its settings, and its names from strict to loose."""
 
-    row: Mapping[str, Any]
-    facts: Mapping[str, Any]
+    row: Row
+    facts: Facts
     keys: tuple[str, ...]
 
 
@@ -61,7 +63,7 @@ def pairs(before: Sequence[Cell], after: Sequence[Cell]) -> list[Pair]:
     return [*both, *left, *((None, cell) for cell in after if id(cell) not in taken)]
 
 
-def _cell(row: Mapping[str, Any], known_as: Mapping[str, str]) -> Cell:
+def _cell(row: Row, known_as: Mapping[str, str]) -> Cell:
     facts = row["series_key"].facts | {"threads": row.get("threads")}
     name = known_as.get(row["storage_name"])
     # Under another name it is not the cell of that id any more.
@@ -70,7 +72,7 @@ def _cell(row: Mapping[str, Any], known_as: Mapping[str, str]) -> Cell:
     return Cell(row, facts, (id_key, *_looser(seen)))
 
 
-def _looser(facts: Mapping[str, Any]) -> Iterator[str]:
+def _looser(facts: Facts) -> Iterator[str]:
     """Yield the settings as text, each time with fewer of them."""
     places = {name for name in facts if name.rpartition(".")[2] in PLACES}
     storage = {name for name in facts if is_storage(name)}

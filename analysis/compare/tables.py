@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.compare.pairs import Cell, Pair
+    from analysis.records.frame import Row
+    from analysis.records.settings import Facts
 
 # Told elsewhere in the row, or of no help to a reader.
 UNNAMED = frozenset({"benchmark", "benchmark.name", "benchmark_version", "data", "dataset.path"})
@@ -91,7 +93,7 @@ def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         yield f"{benchmark}: {FIGURES.get(str(figure), figure)}", rows
 
 
-def texts(row: Mapping[str, Any]) -> list[str]:
+def texts(row: Row) -> list[str]:
     """Return what stands under `HEADINGS` for a pair."""
     ratio, interval = NONE, NONE
     if not math.isnan(row["ratio"]):
@@ -120,12 +122,12 @@ def _label(pair: Pair, names: Sequence[str]) -> str:
     return " ".join([" \N{RIGHTWARDS ARROW} ".join(filter(None, storages)), *_typed(_one(pair).facts, names)])
 
 
-def _typed(facts: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+def _typed(facts: Facts, names: Sequence[str]) -> list[str]:
     values = [facts.get(name) for name in names]
     return [f"{n}={v if isinstance(v, str) else json.dumps(v)}" for n, v in zip(names, values, strict=True)]
 
 
-def _side(row: Mapping[str, Any], side: str) -> str:
+def _side(row: Row, side: str) -> str:
     median = row[f"median_{side}"]
     if median is None or math.isnan(median):
         return NONE

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from analysis.records.frame import Row
+
 TITLE = "Fig. 7. Mini-application: throughput over batch size"
 FIGURE = "images_per_s"
 NUMBERS = [FIGURE, f"{FIGURE}_min", f"{FIGURE}_max", "n_valid", "unstable"]
@@ -113,7 +115,7 @@ def _look(storage: str, prefetch: int) -> dict[str, Any]:
     }
 
 
-def _place(row: dict[str, Any], sizes: Sequence[int]) -> float:
+def _place(row: Row, sizes: Sequence[int]) -> float:
     return sizes.index(row["batch_size"]) + (ASIDE if row["prefetch"] else -ASIDE)
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+    from analysis.records.frame import Row
+
 TITLE = "One checkpoint: training stands still, durable, drained"
 PLACE = ["target", "target_name", "mode"]
 NUMBERS = [f"{name}{end}" for name in TIMES for end in ("", "_min", "_max")]
@@ -90,7 +92,7 @@ def seconds_per_checkpoint(frame: pd.DataFrame, title: str, words: str) -> Figur
     return figure
 
 
-def _bars(axes: Axes, place: int, row: dict[str, Any]) -> None:
+def _bars(axes: Axes, place: int, row: Row) -> None:
     if row["status"] != "done":
         axes.annotate(row["status"], (0, place), (4, 0), textcoords="offset points", va="center", color="0.4", size=7)
         return
@@ -110,7 +112,7 @@ def _fill(target: str, fill: dict[str, Any]) -> dict[str, Any]:
     return {"color": style.look(target).color, "edgecolor": "black", **fill}
 
 
-def _name(row: dict[str, Any]) -> str:
+def _name(row: Row) -> str:
     return f"{wrapped(row['target'])}\n{row['mode']}"
 
 

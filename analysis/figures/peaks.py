@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+
+    from analysis.records.frame import Row
 
 TITLE = "Table I. What the storages give by themselves"
 ACCESSES = ("read", "write")
@@ -119,7 +121,7 @@ def read_and_written(frame: pd.DataFrame, title: str, words: str) -> Figure:
     return figure
 
 
-def _bar(axes: Axes, x: float, row: dict[str, Any], *, n: bool) -> None:
+def _bar(axes: Axes, x: float, row: Row, *, n: bool) -> None:
     height, published = row["mb_per_s"], row["paper_mb_per_s"]
     if math.isnan(height):
         gap(axes, x, row["status"])

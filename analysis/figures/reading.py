@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+    from analysis.records.frame import Row
+    from analysis.records.settings import Facts
+
 TITLE = "Fig. 8. Mini-application: read from the storage over time"
 PLACE = ["storage", "storage_name", "prefetch"]
 OF_CELL = ["status", "host", "accelerator", "cell"]
@@ -91,7 +94,7 @@ def best_first(keys: Iterable[Settings]) -> Iterable[list[Settings]]:
     return [sorted(each, key=rank, reverse=True) for each in alike.values()]
 
 
-def samples(cells: pd.DataFrame, typical: Mapping[str, Mapping[str, Any]], folders: Mapping[str, Path]) -> pd.DataFrame:
+def samples(cells: pd.DataFrame, typical: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
     """Return what is drawn, a row per interval of each trace, MB/s; a cell without a trace keeps one row.
 
     The first row of a trace is its beginning, without a rate.
@@ -114,7 +117,7 @@ def what_is_drawn(frame: pd.DataFrame) -> str:
     return f"{told} The counter of the storage could not be read for {which}: read by the process instead."
 
 
-def _of_cell(row: Mapping[str, Any], run: Mapping[str, Any], folders: Mapping[str, Path]) -> pd.DataFrame:
+def _of_cell(row: Row, run: Row, folders: Mapping[str, Path]) -> pd.DataFrame:
     """Return the samples of a cell's run, or one row that says why there is none."""
     facts = facts_of_run(row, run, (*PLACE, *OF_CELL))
     if facts["status"] != "done":
@@ -126,7 +129,7 @@ def _of_cell(row: Mapping[str, Any], run: Mapping[str, Any], folders: Mapping[st
     return trace.samples.assign(**facts, source=trace.source)[COLUMNS]
 
 
-def _one_row(facts: Mapping[str, Any]) -> pd.DataFrame:
+def _one_row(facts: Facts) -> pd.DataFrame:
     empty = {"elapsed_s": float("nan"), "read_mb_per_s": float("nan"), "phase": None, "source": None}
     return pd.DataFrame([{**dict.fromkeys(COLUMNS), **empty, **facts}])[COLUMNS]
 

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from analysis.records.frame import Row
+
 TITLE = "Fig. 6. Mini-application: runtime, and the excess without prefetch"
 PLACE = ["storage", "storage_name", "threads"]
 RUNTIME = {"runtime_s": "wall_s", "runtime_s_min": "wall_s_min", "runtime_s_max": "wall_s_max"}
@@ -131,7 +133,7 @@ def runtime_over_threads(frame: pd.DataFrame, title: str, words: str) -> Figure:
     return figure
 
 
-def _bar(axes: Axes, x: int, ahead: dict[str, Any], without: dict[str, Any], *, n: bool) -> None:
+def _bar(axes: Axes, x: int, ahead: Row, without: Row, *, n: bool) -> None:
     """Draw the runtime with prefetch, what is added without, and the status of the one that is missing."""
     height, excess = ahead["runtime_s"], without["excess_s"]
     if math.isnan(height):
@@ -164,12 +166,12 @@ def _added(excess: float, runtime: float) -> str:
     return f"{excess:.{min(own, max(1, theirs))}f}"
 
 
-def _whisker(axes: Axes, x: float, row: dict[str, Any]) -> None:
+def _whisker(axes: Axes, x: float, row: Row) -> None:
     middle = row["runtime_s"]
     axes.errorbar(x, middle, [[middle - row["runtime_s_min"]], [row["runtime_s_max"] - middle]], **WHISKER)
 
 
-def _hatch(row: dict[str, Any]) -> str | None:
+def _hatch(row: Row) -> str | None:
     return UNSTABLE_HATCH if row["unstable"] is True else None
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+    from analysis.records.frame import Row
+
 STORAGE = "storage"
 PLACE = ["swept", "value", "storage"]
 NUMBERS = ["median", "min", "max", "n_valid", "unstable"]
@@ -144,7 +146,7 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
         axes.set_title(f"at {rows['held'].iloc[0]}", fontsize=7, fontweight="normal")
 
 
-def _line(axes: Axes, rows: Sequence[dict[str, Any]], spots: dict[Any, float], *, joined: bool) -> None:
+def _line(axes: Axes, rows: Sequence[Row], spots: dict[Any, float], *, joined: bool) -> None:
     places, medians = [spots[row["value"]] for row in rows], [row["median"] for row in rows]
     if not rows:
         return

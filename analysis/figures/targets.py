@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+    from analysis.records.frame import Row
+
 TITLE = "Fig. 9. Mini-application: runtime with checkpoints, and one checkpoint"
 RUNTIME = {"runtime_s": "wall_s", "runtime_s_min": "wall_s_min", "runtime_s_max": "wall_s_max"}
 CHECKPOINT = {f"checkpoint_s{end}": f"snapshot_blocked_s{end}" for end in ("", "_min", "_max")}
@@ -102,7 +104,7 @@ def runtime_per_target(frame: pd.DataFrame, title: str, words: str) -> Figure:
     return figure
 
 
-def _bar(axes: Axes, x: int, row: dict[str, Any], name: str, *, n: bool) -> None:
+def _bar(axes: Axes, x: int, row: Row, name: str, *, n: bool) -> None:
     height = row[name]
     if math.isnan(height):
         gap(axes, x, row["status"])

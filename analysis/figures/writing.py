@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+    from analysis.records.frame import Row
+    from analysis.records.settings import Facts
+
 TITLE = "Fig. 10. Mini-application: written to the storages over time"
 PLACE = ["target", "target_name", "mode"]
 OF_CELL = ["status", "host", "accelerator", "cell"]
@@ -77,13 +80,13 @@ def _drawn(counters: str, cells: pd.DataFrame) -> str:
     return words
 
 
-def samples(cells: pd.DataFrame, typical: Mapping[str, Mapping[str, Any]], folders: Mapping[str, Path]) -> pd.DataFrame:
+def samples(cells: pd.DataFrame, typical: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
     """Return what is drawn, a row per storage and interval, MB/s; a cell without a trace keeps one row."""
     parts = [_of_cell(row, typical.get(row["cell"], {}), folders) for row in rows_of(settled(cells, PLACE, "wall_s"))]
     return pd.concat(parts, ignore_index=True)
 
 
-def _of_cell(row: Mapping[str, Any], run: Mapping[str, Any], folders: Mapping[str, Path]) -> pd.DataFrame:
+def _of_cell(row: Row, run: Row, folders: Mapping[str, Path]) -> pd.DataFrame:
     facts = facts_of_run(row, run, (*PLACE, *OF_CELL))
     if facts["status"] != "done":
         return _one_row(facts)
@@ -111,12 +114,12 @@ def _each_source_once(names: Mapping[str, str]) -> dict[str, str]:
     return {" and ".join(each): name for name, each in roles.items()}
 
 
-def _storage(facts: Mapping[str, Any], role: str) -> str:
+def _storage(facts: Facts, role: str) -> str:
     """Return the name of the storage of a role, of both where one device is both."""
     return " and ".join(side(facts, each) for each in role.split(" and "))
 
 
-def _one_row(facts: Mapping[str, Any]) -> pd.DataFrame:
+def _one_row(facts: Facts) -> pd.DataFrame:
     empty = {"elapsed_s": float("nan"), "written_mb_per_s": float("nan")}
     return pd.DataFrame([{**dict.fromkeys(COLUMNS), **empty, **facts}])[COLUMNS]
 

@@ -13,10 +13,11 @@ from analysis.statistics.training import CONTROL, is_training
 from analysis.text.plain import DASH, NONE, number, share, span, times
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
+    from collections.abc import Callable
 
     import pandas as pd
+
+    from analysis.records.frame import Row
 
 RANGE = f"min{DASH}max"
 
@@ -26,12 +27,12 @@ class Column:
     """A column: its heading, the text of a cell, and whether the text takes the dagger of an unstable cell."""
 
     heading: str
-    text: Callable[[Mapping[str, Any]], str]
+    text: Callable[[Row], str]
     left: bool = False
     daggered: bool = False
 
 
-def count(row: Mapping[str, Any]) -> str:
+def count(row: Row) -> str:
     """Return the number of runs that count, of those that were measured."""
     measured = row["n_valid"] + row["n_invalid"] + row["n_failed"]
     return str(row["n_valid"]) if measured == row["n_valid"] else f"{row['n_valid']}/{measured}"

@@ -16,10 +16,11 @@ from analysis.text.plain import one_line
 from analysis.verdicts.judge import DIFFERS, HOLDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Sequence
 
     import pandas as pd
+
+    from analysis.records.frame import Row
 
 # What XML 1.0 cannot hold, however it is escaped (https://www.w3.org/TR/xml/#charsets).
 UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -36,7 +37,7 @@ def document(tested: pd.DataFrame) -> bytes:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'.encode()
 
 
-def _suite(row: Mapping[str, Any]) -> ET.Element:
+def _suite(row: Row) -> ET.Element:
     skipped = str(int(row["verdict"] not in (HOLDS, DIFFERS)))
     suite = ET.Element("testsuite", {"name": _fit(row["claim"]), **_counts([row]), "skipped": skipped})
     properties = ET.SubElement(suite, "properties")
@@ -55,7 +56,7 @@ def _suite(row: Mapping[str, Any]) -> ET.Element:
     return suite
 
 
-def _counts(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _counts(rows: Sequence[Row]) -> dict[str, str]:
     differ = sum(row["verdict"] == DIFFERS for row in rows)
     return {"tests": str(len(rows)), "failures": str(differ), "errors": "0"}
 

@@ -19,13 +19,15 @@ from analysis.statistics.training import is_training
 from analysis.text.plain import DAGGER, MINUS, NONE, escaped, line, number, one_line, share, times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
     from typing import Any
 
     import pandas as pd
 
     from analysis.output.columns import Column
+    from analysis.records.frame import Row
+    from analysis.records.settings import Facts
 
 NOT_MEASURED_HERE = "Not measured here"
 BETWEEN = (
@@ -82,7 +84,7 @@ def _section_keys(table: pd.DataFrame) -> pd.Series[Any]:
     return keys
 
 
-def _of_access(facts: Mapping[str, Any]) -> frozenset[str]:
+def _of_access(facts: Facts) -> frozenset[str]:
     """Return the settings that baselines of one table may differ in: the access, and what random reads alone have."""
     return frozenset({ACCESS, "data", "seed", *(name for name in facts if name.startswith("dataset."))})
 
@@ -122,7 +124,7 @@ def verdicts(tested: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def evidence(row: Mapping[str, Any]) -> tuple[str, str, str]:
+def evidence(row: Row) -> tuple[str, str, str]:
     """Return ours and its interval in their unit, and the tolerance with its source; a dash where there is none."""
     if row["ours"] is None or math.isnan(row["ours"]):
         return NONE, NONE, NONE
@@ -132,12 +134,12 @@ def evidence(row: Mapping[str, Any]) -> tuple[str, str, str]:
     return _in_unit(row["ours"], row["unit"]), f"{low} to {high}", tolerance
 
 
-def verdict_of(row: Mapping[str, Any]) -> str:
+def verdict_of(row: Row) -> str:
     """Return a verdict in words, with what of the cells it rests on was emulated."""
     return f"{row['verdict']} (emulated {row['emulated']})" if row["emulated"] else str(row["verdict"])
 
 
-def why_of(row: Mapping[str, Any]) -> str:
+def why_of(row: Row) -> str:
     """Return what a verdict rests on and, of what was not measured, what would measure it."""
     return f"{row['why']}; measured by `{row['measure']}`" if row["verdict"] == "not measured" else str(row["why"])
 
@@ -175,11 +177,11 @@ def excluded(runs: pd.DataFrame) -> list[tuple[str, str]]:
     return told
 
 
-def _cell(column: Column, row: Mapping[str, Any]) -> str:
+def _cell(column: Column, row: Row) -> str:
     return escaped(column.text(row)) + (f" {DAGGER}" if column.daggered and row["unstable"] is True else "")
 
 
-def _more(facts: Mapping[str, Any], apart: Sequence[str]) -> list[str]:
+def _more(facts: Facts, apart: Sequence[str]) -> list[str]:
     """Return the settings to name beside the usual ones: those that tell the sets apart, and the pipeline."""
     always = ("benchmark.preprocess", "benchmark.file_mb", "benchmark.transfer_mib")
     return list(dict.fromkeys([*(name for name in always if name in facts), *apart]))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from analysis.records.record import Record, Run
     from analysis.records.settings import Facts, Settings
 
+    # A row of a frame by the names of its columns, which follow from the records.
     Row = dict[str, Any]
     Column = NDArray[Any] | ExtensionArray
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Any
 
+    from analysis.records.frame import Row
+
 ACCESS, RANDOM = "benchmark.access", "random_read"
 # In the order in which they are asked what a storage gives to a cell: the first that is known answers.
 PEAKS = (RANDOM, "read")
@@ -82,9 +84,9 @@ def _engines(runs: pd.DataFrame) -> pd.Series[str]:
     return told.drop_duplicates(["cell", "words"]).sort_values("words").groupby("cell")["words"].agg(AND.join)
 
 
-def fastest(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+def fastest(rows: Iterable[Row]) -> Mapping[str, Row]:
     """Return the fastest done baseline of each kind, by what it shares with the cells that it speaks of (`key`)."""
-    found: dict[str, Mapping[str, Any]] = {}
+    found: dict[str, Row] = {}
     for row in rows:
         if row["kind"] != STORAGE or row["status"] != "done" or row.get(ACCESS) not in PEAKS:
             continue
@@ -94,7 +96,7 @@ def fastest(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]
     return found
 
 
-def _of(row: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> tuple[Any, ...]:
+def _of(row: Row, known: Mapping[str, Row]) -> tuple[Any, ...]:
     """Return the baseline of a cell that read cold from its storage, how that read, and the cell's share in percent."""
     reads = row["status"] == "done" and row.get("cache") == "cold" and row.get("benchmark.control") != "no_io"
     if reads and row["kind"] != STORAGE:

@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from analysis.records.frame import Row
+    from analysis.records.settings import Facts
 
-def typical_runs(runs: pd.DataFrame, more: Sequence[str] = ()) -> Mapping[str, Mapping[str, Any]]:
+
+def typical_runs(runs: pd.DataFrame, more: Sequence[str] = ()) -> Mapping[str, Row]:
     """Return of each cell the run whose runtime is the median, of an even number the lower one of the middle two.
 
     Of a run, what a figure needs and what `more` names, where the runs have it.
@@ -26,7 +29,7 @@ def typical_runs(runs: pd.DataFrame, more: Sequence[str] = ()) -> Mapping[str, M
     return {row["cell"]: row for row in rows_of(good[place == (size - 1) // 2])}
 
 
-def facts_of_run(row: Mapping[str, Any], run: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def facts_of_run(row: Row, run: Row, names: Iterable[str]) -> dict[str, Any]:
     """Return what each row of a figure says of a cell and its run; where nothing can be drawn `status` says why."""
     facts = {name: row[name] for name in names}
     if facts["status"] != "done":
@@ -36,6 +39,6 @@ def facts_of_run(row: Mapping[str, Any], run: Mapping[str, Any], names: Iterable
     return facts | {"run": run["run"], "runtime_s": run["wall_s"], "file": run["trace_file"]}
 
 
-def trace_of(facts: Mapping[str, Any], folders: Mapping[str, Path]) -> Path:
+def trace_of(facts: Facts, folders: Mapping[str, Path]) -> Path:
     """Return where the trace lies: by its name alone, for a record from elsewhere must not point outside its folder."""
     return folders[facts["cell"]] / str(facts["file"]).rpartition("/")[2]

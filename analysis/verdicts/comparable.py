@@ -10,9 +10,9 @@ from analysis.statistics.values import FEWEST_RUNS
 from analysis.text.plain import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+    from collections.abc import Sequence
 
+    from analysis.records.settings import Facts
     from analysis.verdicts.claims import Claim
     from analysis.verdicts.evidence import Cell
 
@@ -49,7 +49,7 @@ def elsewhere(claim: Claim, cells: Sequence[Cell]) -> str:
     return f"a number of the paper's own {claim.machine}, and this is site {listed(strange)}" if strange else ""
 
 
-def emulated(facts: Mapping[str, Any]) -> list[str]:
+def emulated(facts: Facts) -> list[str]:
     """Return the parts of a cell's settings that are emulated: its accelerator, a storage, a checkpoint target."""
     parts = ["accelerator"] if facts.get("accelerator.name") == "emulated" else []
     marked = [name.rpartition(".")[0] for name, value in facts.items() if name.endswith(".emulated") and value is True]

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+    from analysis.records.frame import Row
+
 IN_A_ROW = 4
 UNSTABLE_HATCH = "/////"
 # Room above the highest thing for its number.
@@ -95,7 +97,7 @@ def clear_of(axes: Axes, top: float, published: float, *, n: bool) -> float:
     return published if top - line / 3 < published < top + line else top
 
 
-def told(row: dict[str, Any], figure: str, *, n: bool) -> str:
+def told(row: Row, figure: str, *, n: bool) -> str:
     """Return a median with a dagger where it is unstable, and its n where asked for."""
     text = f"{significant(row[figure])}{DAGGER if row['unstable'] is True else ''}"
     return f"{text}\nn={row['n_valid']}" if n else text

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from analysis.output.page.results import Results
+    from analysis.records.frame import Row
     from analysis.records.record import Record
     from analysis.text.html import Markup
 
@@ -88,7 +89,7 @@ def _medians(rows: pd.DataFrame, detailed: set[str]) -> Markup:
     return table([*(each.heading for each in shown), "cell"], told, [*(each.left for each in shown), True])
 
 
-def _cell(record: Record, row: Mapping[str, Any], results: Results) -> Markup:
+def _cell(record: Record, row: Row, results: Results) -> Markup:
     unstable = " (unstable)" if row["unstable"] is True else ""
     head = f"{record.cell}: {record.status}{unstable}, {row['n_valid']} valid runs, {row['checks']}"
     settings = " ".join(f"{name}={_typed(value)}" for name, value in record.settings.items())
@@ -116,7 +117,7 @@ def _raw(record: Record) -> Mapping[str, Any]:
     return {}
 
 
-def _run(run: Mapping[str, Any]) -> Markup:
+def _run(run: Row) -> Markup:
     """Return a run with its figures and every check."""
     figures = [f"{number(run[name])} {unit}" for name, unit in UNITS.items() if run.get(name) is not None]
     head = tag("strong", f"run {run['run']}, {'warm-up' if run['role'] == 'warmup' else run['role']}: {run['status']}")

@@ -16,11 +16,11 @@ from analysis.text.html import folded, joined, link, scrolling, table, tag
 from analysis.text.plain import NONE, number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
     from analysis.figures.kit.figure import Plate
     from analysis.output.page.results import Results
+    from analysis.records.frame import Row
     from analysis.text.html import Markup
 
 
@@ -44,7 +44,7 @@ def figures(results: Results) -> Markup:
     return joined([*(_figure(plate, results.images[plate.stem]) for plate in shown), tag("p", more)])
 
 
-def _claim(row: Mapping[str, Any]) -> Markup:
+def _claim(row: Row) -> Markup:
     ours, interval, tolerance = tables.evidence(row)
     numbers = f"ours {ours} ({interval}), tolerance: {tolerance}; " if ours != NONE else ""
     return tag("p", _verdict(row), f": {row['claim']} ({row['source']}); {numbers}{tables.why_of(row)}")
@@ -58,7 +58,7 @@ def _pairs(pairs: pd.DataFrame) -> Markup:
     return joined([table(headings, told, [True, True, False, False, False, True]), tag("p", more)])
 
 
-def _verdict(row: Mapping[str, Any]) -> Markup:
+def _verdict(row: Row) -> Markup:
     return tag("strong", tables.verdict_of(row), class_=row["verdict"].split()[0])
 
 

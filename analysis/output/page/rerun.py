@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from typing import TYPE_CHECKING
 
 from analysis.output.page.results import MOST_LINES, some
+from analysis.records.versioned import UnreadableError, load
 from analysis.text.html import joined, tag
 
 if TYPE_CHECKING:
@@ -29,12 +29,14 @@ def again(folder: Path) -> Markup:
 def _requests(path: Path) -> tuple[dict[str, str], str]:
     """Return what was asked, and why that is not known."""
     asked: dict[str, str] = {}
+    if not path.exists():
+        return {}, f"There is no {FILE} beside the records, which would tell the commands."
     try:
-        for request in json.loads(path.read_bytes())["requests"]:
+        for request in load(path)["requests"]:
             command = shlex.join(["python", "-m", "campaign", *map(str, request["words"])])
             asked.setdefault(command, f"({len(request['cells']):,} cells, first given {request['utc']})")
-    except FileNotFoundError:
-        return {}, f"There is no {FILE} beside the records, which would tell the commands."
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return {}, f"{FILE} cannot be read ({type(error).__name__}), which would tell the commands."
+    except UnreadableError as error:
+        return {}, f"{FILE} cannot be read: it {error}."
+    except (KeyError, TypeError, AttributeError) as error:
+        return {}, f"{FILE} cannot be read: it has no request as the campaign writes it ({error})."
     return asked, "" if asked else f"{FILE} holds no commands."

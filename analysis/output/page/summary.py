@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analysis.output.page.results import MOST_LINES
 from analysis.records.devices import one_device
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from analysis.output.page.results import Results
     from analysis.records.record import Record
+    from analysis.records.settings import Facts
     from analysis.text.html import Markup
 
 EMULATED = "emulated"
@@ -97,7 +98,7 @@ def _storages(records: Iterable[Record]) -> Counter[str]:
     return Counter({f"{told} (as {roles[told]})": count for told, count in cells.items()})
 
 
-def _at_most(facts: Mapping[str, Any]) -> str:
+def _at_most(facts: Facts) -> str:
     """Name an emulated storage and its bounds; those of an unreadable marker are not known (`jobs.system.emulated`)."""
     if not BOUNDS.keys() & facts.keys():
         return f"{facts.get('name', '')}, nobody knows how fast"
