@@ -7,11 +7,12 @@ import os
 import platform
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from filelock import FileLock, Timeout
 
 from campaign.errors import EnvironmentFaultError, UsageError
+from jobs.system import versioned
 from jobs.system.durable import write_json
 
 if TYPE_CHECKING:
@@ -126,27 +127,24 @@ def existing(root: Path) -> tuple[CampaignFolder, Manifest]:
     """
     folder = CampaignFolder(root.resolve())
     try:
-        text = folder.marker.read_text(encoding="utf-8")
+        campaign = versioned.read(folder.marker, SCHEMA, ("requests",))
+        list(campaign["requests"])
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
             f"no campaign in {folder.root}", "name its folder, or start one: python -m campaign -m threads=1,2,4,8"
         ) from None
     except OSError as error:
         raise EnvironmentFaultError(f"cannot read {folder.marker}: {error.strerror}", "only its owner may") from error
-    try:
-        campaign = json.loads(text)
-        schema = int(campaign["schema"])
-        list(campaign["requests"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (versioned.DamagedFileError, TypeError) as error:
         raise EnvironmentFaultError(
             f"{folder.marker} is damaged: {error}", "move it away; the records beside it are complete without it"
         ) from error
-    if schema > SCHEMA:
+    except versioned.NewerFileError as error:
         raise EnvironmentFaultError(
-            f"{folder.marker} was written by a newer {TOOL} (schema {schema}, this one knows {SCHEMA})",
+            f"{folder.marker} was written by a newer {TOOL} (schema {error.schema}, this one knows {SCHEMA})",
             f"update {TOOL}, or use another folder: campaign_dir=…",
-        )
-    return folder, campaign
+        ) from error
+    return folder, cast("Manifest", campaign)
 
 
 def opened(root: Path) -> tuple[CampaignFolder, Manifest]:

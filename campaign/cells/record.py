@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from campaign.errors import CampaignError
 from jobs.benchmarks import registry
+from jobs.system import versioned
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry, write_json
 
@@ -55,20 +55,16 @@ def read(path: Path) -> Record | None:
     DamagedRecordError, NewerRecordError, UnreadableRecordError
         See there; the file is left as it is.
     """
-    text = _text(path)
-    if text is None:
-        return None
     try:
-        record: Record = json.loads(text)
-        schema = int(record["schema"])
-    except (ValueError, KeyError, TypeError) as error:
+        record = _read(path)
+    except versioned.DamagedFileError as error:
         raise DamagedRecordError(f"{path} is damaged: {error}", _CURE) from error
-    if schema > SCHEMA:
+    except versioned.NewerFileError as error:
         raise NewerRecordError(
-            f"{path} was written by a newer version (schema {schema}, this one knows {SCHEMA})",
+            f"{path} was written by a newer version (schema {error.schema}, this one knows {SCHEMA})",
             "update tfio-campaign, or use another folder: campaign_dir=…",
-        )
-    fault = _fault(record, path.parent.name)
+        ) from error
+    fault = record and _fault(record, path.parent.name)
     if fault:
         raise DamagedRecordError(f"{path} is damaged: {fault}", _CURE)
     return record
@@ -100,16 +96,14 @@ def stamp(path: Path) -> Stamp | None:
     return Stamp(found.st_mtime_ns, found.st_size, found.st_ino)
 
 
-def _text(path: Path, *, again: bool = True) -> str | None:
+def _read(path: Path, *, again: bool = True) -> Record | None:
     """Read the file, None where there is none; an NFS client's cache of it is not trusted."""
     try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise DamagedRecordError(f"{path} is damaged: {error}", _CURE) from error
+        return cast("Record", versioned.read(path, SCHEMA))
     except OSError as error:
         if again and error.errno in (errno.ENOENT, errno.ESTALE):
             _look_anew(path)
-            return _text(path, again=False)
+            return _read(path, again=False)
         if error.errno == errno.ENOENT:
             return None
         hint = "repair the file system or the file's mode; the record is left as it is"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import throttle
 from campaign.testbed.spec import DATA
+from jobs.system import versioned
 from jobs.system.device import mount_of
 from jobs.system.emulated import MARKER as EMULATED
 from jobs.system.emulated import is_whole
@@ -197,22 +198,21 @@ def _trusted(folder: Path) -> bool:
 def _marker(folder: Path) -> dict[str, Any] | None:
     path = folder / MARKER
     try:
-        marker: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        schema = int(marker["schema"])
-        _require_whole(marker, schema)
+        marker = versioned.read(path, SCHEMA, ("storages", "numbers"))
+        _require_whole(marker)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise EnvironmentFaultError(f"{path} is no marker of ours: {error}", "restore it, or move it away") from error
-    if schema > SCHEMA:
-        raise EnvironmentFaultError(f"{path} was written by a newer version (schema {schema})", "use that version")
+    except versioned.NewerFileError as error:
+        raise EnvironmentFaultError(
+            f"{path} was written by a newer version (schema {error.schema})", "use that version"
+        ) from error
     return marker
 
 
-def _require_whole(marker: Mapping[str, Any], schema: int) -> None:
-    """Raise ValueError where a marker of ours lacks what it must tell: nothing is done by half of one."""
-    if schema > SCHEMA:
-        return
+def _require_whole(marker: Mapping[str, Any]) -> None:
+    """Raise ValueError where a marker of ours lacks what it must contain: nothing is done by half of one."""
     storages, numbers = marker["storages"], marker["numbers"]
     if not isinstance(storages, dict) or not all(map(is_whole, storages.values())):
         raise ValueError("storages without name or bounds")

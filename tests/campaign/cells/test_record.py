@@ -178,14 +178,14 @@ def mood(monkeypatch):
     """A function that lets the file system answer so many reads with this error; returns the folders then opened."""
 
     def answer(number, times):
-        left, opened, read, scan = [number] * times, [], Path.read_text, os.scandir
+        left, opened, read, scan = [number] * times, [], Path.open, os.scandir
 
-        def read_text(path, encoding):
+        def open_file(path, *mode, **keys):
             if left:
                 raise OSError(left.pop(), "the file system's mood")
-            return read(path, encoding=encoding)
+            return read(path, *mode, **keys)
 
-        monkeypatch.setattr(Path, "read_text", read_text)
+        monkeypatch.setattr(Path, "open", open_file)
         monkeypatch.setattr("campaign.cells.record.os.scandir", lambda folder: (opened.append(folder), scan(folder))[1])
         return opened
 
