@@ -25,7 +25,7 @@ from typing import Any
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _CHUNK = 1 << 16
-_KILL_PATIENCE_S = 10.0  # a process in an uninterruptible wait (a dead NFS server) outlives SIGKILL
+_KILL_TIMEOUT_S = 10.0  # a process in an uninterruptible wait (a dead NFS server) outlives SIGKILL
 _GRACE_S = 5.0  # a child that has answered has this long to exit before it is killed
 
 
@@ -34,7 +34,7 @@ class _RequesterGoneError(Exception):
 
 
 def main() -> None:
-    """Import what is preloaded (the words of the command line), say so, then serve until standard input closes."""
+    """Import the modules that the command line names, report ready, then serve until standard input closes."""
     die_with_parent()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not break the protocol
@@ -131,12 +131,12 @@ def _await(receive: int, deadline: float) -> tuple[bytes, bool]:
             return text, True
 
 
-def _reap(child: int, patience_s: float) -> int | None:
-    """Wait for the child to end; past `patience_s`, kill it. None where it cannot even be killed: dead storage."""
-    status = _ended_within(child, patience_s)
+def _reap(child: int, timeout_s: float) -> int | None:
+    """Wait for the child to end; past `timeout_s`, kill it. None where it cannot even be killed: dead storage."""
+    status = _ended_within(child, timeout_s)
     if status is None:
         os.kill(child, signal.SIGKILL)  # by its own number too: it may not lead its session yet
-        status = _ended_within(child, _KILL_PATIENCE_S)
+        status = _ended_within(child, _KILL_TIMEOUT_S)
     return status
 
 

@@ -17,7 +17,7 @@ DEVICES = {"cpu": HOST, "gpu": "/GPU:0", "emulated": HOST}
 
 
 def choose(name: str) -> str:
-    """Say what will compute, ``cpu``, ``gpu`` or ``emulated``; ``auto`` is a GPU where there is one.
+    """Return what will compute, ``cpu``, ``gpu`` or ``emulated``; ``auto`` is a GPU where there is one.
 
     Where no GPU computes, they are hidden from this process; where one does, the first of them is taken. Call it
     before TensorFlow touches a device.

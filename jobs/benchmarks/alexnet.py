@@ -81,7 +81,7 @@ def prepare(
 
 @contextmanager
 def _bad_file_named(names: Sequence[str], settings: Mapping[str, Any]) -> Iterator[None]:
-    """Say which file it is that TensorFlow fails on where `ignore_errors` is off: it does not."""
+    """Name the file that TensorFlow fails on where `ignore_errors` is off; its own error does not."""
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
     try:
@@ -110,7 +110,7 @@ def requested(settings: Mapping[str, Any], paths: Sequence[Path]) -> Sequence[Pa
 
 
 def to_save(settings: Mapping[str, Any], paths: Sequence[Path]) -> tuple[int, int]:
-    """Say how many snapshots a run saves and how large each is, before anything is built; its index adds some kB."""
+    """Return the number of snapshots of a run and the bytes of each, before anything is built; an index adds kB."""
     benchmark, (_, classes) = settings["benchmark"], pipeline.labels([str(path) for path in paths])
     steps = images_asked(settings, len(paths)) // settings["batch_size"]
     size = state_bytes(benchmark["image_size"], classes, benchmark["width"])

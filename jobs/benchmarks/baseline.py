@@ -109,7 +109,7 @@ def _runner(engine: str, raw: Path | None) -> Callable[[Order], Outcome]:
 
 @contextmanager
 def _tidied(order: Order) -> Iterator[None]:
-    """Take away what a run writes, also where it fails."""
+    """Remove what a run writes, also where it fails."""
     try:
         yield
     finally:

@@ -137,9 +137,9 @@ class Benchmark:
         return [self.name]
 
     def claim(self, settings: Settings) -> str:
-        """Say what a run claims of the page cache: ``cold``, ``warm`` or ``as_is``, which is nothing."""
+        """Return what a run claims of the page cache: ``cold``, ``warm`` or ``as_is``, which is nothing."""
         return settings.get("cache", "as_is")
 
     def refusal(self, _values: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Say what is wrong with settings (flat) that are legal alone and impossible together, and the cure."""
+        """Return the error and the cure for settings (flat) that are legal alone and impossible together, or None."""
         return None

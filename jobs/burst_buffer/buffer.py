@@ -244,6 +244,6 @@ class BurstBuffer:
         return self._drainer.pids()
 
     def close(self) -> None:
-        """Let the folders go; the drainer goes on by itself until nothing is left."""
+        """Release the folders; the drainer runs on by itself until everything is drained."""
         self._drainer.leave()
         claim.release(self._locks)

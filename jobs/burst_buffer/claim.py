@@ -1,4 +1,4 @@
-"""Whose folder is this: the marker of a folder of snapshots, and the locks that keep two users apart."""
+"""Who owns a folder of snapshots: its marker, and the locks that keep two users apart."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def _tidy_markers(folder: Path) -> None:
 
 
 def remove_ours(folder: Path) -> None:
-    """Take away all that is written here beside snapshots: marker, journal, log and locks.
+    """Remove all that is written here beside snapshots: marker, journal, log and locks.
 
     The marker first: without it nobody begins anything here. The lock that drainers wait for goes last.
     """
@@ -200,7 +200,7 @@ def remove_ours(folder: Path) -> None:
 
 @contextmanager
 def held_by_drainer(folder: Path) -> Iterator[bool]:
-    """Wait for the lock of a folder's drainer and hold it; yields False where the folder has been taken away.
+    """Wait for the lock of a folder's drainer and hold it; yields False where the folder has been removed.
 
     Not by `lock`, which makes file and folder anew where somebody has just taken them away: the file is there since
     the folder was claimed (`hold`), and it is the last to go (`remove_ours`).
@@ -238,7 +238,7 @@ def _drainer_lock(folder: Path) -> int | None:
 
 
 def release(locks: list[FileLock]) -> None:
-    """Let folders go."""
+    """Release folders."""
     for taken in locks:
         taken.release()
 

@@ -91,7 +91,7 @@ class Trainer:
 
     @property
     def alive(self) -> bool:
-        """Tell whether the pipe was open when it was last looked at."""
+        """Return whether the pipe was open when it was last read."""
         return self._pipe is not None
 
     def wait(self) -> None:
@@ -117,7 +117,7 @@ class Journal:
             os.fsync(file.fileno())
 
     def read(self, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-        """Return the events behind a byte offset and the offset behind them; a line that was cut is passed over."""
+        """Return the events behind a byte offset and the offset behind them; a line that was cut is skipped."""
         try:
             data = self.path.read_bytes()[offset:]
         except OSError:
@@ -160,7 +160,7 @@ def drain(fast: Path, slow: Path, pipe: int | None = None) -> int:
             elif not progress and tidy:
                 return 0
             elif not progress:
-                _tidy(fast, slow)  # and look once more: what a dead trainer had sealed is to be drained
+                _tidy(fast, slow)  # and check once more: what a dead trainer had sealed is to be drained
                 tidy = True
     return GAVE_UP
 

@@ -1,4 +1,4 @@
-"""The drainer as its trainer sees it: a process that is started, told of new snapshots, and left behind."""
+"""The drainer as its trainer sees it: a process that is started, notified of new snapshots, and left running."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ left_running: list[subprocess.Popen[bytes]] = []
 
 @atexit.register
 def _forget() -> None:
-    """Let the drainers that still run be: with no trainer to wait for them, they are no oversight."""
+    """Do not warn of drainers that still run: they outlive their trainer by design."""
     for process in left_running:
         process.returncode = process.poll() or 0
 
@@ -34,7 +34,7 @@ class Drainer:
         self._complaints: list[str] = []
 
     def poke(self) -> None:
-        """Tell the drainer of a new snapshot; start it where it is not running.
+        """Notify the drainer of a new snapshot; start it where it is not running.
 
         What keeps it from starting is a complaint, not an error: the snapshot is durable, a later process drains it.
         """
@@ -46,7 +46,7 @@ class Drainer:
             self._complaints.append(f"the drainer does not start: {error}")
 
     def ended(self) -> bool:
-        """Tell whether no drainer of this trainer is running."""
+        """Return whether no drainer of this trainer is running."""
         if self._process is None:
             return True
         code = self._process.poll()
@@ -75,7 +75,7 @@ class Drainer:
         return told
 
     def leave(self) -> None:
-        """Let the process finish by itself: it sees the end of the pipe."""
+        """Close the pipe: the process then finishes by itself."""
         if self._process is not None:
             self._close_pipe()
             self._process = None

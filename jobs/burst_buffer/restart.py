@@ -107,7 +107,7 @@ def times(
 
 
 def _committed(folder: Path) -> dict[str, Any] | None:
-    """Say what the drainer could not tell before it died: the rename that made a snapshot visible left its time."""
+    """Return what the drainer could not record before it died: the rename of a visible snapshot left its time."""
     try:
         facts = snapshots.read(folder).facts
         at = folder.stat().st_ctime

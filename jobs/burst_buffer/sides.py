@@ -26,7 +26,7 @@ class Sides:
         claim.require(self.slow, self.buffer_id)
 
     def idle(self) -> bool:
-        """Tell whether nothing is on the fast storage, or it is there no more, or another buffer's by now."""
+        """Return whether the fast storage holds nothing of this buffer: it is empty, gone, or of another buffer."""
         try:
             claim.require(self.fast, self.buffer_id)
             return not snapshots.names(self.fast)
@@ -54,7 +54,7 @@ class Sides:
             return snapshots.names(self.fast)
 
     def evict_one(self) -> bool:
-        """Let the oldest fast copy go that the slow storage has, or else one that is damaged; False for none."""
+        """Remove the oldest fast copy that the slow storage has, else a damaged one; False where there is none."""
         staged = snapshots.names(self.fast)
         waiting = self.left()
         folders = [self.fast / name for name in staged if name not in waiting]
@@ -64,7 +64,7 @@ class Sides:
         return bool(folders)
 
     def retain(self) -> None:
-        """Let all but the `keep` newest snapshots go, on the slow storage and, of those it has, on the fast one."""
+        """Remove all but the `keep` newest snapshots from the slow storage, and from the fast one those that it has."""
         for name in snapshots.names(self.slow)[: -self.keep]:
             snapshots.remove(self.slow / name)
         staged = snapshots.names(self.fast)

@@ -95,7 +95,7 @@ def step(name: str) -> int:
 def names(root: Path, state: str | None = None) -> list[str]:
     """Return the names of the snapshots in `root`, the newest last: the visible ones, or those in a `state`.
 
-    Folders that are not named by us are passed over.
+    Folders with other names are skipped.
     """
     found = (_NAME.fullmatch(path.name) for path in root.iterdir())
     return sorted((match["name"] for match in found if match and match["state"] == state), key=_order)
@@ -160,7 +160,7 @@ def publish(folder: Path, name: str) -> None:
 
 
 def problems(files: Path, expected: Sequence[StoredFile], *, direct: bool = False, streams: int = 1) -> list[str]:
-    """Say which files below a folder are not what a manifest says, having read all of them; empty for a good one.
+    """Return which files below a folder are not what a manifest says, having read all of them; empty for a good one.
 
     The pages are dropped first, so that the storage answers and not the memory, where the file system lets us.
     """
@@ -178,9 +178,9 @@ def problems(files: Path, expected: Sequence[StoredFile], *, direct: bool = Fals
 
 
 def verify(folder: Path) -> list[str] | None:
-    """Say what is wrong with a snapshot, file by file; empty for a complete and verified one.
+    """Return what is wrong with a snapshot, file by file; empty for a complete and verified one.
 
-    None for one that is not there, or was taken away meanwhile: a drainer at work lets fast copies go.
+    None for one that is not there, or was removed meanwhile: a drainer at work removes fast copies.
     """
     try:
         wrong = ["it is a link"] if folder.is_symlink() else problems(folder / FILES, read(folder).files)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def stage(
     folder: Path, write: Callable[[Path], object], facts: Callable[[], Mapping[str, Any]], streams: int = 1
 ) -> Manifest:
-    """Let `write` fill a snapshot; when this returns it is in `folder`, complete and durable.
+    """Call `write` to fill a snapshot; when this returns it is in `folder`, complete and durable.
 
     Parameters
     ----------

@@ -123,7 +123,7 @@ def hashes(
 
 
 def refuses_direct(folder: Path) -> bool:
-    """Tell whether the file system of a folder has no ``O_DIRECT``, by writing a block to a file without a name."""
+    """Return whether the file system of a folder has no ``O_DIRECT``, by writing a block to a file without a name."""
     try:
         fd = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT, 0o600)
     except OSError:

@@ -55,7 +55,7 @@ class Direct:
         self._sequence = max(map(snapshots.sequence, snapshots.names(self.folder)), default=0)
 
     def save(self, step: int, write: Callable[[Path], object]) -> Snapshot:
-        """Let `write` fill a folder and return when it is durable and the oldest have made way; one at a time.
+        """Call `write` to fill a folder; return when it is durable and the oldest are removed. One at a time.
 
         Raises
         ------
@@ -102,5 +102,5 @@ class Direct:
         return []
 
     def close(self) -> None:
-        """Let the folder go."""
+        """Release the folder."""
         claim.release(self._locks)

@@ -1,4 +1,4 @@
-"""Folders of snapshots that are needed no more: taken away if they are ours, and only what in them is ours."""
+"""Removing folders of snapshots that are needed no more: only those that are ours, and only what in them is ours."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
     from filelock import FileLock
 
-PATIENCE_S = 300.0  # for a drainer that is copying 704 MB to a disk and reads them back
+TIMEOUT_S = 300.0  # for a drainer that is copying 704 MB to a disk and reads them back
 _STATES = (None, "staging", "copying", "removing", "damaged")
 
 
-def clear(folders: Sequence[Path], patience_s: float = PATIENCE_S) -> None:
-    """Take away the folders of a training that is over, the fast one first; those that are missing are passed over.
+def clear(folders: Sequence[Path], timeout_s: float = TIMEOUT_S) -> None:
+    """Remove the folders of a training that is over, the fast one first; missing ones are skipped.
 
     A drainer that is still at work has nothing left to do once the fast folder is empty, and is waited for.
 
     Parameters
     ----------
-    patience_s
+    timeout_s
         How long a drainer may take to end; it may be in the middle of a copy.
 
     Raises
@@ -44,7 +44,7 @@ def clear(folders: Sequence[Path], patience_s: float = PATIENCE_S) -> None:
             held.callback(claim.held_by_trainer(folder).release)
         for folder in ours:
             _empty(folder)
-            held.callback(_without_drainer(folder, patience_s).release)
+            held.callback(_without_drainer(folder, timeout_s).release)
         for folder in ours:
             _empty(folder)  # of what a drainer was copying
             claim.remove_ours(folder)
@@ -58,11 +58,11 @@ def _empty(folder: Path) -> None:
             snapshots.remove(folder / (f"{state}-{name}" if state else name))
 
 
-def _without_drainer(folder: Path, patience_s: float) -> FileLock:
+def _without_drainer(folder: Path, timeout_s: float) -> FileLock:
     """Wait for the lock of a folder's drainer."""
     taken = claim.lock(folder, "drainer")
     try:
-        taken.acquire(timeout=patience_s)
+        taken.acquire(timeout=timeout_s)
     except Timeout as error:
         raise FolderError(f"a drainer is still at work in {folder}", "wait for it to end, or end it") from error
     return taken

@@ -185,7 +185,7 @@ class Checkpoints:
         }
 
     def close(self) -> None:
-        """Let the folders go; what is still to be written is not."""
+        """Release the folders; what is not yet written is dropped."""
         if self._saver:
             self._saver.close()
         self._target.close()

@@ -164,7 +164,7 @@ def versions() -> dict[str, Any]:
 
 
 def _has_size(path: Path, size: int) -> bool:
-    """Say whether a file is there and has this size in bytes."""
+    """Return whether a file is there and has this size in bytes."""
     try:
         return path.stat().st_size == size
     except FileNotFoundError:

@@ -198,7 +198,7 @@ def _some(names: list[str]) -> str:
 
 
 def _cure(folder: Path, manifest: Manifest, *, repairable: bool) -> str:
-    """Say how a dataset is made to match its manifest again."""
+    """Return how a dataset is made to match its manifest again."""
     if manifest.kind == "folder":
         return "leave the folder alone while a campaign uses it; start the campaign again to list its files anew"
     remake = f"`rm {folder / MANIFEST_NAME}` and give the same command again: only files that differ are written"

@@ -132,7 +132,7 @@ def _ahead(dataset: tf.data.Dataset, settings: Mapping[str, Any]) -> tf.data.Dat
 
 
 def options(benchmark: Mapping[str, Any], threads: int) -> tf.data.Options:
-    """Say what TensorFlow may change by itself; the paper's TensorFlow 1.10 changed nothing.
+    """Return what TensorFlow may change by itself; the paper's TensorFlow 1.10 changed nothing.
 
     TensorFlow's shared pool has one thread a core and would cap ``threads`` there: on two cores, eight parallel
     calls would run two at a time (the paper's machines had at least as many cores as threads). So the pipeline has a
@@ -167,7 +167,7 @@ def _loader(*, preprocess: bool, image_size: int) -> Any:
 
 
 def _labelled(load: Any, paths: Sequence[str]) -> Any:
-    """Let `load` give the one-hot label too."""
+    """Return a `load` that gives the one-hot label, too."""
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
     numbers, classes = labels(paths)

@@ -1,4 +1,4 @@
-"""Files that do not load: how many a run passed over, which they are and what TensorFlow says of them."""
+"""Files that do not load: how many a run dropped, which they are and what TensorFlow reports of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def dropped(
     exhausted: bool,
     whole_batches: bool = False,
 ) -> tuple[int, list[dict[str, str]]]:
-    """Count and name the files that the pipeline passed over, after the clock has stopped.
+    """Count and name the files that the pipeline dropped, after the clock has stopped.
 
     The shuffled order is seeded, so the files requested before the last one delivered are known. Those among them
     that did not arrive are loaded once more, alone: one that loads was only still under way. A run that `exhausted`

@@ -55,7 +55,7 @@ def describe(dataset: Path) -> dict[str, Any]:
 
 
 def place() -> Run:
-    """Say where this process runs: ``host``, Slurm's ``node`` and ``job`` (else None), ``cpus`` it may use."""
+    """Return where this process runs: ``host``, Slurm's ``node`` and ``job`` (else None), ``cpus`` it may use."""
     return {
         "host": platform.node() or UNKNOWN,
         "node": os.environ.get("SLURMD_NODENAME"),

@@ -151,7 +151,7 @@ def _percents(counts: Sequence[int], _seconds: float) -> Sequence[float | None]:
 
 
 def reason(error: Exception) -> str:
-    """Put into words why something could not be read or written."""
+    """Return in one line why something could not be read or written."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     return f"{type(error).__name__}: {error}"

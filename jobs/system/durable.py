@@ -65,7 +65,7 @@ def free_bytes(folder: Path) -> int:
 
 
 def is_full(error: Exception) -> bool:
-    """Tell whether an error means a full storage; TensorFlow's errors say so only in their text."""
+    """Return whether an error means a full storage; TensorFlow's errors say so only in their text."""
     return getattr(error, "errno", None) in _FULL or any(os.strerror(code) in str(error) for code in _FULL)
 
 

@@ -1,4 +1,4 @@
-"""Whether a file system only plays a storage: those of a testbed (`python -m campaign testbed`) say so themselves."""
+"""Whether a file system only emulates a storage: those of a testbed (`python -m campaign testbed`) have a marker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def emulated(path: Path) -> dict[str, Any] | None:
     Returns
     -------
     dict
-        ``name`` of the storage that it plays and its `BOUNDS`, each None where it is as fast as what lies beneath. A
+        ``name`` of the storage that it emulates and its `BOUNDS`, each None where it is as fast as what lies beneath. A
         marker that is not whole is one all the same: of a storage whose name is unknown, and no bounds are known.
     """
     marker = Path(mount_of(path).point, MARKER)
@@ -35,7 +35,7 @@ def emulated(path: Path) -> dict[str, Any] | None:
 
 
 def is_whole(facts: object) -> bool:
-    """Tell whether a marker has a name, and every bound as None or as a number that can be written down."""
+    """Return whether a marker has a name, and every bound as None or as a number that can be written down."""
     if not isinstance(facts, dict) or not isinstance(facts.get("name"), str) or not facts.keys() >= BOUNDS:
         return False
     bounds = [facts[key] for key in BOUNDS if facts[key] is not None]

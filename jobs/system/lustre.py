@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FSTYPE = "lustre"  # in /proc/self/mountinfo
 EVERY_TARGET = -1
-_PATIENCE_S = 60  # a Lustre that does not answer hangs for ever
+_TIMEOUT_S = 60  # a Lustre that does not answer hangs for ever
 _MIB = 2**20
 _NUMBERS = {"stripe_count": "stripe_count", "stripe_size": "stripe_size_bytes", "stripe_offset": "offset"}
 # lfs-getstripe(1) names the same thing lmm_stripe_count for a file and stripe_count for a folder's default.
@@ -45,7 +45,7 @@ class Layout:
 
     @property
     def asked(self) -> bool:
-        """Tell whether anything is asked."""
+        """Whether any layout is asked for."""
         return self.stripe_count is not None or self.stripe_size_mib is not None
 
     @property
@@ -97,7 +97,7 @@ def read_back(folder: Path, file: Path, layout: Layout) -> dict[str, Any] | None
 
 
 def stripe(folder: Path, file: Path, layout: Layout) -> dict[str, Any]:
-    """Say how files lie on Lustre; nothing where it is another file system and no stripes are asked for."""
+    """Return how files lie on Lustre; nothing where it is another file system and no stripes are asked for."""
     if not layout.asked and mount_of(folder).fstype != FSTYPE:
         return {}
     return {"stripe": read_back(folder, file, layout)}
@@ -146,11 +146,11 @@ def _lfs(*arguments: str) -> str:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_PATIENCE_S,
+            timeout=_TIMEOUT_S,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        message = f"`lfs {' '.join(arguments)}` did not answer within {_PATIENCE_S} s"
+        message = f"`lfs {' '.join(arguments)}` did not answer within {_TIMEOUT_S} s"
         raise DatasetError(message, "see whether the file system is well, then give the same command again") from error
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split()) or f"exit code {done.returncode}"

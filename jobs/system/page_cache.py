@@ -79,7 +79,7 @@ def sync(folder: Path) -> None:
 
 
 def evict(paths: Iterable[Path]) -> None:
-    """Advise the kernel to drop the clean pages of `paths`; files that cannot be opened are passed over."""
+    """Advise the kernel to drop the clean pages of `paths`; files that cannot be opened are skipped."""
     for path in paths:
         with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # length 0: to the end of the file
@@ -97,7 +97,7 @@ def cooled(paths: Sequence[Path], requested: Sequence[Path], folder: Path) -> Re
 
 
 def read_through(paths: Iterable[Path]) -> None:
-    """Read `paths` whole, so that their pages are in memory; files that cannot be opened are passed over."""
+    """Read `paths` whole, so that their pages are in memory; files that cannot be opened are skipped."""
     buffer = bytearray(_CHUNK)
     for path in paths:
         with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
@@ -159,6 +159,6 @@ def _mincore(fd: int, size: int) -> int | None:
 
 
 def _may_ask(fd: int) -> bool:
-    """Tell whether ``mincore`` answers truly: for others it calls every page resident (Linux 5.2, CVE-2019-5489)."""
+    """Return whether ``mincore`` answers truly: for others it calls every page resident (Linux 5.2, CVE-2019-5489)."""
     owner = os.fstat(fd).st_uid
     return os.geteuid() in (0, owner) or os.access(f"/proc/self/fd/{fd}", os.W_OK)

@@ -105,7 +105,7 @@ def require_room(folder: Path, size: int) -> None:
 
 
 def _is_whole(path: Path, size: int) -> bool:
-    """Tell whether the file is there; a link is not it, for it may lead to another storage."""
+    """Return whether the file is there; a link does not count, for it may lead to another storage."""
     try:
         found = path.lstat()
     except FileNotFoundError:

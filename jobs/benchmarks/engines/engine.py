@@ -78,7 +78,7 @@ class Outcome:
 
 
 def chosen(engine: str, access: str) -> str:
-    """Say which engine a setting means on this machine: ``auto`` is IOR, else fio, else the built-in one.
+    """Return the engine that a setting means on this machine: ``auto`` is IOR, else fio, else the built-in one.
 
     IOR has no threads, so that readers at once would need a launcher of MPI: it reads at no random places.
 
@@ -98,7 +98,7 @@ def chosen(engine: str, access: str) -> str:
 def takes_direct(file: Path, access: str) -> bool:
     """Find out whether a file can be opened past the page cache; some file systems refuse it.
 
-    One that is to be written is made for it and taken away, with what a run that was killed has left; nothing else is
+    One that is to be written is made for it and removed, with what a run that was killed has left; nothing else is
     made: a folder that is read may be somebody else's.
     """
     writes = access == "write"

@@ -199,7 +199,7 @@ def test_stripes_without_the_program_lfs_are_an_error_with_a_cure(monkeypatch, t
 
 def test_an_lfs_that_does_not_answer_is_given_up(fake_lfs, tmp_path, monkeypatch):
     fake_lfs(sleeps=True)
-    monkeypatch.setattr(lustre, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(lustre, "_TIMEOUT_S", 0.2)
 
     with pytest.raises(DatasetError, match=r"did not answer within 0\.2 s"):
         set_layout(tmp_path / "data", Layout(4))
