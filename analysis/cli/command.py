@@ -35,7 +35,7 @@ def guarded(work: Callable[[], int]) -> int:
         sys.stderr.write(f"error: {error}\n")
         return EXIT_USAGE
     except BrokenPipeError:
-        # The reader (`| head`) has seen enough; all files were written before the first word.
+        # The reader (`| head`) has stopped reading; all files were written before the first line was printed.
         # https://docs.python.org/3/library/signal.html#note-on-sigpipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

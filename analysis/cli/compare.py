@@ -1,4 +1,4 @@
-"""`python -m analysis compare A B`: whether B is faster or slower than A, cell by cell, or why nobody can say."""
+"""`python -m analysis compare A B`: whether B is faster or slower than A, cell by cell, or why that is not known."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from analysis.cli.measured import measured
-from analysis.figures.all import plates
+from analysis.figures.all import specs
 from analysis.figures.kit import save
 from analysis.figures.kit.draw import drawings
 from analysis.output import tables, terminal
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from analysis.figures.kit.draw import Drawing
-    from analysis.figures.kit.figure import Plate
+    from analysis.figures.kit.figure import FigureSpec
     from analysis.text.html import Markup
 
 EXIT_SKIPPED = 1
@@ -36,7 +36,7 @@ def report(folder: Path, out: Path | None, junit: Path | None = None, *, quiet: 
     all_of_it = measured(folder)
     found, table, runs, tested = all_of_it.found, all_of_it.table, all_of_it.runs, all_of_it.tested
     home = out or found.home
-    drawn = plates(table, runs, {record.cell: record.folder for record in found.records})
+    drawn = specs(table, runs, {record.cell: record.folder for record in found.records})
     with drawings(drawn, MOST_FIGURES) as ready:
         tabled = tables.write(table, runs, tested, home / "tables")
         written, images = put(drawn, ready, home / "figures")
@@ -52,10 +52,10 @@ def report(folder: Path, out: Path | None, junit: Path | None = None, *, quiet: 
     return EXIT_SKIPPED if found.skipped else 0
 
 
-def put(drawn: Sequence[Plate], ready: Iterator[Drawing], folder: Path) -> tuple[list[Path], dict[str, Markup]]:
+def put(drawn: Sequence[FigureSpec], ready: Iterator[Drawing], folder: Path) -> tuple[list[Path], dict[str, Markup]]:
     """Write figures as they are drawn; return their files, and the drawings for the page by figure."""
     written, images = [], {}
-    for plate, drawing in zip(drawn, ready, strict=True):
-        written += save.put(drawing.files, folder, plate.stem)
-        images[plate.stem] = drawing.inline
+    for spec, drawing in zip(drawn, ready, strict=True):
+        written += save.put(drawing.files, folder, spec.stem)
+        images[spec.stem] = drawing.inline
     return written, images

@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m campaign verdicts",
         usage=USAGE,
-        description="Hold each claim that the paper's text states against what was measured here.",
+        description="Compare each claim in the paper's text with what was measured here.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

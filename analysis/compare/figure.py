@@ -14,7 +14,7 @@ from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
 from analysis.compare.tables import INTERVAL
 from analysis.figures.kit import style
-from analysis.figures.kit.figure import Plate
+from analysis.figures.kit.figure import FigureSpec
 from analysis.figures.kit.panels import WHISKER, frame_with_words
 from analysis.records.frame import rows_of
 from analysis.records.merit import HIGHER
@@ -56,8 +56,8 @@ NARROW = 3
 MARGIN = 1.02
 
 
-def plates(table: pd.DataFrame, sides: Sequence[str], better: Mapping[str, str]) -> list[Plate]:
-    """Return a plate for each figure that was compared, of the pairs that have a ratio.
+def specs(table: pd.DataFrame, sides: Sequence[str], better: Mapping[str, str]) -> list[FigureSpec]:
+    """Return a figure for each figure that was compared, of the pairs that have a ratio.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def plates(table: pd.DataFrame, sides: Sequence[str], better: Mapping[str, str])
             title = TITLES.get(figure, f"{figure}, B relative to A")
             side = "right" if better[figure] == HIGHER else "left"
             axis = f"{AXIS.get(figure, figure)}, B / A ({side} of 1: B is faster)"
-            made.append(Plate(f"ratio-{figure}", title, caption, largest(known), partial(ratios, axis)))
+            made.append(FigureSpec(f"ratio-{figure}", title, caption, largest(known), partial(ratios, axis)))
     return made
 
 

@@ -65,7 +65,7 @@ def clear(ratio: Ratio, tolerance: float) -> bool:
 
 
 def verdict(ratio: Ratio, tolerance: float, better: str) -> tuple[str, str]:
-    """Return the verdict on a ratio B / A and why it is no change; a tolerance that nobody gives is NaN."""
+    """Return the verdict on a ratio B / A and why it is no change; a tolerance that is not given is NaN."""
     if ratio.low <= 1 <= ratio.high:
         return SAME, "the interval holds 1"
     if max(ratio.value, 1 / ratio.value) - 1 <= tolerance + ROUNDING:

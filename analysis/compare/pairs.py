@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NAMES_STORAGE = ("storage", "storage.name")
 # Where something lies is not what it is: two sites mount the same kind of disk at different places, or emulate it.
 PLACES = ("root", "path", "emulated")
-# What makes a pair incomparable, and must be told of it instead of parting it.
+# What makes a pair incomparable, and must be reported instead of separating it.
 MEANING = frozenset({"benchmark_version", "data"})
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from analysis.compare import tables
-from analysis.compare.figure import plates
+from analysis.compare.figure import specs
 from analysis.compare.judge import SLOWER, TOLD, judged
 from analysis.compare.pairs import cells, pairs
 from analysis.errors import AnalysisError
@@ -68,7 +68,7 @@ def compare(before: Path, after: Path, known_as: Mapping[str, str], out: Path, *
         for each in (ours, theirs)
         for figure, way in zip(each.table["figure"], each.table["better"], strict=True)
     }
-    drawn = plates(table, sides, better)
+    drawn = specs(table, sides, better)
     written = [path for each in drawn for path in save.save(each.drawn(), each.frame, out, each.stem)]
     forget(out, written)
     written.append(save.write(out / "comparison.md", tables.markdown(table, sides).encode()))

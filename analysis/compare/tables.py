@@ -12,7 +12,7 @@ from rich.text import Text
 from analysis import paper
 from analysis.compare.judge import FASTER, SLOWER, VERDICTS
 from analysis.records.frame import rows_of
-from analysis.records.settings import is_storage, telling
+from analysis.records.settings import distinguishing, is_storage
 from analysis.statistics.values import RATE, READ, WRITTEN
 from analysis.text.plain import DASH, NONE, TIMES, escaped, line, number
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from analysis.records.frame import Row
     from analysis.records.settings import Facts
 
-# Told elsewhere in the row, or of no help to a reader.
+# Shown elsewhere in the row, or of no help to a reader.
 UNNAMED = frozenset({"benchmark", "benchmark.name", "benchmark_version", "data", "dataset.path"})
 NUMBERS = ("batch_size", "prefetch", "threads")
 FIGURES = {RATE: "images/s", READ: "MB/s read", WRITTEN: "MB/s written", "wall_s": "runtime s"}
@@ -43,7 +43,7 @@ METHOD = (
 def labelled(pairs: Sequence[Pair]) -> list[tuple[str, Pair]]:
     """Return the pairs in order, each with what it is called.
 
-    A label is the storage and the settings that tell the pair from the others, as they are typed. The order is by
+    A label is the storage and the settings that distinguish the pair, as they are typed. The order is by
     benchmark, storage (the paper's first), then words, then numbers.
     """
     known: dict[str, list[Mapping[str, Any]]] = {}
@@ -113,7 +113,7 @@ def _one(pair: Pair) -> Cell:
 
 def _differing(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the settings that a label must name: words first, and always the threads."""
-    names = [name for name in telling(facts) if not is_storage(name) and name not in UNNAMED]
+    names = [name for name in distinguishing(facts) if not is_storage(name) and name not in UNNAMED]
     return [*(name for name in names if name not in NUMBERS), *(n for n in NUMBERS if n in names or n == "threads")]
 
 

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from analysis.figures.kit.figure import Plate
+    from analysis.figures.kit.figure import FigureSpec
 
 
-def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[Plate]:
+def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return all figures that the records give, in the order of the paper, then ours.
 
     Parameters
@@ -30,13 +30,13 @@ def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path])
         The folder of each cell.
     """
     return [
-        *peaks.plates(table),
-        *scaling.plates(table),
-        *runtime.plates(table),
-        *batches.plates(table),
-        *reading.plates(table, runs, folders),
-        *targets.plates(table),
-        *writing.plates(table, runs, folders),
-        *durability.plates(table),
-        *sweep.plates(table),
+        *peaks.specs(table),
+        *scaling.specs(table),
+        *runtime.specs(table),
+        *batches.specs(table),
+        *reading.specs(table, runs, folders),
+        *targets.specs(table),
+        *writing.specs(table, runs, folders),
+        *durability.specs(table),
+        *sweep.specs(table),
     ]

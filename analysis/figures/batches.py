@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.lines import Line2D
 
 from analysis.figures.kit import style
-from analysis.figures.kit.figure import Plate, caption, how_many, statistic, stems, told_apart
+from analysis.figures.kit.figure import FigureSpec, caption, distinguishing_settings, how_many, statistic, stems
 from analysis.figures.kit.panels import (
     HEADROOM,
     IN_A_ROW,
     WHISKER,
     categories,
     frame_with_words,
+    median_text,
     number,
     panels,
     several_n,
-    told,
     unstable_sign,
 )
 from analysis.records.frame import rows_of
-from analysis.statistics.selection import BATCH_PLACE, batch_sets, both_told, in_order, settled, trained
+from analysis.statistics.selection import BATCH_PLACE, batch_sets, both_prefetches, in_order, settled, trained
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,19 +49,19 @@ WHISKER_BELOW = 1.5
 GAP_SIZE, GAP_LINE = 6, 0.065
 
 
-def plates(table: pd.DataFrame) -> list[Plate]:
-    """Return a plate per set of settings in which several batch sizes were measured."""
+def specs(table: pd.DataFrame) -> list[FigureSpec]:
+    """Return a figure per set of settings in which several batch sizes were measured."""
     asked = {key: cells for key, cells in batch_sets(trained(table)).items() if len(set(cells["batch_size"])) > 1}
     sets = {key: (cells, points(cells)) for key, cells in asked.items()}
     sets = {key: both for key, both in sets.items() if len(set(both[1]["batch_size"][both[1][FIGURE].notna()])) > 1}
-    names, apart = stems("fig7", list(sets)), told_apart(sets)
+    names, apart = stems("fig7", list(sets)), distinguishing_settings(sets)
     made = []
     for key, (cells, frame) in sets.items():
         shown = cells[cells["cell"].isin(frame["cell"][frame[FIGURE].notna()])]
         words = caption(
-            {**key.facts, **both_told(cells)}, apart, shown, f"{statistic(shown, 'point')} {how_many(shown)}"
+            {**key.facts, **both_prefetches(cells)}, apart, shown, f"{statistic(shown, 'point')} {how_many(shown)}"
         )
-        made.append(Plate(names[key], TITLE, words, frame, throughput_over_batch_size))
+        made.append(FigureSpec(names[key], TITLE, words, frame, throughput_over_batch_size))
     return made
 
 
@@ -138,7 +138,7 @@ def _numbers(axes: Axes, cells: pd.DataFrame, sizes: Sequence[int], *, n: bool) 
     above: set[int] = set()
     for row in rows:
         place = sizes.index(row["batch_size"])
-        text = told(row, "images_per_s", n=n)
+        text = median_text(row, "images_per_s", n=n)
         if row["batch_size"] in above:
             number(axes, (place, row["images_per_s_min"]), text, xytext=(0, -4), va="top")
         else:
@@ -148,8 +148,8 @@ def _numbers(axes: Axes, cells: pd.DataFrame, sizes: Sequence[int], *, n: bool) 
 
 def _gaps(axes: Axes, missing: pd.DataFrame) -> None:
     """Name the missing cells where curves that rise leave room, with their status."""
-    told_of = [f"batch {row['batch_size']}, prefetch {row['prefetch']}: {row['status']}" for row in rows_of(missing)]
-    axes.text(0.03, 0.985, "\n".join(told_of), transform=axes.transAxes, va="top", color="0.4", size=GAP_SIZE)
+    saved_how = [f"batch {row['batch_size']}, prefetch {row['prefetch']}: {row['status']}" for row in rows_of(missing)]
+    axes.text(0.03, 0.985, "\n".join(saved_how), transform=axes.transAxes, va="top", color="0.4", size=GAP_SIZE)
 
 
 def _signs(frame: pd.DataFrame, shown: pd.DataFrame) -> Sequence[Artist]:

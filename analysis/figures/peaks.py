@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from analysis import paper
 from analysis.figures.kit import style
-from analysis.figures.kit.figure import Plate, caption, statistic, stems, told_apart
+from analysis.figures.kit.figure import FigureSpec, caption, distinguishing_settings, statistic, stems
 from analysis.figures.kit.panels import (
     HEADROOM,
     UNSTABLE_HATCH,
@@ -21,9 +21,9 @@ from analysis.figures.kit.panels import (
     clear_of,
     frame_with_words,
     gap,
+    median_text,
     number,
     several_n,
-    told,
     unstable_sign,
     wrapped,
 )
@@ -55,18 +55,18 @@ WIDTH = 0.36
 BESIDE = {"read": -0.21, "write": 0.21}
 
 
-def plates(table: pd.DataFrame) -> list[Plate]:
-    """Return a plate per set of settings of baselines that read or write a file, as far as any cell is done."""
+def specs(table: pd.DataFrame) -> list[FigureSpec]:
+    """Return a figure per set of settings of baselines that read or write a file, as far as any cell is done."""
     sets = {key: (cells, bars(cells)) for key, cells in _sets(table).items()}
     sets = {key: both for key, both in sets.items() if (both[1]["status"] == "done").any()}
-    names, apart = stems("table1", list(sets)), told_apart(sets)
+    names, apart = stems("table1", list(sets)), distinguishing_settings(sets)
     made = []
     for key, (cells, frame) in sets.items():
         shown = cells[cells["cell"].isin(frame["cell"][frame["status"] == "done"])]
         engines = ", ".join(sorted(set(shown["engine"]) - {""}))
         what = f"{statistic(shown)} Measured by {engines or 'an unknown engine'}."
         words = caption(key.facts, dict.fromkeys([*SIZES, *apart]), shown.assign(tensorflow=""), what)
-        made.append(Plate(names[key], TITLE, words, frame, read_and_written))
+        made.append(FigureSpec(names[key], TITLE, words, frame, read_and_written))
     return made
 
 
@@ -135,7 +135,7 @@ def _bar(axes: Axes, x: float, row: Row, *, n: bool) -> None:
         axes.hlines([published] * 2, [x - outer, x + inner - 0.03], [x - inner + 0.03, x + outer], **PAPER_MARK)
         axes.hlines(published, x - inner, x + inner, **PAPER_LINE)
     foot = clear_of(axes, row["mb_per_s_max"], published, n=n)
-    number(axes, (x, foot), told(row, "mb_per_s", n=n))
+    number(axes, (x, foot), median_text(row, "mb_per_s", n=n))
 
 
 def _name(frame: pd.DataFrame, storage: str) -> str:

@@ -11,11 +11,11 @@ from matplotlib.patches import Patch
 
 from analysis import paper
 from analysis.figures.kit import style
-from analysis.figures.kit.figure import Plate, caption, stems, told_apart
+from analysis.figures.kit.figure import FigureSpec, caption, distinguishing_settings, stems
 from analysis.figures.kit.panels import HEADROOM, frame_with_words, name_panel
 from analysis.records.frame import rows_of
 from analysis.records.settings import Settings, family_key
-from analysis.statistics.selection import both_told, by_prefetch, completed, families, settled, trained
+from analysis.statistics.selection import both_prefetches, by_prefetch, completed, families, settled, trained
 from analysis.traces import system
 from analysis.traces.typical import facts_of_run, trace_of, typical_runs
 
@@ -41,8 +41,8 @@ TAIL: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "dotted
 WHITE_BELOW, GRAY_ABOVE, LINE_ABOVE = 1.0, 2.0, 3.0
 
 
-def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[Plate]:
-    """Return a plate per set of settings in which runs with and without prefetch were asked for and traced.
+def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+    """Return a figure per set of settings in which runs with and without prefetch were asked for and traced.
 
     Of sets that differ in threads and batch size alone, one: the paper's batch size, else the largest; most threads.
 
@@ -67,22 +67,22 @@ def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path])
     for alike in best_first(both_by_set):
         for key in alike:
             frame = samples(both_by_set[key], typical, folders)
-            # A trace that is there and cannot be read is told in a figure, be it an empty one.
+            # A trace that is there and cannot be read is reported in a figure, even an empty one.
             if frame["status"].isin(["done", *system.SPOILT]).any():
                 sets[key] = both_by_set[key], frame
                 break
-    names, apart = stems("fig8", list(sets)), told_apart(sets)
+    names, apart = stems("fig8", list(sets)), distinguishing_settings(sets)
     made = []
     for key, (both, frame) in sets.items():
         shown = both[both["cell"].isin(frame["cell"][frame["status"] == "done"])]
         shown = both if shown.empty else shown
-        words = caption({**key.facts, **both_told(both)}, apart, shown, what_is_drawn(frame))
-        made.append(Plate(names[key], TITLE, words, frame, read_over_time))
+        words = caption({**key.facts, **both_prefetches(both)}, apart, shown, what_is_drawn(frame))
+        made.append(FigureSpec(names[key], TITLE, words, frame, read_over_time))
     return made
 
 
 def best_first(keys: Iterable[Settings]) -> Iterable[list[Settings]]:
-    """Return lists of the sets that differ in threads and batch size alone; the first of each tells most."""
+    """Return lists of the sets that differ in threads and batch size alone; the first of each is the best one."""
 
     def rank(key: Settings) -> tuple[bool, int, int]:
         facts = key.facts

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.figures.kit import style
-from analysis.figures.kit.figure import Plate, caption, how_many, statistic, stems, told_apart
+from analysis.figures.kit.figure import FigureSpec, caption, distinguishing_settings, how_many, statistic, stems
 from analysis.figures.kit.panels import (
     HEADROOM,
     IN_A_ROW,
@@ -21,15 +21,15 @@ from analysis.figures.kit.panels import (
     categories,
     frame_with_words,
     gap,
+    median_text,
     number,
     panels,
     several_n,
-    told,
     unstable_sign,
 )
 from analysis.records.frame import rows_of
 from analysis.records.settings import Settings, family_key
-from analysis.statistics.selection import both_told, by_prefetch, completed, families, settled, trained
+from analysis.statistics.selection import both_prefetches, by_prefetch, completed, families, settled, trained
 from analysis.text.plain import DAGGER, MINUS, significant
 
 if TYPE_CHECKING:
@@ -58,16 +58,16 @@ LINE = 0.075
 NEW_LINE = "\n"
 
 
-def plates(table: pd.DataFrame) -> list[Plate]:
-    """Return a plate per set of settings in which a runtime with prefetch was measured, and asked for without."""
+def specs(table: pd.DataFrame) -> list[FigureSpec]:
+    """Return a figure per set of settings in which a runtime with prefetch was measured, and asked for without."""
     sets = {key: (cells, bars(cells)) for key, cells in worthy(by_prefetch(families(trained(table), {"prefetch"})))}
     sets = {key: both for key, both in sets.items() if both[1]["runtime_s"].notna().any()}
-    names, apart = stems("fig6", list(sets)), told_apart(sets)
+    names, apart = stems("fig6", list(sets)), distinguishing_settings(sets)
     made = []
     for key, (cells, frame) in sets.items():
         shown = cells[cells["cell"].isin(frame["cell"][frame["runtime_s"].notna()])]
-        words = caption({**key.facts, **both_told(cells)}, apart, shown, f"{statistic(shown)} {how_many(shown)}")
-        made.append(Plate(names[key], TITLE, words, frame, runtime_over_threads))
+        words = caption({**key.facts, **both_prefetches(cells)}, apart, shown, f"{statistic(shown)} {how_many(shown)}")
+        made.append(FigureSpec(names[key], TITLE, words, frame, runtime_over_threads))
     return made
 
 
@@ -142,7 +142,7 @@ def _bar(axes: Axes, x: int, ahead: Row, without: Row, *, n: bool) -> None:
     color = style.look(ahead["storage_name"]).color
     axes.bar(x, height, WIDTH, color=color, edgecolor="black", hatch=_hatch(ahead))
     _whisker(axes, x if math.isnan(excess) else x - ASIDE, ahead)
-    text = told(ahead, "runtime_s", n=n)
+    text = median_text(ahead, "runtime_s", n=n)
     top = ahead["runtime_s_max"]
     if math.isnan(excess):
         text = f"+ {without['status'].replace(' ', NEW_LINE)}{NEW_LINE}{text}"

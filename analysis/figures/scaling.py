@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 
 from analysis import paper
 from analysis.figures.kit import style
-from analysis.figures.kit.figure import Plate, caption, statistic, stems, told_apart
+from analysis.figures.kit.figure import FigureSpec, caption, distinguishing_settings, statistic, stems
 from analysis.figures.kit.panels import (
     HEADROOM,
     IN_A_ROW,
@@ -26,10 +26,10 @@ from analysis.figures.kit.panels import (
     clear_of,
     frame_with_words,
     gap,
+    median_text,
     number,
     panels,
     several_n,
-    told,
     unstable_sign,
 )
 from analysis.records.frame import grouped, rows_of
@@ -74,8 +74,8 @@ MB_MARK: dict[str, Any] = {
 }
 
 
-def plates(table: pd.DataFrame) -> list[Plate]:
-    """Return one plate per figure and per set of settings that must not be mixed, as far as any cell is done.
+def specs(table: pd.DataFrame) -> list[FigureSpec]:
+    """Return one spec per figure and per set of settings that must not be mixed, as far as any cell is done.
 
     Parameters
     ----------
@@ -85,12 +85,12 @@ def plates(table: pd.DataFrame) -> list[Plate]:
     made = []
     for figure, (preprocess, title) in FIGURES.items():
         sets = figure_sets(table, preprocess=preprocess)
-        names, apart = stems(figure, list(sets)), told_apart(sets)
+        names, apart = stems(figure, list(sets)), distinguishing_settings(sets)
         for key, cells in sets.items():
             shown = cells[drawable(cells)]
             what = " ".join(filter(None, (statistic(shown), of_baseline(shown))))
             words = caption(key.facts, apart, shown, what)
-            made.append(Plate(names[key], title, words, bars(cells), thread_scaling))
+            made.append(FigureSpec(names[key], title, words, bars(cells), thread_scaling))
     return made
 
 
@@ -177,7 +177,7 @@ def _numbers(axes: Axes, cells: pd.DataFrame, threads: Sequence[int], *, n: bool
     """Write each median above its bar, a dagger where unstable, and n where it is not the same for all."""
     for row in rows_of(_shown(cells)):
         foot = clear_of(axes, row["images_per_s_max"], row["paper_images_per_s"], n=n)
-        number(axes, (threads.index(row["threads"]), foot), told(row, "images_per_s", n=n))
+        number(axes, (threads.index(row["threads"]), foot), median_text(row, "images_per_s", n=n))
 
 
 def _outer_axes(

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from analysis import paper
 from analysis.figures.kit import style
-from analysis.figures.kit.figure import Plate, caption, how_many, statistic
+from analysis.figures.kit.figure import FigureSpec, caption, how_many, statistic
 from analysis.figures.kit.panels import HEADROOM, WHISKER, frame_with_words
 from analysis.records.frame import rows_of
 from analysis.statistics.selection import settled
@@ -43,8 +43,8 @@ MOST_TICKS = 12
 WIDE = 16
 
 
-def plates(table: pd.DataFrame) -> list[Plate]:
-    """Return a plate per benchmark and version of which any cell is done: a panel per swept setting, the others held.
+def specs(table: pd.DataFrame) -> list[FigureSpec]:
+    """Return a figure per benchmark and version of which any cell is done: a panel per swept setting, the others held.
 
     Held at the values at which most was measured; where nothing but the storage was swept, the storages side by side.
     """
@@ -64,7 +64,7 @@ def plates(table: pd.DataFrame) -> list[Plate]:
         *first, last = dict.fromkeys(frame["swept"])
         title = f"{name}: {frame['figure'].iloc[0]} over {' and '.join(filter(None, (', '.join(first), last)))}"
         stem = re.sub(r"[^A-Za-z0-9._-]+", "_", f"sweep-{name}")
-        made.append(Plate(stem, title, words, frame, merit_over_settings))
+        made.append(FigureSpec(stem, title, words, frame, merit_over_settings))
     return made
 
 

@@ -10,22 +10,22 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.figures.kit import style
-from analysis.figures.kit.figure import Plate, caption, how_many, statistic, stems, told_apart
+from analysis.figures.kit.figure import FigureSpec, caption, distinguishing_settings, how_many, statistic, stems
 from analysis.figures.kit.panels import (
     HEADROOM,
     UNSTABLE_HATCH,
     WHISKER,
     frame_with_words,
     gap,
+    median_text,
     number,
     several_n,
-    told,
     unstable_sign,
     wrapped,
 )
 from analysis.records.frame import rows_of
 from analysis.statistics.checkpoints import NO_TARGET
-from analysis.statistics.selection import HOW, MODE, saving_sets, settled, told_of
+from analysis.statistics.selection import HOW, MODE, saved_how, saving_sets, settled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,17 +48,17 @@ GRAY = "#C4C4C4"
 LONGER: dict[str, Any] = {"color": "black", "linestyle": "dashed"}
 
 
-def plates(table: pd.DataFrame) -> list[Plate]:
-    """Return a plate per set of settings in which a training was saved."""
+def specs(table: pd.DataFrame) -> list[FigureSpec]:
+    """Return a figure per set of settings in which a training was saved."""
     sets = {key: (cells, bars(cells)) for key, cells in saving_sets(table, (*HOW, *MODE)).items()}
     sets = {key: both for key, both in sets.items() if (both[1]["status"] == "done").any()}
-    names, apart = stems("fig9", list(sets)), told_apart(sets)
+    names, apart = stems("fig9", list(sets)), distinguishing_settings(sets)
     made = []
     for key, (cells, frame) in sets.items():
         shown = cells[cells["cell"].isin(frame["cell"][frame["status"] == "done"])]
-        what = f"{statistic(shown)} Of a run, the median of its checkpoints. {how_many(shown)} {told_of(key.facts)}"
+        what = f"{statistic(shown)} Of a run, the median of its checkpoints. {how_many(shown)} {saved_how(key.facts)}"
         words = caption(key.facts, [name for name in apart if name not in (*HOW, *MODE)], shown, what)
-        made.append(Plate(names[key], TITLE, words, frame, runtime_per_target))
+        made.append(FigureSpec(names[key], TITLE, words, frame, runtime_per_target))
     return made
 
 
@@ -121,7 +121,7 @@ def _bar(axes: Axes, x: int, row: Row, name: str, *, n: bool) -> None:
             axes.hlines(without, x - WIDTH / 2, x + WIDTH / 2, **LONGER)
     ends = [[height - row[f"{name}_min"]], [row[f"{name}_max"] - height]]
     axes.errorbar(x, height, ends, **WHISKER)
-    number(axes, (x, row[f"{name}_max"]), told(row, name, n=n))
+    number(axes, (x, row[f"{name}_max"]), median_text(row, name, n=n))
 
 
 def _signs(frame: pd.DataFrame, shown: pd.DataFrame) -> Sequence[Artist]:

@@ -13,12 +13,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.figures.kit import style
-from analysis.figures.kit.figure import Plate, caption, stems, told_apart
+from analysis.figures.kit.figure import FigureSpec, caption, distinguishing_settings, stems
 from analysis.figures.kit.panels import HEADROOM, frame_with_words
 from analysis.paper import BURST_BUFFER
 from analysis.records.frame import rows_of
 from analysis.statistics.checkpoints import NO_TARGET, side
-from analysis.statistics.selection import HOW, MODE, saving_sets, settled, told_of
+from analysis.statistics.selection import HOW, MODE, saved_how, saving_sets, settled
 from analysis.traces import system
 from analysis.traces.typical import facts_of_run, trace_of, typical_runs
 
@@ -43,8 +43,8 @@ END: dict[str, Any] = {"color": "black", "linewidth": 1.0, "linestyle": "dotted"
 LINE_ABOVE = 3.0
 
 
-def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[Plate]:
-    """Return a plate per set of settings in which a training was saved and traced."""
+def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+    """Return a figure per set of settings in which a training was saved and traced."""
     if "trace_file" not in runs:
         return []
     sets = {}
@@ -55,15 +55,15 @@ def plates(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path])
             frame = samples(saves, typical, folders)
             if frame["status"].isin(["done", *system.SPOILT]).any():
                 sets[key] = saves, frame
-    names, apart = stems("fig10", list(sets)), told_apart(sets)
+    names, apart = stems("fig10", list(sets)), distinguishing_settings(sets)
     made = []
     for key, (saves, frame) in sets.items():
         shown = saves[saves["cell"].isin(frame["cell"][frame["status"] == "done"])]
         shown = saves if shown.empty else shown
         counters = ", ".join(dict.fromkeys(frame["source"].dropna()))
-        what = f"{_drawn(counters, shown)} {told_of(key.facts)}"
+        what = f"{_drawn(counters, shown)} {saved_how(key.facts)}"
         words = caption(key.facts, [name for name in apart if name not in (*HOW, *MODE)], shown, what)
-        made.append(Plate(names[key], TITLE, words, frame, written_over_time))
+        made.append(FigureSpec(names[key], TITLE, words, frame, written_over_time))
     return made
 
 
@@ -152,7 +152,7 @@ def written_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:
 
 
 def _panel(axes: Axes, cell: pd.DataFrame) -> None:
-    """Draw the storages of one target, one upon the other, and where its application ended."""
+    """Draw the storages of one target, stacked, and where its application ended."""
     if cell["status"].iloc[0] != "done":
         axes.set_title(cell["status"].iloc[0], loc="right", fontsize=7, fontweight="normal", color="0.4")
         return

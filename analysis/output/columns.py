@@ -106,7 +106,7 @@ EXPENDABLE = (RUNTIMES, COMPUTE, RATE_BESIDE, INPUT)
 def columns(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
     """Return the columns for the cells of one table; `whole`: all there are, else what fits on a terminal.
 
-    What all cells agree in stands in the heading; without controls there is no telling what lies between them.
+    What all cells agree in stands in the heading; without controls there is no distinguishing what lies between them.
     """
     if is_plain(rows).all():
         return _plain(rows, whole=whole)

@@ -28,7 +28,7 @@ CLASS = "paper"
 
 
 def document(tested: pd.DataFrame) -> bytes:
-    """Return the verdicts on whole sets of cells: what differs is a failure, what could not be told is skipped."""
+    """Return the verdicts on whole sets of cells: what differs is a failure, what is left open is skipped."""
     rows = rows_of(tested[tested["pair"] == ""])
     root = ET.Element("testsuites", {"name": "claims of the paper", **_counts(rows)})
     root.extend(_suite(row) for row in rows)

@@ -11,7 +11,7 @@ from analysis.figures.kit import save
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from analysis.figures.kit.figure import Plate
+    from analysis.figures.kit.figure import FigureSpec
     from analysis.records.read import Skipped
 
 NEEDED = (
@@ -27,15 +27,15 @@ def warn(skipped: Iterable[Skipped]) -> None:
         say(f"warning: {each.path} {each.why}; skipped\nhint: {each.cure}")
 
 
-def note(drawn: Sequence[Plate], old: Iterable[Path], *, quiet: bool) -> None:
+def note(drawn: Sequence[FigureSpec], old: Iterable[Path], *, quiet: bool) -> None:
     """Say what the figures do not show."""
     if quiet:
         return
     if not drawn:
         say(f"note: no figure is drawn: {NEEDED}")
-    for plate in drawn:
-        for row in plate.left_out.to_dict("records"):
-            say(f"note: {plate.stem} does not show {row['cell']}: {row['status']}")
+    for spec in drawn:
+        for row in spec.left_out.to_dict("records"):
+            say(f"note: {spec.stem} does not show {row['cell']}: {row['status']}")
     if old:
         say(f"note: removed figures that the records no longer give: {', '.join(sorted(path.name for path in old))}")
 

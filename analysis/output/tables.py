@@ -10,7 +10,7 @@ from analysis import paper
 from analysis.figures.kit import save
 from analysis.output.columns import OF_TRAINING, columns
 from analysis.records.frame import KEYS, grouped, rows_of
-from analysis.records.settings import describe, family_key, telling
+from analysis.records.settings import describe, distinguishing, family_key
 from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.checkpoints import NO_TARGET, of_checkpoint
 from analysis.statistics.medians import not_counted
@@ -62,7 +62,9 @@ def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     groups = grouped(table, _section_keys(table))
     known = {key: key.facts for key in groups}
     benchmarks = {facts["benchmark"] for facts in known.values()}
-    apart = {name: telling([facts for facts in known.values() if facts["benchmark"] == name]) for name in benchmarks}
+    apart = {
+        name: distinguishing([facts for facts in known.values() if facts["benchmark"] == name]) for name in benchmarks
+    }
     for key, rows in groups.items():
         facts = known[key]
         alike = [name for name in OF_TRAINING if name in rows and len(set(rows[name])) == 1]
@@ -182,7 +184,7 @@ def _cell(column: Column, row: Row) -> str:
 
 
 def _more(facts: Facts, apart: Sequence[str]) -> list[str]:
-    """Return the settings to name beside the usual ones: those that tell the sets apart, and the pipeline."""
+    """Return the settings to name beside the usual ones: those that distinguish the sets, and the pipeline."""
     always = ("benchmark.preprocess", "benchmark.file_mb", "benchmark.transfer_mib")
     return list(dict.fromkeys([*(name for name in always if name in facts), *apart]))
 

@@ -153,7 +153,7 @@ def _medians(rows: pd.DataFrame, short: dict[str, str], shown: Sequence[Column],
 
 
 def scaling(rows: pd.DataFrame) -> Table | None:
-    """Return throughput relative to one thread, ours beside the paper's; None with nothing to say."""
+    """Return throughput relative to one thread, ours beside the paper's; None where there is none."""
     known = rows[rows["scaling"].notna()]
     if known.empty or (known["threads"] == 1).all():
         return None

@@ -34,7 +34,7 @@ OF_RECORD = (
     *KEYS,
 )  # fmt: skip
 
-# A setting of one of these names is told as `settings.<name>`.
+# A setting of one of these names is shown as `settings.<name>`.
 RESERVED = frozenset({*OF_CELL, *OF_RUN, *OF_HOST, *FIGURES, *TEXTS, *OF_RECORD})
 
 

@@ -177,7 +177,7 @@ def _data(dataset: Mapping[str, Any], kind: str) -> str:
 
 
 def _of_cell(status: str) -> str:
-    """Say ``unfinished`` of what was begun: whether somebody is at work on it, a record cannot tell."""
+    """Say ``unfinished`` of what was begun: a record does not say whether it is still being worked on."""
     return "unfinished" if status == "running" else status
 
 

@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
     Facts = Mapping[str, Any]
 
-# What follows from the benchmark, and so tells no settings apart.
+# What follows from the benchmark, and so distinguishes no settings.
 IMPLIED = "kind"
 # A file name stays below the 255 bytes of ext4 and NFS, with room for `fig4-` and the ending.
 LONGEST_SUFFIX = 100
-# Told in every description, in this order.
+# Shown in every description, in this order.
 PLAIN = (
     "dataset.name", "dataset.files", "threads", "batch_size", "prefetch", "cache", "accelerator.name",
     "accelerator.step_s",
 )  # fmt: skip
-# What is named where nothing else is: what it really was, each run says.
+# Written where no accelerator was named; the runs say which one they had.
 ACCELERATOR_LEFT_ALONE = (None, "auto")
 EMULATED = " (emulated)"
 
@@ -79,7 +79,7 @@ def storage_name(flat: Facts) -> str:
     return str(flat.get("storage.name", flat.get("storage", "")))
 
 
-def told_emulated(name: str, facts: Facts, key: str) -> str:
+def with_emulated(name: str, facts: Facts, key: str) -> str:
     """Return the name of the storage at a key of the settings, and that it was emulated if it was."""
     return f"{name}{EMULATED}" if facts.get(f"{key}.emulated") else name
 
@@ -117,8 +117,8 @@ def differing(many: Sequence[Facts]) -> list[str]:
     return [name for name in names if len({_word(name, facts) for facts in many}) > 1]
 
 
-def telling(many: Sequence[Facts]) -> list[str]:
-    """Return the differing names without those that the name of a group (`dataset.name`) already tells."""
+def distinguishing(many: Sequence[Facts]) -> list[str]:
+    """Return the differing names without those that the name of a group (`dataset.name`) already gives."""
     names = differing(many)
     for group in ("dataset", "benchmark", "checkpoint", "accelerator"):
         also = "data" if group == "dataset" else None
@@ -133,10 +133,10 @@ def suffixes(keys: Sequence[Settings]) -> dict[Settings, str]:
     """Return for each key a short file-name suffix of just the settings that differ, `""` for a lone key."""
     if len(keys) == 1:
         return {keys[0]: ""}
-    names = telling([key.facts for key in keys])
+    names = distinguishing([key.facts for key in keys])
     made = {key: "-".join(_word(name, key.facts) for name in names) for key in keys}
     made = {key: re.sub(r"[^A-Za-z0-9._-]+", "_", text) for key, text in made.items()}
-    # Some file systems do not tell upper from lower case.
+    # Some file systems do not distinguish upper from lower case.
     alike = len({text.casefold()[:LONGEST_SUFFIX] for text in made.values()}) < len(keys)
     return {
         key: f"{text[:LONGEST_SUFFIX]}-{_digest(key.text)}" if alike or len(text) > LONGEST_SUFFIX else text
@@ -145,10 +145,10 @@ def suffixes(keys: Sequence[Settings]) -> dict[Settings, str]:
 
 
 def storage_labels(keys: Iterable[Settings]) -> dict[Settings, str]:
-    """Return for each series key the name of its storage, with what tells two of one name apart."""
+    """Return for each series key the name of its storage, with what distinguishes two of one name."""
     by_name: dict[tuple[Settings, str], list[Settings]] = {}
     for key in keys:
-        name = told_emulated(storage_name(key.facts), key.facts, "storage")
+        name = with_emulated(storage_name(key.facts), key.facts, "storage")
         by_name.setdefault((set_key(key), name), []).append(key)
     labels = {}
     for (_, name), same in by_name.items():
@@ -165,9 +165,9 @@ def describe(facts: Facts, more: Iterable[str] = (), ran_on: Iterable[str] = (),
     Parameters
     ----------
     more
-        Names of further settings to tell.
+        Names of further settings to show.
     ran_on
-        The accelerators that its runs really had; where they do not say, the setting speaks.
+        The accelerators that its runs really had; where they do not say, the setting counts.
     sizes
         The sizes that the campaigns asked for, `""` for none.
     """
@@ -189,7 +189,7 @@ def describe(facts: Facts, more: Iterable[str] = (), ran_on: Iterable[str] = (),
 
 
 def accelerators(facts: Facts, ran_on: Iterable[str]) -> str:
-    """Return the accelerator in words, an emulated one with its seconds a step; empty where nobody names one."""
+    """Return the accelerator in words, an emulated one with its seconds a step; empty where none is named."""
     chosen = facts.get("accelerator.name")
     names = sorted({each for each in ran_on if each}) or [str(chosen)] * (chosen not in ACCELERATOR_LEFT_ALONE)
     step_s = facts.get("accelerator.step_s")

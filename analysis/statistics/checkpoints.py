@@ -9,7 +9,7 @@ import pandas as pd
 from analysis.paper import BURST_BUFFER
 from analysis.records.frame import rows_of
 from analysis.records.record import OF_SNAPSHOT
-from analysis.records.settings import told_emulated
+from analysis.records.settings import with_emulated
 from analysis.statistics.medians import counted
 from analysis.statistics.training import is_training
 
@@ -69,14 +69,14 @@ def target(facts: Facts) -> str:
     """Return the checkpoint target of a cell's settings in words."""
     name = str(facts.get("checkpoint.name", NO_TARGET))
     if name != BURST_BUFFER:
-        return told_emulated(name, facts, "checkpoint")
+        return with_emulated(name, facts, "checkpoint")
     return f"burst buffer, {' to '.join(side(facts, each) for each in ('fast', 'slow'))}"
 
 
 def side(facts: Facts, role: str) -> str:
     """Return the storage of a role of the checkpoint target, `only` where it has but one, in words."""
     key = "checkpoint" if role == "only" else f"checkpoint.{role}"
-    return told_emulated(str(facts[f"{key}.name"]), facts, key)
+    return with_emulated(str(facts[f"{key}.name"]), facts, key)
 
 
 def mode(facts: Facts) -> str:

@@ -75,13 +75,13 @@ def by_prefetch(groups: Mapping[Settings, pd.DataFrame]) -> Mapping[Settings, pd
     return sets
 
 
-def both_told(cells: pd.DataFrame) -> dict[str, str]:
-    """Return the prefetch of a figure as its caption tells it: `0 and 1`."""
+def both_prefetches(cells: pd.DataFrame) -> dict[str, str]:
+    """Return the prefetch of a figure as its caption has it: `0 and 1`."""
     return {"prefetch": " and ".join(map(str, sorted(set(cells["prefetch"]))))}
 
 
 def completed(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
-    """Return the cells with a row for each partner that nobody asked for: `not measured`, its cell `""`.
+    """Return the cells with a row for each partner that was not asked for: `not measured`, its cell `""`.
 
     In the paper's order; at one place the cell with prefetch comes first.
     """
@@ -140,7 +140,7 @@ def in_papers_order(cells: pd.DataFrame) -> pd.DataFrame:
     return cells.assign(order=place).sort_values(["order", "target", "mode", "cell"]).drop(columns="order")
 
 
-def told_of(facts: Facts) -> str:
+def saved_how(facts: Facts) -> str:
     """Return how the cells of a set are saved in words."""
     words = [f"A snapshot every {facts['checkpoint.every']} iterations, the newest {facts['checkpoint.keep']} kept"]
     words += [f"mode {facts['checkpoint.mode']}"] if facts.get("checkpoint.mode") else []

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from analysis import paper
-from analysis.records.settings import Settings, is_storage, telling
+from analysis.records.settings import Settings, distinguishing, is_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-# Not swept by anybody: what was read, and where it lies.
+# Never swept: what was read, and where it lies.
 FOUND = ("data", "dataset.path")
 
 
@@ -33,7 +33,7 @@ def plain_sets(table: pd.DataFrame) -> Iterator[tuple[Settings, pd.DataFrame]]:
 
 def swept(cells: pd.DataFrame) -> list[str]:
     """Return the names of the columns of the settings that cells differ in, but for the storage's."""
-    names = telling([key.facts for key in dict.fromkeys(cells["series_key"])])
+    names = distinguishing([key.facts for key in dict.fromkeys(cells["series_key"])])
     names = [name for name in names if not is_storage(name) and name not in FOUND]
     names += ["threads"] if "threads" in cells and len(set(cells["threads"])) > 1 else []
     return [name if name in cells else f"settings.{name}" for name in names if not name.endswith(".emulated")]

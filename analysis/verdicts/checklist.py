@@ -48,7 +48,7 @@ def verdicts(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def well(tested: pd.DataFrame, *, strict: bool) -> bool:
-    """Say whether no claim differs; `strict`: whether each holds. Of pairs the claim that they belong to tells."""
+    """Say whether no claim differs; `strict`: whether each holds. A pair counts through its claim."""
     told = tested["verdict"][tested["pair"] == ""]
     return bool((told == HOLDS).all() if strict else (told != DIFFERS).all())
 

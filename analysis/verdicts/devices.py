@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from analysis import paper
 from analysis.records.frame import grouped
-from analysis.records.settings import Settings, describe, telling
+from analysis.records.settings import Settings, describe, distinguishing
 from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.selection import settled
 from analysis.statistics.training import CONTROL
@@ -38,7 +38,7 @@ def verdicts(found: Evidence) -> Iterator[Verdict]:
     """Yield the verdicts on Table I, set by set, then those on how much runs vary."""
     for access, figure in FIGURES.items():
         sets = baselines(found.table, access)
-        apart = telling([key.facts for key in sets])
+        apart = distinguishing([key.facts for key in sets])
         for key, rows in sets.items():
             about = describe(key.facts, apart, (), rows["size"])
             cells = [cell for cell in cells_of(rows) if cell["cell"] in found.values(figure)]
@@ -69,7 +69,7 @@ def _rates(cells: list[Cell], found: Evidence, access: str) -> Iterator[Verdict]
 
 
 def _small_file(cell: Cell) -> str:
-    """Return that the file is smaller than the paper's: what a device does for long is not told by it."""
+    """Return that the file is smaller than the paper's: it does not show what a device does over a long time."""
     file_mb = cell["series_key"].facts.get("benchmark.file_mb", paper.FILE_MB)
     return f"the file has {file_mb:,} MB, and the paper's {paper.FILE_MB:,}" if file_mb < paper.FILE_MB else ""
 
@@ -87,7 +87,7 @@ def _order(cells: list[Cell], found: Evidence, access: str) -> Iterator[Verdict]
 
 
 def _spreads(found: Evidence) -> Iterator[Verdict]:
-    """Test how far runs are from their cell's median, at most; on another machine than the paper's ours is told."""
+    """Test how far runs are from their cell's median, at most; on a machine that is not the paper's, ours is shown."""
     for (benchmark, machine), claim in claims.SPREAD.items():
         table = found.table
         rows = table[(table["benchmark"] == benchmark) & (table["n_valid"] >= FEWEST_RUNS)]

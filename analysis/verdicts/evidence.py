@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from analysis.records.frame import rows_of
-from analysis.records.settings import Settings, describe, telling
+from analysis.records.settings import Settings, describe, distinguishing
 from analysis.statistics.medians import counted
 from analysis.statistics.values import values_of
 
@@ -52,7 +52,7 @@ class Evidence:
 
 
 def cells_of(rows: pd.DataFrame, more: Iterable[str] = ()) -> list[Cell]:
-    """Return the done rows as cells; what a benchmark does not tell of itself is empty."""
+    """Return the done rows as cells; what a benchmark does not have is empty."""
     done = rows[rows["status"] == "done"].reindex(columns=[*EVIDENCE, *more]).astype({"unstable": object})
     texts = ["accelerator", "site"]
     done[texts] = done[texts].astype(object).where(done[texts].notna(), "")
@@ -60,9 +60,9 @@ def cells_of(rows: pd.DataFrame, more: Iterable[str] = ()) -> list[Cell]:
 
 
 def headings(sets: Mapping[Settings, pd.DataFrame], without: Iterable[str] = ()) -> dict[Settings, str]:
-    """Return in words what each set of cells, by its key, is about; settings that are told elsewhere are left out."""
+    """Return in words what each set of cells, by its key, is about; settings that are shown elsewhere are left out."""
     facts = {key: {name: it for name, it in key.facts.items() if name not in set(without)} for key in sets}
-    apart = telling(list(facts.values()))
+    apart = distinguishing(list(facts.values()))
     return {
         key: describe(facts[key], apart, cells.get("accelerator", ()), cells["size"]) for key, cells in sets.items()
     }

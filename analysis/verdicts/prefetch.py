@@ -6,7 +6,7 @@ import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analysis.records.settings import describe, family_key, telling
+from analysis.records.settings import describe, distinguishing, family_key
 from analysis.statistics.selection import families, in_order, settled, trained
 from analysis.text.plain import listed
 from analysis.verdicts import claims, reading
@@ -31,7 +31,7 @@ def verdicts(found: Evidence) -> Iterator[Verdict]:
     if mine.empty:
         return
     groups = families(settled(mine, ["set_key", "storage", "threads"], "wall_s"), {"prefetch"})
-    apart = telling([key.facts for key in groups])
+    apart = distinguishing([key.facts for key in groups])
     # Fig. 7's cells are sets of one thread count each: where others can be compared, these need not say they cannot.
     several = {key for key, group in groups.items() if len(group[["storage", "threads"]].drop_duplicates()) > 1}
     for key, group in groups.items():

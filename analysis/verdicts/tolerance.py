@@ -30,7 +30,7 @@ OF_AN_ORDER = "none: of an order the whole 95 % interval must be on its side"
 class Held:
     """Where ours is to lie, how wide the tolerance makes that, and where the tolerance comes from.
 
-    `whole`: the whole interval must lie there, and not ours alone. `tolerance` is a share, NaN where nobody gives one.
+    `whole`: the whole interval must lie there, and not ours alone. `tolerance` is a share, NaN where none is given.
     """
 
     low: float

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from analysis.figures.all import plates
+from analysis.figures.all import specs
 from analysis.records import read
 from analysis.records.frame import cells_frame, runs_frame
 from analysis.statistics.baselines import with_baselines
@@ -40,8 +40,8 @@ def baseline(rates, access="read", *, storage="local", threads=4, engine="auto",
 
 
 def frames(*made):
-    """Return the table of medians, the runs and the plates of these records."""
+    """Return the table of medians, the runs and the specs of these records."""
     parsed = [read.parse(copy.deepcopy(each)) for each in made]
     runs = runs_frame(parsed)
     table = with_baselines(medians(cells_frame(parsed), runs), runs)
-    return table, runs, plates(table, runs, {})
+    return table, runs, specs(table, runs, {})

@@ -48,8 +48,8 @@ def words(figure):
 
 
 def test_the_panels_of_fig_4_say_it_and_keep_the_papers_order_colours_and_ratios():
-    plate = figures_of(*reversed(scaling()))["fig4"]
-    figure = plate.drawn()
+    spec = figures_of(*reversed(scaling()))["fig4"]
+    figure = spec.drawn()
     real = figures_of(*(record([100.0] * 3, storage="hdd", threads=n) for n in (1, 2)))["fig4"].drawn()
 
     panels = [axes for axes in figure.axes if axes.get_title()]
@@ -57,7 +57,7 @@ def test_the_panels_of_fig_4_say_it_and_keep_the_papers_order_colours_and_ratios
         f"{name} (emulated)" for name in ("hdd", "ssd", "optane", "lustre")
     ]
     assert panels[0].patches[0].get_facecolor() == real.axes[0].patches[0].get_facecolor()
-    assert plate.frame["paper_ratio"].dropna().tolist() == [1.65]
+    assert spec.frame["paper_ratio"].dropna().tolist() == [1.65]
 
 
 @pytest.mark.parametrize("label", ["hdd (emulated)", "HDD", "hdd (root=/x)", "hdd"])
@@ -141,7 +141,7 @@ def test_the_head_of_the_page_has_a_line_for_each_storage_whatever_it_was_used_f
         f"hdd, at most {WORDS} (as storage, slow side of the burst buffer), 3 of 5 cells",
         "hdd, at most 20 MB/s read, 133.14 MB/s written, 80 reads/s (as storage), 1 of 5 cells",
         f"optane, at most {WORDS} (as fast side of the burst buffer), 1 of 5 cells",
-        "unknown, nobody knows how fast (as storage), 1 of 5 cells",
+        "unknown, of unknown speed (as storage), 1 of 5 cells",
     ]
 
 
@@ -159,10 +159,10 @@ def test_the_csv_files_say_it(tmp_path):
 
 def test_a_real_storage_and_its_twin_are_two_curves():
     real = record([100.0] * 3, storage="hdd", threads=1)
-    plate = figures_of(real, twin(record([200.0] * 3, storage="hdd", threads=2)))["fig4"]
+    spec = figures_of(real, twin(record([200.0] * 3, storage="hdd", threads=2)))["fig4"]
 
-    assert dict(zip(plate.frame["storage"], plate.frame["threads"], strict=True)) == {"hdd": 1, "hdd (emulated)": 2}
-    assert plate.frame["scaling"].dropna().tolist() == [1.0]
+    assert dict(zip(spec.frame["storage"], spec.frame["threads"], strict=True)) == {"hdd": 1, "hdd (emulated)": 2}
+    assert spec.frame["scaling"].dropna().tolist() == [1.0]
 
 
 def test_a_twin_is_compared_with_what_it_plays_and_named(tmp_path):

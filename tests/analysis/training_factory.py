@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.figures.all import plates
+from analysis.figures.all import specs
 from analysis.records import read as records
 from analysis.records.frame import cells_frame, runs_frame
 from analysis.statistics.checkpoints import with_saving
@@ -105,5 +105,5 @@ def table_of(*made):
 
 
 def figures_of(*made, folder=None):
-    """Return the plates of records by file name."""
-    return {plate.stem: plate for plate in plates(*frames(*made, folder=folder))}
+    """Return the specs of records by file name."""
+    return {spec.stem: spec for spec in specs(*frames(*made, folder=folder))}

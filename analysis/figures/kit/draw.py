@@ -21,7 +21,7 @@ from analysis.text.html import Markup
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from analysis.figures.kit.figure import Plate
+    from analysis.figures.kit.figure import FigureSpec
 
 # A figure takes a second or two, and a process as long to start.
 WORTH_PROCESSES = 6
@@ -37,8 +37,8 @@ class Drawing:
 
 
 @contextmanager
-def drawings(plates: Sequence[Plate], within_page: int) -> Iterator[Iterator[Drawing]]:
-    """Draw plates, in processes beside this one where there are many; within, the drawings come in their order.
+def drawings(specs: Sequence[FigureSpec], within_page: int) -> Iterator[Iterator[Drawing]]:
+    """Draw figures, in processes beside this one where there are many; within, the drawings come in their order.
 
     The first `within_page` of them are drawn as SVG, too.
 
@@ -47,7 +47,7 @@ def drawings(plates: Sequence[Plate], within_page: int) -> Iterator[Iterator[Dra
     AnalysisError
         If a process that drew was killed.
     """
-    jobs = [(plate, place < within_page) for place, plate in enumerate(plates)]
+    jobs = [(spec, place < within_page) for place, spec in enumerate(specs)]
     processes = min(_processors(), MOST_PROCESSES)
     if len(jobs) < WORTH_PROCESSES or processes == 1:
         yield starmap(draw, jobs)
@@ -59,15 +59,15 @@ def drawings(plates: Sequence[Plate], within_page: int) -> Iterator[Iterator[Dra
             raise AnalysisError("a process that drew figures was killed", "there may be too little memory") from error
 
 
-def draw(plate: Plate, in_page: bool) -> Drawing:  # noqa: FBT001 - `map` has no keywords
+def draw(spec: FigureSpec, in_page: bool) -> Drawing:  # noqa: FBT001 - `map` has no keywords
     """Draw one figure; in the page its title and caption stand around it as text."""
-    files = save.contents(plate.drawn(), plate.frame, plate.stem)
-    alone = inline(plate.function(plate.frame, "", ""), plate.stem, plate.title) if in_page else Markup()
+    files = save.contents(spec.drawn(), spec.frame, spec.stem)
+    alone = inline(spec.function(spec.frame, "", ""), spec.stem, spec.title) if in_page else Markup()
     return Drawing(files, alone)
 
 
-def _draw(plate: Plate, in_page: bool) -> Drawing:  # noqa: FBT001 - `map` has no keywords
-    drawing = draw(plate, in_page)
+def _draw(spec: FigureSpec, in_page: bool) -> Drawing:  # noqa: FBT001 - `map` has no keywords
+    drawing = draw(spec, in_page)
     gc.collect()
     return drawing
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from analysis.records.settings import Settings, describe, suffixes, telling
+from analysis.records.settings import Settings, describe, distinguishing, suffixes
 from analysis.text.plain import DASH
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Plate:
+class FigureSpec:
     """One figure before it is drawn: its file name, its words, its numbers, and the function that draws them."""
 
     stem: str
@@ -37,13 +37,13 @@ class Plate:
 
 
 def stems(figure: str, keys: Sequence[Settings]) -> dict[Settings, str]:
-    """Return the file name of each set's figure: `fig4` for a lone set, else with what tells the sets apart."""
+    """Return the file name of each set's figure: `fig4` for a lone set, else with what distinguishes the sets."""
     return {key: f"{figure}-{text}" if text else figure for key, text in suffixes(keys).items()} if keys else {}
 
 
-def told_apart(keys: Iterable[Settings]) -> list[str]:
-    """Return the names of the settings that tell the sets of a figure apart."""
-    return telling([key.facts for key in keys])
+def distinguishing_settings(keys: Iterable[Settings]) -> list[str]:
+    """Return the names of the settings that distinguish the sets of a figure."""
+    return distinguishing([key.facts for key in keys])
 
 
 def caption(facts: Mapping[str, object], apart: Iterable[str], shown: pd.DataFrame, what: str) -> str:

@@ -97,14 +97,14 @@ def clear_of(axes: Axes, top: float, published: float, *, n: bool) -> float:
     return published if top - line / 3 < published < top + line else top
 
 
-def told(row: Row, figure: str, *, n: bool) -> str:
+def median_text(row: Row, figure: str, *, n: bool) -> str:
     """Return a median with a dagger where it is unstable, and its n where asked for."""
     text = f"{significant(row[figure])}{DAGGER if row['unstable'] is True else ''}"
     return f"{text}\nn={row['n_valid']}" if n else text
 
 
 def several_n(shown: pd.DataFrame) -> bool:
-    """Say whether the cells differ in their number of runs, so that each must tell its own."""
+    """Say whether the cells differ in their number of runs, so that each must show its own."""
     return len(set(shown["n_valid"])) > 1
 
 
@@ -172,5 +172,5 @@ def legend_columns(labels: Sequence[str], wide: float) -> int:
 
 @cache
 def _points(text: str, size: float) -> float:
-    """Return how wide a text is drawn at a size in points; asked for word by word, for it takes milliseconds."""
+    """Return how wide a text is drawn at a size in points; cached by word, because it takes milliseconds."""
     return float(TextPath((0, 0), text, size=size).get_extents().width) if text else 0.0

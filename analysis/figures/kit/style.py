@@ -49,5 +49,5 @@ def look(storage: str) -> Look:
 
 
 def sheet() -> AbstractContextManager[None]:
-    """Return the context in which figures are drawn and saved; the user's own matplotlibrc has no say."""
+    """Return the context in which figures are drawn and saved; the user's own matplotlibrc is ignored."""
     return matplotlib.style.context(SHEET, after_reset=True)

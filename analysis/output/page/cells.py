@@ -111,7 +111,7 @@ def _cell(record: Record, row: Row, results: Results) -> Markup:
 
 
 def _raw(record: Record) -> Mapping[str, Any]:
-    """Return the record with the messages of its checks; nothing where somebody took it away meanwhile."""
+    """Return the record with the messages of its checks; nothing where it was removed meanwhile."""
     with suppress(UnreadableError):
         return load(record.folder / read.FILE)
     return {}

@@ -18,7 +18,7 @@ from analysis.text.plain import NONE, number
 if TYPE_CHECKING:
     from typing import Any
 
-    from analysis.figures.kit.figure import Plate
+    from analysis.figures.kit.figure import FigureSpec
     from analysis.output.page.results import Results
     from analysis.records.frame import Row
     from analysis.text.html import Markup
@@ -41,7 +41,7 @@ def figures(results: Results) -> Markup:
     """Return the figures in the paper's order, each with its table and a CSV to take away."""
     shown = results.drawn[:MOST_FIGURES]
     more = some(len(shown), len(results.drawn), "figures", "the folder figures/ beside this page")
-    return joined([*(_figure(plate, results.images[plate.stem]) for plate in shown), tag("p", more)])
+    return joined([*(_figure(spec, results.images[spec.stem]) for spec in shown), tag("p", more)])
 
 
 def _claim(row: Row) -> Markup:
@@ -62,33 +62,33 @@ def _verdict(row: Row) -> Markup:
     return tag("strong", tables.verdict_of(row), class_=row["verdict"].split()[0])
 
 
-def _figure(plate: Plate, image: Markup) -> Markup:
-    rows = [[_text(value) for value in row] for row in plate.frame.head(MOST_LINES).itertuples(index=False, name=None)]
-    more = some(len(rows), len(plate.frame), "rows", f"figures/{plate.stem}.csv")
-    left = [not pd.api.types.is_numeric_dtype(kind) for kind in plate.frame.dtypes]
+def _figure(spec: FigureSpec, image: Markup) -> Markup:
+    rows = [[_text(value) for value in row] for row in spec.frame.head(MOST_LINES).itertuples(index=False, name=None)]
+    more = some(len(rows), len(spec.frame), "rows", f"figures/{spec.stem}.csv")
+    left = [not pd.api.types.is_numeric_dtype(kind) for kind in spec.frame.dtypes]
     small = len(image) <= MOST_SVG_BYTES
     return tag(
         "figure",
-        tag("h3", plate.title),
-        scrolling(image) if small else tag("p", f"Too large for this page; it stands in figures/{plate.stem}.pdf."),
-        tag("figcaption", plate.caption),
-        tag("p", *_downloads(plate), class_="files"),
+        tag("h3", spec.title),
+        scrolling(image) if small else tag("p", f"Too large for this page; it stands in figures/{spec.stem}.pdf."),
+        tag("figcaption", spec.caption),
+        tag("p", *_downloads(spec), class_="files"),
         folded(
-            f"Its numbers ({len(plate.frame)} rows)",
-            table([str(name) for name in plate.frame], rows, left),
+            f"Its numbers ({len(spec.frame)} rows)",
+            table([str(name) for name in spec.frame], rows, left),
             tag("p", more),
         ),
-        id=plate.stem,
+        id=spec.stem,
     )
 
 
-def _downloads(plate: Plate) -> list[str]:
+def _downloads(spec: FigureSpec) -> list[str]:
     """Return links to the figure's files, the CSV within the page unless it is long."""
-    content = save.csv(plate.frame)
-    name = f"{plate.stem}.csv"
+    content = save.csv(spec.frame)
+    name = f"{spec.stem}.csv"
     within = f"data:text/csv;charset=utf-8;base64,{base64.b64encode(content).decode()}"
     target = within if len(content) <= MOST_CSV_BYTES else f"figures/{name}"
-    beside = [link(f"figures/{plate.stem}{ending}", f"{plate.stem}{ending}") for ending in (".pdf", ".png")]
+    beside = [link(f"figures/{spec.stem}{ending}", f"{spec.stem}{ending}") for ending in (".pdf", ".png")]
     return [link(target, name, download=name), " ", beside[0], " ", beside[1]]
 
 

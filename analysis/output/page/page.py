@@ -40,7 +40,7 @@ def _title(results: Results) -> str:
 
 
 def _parts(results: Results) -> list[tuple[str, str, Markup]]:
-    """Return id, heading and content of each part; a part with nothing to say is left out."""
+    """Return id, heading and content of each part; an empty part is left out."""
     parts = [
         ("summary", "Summary", summary.summary(results)),
         ("proofs", "What was claimed, and what was proved", proofs.proofs(results)),

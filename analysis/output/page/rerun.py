@@ -30,7 +30,7 @@ def _requests(path: Path) -> tuple[dict[str, str], str]:
     """Return what was asked, and why that is not known."""
     asked: dict[str, str] = {}
     if not path.exists():
-        return {}, f"There is no {FILE} beside the records, which would tell the commands."
+        return {}, f"There is no {FILE} beside the records, so the commands are not known."
     try:
         for request in load(path)["requests"]:
             command = shlex.join(["python", "-m", "campaign", *map(str, request["words"])])

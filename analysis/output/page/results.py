@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from analysis.figures.kit.figure import Plate
+    from analysis.figures.kit.figure import FigureSpec
     from analysis.records.read import Found
     from analysis.text.html import Markup
 
@@ -42,7 +42,7 @@ class Results:
     table: pd.DataFrame
     runs: pd.DataFrame
     tested: pd.DataFrame
-    drawn: Sequence[Plate]
+    drawn: Sequence[FigureSpec]
     images: Mapping[str, Markup]
     home: Path
 

@@ -101,7 +101,7 @@ def _storages(records: Iterable[Record]) -> Counter[str]:
 def _at_most(facts: Facts) -> str:
     """Name an emulated storage and its bounds; those of an unreadable marker are not known (`jobs.system.emulated`)."""
     if not BOUNDS.keys() & facts.keys():
-        return f"{facts.get('name', '')}, nobody knows how fast"
+        return f"{facts.get('name', '')}, of unknown speed"
     known = (f"{facts[each]:g} {unit}" for each, unit in BOUNDS.items() if _is_number(facts.get(each)))
     return f"{facts.get('name', '')}, at most {', '.join(known) or 'what lies beneath'}"
 

@@ -132,12 +132,12 @@ def test_the_properties_of_a_case_are_its_evidence(differs):
     root = parsed(document(verdicts(*frames(*curve("hdd", BAD))[:2])))
 
     (suite,) = root.findall(f"testsuite[@name='{claims.SCALING['hdd', 2].text}']")
-    told_of = {each.attrib["name"]: each.attrib["value"] for each in suite.find("properties")}
+    saving_in_words = {each.attrib["name"]: each.attrib["value"] for each in suite.find("properties")}
     row = told(claims.SCALING["hdd", 2], *curve("hdd", BAD))
-    assert told_of["ours"] == f"1.20{TIMES}"
-    assert told_of["interval"] == f"1.20{TIMES} to 1.20{TIMES}"
-    assert told_of["tolerance"].startswith("8.3 %, 2 times the site's")
-    assert told_of["cells"] == row["cells"]
+    assert saving_in_words["ours"] == f"1.20{TIMES}"
+    assert saving_in_words["interval"] == f"1.20{TIMES} to 1.20{TIMES}"
+    assert saving_in_words["tolerance"].startswith("8.3 %, 2 times the site's")
+    assert saving_in_words["cells"] == row["cells"]
     assert suite.find("testcase/failure").attrib["type"] == "differs"
 
 

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from analysis.cli.compare import main
-from analysis.compare.figure import plates
+from analysis.compare.figure import specs
 from analysis.compare.judge import COLUMNS
 from analysis.compare.steps import Side, comparison
 from analysis.records import read
@@ -216,8 +216,8 @@ def test_the_figure_shows_each_ratio_on_a_logarithmic_axis_beside_one(tmp_path):
 
     table = comparison(side("a", cell(), cell(threads=1)), side("b", cell(50.0), cell(150.0, threads=1)), {})
 
-    (plate,) = plates(table, ["A: a", "B: b"], {"images_per_s": "higher"})
-    (axes,) = plate.drawn().axes
+    (spec,) = specs(table, ["A: a", "B: b"], {"images_per_s": "higher"})
+    (axes,) = spec.drawn().axes
     points = {line.get_xdata()[0]: line for line in axes.lines if line.get_marker() in "^v"}
     assert axes.get_xscale() == "log"
     assert list(points) == pytest.approx([1.5, 0.5])

@@ -80,11 +80,11 @@ def test_where_a_run_without_checkpoints_took_longer_the_whole_bar_is_gray_and_a
 def test_a_target_that_failed_keeps_its_place_and_says_so():
     failed = saved("ssd", [100.0] * 3) | {"status": "failed"}
 
-    plate = figures_of(saved("hdd", [100.0] * 3), failed)["fig9"]
+    spec = figures_of(saved("hdd", [100.0] * 3), failed)["fig9"]
 
-    assert len(bars(plate.drawn().axes[0])) == 1
-    assert words(plate.drawn()).count("failed") == 2
-    assert plate.left_out["cell"].tolist() == [id_of(failed)]
+    assert len(bars(spec.drawn().axes[0])) == 1
+    assert words(spec.drawn()).count("failed") == 2
+    assert spec.left_out["cell"].tolist() == [id_of(failed)]
 
 
 def test_modes_and_intervals_are_never_in_one_figure_9_and_modes_are_in_one_of_ours():
@@ -187,20 +187,20 @@ def test_what_two_storages_wrote_in_one_second_stands_upon_each_other_and_fits(b
     text = written(["dsk/nvme0n1", "dsk/sda"], [[4e8, 1e8], [4e8, 1e8]], tail=1)
     made = traced(saved(BUFFER, [1.0], sources=SOURCES, streams=2), tmp_path, text)
 
-    plate = figures_of(both[0], made, folder=tmp_path)["fig10"]
-    *_, axes = plate.drawn().axes
+    spec = figures_of(both[0], made, folder=tmp_path)["fig10"]
+    *_, axes = spec.drawn().axes
     fast, slow = (patch for patch in axes.patches if isinstance(patch, StepPatch) and patch.get_fill())
 
     assert (list(fast.get_data().values), list(slow.get_data().baseline)) == ([400, 100], [400, 100])
     assert list(slow.get_data().values) == [800, 200]
     assert axes.get_ylim()[1] > 800
-    assert "storages stacked" in plate.caption
+    assert "storages stacked" in spec.caption
 
 
 def test_the_csv_of_figure_10_is_what_it_shows_and_two_saves_are_the_same_bytes(both, tmp_path):
-    plate = figures_of(*both, folder=tmp_path)["fig10"]
+    spec = figures_of(*both, folder=tmp_path)["fig10"]
 
-    first, second = (save.save(plate.drawn(), plate.frame, tmp_path / name, plate.stem) for name in "ab")
+    first, second = (save.save(spec.drawn(), spec.frame, tmp_path / name, spec.stem) for name in "ab")
 
     rows = list(csv.DictReader(first[2].read_text(encoding="utf-8").splitlines()))
     slow = [float(row["written_mb_per_s"]) for row in rows if row["role"] == "slow" and row["written_mb_per_s"]]

@@ -19,11 +19,11 @@ from tests.analysis.record_factory import record, run, unstable
 
 def plates_of(*made):
     parsed = [read.parse(each) for each in made]
-    return scaling.plates(medians(cells_frame(parsed), runs_frame(parsed)))
+    return scaling.specs(medians(cells_frame(parsed), runs_frame(parsed)))
 
 
-def drawn(plate):
-    return plate.drawn()
+def drawn(spec):
+    return spec.drawn()
 
 
 def heights(figure):
@@ -46,10 +46,10 @@ def grid():
 
 
 def test_the_csv_is_what_the_bars_show(grid, tmp_path):
-    plate = plates_of(*grid)[0]
-    figure = drawn(plate)
+    spec = plates_of(*grid)[0]
+    figure = drawn(spec)
 
-    save.save(figure, plate.frame, tmp_path, plate.stem)
+    save.save(figure, spec.frame, tmp_path, spec.stem)
 
     with (tmp_path / "fig4.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -66,18 +66,18 @@ def test_whiskers_run_from_min_to_max():
 
 
 def test_two_saves_are_the_same_bytes(grid, tmp_path):
-    plate = plates_of(*grid)[0]
+    spec = plates_of(*grid)[0]
 
-    written = [save.save(drawn(plate), plate.frame, tmp_path / name, plate.stem) for name in "ab"]
+    written = [save.save(drawn(spec), spec.frame, tmp_path / name, spec.stem) for name in "ab"]
 
     assert [path.name for path in written[0]] == ["fig4.pdf", "fig4.png", "fig4.csv"]
     assert [path.read_bytes() for path in written[0]] == [path.read_bytes() for path in written[1]]
 
 
 def test_a_pdf_has_type_42_fonts_and_no_date(grid, tmp_path):
-    plate = plates_of(*grid)[0]
+    spec = plates_of(*grid)[0]
 
-    pdf = save.save(drawn(plate), plate.frame, tmp_path, plate.stem)[0].read_bytes()
+    pdf = save.save(drawn(spec), spec.frame, tmp_path, spec.stem)[0].read_bytes()
 
     assert b"/CIDFontType2" in pdf
     assert b"/Type3" not in pdf
@@ -87,7 +87,7 @@ def test_a_pdf_has_type_42_fonts_and_no_date(grid, tmp_path):
 def test_figure_4_preprocesses_and_figure_5_only_reads():
     made = plates_of(record([1.0]), record([2.0], benchmark__preprocess=False))
 
-    assert [(plate.stem, plate.frame["images_per_s"].tolist()) for plate in made] == [
+    assert [(spec.stem, spec.frame["images_per_s"].tolist()) for spec in made] == [
         ("fig4", [1.0]),
         ("fig5", [2.0]),
     ]
@@ -96,7 +96,7 @@ def test_figure_4_preprocesses_and_figure_5_only_reads():
 def test_other_settings_make_other_figures_named_by_what_differs():
     made = plates_of(record([1.0]), record([2.0], batch_size=32), record([3.0], threads=8))
 
-    assert {plate.stem: plate.frame["threads"].tolist() for plate in made} == {
+    assert {spec.stem: spec.frame["threads"].tolist() for spec in made} == {
         "fig4-batch_size-32": [4],
         "fig4-batch_size-64": [4, 8],
     }
@@ -112,38 +112,38 @@ def test_panels_stand_in_the_order_of_the_paper_then_by_name():
 def test_the_paper_is_overlaid_on_hdd_and_lustre_only_and_from_our_one_thread_median(grid):
     more = [record([rate], threads=n, storage="local") for n, rate in ((1, 10.0), (8, 20.0))]
 
-    plate = plates_of(*grid, *more)[0]
+    spec = plates_of(*grid, *more)[0]
 
-    marks = plate.frame.set_index(["storage", "threads"])["paper_images_per_s"].dropna()
+    marks = spec.frame.set_index(["storage", "threads"])["paper_images_per_s"].dropna()
     assert marks.to_dict() == {("hdd", 8): pytest.approx(2.3 * 51), ("lustre", 8): pytest.approx(7.8 * 41)}
-    assert any("Chien et al. 2018, Sec. VII" in text for text in words(drawn(plate)))
+    assert any("Chien et al. 2018, Sec. VII" in text for text in words(drawn(spec)))
 
 
 def test_without_a_one_thread_cell_nothing_of_the_paper_is_overlaid():
-    plate = plates_of(record([1.0], threads=8, storage="hdd"))[0]
+    spec = plates_of(record([1.0], threads=8, storage="hdd"))[0]
 
-    assert plate.frame["paper_images_per_s"].isna().all()
-    assert not any("Chien" in text for text in words(drawn(plate)))
+    assert spec.frame["paper_images_per_s"].isna().all()
+    assert not any("Chien" in text for text in words(drawn(spec)))
 
 
 @pytest.mark.parametrize(("status", "told"), [("invalid", "invalid"), ("failed", "failed"), ("running", "unfinished")])
 def test_a_cell_that_is_not_done_leaves_its_status_in_the_gap(status, told):
-    plate = plates_of(record([1.0], threads=1), record([9.0], threads=2) | {"status": status})[0]
+    spec = plates_of(record([1.0], threads=1), record([9.0], threads=2) | {"status": status})[0]
 
-    figure = drawn(plate)
+    figure = drawn(spec)
     assert heights(figure) == [[1.0]]
     assert told in words(figure)
-    assert plate.left_out["threads"].tolist() == [2]
+    assert spec.left_out["threads"].tolist() == [2]
 
 
 def test_two_cells_for_one_bar_are_both_left_out():
     twin = record([9.0], threads=2)
     twin["cell"]["id"] = "another-id-123456"
 
-    plate = plates_of(record([1.0], threads=1), record([5.0], threads=2), twin)[0]
+    spec = plates_of(record([1.0], threads=1), record([5.0], threads=2), twin)[0]
 
-    assert heights(drawn(plate)) == [[1.0]]
-    assert plate.left_out["status"].tolist() == ["ambiguous", "ambiguous"]
+    assert heights(drawn(spec)) == [[1.0]]
+    assert spec.left_out["status"].tolist() == ["ambiguous", "ambiguous"]
 
 
 def test_an_unstable_cell_is_hatched_and_explained():
@@ -164,11 +164,11 @@ def test_the_right_axis_is_the_left_one_in_mb_per_s():
 
 def test_where_images_differ_in_size_each_bar_has_its_own_mb_per_s():
     small, large = ([run(1, 100.0, size=size)] for size in (100_000, 102_000))
-    plate = plates_of(record(small, threads=1), record(large, threads=2))[0]
+    spec = plates_of(record(small, threads=1), record(large, threads=2))[0]
 
-    left, right = drawn(plate).axes
+    left, right = drawn(spec).axes
 
-    assert not same_size(plate.frame)
+    assert not same_size(spec.frame)
     assert right.get_ylabel() == "MB/s (diamonds)"
     assert right.lines[0].get_ydata() == pytest.approx([10.0, 10.2])
     assert right.get_ylim()[1] > 10.2

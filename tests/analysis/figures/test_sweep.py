@@ -22,7 +22,7 @@ def toy(rates, *, size, merit=("pipeline", "files_per_s", "files/s", "higher"), 
 
 def drawn(folder, *records):
     table = measured(store(folder, *records)).table
-    return sweep.plates(table)
+    return sweep.specs(table)
 
 
 def swept(storage="hdd", **settings):
@@ -30,13 +30,13 @@ def swept(storage="hdd", **settings):
 
 
 def test_the_figure_of_merit_is_drawn_over_what_was_swept_a_line_per_storage(tmp_path):
-    (plate,) = drawn(tmp_path, *swept("hdd"), *swept("ssd"))
+    (spec,) = drawn(tmp_path, *swept("hdd"), *swept("ssd"))
 
-    axes = plate.drawn().axes[0]
-    assert plate.stem == "sweep-toy"
-    assert plate.frame["value"].tolist() == [1, 2, 4] * 2
-    assert plate.frame["storage"].tolist() == ["hdd"] * 3 + ["ssd"] * 3
-    assert plate.frame[["median", "min", "max"]].iloc[1].tolist() == [20.0, 18.0, 24.0]
+    axes = spec.drawn().axes[0]
+    assert spec.stem == "sweep-toy"
+    assert spec.frame["value"].tolist() == [1, 2, 4] * 2
+    assert spec.frame["storage"].tolist() == ["hdd"] * 3 + ["ssd"] * 3
+    assert spec.frame[["median", "min", "max"]].iloc[1].tolist() == [20.0, 18.0, 24.0]
     assert axes.get_xlabel() == "benchmark.size"
     assert "files_per_s (files/s)" in axes.get_ylabel()
     assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2", "4"]
@@ -50,24 +50,24 @@ def test_words_are_categories_and_each_swept_setting_has_a_panel_the_others_held
         if (size, layout) != (4, "nested")
     ]
 
-    (plate,) = drawn(tmp_path, *records)
+    (spec,) = drawn(tmp_path, *records)
 
-    panels = {axes.get_xlabel(): axes for axes in plate.drawn().axes}
+    panels = {axes.get_xlabel(): axes for axes in spec.drawn().axes}
     assert set(panels) == {"benchmark.size", "benchmark.layout"}
     assert panels["benchmark.size"].get_title() == "at benchmark.layout=flat"
     assert [text.get_text() for text in panels["benchmark.layout"].get_xticklabels()] == ["flat", "nested"]
-    assert "4 of 5 cells" in plate.caption
+    assert "4 of 5 cells" in spec.caption
 
 
 def test_a_cell_that_is_not_done_is_left_out_and_named_and_an_unstable_one_marked(tmp_path):
     one, two, four = swept()
     dead = toy([], size=8) | {"status": "failed", "reason": "no"}
 
-    (plate,) = drawn(tmp_path, one, unstable(two), four, dead)
+    (spec,) = drawn(tmp_path, one, unstable(two), four, dead)
 
-    assert plate.left_out["cell"].tolist() == [id_of(dead)]
-    assert plate.frame["unstable"].astype(object).eq(other=True).tolist() == [False, True, False, False]
-    assert any("unstable" in text.get_text() for text in plate.drawn().legends[0].get_texts())
+    assert spec.left_out["cell"].tolist() == [id_of(dead)]
+    assert spec.frame["unstable"].astype(object).eq(other=True).tolist() == [False, True, False, False]
+    assert any("unstable" in text.get_text() for text in spec.drawn().legends[0].get_texts())
 
 
 def test_versions_never_mix(tmp_path):
@@ -75,16 +75,16 @@ def test_versions_never_mix(tmp_path):
     for each in newer:
         each["cell"] |= {"benchmark_version": 2, "id": f"{id_of(each)}-2"}
 
-    plates = drawn(tmp_path, *swept(), *newer)
+    specs = drawn(tmp_path, *swept(), *newer)
 
-    assert [plate.stem for plate in plates] == ["sweep-toy_version_1", "sweep-toy_version_2"]
+    assert [spec.stem for spec in specs] == ["sweep-toy_version_1", "sweep-toy_version_2"]
 
 
 def test_storages_stand_side_by_side_where_nothing_else_was_swept(tmp_path):
-    (plate,) = drawn(tmp_path, *(toy([5.0] * 3, size=1, storage=name) for name in ("ssd", "hdd")))
+    (spec,) = drawn(tmp_path, *(toy([5.0] * 3, size=1, storage=name) for name in ("ssd", "hdd")))
 
-    assert plate.frame["swept"].unique().tolist() == ["storage"]
-    assert [text.get_text() for text in plate.drawn().axes[0].get_xticklabels()] == ["hdd", "ssd"]
+    assert spec.frame["swept"].unique().tolist() == ["storage"]
+    assert [text.get_text() for text in spec.drawn().axes[0].get_xticklabels()] == ["hdd", "ssd"]
 
 
 @pytest.mark.parametrize("kind", ["storage", "training"])

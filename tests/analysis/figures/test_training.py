@@ -38,14 +38,14 @@ def batches(**settings):
 def test_figure_6_stands_the_excess_without_prefetch_on_the_runtime_with_it():
     made = [training([100.0, 102.0, 110.0], threads=2), training([130.0, 142.0, 150.0], threads=2, prefetch=0)]
 
-    plate = figures_of(*made)["fig6"]
-    figure = plate.drawn()
+    spec = figures_of(*made)["fig6"]
+    figure = spec.drawn()
 
     assert boxes(figure) == [[(0, 102.0), (102.0, 40.0)]]
     bars = [each for each in figure.axes[0].containers if isinstance(each, ErrorbarContainer)]
     whiskers = [each.lines[2][0].get_segments()[0][:, 1].tolist() for each in bars]
     assert whiskers == [[100.0, 110.0], [130.0, 150.0]]
-    assert plate.frame["excess_s"].tolist()[1] == 40.0
+    assert spec.frame["excess_s"].tolist()[1] == 40.0
 
 
 def test_figure_6_has_a_panel_per_storage_in_the_papers_order_and_threads_across():
@@ -57,13 +57,13 @@ def test_figure_6_has_a_panel_per_storage_in_the_papers_order_and_threads_across
 
 
 def test_the_csv_of_figure_6_is_what_it_shows_and_two_saves_are_the_same_bytes(tmp_path):
-    plate = figures_of(*grid(("hdd",)))["fig6"]
+    spec = figures_of(*grid(("hdd",)))["fig6"]
 
-    written = [save.save(plate.drawn(), plate.frame, tmp_path / name, plate.stem) for name in "ab"]
+    written = [save.save(spec.drawn(), spec.frame, tmp_path / name, spec.stem) for name in "ab"]
 
     rows = list(csv.DictReader(written[0][2].read_text(encoding="utf-8").splitlines()))
     shown = [float(row["excess_s"] or row["runtime_s"]) for row in rows]
-    assert [height for _, height in boxes(plate.drawn())[0]] == pytest.approx(shown)
+    assert [height for _, height in boxes(spec.drawn())[0]] == pytest.approx(shown)
     assert [path.read_bytes() for path in written[0]] == [path.read_bytes() for path in written[1]]
 
 
@@ -92,29 +92,29 @@ def test_an_excess_has_as_many_decimals_as_its_runtime_and_at_least_one(without,
 def test_a_partner_that_failed_leaves_its_status_in_place_of_the_excess():
     ahead, none = pair()
 
-    plate = figures_of(ahead, none | {"status": "failed"})["fig6"]
+    spec = figures_of(ahead, none | {"status": "failed"})["fig6"]
 
-    assert boxes(plate.drawn()) == [[(0, 100.0)]]
-    assert "+ failed\n100" in words(plate.drawn())
-    assert plate.left_out["status"].tolist() == ["failed"]
+    assert boxes(spec.drawn()) == [[(0, 100.0)]]
+    assert "+ failed\n100" in words(spec.drawn())
+    assert spec.left_out["status"].tolist() == ["failed"]
 
 
 def test_without_the_bar_there_is_nothing_for_an_excess_to_stand_on():
     (ahead, none), others = pair(threads=1), pair(threads=2)
 
-    plate = figures_of(ahead | {"status": "invalid"}, none, *others)["fig6"]
+    spec = figures_of(ahead | {"status": "invalid"}, none, *others)["fig6"]
 
-    assert boxes(plate.drawn()) == [[(0, 100.0), (100.0, 40.0)]]
-    assert "prefetch 1: invalid" in words(plate.drawn())
-    assert plate.left_out["status"].tolist() == ["invalid", "without partner"]
-    assert plate.frame["runtime_s"].notna().tolist() == [False, False, True, True]
+    assert boxes(spec.drawn()) == [[(0, 100.0), (100.0, 40.0)]]
+    assert "prefetch 1: invalid" in words(spec.drawn())
+    assert spec.left_out["status"].tolist() == ["invalid", "without partner"]
+    assert spec.frame["runtime_s"].notna().tolist() == [False, False, True, True]
 
 
 def test_a_partner_that_nobody_asked_for_is_told_and_is_no_cell_left_out():
-    plate = figures_of(*pair(threads=1), training([100.0] * 3, threads=2))["fig6"]
+    spec = figures_of(*pair(threads=1), training([100.0] * 3, threads=2))["fig6"]
 
-    assert "+ not\nmeasured\n100" in words(plate.drawn())
-    assert plate.left_out.empty
+    assert "+ not\nmeasured\n100" in words(spec.drawn())
+    assert spec.left_out.empty
 
 
 def test_figure_6_needs_both_prefetches():
@@ -131,7 +131,7 @@ def test_controls_are_in_no_figure():
 def test_each_prefetch_has_a_figure_of_its_own_against_none():
     made = figures_of(*pair(), training([90.0], prefetch=4))
 
-    assert {stem: plate.frame["prefetch"].tolist() for stem, plate in made.items()} == {
+    assert {stem: spec.frame["prefetch"].tolist() for stem, spec in made.items()} == {
         "fig6-prefetch-1": [1, 0],
         "fig6-prefetch-4": [4, 0],
     }
@@ -155,15 +155,15 @@ def test_the_caption_tells_what_the_runs_were():
 
 
 def test_figure_7_shows_rates_over_batch_sizes_told_apart_by_fill_and_marker():
-    plate = figures_of(*batches(threads=8))["fig7"]
+    spec = figures_of(*batches(threads=8))["fig7"]
 
-    figure = plate.drawn()
+    figure = spec.drawn()
     none, ahead = (line for line in figure.axes[0].lines if len(line.get_xdata()) == 2)
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["16", "128"]
     assert ahead.get_ydata().tolist() == pytest.approx([9088 * 16 / 100, 9088 * 128 / 100])
     assert (none.get_markerfacecolor(), none.get_linestyle()) == ("white", "--")
     assert (ahead.get_markerfacecolor() != "white", ahead.get_linestyle()) == (True, "-")
-    assert "threads 8, prefetch 0 and 1" in plate.caption
+    assert "threads 8, prefetch 0 and 1" in spec.caption
 
 
 def test_batch_sizes_of_one_dataset_keep_no_other_dataset_from_its_figure_6():
@@ -196,11 +196,11 @@ def test_the_number_of_batches_may_follow_the_batch_size_but_never_mixes_at_one(
 def test_a_missing_point_breaks_the_line_and_is_named_with_its_status():
     made = [training([100.0], batch_size=b, threads=8) for b in (16, 32, 64)]
 
-    plate = figures_of(made[0], made[1] | {"status": "failed"}, made[2])["fig7"]
+    spec = figures_of(made[0], made[1] | {"status": "failed"}, made[2])["fig7"]
 
-    assert "batch 32, prefetch 1: failed" in words(plate.drawn())
-    assert plate.frame["images_per_s"].isna().tolist() == [False, True, False]
-    assert plate.left_out["batch_size"].tolist() == [32]
+    assert "batch 32, prefetch 1: failed" in words(spec.drawn())
+    assert spec.frame["images_per_s"].isna().tolist() == [False, True, False]
+    assert spec.left_out["batch_size"].tolist() == [32]
 
 
 def test_two_cells_at_one_point_are_both_left_out():
@@ -215,13 +215,13 @@ def test_figure_8_draws_the_trace_of_the_median_run_gray_with_prefetch_and_white
     runs = [step(1, 120.0), step(2, 100.0), step(3, 110.0), step(4, 130.0), step(5, 90.0, status="invalid")]
     made = [with_traces(training(runs, prefetch=ahead), tmp_path) for ahead in (1, 0)]
 
-    plate = figures_of(*made, folder=tmp_path)["fig8"]
+    spec = figures_of(*made, folder=tmp_path)["fig8"]
 
     # Valid runs took 100, 110, 120 and 130 s: the lower median is run 3, whose trace has 3 B/s more.
-    assert set(plate.frame["file"]) == {"trace-3.csv"}
-    rates = plate.frame[plate.frame["prefetch"] == 1]["read_mb_per_s"].tolist()
+    assert set(spec.frame["file"]) == {"trace-3.csv"}
+    rates = spec.frame[spec.frame["prefetch"] == 1]["read_mb_per_s"].tolist()
     assert rates[1:] == pytest.approx([5.000003, 7.000003, 2.000003])
-    gray, white, line = sorted(plate.drawn().axes[0].findobj(StepPatch), key=lambda each: -each.get_fill())[:3]
+    gray, white, line = sorted(spec.drawn().axes[0].findobj(StepPatch), key=lambda each: -each.get_fill())[:3]
     shades = {each.get_facecolor()[:3] for each in (gray, white)}
     assert (1.0, 1.0, 1.0) in shades
     assert len(shades) == 2
@@ -246,11 +246,11 @@ def test_where_the_device_was_not_read_the_process_speaks_and_the_caption_says_s
     ahead, none = pair()
     made = [with_traces(ahead, tmp_path, device=False), with_traces(none, tmp_path)]
 
-    plate = figures_of(*made, folder=tmp_path)["fig8"]
+    spec = figures_of(*made, folder=tmp_path)["fig8"]
 
-    assert plate.frame.groupby("prefetch")["source"].first().tolist() == ["dsk/vda", "process"]
-    assert plate.frame[plate.frame["prefetch"] == 1]["read_mb_per_s"].tolist()[1] == pytest.approx(2.500001)
-    assert "could not be read for local with prefetch 1: read by the process instead" in plate.caption
+    assert spec.frame.groupby("prefetch")["source"].first().tolist() == ["dsk/vda", "process"]
+    assert spec.frame[spec.frame["prefetch"] == 1]["read_mb_per_s"].tolist()[1] == pytest.approx(2.500001)
+    assert "could not be read for local with prefetch 1: read by the process instead" in spec.caption
 
 
 @pytest.mark.parametrize(
@@ -269,10 +269,10 @@ def test_a_trace_that_cannot_be_read_is_told_and_the_other_one_is_drawn(tmp_path
         spoil(path)
     made[1]["runs"] = [made[1]["runs"][2]]
 
-    plate = figures_of(*made, folder=tmp_path)["fig8"]
+    spec = figures_of(*made, folder=tmp_path)["fig8"]
 
-    assert f"prefetch 0: {told}" in words(plate.drawn())
-    assert plate.left_out["status"].tolist() == [told]
+    assert f"prefetch 0: {told}" in words(spec.drawn())
+    assert spec.left_out["status"].tolist() == [told]
 
 
 def test_where_no_trace_can_be_read_the_figure_says_so(tmp_path):
@@ -280,10 +280,10 @@ def test_where_no_trace_can_be_read_the_figure_says_so(tmp_path):
     for path in tmp_path.rglob("trace-*.csv"):
         path.write_text("a,b\n1,2\n", encoding="utf-8")
 
-    plate = figures_of(*made, folder=tmp_path)["fig8"]
+    spec = figures_of(*made, folder=tmp_path)["fig8"]
 
-    assert "prefetch 0: trace unreadable; prefetch 1: trace unreadable" in words(plate.drawn())
-    assert plate.caption.startswith("No trace could be read.")
+    assert "prefetch 0: trace unreadable; prefetch 1: trace unreadable" in words(spec.drawn())
+    assert spec.caption.startswith("No trace could be read.")
 
 
 def test_a_record_cannot_point_outside_its_folder(tmp_path):
@@ -292,9 +292,9 @@ def test_a_record_cannot_point_outside_its_folder(tmp_path):
     for each in made[1]["runs"]:
         each["trace"]["file"] = "../../secret.csv"
 
-    plate = figures_of(*made, folder=tmp_path)["fig8"]
+    spec = figures_of(*made, folder=tmp_path)["fig8"]
 
-    assert plate.left_out["status"].tolist() == ["trace missing"]
+    assert spec.left_out["status"].tolist() == ["trace missing"]
 
 
 @pytest.mark.parametrize(("sizes", "drawn"), [((16, 64, 128), 64), ((16, 32, 128), 128)])
@@ -306,9 +306,9 @@ def test_of_threads_and_batch_sizes_figure_8_shows_the_papers_batch_and_most_thr
         for ahead in (0, 1)
     ]
 
-    plate = figures_of(*made, folder=tmp_path)["fig8"]
+    spec = figures_of(*made, folder=tmp_path)["fig8"]
 
-    assert f"threads 8, batch {drawn}" in plate.caption
+    assert f"threads 8, batch {drawn}" in spec.caption
 
 
 def test_without_any_trace_there_is_no_figure_8():

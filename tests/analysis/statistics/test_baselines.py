@@ -121,7 +121,7 @@ def test_the_caption_of_a_figure_says_which_share_the_cells_got():
 
     _, _, drawn = frames(*cells, baseline([160.0] * 3))
 
-    (fig4,) = [plate for plate in drawn if plate.stem == "fig4"]
+    (fig4,) = [spec for spec in drawn if spec.stem == "fig4"]
     assert f"Of what the storage gives by itself: local 25{DASH}50 % (read)." in fig4.caption
     assert fig4.frame["percent_of_baseline"].tolist() == pytest.approx([25.0, 50.0])
 
@@ -141,36 +141,36 @@ def test_table_1_has_the_papers_storages_in_its_order_with_its_numbers():
         for access, rate in zip(("read", "write"), rates, strict=True)
     ]
 
-    _, _, (plate,) = frames(*made, baseline([70.0] * 3, "random_read"))
+    _, _, (spec,) = frames(*made, baseline([70.0] * 3, "random_read"))
 
-    frame = plate.frame
-    assert plate.stem == "table1"
+    frame = spec.frame
+    assert spec.stem == "table1"
     assert frame["storage"].tolist() == ["hdd", "hdd", "optane", "optane", "local", "local"]
     assert frame["access"].tolist() == ["read", "write"] * 3
     assert frame["mb_per_s"].tolist() == [150.0, 120.0, 1500.0, 500.0, 900.0, 800.0]
     assert frame["paper_mb_per_s"].tolist()[:4] == [163.0, 133.14, 1603.06, 511.78]
     assert frame["paper_mb_per_s"].isna().tolist()[4:] == [True, True]
-    assert "fio-3.33" in plate.caption
-    assert "n = 5" in plate.caption
+    assert "fio-3.33" in spec.caption
+    assert "n = 5" in spec.caption
 
 
 def test_a_bar_that_is_missing_says_why_and_one_that_is_unstable_is_marked():
     made = [unstable(baseline([150.0, 190.0, 160.0], storage="hdd")), baseline([], "write", storage="hdd")]
     made[1] |= {"status": "failed", "reason": "fio ended with exit code 1"}
 
-    _, _, (plate,) = frames(*made)
-    figure = plate.drawn()
+    _, _, (spec,) = frames(*made)
+    figure = spec.drawn()
 
     texts = [text.get_text() for text in figure.axes[0].texts]
     assert "failed" in texts
     assert "160†" in texts
-    assert plate.left_out["status"].tolist() == ["failed"]
+    assert spec.left_out["status"].tolist() == ["failed"]
 
 
 def test_engines_that_were_asked_for_have_figures_of_their_own():
     _, _, drawn = frames(*(baseline([150.0] * 3, engine=name) for name in ("fio", "builtin")))
 
-    assert sorted(plate.stem for plate in drawn) == ["table1-engine-builtin", "table1-engine-fio"]
+    assert sorted(spec.stem for spec in drawn) == ["table1-engine-builtin", "table1-engine-fio"]
 
 
 def test_the_published_numbers_are_those_of_table_1():
