@@ -243,7 +243,7 @@ def test_a_second_front_process_is_refused(campaign):
         campaign("cancel")
 
     assert second.returncode == 3
-    assert "another campaign is at work" in second.stderr
+    assert "another campaign is running" in second.stderr
 
 
 @pytest.mark.long
