@@ -11,6 +11,7 @@ import copy
 import hashlib
 import json
 import random
+import resource
 import subprocess
 import sys
 import tempfile
@@ -36,9 +37,10 @@ def measure(cells: int, figures: int) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         for number in range(cells):
             write(Path(folder), record(number, figures))
-        seconds, memory = analysed(folder)
+        seconds, cpu, memory = analysed(folder)
         what = f"analysis of {cells:,} cells"
         yield Figure(what, seconds, "s", "at most 12")
+        yield Figure(f"{what}, processors", cpu, "CPU s")
         yield Figure(f"{what}, memory", memory / 1e6, "MB", "at most 500")
         yield Figure(f"{what}, figures drawn", len(list(Path(folder, "figures").glob("*.pdf"))), "")
         yield Figure(f"{what}, report.html", (Path(folder) / "report.html").stat().st_size / 1e6, "MB")
@@ -74,16 +76,21 @@ def write(folder: Path, made: dict[str, object]) -> None:
     path.write_text(json.dumps(made), encoding="utf-8")
 
 
-def analysed(folder: str) -> tuple[float, int]:
-    """Return seconds and peak memory in bytes of the analysis of a folder, memory looked at ten times a second."""
-    started, most = time.perf_counter(), 0
+def analysed(folder: str) -> tuple[float, float, int]:
+    """Return seconds, CPU seconds and peak memory in bytes of the analysis of a folder, memory read ten times a second."""
+    started, used, most = time.perf_counter(), _cpu_s(), 0
     command = [sys.executable, "-m", "analysis", folder, "--quiet"]
     process = psutil.Popen(command, stdout=subprocess.DEVNULL, env=QUIET)
     while process.poll() is None:
         most = max(most, sum(map(_resident, [process, *process.children(recursive=True)])))
         time.sleep(0.1)
     assert process.returncode == 0, "the analysis failed"
-    return time.perf_counter() - started, most
+    return time.perf_counter() - started, _cpu_s() - used, most
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _resident(process: psutil.Process) -> int:
