@@ -77,7 +77,7 @@ def write(folder: Path, made: dict[str, object]) -> None:
 
 
 def analysed(folder: str) -> tuple[float, float, int]:
-    """Return seconds, CPU seconds and peak memory in bytes of the analysis of a folder, memory read ten times a second."""
+    """Analyse a folder; returns seconds, CPU seconds and peak memory in bytes, which is read ten times a second."""
     started, used, most = time.perf_counter(), _cpu_s(), 0
     command = [sys.executable, "-m", "analysis", folder, "--quiet"]
     process = psutil.Popen(command, stdout=subprocess.DEVNULL, env=QUIET)
