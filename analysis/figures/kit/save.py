@@ -8,6 +8,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from matplotlib import rcParams
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+
 from analysis.errors import AnalysisError
 from analysis.figures.kit import style
 
@@ -40,7 +44,12 @@ def put(files: Mapping[str, bytes], folder: Path, stem: str) -> list[Path]:
 def rendered(figure: Figure, ending: str, metadata: dict[str, str | None]) -> bytes:
     """Return the bytes of a figure in one format."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=ending, metadata=metadata)
+    # Not by `savefig`, which draws everything twice where there is a layout.
+    if ending == "pdf":
+        FigureCanvasPdf(figure).print_pdf(buffer, metadata=metadata)  # type: ignore[no-untyped-call]
+    else:
+        figure.set_dpi(rcParams["savefig.dpi"])
+        FigureCanvasAgg(figure).print_png(buffer, metadata=metadata)  # type: ignore[no-untyped-call]
     return buffer.getvalue()
 
 
