@@ -40,30 +40,36 @@ def _version() -> str:
 
 def guarded(argv: list[str]) -> int:
     """Run `main`; an error that the user can cure is printed without a traceback."""
+    _prepare_streams()
+    try:
+        code = main(argv)
+        sys.stdout.flush()
+    except CampaignError as error:
+        return _report(error)
+    except BrokenPipeError:  # `| head`: nobody reads any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except OSError as error:  # a full disk, a folder that is gone: the environment's fault, whichever call met it
+        cure = "fix what is named here, then repeat the same command: what is recorded is kept"
+        return _report(EnvironmentFaultError(str(error), cure))
+    return code
+
+
+def _prepare_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the shell: >&-
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - for as long as we live
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be text
-    try:
-        code = main(argv)
-        sys.stdout.flush()
-    except CampaignError as error:
-        from campaign import console  # noqa: PLC0415 - only where there is something to complain of
 
-        console.complain(error.message, error.hint)
-        return error.exit_code
-    except BrokenPipeError:  # `| head`: nobody listens any more
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _BROKEN_PIPE
-    except KeyboardInterrupt:
-        return _INTERRUPTED
-    except OSError as error:  # a full disk, a folder taken away: the environment's fault, whichever call met it
-        from campaign import console  # noqa: PLC0415 - only where there is something to complain of
 
-        console.complain(str(error), "fix what is named here, then repeat the same command: what is recorded is kept")
-        return EnvironmentFaultError.exit_code
-    return code
+def _report(error: CampaignError) -> int:
+    from campaign import console  # noqa: PLC0415 - only where there is an error
+
+    console.complain(error.message, error.hint)
+    return error.exit_code
 
 
 if __name__ == "__main__":

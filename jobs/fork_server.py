@@ -24,6 +24,7 @@ import traceback
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
+_libc = ctypes.CDLL(None)
 _CHUNK = 1 << 16
 _KILL_TIMEOUT_S = 10.0  # a process in an uninterruptible wait (a dead NFS server) outlives SIGKILL
 _GRACE_S = 5.0  # a child that has answered has this long to exit before it is killed
@@ -53,7 +54,7 @@ def main() -> None:
 
 def die_with_parent() -> None:
     """Ask the kernel to kill this process when its parent ends, however that happens."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def fork_and_wait(request: dict[str, Any]) -> dict[str, Any]:

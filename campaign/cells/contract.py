@@ -14,28 +14,21 @@ Status = Literal["running", "done", "failed", "invalid"]
 
 
 class Trace(TypedDict):
-    """Node ``trace`` of the configuration."""
+    """Node ``trace``."""
 
     interval_s: float | None
     tail_s: float
 
 
 class Cluster(TypedDict, total=False):
-    """Group ``cluster``; the choices that use no Slurm have a name alone."""
+    """Group ``cluster``; other keys go to ``sbatch`` as they are. Choices without Slurm have a name alone."""
 
     name: str
-    partition: str | None
-    account: str | None
-    qos: str | None
-    constraint: str | None
-    nodelist: str | None
-    exclude: str | None
     dependency: str | None
     licenses: str | None
     timeout_min: int
     mem_gb: float | None
     cpus_per_task: int | None
-    gpus_per_node: int | None
     exclusive: bool
     modules: list[str]
     extra: dict[str, str | float | None]
@@ -48,18 +41,9 @@ class Cluster(TypedDict, total=False):
 
 
 class Site(TypedDict):
-    """Group ``site``."""
+    """Group ``site``; its other keys are handed on to other groups (conf/)."""
 
     name: str
-    partition: str | None
-    account: str | None
-    qos: str | None
-    constraint: str | None
-    gpus_per_node: int | None
-    modules: list[str]
-    timeout_max_min: int | None
-    spread_max: float
-    other_cpu_max: float
     storages: dict[str, Node]
 
 

@@ -93,8 +93,6 @@ def most_missing_runs(record: Known, conduct: Conduct) -> int:
 
 def reason_to_add(record: Record, conduct: Conduct) -> Addition | None:
     """Return why a cell that has all the runs it was asked for is to have another; None where it is not."""
-    if not asked(conduct):
-        return None
     return _reason(rates(record), conduct)
 
 

@@ -33,7 +33,9 @@ def main(argv: list[str]) -> int:
     )
     parser.usage = "%(prog)s [--json] [KEY=VALUE ...]     words as for a campaign, for example storage.root=/scratch"
     options, overrides = parser.parse_known_args(argv)
-    points = _configured(overrides)
+    from campaign.config.collect import collect  # noqa: PLC0415 - Hydra is not on the way to doctor --help
+
+    points = collect(command_line.split(overrides).hydra) or []
     cells, conduct = cells_of(points)
     findings = []
     for finding in _examine(points, on_nodes=chosen(cells, conduct) == "slurm"):
@@ -43,12 +45,6 @@ def main(argv: list[str]) -> int:
     if options.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=1))
     return 3 if any(finding.passed is False for finding in findings) else 0
-
-
-def _configured(overrides: list[str]) -> list[Point]:
-    from campaign.cli.run import composed  # noqa: PLC0415 - Hydra is not on the way to doctor --help
-
-    return composed(command_line.split(overrides).hydra) or []
 
 
 def _examine(points: list[Point], *, on_nodes: bool) -> Iterator[Finding]:

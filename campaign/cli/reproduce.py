@@ -11,6 +11,7 @@ from campaign.cli import run
 from campaign.cluster import price
 from campaign.cluster.choice import chosen
 from campaign.config import command_line, recipes
+from campaign.config.collect import collect
 from campaign.config.points import cells_of
 from campaign.console import counted
 from campaign.errors import UsageError
@@ -79,7 +80,7 @@ def _points(split: Words) -> list[Point]:
 def _composed(recipe: str, hydra_words: Sequence[str]) -> list[Point]:
     """Compose a recipe; an error says which it is of."""
     try:
-        points = run.composed(hydra_words) or []
+        points = collect(hydra_words) or []
         if points:
             cells_of(points)
     except UsageError as error:
@@ -108,7 +109,7 @@ def _small_reads(points: Sequence[Point]) -> list[Point]:
 
 def _storages(site_words: Sequence[str]) -> list[str]:
     """Return the names of the storages that the site has."""
-    points = run.composed(site_words) or []
+    points = collect(site_words) or []
     return [
         name for point in points[:1] for name, said in point["site"]["storages"].items() if said["root"] is not None
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import secrets
 import signal
 from contextlib import contextmanager
@@ -17,7 +16,6 @@ from campaign.cli.analyse import analyse
 from campaign.cluster.choice import chosen
 from campaign.config import command_line
 from campaign.config.collect import collect
-from campaign.config.explain import LIBRARY_ERRORS, explain
 from campaign.config.points import cells_of
 from campaign.console import counted
 from campaign.errors import EnvironmentFaultError, SchedulerError
@@ -41,7 +39,7 @@ _RECORDS = "*/record.json"
 def main(argv: Sequence[str]) -> int:
     """Run the campaign that the words describe; returns the exit code."""
     split = command_line.split(argv)
-    points = composed(split.hydra)
+    points = collect(split.hydra)
     return 0 if points is None else carry_out(planned(points), argv, split)
 
 
@@ -69,16 +67,6 @@ def carry_out(planned: Plan, argv: Sequence[str], split: command_line.Words) -> 
         except (KeyboardInterrupt, WorkerStoppedError):
             _say_how_to_come_back(conduct, cluster)
             return INTERRUPTED
-
-
-def composed(hydra_words: Sequence[str]) -> list[Point] | None:
-    """Collect the grid, with Hydra's errors in our words."""
-    try:
-        return collect(hydra_words)
-    except LIBRARY_ERRORS as error:
-        if os.environ.get("HYDRA_FULL_ERROR") == "1":
-            raise
-        raise explain(error) from error
 
 
 def _request(

@@ -8,7 +8,7 @@ from campaign import console
 from campaign.cells.folder import CampaignFolder, existing, occupied
 from campaign.cli import arguments, status
 from campaign.cluster import display, fleet
-from campaign.cluster.progress import Follower, Seen, Watched, until_over
+from campaign.cluster.progress import Follower
 from campaign.errors import CampaignError
 from campaign.worker import batch as batches
 
@@ -27,7 +27,8 @@ def main(argv: list[str]) -> int:
         if flotilla.open:
             fleet.follow(folder, flotilla)
         elif folder.worker_at_work():
-            _follow_local(folder)
+            last = batches.read_all(folder)[-1]  # of a worker that was started from another shell
+            display.follow_here(Follower.of(folder, last, 0), folder.worker_at_work, _TICK_S)
     except KeyboardInterrupt:
         console.say(f"no longer watched; what runs continues. Come back: python -m campaign watch {folder.root}")
         raise
@@ -41,16 +42,3 @@ def _keep_ends(folder: CampaignFolder, flotilla: fleet.Fleet) -> None:
         return
     with suppress(CampaignError, OSError), occupied(folder):
         fleet.settle_records(folder, flotilla)
-
-
-def _follow_local(folder: CampaignFolder) -> None:
-    """Follow the worker on this machine, started from another shell."""
-    batch = batches.read_all(folder)[-1]
-    follower = Follower.of(folder, batch, 0)
-    with display.display() as show:
-        until_over(
-            Watched({0: follower}),
-            lambda: {0: Seen("running" if folder.worker_at_work() else "ended")},
-            show,
-            _TICK_S,
-        )

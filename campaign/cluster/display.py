@@ -11,12 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from campaign import console
+from campaign.cluster.progress import Seen, Watched, until_over
 from campaign.console import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from campaign.cluster.progress import Picture
+    from campaign.cluster.progress import Follower, Picture
     from jobs.figures import Run
 
 _STATES = ("planned", "queued", "running", "done", "failed", "invalid", "interrupted")
@@ -32,6 +33,12 @@ def display(hindrance: Callable[[], str] = lambda: "") -> Iterator[Callable[[Pic
             yield _LiveTable(live, hindrance)
     else:
         yield _PlainLines(hindrance)
+
+
+def follow_here(follower: Follower, alive: Callable[[], object], tick_s: float) -> None:
+    """Show the progress of a worker on this machine until it has ended."""
+    with display() as show:
+        until_over(Watched({0: follower}), lambda: {0: Seen("running" if alive() else "ended")}, show, tick_s)
 
 
 class _LiveTable:

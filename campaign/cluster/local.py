@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 from filelock import Timeout
@@ -13,7 +13,7 @@ from filelock import Timeout
 from campaign import console
 from campaign.cells.plan import runs_in_words
 from campaign.cluster import display, executors
-from campaign.cluster.progress import Follower, Seen, Watched, until_over
+from campaign.cluster.progress import Follower
 from campaign.console import counted
 from campaign.errors import EnvironmentFaultError
 from campaign.storage import baseline_files, checkpoint_targets, datasets
@@ -24,6 +24,7 @@ from jobs.system.durable import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from campaign.cells.contract import Conduct, Data
     from campaign.cells.folder import CampaignFolder
@@ -81,10 +82,7 @@ def work(todo: Sequence[Entry], request: Request) -> None:
     follower = Follower(folder, cells, conduct["warmup_runs"], request.token)
     started = submit(request, todo, data)
     try:
-        with display.display() as show:
-            until_over(
-                Watched({0: follower}), lambda: {0: Seen("running" if started.alive() else "ended")}, show, _TICK_S
-            )
+        display.follow_here(follower, started.alive, _TICK_S)
     except KeyboardInterrupt:
         console.say("stopping the worker …")
         started.stop()
@@ -103,21 +101,25 @@ def submit(request: Request, todo: Sequence[Entry], data: Mapping[str, Data | No
     write_json(path, request.work_list(cluster, todo, data))
     minutes = _minutes_at_most(todo, request.conduct)
     executor = executors.on_this_machine(folder, cluster, batch.job_name, minutes)
-    if cluster == "debug":
-        fault = executor.submit(worker.main, str(path)).exception()
-        if fault is not None:
-            raise fault
-        return LocalWorker(batch, None)
+    if cluster == "local":
+        return LocalWorker(batch, _start(executor, path))
+    fault = executor.submit(worker.main, str(path)).exception()
+    if fault is not None:
+        raise fault
+    return LocalWorker(batch, None)
+
+
+def _start(executor: Any, work_list: Path) -> psutil.Process | None:
+    """Start a worker; None where it has ended already: what it left in its folder says how."""
     # Ctrl-C in a terminal reaches the whole process group; only the front process shall act on it.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        job = executor.submit(worker.main, str(path))
+        job = executor.submit(worker.main, str(work_list))
     finally:
         signal.signal(signal.SIGINT, before)
-    process = None  # where it ended before we looked: what it left behind tells
     with contextlib.suppress(psutil.NoSuchProcess):
-        process = psutil.Process(int(job.job_id))
-    return LocalWorker(batch, process)
+        return psutil.Process(int(job.job_id))
+    return None
 
 
 def wait_for_worker(folder: CampaignFolder) -> None:

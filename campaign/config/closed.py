@@ -34,14 +34,14 @@ def check_keys(point: Mapping[str, Any]) -> None:
     UsageError
         Naming the key, and the nearest one that is legal.
     """
-    _node("", point, Campaign)
+    check_node("", point, Campaign)
     name, of_slurm = point["cluster"]["name"], len(point["cluster"]) > 1
     if of_slurm != (name in ON_SLURM) and name in (*ON_SLURM, *HERE):
         raise UsageError(f"cluster.name={name} does not fit the other keys of cluster", f"write cluster={name}")
 
 
-def _node(path: str, node: Any, kind: type) -> None:
-    """Look through one node and those below it; `path` ends in a dot, or is empty at the top."""
+def check_node(path: str, node: Any, kind: type) -> None:
+    """Check one node and those below it; `path` ends in a dot, or is empty at the top."""
     if not isinstance(node, dict):
         name = path.rstrip(".")
         raise UsageError(f"{name} is no choice of its group", f"see `python -m campaign --help` for {name}")
@@ -53,9 +53,9 @@ def _node(path: str, node: Any, kind: type) -> None:
     for key, (how, inner) in nested.items():
         if how == "each":
             for name, each in node[key].items():
-                _node(f"{path}{key}.{name}.", each, inner[0])
+                check_node(f"{path}{key}.{name}.", each, inner[0])
         else:
-            _node(f"{path}{key}.", node[key], _fitting(node[key], inner))
+            check_node(f"{path}{key}.", node[key], _fitting(node[key], inner))
 
 
 def _fitting(node: Any, kinds: tuple[type, ...]) -> type:

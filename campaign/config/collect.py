@@ -19,6 +19,7 @@ from hydra.core.plugins import Plugins
 from hydra.main import main as hydra_main
 
 from campaign.config import schema
+from campaign.config.explain import FULL_ERROR, explained
 from campaign.config.keys import checkpoint
 from campaign.errors import UsageError
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from campaign.cells.contract import Point
 
-_FULL_ERROR = "HYDRA_FULL_ERROR"
 _RECIPE = "+paper="
 _SIZES = ("+size=", "size=")
 _NUMBERS = (
@@ -64,7 +64,7 @@ def register() -> None:
 
 
 def collect(words: Sequence[str]) -> list[Point] | None:
-    """Hand `words` to Hydra.
+    """Have Hydra compose the grid of the `words`.
 
     Returns
     -------
@@ -74,15 +74,15 @@ def collect(words: Sequence[str]) -> list[Point] | None:
 
     Raises
     ------
-    Exception
-        Whatever Hydra or OmegaConf raise, as they raise it; `campaign.config.explain` translates.
+    UsageError
+        Hydra cannot read a word, or there is no such key, choice or value.
     """
     register()
     from campaign.config.plugins import COLLECTED  # noqa: PLC0415 - after the scan, see there
 
     COLLECTED.clear()
     for one_recipe in _recipe_by_recipe(_of_each_point(words)):
-        with _command_line(one_recipe), _raw_errors():
+        with explained(), _command_line(one_recipe), _raw_errors():
             hydra_main(version_base="1.3", config_path="pkg://conf", config_name="config")(_nothing)()
     return [point for batch in COLLECTED for point in batch] if COLLECTED else None
 
@@ -132,12 +132,12 @@ def _command_line(words: Sequence[str]) -> Iterator[None]:
 @contextmanager
 def _raw_errors() -> Iterator[None]:
     """Ask Hydra for its exceptions instead of its own print of them and exit code 1."""
-    before = os.environ.get(_FULL_ERROR)
-    os.environ[_FULL_ERROR] = "1"
+    before = os.environ.get(FULL_ERROR)
+    os.environ[FULL_ERROR] = "1"
     try:
         yield
     finally:
         if before is None:
-            del os.environ[_FULL_ERROR]
+            del os.environ[FULL_ERROR]
         else:
-            os.environ[_FULL_ERROR] = before
+            os.environ[FULL_ERROR] = before

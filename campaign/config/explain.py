@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
@@ -14,14 +16,29 @@ from campaign.config.keys.storage import SiteStorage
 from campaign.config.schema import Campaign
 from campaign.errors import UsageError, nearest
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FULL_ERROR = "HYDRA_FULL_ERROR"
 # Hydra says `benchmark=1` with a bare ValueError.
-LIBRARY_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
+_LIBRARY_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
 _OF_A_SITE = "describe it in your site's file, or set it for the storage itself: storage.root=…"
 GROUPS_TO_ADD = ("paper", "size")  # groups without a default choice: +paper=fig4
 
 
-def explain(error: Exception) -> UsageError:
-    """Translate one of `LIBRARY_ERRORS`."""
+@contextmanager
+def explained() -> Iterator[None]:
+    """Raise what Hydra and OmegaConf complain of as a `UsageError`; as it is where HYDRA_FULL_ERROR=1 asks for that."""
+    full = os.environ.get(FULL_ERROR) == "1"
+    try:
+        yield
+    except _LIBRARY_ERRORS as error:
+        if full:
+            raise
+        raise _explanation(error) from error
+
+
+def _explanation(error: Exception) -> UsageError:
     cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
     if isinstance(error, MissingConfigException):
         return _unknown_choice(error)

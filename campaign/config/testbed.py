@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,8 @@ from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
-from campaign.config.explain import LIBRARY_ERRORS, explain, unknown_key
+from campaign.config.closed import check_node
+from campaign.config.explain import explained
 from campaign.errors import UsageError, nearest
 from campaign.testbed.spec import GB, Speed, Wanted
 
@@ -44,7 +44,6 @@ class Testbed:
 
 
 _STORAGES = tuple(each.name for each in dataclasses.fields(Testbed) if each.name != "storages")
-_KEYS = {each.name for each in dataclasses.fields(Device)}
 _RANGES: dict[str, tuple[float, float]] = {
     "size_gb": (0.06, 1e6),  # below, ext4 has no room for its journal and for files
     "read_mb_per_s": (0.1, 1e6),
@@ -63,25 +62,11 @@ def asked(words: Sequence[str]) -> dict[str, Wanted]:
         Naming the word, and what is legal.
     """
     ConfigStore.instance().store(group="schema", name="testbed", node=Testbed, package="_global_")
-    try:
-        with initialize_config_module("conf", version_base="1.3"):
-            composed = compose("testbed", overrides=list(words))
+    with explained(), initialize_config_module("conf", version_base="1.3"):
+        composed = compose("testbed", overrides=list(words))
         values: dict[str, Any] = OmegaConf.to_container(composed, resolve=True)  # type: ignore[assignment] # a mapping
-    except LIBRARY_ERRORS as error:
-        if os.environ.get("HYDRA_FULL_ERROR") == "1":
-            raise
-        raise explain(error) from error
-    _check_keys(values)
+    check_node("", values, Testbed)
     return {name: _wanted(name, values[name]) for name in _chosen(values["storages"])}
-
-
-def _check_keys(values: dict[str, Any]) -> None:
-    """Refuse what ``+key=value`` added and what ``~key`` took away."""
-    for key in values.keys() ^ {"storages", *_STORAGES}:
-        raise unknown_key(key, Testbed)
-    for name in _STORAGES:
-        for key in values[name].keys() ^ _KEYS:
-            raise unknown_key(f"{name}.{key}", Device)
 
 
 def _chosen(names: list[str]) -> list[str]:

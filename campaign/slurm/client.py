@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobs.system import programs
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -45,19 +47,14 @@ def scrubbed() -> Iterator[None]:
 def ask(*words: str) -> str | None:
     """Run a client and return what it prints; None where it is missing, fails or does not answer in time."""
     try:
-        done = subprocess.run(
-            words,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            errors="replace",  # a comment or a path of somebody's may be no UTF-8
-            stdin=subprocess.DEVNULL,
-            timeout=_TIMEOUT_S,
-            check=True,
-        )
+        done = _run(*words)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout
+    return None if done.returncode else done.stdout
+
+
+def _run(*words: str) -> subprocess.CompletedProcess[str]:
+    return programs.run(words, environment(), timeout=_TIMEOUT_S)
 
 
 def found() -> bool:
@@ -68,16 +65,7 @@ def found() -> bool:
     if shutil.which("sbatch") is None:
         return False
     try:
-        done = subprocess.run(
-            [shutil.which("sinfo") or "sinfo", "-h", "-o", "%P"],
-            env=environment(),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
+        done = _run("sinfo", "-h", "-o", "%P")
     except (subprocess.TimeoutExpired, OSError):  # a controller that hangs; no sinfo to ask with
         return True
     return done.returncode == 0 or _UNCONFIGURED not in done.stderr

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from campaign.errors import EnvironmentFaultError
+from jobs.system import programs
 from jobs.system.durable import write_whole
 
 if TYPE_CHECKING:
@@ -34,15 +33,7 @@ class Run:
             It is missing, or fails: with its own words.
         """
         try:
-            done = subprocess.run(
-                self.words,
-                check=False,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                env=os.environ | {"LC_ALL": "C"},
-            )
+            done = programs.run(self.words)
         except FileNotFoundError as error:
             raise EnvironmentFaultError(
                 f"{self.words[0]} is not installed", "install util-linux and e2fsprogs, and have them on PATH"

@@ -50,9 +50,7 @@ class Worker:
     folder
         The campaign folder.
     work
-        The work list: ``token``, ``words``, ``submitted_utc``, ``cluster`` (slurm, local or debug), ``conduct``,
-        ``cells`` (each with ``id``, ``benchmark``, ``version``, ``settings``, ``access``, ``dataset``, ``targets``,
-        ``position``, ``missing``).
+        The work list.
     template
         Where runs are forked from.
     job
@@ -151,22 +149,12 @@ class Worker:
 
     def _execute(self, recorded: Record, run: Run, item: WorkItem) -> None:
         """Let the template do the run, and put its figures into `run`."""
-        conduct = self.work["conduct"]
         log = self.folder.cell(item["id"]) / f"run-{run['run']}.log"
         run["log"] = log.name
-        request: Request = {
-            "settings": item["settings"],
-            "dataset": item["dataset"]["path"],
-            "manifest": item["dataset"].get("manifest"),
-            "limits": conduct["checks"],
-            "peak": Peaks(self.folder).of(recorded),
-            "trace": self._trace(run["run"], item["id"]),
-            "checkpoint": checkpoint_targets.asked(item, conduct),
-            "baseline": baseline_files.asked(item, self.folder.cell(item["id"]) / f"engine-{run['run']}.txt"),
-        }
+        request = self._request(recorded, run["run"], item)
         try:
             with baseline_files.tidied(item):
-                figures = self.template.run(request, log, conduct["run_timeout_s"])
+                figures = self.template.run(request, log, self.work["conduct"]["run_timeout_s"])
         except WorkerStoppedError as stop:
             why = "the job's time limit was near" if stop.time_is_up else "the campaign was stopped during this run"
             run["status"], run["reason"] = "failed", f"interrupted: {why}"
@@ -178,13 +166,22 @@ class Worker:
         if not log.exists():  # a full disk
             run["log"] = None
 
-    def _trace(self, run: int, cell: str) -> TraceRequest | None:
-        """Return where the system trace of a run goes, and how it is taken."""
-        file = self.folder.cell(cell) / f"trace-{run}.csv"
-        trace = self.work["conduct"]["trace"]
-        if trace["interval_s"] is None:
-            return None
-        return {"file": str(file), "interval_s": trace["interval_s"], "tail_s": trace["tail_s"]}
+    def _request(self, recorded: Record, run: int, item: WorkItem) -> Request:
+        conduct, cell, data = self.work["conduct"], self.folder.cell(item["id"]), item["dataset"]
+        trace, interval_s = conduct["trace"], conduct["trace"]["interval_s"]
+        traced: TraceRequest | None = None
+        if interval_s is not None:
+            traced = {"file": str(cell / f"trace-{run}.csv"), "interval_s": interval_s, "tail_s": trace["tail_s"]}
+        return {
+            "settings": item["settings"],
+            "dataset": data["path"],
+            "manifest": data.get("manifest"),
+            "limits": conduct["checks"],
+            "peak": Peaks(self.folder).of(recorded),
+            "trace": traced,
+            "checkpoint": checkpoint_targets.asked(item, conduct),
+            "baseline": baseline_files.asked(item, cell / f"engine-{run}.txt"),
+        }
 
     def _save(self, recorded: Record) -> None:
         session.make_sure_it_is_ours(self.folder, recorded)

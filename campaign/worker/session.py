@@ -115,15 +115,7 @@ def begin(folder: CampaignFolder, work: WorkList, item: ListedItem | WorkItem) -
     data: Data = item["dataset"] or {}
     path = data.get("path") or item["settings"]["storage"]["root"]
     here = provenance.node(item["settings"], path, item["targets"])
-    campaign: Submission = {
-        "token": work["token"],
-        "words": work["words"],
-        "submitted_utc": work["submitted_utc"],
-        "order_seed": work["conduct"]["order_seed"],
-        "size": work["conduct"]["size"],
-        "site": work["conduct"]["site"]["name"],
-        "position": item["position"],
-    }
+    campaign = _submission(work, item["position"])
     session: Session = {**campaign, "id": secrets.token_hex(4), "started_utc": utc_now(), "slurm": here["slurm"]}
     _claim(folder, work, item["id"], session)
     recorded = _continued(folder.record(item["id"]), work, item, here)
@@ -138,6 +130,19 @@ def begin(folder: CampaignFolder, work: WorkList, item: ListedItem | WorkItem) -
     recorded.setdefault("sittings", []).append(session)
     recorded["provenance"]["finished_utc"] = None
     return recorded, owed
+
+
+def _submission(work: WorkList, position: int) -> Submission:
+    conduct = work["conduct"]
+    return {
+        "token": work["token"],
+        "words": work["words"],
+        "submitted_utc": work["submitted_utc"],
+        "order_seed": conduct["order_seed"],
+        "size": conduct["size"],
+        "site": conduct["site"]["name"],
+        "position": position,
+    }
 
 
 def roles(recorded: Record, owed: int, conduct: Conduct) -> Iterator[tuple[str, Addition | None]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from jobs.settings import key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from jobs.checkpoints.run import Checkpoints
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     Step = Callable[[Any, Any], float | None]  # of images and labels; returns the loss where it trains
 
 _WALL_PARTS = ("startup_s", "load_s", "compute_s", "checkpoint_s", "other_s")
-_UNWATCHED: AbstractContextManager[None] = nullcontext()
 
 
 def prepare(
@@ -67,7 +67,7 @@ def prepare(
     with _bad_file_named(names, settings):
         batches = _from_memory(dataset, steps) if settings["benchmark"]["control"] == "no_io" else dataset
 
-    def measure(watched: AbstractContextManager[Any] = _UNWATCHED) -> dict[str, Any]:
+    def measure(watched: AbstractContextManager[Any]) -> dict[str, Any]:
         with _bad_file_named(names, settings):
             delivered, figures = _measure(batches, steps, step, watched, saver)
         exhausted = len(delivered) < wanted

@@ -8,7 +8,6 @@ By hand, on any node::
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +20,8 @@ from jobs.settings import key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
-
-_UNWATCHED: AbstractContextManager[None] = nullcontext()
 
 
 def prepare(settings: Mapping[str, Any], paths: Sequence[Path]) -> Callable[..., dict[str, Any]]:
@@ -40,7 +38,7 @@ def prepare(settings: Mapping[str, Any], paths: Sequence[Path]) -> Callable[...,
     dataset = pipeline.build(names, settings)
     wanted = images_asked(settings, len(names))
 
-    def measure(watched: AbstractContextManager[Any] = _UNWATCHED) -> dict[str, Any]:
+    def measure(watched: AbstractContextManager[Any]) -> dict[str, Any]:
         try:
             return _measure(dataset, names, wanted, settings, watched)
         except tf.errors.OpError as error:  # `ignore_errors` is off; TensorFlow does not say in which file
@@ -71,7 +69,7 @@ def _measure(
     names: Sequence[str],
     wanted: int,
     settings: Mapping[str, Any],
-    watched: AbstractContextManager[Any] = _UNWATCHED,
+    watched: AbstractContextManager[Any],
 ) -> dict[str, Any]:
     """Start the iterator, iterate from the first request to the last batch in hand, then count what was dropped."""
     with watched:

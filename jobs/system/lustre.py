@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DatasetError
+from jobs.system import programs
 from jobs.system.device import mount_of
 
 if TYPE_CHECKING:
@@ -137,18 +137,8 @@ def _lfs(*arguments: str) -> str:
     if program is None:
         message = f"there is no program lfs on this machine for `lfs {arguments[0]}`"
         raise DatasetError(message, f"install or load the Lustre client's tools; {_NO_STRIPES}")
-    command = [program, *arguments]
     try:
-        done = subprocess.run(
-            command,
-            env={**os.environ, "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_TIMEOUT_S,
-            check=False,
-        )
+        done = programs.run([program, *arguments], timeout=_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         message = f"`lfs {' '.join(arguments)}` did not answer within {_TIMEOUT_S} s"
         raise DatasetError(message, "see whether the file system is well, then give the same command again") from error

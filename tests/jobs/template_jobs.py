@@ -176,7 +176,7 @@ def opened_before_the_clock(argument):
     measure = _benchmark(argument["settings"]).prepare(argument["settings"], _paths(argument))
     time.sleep(_STILL_S)
     before = len(opened.names())
-    measure()
+    measure(contextlib.nullcontext())
     return {"value": [before, len(opened.names())]}
 
 
@@ -269,13 +269,17 @@ def measure_fake(argument):
             yield _Number([number]), _Number([1000 + number]), None
 
     began = time.perf_counter()
-    figures = micro._measure(batches(), names, len(names), argument["settings"])  # noqa: SLF001 - the clock alone
+    figures = micro._measure(batches(), names, len(names), argument["settings"], contextlib.nullcontext())  # noqa: SLF001
     return {"value": [figures, spent, time.perf_counter() - began]}
 
 
 def measure(argument):
     """Run a benchmark without what stands round it."""
-    return {"value": _benchmark(argument["settings"]).prepare(argument["settings"], _paths(argument))()}
+    return {
+        "value": _benchmark(argument["settings"]).prepare(argument["settings"], _paths(argument))(
+            contextlib.nullcontext()
+        )
+    }
 
 
 def measure_watched(argument):
@@ -355,7 +359,7 @@ def opened_at_each_step(argument):
         counts.append(len(files))
 
     accelerator.emulated = lambda _step_s: step
-    alexnet.prepare(argument["settings"], _paths(argument))()
+    alexnet.prepare(argument["settings"], _paths(argument))(contextlib.nullcontext())
     return {"value": counts}
 
 
@@ -363,7 +367,7 @@ def cpu_of_a_run(argument):
     """Return the figures of a run and the processor's time that it took after it was prepared."""
     measure = alexnet.prepare(argument["settings"], _paths(argument))
     before = time.process_time()
-    figures = measure()
+    figures = measure(contextlib.nullcontext())
     return {"value": [figures, time.process_time() - before]}
 
 
@@ -377,7 +381,7 @@ def refusal(argument):
     if argument.get("step_fails"):
         accelerator.emulated = lambda _step_s: step
     try:
-        _benchmark(argument["settings"]).prepare(argument["settings"], _paths(argument))()
+        _benchmark(argument["settings"]).prepare(argument["settings"], _paths(argument))(contextlib.nullcontext())
     except Exception as error:  # noqa: BLE001 - it is what is asked for
         return {"value": [type(error).__name__, str(error)]}
     return {"value": None}
@@ -386,7 +390,7 @@ def refusal(argument):
 def temporary_files_of_a_run(argument):
     """Name what a run of `alexnet` leaves in the temporary folder of its process."""
     tempfile.tempdir = argument["folder"]
-    alexnet.prepare(argument["settings"], _paths(argument))()
+    alexnet.prepare(argument["settings"], _paths(argument))(contextlib.nullcontext())
     return {"value": [path.name for path in Path(argument["folder"]).iterdir()]}
 
 
@@ -516,14 +520,14 @@ def where_steps_are_called(argument):
 
     Network.train = traced
     settings = {**argument["settings"], "accelerator": {"name": "cpu", "step_s": None}}
-    alexnet.prepare(settings, [Path(name) for name in argument["names"]])()
+    alexnet.prepare(settings, [Path(name) for name in argument["names"]])(contextlib.nullcontext())
     return {"value": called}
 
 
 def complaint_of(argument):
     """Return what a run says that is not to pass over a file."""
     try:
-        alexnet.prepare(argument["settings"], [Path(name) for name in argument["names"]])()
+        alexnet.prepare(argument["settings"], [Path(name) for name in argument["names"]])(contextlib.nullcontext())
     except UnreadableImageError as error:
         return {"value": str(error)}
     return {"value": ""}

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-ACCESSES = ("write", "read", "random_read")
 AUTO, BUILTIN, FIO, IOR = "auto", "builtin", "fio", "ior"
 UNKNOWN = "unknown"
-ENGINES = (AUTO, IOR, FIO, BUILTIN)
 _TOLERANCE = 0.01  # by which an engine's rate may differ from its bytes over its seconds: it rounds both
 
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import math
-import os
 import re
 import shlex
-import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -17,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.benchmarks.engines import engine as engines
 from jobs.errors import EngineError
+from jobs.fork_server import die_with_parent
+from jobs.system import programs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
     from jobs.benchmarks.engines.engine import Order, Outcome
 
 _TAIL_CHARACTERS = 300
-_PR_SET_PDEATHSIG = 1  # include/uapi/linux/prctl.h
-_libc = ctypes.CDLL(None)
 # C's printf of what is no number; JSON has no word for it.
 _NO_NUMBER = re.compile(r"(?<=[:\[,\s])[+-]?(?:nan|inf(?:inity)?)(?=[\s,\]}])", re.IGNORECASE)
 
@@ -78,17 +74,7 @@ def said(command: Sequence[str], folder: Path, raw: Path | None) -> str:
         It cannot be started, or ends with another exit code than 0.
     """
     try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env={**os.environ, "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            preexec_fn=_die_with_us,
-        )
+        done = programs.run(command, cwd=folder, preexec_fn=die_with_parent)  # else it would go on to use the storage
     except OSError as error:
         raise EngineError(f"{command[0]} cannot be started: {error.strerror}") from error
     words = f"$ {shlex.join(command)}\n{done.stdout}\n--- standard error, exit code {done.returncode}\n{done.stderr}"
@@ -98,11 +84,6 @@ def said(command: Sequence[str], folder: Path, raw: Path | None) -> str:
     if done.returncode:
         raise failure(command[0], f"ended with exit code {done.returncode}", done.stderr.strip() or done.stdout)
     return done.stdout
-
-
-def _die_with_us() -> None:
-    """Ask the kernel to kill this process when its parent ends: it would go on to use the storage (prctl(2))."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def failure(program: str, what: str, text: str) -> EngineError:

@@ -71,7 +71,7 @@ def test_null_is_no_bound():
         ("+hdd.seek_ms=8", "unknown key 'hdd.seek_ms'"),
         ("+nvme.size_gb=3", "unknown key 'nvme"),
         ("~hdd.size_gb", "'hdd.size_gb'"),
-        ("~ssd", "'ssd'"),
+        ("~ssd", "ssd is missing"),
         ("hdd.size_gb=0.01", "hdd.size_gb=0.01 is out of range"),
         ("hdd.size_gb=-3", "hdd.size_gb=-3.0 is out of range"),
         ("hdd.read_mb_per_s=0", "hdd.read_mb_per_s=0.0 is out of range"),

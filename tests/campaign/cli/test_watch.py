@@ -54,7 +54,7 @@ def test_ctrl_c_says_that_the_jobs_go_on_and_how_to_come_back(ended, folder, mon
         raise KeyboardInterrupt
 
     monkeypatch.setattr(type(folder), "worker_at_work", lambda _: True)
-    monkeypatch.setattr(watch, "_follow_local", interrupted)
+    monkeypatch.setattr(watch.display, "follow_here", interrupted)
 
     with pytest.raises(KeyboardInterrupt):
         watch.main([str(folder.root)])
