@@ -15,7 +15,6 @@ from analysis.figures.kit.figure import FigureSpec, caption, distinguishing_sett
 from analysis.figures.kit.panels import (
     HEADROOM,
     IN_A_ROW,
-    WHISKER,
     categories,
     frame_with_words,
     median_text,
@@ -23,6 +22,7 @@ from analysis.figures.kit.panels import (
     panels,
     several_n,
     unstable_sign,
+    whiskers,
 )
 from analysis.records.frame import rows_of
 from analysis.statistics.selection import BATCH_PLACE, batch_sets, both_prefetches, in_order, settled, trained
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from analysis.records.frame import Row
 
 TITLE = "Fig. 7. Mini-application: throughput over batch size"
 FIGURE = "images_per_s"
@@ -115,21 +113,14 @@ def _look(storage: str, prefetch: int) -> dict[str, Any]:
     }
 
 
-def _place(row: Row, sizes: Sequence[int]) -> float:
-    return sizes.index(row["batch_size"]) + (ASIDE if row["prefetch"] else -ASIDE)
-
-
 def _curve(axes: Axes, curve: pd.DataFrame, sizes: Sequence[int]) -> None:
     """Draw one line; it is broken where a cell is missing."""
-    rows = {row["batch_size"]: row for row in rows_of(curve) if not math.isnan(row["images_per_s"])}
+    rows = {row["batch_size"]: row for row in rows_of(curve) if not math.isnan(row[FIGURE])}
     aside = ASIDE if curve["prefetch"].iloc[0] else -ASIDE
-    heights = [rows[size]["images_per_s"] if size in rows else float("nan") for size in sizes]
+    heights = [rows[size][FIGURE] if size in rows else math.nan for size in sizes]
     look = _look(curve["storage_name"].iloc[0], curve["prefetch"].iloc[0])
     axes.plot([place + aside for place in range(len(sizes))], heights, **look)
-    for row in rows.values():
-        middle = row["images_per_s"]
-        ends = [[middle - row["images_per_s_min"]], [row["images_per_s_max"] - middle]]
-        axes.errorbar(_place(row, sizes), middle, ends, **WHISKER, zorder=WHISKER_BELOW)
+    whiskers(axes, [sizes.index(size) + aside for size in rows], list(rows.values()), FIGURE, WHISKER_BELOW)
 
 
 def _numbers(axes: Axes, cells: pd.DataFrame, sizes: Sequence[int], *, n: bool) -> None:

@@ -17,7 +17,6 @@ from analysis.figures.kit.figure import FigureSpec, caption, distinguishing_sett
 from analysis.figures.kit.panels import (
     HEADROOM,
     UNSTABLE_HATCH,
-    WHISKER,
     clear_of,
     frame_with_words,
     gap,
@@ -25,6 +24,7 @@ from analysis.figures.kit.panels import (
     number,
     several_n,
     unstable_sign,
+    whiskers,
     wrapped,
 )
 from analysis.figures.scaling import PAPER_LINE, PAPER_MARK
@@ -129,7 +129,7 @@ def _bar(axes: Axes, x: float, row: Row, *, n: bool) -> None:
     hatch = UNSTABLE_HATCH if row["unstable"] is True else None
     color = style.look(row["storage_name"]).color if row["access"] == "read" else "white"
     axes.bar(x, height, WIDTH, color=color, edgecolor="black", hatch=hatch)
-    axes.errorbar(x, height, [[height - row["mb_per_s_min"]], [row["mb_per_s_max"] - height]], **WHISKER)
+    whiskers(axes, [x], [row], "mb_per_s")
     if published > 0:
         inner, outer = WIDTH / 2 + 0.01, WIDTH / 2 + 0.03
         axes.hlines([published] * 2, [x - outer, x + inner - 0.03], [x - inner + 0.03, x + outer], **PAPER_MARK)

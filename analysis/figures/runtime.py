@@ -17,7 +17,6 @@ from analysis.figures.kit.panels import (
     HEADROOM,
     IN_A_ROW,
     UNSTABLE_HATCH,
-    WHISKER,
     categories,
     frame_with_words,
     gap,
@@ -26,6 +25,7 @@ from analysis.figures.kit.panels import (
     panels,
     several_n,
     unstable_sign,
+    whiskers,
 )
 from analysis.records.frame import rows_of
 from analysis.records.settings import Settings, family_key
@@ -141,7 +141,7 @@ def _bar(axes: Axes, x: int, ahead: Row, without: Row, *, n: bool) -> None:
         return
     color = style.look(ahead["storage_name"]).color
     axes.bar(x, height, WIDTH, color=color, edgecolor="black", hatch=_hatch(ahead))
-    _whisker(axes, x if math.isnan(excess) else x - ASIDE, ahead)
+    whiskers(axes, [x if math.isnan(excess) else x - ASIDE], [ahead], "runtime_s")
     text = median_text(ahead, "runtime_s", n=n)
     top = ahead["runtime_s_max"]
     if math.isnan(excess):
@@ -152,7 +152,7 @@ def _bar(axes: Axes, x: int, ahead: Row, without: Row, *, n: bool) -> None:
         else:
             # Less than nothing cannot stand on top: a line inside the bar.
             axes.hlines(height + excess, x - WIDTH / 2, x + WIDTH / 2, **LESS)
-        _whisker(axes, x + ASIDE, without)
+        whiskers(axes, [x + ASIDE], [without], "runtime_s")
         sign = "+" if excess > 0 else MINUS if excess else "\N{PLUS-MINUS SIGN}"
         mark = DAGGER if without["unstable"] is True else ""
         text = f"{sign}{_added(abs(excess), height)}{mark}\n{text}"
@@ -164,11 +164,6 @@ def _added(excess: float, runtime: float) -> str:
     """Return an excess with as many decimals as the runtime that it is added to, at least one."""
     own, theirs = (len(significant(each).partition(".")[2]) for each in (excess, runtime))
     return f"{excess:.{min(own, max(1, theirs))}f}"
-
-
-def _whisker(axes: Axes, x: float, row: Row) -> None:
-    middle = row["runtime_s"]
-    axes.errorbar(x, middle, [[middle - row["runtime_s_min"]], [row["runtime_s_max"] - middle]], **WHISKER)
 
 
 def _hatch(row: Row) -> str | None:

@@ -7,7 +7,6 @@ one scale for all panels; our colour names the storage a second time, Lustre sta
 
 from __future__ import annotations
 
-import math
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,6 @@ from analysis.figures.kit.panels import (
     HEADROOM,
     IN_A_ROW,
     UNSTABLE_HATCH,
-    WHISKER,
     categories,
     clear_of,
     frame_with_words,
@@ -31,6 +29,7 @@ from analysis.figures.kit.panels import (
     panels,
     several_n,
     unstable_sign,
+    whiskers,
 )
 from analysis.records.frame import grouped, rows_of
 from analysis.statistics.baselines import of_baseline
@@ -150,16 +149,17 @@ def thread_scaling(frame: pd.DataFrame, title: str, words: str) -> Figure:
 def _panel(axes: Axes, cells: pd.DataFrame, threads: Sequence[int]) -> None:
     """Draw the bars of one storage; a cell without a figure leaves its status in the gap."""
     color = style.look(cells["storage_name"].iloc[0]).color
-    for row in rows_of(cells):
-        x, height = threads.index(row["threads"]), row["images_per_s"]
-        if math.isnan(height):
-            gap(axes, x, row["status"])
-            continue
-        hatch = UNSTABLE_HATCH if row["unstable"] is True else None
-        axes.bar(x, height, WIDTH, color=color, edgecolor="black", hatch=hatch)
-        axes.errorbar(x, height, [[height - row["images_per_s_min"]], [row["images_per_s_max"] - height]], **WHISKER)
+    shown = rows_of(_shown(cells))
+    places = [threads.index(row["threads"]) for row in shown]
+    hatches = [UNSTABLE_HATCH if row["unstable"] is True else None for row in shown]
+    heights = [row["images_per_s"] for row in shown]
+    axes.bar(places, heights, WIDTH, color=color, edgecolor="black", hatch=hatches)
+    whiskers(axes, places, shown, "images_per_s")
+    for x, row in zip(places, shown, strict=True):
         if row["paper_images_per_s"] > 0:
             _paper_mark(axes, x, row["paper_images_per_s"])
+    for row in rows_of(cells[cells["images_per_s"].isna()]):
+        gap(axes, threads.index(row["threads"]), row["status"])
     categories(axes, threads)
 
 
@@ -195,10 +195,11 @@ def _outer_axes(
         axes.set_xlabel("threads")
         if place % across == 0:
             axes.set_ylabel("images/s")
+        at_end = place == last or place % across == across - 1
+        if same_size(frame) and not at_end:
+            continue
         right = axes.twinx()
         right.set_ylim(0, axes.get_ylim()[1] * factor)
-        right.spines["right"].set_visible(True)
-        at_end = place == last or place % across == across - 1
         right.tick_params(axis="y", labelright=at_end, right=at_end)
         right.spines["right"].set_visible(at_end)
         if at_end:

@@ -14,13 +14,13 @@ from analysis.figures.kit.figure import FigureSpec, caption, distinguishing_sett
 from analysis.figures.kit.panels import (
     HEADROOM,
     UNSTABLE_HATCH,
-    WHISKER,
     frame_with_words,
     gap,
     median_text,
     number,
     several_n,
     unstable_sign,
+    whiskers,
     wrapped,
 )
 from analysis.records.frame import rows_of
@@ -119,8 +119,7 @@ def _bar(axes: Axes, x: int, row: Row, name: str, *, n: bool) -> None:
         )
         if without > height:
             axes.hlines(without, x - WIDTH / 2, x + WIDTH / 2, **LONGER)
-    ends = [[height - row[f"{name}_min"]], [row[f"{name}_max"] - height]]
-    axes.errorbar(x, height, ends, **WHISKER)
+    whiskers(axes, [x], [row], name)
     number(axes, (x, row[f"{name}_max"]), median_text(row, name, n=n))
 
 

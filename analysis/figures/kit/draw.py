@@ -20,6 +20,7 @@ from analysis.text.html import Markup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from concurrent.futures import Future
 
     from analysis.figures.kit.figure import FigureSpec
 
@@ -38,8 +39,9 @@ class Drawing:
 
 @contextmanager
 def drawings(specs: Sequence[FigureSpec], within_page: int) -> Iterator[Iterator[Drawing]]:
-    """Draw figures, in processes beside this one where there are many; within, the drawings come in their order.
+    """Draw figures, where there are many in processes beside this one, too; the drawings come in their order.
 
+    The processes begin at once, this one draws when the first drawing is asked for: it can do other work before.
     The first `within_page` of them are drawn as SVG, too.
 
     Raises
@@ -48,13 +50,13 @@ def drawings(specs: Sequence[FigureSpec], within_page: int) -> Iterator[Iterator
         If a process that drew was killed.
     """
     jobs = [(spec, place < within_page) for place, spec in enumerate(specs)]
-    processes = min(_processors(), MOST_PROCESSES)
-    if len(jobs) < WORTH_PROCESSES or processes == 1:
+    beside = min(_processors(), MOST_PROCESSES) - 1
+    if len(jobs) < WORTH_PROCESSES or not beside:
         yield starmap(draw, jobs)
         return
-    with ProcessPoolExecutor(processes, get_context("spawn"), _begin) as pool:
+    with ProcessPoolExecutor(beside, get_context("spawn"), _begin) as pool:
         try:
-            yield pool.map(_draw, *zip(*jobs, strict=True))
+            yield _finish(jobs, [pool.submit(_draw, *job) for job in jobs])
         except BrokenProcessPool as error:
             raise AnalysisError("a process that drew figures was killed", "there may be too little memory") from error
 
@@ -64,6 +66,13 @@ def draw(spec: FigureSpec, in_page: bool) -> Drawing:  # noqa: FBT001 - `map` ha
     files = save.contents(spec.drawn(), spec.frame, spec.stem)
     alone = inline(spec.function(spec.frame, "", ""), spec.stem, spec.title) if in_page else Markup()
     return Drawing(files, alone)
+
+
+def _finish(jobs: Sequence[tuple[FigureSpec, bool]], begun: Sequence[Future[Drawing]]) -> Iterator[Drawing]:
+    """Draw here, from the last, what no process has begun; then yield all drawings in their order."""
+    mine = {place: _draw(*jobs[place]) for place in reversed(range(len(jobs))) if begun[place].cancel()}
+    for place, future in enumerate(begun):
+        yield mine[place] if place in mine else future.result()
 
 
 def _draw(spec: FigureSpec, in_page: bool) -> Drawing:  # noqa: FBT001 - `map` has no keywords

@@ -91,6 +91,13 @@ def number(axes: Axes, at: tuple[float, float], text: str, **keys: Any) -> None:
     axes.annotate(text, at, textcoords="offset points", ha="center", size=6.5, linespacing=0.95, **place)
 
 
+def whiskers(axes: Axes, places: Sequence[float], rows: Sequence[Row], figure: str, zorder: float = 2) -> None:
+    """Draw min-max of a figure of these rows at places along the x axis; all at once, because each call is slow."""
+    middle, low, high = ([row[f"{figure}{end}"] for row in rows] for end in ("", "_min", "_max"))
+    ends = np.subtract([middle, high], [low, middle])
+    axes.errorbar(places, middle, ends, **WHISKER, zorder=zorder)
+
+
 def clear_of(axes: Axes, top: float, published: float, *, n: bool) -> float:
     """Return what a number stands on: its bar, or the published mark that would strike through it; NaN for none."""
     line = (0.12 if n else 0.06) * axes.get_ylim()[1]  # what the number takes

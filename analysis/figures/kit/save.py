@@ -32,6 +32,7 @@ def contents(figure: Figure, drawn: pd.DataFrame, stem: str) -> dict[str, bytes]
     # Outside the context the fonts would be Type 3 again; without a date the bytes repeat.
     with style.sheet():
         pdf = rendered(figure, "pdf", {"CreationDate": None, "Title": stem})
+        figure.set_layout_engine("none")  # its places are found: finding them takes as long as drawing
         png = rendered(figure, "png", {"Software": None, "Title": stem})
     return {".pdf": pdf, ".png": png, ".csv": csv(drawn)}
 
