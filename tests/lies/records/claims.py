@@ -1,0 +1,88 @@
+"""The paper's claims, held against cells that must not be compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.lies.lie import REFUSED, VALID, Answer, Expected, lie
+from tests.lies.records.made import Record, judged, record, reported
+
+if TYPE_CHECKING:
+    from tests.lies.workspace import Workspace
+
+_THREADS = (1, 2, 8)
+_SCALING = {"hdd": (1.0, 1.6, 2.0), "ssd": (1.0, 1.9, 3.5), "lustre": (1.0, 1.9, 7.0)}
+_DOUBLED, _BEST, _EQUAL = "almost double", "lustre scales best", "runtime is equal"
+_HOSTS, _ONE_DEVICE = Expected((REFUSED,), "hosts|machines"), "one device"
+
+
+def _grid(hosts: tuple[str, str, str] = ("node1",) * 3, device: str = "") -> list[Record]:
+    """Return cells of three storages that scale as in the paper; `hosts` are those of 1, 2 and 8 threads."""
+    return [
+        record(storage, threads, [100 * gain * (1 + 0.001 * step) for step in range(3)], host=host, device=device)
+        for storage, gains in _SCALING.items()
+        for threads, gain, host in zip(_THREADS, gains, hosts, strict=True)
+    ]
+
+
+@lie("Nothing: three storages of one host scale as in the paper.", Expected((VALID,), "^holds"))
+def honest_records(workspace: Workspace) -> tuple[str, Answer]:
+    return "eight threads over one: 2.0, 3.5, 7.0", judged(workspace, _BEST, *_grid())
+
+
+@lie("One thread was measured on one host, two on another.", _HOSTS, today='"two threads almost double…" holds')
+def doubling_of_two_hosts(workspace: Workspace) -> tuple[str, Answer]:
+    cells = _grid(hosts=("node1", "node2", "node1"))
+    return "one thread on node1, two on node2, of each storage", judged(workspace, _DOUBLED, *cells)
+
+
+@lie("One thread was measured on one host, eight on another.", _HOSTS, today='"lustre scales best" holds')
+def scaling_of_two_hosts(workspace: Workspace) -> tuple[str, Answer]:
+    cells = _grid(hosts=("node1", "node1", "node2"))
+    return "one thread on node1, eight on node2, of each storage", judged(workspace, _BEST, *cells)
+
+
+@lie(
+    "Three storages are three names of one disk.",
+    Expected((REFUSED,), _ONE_DEVICE),
+    today='"lustre scales best" holds',
+)
+def scaling_of_one_disk(workspace: Workspace) -> tuple[str, Answer]:
+    return "hdd, ssd and lustre are the device vda of one host", judged(workspace, _BEST, *_grid(device="vda"))
+
+
+@lie(
+    "In the table 'vs 1 thread' the one thread is another host's.",
+    Expected((REFUSED,)),
+    today="valid: the ratios are printed as if they were of one host",
+)
+def table_of_two_hosts(workspace: Workspace) -> tuple[str, Answer]:
+    answer = reported(workspace, *_grid(hosts=("node1", "node2", "node2")))
+    first = next(place for place, line in enumerate(answer.remarks) if line.startswith("vs 1 thread"))
+    table = "\n".join(answer.remarks[first : first + 6])
+    told = "1.90" in table and "host" not in table  # without the ratios, or with the hosts named, it is right
+    return "one thread on node1, two and eight on node2", Answer(VALID if told else REFUSED, (), answer.remarks)
+
+
+@lie(
+    "Two storages are two names of one disk, with one thread count, and are found to be equal.",
+    Expected((REFUSED,), f"{_ONE_DEVICE}|thread|storage"),
+    today='"the runtime is equal whatever the storage and the threads" holds',
+)
+def equal_on_one_disk(workspace: Workspace) -> tuple[str, Answer]:
+    cells = [record(name, 4, (10.0, 10.01, 10.02), device="vda", benchmark="alexnet") for name in ("hdd", "ssd")]
+    return "hdd and ssd are the device vda, all with four threads", judged(workspace, _EQUAL, *cells)
+
+
+@lie(
+    "Runtimes that differ by half are found to be equal, because the runs were judged with checks.spread_max=10.",
+    Expected((REFUSED,), "loose|spread|check|tolerance"),
+    today="holds, within a tolerance of 1000 %",
+)
+def equal_by_loose_checks(workspace: Workspace) -> tuple[str, Answer]:
+    cells = [
+        record(name, threads, [rate * 10, rate * 10.01, rate * 10.02], limit=10.0, benchmark="alexnet")
+        for name, rate in (("hdd", 1.0), ("ssd", 1.5))
+        for threads in (1, 4)
+    ]
+    return "hdd takes 1.5 times as long as ssd", judged(workspace, _EQUAL, *cells)

@@ -1,0 +1,20 @@
+"""All lies, in the order of the table."""
+
+from __future__ import annotations
+
+import importlib
+
+from tests.lies.lie import LIES
+
+MODULES = (
+    "datasets.honest", "datasets.replaced", "datasets.links", "datasets.blocks",
+    "storages.loops", "storages.swapped", "storages.overlays", "storages.served",
+    "neighbours.readers", "neighbours.quota", "neighbours.windows",
+    "programs.preloaded", "programs.clocks",
+    "records.contradictions", "records.claims",
+)  # fmt: skip
+
+for _module in MODULES:
+    importlib.import_module(f"tests.lies.{_module}")  # registers the lies that it holds
+
+ALL = dict(LIES)
