@@ -37,6 +37,8 @@ class Limits:
         Share of the wall time that the named parts may miss.
     other_mb_per_s_max, other_cpu_max
         What everybody else may do during the run: MB/s on the device, cores kept busy.
+    throttled_max
+        Seconds for which a quota of a control group held threads back, as a share of the run.
     spread_max
         (max - min) / median of a cell's measured runs.
     peak_max
@@ -48,6 +50,7 @@ class Limits:
     time_error_max: float = 0.01
     other_mb_per_s_max: float = 5.0
     other_cpu_max: float = 0.5
+    throttled_max: float = 0.01
     spread_max: float = 0.04
     peak_max: float = 1.05
 
@@ -94,7 +97,10 @@ def judge(run: Run, cache: str, limits: Limits, peak: Peak | None = None) -> tup
     trained = (finite_loss,) if run.get("step_loss") else ()
     saved = (checkpoints_durable,) if "checkpoints" in run else (reached_device,) if "reached_bytes" in run else ()
     asked = (complete,) if "images" in run or "bytes_asked" in run else ()
-    checks = [rule(run, limits) for rule in (*rules[cache], *asked, time_adds_up, quiet, *trained, *saved)]
+    listed = (same_data,) if "listed_bytes" in run and (cache != "as_is" or run["bytes_read"]) else ()
+    held = (unthrottled,) if "throttled_s" in run else ()
+    others = (*asked, *listed, time_adds_up, quiet, *held, *trained, *saved)
+    checks = [rule(run, limits) for rule in (*rules[cache], *others)]
     checks += [below_peak(run, peak, limits)] if peak and cache == "cold" else []
     failed = [check for check in checks if check["passed"] is False]
     proofs = checks[: len(rules[cache])]
@@ -105,8 +111,10 @@ def judge(run: Run, cache: str, limits: Limits, peak: Peak | None = None) -> tup
 
 def cold(run: Run, limits: Limits) -> Check:
     """Hold when next to nothing of the files was in memory just before the start."""
-    resident = run["resident_fraction"]
-    return _at_most("cold", resident, limits.resident_max, _residency(resident))
+    resident, message = run["resident_fraction"], _residency(run["resident_fraction"])
+    linked = run.get("linked_files")
+    message += f"; {linked} names are hard links to files named before, and are read from memory" if linked else ""
+    return _at_most("cold", resident, limits.resident_max, "; ".join([message, *run.get("below", [])]))
 
 
 def warm(run: Run, limits: Limits) -> Check:
@@ -122,13 +130,28 @@ def _residency(resident: float | None) -> str:
 
 
 def device_bytes(run: Run, limits: Limits) -> Check:
-    """Hold when the kernel fetched from the device what the pipeline says it read."""
-    fetched, asked = run["device_bytes"], run["bytes_read"]
+    """Hold when what the files have on their device came from there: by the account of this process and the device's.
+
+    What they have there is whole blocks, without holes, each file once whatever its names. The device's counter, and
+    that of the lowest device below it, count everybody: where one counts less, the bytes came from somewhere else.
+    """
+    fetched, wanted = run["device_bytes"], run.get("to_fetch_bytes", run["bytes_read"])
     if fetched is None:
         return _at_least("device_bytes", None, limits.device_bytes_min, "/proc/self/io is not readable")
-    share = fetched / asked if asked else 0.0
-    message = f"{fetched / 1e6:.1f} MB came from the device for {asked / 1e6:.1f} MB read"
-    return _at_least("device_bytes", share, limits.device_bytes_min, message)
+    if wanted is None:
+        why = (
+            "files are compressed, or their file system does not list extents: what they have on the device is unknown"
+        )
+        return _at_least("device_bytes", None, limits.device_bytes_min, why)
+    counts = {"the process fetched": fetched}
+    if (name := run.get("device")) and (count := run.get("device_read_bytes")) is not None:
+        counts[f"{name} gave"] = count
+    if (name := run.get("lowest_device")) and (count := run.get("lowest_read_bytes")) is not None:
+        counts[f"{name} below it gave"] = count
+    least = min(counts.values())
+    words = [f"{what} {count / 1e6:.1f} MB" for what, count in counts.items() if count in (fetched, least)]
+    message = f"{', '.join(words)} for {wanted / 1e6:.1f} MB that the files have on the disk, without holes"
+    return _at_least("device_bytes", least / wanted if wanted else 0.0, limits.device_bytes_min, message)
 
 
 def from_memory(run: Run, limits: Limits) -> Check:
@@ -138,6 +161,30 @@ def from_memory(run: Run, limits: Limits) -> Check:
         return _at_most("from_memory", None, limits.resident_max, "/proc/self/io is not readable")
     message = f"{fetched / 1e6:.1f} MB came from the device for {read / 1e6:.1f} MB read"
     return _at_most("from_memory", fetched / read if read else 0.0, limits.resident_max, message)
+
+
+def same_data(run: Run, _limits: Limits) -> Check:
+    """Hold when the files were what their list says, before the run and after it, and as many bytes were read."""
+    changed, listed, read = run["changed_files"], run["listed_bytes"], run["bytes_read"]
+    whole = run["images"] == run["images_asked"] and not run["image_errors"]
+    message = f"{read:,} bytes were read of the {listed:,} that the manifest lists"
+    if changed:
+        names = ", ".join(run["changed"])
+        more = f" and {changed - len(run['changed'])} more" if changed > len(run["changed"]) else ""
+        message = f"{changed} files changed since the manifest listed them: {names}{more}"
+    return _check(
+        "same_data", passed=not changed and (read == listed or not whole), observed=read, limit=listed, message=message
+    )
+
+
+def unthrottled(run: Run, limits: Limits) -> Check:
+    """Hold when no quota of a control group held the run back."""
+    share = run["throttled_s"] / run["elapsed_s"]
+    message = (
+        f"a quota of {run['quota_cores']:.2g} cores was used up in {run['throttled_periods']} periods:"
+        f" threads waited {run['throttled_s']:.2f} s"
+    )
+    return _at_most("unthrottled", share, limits.throttled_max, message)
 
 
 def complete(run: Run, _limits: Limits) -> Check:
@@ -172,12 +219,17 @@ def reached_device(run: Run, limits: Limits) -> Check:
 
 
 def time_adds_up(run: Run, limits: Limits) -> Check:
-    """Hold when the separately measured parts make up the wall time."""
+    """Hold when the separately measured parts make up the wall time, by a clock that goes as the kernel's does."""
     figures: Mapping[str, Any] = run
     parts = sum(figures[part] for part in run.get("wall_parts", _WALL_PARTS))
     wall = run["wall_s"]
     error = abs(wall - parts) / wall if wall else 0.0
-    return _at_most("time_adds_up", error, limits.time_error_max, f"parts {parts:.4f} s, wall {wall:.4f} s")
+    message = f"parts {parts:.4f} s, wall {wall:.4f} s"
+    kernel = run.get("kernel_s")
+    if kernel is not None and abs(run["elapsed_s"] / kernel - 1) > limits.time_error_max:
+        error = max(error, abs(run["elapsed_s"] / kernel - 1))
+        message += f"; the clock of the run counted {run['elapsed_s']:.4f} s where the kernel's counted {kernel:.4f} s"
+    return _at_most("time_adds_up", error, limits.time_error_max, message)
 
 
 def quiet(run: Run, limits: Limits) -> Check:

@@ -48,7 +48,7 @@ class Run(TypedDict, total=False):
     host: str
     node: str | None
     job: str | None
-    cpus: int
+    cpus: float
     log: str | None
     log_tail: str
     trace: dict[str, Any] | None
@@ -68,12 +68,26 @@ class Run(TypedDict, total=False):
     read_mb_per_s: float
     write_mb_per_s: float
     resident_fraction: float | None
+    linked_files: int
+    below: list[str]
+    to_fetch_bytes: int | None
+    listed_bytes: int
+    changed_files: int
+    changed: list[str]
+    quota_cores: float | None
+    throttled_periods: int
+    throttled_s: float
+    device: str | None
+    lowest_device: str | None
+    device_read_bytes: int | None
+    lowest_read_bytes: int | None
     device_bytes: int | None
     written_bytes: int | None
     reached_bytes: int | None
     other_bytes: int | None
     other_cpu: float
     elapsed_s: float
+    kernel_s: float | None
     emulated: bool
     step_loss: list[float | None]
     checkpoints: list[dict[str, Any]]

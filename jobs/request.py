@@ -50,7 +50,8 @@ class Request(_Always, total=False):
 
     ``settings`` of the cell; ``limits`` of the checks (`jobs.checks.Limits`); ``dataset``, the folder of the images,
     and ``manifest``, the folder of their ``manifest.json``; ``trace`` and ``checkpoint``, None for none; ``baseline``,
-    what a benchmark of a file reads or writes; ``peak``, what the storage gives by itself, or None.
+    what a benchmark of a file reads or writes; ``peak``, what the storage gives by itself, or None; ``listed_ns``, the
+    latest change (ctime) of any file of the data set when it was listed.
     """
 
     dataset: str
@@ -59,3 +60,4 @@ class Request(_Always, total=False):
     checkpoint: SnapshotRequest | None
     baseline: FileRequest | None
     peak: Peak | None
+    listed_ns: int | None

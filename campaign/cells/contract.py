@@ -84,7 +84,8 @@ class Data(TypedDict, total=False):
     """What a cell reads or writes.
 
     ``path``, and ``folder`` where the files lie elsewhere; ``lock`` of its storage; ``manifest``, the folder of the
-    images' manifest; ``file``, ``block_bytes`` of a baseline; ``stripe``, the layout on Lustre.
+    images' manifest; ``listed_ns``, the latest change (ctime) of any of them when they were listed; ``file``,
+    ``block_bytes`` of a baseline; ``stripe``, the layout on Lustre.
     """
 
     path: str
@@ -94,6 +95,7 @@ class Data(TypedDict, total=False):
     checksum: str
     files: int
     bytes: int
+    listed_ns: int
     file: str | None
     block_bytes: int
     stripe: Node
@@ -128,6 +130,8 @@ class Provenance(TypedDict, total=False):
     kernel: str
     engine: str
     emulated: dict[str, Node]
+    filesystem: dict[str, str]
+    target_filesystems: list[dict[str, str]]
     mount: dict[str, str] | None
     versions: dict[str, str]
     slurm: dict[str, str]

@@ -102,6 +102,7 @@ def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress) -> 
             images = _images(settings, root, layout, folder, progress)[::2] if "dataset" in settings else None
             return {**lock, **baseline_files.prepared(settings, root, layout, images, progress)}
         path, held, found = _images(settings, root, layout, folder, progress)
+        newest_ns = _on_storage([path / file.name for file in found.files], root, storage["name"])
         stripe = cast("Data", lustre.stripe(path, path / found.files[0].name, layout))
     except DatasetError as error:
         raise EnvironmentFaultError(error.message, error.hint) from error
@@ -117,6 +118,7 @@ def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress) -> 
         "checksum": found.checksum,
         "files": len(found.files),
         "bytes": found.total_bytes,
+        "listed_ns": newest_ns,
         **stripe,
     }
 
@@ -131,7 +133,6 @@ def _images(
         return path, path, found
     path = Path(wanted["path"])
     found, held = _scanned(path, folder)
-    _lies_on(path, root, settings["storage"]["name"])
     return path, held, found
 
 
@@ -156,13 +157,27 @@ def _made(wanted: Node, root: Path, layout: lustre.Layout, progress: Progress) -
     return path, found
 
 
-def _lies_on(path: Path, root: Path, storage: str) -> None:
-    """Refuse to call a folder by the name of a storage that it does not lie on."""
-    if path.stat().st_dev != root.stat().st_dev:
-        raise UsageError(
-            f"dataset.path={path} does not lie on storage {storage} ({root})",
-            "say where it lies: storage.name=… storage.root=… with a folder of the same file system",
-        )
+def _on_storage(files: Sequence[Path], root: Path, storage: str) -> int:
+    """Refuse to call files by the name of a storage that they do not lie on, a link's target too.
+
+    Returns
+    -------
+    int
+        The latest change of any of them (ctime, ns): one that changes after this is not what was listed.
+    """
+    device, newest_ns = root.stat().st_dev, 0
+    for file in files:
+        try:
+            status = file.stat()
+        except OSError:
+            continue  # for the benchmark to count
+        if status.st_dev != device:
+            raise UsageError(
+                f"{file} does not lie on storage {storage} ({root})",
+                "say where it lies: storage.name=… storage.root=… with a folder of the same file system",
+            )
+        newest_ns = max(newest_ns, status.st_ctime_ns)
+    return newest_ns
 
 
 def _scanned(path: Path, folder: CampaignFolder) -> tuple[manifest.Manifest, Path]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from campaign.storage import baseline_files, emulation
 from jobs.observe.machine import describe
+from jobs.system.device import filesystem_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,10 +21,14 @@ _MACHINE = ("cpu", "cores", "kernel")
 
 
 def node(settings: Settings, path: str, targets: Sequence[str]) -> Provenance:
-    """Describe what runs of a cell share: this machine, what measures a baseline on it, what of it is emulated."""
+    """Describe what runs of a cell share: this machine, its engine of baselines, the file systems, what is emulated."""
     found: Provenance = {**this_machine(path), "emulated": emulation.found(settings, path, targets)}
     if engine := baseline_files.engine(settings):
         found["engine"] = engine
+    if all(Path(each).exists() for each in (path, *targets)):  # not where a node lacks one, and its record says so
+        # Looked up each time: another device may be mounted there meanwhile.
+        found["filesystem"] = filesystem_of(Path(path))
+        found["target_filesystems"] = [filesystem_of(Path(target)) for target in targets]
     return found
 
 
@@ -47,7 +52,11 @@ def difference(recorded: Record, data: Data, here: Provenance, *, shared: bool) 
     compared: tuple[tuple[str, tuple[str, ...], tuple[Mapping[str, object], Mapping[str, object]]], ...] = (
         ("other data", ("path", "checksum"), (recorded["dataset"], data)),
         ("another machine", _MACHINE if shared else ("host", *_MACHINE), (recorded["provenance"], here)),
-        ("a storage that is another now", ("emulated",), (recorded["provenance"], here)),
+        (
+            "a storage that is another now",
+            ("emulated", "filesystem", "target_filesystems"),
+            (recorded["provenance"], here),
+        ),
         ("another engine", ("engine",), (recorded["provenance"], here)),
         ("other software", ("tensorflow",), software),
     )

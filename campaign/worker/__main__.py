@@ -176,6 +176,7 @@ class Worker:
             "settings": item["settings"],
             "dataset": data["path"],
             "manifest": data.get("manifest"),
+            "listed_ns": data.get("listed_ns"),
             "limits": conduct["checks"],
             "peak": Peaks(self.folder).of(recorded),
             "trace": traced,

@@ -42,6 +42,8 @@ class Work:
         The files whose pages are brought into the state that ``cache`` names.
     proof
         Those of them that it is sure to read: their residency is the proof of a cold run.
+    sizes
+        The size in bytes of each of the files, as their list says; empty where there is none.
     writes
         Whether it writes a file of its own and flushes it within the clock.
     checkpoints
@@ -52,6 +54,7 @@ class Work:
     folder: Path
     files: Sequence[Path] = ()
     proof: Sequence[Path] = ()
+    sizes: Mapping[Path, int] = field(default_factory=dict)
     writes: bool = False
     checkpoints: Checkpoints | None = None
 

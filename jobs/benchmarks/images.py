@@ -46,7 +46,8 @@ def begin_with(
 @contextmanager
 def _begun(prepare: Prepare, requested: Requested, to_save: ToSave | None, request: Request) -> Iterator[Work]:
     settings, folder = request["settings"], Path(request["dataset"])
-    paths = [folder / entry.name for entry in manifest.load(Path(request["manifest"] or folder)).files]
+    sizes = {folder / entry.name: entry.size for entry in manifest.load(Path(request["manifest"] or folder)).files}
+    paths = list(sizes)
     asked = request.get("checkpoint") if to_save else None
     planned = partial(to_save, settings, paths) if to_save else (lambda: (0, 0))
     with checkpoint.opened(settings.get("checkpoint", {}), asked, planned) as checkpoints:
@@ -55,7 +56,7 @@ def _begun(prepare: Prepare, requested: Requested, to_save: ToSave | None, reque
         def measured(watched: AbstractContextManager[Any]) -> dict[str, Any]:
             return _with_rates(measure(watched), folder)
 
-        yield Work(measured, folder, paths, requested(settings, paths), checkpoints=checkpoints)
+        yield Work(measured, folder, paths, requested(settings, paths), sizes, checkpoints=checkpoints)
 
 
 def _with_rates(figures: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.observe.observer import Observer
 from jobs.system import page_cache
+from jobs.system.emulated import emulated
+from jobs.system.layers import Layers, layers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,16 +23,45 @@ class Cache(Observer):
         work, policy = self.work, self.request["settings"].get("cache")
         if work.writes:
             page_cache.sync(work.folder)  # no flush and no removal of earlier files within the clock
+        # Of an emulated storage it is known, and said, that memory may serve it; its bounds are what counts.
+        self._below = Layers() if policy != "cold" or emulated(work.folder) else layers(work.folder)
         if policy == "cold":
             self._residency = page_cache.cooled(work.files, work.proof, work.folder)
-            return
-        if policy == "warm":
-            page_cache.read_through(work.files)
-        self._residency = page_cache.residency(work.proof)
+        else:
+            if policy == "warm":
+                page_cache.read_through(work.files)
+            self._residency = page_cache.residency(work.proof)
+        self._below_left = [page_cache.cooled([file], [file], file.parent) for file in self._below.files]
 
     def figures(self) -> Mapping[str, Any]:
-        """Return the share that was in memory, None where it cannot be told, and by which system call."""
-        return {"resident_fraction": self._residency.fraction, "residency_method": self._residency.method}
+        """Return the proof of the cache.
+
+        Returns
+        -------
+        dict
+            ``resident_fraction`` (share of the pages in memory, those of a loop device's file too; None where it cannot
+            be told), ``residency_method`` (by which system call), ``linked_files`` (names of files that have another
+            name among them), ``below`` (what is known of the layers below the file system, in words); and of files that
+            are read whole ``to_fetch_bytes`` (what the devices have to give; None where it cannot be told).
+        """
+        fetch = self._residency.fetch
+        hidden = [f"the backing file {file} cannot be looked at" for file in self._below.hidden]
+        evicted = [f"the pages of the backing file {file} are counted, too" for file in self._below.files]
+        return {
+            "resident_fraction": self._fraction(),
+            "residency_method": self._residency.method,
+            "linked_files": fetch.linked,
+            "below": [*self._below.in_memory, *hidden, *evicted],
+            **({"to_fetch_bytes": None if fetch.unknown else fetch.bytes} if self.work.sizes else {}),
+        }
+
+    def _fraction(self) -> float | None:
+        own, below = self._residency, self._below_left
+        if self._below.in_memory:
+            return 1.0
+        if own.unverifiable or self._below.hidden or any(each.unverifiable for each in below):
+            return None
+        return min(1.0, (own.resident + sum(each.resident for each in below)) / own.pages) if own.pages else 0.0
 
 
 OBSERVER = Cache

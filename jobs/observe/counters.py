@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jobs.observe.observer import Observer
+from jobs.system.clock import kernel_s
 from jobs.system.device import device_of
+from jobs.system.emulated import emulated
+from jobs.system.layers import layers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +36,8 @@ class Reading:
     ----------
     at_s
         ``time.perf_counter`` of the reading.
+    kernel_s
+        The same moment by the kernel's own clock; None where it cannot be asked.
     process
         ``/proc/self/io`` (bytes and calls); None where the kernel does not account for it.
     device
@@ -42,6 +47,8 @@ class Reading:
     own_cpu_s
         CPU seconds of this process and of its children that were waited for; to `process` the kernel itself adds
         what those have done.
+    lowest
+        As `device`, of the lowest device below it; None where there is none.
     further
         As `device`, of the other devices that this run saves to; None for a run that saves nothing.
     helpers
@@ -54,6 +61,8 @@ class Reading:
     busy_s: float
     steal_s: float
     own_cpu_s: float
+    kernel_s: float | None = None
+    lowest: tuple[int, int] | None = None
     further: tuple[tuple[int, int] | None, ...] | None = None
     helpers: Mapping[int, tuple[int, int, float]] = field(default_factory=dict)
 
@@ -87,38 +96,48 @@ class Counters(Observer):
     def __init__(self, request: Request, work: Work) -> None:
         super().__init__(request, work)
         self._device = device_of(work.folder)
+        self._lowest = None if emulated(work.folder) else layers(work.folder).lowest
         self._saves: Saves | None = work.checkpoints or (_Flushed() if work.writes else None)
 
     def start(self) -> None:
         """Read the counters before."""
         self._load_average = os.getloadavg()[0]
-        self._before = reading(self._device, self._saves)
+        self._before = self._reading()
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
         """Read them after; a drain that may follow is not the run's."""
-        self._after = reading(self._device, self._saves)
+        self._after = self._reading()
+
+    def _reading(self) -> Reading:
+        return reading(self._device, self._saves, self._lowest)
 
     def figures(self) -> Mapping[str, Any]:
-        """Return what `between` says, and ``load_average`` and ``device``, None where there is none."""
-        name = self._device.name if self._device else None
-        return {**between(self._before, self._after), "load_average": self._load_average, "device": name}
+        """Return what `between` says, ``load_average``, ``device`` and ``lowest_device`` (None: there is none)."""
+        return {
+            **between(self._before, self._after),
+            "load_average": self._load_average,
+            "device": self._device.name if self._device else None,
+            "lowest_device": self._lowest.name if self._lowest else None,
+        }
 
 
 OBSERVER = Counters
 
 
-def reading(device: Device | None, saves: Saves | None = None) -> Reading:
+def reading(device: Device | None, saves: Saves | None = None, lowest: Device | None = None) -> Reading:
     """Read all counters now."""
     ticks = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return Reading(
         at_s=time.perf_counter(),
+        kernel_s=kernel_s(),
         process=_process_io(),
         device=device.traffic() if device else None,
         # guest time (fields 8, 9) is contained in user and nice
         busy_s=(sum(ticks[:_STEAL]) - ticks[_IDLE] - ticks[_IOWAIT]) * _TICK_S,
         steal_s=ticks[_STEAL] * _TICK_S,
         own_cpu_s=sum(usage.ru_utime + usage.ru_stime for usage in usages),
+        lowest=lowest.traffic() if lowest else None,
         further=tuple(each.traffic() if each else None for each in saves.devices if each != device) if saves else None,
         helpers=_helpers(saves.helpers()) if saves else {},
     )
@@ -131,9 +150,10 @@ def between(before: Reading, after: Reading) -> dict[str, float | int | None]:
     -------
     dict
         ``device_bytes`` (fetched for this process, ``read_bytes`` of ``/proc/self/io``), ``written_bytes``,
-        ``device_read_bytes`` (by everybody), ``other_bytes`` (traffic of the devices that was neither ours nor that of
+        ``device_read_bytes`` and ``lowest_read_bytes`` (by everybody, from the device and from the lowest below it),
+        ``other_bytes`` (traffic of the devices that was neither ours nor that of
         processes that work for us), ``cpu_s``, ``other_cpu`` (cores kept busy by others, on average), ``steal_s``,
-        ``elapsed_s``.
+        ``elapsed_s``, ``kernel_s`` (the same by the kernel's own clock).
     """
     elapsed_s = after.at_s - before.at_s
     own_cpu_s = after.own_cpu_s - before.own_cpu_s
@@ -144,18 +164,23 @@ def between(before: Reading, after: Reading) -> dict[str, float | int | None]:
         written = after.process["write_bytes"] - before.process["write_bytes"]
         ours = read + sum(each[0] for each in helped), written + sum(each[1] for each in helped)
         other = _other_bytes(before, after, *ours)
-    device_read = after.device[0] - before.device[0] if before.device and after.device else None
     all_cpu_s = own_cpu_s + sum(each[2] for each in helped)
     return {
         "elapsed_s": elapsed_s,
+        "kernel_s": after.kernel_s - before.kernel_s if after.kernel_s and before.kernel_s else None,
         "device_bytes": read,
         "written_bytes": written,
-        "device_read_bytes": device_read,
+        "device_read_bytes": _read_from(before.device, after.device),
+        "lowest_read_bytes": _read_from(before.lowest, after.lowest),
         "other_bytes": other,
         "cpu_s": own_cpu_s,
         "other_cpu": max(0.0, after.busy_s - before.busy_s - all_cpu_s) / elapsed_s,
         "steal_s": after.steal_s - before.steal_s,
     }
+
+
+def _read_from(before: tuple[int, int] | None, after: tuple[int, int] | None) -> int | None:
+    return after[0] - before[0] if before and after else None
 
 
 def _other_bytes(before: Reading, after: Reading, read: int, written: int) -> int | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from jobs.system import cgroup
 from jobs.system.device import UNKNOWN, device_of, mount_of
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def describe(dataset: Path) -> dict[str, Any]:
         "cpu": _cpu_model(),
         "cores": os.cpu_count() or UNKNOWN,
         "affinity": sorted(os.sched_getaffinity(0)),
+        "quota_cores": cgroup.quota(),
         "cpu_governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "memory_bytes": psutil.virtual_memory().total,
         "kernel": platform.release(),
@@ -55,12 +57,16 @@ def describe(dataset: Path) -> dict[str, Any]:
 
 
 def place() -> Run:
-    """Return where this process runs: ``host``, Slurm's ``node`` and ``job`` (else None), ``cpus`` it may use."""
+    """Say where this process runs: ``host``, Slurm's ``node`` and ``job`` (else None), ``cpus`` it may use.
+
+    Fewer than there are where a control group's quota leaves less, also a part of one.
+    """
+    cpus, quota = len(os.sched_getaffinity(0)), cgroup.quota()
     return {
         "host": platform.node() or UNKNOWN,
         "node": os.environ.get("SLURMD_NODENAME"),
         "job": os.environ.get("SLURM_JOB_ID"),
-        "cpus": len(os.sched_getaffinity(0)),
+        "cpus": cpus if quota is None else min(cpus, quota),
     }
 
 

@@ -1,8 +1,30 @@
-"""The time of day; durations are measured with `time.perf_counter`."""
+"""The time of day, and the kernel's own clock; durations are measured with `time.perf_counter`."""
 
 from __future__ import annotations
 
+import ctypes
+import platform
 from datetime import datetime, timezone
+
+_libc = ctypes.CDLL(None)
+
+_CLOCK_BOOTTIME = 7  # include/uapi/linux/time.h
+_CLOCK_GETTIME = {"x86_64": 228, "aarch64": 113}.get(platform.machine())  # asm/unistd.h
+
+
+class _Time(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+def kernel_s() -> float | None:
+    """Return seconds since boot as the kernel itself counts them; None where its number is not known here.
+
+    `time.perf_counter` is what the C library says, and a preloaded library can replace that.
+    """
+    now = _Time()
+    if _CLOCK_GETTIME is None or _libc.syscall(_CLOCK_GETTIME, _CLOCK_BOOTTIME, ctypes.byref(now)) != 0:
+        return None
+    return float(now.seconds + now.nanoseconds / 1e9)
 
 
 def utc_now() -> str:

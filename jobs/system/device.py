@@ -80,6 +80,26 @@ def mount_of(path: Path) -> Mount:
     return max(reversed(holding), key=lambda m: len(m.point), default=Mount(*[UNKNOWN] * 4))
 
 
+def filesystem_of(path: Path) -> dict[str, str]:
+    """Identify the file system that holds `path`: what stays the same from run to run, and is another's on another.
+
+    Returns
+    -------
+    dict
+        ``source``, ``fstype`` and ``options`` of its mount, ``fsid`` (statvfs(3), made of the UUID by ext4, btrfs and
+        others; 0 where there is none) and ``device``, major and minor number, empty for a file system without a device
+        of its own: there the number follows from the order of mounting.
+    """
+    mount, number = mount_of(path), path.stat().st_dev
+    return {
+        "source": mount.source,
+        "fstype": mount.fstype,
+        "options": mount.options,
+        "fsid": f"{os.statvfs(path).f_fsid:x}",
+        "device": f"{os.major(number)}:{os.minor(number)}" if os.major(number) else "",
+    }
+
+
 def device_of(path: Path) -> Device | None:
     """Find the whole block device behind `path`; None for network, memory and layered file systems."""
     number = path.stat().st_dev
@@ -110,10 +130,8 @@ def devices_behind(path: Path) -> list[Device]:
 
 def _below(device: Device) -> list[Device]:
     """List the whole devices that `device` is made of, in the order of their names."""
-    folder = Path("/sys/block", device.name)
-    file = _first_line(folder / "loop/backing_file")  # with a suffix where the file has been deleted since
-    if file:
-        backing = Path(file)
+    folder, backing = Path("/sys/block", device.name), backing_file(device)
+    if backing:
         try:
             members = [_numbered(backing.stat().st_rdev) if backing.is_block_device() else device_of(backing)]
         except OSError:
@@ -121,6 +139,15 @@ def _below(device: Device) -> list[Device]:
     else:
         members = [_whole(member) for member in sorted((folder / "slaves").glob("*"))]
     return [member for member in members if member]
+
+
+def backing_file(device: Device) -> Path | None:
+    """Return the file, or device, that a loop device serves; None for another device.
+
+    Where the file has been deleted since, the name ends in `` (deleted)``.
+    """
+    file = _first_line(Path("/sys/block", device.name, "loop/backing_file"))
+    return Path(file) if file else None
 
 
 def _numbered(number: int) -> Device | None:

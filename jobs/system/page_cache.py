@@ -9,20 +9,22 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import mmap
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from jobs.system.device import mount_of
+from jobs.system.extents import PAGE_BYTES, Fetch
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-PAGE_BYTES = mmap.PAGESIZE
 _CACHESTAT = 451  # one number on every architecture, include/uapi/asm-generic/unistd.h, Linux 6.5
 _PROT_READ, _MAP_SHARED = 1, 1
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _CHUNK = 1 << 20
+_STACKED = ("overlay", "overlayfs")  # their inodes have no pages of their own: `cachestat` finds none, `mincore` all
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -47,18 +49,22 @@ class Residency:
     Attributes
     ----------
     pages, resident
-        Pages that the files have, and those of them in the page cache.
+        Pages that the files have, and those of them in the page cache. A second name of a file is in memory when it is
+        read: its pages count as resident.
     unverifiable
         Files whose residency the kernel does not tell this user (not owner, no write permission) or that cannot
         be opened.
     method
         ``cachestat`` (Linux 6.5 and later) or ``mincore``.
+    fetch
+        What their devices have to give where nothing is in memory.
     """
 
     pages: int
     resident: int
     unverifiable: int
     method: str
+    fetch: Fetch = field(default_factory=Fetch, compare=False)
 
     @property
     def fraction(self) -> float | None:
@@ -106,9 +112,13 @@ def read_through(paths: Iterable[Path]) -> None:
 
 
 def residency(paths: Iterable[Path]) -> Residency:
-    """Count the pages of `paths` that are in memory, by ``cachestat(2)`` or, before Linux 6.5, ``mincore(2)``."""
+    """Count the pages of `paths` that are in memory.
+
+    By ``cachestat(2)``; by ``mincore(2)`` before Linux 6.5 and on overlayfs, whose pages are another inode's.
+    """
     pages = resident = unverifiable = 0
-    count = _cachestat if _has_cachestat() else _mincore
+    fetch, counts = Fetch(), {}
+    usual = _cachestat if _has_cachestat() else _mincore
     for path in paths:
         try:
             fd = os.open(path, os.O_RDONLY)
@@ -116,16 +126,26 @@ def residency(paths: Iterable[Path]) -> Residency:
             unverifiable += 1
             continue
         try:
-            size = os.fstat(fd).st_size
-            in_memory = count(fd, size)
+            status = os.fstat(fd)
+            held = -(-status.st_size // PAGE_BYTES)
+            if fetch.add(fd, status):
+                if status.st_dev not in counts:
+                    counts[status.st_dev] = _mincore if mount_of(path).fstype in _STACKED else usual
+                in_memory = counts[status.st_dev](fd, status.st_size)
+            else:
+                in_memory = held
         finally:
             os.close(fd)
         if in_memory is None:
             unverifiable += 1
         else:
-            pages += -(-size // PAGE_BYTES)
-            resident += in_memory
-    return Residency(pages, resident, unverifiable, count.__name__.lstrip("_"))
+            pages, resident = pages + held, resident + in_memory
+    return Residency(pages, resident, unverifiable, _method(counts.values(), usual), fetch)
+
+
+def _method(used: Iterable[Callable[..., object]], usual: Callable[..., object]) -> str:
+    """Name the system calls that were used."""
+    return " and ".join(sorted({count.__name__.lstrip("_") for count in used} or {usual.__name__.lstrip("_")}))
 
 
 def _has_cachestat() -> bool:

@@ -75,7 +75,9 @@ def test_each_run_is_cold_and_proved(finished):
         assert [run["role"] for run in record["runs"]] == ["warmup", "measured", "measured"]
         for run in record["runs"]:
             passed = {check["rule"]: check["passed"] for check in run["checks"]}
-            assert passed == dict.fromkeys(("cold", "device_bytes", "complete", "time_adds_up", "quiet"), True)
+            assert passed == dict.fromkeys(
+                ("cold", "device_bytes", "complete", "same_data", "time_adds_up", "quiet"), True
+            )
             assert run["resident_fraction"] == 0
             assert run["images"] == 24
             assert run["bytes_read"] == record["dataset"]["bytes"]

@@ -334,3 +334,79 @@ def test_a_run_from_memory_or_without_a_baseline_is_judged_by_no_peak(cache, pea
     found, _ = checks.judge(run, cache, LIMITS, peak)
 
     assert "below_peak" not in [check["rule"] for check in found]
+
+
+@pytest.mark.parametrize(
+    ("run", "passed", "told"),
+    [
+        ({"to_fetch_bytes": 110_000_000}, True, "100.0 MB for 110.0 MB"),
+        ({"to_fetch_bytes": 112_000_000}, False, "100.0 MB for 112.0 MB"),  # 0.893 of the blocks, all of the bytes
+        ({"to_fetch_bytes": 20_000_000}, True, "100.0 MB for 20.0 MB"),  # holes need not be fetched
+        ({"to_fetch_bytes": None}, None, "compressed"),
+        ({"device": "sda", "device_read_bytes": 99_000_000}, True, "sda gave 99.0 MB"),
+        ({"device": "sda", "device_read_bytes": 0}, False, "the process fetched 100.0 MB, sda gave 0.0 MB"),
+        ({"device": None, "device_read_bytes": None}, True, "100.0 MB"),
+        (
+            {"device": "loop0", "device_read_bytes": 10**8, "lowest_device": "sda", "lowest_read_bytes": 5_000},
+            False,
+            "sda below it gave 0.0 MB",
+        ),
+    ],
+)
+def test_the_least_of_all_counters_is_held_against_what_the_files_have_on_their_device(run, passed, told):
+    found, _ = checks.judge({**GOOD, **run}, "cold", LIMITS)
+
+    check = next(each for each in found if each["rule"] == "device_bytes")
+    assert check["passed"] is passed
+    assert told in check["message"]
+
+
+@pytest.mark.parametrize(
+    ("run", "passed"),
+    [
+        ({}, True),
+        ({"changed_files": 1, "changed": ["class_001/7.jpg"]}, False),
+        ({"bytes_read": 99_999_999}, False),
+        ({"bytes_read": 99_999_999, "images": 63}, True),  # `complete` says what is wrong with it
+        ({"bytes_read": 99_999_999, "image_errors": 1, "unreadable": [{"file": "a"}]}, True),
+    ],
+)
+def test_the_data_are_those_that_were_listed(run, passed):
+    listed = {"listed_bytes": 100_000_000, "changed_files": 0, "changed": []}
+
+    assert verdicts({**listed, **run})["same_data"] is passed
+
+
+def test_changed_files_are_named_and_the_rest_is_counted():
+    told = reason({"listed_bytes": 100_000_000, "changed_files": 9, "changed": ["a", "b", "c"]})
+
+    assert "9 files changed since the manifest listed them: a, b, c and 6 more" in told
+
+
+def test_a_run_that_is_to_read_nothing_has_no_data_to_compare():
+    run = {"bytes_read": 0, "listed_bytes": 10, "changed_files": 0, "changed": []}
+
+    assert "same_data" not in verdicts(run, "as_is")
+    assert verdicts(run, "cold")["same_data"] is False
+
+
+@pytest.mark.parametrize(("seconds", "limit", "passed"), [(0.0, 0.01, True), (0.2, 0.01, False), (0.2, 0.02, True)])
+@pytest.mark.shows("checks.throttled_max")
+def test_a_run_that_a_quota_held_back_does_not_count_unless_that_is_allowed(seconds, limit, passed):
+    run = {"quota_cores": 0.2, "throttled_periods": 7, "throttled_s": seconds}
+
+    assert verdicts(run, limits=replace(LIMITS, throttled_max=limit))["unthrottled"] is passed
+
+
+def test_second_names_of_a_file_and_memory_below_it_are_named():
+    told = reason({"resident_fraction": 0.75, "linked_files": 3, "below": ["its backing file lies in memory"]})
+
+    assert "3 names are hard links to files named before" in told
+    assert "its backing file lies in memory" in told
+
+
+@pytest.mark.parametrize(
+    ("kernel_s", "passed"), [(None, True), (10.0, True), (10.09, True), (20.0, False), (5.0, False)]
+)
+def test_a_clock_that_goes_otherwise_than_the_kernels_does_not_count(kernel_s, passed):
+    assert verdicts({"kernel_s": kernel_s})["time_adds_up"] is passed

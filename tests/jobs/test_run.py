@@ -109,7 +109,7 @@ def test_a_cold_run_is_valid_and_its_figures_are_those_of_the_files(execute, dat
     assert figures["bytes_read"] == sum(path.stat().st_size for path in paths)
     assert figures["device_bytes"] >= pages(paths) * PAGE
     assert figures["resident_fraction"] == 0.0
-    assert [entry["passed"] for entry in figures["checks"]] == [True] * 5
+    assert [entry["passed"] for entry in figures["checks"]] == [True] * 6
 
 
 def test_rates_are_images_and_bytes_over_the_wall_time(execute, data):
@@ -286,7 +286,7 @@ def test_a_cache_left_as_it_is_is_judged_by_no_rule_of_the_cache(execute, data):
 
     assert figures["status"] == "valid"
     assert figures["resident_fraction"] == 1.0
-    assert {entry["rule"] for entry in figures["checks"]} == {"complete", "time_adds_up", "quiet"}
+    assert {entry["rule"] for entry in figures["checks"]} == {"complete", "same_data", "time_adds_up", "quiet"}
 
 
 def test_a_truncated_image_is_counted_and_named_and_the_run_is_invalid(execute, data):

@@ -28,6 +28,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "checks.time_error_max": (0, 1),
     "checks.other_mb_per_s_max": (0, 1e6),
     "checks.other_cpu_max": (0, 1e4),
+    "checks.throttled_max": (0, 1e4),
     "checks.spread_max": (0, 100),
     "checks.peak_max": (0, 1000),
 }
@@ -50,6 +51,7 @@ class Checks:
     time_error_max: float = MISSING
     other_mb_per_s_max: float = MISSING
     other_cpu_max: float = MISSING
+    throttled_max: float = MISSING
     spread_max: float = MISSING
     peak_max: float = MISSING
 

@@ -14,6 +14,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "site.timeout_max_min": (1, YEAR_MIN),
     "site.spread_max": (0, 100),
     "site.other_cpu_max": (0, 1e4),
+    "site.throttled_max": (0, 1e4),
 }
 
 
@@ -31,4 +32,5 @@ class Site:
     timeout_max_min: int | None = MISSING
     spread_max: float = MISSING
     other_cpu_max: float = MISSING
+    throttled_max: float = MISSING
     storages: dict[str, SiteStorage] = MISSING

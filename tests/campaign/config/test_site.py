@@ -30,6 +30,7 @@ gpus_per_node: 2
 modules: [gcc/12.2, cuda]
 spread_max: 0.02
 other_cpu_max: 0.75
+throttled_max: 0.1
 storages:
   lustre: {root: /lustre/me, shared: false, exclusive: license, license: "lustre:1", stripe_count: 4}
   scratch: {root: /scratch/me, stripe_size_mib: 16}
@@ -56,6 +57,7 @@ def test_the_default_site_knows_nothing(point):
         "modules",
         "spread_max",
         "other_cpu_max",
+        "throttled_max",
         "storages",
     }
 
@@ -82,8 +84,8 @@ def test_the_command_line_overrules_the_site(of_mine):
     assert found["storage"]["exclusive"] == "none"
 
 
-@pytest.mark.shows("site.spread_max", "site.other_cpu_max")
-@pytest.mark.parametrize(("key", "of_site"), [("spread_max", 0.02), ("other_cpu_max", 0.75)])
+@pytest.mark.shows("site.spread_max", "site.other_cpu_max", "site.throttled_max")
+@pytest.mark.parametrize(("key", "of_site"), [("spread_max", 0.02), ("other_cpu_max", 0.75), ("throttled_max", 0.1)])
 def test_the_tolerance_of_the_site_is_that_of_the_check(key, of_site, of_mine):
     assert of_mine()["checks"][key] == of_site
     assert of_mine(f"checks.{key}=0.6")["checks"][key] == 0.6

@@ -201,6 +201,22 @@ def test_a_difference_says_what_differs_and_how():
     assert provenance.difference(recorded, {}, here, shared=False) == ("another machine", "host", "n2", "n1")
 
 
+@pytest.mark.parametrize(
+    ("what", "now"), [("source", "/dev/sdb"), ("fsid", "77"), ("device", "8:16"), ("options", "rw,sync")]
+)
+@pytest.mark.parametrize("key", ["filesystem", "target_filesystems"])
+def test_runs_on_another_device_at_the_same_path_are_not_those_of_the_cell(key, what, now):
+    one = {"source": "/dev/sda", "fstype": "ext4", "options": "rw", "fsid": "76", "device": "8:0"}
+    before, after = ([each] if key == "target_filesystems" else each for each in (one, one | {what: now}))
+    recorded = {"dataset": {}, "provenance": {"host": "n1", key: before}}
+    here = {"host": "n1", "versions": {}, key: after}
+
+    found = provenance.difference(recorded, {}, here, shared=True)
+
+    assert found == ("a storage that is another now", key, before, after)
+    assert provenance.difference(recorded, {}, here | {key: before}, shared=True) is None
+
+
 def test_the_logs_of_the_runs_go_aside_with_their_record(folder, job):
     work = job()
     path = _begun_elsewhere(folder, work, lambda recorded: recorded["dataset"].update(checksum="another"))

@@ -18,6 +18,7 @@ FACTS = {
     "cpu",
     "cores",
     "affinity",
+    "quota_cores",
     "cpu_governor",
     "memory_bytes",
     "kernel",

@@ -298,3 +298,18 @@ def test_a_solid_state_disk_does_not_rotate(tmp_path, monkeypatch, text, rotatio
     (node / "queue/rotational").write_text(text)
 
     assert Device("sdz").facts()["rotational"] is rotational
+
+
+def test_a_file_system_is_identified_by_what_mount_and_statvfs_tell(tmp_path):
+    told = subprocess.run(
+        ["findmnt", "-n", "-o", "SOURCE,FSTYPE,MAJ:MIN", "-T", tmp_path], capture_output=True, text=True, check=True
+    ).stdout.split()
+    fsid = subprocess.run(
+        ["stat", "-f", "-c", "%i", tmp_path], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+    found = device.filesystem_of(tmp_path)
+
+    assert [found["source"], found["fstype"]] == told[:2]
+    assert found["device"] in (told[2], "")
+    assert f"{int(found['fsid'], 16):016x}" == f"{fsid:0>16}"[8:] + f"{fsid:0>16}"[:8]  # stat(1) has the words swapped

@@ -6,6 +6,7 @@ import errno
 import mmap
 import os
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -192,7 +193,8 @@ def test_files_of_somebody_else_are_unverifiable(world_readable, job, way):
 
     found, fraction = job("residency_as_nobody", names=[str(path) for path in paths], method=way)
 
-    assert found == {"pages": 0, "resident": 0, "unverifiable": 6, "method": way}
+    assert found == {"pages": 0, "resident": 0, "unverifiable": 6, "method": way} | {"fetch": found["fetch"]}
+    assert found["fetch"]["bytes"] == pages(paths) * PAGE  # what they have on the device is no secret
     assert fraction is None
 
 
@@ -219,3 +221,34 @@ def test_eviction_works_on_a_file_that_another_process_has_open(disk, method):
         evict([path])
 
         assert eventually(lambda: residency([path]).resident == 0)
+
+
+def test_a_second_name_of_a_file_is_in_memory_when_it_is_read(disk, method):
+    page_file(disk / "a", 3)
+    (disk / "b").hardlink_to(disk / "a")
+    evict([disk / "a"])
+
+    found = residency([disk / "a", disk / "b", disk / "a"])
+
+    assert (found.pages, found.resident, found.fetch.linked, found.fetch.bytes) == (9, 6, 2, 3 * PAGE)
+
+
+@needs_root
+def test_on_an_overlay_the_pages_of_the_file_below_are_counted_and_evicted(disk, method):
+    lower, upper, work, merged = (disk / name for name in ("lower", "upper", "work", "merged"))
+    for folder in (lower, upper, work, merged):
+        folder.mkdir()
+    page_file(lower / "a", 5)
+    where = f"lowerdir={lower},upperdir={upper},workdir={work}"
+    if subprocess.run(["mount", "-t", "overlay", "overlay", "-o", where, merged], check=False).returncode:
+        pytest.skip("this kernel mounts no overlay here")
+    try:
+        read_through([merged / "a"])
+        before = residency([merged / "a"])
+        evict([merged / "a"])
+        after = residency([merged / "a"])
+    finally:
+        subprocess.run(["umount", "-l", merged], check=True)
+
+    assert (before.resident, before.pages, before.method) == (5, 5, "mincore")
+    assert after.resident == 0

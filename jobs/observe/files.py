@@ -1,0 +1,78 @@
+"""Observer of the files that a run reads: whether they are what their list says, before the run and after it."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jobs.observe.observer import Observer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_NAMED = 3  # files that a record names; the rest are counted
+
+
+class _Seen(NamedTuple):
+    """What of a file's status changes when its content does; the time is set by the kernel alone."""
+
+    device: int
+    inode: int
+    size: int
+    changed_ns: int
+
+
+class Files(Observer):
+    """The files that the run is sure to read."""
+
+    place = 5
+
+    def start(self) -> None:
+        """Look at each file before the run."""
+        self._before = self._look()
+
+    def stop(self, *, failed: bool) -> None:  # noqa: ARG002
+        """Look again."""
+        self._after = self._look()
+
+    def figures(self) -> Mapping[str, Any]:
+        """Return what a record holds; nothing for a run whose files nobody has listed.
+
+        Returns
+        -------
+        dict
+            ``listed_bytes`` (of the files that are sure to be read, by their list), ``changed_files`` (how many are not
+            what the list says, or another file or another content than before the run) and ``changed`` (some names).
+        """
+        sizes, newest_ns = self.work.sizes, self.request.get("listed_ns")
+        if not sizes:
+            return {}
+
+        def as_listed(path: Path, seen: _Seen | None) -> bool:
+            return seen is not None and seen.size == sizes[path] and (newest_ns is None or seen.changed_ns <= newest_ns)
+
+        changed = [
+            path
+            for path in self.work.proof
+            if not as_listed(path, self._before[path]) or self._before[path] != self._after[path]
+        ]
+        return {
+            "listed_bytes": sum(sizes[path] for path in self.work.proof),
+            "changed_files": len(changed),
+            "changed": [os.path.relpath(path, self.work.folder) for path in changed[:_NAMED]],
+        }
+
+    def _look(self) -> dict[Path, _Seen | None]:
+        return {path: _status(path) for path in self.work.proof} if self.work.sizes else {}
+
+
+def _status(path: Path) -> _Seen | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return _Seen(status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
+
+
+OBSERVER = Files

@@ -1,0 +1,97 @@
+"""What control groups leave of the processors: the quota of this process, and for how long it was held back.
+
+A container or a job with a quota of 0.2 sees all cores and gets a fifth of one; `os.sched_getaffinity` does not tell.
+Version 2 has ``cpu.max`` and ``cpu.stat`` (Documentation/admin-guide/cgroup-v2.rst), version 1 ``cpu.cfs_quota_us``,
+``cpu.cfs_period_us`` and ``cpu.stat`` (Documentation/scheduler/sched-bwc.rst). A quota of any group above counts too.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.system.device import unescape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PROC = Path("/proc/self")
+
+
+@dataclass(frozen=True)
+class Throttled:
+    """How often and for how long the groups of this process were held back since they were made.
+
+    Attributes
+    ----------
+    periods
+        Periods in which the quota was used up.
+    seconds
+        Time that runnable threads had to wait for the next period, added up over the processors.
+    """
+
+    periods: int
+    seconds: float
+
+
+def quota(proc: Path = _PROC) -> float | None:
+    """Return how many cores the quotas of this process leave, the least of all groups above it; None for no quota."""
+    return min((cores for group in _groups(proc) if (cores := _cores(group)) is not None), default=None)
+
+
+def throttled(proc: Path = _PROC) -> Throttled | None:
+    """Return how this process' groups were held back so far; None where no group has a quota.
+
+    Of nested groups with quotas of their own the one that was held back longest counts: a group waits while the group
+    above it does.
+    """
+    found = [each for group in _groups(proc) if _cores(group) is not None and (each := _statistics(group))]
+    return max(found, key=lambda each: each.seconds, default=None)
+
+
+def _groups(proc: Path) -> Iterator[Path]:
+    """Yield the folders of the groups that this process is in, from its own up to the top of the mount."""
+    paths: dict[str, str] = {}
+    for line in _lines(proc / "cgroup"):
+        _, controllers, path = line.split(":", 2)
+        paths.update(dict.fromkeys(controllers.split(","), path))  # of version 2 the one name is empty
+    for line in _lines(proc / "mountinfo"):
+        left, _, right = line.partition(" - ")
+        fstype, _, options = right.split(" ")
+        controller = "" if fstype == "cgroup2" else "cpu" if "cpu" in options.split(",") else None
+        if fstype not in ("cgroup", "cgroup2") or controller not in paths:
+            continue
+        root, point = (Path(unescape(word)) for word in left.split(" ")[3:5])
+        own = Path(paths[controller])
+        # A container's mount begins below the host's root; the path is told from there or from the host.
+        inside = own.relative_to(root) if own.is_relative_to(root) else own.relative_to("/")
+        yield from (point / above for above in (inside, *inside.parents))
+
+
+def _cores(group: Path) -> float | None:
+    with suppress(OSError, ValueError):
+        limit, period = (group / "cpu.max").read_text(encoding="ascii").split()
+        return None if limit == "max" else int(limit) / int(period)
+    with suppress(OSError, ValueError):
+        limit_us = int((group / "cpu.cfs_quota_us").read_text(encoding="ascii"))
+        return None if limit_us < 0 else limit_us / int((group / "cpu.cfs_period_us").read_text(encoding="ascii"))
+    return None
+
+
+def _statistics(group: Path) -> Throttled | None:
+    values = dict(line.split(" ", 1) for line in _lines(group / "cpu.stat") if " " in line)
+    with suppress(KeyError, ValueError):
+        seconds = (
+            int(values["throttled_usec"]) / 1e6 if "throttled_usec" in values else int(values["throttled_time"]) / 1e9
+        )
+        return Throttled(int(values["nr_throttled"]), seconds)
+    return None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return []

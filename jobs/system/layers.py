@@ -1,0 +1,64 @@
+"""What lies below the device of a file system: files of loop devices, memory, the lowest device.
+
+A loop device shows the block layer's counters and an empty page cache while its file lies in memory. What is behind a
+virtual disk, an array or a server is not seen from here.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jobs.system.device import backing_file, device_of, devices_behind, mount_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jobs.system.device import Device
+
+_MEMORY_TYPES = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
+_MEMORY_DEVICES = ("ram", "zram")  # drivers brd and zram
+
+
+@dataclass(frozen=True)
+class Layers:
+    """What lies below a folder's device.
+
+    Attributes
+    ----------
+    files
+        Files of loop devices that lie on a disk and can be opened: their pages in memory are ours, too.
+    in_memory
+        What of it lies in memory, in words; empty where nothing does.
+    hidden
+        Files of loop devices that this user cannot look at.
+    lowest
+        The lowest device, where there is one below that of the file system: what is cold is fetched from it.
+    """
+
+    files: tuple[Path, ...] = ()
+    in_memory: tuple[str, ...] = ()
+    hidden: tuple[Path, ...] = ()
+    lowest: Device | None = None
+
+
+def layers(folder: Path) -> Layers:
+    """Look at what is below `folder`."""
+    chain = devices_behind(folder)
+    files: list[Path] = []
+    hidden: list[Path] = []
+    in_memory = [f"{each.name} is memory" for each in chain if each.name.rstrip("0123456789") in _MEMORY_DEVICES]
+    for device in chain:
+        file = backing_file(device)
+        if file is None:
+            continue
+        if not os.access(file, os.R_OK) or not file.is_file():
+            hidden.append(file)
+            continue
+        fstype = mount_of(file).fstype
+        if fstype in _MEMORY_TYPES:
+            in_memory.append(f"{device.name} has its backing file {file} in memory ({fstype})")
+        elif file.is_file() and device_of(file) is not None:
+            files.append(file)
+    return Layers(tuple(files), tuple(in_memory), tuple(hidden), chain[-1] if len(chain) > 1 else None)

@@ -1,0 +1,119 @@
+"""The quota of the processors, by files as the kernel shows them and by a real group."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.system import cgroup
+
+ROOT = Path(__file__).parents[3]
+V1 = Path("/sys/fs/cgroup/cpu")
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """A function that writes ``/proc/self`` and a tree of control groups; returns the former."""
+
+    def make(version, groups, path="/a/b", root="/"):
+        mount = tmp_path / "cgroup"
+        kind, options = ("cgroup2", "rw") if version == 2 else ("cgroup", "rw,cpu,cpuacct")
+        for name, files in groups.items():
+            folder = mount / name
+            folder.mkdir(parents=True, exist_ok=True)
+            for file, text in files.items():
+                (folder / file).write_text(text)
+        proc = tmp_path / "self"
+        proc.mkdir()
+        (proc / "cgroup").write_text(f"0::{path}\n" if version == 2 else f"4:cpuacct,cpu:{path}\n0::/\n")
+        (proc / "mountinfo").write_text(f"30 20 0:25 {root} {mount} rw - {kind} {kind} {options}\n")
+        return proc
+
+    return make
+
+
+STAT = "nr_periods 50\nnr_throttled 48\n"
+
+
+def test_of_nested_groups_the_least_quota_counts(machine):
+    proc = machine(2, {"": {}, "a": {"cpu.max": "150000 100000"}, "a/b": {"cpu.max": "max 100000"}})
+
+    assert cgroup.quota(proc) == 1.5
+
+
+@pytest.mark.parametrize(
+    ("version", "files"),
+    [
+        (2, {"cpu.max": "20000 100000", "cpu.stat": STAT + "throttled_usec 3900000"}),
+        (
+            1,
+            {
+                "cpu.cfs_quota_us": "20000",
+                "cpu.cfs_period_us": "100000",
+                "cpu.stat": STAT + "throttled_time 3900000000",
+            },
+        ),
+    ],
+)
+def test_both_versions_say_the_same(version, files, machine):
+    proc = machine(version, {"a/b": files})
+
+    assert cgroup.quota(proc) == 0.2
+    assert cgroup.throttled(proc) == cgroup.Throttled(48, 3.9)
+
+
+@pytest.mark.parametrize("files", [{}, {"cpu.max": "max 100000", "cpu.stat": STAT}, {"cpu.cfs_quota_us": "-1"}])
+def test_without_a_quota_there_is_nothing_to_tell(files, machine):
+    proc = machine(2, {"a/b": files})
+
+    assert cgroup.quota(proc) is None
+    assert cgroup.throttled(proc) is None
+
+
+def test_in_a_container_the_groups_path_begins_at_its_own_mount(machine):
+    proc = machine(2, {"job": {"cpu.max": "50000 100000"}}, path="/docker/77/job", root="/docker/77")
+
+    assert cgroup.quota(proc) == 0.5
+
+
+def test_a_machine_that_tells_nothing_has_no_quota(tmp_path):
+    assert cgroup.quota(tmp_path) is None
+
+
+@pytest.fixture
+def fifth_of_a_core():
+    """A group of the first version with a quota of 0.2 cores; the file that takes its processes."""
+    group = V1 / f"tfio-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no group of cgroup v1 can be made: {error}")
+    (group / "cpu.cfs_quota_us").write_text("20000")
+    yield group / "cgroup.procs"
+    group.rmdir()
+
+
+def test_a_real_quota_is_seen_and_what_it_holds_back_too(fifth_of_a_core):
+    code = (
+        "import json, time\n"
+        "from jobs.system import cgroup\n"
+        "before, end = cgroup.throttled(), time.process_time() + 0.2\n"
+        "while time.process_time() < end: pass\n"
+        "after = cgroup.throttled()\n"
+        "print(json.dumps([cgroup.quota(), after.periods - before.periods, after.seconds - before.seconds]))\n"
+    )
+    words = ["/bin/sh", "-c", f"echo $$ > {fifth_of_a_core} && exec {sys.executable} -"]
+
+    done = subprocess.run(
+        words, input=code, text=True, capture_output=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+
+    cores, periods, seconds = json.loads(done.stdout)
+    assert cores == 0.2
+    assert periods >= 5
+    assert seconds > 0.2
