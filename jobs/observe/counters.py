@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from jobs.observe.observer import Observer
 from jobs.system.clock import kernel_s
@@ -67,6 +67,13 @@ class Reading:
     helpers: Mapping[int, tuple[int, int, float]] = field(default_factory=dict)
 
 
+class Edge(NamedTuple):
+    """The begin or the end of the observed time, and the counts of the trace's sources then."""
+
+    at_s: float
+    counts: Mapping[str, tuple[int, ...]]
+
+
 class Saves(Protocol):
     """What a run that saves adds to what is read."""
 
@@ -107,6 +114,17 @@ class Counters(Observer):
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
         """Read them after; a drain that may follow is not the run's."""
         self._after = self._reading()
+
+    @property
+    def edges(self) -> tuple[Edge, Edge]:
+        """Return when the counters were read and what they counted, by the names of the trace's sources."""
+        return self._edge(self._before), self._edge(self._after)
+
+    def _edge(self, found: Reading) -> Edge:
+        process = found.process and (found.process["read_bytes"], found.process["write_bytes"])
+        devices = zip((self._device, self._lowest), (found.device, found.lowest), strict=True)
+        counts = {"process": process} | {f"dsk/{device.name}": count for device, count in devices if device}
+        return Edge(found.at_s, {name: count for name, count in counts.items() if count})
 
     def _reading(self) -> Reading:
         return reading(self._device, self._saves, self._lowest)

@@ -23,6 +23,11 @@ class Observer:
     ----------
     request, work
         What is asked of the run, and the run, ready to start.
+
+    Attributes
+    ----------
+    beside
+        All observers of the run.
     """
 
     place = 50
@@ -30,6 +35,7 @@ class Observer:
 
     def __init__(self, request: Request, work: Work) -> None:
         self.request, self.work = request, work
+        self.beside: Sequence[Observer] = ()
 
     def start(self) -> None:
         """Begin: the clock starts when all observers have begun."""
@@ -53,6 +59,7 @@ def observed(those: Sequence[Observer]) -> Iterator[None]:
     """Start them; stop them at the end, also where the run fails."""
     with ExitStack() as stack:
         for each in those:
+            each.beside = those
             each.start()
             stack.push(partial(_stop, each))
         gc.freeze()  # what there is now is not searched within the clock: in TensorFlow that takes tenths of a second

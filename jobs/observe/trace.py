@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jobs.observe.counters import Counters
 from jobs.observe.observer import Observer
 from jobs.observe.trace_sources import OK, reason, sources_of
 from jobs.system.durable import write_whole
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from jobs.benchmarks.benchmark import Work
+    from jobs.observe.counters import Edge
     from jobs.observe.trace_sources import Source
     from jobs.request import Request
 
@@ -68,6 +70,7 @@ class Trace:
         self._thread: threading.Thread | None = None
         self._cpu_s = self._late_s = 0.0
         self._summary: dict[str, Any] | None = None
+        self._edges: tuple[Edge, Edge] | None = None
 
     def start(self) -> None:
         """Take the first sample, at time zero."""
@@ -88,6 +91,10 @@ class Trace:
         elif self._tail_s > 0:
             self._watch(until_s=self._ended_s + self._tail_s)
 
+    def align(self, first: Edge, last: Edge) -> None:
+        """Let the iteration begin and end where the counters of the run were read, with what they counted."""
+        self._edges = first, last
+
     def finish(self) -> dict[str, Any]:
         """Wait for what goes on and for the end of the tail, and write the CSV, whole or not at all.
 
@@ -107,6 +114,8 @@ class Trace:
     def _conclude(self) -> dict[str, Any]:
         if self._summary is None:
             self._join()
+            if self._edges:
+                self._take(*self._edges)
             self._summary = {
                 **self._write(),
                 "interval_s": self._interval_s,
@@ -117,6 +126,18 @@ class Trace:
                 "late_s": self._late_s,
             }
         return self._summary
+
+    def _take(self, first: Edge, last: Edge) -> None:
+        """Put the edges in the place of the first sample and of that which ended the iteration."""
+        start, *inside = (sample for sample in self._samples if sample.at_s <= self._ended_s)
+        end, tail = inside.pop(), [sample for sample in self._samples if sample.at_s > self._ended_s]
+        within = [sample for sample in inside if first.at_s < sample.at_s < last.at_s]
+        self._samples = [self._at(first, start), *within, self._at(last, end), *tail]
+        self._ended_s = last.at_s
+
+    def _at(self, edge: Edge, sample: _Sample) -> _Sample:
+        counts = (edge.counts.get(s.name, count) for s, count in zip(self._sources, sample.counts, strict=True))
+        return _Sample(edge.at_s, sample.epoch_s + edge.at_s - sample.at_s, tuple(counts))
 
     def _watch(self, until_s: float) -> None:
         origin_s = self._samples[-1].at_s
@@ -214,7 +235,11 @@ class Traced(Observer):
 
     def figures(self) -> Mapping[str, Any]:
         """Return what `Trace.finish` says, None without a trace."""
-        return {"trace": self._trace.finish() if self._trace else None}
+        if self._trace is None:
+            return {"trace": None}
+        for counters in (each for each in self.beside if isinstance(each, Counters)):
+            self._trace.align(*counters.edges)
+        return {"trace": self._trace.finish()}
 
 
 OBSERVER = Traced

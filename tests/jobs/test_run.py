@@ -472,3 +472,16 @@ def test_a_run_says_whether_one_of_its_storages_is_emulated(folder, saves, emula
     observer = emulation.Emulation({}, Work(dict, Path(folder), checkpoints=checkpoints))
 
     assert observer.figures() == {"emulated": emulated}
+
+
+def test_counters_and_trace_are_of_the_same_time(execute, data, tmp_path):
+    trace = {"file": str(tmp_path / "trace.csv"), "interval_s": 0.1, "tail_s": 0.0}
+
+    figures = execute(data, trace=trace, prefetch=1)
+
+    groups, columns, *rows = csv.reader((tmp_path / "trace.csv").read_text().splitlines())
+    at_s = [float(row[columns.index("s")]) for row in rows]
+    read = [float(row[groups.index("process")] or 0) for row in rows]
+    assert at_s[-1] == pytest.approx(figures["elapsed_s"], abs=2e-6)
+    fetched = sum(rate * (now - then) for rate, then, now in zip(read[1:], at_s, at_s[1:], strict=False))
+    assert fetched == pytest.approx(figures["device_bytes"], abs=PAGE)

@@ -17,7 +17,6 @@ _ERROR_S, _ERROR_BYTES = 2e-5, 4096  # two accounts of one reading are equal, bu
 @lie(
     "A neighbour reads from the same device all the time, and counters and trace both count it.",
     Expected((VALID,)),
-    today="counters and trace disagree: they begin and end at different moments",
 )
 def counters_and_trace(workspace: Workspace) -> tuple[str, Answer]:
     disk = workspace.disk(mib=192)
@@ -31,8 +30,10 @@ def counters_and_trace(workspace: Workspace) -> tuple[str, Answer]:
     traced = [_traced(workspace, run) for run in workspace.measured()]
     pairs = list(zip(counted, traced, strict=True))
     (count_s, count), (trace_s, trace) = max(pairs, key=lambda pair: abs(pair[0][0] - pair[1][0]))
-    if any(abs(one[0] - other[0]) > _ERROR_S or abs(one[1] - other[1]) > _ERROR_BYTES for one, other in pairs):
-        answer = Answer(INVALID, ("counters and trace disagree",), answer.remarks, answer.passed)
+    agree = all(abs(one[0] - other[0]) <= _ERROR_S and abs(one[1] - other[1]) <= _ERROR_BYTES for one, other in pairs)
+    # Whether the runs count beside such a neighbour is not the question here.
+    status, complaints = (VALID, ()) if agree else (INVALID, ("counters and trace disagree",))
+    answer = Answer(status, complaints, answer.remarks, answer.passed)
     told = (
         f"{count / 1e6:.3f} MB in {count_s:.6f} s by its counters, {trace / 1e6:.3f} MB in {trace_s:.6f} s by its trace"
     )
