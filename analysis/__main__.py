@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.cli.command import guarded, version
+from analysis.cli.command import guarded, parser_of
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 VERBS = {"compare": "analysis.cli.compare", "verdicts": "analysis.cli.verdicts"}
@@ -27,13 +27,8 @@ Only valid measured runs enter a median; everything else is listed with its reas
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(
-        prog="python -m analysis",
-        description="Make the tables, the figures and the report of a campaign from its records.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    about = "Make the tables, the figures and the report of a campaign from its records."
+    made = parser_of("python -m analysis", about, EPILOG)
     made.add_argument(
         "folder",
         metavar="RECORDS_DIR",
@@ -45,7 +40,6 @@ def parser() -> argparse.ArgumentParser:
         "--junit", metavar="FILE", type=Path, help="write the verdicts on the paper's claims as JUnit's XML"
     )
     made.add_argument("--quiet", action="store_true", help="print only the paths of what was written")
-    made.add_argument("--version", action="version", version=f"%(prog)s {version()}")
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import os
 import sys
@@ -14,6 +15,15 @@ if TYPE_CHECKING:
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+
+
+def parser_of(program: str, about: str, epilog: str, usage: str | None = None) -> argparse.ArgumentParser:
+    """Return a parser that has `--version` and takes no abbreviations."""
+    form = argparse.RawDescriptionHelpFormatter
+    made = argparse.ArgumentParser(program, usage, about, epilog, formatter_class=form, allow_abbrev=False)
+    named = program.replace("campaign", "analysis")
+    made.add_argument("--version", action="version", version=f"{named} {version()}")
+    return made
 
 
 def version() -> str:

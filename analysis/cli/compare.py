@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.cli.command import guarded, version
+from analysis.cli.command import guarded, parser_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,14 +26,8 @@ other campaign is found where each has one alone; --match names it where there a
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(
-        prog="python -m campaign compare",
-        usage=USAGE,
-        description="Compare two campaigns: before and after a change, or one site with another.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    about = "Compare two campaigns: before and after a change, or one site with another."
+    made = parser_of("python -m campaign compare", about, EPILOG, USAGE)
     made.add_argument("before", metavar="A", type=Path, help="a campaign folder (results/): before, or here")
     made.add_argument("after", metavar="B", type=Path, help="another one: after, or there")
     made.add_argument(
@@ -48,7 +42,6 @@ def parser() -> argparse.ArgumentParser:
         "--out", metavar="DIR", type=Path, default=Path("comparison"), help="put tables and figures here (./comparison)"
     )
     made.add_argument("--quiet", action="store_true", help="print only the paths of what was written")
-    made.add_argument("--version", action="version", version=f"python -m analysis compare {version()}")
     return made
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.cli.command import guarded, version
+from analysis.cli.command import guarded, parser_of
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 USAGE = """\
@@ -20,10 +20,6 @@ EPILOG = """\
 exit codes: 0 no claim differs, 1 some claim differs (with --strict also: is not measured or not comparable),
 2 wrong usage, or a record that cannot be read
 """
-EXIT_DIFFERS = 1
-EXIT_UNREAD = 2
-
-
 EXIT_DIFFERS, EXIT_UNREAD = 1, 2
 
 
@@ -34,14 +30,8 @@ def _folder(text: str) -> Path:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(
-        prog="python -m campaign verdicts",
-        usage=USAGE,
-        description="Compare each claim in the paper's text with what was measured here.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    about = "Compare each claim in the paper's text with what was measured here."
+    made = parser_of("python -m campaign verdicts", about, EPILOG, USAGE)
     made.add_argument(
         "folder",
         metavar="FOLDER",
@@ -55,7 +45,6 @@ def parser() -> argparse.ArgumentParser:
         "--junit", metavar="FILE", type=Path, help="write them as JUnit's XML, for Jenkins or GitLab, too"
     )
     made.add_argument("--strict", action="store_true", help="each claim must be measured, comparable, and hold")
-    made.add_argument("--version", action="version", version=f"python -m analysis verdicts {version()}")
     return made
 
 

@@ -98,14 +98,7 @@ def _what(known: pd.DataFrame) -> str:
 def ratios(axis: str, frame: pd.DataFrame, title: str, words: str) -> Figure:
     """Draw the ratio B / A of each cell with its interval.
 
-    Parameters
-    ----------
-    axis
-        What stands along the axis.
-    frame
-        What is drawn (`analysis.compare.judge.COLUMNS`), one row per pair of cells, all of one figure.
-    title, words
-        What stands above and below.
+    `axis` is what stands along the axis. A row per pair of cells, all of one figure.
     """
     with style.sheet():
         labels = [textwrap.fill(label, LABEL) for label in frame["label"]]

@@ -71,16 +71,7 @@ def points(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def throughput_over_batch_size(frame: pd.DataFrame, title: str, words: str) -> Figure:
-    """Draw images/s over batch sizes as categories, a panel per storage, min-max as whiskers.
-
-    Parameters
-    ----------
-    frame
-        What is drawn, one row per cell (`COLUMNS`); a row without figures shows its
-        status.
-    title, words
-        What stands above and below.
-    """
+    """Draw images/s over batch sizes as categories, a panel per storage, min-max as whiskers."""
     sizes = sorted(set(frame["batch_size"]))
     shown = frame[frame["images_per_s"].notna()]
     with style.sheet():

@@ -67,15 +67,7 @@ def bars(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def seconds_per_checkpoint(frame: pd.DataFrame, title: str, words: str) -> Figure:
-    """Draw seconds since the end of the step that is saved, three bars per target and mode, min-max as whiskers.
-
-    Parameters
-    ----------
-    frame
-        What is drawn (`COLUMNS`); a row without figures shows its status.
-    title, words
-        What stands above and below.
-    """
+    """Draw seconds since the end of the step that is saved, three bars per target and mode, min-max as whiskers."""
     rows = rows_of(frame)
     longest = max(frame[f"{name}_max"].max() for name, *_ in KINDS)
     with style.sheet():

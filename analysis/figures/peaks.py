@@ -94,15 +94,7 @@ def bars(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_and_written(frame: pd.DataFrame, title: str, words: str) -> Figure:
-    """Draw MB/s per storage, read in its colour and written in white, min-max as whiskers, published as dashes.
-
-    Parameters
-    ----------
-    frame
-        What is drawn (`COLUMNS`), a row per cell; one without figures shows its status.
-    title, words
-        What stands above and below.
-    """
+    """Draw MB/s per storage, read in its colour and written in white, min-max as whiskers, published as dashes."""
     storages = list(dict.fromkeys(frame["storage"]))
     shown = frame[frame["mb_per_s"].notna()]
     beside = BESIDE if len(set(frame["access"])) > 1 else dict.fromkeys(BESIDE, 0.0)

@@ -137,13 +137,7 @@ def _one_row(facts: Facts) -> pd.DataFrame:
 def read_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:
     """Draw MB/s over the seconds since the first call of the iterator, a panel per storage.
 
-    Parameters
-    ----------
-    frame
-        What is drawn (`COLUMNS`), one row per interval and its rate, from the end of
-        the row before to its own; a trace begins with a row without a rate. A cell without a trace shows its status.
-    title, words
-        What stands above and below.
+    A row per interval and its rate, from the end of the row before to its own; a trace begins without a rate.
     """
     storages = list(dict.fromkeys(frame["storage"]))
     hosts = len(set(frame["host"]) - {""}) > 1

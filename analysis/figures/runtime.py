@@ -108,13 +108,7 @@ def bars(cells: pd.DataFrame) -> pd.DataFrame:
 def runtime_over_threads(frame: pd.DataFrame, title: str, words: str) -> Figure:
     """Draw seconds over threads, a panel per storage, min-max as whiskers.
 
-    Parameters
-    ----------
-    frame
-        What is drawn (`COLUMNS`): two rows per bar, with prefetch and without; a row
-        without figures shows its status.
-    title, words
-        What stands above and below.
+    Two rows per bar, with prefetch and without.
     """
     threads = sorted(set(frame["threads"]))
     shown = frame[frame["runtime_s"].notna()]

@@ -74,13 +74,7 @@ MB_MARK: dict[str, Any] = {
 
 
 def specs(table: pd.DataFrame) -> list[FigureSpec]:
-    """Return one spec per figure and per set of settings that must not be mixed, as far as any cell is done.
-
-    Parameters
-    ----------
-    table
-        Medians, one row per cell, as `analysis.statistics.medians.medians` returns them.
-    """
+    """Return one spec per figure and per set of settings that must not be mixed, as far as any cell is done."""
     made = []
     for figure, (preprocess, title) in FIGURES.items():
         sets = figure_sets(table, preprocess=preprocess)
@@ -124,16 +118,7 @@ def bars(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def thread_scaling(frame: pd.DataFrame, title: str, words: str) -> Figure:
-    """Draw images/s over threads, a panel per storage, MB/s on the right, min-max as whiskers.
-
-    Parameters
-    ----------
-    frame
-        What is drawn, one row per cell (`COLUMNS`); a row without figures shows its
-        status.
-    title, words
-        What stands above and below.
-    """
+    """Draw images/s over threads, a panel per storage, MB/s on the right, min-max as whiskers."""
     threads = sorted(set(frame["threads"]))
     with style.sheet():
         figure, panes = panels(frame, max(1.55, 0.3 * len(threads)))

@@ -100,15 +100,7 @@ def points(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def merit_over_settings(frame: pd.DataFrame, title: str, words: str) -> Figure:
-    """Draw the figure of merit over each swept setting, a panel per setting, a line per storage, min-max as whiskers.
-
-    Parameters
-    ----------
-    frame
-        What is drawn (`COLUMNS`); a row without figures is not drawn.
-    title, words
-        What stands above and below.
-    """
+    """Draw the figure of merit over the swept settings, a panel each, a line per storage, min-max as whiskers."""
     panes = [rows for _, rows in frame.groupby("swept", sort=False)]
     across, down = min(len(panes), IN_A_ROW), math.ceil(len(panes) / IN_A_ROW)
     shown = frame[frame["median"].notna()]

@@ -78,13 +78,7 @@ def bars(cells: pd.DataFrame) -> pd.DataFrame:
 def runtime_per_target(frame: pd.DataFrame, title: str, words: str) -> Figure:
     """Draw seconds per target, the whole run above and one checkpoint below, min-max as whiskers.
 
-    Parameters
-    ----------
-    frame
-        What is drawn (`COLUMNS`), a row per target; one without figures shows its
-        status. The row without a target is no bar: it is the gray in all of them.
-    title, words
-        What stands above and below.
+    A row per target; the row without a target is no bar: it is the gray in all of them.
     """
     targets = frame[frame["target"] != NO_TARGET]
     shown = frame[frame["runtime_s"].notna()]

@@ -127,13 +127,7 @@ def _one_row(facts: Facts) -> pd.DataFrame:
 def written_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:
     """Draw MB/s over the seconds since the first call of the iterator, a panel per checkpoint target.
 
-    Parameters
-    ----------
-    frame
-        What is drawn (`COLUMNS`), one row per storage and interval; a cell without a
-        trace shows its status.
-    title, words
-        What stands above and below.
+    A row per storage and interval.
     """
     cells = [cell for _, cell in frame.groupby("cell", sort=False)]
     with style.sheet():

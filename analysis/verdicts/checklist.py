@@ -20,13 +20,7 @@ def verdicts(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     `interval` (JSON, low and high) and `tolerance` are shares, but that ours and its interval are in `unit` where it
     is another. In the paper's order within a set; `about` is empty where nothing was measured.
 
-    Parameters
-    ----------
-    table
-        Medians, one row per cell, of `analysis.statistics.medians.medians`,
-        `analysis.statistics.training.with_training` and `analysis.statistics.checkpoints.with_saving`.
-    runs
-        Every run, of `analysis.records.frame.runs_frame`.
+    `table` and `runs` are as `analysis.figures.all.specs` takes them.
     """
     found = Evidence(table, runs)
     told: list[Verdict] = [

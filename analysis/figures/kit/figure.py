@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FigureSpec:
-    """One figure before it is drawn: its file name, its words, its numbers, and the function that draws them."""
+    """One figure before it is drawn: its file name, its words, its numbers, and the function that draws them.
+
+    The function takes the numbers (a row without figures shows its status, where it has a place), and the words above
+    and below.
+    """
 
     stem: str
     title: str

@@ -19,8 +19,6 @@ from analysis.statistics.medians import medians
 from tests.analysis.record_factory import check, id_of, record, run, store
 from tests.analysis.training_factory import training
 
-pytestmark = pytest.mark.long
-
 ROOT = Path(__file__).parents[3]
 STEADY = (99.9, 100.0, 100.1)
 
@@ -85,6 +83,7 @@ def test_an_interval_that_holds_one_is_no_change_however_small_the_tolerance(tmp
     assert only(compared(tmp_path, [before], [after])) == (0, "no change", "the interval holds 1")
 
 
+@pytest.mark.long
 def test_of_two_tolerances_the_wider_counts(tmp_path):
     assert only(compared(tmp_path, [cell(limit=0.01)], [cell(90.0, limit=0.2)]))[1] == "no change"
     assert only(compared(tmp_path / "2", [cell(limit=0.01)], [cell(90.0, limit=0.04)]))[1] == "slower"
@@ -94,6 +93,7 @@ def unstable(made):
     return made | {"checks": [check("spread", passed=False)]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("rate", "told"),
     [
@@ -146,12 +146,14 @@ def test_a_cell_that_one_campaign_lacks_is_told(tmp_path):
     assert code == 0
 
 
+@pytest.mark.long
 def test_the_same_storage_at_another_place_is_the_same_cell(tmp_path):
     _, rows = compared(tmp_path, [cell()], [cell(200.0, storage__root="/scratch", host="node9")])
 
     assert rows["local threads=4"]["verdict"] == "faster"
 
 
+@pytest.mark.long
 def test_a_storage_of_another_name_is_found_where_each_campaign_has_one(tmp_path):
     before, after = ([cell(rate, threads=n, storage=name) for n in (1, 2)] for rate, name in ((9, "hdd"), (18, "nvme")))
 
@@ -161,6 +163,7 @@ def test_a_storage_of_another_name_is_found_where_each_campaign_has_one(tmp_path
     assert {label: row["verdict"] for label, row in rows.items()} == {f"{arrow}1": "faster", f"{arrow}2": "faster"}
 
 
+@pytest.mark.long
 def test_of_several_storages_none_is_guessed_until_it_is_named(tmp_path, capsys):
     before = [cell(storage="hdd"), cell(storage="ssd")]
     after = [cell(storage="ssd"), cell(50.0, storage="optane")]
@@ -175,6 +178,7 @@ def test_of_several_storages_none_is_guessed_until_it_is_named(tmp_path, capsys)
     assert named["ssd threads=4"]["verdict"] == "no change"
 
 
+@pytest.mark.long
 def test_a_storage_that_is_named_otherwise_is_not_matched_by_its_id(tmp_path):
     before = [cell(storage="hdd"), cell(storage="ssd")]
     after = [cell(70.0, storage="hdd"), cell(storage="ssd")]
@@ -186,6 +190,7 @@ def test_a_storage_that_is_named_otherwise_is_not_matched_by_its_id(tmp_path):
     assert told == {f"hdd {arrow} ssd threads=4": "no change", f"ssd {arrow} hdd threads=4": "slower"}
 
 
+@pytest.mark.long
 def test_settings_that_tell_cells_apart_stand_in_their_names_as_they_are_typed(tmp_path):
     cells = [cell(threads=1), cell(threads=1, benchmark__preprocess=False), cell(threads=1, batch_size=128)]
 
@@ -198,6 +203,7 @@ def test_settings_that_tell_cells_apart_stand_in_their_names_as_they_are_typed(t
     ]
 
 
+@pytest.mark.long
 def test_the_summary_counts_the_verdicts_and_names_both_campaigns_and_the_files(tmp_path, capsys):
     compared(tmp_path, [cell(), cell(threads=1)], [cell(200.0), cell(threads=1)])
 
@@ -227,6 +233,7 @@ def test_the_figure_shows_each_ratio_on_a_logarithmic_axis_beside_one(tmp_path):
     assert [axes.get_xlim()[0] < 0.5, axes.get_xlim()[1] > 1.5] == [True, True]
 
 
+@pytest.mark.long
 def test_of_very_many_cells_the_figure_shows_the_largest_changes_and_says_so(tmp_path):
     before = [cell(seed=n) for n in range(70)]
     after = [cell(100.0 + n, seed=n) for n in range(70)]
@@ -239,6 +246,7 @@ def test_of_very_many_cells_the_figure_shows_the_largest_changes_and_says_so(tmp
     assert min(float(row["ratio"]) for row in shown) == pytest.approx(1.10)
 
 
+@pytest.mark.long
 def test_the_same_bytes_come_each_time(tmp_path):
     a, b = store(tmp_path / "a", cell(), cell(threads=1)), store(tmp_path / "b", cell(150.0), cell(threads=1))
 
@@ -320,6 +328,7 @@ def test_help_and_version_load_neither_pandas_nor_matplotlib(word):
     assert "python -m analysis compare" in done.stdout
 
 
+@pytest.mark.long
 def test_the_campaigns_verb_hands_over_words_and_exit_code(tmp_path):
     a, b = store(tmp_path / "a", cell()), store(tmp_path / "b", cell(50.0))
     command = [sys.executable, "-m", "campaign", "compare", a, b, "--out", tmp_path / "out", "--quiet"]

@@ -17,8 +17,6 @@ from tests.analysis.record_factory import id_of, store, unstable
 from tests.analysis.saving_factory import paper_like, saved
 from tests.analysis.training_factory import figures_of, frames, grid
 
-pytestmark = pytest.mark.long
-
 BUFFER = "optane to hdd"
 SOURCES = {"fast": "dsk/nvme0n1", "slow": "dsk/sda"}
 
@@ -112,6 +110,7 @@ def test_our_figure_shows_when_training_goes_on_and_when_a_checkpoint_is_durable
     ]
 
 
+@pytest.mark.long
 def test_a_training_with_checkpoints_stands_in_no_figure_of_one_without():
     alone = figures_of(*grid(("hdd",)))
 
@@ -197,6 +196,7 @@ def test_what_two_storages_wrote_in_one_second_stands_upon_each_other_and_fits(b
     assert "storages stacked" in spec.caption
 
 
+@pytest.mark.long
 def test_the_csv_of_figure_10_is_what_it_shows_and_two_saves_are_the_same_bytes(both, tmp_path):
     spec = figures_of(*both, folder=tmp_path)["fig10"]
 
@@ -208,6 +208,7 @@ def test_the_csv_of_figure_10_is_what_it_shows_and_two_saves_are_the_same_bytes(
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
+@pytest.mark.long
 def test_the_table_tells_which_share_of_the_runtime_went_into_checkpoints(tmp_path):
     made = saved("hdd", [10.0, 20.0, 10.0])
     for one in made["runs"]:
@@ -304,6 +305,7 @@ def test_the_gain_is_not_measured_without_its_slow_storage_alone_and_not_told_of
     assert (behind["verdict"], behind["about"]) == ("not measured", "")
 
 
+@pytest.mark.long
 def test_the_gain_is_not_comparable_across_hosts_nor_where_an_unstable_cell_leaves_it_open():
     direct, buffer = saved("hdd", [180.0] * 3, (5.2,) * 3), saved(BUFFER, [160.0] * 3, (2.0, 2.0, 7.0))
     elsewhere = saved(BUFFER, [160.0] * 3, (2.0, 2.0, 7.0), host="node2")

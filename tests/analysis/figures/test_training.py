@@ -13,8 +13,6 @@ from analysis.traces.typical import typical_runs
 from tests.analysis.record_factory import id_of, record, unstable
 from tests.analysis.training_factory import HEADER, figures_of, frames, grid, step, trace_text, training, with_traces
 
-pytestmark = pytest.mark.long
-
 
 def boxes(figure):
     """Return foot and height of all bars, panel by panel."""
@@ -56,6 +54,7 @@ def test_figure_6_has_a_panel_per_storage_in_the_papers_order_and_threads_across
     assert [len(each) for each in boxes(figure)] == [8, 8, 8]
 
 
+@pytest.mark.long
 def test_the_csv_of_figure_6_is_what_it_shows_and_two_saves_are_the_same_bytes(tmp_path):
     spec = figures_of(*grid(("hdd",)))["fig6"]
 

@@ -16,8 +16,6 @@ from analysis.records.record import parse
 from tests.analysis.record_factory import check, id_of, record, run, store, unstable
 from tests.analysis.training_factory import grid, training, with_traces
 
-pytestmark = pytest.mark.long
-
 HOSTILE = "<script>alert('1')</script>\"&\u202e\x07\udcff"
 SHOWN = "<script>alert('1')</script>\"&\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"
 
@@ -104,6 +102,7 @@ def test_ids_are_unique_and_every_reference_on_the_page_is_to_one_of_them(whole,
     assert set(within) <= set(ids)
 
 
+@pytest.mark.long
 def test_every_link_to_a_file_leads_to_it(whole, page, tmp_path):
     elsewhere = tmp_path / "elsewhere" / "deep"
 
@@ -120,6 +119,7 @@ def test_the_csv_of_a_figure_within_the_page_is_the_file_beside_it(whole, page):
     assert {name: base64.b64decode(link.partition(",")[2]) for name, link in inside.items()} == files
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("processors", [1, 2])
 def test_figures_are_the_same_bytes_however_many_processes_draw_them(campaign, monkeypatch, processors):
     main([str(campaign), "--quiet"])
@@ -133,6 +133,7 @@ def test_figures_are_the_same_bytes_however_many_processes_draw_them(campaign, m
     assert len(before) == 3
 
 
+@pytest.mark.long
 def test_a_long_csv_and_a_large_drawing_are_linked_and_not_carried(campaign, monkeypatch):
     monkeypatch.setattr("analysis.output.page.figures.MOST_CSV_BYTES", 10)
     monkeypatch.setattr("analysis.output.page.figures.MOST_SVG_BYTES", 10)
@@ -194,6 +195,7 @@ def test_machine_software_and_storage_are_told_from_the_records(tmp_path):
     assert "n2 Some Xeon" in text
 
 
+@pytest.mark.long
 def test_size_and_emulated_parts_are_named_first(tmp_path):
     text = page_of(store(tmp_path, training([10.0, 10.1, 10.2], step_s=1.5, size="smoke"), record([1.0]))).text
 
@@ -202,6 +204,7 @@ def test_size_and_emulated_parts_are_named_first(tmp_path):
     assert "Emulated: accelerator of 1.5 s a step, 1 of 2 cells." in notices
 
 
+@pytest.mark.long
 def test_a_record_that_cannot_be_read_is_named(campaign):
     (campaign / "records" / "x").mkdir()
     (campaign / "records" / "x" / "record.json").write_text("{", encoding="utf-8")
@@ -214,6 +217,7 @@ def test_the_commands_stand_as_they_can_be_pasted(page):
     assert "python -m campaign -m threads=1,2 'storage.root=/a b' (1 cells, first given 2026-11-21T08:00" in page.text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("content", "told"), [(None, "There is no campaign.json"), ("[]", "cannot be read"), ("{", "cannot be read")]
 )
@@ -242,6 +246,7 @@ def test_whatever_a_record_holds_is_text(tmp_path):
     assert not re.search("[\x00-\x08\u202e]", page.text)
 
 
+@pytest.mark.long
 def test_a_folder_named_like_an_address_stays_a_file(tmp_path):
     made = record([1.0])
     folder = tmp_path / "javascript:alert(1) #?"
