@@ -144,7 +144,7 @@ def _explain_early_end(batch: Batch, follower: Follower) -> None:
     fault = batch.fault(0)
     if fault:
         raise EnvironmentFaultError(fault["message"], fault["hint"])
-    follower.look()
+    follower.news()
     if not follower.finished:
         _can_write(batch)
         if follower.folder.worker_at_work():

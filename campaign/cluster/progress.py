@@ -23,12 +23,12 @@ OVER = ("done", "invalid", "failed")
 
 @dataclass(frozen=True)
 class Seen:
-    """How a worker is, as its scheduler (or the process table) tells.
+    """How a worker is, as its scheduler (or the process table) reports.
 
     Attributes
     ----------
     state
-        ``unknown`` (nobody has told yet, so its records are looked at), ``queued``, ``running`` or ``ended``.
+        ``unknown`` (nobody has reported yet, so its records are read), ``queued``, ``running`` or ``ended``.
     why
         Reason of the queue, or how it ended.
     where
@@ -38,27 +38,6 @@ class Seen:
     state: str
     why: str = ""
     where: str = ""
-
-
-@dataclass(frozen=True)
-class Step:
-    """What one look at one worker's records found.
-
-    Attributes
-    ----------
-    ended
-        ``(cell id, run)`` of each run that ended since the last look.
-    current
-        ``(cell id, run)`` under way, if any.
-    cells_over, runs_over, runs_total
-        Progress; a cell that gives up early takes its missing runs out of the total.
-    """
-
-    ended: list[tuple[str, Run]]
-    current: tuple[str, Run] | None
-    cells_over: int
-    runs_over: int
-    runs_total: int
 
 
 @dataclass
@@ -73,6 +52,8 @@ class Follower:
         The submission's own: a record of an earlier one is not taken for news.
     outcomes
         How many of its cells are done, invalid and failed.
+    current
+        ``(cell id, run)`` under way, if any.
     """
 
     folder: CampaignFolder
@@ -82,7 +63,7 @@ class Follower:
     outcomes: Counter[str] = field(default_factory=Counter)
     current: tuple[str, Run] | None = None
     _at: int = 0
-    _told: int = 0
+    _reported: int = 0
 
     @classmethod
     def of(cls, folder: CampaignFolder, batch: Batch, index: int) -> Follower:
@@ -101,7 +82,11 @@ class Follower:
 
     @property
     def runs_total(self) -> int:
-        """How many runs there will have been; a requeue adds the run that it interrupted and another warm-up."""
+        """How many runs there will have been.
+
+        A cell that gives up early takes its missing runs out; a requeue adds the run that it interrupted and another
+        warm-up.
+        """
         return max(self._foreseen, self.runs_over)
 
     @property
@@ -114,8 +99,8 @@ class Follower:
         """Whether all of its cells are over."""
         return self._at == len(self.cells)
 
-    def look(self) -> Step:
-        """Read what is new."""
+    def news(self) -> list[tuple[str, Run]]:
+        """Read the records; returns ``(cell id, run)`` of each run that ended since the last call."""
         ended: list[tuple[str, Run]] = []
         self.current = None
         while not self.finished:
@@ -125,17 +110,17 @@ class Follower:
                 break
             mine = [run for run in recorded["runs"] if run.get("token") == self.token]
             over = [run for run in mine if run["status"] != "running"]
-            ended += [(cell, run) for run in over[self._told :]]
-            self._told = len(over)
+            ended += [(cell, run) for run in over[self._reported :]]
+            self._reported = len(over)
             running = next((run for run in mine if run["status"] == "running"), None)
             if running or recorded["status"] not in OVER:
                 self.current = (cell, running) if running else None
                 break
             self.outcomes[recorded["status"]] += 1
             self._foreseen -= missing + self.warmup_runs - len(over)
-            self._at, self._told = self._at + 1, 0
+            self._at, self._reported = self._at + 1, 0
         self.runs_over += len(ended)
-        return Step(ended, self.current, self._at, self.runs_over, self.runs_total)
+        return ended
 
     def _read(self, cell: str) -> Record | None:
         # A damaged one is of before: the worker sets it aside when it comes to it.
@@ -183,7 +168,7 @@ class Watched:
         self.followers = followers
         self._closed: set[Hashable] = set()
 
-    def look(self, seen: Mapping[Any, Seen]) -> Picture:
+    def picture(self, seen: Mapping[Any, Seen]) -> Picture:
         """Read the records of those that may have written some."""
         news: list[tuple[str, Run]] = []
         counts: Counter[str] = Counter()
@@ -192,7 +177,7 @@ class Watched:
         for key, follower in self.followers.items():
             state = seen[key].state
             if key not in self._closed and state != "queued":
-                news += follower.look().ended
+                news += follower.news()
                 if state == "ended" or follower.finished:
                     self._closed.add(key)
             counts.update(follower.outcomes)
@@ -221,12 +206,12 @@ def _rest(follower: Follower, state: str) -> dict[str, int]:
 
 
 def until_over(
-    watched: Watched, look: Callable[[], Mapping[Any, Seen]], show: Callable[[Picture], None], tick_s: float
+    watched: Watched, states: Callable[[], Mapping[Any, Seen]], show: Callable[[Picture], None], tick_s: float
 ) -> None:
     """Show progress until every worker has ended."""
     while True:
-        seen = look()  # before the records are read, so that the last look sees all
-        show(watched.look(seen))
+        seen = states()  # before the records are read, so that the last picture has all
+        show(watched.picture(seen))
         if all(seen[key].state == "ended" for key in watched.followers):
             return
         time.sleep(tick_s)

@@ -100,15 +100,6 @@ def images_asked(settings: Mapping[str, Any], files: int) -> int:
     return batch_size * (max(1, files // batch_size) if iterations is None else iterations)
 
 
-def requested(settings: Mapping[str, Any], paths: Sequence[Path]) -> Sequence[Path]:
-    """List the files that a run is sure to ask for: the first ones in the seeded order, up to whole batches.
-
-    Their residency is what proves a cold run: those that only look-ahead reads would thin it out.
-    """
-    order = pipeline.order([str(path) for path in paths], settings["seed"])
-    return [paths[index] for index in order[: images_asked(settings, len(paths))]]
-
-
 def to_save(settings: Mapping[str, Any], paths: Sequence[Path]) -> tuple[int, int]:
     """Return the number of snapshots of a run and the bytes of each, before anything is built; an index adds kB."""
     benchmark, (_, classes) = settings["benchmark"], pipeline.labels([str(path) for path in paths])
@@ -264,7 +255,7 @@ BENCHMARK = _Alexnet(
     version=1,
     kind="training",
     keys=Keys,
-    begin=images.begin_with(prepare, requested, to_save),
+    begin=images.begin_with(prepare, images_asked, to_save),
     figure=Figure("wall_s", "s", "lower"),
     rate=images.RATE,
     options={"accelerator": {"name": "auto", "step_s": None}, "checkpoint": {"name": "none"}, **pipeline.OPTIONS},

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.benchmarks.benchmark import Figure, Work
 from jobs.checkpoints import run as checkpoint
-from jobs.data import manifest
+from jobs.data import manifest, pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from jobs.settings import Settings
 
     Prepare = Callable[..., Callable[[AbstractContextManager[Any]], dict[str, Any]]]
-    Requested = Callable[[Settings, Sequence[Path]], Sequence[Path]]
+    ImagesAsked = Callable[[Settings, int], int]
     ToSave = Callable[[Settings, Sequence[Path]], tuple[int, int]]
 
 RATE = Figure("images_per_s", "images/s")
 
 
 def begin_with(
-    prepare: Prepare, requested: Requested, to_save: ToSave | None = None
+    prepare: Prepare, images_asked: ImagesAsked, to_save: ToSave | None = None
 ) -> Callable[[Request], AbstractContextManager[Work]]:
     """Return what makes a run ready.
 
@@ -35,16 +35,16 @@ def begin_with(
     ----------
     prepare
         Starts TensorFlow, builds the pipeline and returns what runs the clock.
-    requested
-        Lists the files that a run is sure to ask for.
+    images_asked
+        Counts the images that a run asks for, of so many files.
     to_save
         Says how many snapshots a run saves and the bytes of each; None for a benchmark that saves none.
     """
-    return partial(_begun, prepare, requested, to_save)
+    return partial(_begun, prepare, images_asked, to_save)
 
 
 @contextmanager
-def _begun(prepare: Prepare, requested: Requested, to_save: ToSave | None, request: Request) -> Iterator[Work]:
+def _begun(prepare: Prepare, images_asked: ImagesAsked, to_save: ToSave | None, request: Request) -> Iterator[Work]:
     settings, folder = request["settings"], Path(request["dataset"])
     sizes = {folder / entry.name: entry.size for entry in manifest.load(Path(request["manifest"] or folder)).files}
     paths = list(sizes)
@@ -56,7 +56,19 @@ def _begun(prepare: Prepare, requested: Requested, to_save: ToSave | None, reque
         def measured(watched: AbstractContextManager[Any]) -> dict[str, Any]:
             return _with_rates(measure(watched), folder)
 
-        yield Work(measured, folder, paths, requested(settings, paths), sizes, checkpoints=checkpoints)
+        proof = requested(paths, images_asked(settings, len(paths)), settings["seed"])
+        yield Work(measured, folder, paths, proof, sizes, checkpoints=checkpoints)
+
+
+def requested(paths: Sequence[Path], number: int, seed: int) -> Sequence[Path]:
+    """List the files that a run is sure to ask for: the first ones in the seeded order.
+
+    Their residency is what proves a cold run: those that only look-ahead reads would thin it out.
+    """
+    if number >= len(paths):
+        return paths
+    order = pipeline.order([str(path) for path in paths], seed)
+    return [paths[index] for index in order[:number]]
 
 
 def _with_rates(figures: dict[str, Any], folder: Path) -> dict[str, Any]:

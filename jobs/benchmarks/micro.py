@@ -53,17 +53,6 @@ def images_asked(settings: Mapping[str, Any], files: int) -> int:
     return files if iterations is None else iterations * int(settings["batch_size"])
 
 
-def requested(settings: Mapping[str, Any], paths: Sequence[Path]) -> Sequence[Path]:
-    """List the files that a run is sure to ask for: all, or with ``iterations`` the first ones in the seeded order.
-
-    Their residency is what proves a cold run: those that only look-ahead reads would thin it out.
-    """
-    if settings["iterations"] is None:
-        return paths
-    order = pipeline.order([str(path) for path in paths], settings["seed"])
-    return [paths[index] for index in order[: images_asked(settings, 0)]]
-
-
 def _measure(
     dataset: Any,
     names: Sequence[str],
@@ -134,7 +123,7 @@ BENCHMARK = Benchmark(
     version=1,
     kind="pipeline",
     keys=Keys,
-    begin=images.begin_with(prepare, requested),
+    begin=images.begin_with(prepare, images_asked),
     figure=images.RATE,
     options=pipeline.OPTIONS,
 )

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from jobs import __main__ as byhand
 from jobs import checks, run
-from jobs.benchmarks import accelerator, alexnet, micro
+from jobs.benchmarks import accelerator, alexnet, images, micro
 from jobs.benchmarks.alexnet_network import Network
 from jobs.data import pipeline
 from jobs.errors import NoGpuError, UnreadableImageError
@@ -331,7 +331,9 @@ def requested(argument):
     """List the files that a run says it will ask for, and those that it then delivers."""
     settings = argument["settings"]
     dataset = _build(argument).take(settings["iterations"] or -1)  # -1: all
-    promised = [str(path) for path in _benchmark(settings).requested(settings, _paths(argument))]
+    paths = _paths(argument)
+    number = _benchmark(settings).images_asked(settings, len(paths))
+    promised = [str(path) for path in images.requested(paths, number, settings["seed"])]
     delivered = [argument["names"][index] for batch in dataset for index in batch[0].numpy().tolist()]
     return {"value": [promised, delivered]}
 
@@ -343,9 +345,9 @@ def labelled(argument):
     two = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], two)
     rows, devices = [], set()
-    for index, _size, images, one_hot in _build(argument):
+    for index, _size, pixels, one_hot in _build(argument):
         rows.extend(zip(index.numpy().tolist(), one_hot.numpy().tolist(), strict=True))
-        devices |= {tensor.device.rpartition("device:")[2] for tensor in (images, one_hot)}
+        devices |= {tensor.device.rpartition("device:")[2] for tensor in (pixels, one_hot)}
     return {"value": [rows, sorted(devices)]}
 
 

@@ -18,13 +18,7 @@ _PREFIX = "benchmark."
 
 
 def check(values: Mapping[str, Any]) -> None:
-    """Refuse keys of another benchmark, and what it refuses itself.
-
-    Raises
-    ------
-    UsageError
-        Naming the key, and the cure.
-    """
+    """Refuse keys of another benchmark, and what it refuses itself."""
     name = values["benchmark.name"]
     benchmark = benchmarks()[name]
     if {key.removeprefix(_PREFIX) for key in values if key.startswith(_PREFIX)} != benchmark.key_names:

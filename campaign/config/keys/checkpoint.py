@@ -83,13 +83,7 @@ class Buffered(_Saved):
 
 
 def check(values: Mapping[str, Any]) -> None:
-    """Refuse a target that is nowhere or no target, and keys that would do nothing.
-
-    Raises
-    ------
-    UsageError
-        Naming the key, and the cure.
-    """
+    """Refuse a target that is nowhere or no target, and keys that would do nothing."""
     name = values["checkpoint.name"]
     if (name == "none", name == "burst_buffer") != ("checkpoint.every" not in values, "checkpoint.streams" in values):
         raise UsageError(

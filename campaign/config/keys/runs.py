@@ -57,13 +57,7 @@ class Checks:
 
 
 def check(values: Mapping[str, Any]) -> None:
-    """Refuse numbers of runs that leave no measured run, or no room for those that ``until_spread`` needs.
-
-    Raises
-    ------
-    UsageError
-        Naming the keys and what would do.
-    """
+    """Refuse numbers of runs that leave no measured run, or no room for those that ``until_spread`` needs."""
     runs, warmups = values["runs"], values["warmup_runs"]
     if warmups >= runs:
         raise UsageError(

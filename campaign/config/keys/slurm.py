@@ -48,25 +48,17 @@ _WORDS = {
     "licenses": _LICENSES,
     "license": _LICENSES,
 }
+_ASKED = [name for name in _WORDS if name != "license"]  # of a job; a licence is of a storage
 _MODULE = re.compile(r"[A-Za-z0-9_.+/][A-Za-z0-9_.+/-]*")
 _OPTION = re.compile(r"[a-z][a-z-]*")
 _IN_A_FILE_NAME = re.compile(r"[%\\'\"\r\n]")  # sbatch expands and unquotes these in names of files
 
 # Options of sbatch that have a key of their own, and those that the campaign decides about.
-_HAS_A_KEY = {
-    "partition": "cluster.partition",
-    "account": "cluster.account",
-    "qos": "cluster.qos",
-    "constraint": "cluster.constraint",
-    "nodelist": "cluster.nodelist",
-    "exclude": "cluster.exclude",
-    "dependency": "cluster.dependency",
-    "licenses": "cluster.licenses",
+_HAS_A_KEY = {name: f"cluster.{name}" for name in (*_ASKED, "exclusive")} | {
     "time": "cluster.timeout_min",
     "mem": "cluster.mem_gb",
     "cpus-per-task": "cluster.cpus_per_task",
     "gpus-per-node": "cluster.gpus_per_node",
-    "exclusive": "cluster.exclusive",
 }
 _OURS = (
     "job-name", "array", "chdir", "output", "error", "open-mode", "signal", "requeue", "no-requeue", "wrap", "parsable",
@@ -125,13 +117,7 @@ def check(values: Mapping[str, Any]) -> None:
 
 
 def check_words(point: Point) -> None:
-    """Refuse values that must not reach a script.
-
-    Raises
-    ------
-    UsageError
-        Naming the key, its value and what is legal.
-    """
+    """Refuse values that must not reach a script."""
     site, cluster = point["site"], point["cluster"]
     for path, node in (("site", site), ("cluster", cluster), ("storage", point["storage"]), *_storages(site)):
         for key in _WORDS.keys() & node.keys():

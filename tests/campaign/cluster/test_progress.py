@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -43,7 +44,7 @@ def write(folder):
 
 
 def test_nothing_is_known_before_the_first_record(follower):
-    step = follower.look()
+    step = _step(follower)
 
     assert (step.ended, step.current, step.runs_over, step.runs_total) == ([], None, 0, 9)
 
@@ -51,7 +52,7 @@ def test_nothing_is_known_before_the_first_record(follower):
 def test_each_run_is_told_once(follower, made, write):
     write(made[0], [figures(1), figures(2), None])
 
-    first, second = follower.look(), follower.look()
+    first, second = _step(follower), _step(follower)
 
     assert [run["images_per_s"] for _, run in first.ended] == [1, 2]
     assert first.current == (made[0].id, first.current[1])
@@ -64,7 +65,7 @@ def test_it_moves_on_when_a_cell_is_over(follower, made, write):
     write(made[0], [figures()] * 3, "done")
     write(made[1], [None])
 
-    step = follower.look()
+    step = _step(follower)
 
     assert step.cells_over == 1
     assert step.current[0] == made[1].id
@@ -74,7 +75,7 @@ def test_it_moves_on_when_a_cell_is_over(follower, made, write):
 def test_a_cell_that_gave_up_takes_its_missing_runs_out_of_the_total(follower, made, write):
     write(made[0], [invalid()], "failed")
 
-    assert follower.look().runs_total == 7
+    assert _step(follower).runs_total == 7
 
 
 def test_runs_that_a_requeue_adds_do_not_make_more_runs_than_there_are(follower, made, write):
@@ -82,9 +83,9 @@ def test_runs_that_a_requeue_adds_do_not_make_more_runs_than_there_are(follower,
         write(cell, [figures()] * 3, "done")
     write(made[2], [figures()] * 5)
 
-    under_way = follower.look()
+    under_way = _step(follower)
     write(made[2], [figures()] * 5, "done")
-    over = follower.look()
+    over = _step(follower)
 
     assert (under_way.runs_over, under_way.runs_total) == (11, 11)
     assert (over.runs_over, over.runs_total) == (11, 11)
@@ -93,7 +94,7 @@ def test_runs_that_a_requeue_adds_do_not_make_more_runs_than_there_are(follower,
 def test_a_record_of_an_earlier_submission_is_no_news(follower, made, write):
     write(made[0], [figures()] * 3, "done", token="theirs")
 
-    step = follower.look()
+    step = _step(follower)
 
     assert (step.cells_over, step.ended) == (0, [])
 
@@ -104,14 +105,14 @@ def test_runs_of_an_earlier_submission_in_a_record_of_ours_are_no_news(follower,
     recorded["runs"][0]["token"] = "theirs"
     record.write(folder.record(made[0].id), recorded)
 
-    assert [run["images_per_s"] for _, run in follower.look().ended] == [2]
+    assert [run["images_per_s"] for _, run in follower.news()] == [2]
 
 
 def test_a_damaged_record_is_waited_out(follower, folder, made):
     folder.cell(made[0].id).mkdir(parents=True)
     folder.record(made[0].id).write_text("{")
 
-    assert follower.look().cells_over == 0
+    assert _step(follower).cells_over == 0
 
 
 @pytest.mark.parametrize("change", [{"schema": 99}, {"campaign": {}}])
@@ -120,17 +121,28 @@ def test_a_record_of_a_newer_version_or_of_no_submission_is_no_news(change, foll
     path = folder.record(made[0].id)
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
 
-    assert follower.look().cells_over == 0
+    assert _step(follower).cells_over == 0
 
 
 def test_how_the_cells_came_out_is_counted(follower, made, write):
     for cell, status in zip(made, ("done", "invalid", "failed"), strict=True):
         write(cell, [figures()], status)
 
-    follower.look()
+    follower.news()
 
     assert follower.finished
     assert follower.outcomes == {"done": 1, "invalid": 1, "failed": 1}
+
+
+def _step(follower):
+    ended = follower.news()
+    return SimpleNamespace(
+        ended=ended,
+        current=follower.current,
+        cells_over=follower.cells_over,
+        runs_over=follower.runs_over,
+        runs_total=follower.runs_total,
+    )
 
 
 def _batch(folder, made):
@@ -154,7 +166,7 @@ def test_a_worker_whose_list_was_never_written_has_cells_and_no_runs(folder, mad
     found = Follower.of(folder, _batch(folder, made), 1)
 
     assert [cell for cell, _ in found.cells] == [made[1].id, made[2].id]
-    assert found.look().runs_total == 0
+    assert _step(found).runs_total == 0
 
 
 @pytest.fixture
@@ -169,13 +181,13 @@ def _counts(picture):
 
 
 def test_a_cell_behind_another_one_of_its_worker_is_planned(watched):
-    picture = watched.look({"a": Seen("running"), "b": Seen("running")})
+    picture = watched.picture({"a": Seen("running"), "b": Seen("running")})
 
     assert _counts(picture) == {"running": 2, "planned": 1}
 
 
 def test_cells_of_a_worker_that_waits_are_queued_and_its_reason_is_told(watched):
-    picture = watched.look({"a": Seen("queued", "Resources"), "b": Seen("queued", "Priority")})
+    picture = watched.picture({"a": Seen("queued", "Resources"), "b": Seen("queued", "Priority")})
 
     assert _counts(picture) == {"queued": 3}
     assert picture.reasons == {"Resources": 1, "Priority": 1}
@@ -185,7 +197,7 @@ def test_the_runs_under_way_are_told_with_their_node(watched, made, write):
     write(made[0], [figures(), None])
     write(made[1], [None])
 
-    picture = watched.look({"a": Seen("running", "", "n1"), "b": Seen("running", "", "n2")})
+    picture = watched.picture({"a": Seen("running", "", "n1"), "b": Seen("running", "", "n2")})
 
     assert [(cell, run["run"], where) for cell, run, where in picture.running] == [
         (made[0].id, 1, "n1"), (made[1].id, 0, "n2")
@@ -196,7 +208,7 @@ def test_the_runs_under_way_are_told_with_their_node(watched, made, write):
 def test_cells_that_a_worker_left_behind_are_interrupted_and_its_run_is_under_way_no_more(watched, made, write):
     write(made[1], [figures(), None])
 
-    picture = watched.look({"a": Seen("ended", "NODE_FAIL"), "b": Seen("ended", "CANCELLED")})
+    picture = watched.picture({"a": Seen("ended", "NODE_FAIL"), "b": Seen("ended", "CANCELLED")})
 
     assert _counts(picture) == {"interrupted": 3}
     assert picture.running == []
@@ -206,7 +218,7 @@ def test_outcomes_of_several_workers_add_up(watched, made, write):
     for cell, status in zip(made, ("done", "invalid", "failed"), strict=True):
         write(cell, [figures()] * 3, status)
 
-    picture = watched.look({"a": Seen("ended"), "b": Seen("ended")})
+    picture = watched.picture({"a": Seen("ended"), "b": Seen("ended")})
 
     assert _counts(picture) == {"done": 1, "invalid": 1, "failed": 1}
     assert sorted(watched.finished()) == ["a", "b"]
@@ -216,8 +228,8 @@ def test_outcomes_of_several_workers_add_up(watched, made, write):
 def test_records_of_a_worker_that_waits_are_not_read(watched, made, write):
     write(made[0], [figures()] * 3, "done")
 
-    queued = watched.look({"a": Seen("queued"), "b": Seen("queued")})
-    running = watched.look({"a": Seen("running"), "b": Seen("queued")})
+    queued = watched.picture({"a": Seen("queued"), "b": Seen("queued")})
+    running = watched.picture({"a": Seen("running"), "b": Seen("queued")})
 
     assert (queued.news, queued.runs_over) == ([], 0)
     assert (len(running.news), running.runs_over) == (3, 3)
@@ -227,7 +239,7 @@ def test_the_records_tell_of_workers_of_which_the_scheduler_says_nothing(watched
     write(made[0], [figures()] * 3, "done")
     write(made[1], [figures(), None])
 
-    picture = watched.look({"a": Seen("unknown", "submitted"), "b": Seen("unknown", "submitted")})
+    picture = watched.picture({"a": Seen("unknown", "submitted"), "b": Seen("unknown", "submitted")})
 
     assert _counts(picture) == {"done": 1, "running": 1, "planned": 1}
     assert len(picture.news) == 4
@@ -236,7 +248,7 @@ def test_the_records_tell_of_workers_of_which_the_scheduler_says_nothing(watched
 
 
 def test_workers_of_which_nothing_is_known_at_all_wait(watched):
-    picture = watched.look({"a": Seen("unknown", "submitted"), "b": Seen("unknown", "submitted")})
+    picture = watched.picture({"a": Seen("unknown", "submitted"), "b": Seen("unknown", "submitted")})
 
     assert _counts(picture) == {"queued": 3}
     assert picture.reasons == {"submitted": 2}
@@ -244,20 +256,20 @@ def test_workers_of_which_nothing_is_known_at_all_wait(watched):
 
 def test_a_worker_that_was_requeued_keeps_what_is_over_and_waits_with_the_rest(watched, made, write):
     write(made[1], [figures()] * 3, "done")
-    watched.look({"a": Seen("running"), "b": Seen("running")})
+    watched.picture({"a": Seen("running"), "b": Seen("running")})
 
-    picture = watched.look({"a": Seen("running"), "b": Seen("queued", "BeginTime")})
+    picture = watched.picture({"a": Seen("running"), "b": Seen("queued", "BeginTime")})
 
     assert _counts(picture) == {"running": 1, "done": 1, "queued": 1}
     assert picture.reasons == {"BeginTime": 1}
 
 
 def test_what_a_worker_wrote_last_is_seen_in_the_look_after_its_end_and_only_there(watched, made, write):
-    watched.look({"a": Seen("running"), "b": Seen("running")})
+    watched.picture({"a": Seen("running"), "b": Seen("running")})
     write(made[0], [figures()] * 3, "done")
 
-    last = watched.look({"a": Seen("ended"), "b": Seen("running")})
-    later = watched.look({"a": Seen("ended"), "b": Seen("running")})
+    last = watched.picture({"a": Seen("ended"), "b": Seen("running")})
+    later = watched.picture({"a": Seen("ended"), "b": Seen("running")})
 
     assert len(last.news) == 3
     assert _counts(last) == _counts(later) == {"done": 1, "running": 1, "planned": 1}
@@ -266,10 +278,10 @@ def test_what_a_worker_wrote_last_is_seen_in_the_look_after_its_end_and_only_the
 
 def test_records_of_a_worker_that_has_ended_are_read_no_more(watched, monkeypatch):
     ended = {"a": Seen("ended"), "b": Seen("ended")}
-    watched.look(ended)
+    watched.picture(ended)
     monkeypatch.setattr(record, "read", lambda path: pytest.fail(f"{path} was read"))
 
-    assert _counts(watched.look(ended)) == {"interrupted": 3}
+    assert _counts(watched.picture(ended)) == {"interrupted": 3}
 
 
 _SEEN = st.sampled_from(["unknown", "queued", "running", "ended"])
@@ -288,7 +300,7 @@ def test_in_every_situation_each_cell_is_counted_once(story, folder, made, write
         for cell, outcome in zip(made, outcomes, strict=True):
             if outcome:
                 write(cell, [figures()] * 3 if outcome != "running" else [None], outcome)
-        picture = watched.look({"a": Seen(one), "b": Seen(other)})
+        picture = watched.picture({"a": Seen(one), "b": Seen(other)})
 
         assert sum(picture.counts.values()) == 3
         assert min(picture.counts.values()) >= 0
