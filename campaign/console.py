@@ -57,7 +57,7 @@ def agreed(question: str) -> bool:
 
 
 def bar() -> progress.Progress:
-    """Make a progress bar for stderr that costs little: it draws only when told to."""
+    """Make a progress bar for stderr that costs little: it draws only when it is refreshed."""
     return progress.Progress(
         progress.TextColumn("{task.description}"),
         progress.BarColumn(bar_width=24),

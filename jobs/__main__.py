@@ -72,14 +72,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         with _request(benchmark, options) as request:
             figures = run.execute(request)
     except JobError as error:
-        sys.exit(_told(error.message, error.hint, error.exit_code))
+        sys.exit(_complain(error.message, error.hint, error.exit_code))
     except OSError as error:
-        sys.exit(_told(str(error), "name a folder on a storage that works", 2))
+        sys.exit(_complain(str(error), "name a folder on a storage that works", 2))
     print(json.dumps(figures, indent=1))
     sys.exit(0 if figures["status"] == "valid" else 1)
 
 
-def _told(message: str, hint: str, code: int) -> int:
+def _complain(message: str, hint: str, code: int) -> int:
     print(f"error: {message}" + (f"\n\nhint: {hint}" if hint else ""), file=sys.stderr)
     return code
 
@@ -159,7 +159,7 @@ def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[Requ
         "dataset": str(options.folder),
         "limits": asdict(checks.Limits()),
         "trace": None,
-        "checkpoint": _asked(snapshots) if snapshots else None,
+        "checkpoint": _snapshots(snapshots) if snapshots else None,
     }
     if benchmark.data == "file":
         yield _with_file(request, options)
@@ -182,7 +182,7 @@ def _with_file(request: Request, options: argparse.Namespace) -> Request:
     return {**request, "baseline": {"file": file, "file_bytes": size, "block_bytes": block_bytes, "raw": None}}
 
 
-def _asked(folders: Sequence[Path]) -> SnapshotRequest:
+def _snapshots(folders: Sequence[Path]) -> SnapshotRequest:
     return {"folders": [str(folder) for folder in folders], "drain_timeout_s": _DRAIN_TIMEOUT_S, "leave": True}
 
 

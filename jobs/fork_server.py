@@ -42,7 +42,7 @@ def main() -> None:
     for module in sys.argv[1:]:
         importlib.import_module(module)
     gc.collect()
-    gc.freeze()  # a third of a million objects: looking through them costs a child tenths of a second, and copied pages
+    gc.freeze()  # a third of a million objects: a collection of them costs a child tenths of a second, and copied pages
     print(json.dumps({"ready": True, "pid": os.getpid()}), file=answers)
     while line := _read_line():
         try:
@@ -104,7 +104,7 @@ def _run_child(request: dict[str, Any], send: int, parent: int) -> None:
         while text:
             text = text[os.write(send, text) :]
         code = 0
-    except BaseException:  # noqa: BLE001 - a run may fail in any way; the log and the exit code tell
+    except BaseException:  # noqa: BLE001 - a run may fail in any way; the log and the exit code say how
         traceback.print_exc()
     finally:
         for stream in (sys.stdout, sys.stderr):
@@ -114,7 +114,7 @@ def _run_child(request: dict[str, Any], send: int, parent: int) -> None:
 
 
 def _await(receive: int, deadline: float) -> tuple[bytes, bool]:
-    """Collect what the child sends until it closes the pipe; tell whether the deadline came first."""
+    """Collect what the child sends until it closes the pipe; return whether the deadline came first."""
     text = b""
     stdin = sys.stdin.fileno()
     while True:

@@ -1,4 +1,4 @@
-"""The shapes of what is asked of a campaign and of what it leaves on disk."""
+"""Types of the configuration, of the work lists and of what a campaign leaves on disk."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ class WorkItem(_Item):
 
 
 class WorkList(TypedDict):
-    """What a worker is told to do; ``cluster`` is slurm, local or debug."""
+    """What a worker is to do; ``cluster`` is slurm, local or debug."""
 
     token: str
     words: list[str]

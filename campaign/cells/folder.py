@@ -34,7 +34,7 @@ class CampaignFolder:
     ::
 
         results/
-          campaign.json                    what was asked; also the marker that the folder is ours
+          campaign.json                    the requests; also the marker that the folder is ours
           records/<cell id>/record.json    one cell; written after each run
           records/<cell id>/claim.json     the session that may write it
           records/<cell id>/run-<n>.log    what the run printed

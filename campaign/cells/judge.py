@@ -48,12 +48,12 @@ def settle(record: Record, conduct: Conduct, limits: checks.Limits) -> None:
     """Give a cell whose runs are over its checks and its status."""
     runs, valid = stopping.measured(record), stopping.measured(record, "valid")
     rates = stopping.rates(record)
-    asked = stopping.check(rates, conduct)
-    record["checks"] = [checks.spread(rates, limits), *([asked] if asked else [])]
+    narrow = stopping.check(rates, conduct)
+    record["checks"] = [checks.spread(rates, limits), *([narrow] if narrow else [])]
     needed = min(int(conduct["min_valid_runs"]), int(conduct["runs"]) - int(conduct["warmup_runs"]))
     if len(valid) >= needed:
-        given_up = asked and not asked["passed"] and len(valid) >= stopping.most_runs(conduct)
-        record["status"], record["reason"] = "done", asked["message"] if asked and given_up else None
+        given_up = narrow and not narrow["passed"] and len(valid) >= stopping.most_runs(conduct)
+        record["status"], record["reason"] = "done", narrow["message"] if narrow and given_up else None
         return
     bad = [run for run in record["runs"] if run["status"] in ("invalid", "failed")]
     record["status"] = "invalid" if any(run["status"] == "invalid" for run in bad) else "failed"

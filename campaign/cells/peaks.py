@@ -58,7 +58,7 @@ class Peaks:
 
     @cached_property
     def _baselines(self) -> list[Record]:
-        found = (record.look(path)[0] for path in self.stamps)
+        found = (record.read_or_fault(path)[0] for path in self.stamps)
         return [each for each in found if each is not None and each["status"] == "done"]
 
     @staticmethod

@@ -98,7 +98,7 @@ class Plan:
         return replace(self, entries=entries)
 
     def save_verdicts(self, but: Collection[str] = ()) -> None:
-        """Write the records whose verdict changed, so that status, why and the analysis tell the same.
+        """Write the records whose verdict changed, so that status, why and the analysis agree.
 
         Cells named in `but` are left out: a worker may be writing their records.
         """

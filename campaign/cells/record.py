@@ -70,7 +70,7 @@ def read(path: Path) -> Record | None:
     return record
 
 
-def look(path: Path) -> tuple[Record | None, str | None]:
+def read_or_fault(path: Path) -> tuple[Record | None, str | None]:
     """Read a record without raising: the record, or None and what is wrong with it, if anything."""
     try:
         return read(path), None
@@ -102,7 +102,7 @@ def _read(path: Path, *, again: bool = True) -> Record | None:
         return cast("Record", versioned.read(path, SCHEMA))
     except OSError as error:
         if again and error.errno in (errno.ENOENT, errno.ESTALE):
-            _look_anew(path)
+            _reopen_folders(path)
             return _read(path, again=False)
         if error.errno == errno.ENOENT:
             return None
@@ -110,7 +110,7 @@ def _read(path: Path, *, again: bool = True) -> Record | None:
         raise UnreadableRecordError(f"cannot read {path}: {error.strerror}", hint) from error
 
 
-def _look_anew(path: Path) -> None:
+def _reopen_folders(path: Path) -> None:
     """Open the folders of a record: only then an NFS client asks whether another node has made or replaced it."""
     for folder in (path.parent.parent, path.parent):
         with contextlib.suppress(OSError):

@@ -5,11 +5,11 @@ smallest and the k-th largest of n hold the true median with probability 1 - 2 P
 H. N. Nagaraja, "Order Statistics", 3rd ed., Sec. 7.1). k follows from n alone, as the largest with 90 % or more: the
 narrowest pair, picked by its values, would hold it less often. Of fewer than five runs no pair does.
 
-To look after each run and to stop at the first narrow interval is a sequential procedure: among many looks one is
-narrow by luck, so that the interval that it stops at holds the median less often than it says (Y. S. Chow and
-H. Robbins, Ann. Math. Statist. 36, 1965, promise as much for a mean, and for very narrow ones alone). 4,000 simulated
-cells, until_spread=0.01: 93, 91, 88 and 92 % with normal noise of 0.3, 0.5, 1 and 2 %. It bounds the width, and proves
-nothing of the median; `max_runs` bounds the number of looks.
+To test the interval after each run and to stop at the first narrow one is a sequential procedure: among many
+intervals one is narrow by luck, so that the one that it stops at holds the median less often than it says (Y. S. Chow
+and H. Robbins, Ann. Math. Statist. 36, 1965, promise as much for a mean, and for very narrow ones alone). 4,000
+simulated cells, until_spread=0.01: 93, 91, 88 and 92 % with normal noise of 0.3, 0.5, 1 and 2 %. It bounds the width,
+and proves nothing of the median; `max_runs` bounds the number of tests.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def interval(values: Sequence[float]) -> Interval | None:
     return found
 
 
-def asked(conduct: Conduct) -> bool:
+def adds_runs(conduct: Conduct) -> bool:
     """Return whether runs are to be added; a work list of before the key does not ask."""
     return conduct.get("until_spread") is not None
 
@@ -64,13 +64,13 @@ def asked(conduct: Conduct) -> bool:
 def most_runs(conduct: Conduct) -> int:
     """Return how many valid measured runs a cell may come to have."""
     wanted = int(conduct["runs"]) - int(conduct["warmup_runs"])
-    return max(wanted, int(conduct["max_runs"]) - int(conduct["warmup_runs"])) if asked(conduct) else wanted
+    return max(wanted, int(conduct["max_runs"]) - int(conduct["warmup_runs"])) if adds_runs(conduct) else wanted
 
 
 def owed_runs(record: Known, conduct: Conduct) -> int:
     """Count the measured runs that were asked for and are still to be had; a done cell owes no more than it lacks.
 
-    A cell that was found done keeps its few invalid runs unrepeated; one that was not gets each of them anew.
+    A cell that was found done keeps its few invalid runs unrepeated; in another cell each of them is repeated.
     """
     wanted = int(conduct["runs"]) - int(conduct["warmup_runs"])
     if record is None:
@@ -115,7 +115,7 @@ def _reason(rates: Sequence[float], conduct: Conduct) -> Addition | None:
         ``until_spread``, and as it was before the run: ``n``, ``interval`` (its ends, None where there were too few),
         ``confidence`` and ``width``, as a share of the median.
     """
-    if not asked(conduct) or len(rates) >= most_runs(conduct) or not _wide(rates, conduct):
+    if not adds_runs(conduct) or len(rates) >= most_runs(conduct) or not _wide(rates, conduct):
         return None
     found = interval(rates)
     return {
@@ -129,7 +129,7 @@ def _reason(rates: Sequence[float], conduct: Conduct) -> Addition | None:
 
 def check(rates: Sequence[float], conduct: Conduct) -> Check | None:
     """Return the check ``until_spread`` of a cell; None where it was not asked for."""
-    if not asked(conduct):
+    if not adds_runs(conduct):
         return None
     found, width = interval(rates), _width(rates)
     wide = _wide(rates, conduct)

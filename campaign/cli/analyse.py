@@ -14,9 +14,9 @@ from campaign.cli import arguments
 
 
 def report(argv: list[str]) -> int:
-    """Make tables, figures and the page anew; the exit code is that of the analysis."""
+    """Make tables, figures and the page again; the exit code is that of the analysis."""
     parser = arguments.parser(
-        "report", "Make tables, figures and report.html anew, from the records on disk.", json=False
+        "report", "Make tables, figures and report.html again, from the records on disk.", json=False
     )
     parser.add_argument(
         "--out", type=Path, help="folder for report.html, figures/ and tables/ (default: the campaign's own)"

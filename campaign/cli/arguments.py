@@ -13,7 +13,7 @@ _PREFIX = "campaign_dir="
 
 
 def parser(verb: str, about: str, *, json: bool) -> argparse.ArgumentParser:
-    """Make the parser of a verb that looks at one campaign folder."""
+    """Make the parser of a verb that reads one campaign folder."""
     made = argparse.ArgumentParser(prog=f"python -m campaign {verb}", description=about, allow_abbrev=False)
     if json:
         made.add_argument("--json", action="store_true", help="machine-readable, on stdout")

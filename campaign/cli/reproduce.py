@@ -63,12 +63,12 @@ def _points(split: Words) -> list[Point]:
     """Compose every recipe on the storages of the site, and say what it must do without."""
     site = _storages([*split.flags, *(word for word in split.overrides if word.startswith(_SITE))])
     own, here = recipes.choose(split.overrides, site)
-    asked = recipes.recipes()
+    found = recipes.recipes()
     points: list[Point] = []
     for word in own:
-        if not any(recipe.takes([word]) for recipe in asked):
+        if not any(recipe.takes([word]) for recipe in found):
             raise UsageError(f"no recipe knows '{word}'", "python -m campaign --help lists the keys")
-    for recipe in asked:
+    for recipe in found:
         meant = recipe.takes(own)
         if missing := recipes.lacking(recipe, meant, here):
             console.say(f"{recipe.name}: without {', '.join(missing)}, which the site does not have")

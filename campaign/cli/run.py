@@ -53,7 +53,7 @@ def carry_out(planned: Plan, argv: Sequence[str], split: command_line.Words) -> 
     """Run a campaign that was asked for with the words `argv`; returns the exit code."""
     conduct, cells = planned.conduct, [entry.cell for entry in planned.entries]
     cluster = chosen(cells, conduct)
-    for line in emulation.told(cells):
+    for line in emulation.notices(cells):
         console.say(line)
     if split.dry_run:
         _preview(planned, _request(planned.folder, conduct, argv), cluster)
@@ -80,7 +80,7 @@ def _request(
 
 
 def _later_than(last: str) -> str:
-    """Return the time or, where clocks of login nodes differ, a moment after `last`: requests are told apart by it."""
+    """Return the time or, where clocks of login nodes differ, a moment after `last`: it distinguishes requests."""
     now = utc_now()
     if now > last:
         return now
@@ -89,7 +89,7 @@ def _later_than(last: str) -> str:
 
 
 def _write_down(request: Request, campaign: Manifest, cells: Sequence[Cell]) -> None:
-    """Keep in ``campaign.json`` what was asked."""
+    """Add the request to ``campaign.json``."""
     asked: Asked = {
         "token": request.token,
         "utc": request.utc,
@@ -102,7 +102,7 @@ def _write_down(request: Request, campaign: Manifest, cells: Sequence[Cell]) -> 
 
 
 def _follow(planned: Plan, request: Request, cluster: str, *, sure: bool) -> int:
-    """Do what is missing, then report; the exit code tells whether every cell asked for is done."""
+    """Do what is missing, then report; exit code 0 where every cell asked for is done, else 1."""
     try:
         alone = _work(planned, request, cluster, sure=sure)
     except SchedulerError:
@@ -112,7 +112,7 @@ def _follow(planned: Plan, request: Request, cluster: str, *, sure: bool) -> int
     if alone:
         console.say(f"the jobs continue without this process: python -m campaign watch {request.folder.root}")
         return 0
-    after = planned.refreshed()  # asked of the disk, whatever was meant to happen
+    after = planned.refreshed()  # by the records on disk, whatever was meant to happen
     after.save_verdicts()
     _report(request.folder)
     lacking = [entry for entry in after.entries if entry.state != "done"]

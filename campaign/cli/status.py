@@ -51,7 +51,7 @@ def _print_left(folder: CampaignFolder, cells: list[str]) -> None:
         return
     from campaign.storage import baseline_files, checkpoint_targets  # noqa: PLC0415 - a campaign that goes well does without
 
-    recorded = [record.look(folder.record(cell))[0] for cell in cells]
+    recorded = [record.read_or_fault(folder.record(cell))[0] for cell in cells]
     places = [
         place for each in recorded if each for place in (*checkpoint_targets.left(each), *baseline_files.left(each))
     ]
@@ -68,9 +68,9 @@ def _print_cells(states: dict[str, State], limit: int) -> None:
     """Print a line for each cell, those that need attention first."""
     ordered = sorted(states.items(), key=lambda item: _ORDER.index(str(item[1]["status"])))
     for cell, state in ordered[:limit]:
-        # Slurm refuses in several lines.
-        told = "".join(f"  {' '.join(str(state[key]).split())}" for key in ("where", "reason") if state[key])
-        told += f"  emulated: {', '.join(emulated)}" if (emulated := state["emulated"]) else ""
-        print(f"  {state['status']:11}  {state['valid']}/{state['measured']} valid  {cell}{told}")
+        # A refusal of Slurm's has several lines.
+        details = "".join(f"  {' '.join(str(state[key]).split())}" for key in ("where", "reason") if state[key])
+        details += f"  emulated: {', '.join(emulated)}" if (emulated := state["emulated"]) else ""
+        print(f"  {state['status']:11}  {state['valid']}/{state['measured']} valid  {cell}{details}")
     if len(ordered) > limit:
         print(f"  … and {len(ordered) - limit} more (--all)")

@@ -16,7 +16,7 @@ from campaign.cli.help import body_of
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import apply, plan, throttle
 from campaign.testbed.spec import DEFAULT_FOLDER, FOLDER_VARIABLE, GB
-from campaign.testbed.state import look
+from campaign.testbed.state import inspect
 from jobs.system.device import mount_of, mounts
 
 if TYPE_CHECKING:
@@ -90,17 +90,17 @@ def _epilog() -> str:
 
 
 def _up(options: argparse.Namespace, folder: Path) -> int:
-    from campaign.config.testbed import asked  # noqa: PLC0415 - Hydra is not on the way to status
+    from campaign.config.testbed import requested  # noqa: PLC0415 - Hydra is not on the way to status
 
-    seen = apply.up(folder, asked(options.words), apply.owner())
-    _tell(seen)
+    seen = apply.up(folder, requested(options.words), apply.owner())
+    _print_state(seen)
     if str(folder) != (os.environ.get(FOLDER_VARIABLE) or DEFAULT_FOLDER):
         console.say(f"site=twin finds it with: export {FOLDER_VARIABLE}={shlex.quote(str(folder))}")
     return 0
 
 
 def _down(options: argparse.Namespace, folder: Path) -> int:
-    if look(folder).marker is None:
+    if inspect(folder).marker is None:
         _see_that_nothing_is_left(folder)
         console.say(f"no testbed in {folder}")
     seen = apply.down(folder, keep=options.keep)
@@ -134,12 +134,12 @@ def _preview(options: argparse.Namespace, folder: Path) -> int:
     """Print the steps, as they would be done."""
     groups: list[Group]
     if options.what == "up":
-        from campaign.config.testbed import asked  # noqa: PLC0415 - Hydra is not on the way to status
+        from campaign.config.testbed import requested  # noqa: PLC0415 - Hydra is not on the way to status
 
-        wanted = asked(options.words)
-        groups = plan.up(wanted, apply.owner(), look(folder, wanted))
+        wanted = requested(options.words)
+        groups = plan.up(wanted, apply.owner(), inspect(folder, wanted))
     else:
-        groups = plan.down(look(folder), keep=options.keep)
+        groups = plan.down(inspect(folder), keep=options.keep)
     for group in groups:
         print("\n".join(map(str, group)))
     console.say("nothing to do" if not groups else "nothing was done; loop devices are those that are free now")
@@ -147,21 +147,21 @@ def _preview(options: argparse.Namespace, folder: Path) -> int:
 
 
 def _status(folder: Path, *, as_json: bool) -> int:
-    seen = look(folder)
-    storages = apply.told(seen)
+    seen = inspect(folder)
+    storages = apply.states(seen)
     if seen.marker is None:
         _see_that_nothing_is_left(folder)
     if as_json:
         beneath = {**asdict(mount_of(folder)), "free_bytes": seen.free_bytes}
         print(json.dumps({"folder": str(folder), "beneath": beneath, "storages": storages}, indent=1))
     else:
-        _tell(seen)
+        _print_state(seen)
     return 0 if storages and all(each["state"] == "up" for each in storages.values()) else 1
 
 
-def _tell(seen: Seen) -> None:
+def _print_state(seen: Seen) -> None:
     """Print the state of each storage, and the disk beneath all of them."""
-    storages = apply.told(seen)
+    storages = apply.states(seen)
     if not storages:
         print(f"no testbed in {seen.folder}")
         return

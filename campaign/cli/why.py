@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
         print(json.dumps(recorded, indent=1))
     else:
         try:
-            _tell(recorded, states(folder, campaign)[cell], str(folder.cell(cell)))
+            _print_record(recorded, states(folder, campaign)[cell], str(folder.cell(cell)))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise EnvironmentFaultError(
                 f"{folder.record(cell)} is damaged inside: {error}",
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
 def _read(folder: CampaignFolder, cell: str) -> Record:
     recorded = record.read(folder.record(cell))
     if recorded is None:
-        raise EnvironmentFaultError(f"{folder.record(cell)} is gone", "look again")
+        raise EnvironmentFaultError(f"{folder.record(cell)} is gone", "give the command again")
     return recorded
 
 
@@ -69,7 +69,7 @@ def _the_one(found: list[str], words: str, ids: list[str]) -> str:
     return found[0]
 
 
-def _tell(recorded: Record, state: State, where: str) -> None:
+def _print_record(recorded: Record, state: State, where: str) -> None:
     cell, data = recorded["cell"], recorded["dataset"]
     print(f"{cell['id']}: {state['status']}" + (f": {state['reason']}" if state["reason"] else ""))
     unusual = [f"{key}={value}" for key, value in flat(cell["settings"]) if NEUTRAL.get(key, value) != value]
@@ -82,7 +82,7 @@ def _tell(recorded: Record, state: State, where: str) -> None:
     for check in recorded["checks"]:
         print(f"  {check['rule']:10} {_MARKS[check['passed']]}: {check['message']}")
     for run in recorded["runs"]:
-        _tell_run(run, where)
+        _print_run(run, where)
     print(f"again: python -m campaign {shlex.join(recorded['campaign']['words'])}")
 
 
@@ -104,7 +104,7 @@ def _of_added(added: Addition, unit: str) -> str:
     )
 
 
-def _tell_run(run: Run, where: str) -> None:
+def _print_run(run: Run, where: str) -> None:
     figure = console.figure(run) or "no figure"
     if "images_per_s" in run:
         figure += f", {run['read_mb_per_s']:.1f} MB/s"

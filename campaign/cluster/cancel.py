@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from campaign.worker.batch import Batch
 
 _IDS_A_CALL = 200  # a command line has its limits
-_LOOKS = 6
-_LOOK_EACH_S = 1.0
+_CHECKS = 6
+_CHECK_EACH_S = 1.0
 
 
 def cancel(batches: Sequence[Batch]) -> tuple[list[Task], list[Task]]:
@@ -40,12 +40,12 @@ def cancel(batches: Sequence[Batch]) -> tuple[list[Task], list[Task]]:
     for start in range(0, len(jobs), _IDS_A_CALL):
         client.ask("scancel", *(task.job_id for task in jobs[start : start + _IDS_A_CALL]))
     left = jobs
-    for _ in range(_LOOKS if jobs else 0):
+    for _ in range(_CHECKS if jobs else 0):
         live = _live(batches)
         left = left if live is None else live
         if not left:
             break
-        time.sleep(_LOOK_EACH_S)  # also for one that is about to end, so that `status` tells the end
+        time.sleep(_CHECK_EACH_S)  # also for one that is about to end, so that `status` shows the end
     return jobs, [task for task in left if task.state != "COMPLETING"]
 
 

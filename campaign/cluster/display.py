@@ -27,7 +27,7 @@ _ROWS = 12  # runs under way that are shown one by one
 
 @contextmanager
 def display(hindrance: Callable[[], str] = lambda: "") -> Iterator[Callable[[Picture], None]]:
-    """Yield what shows a picture; `hindrance` tells what keeps news away, if anything does."""
+    """Yield what shows a picture; `hindrance` returns what keeps news away; empty where nothing does."""
     if console.stderr.is_terminal:
         with Live(console=console.stderr, auto_refresh=False, transient=True) as live:
             yield _LiveTable(live, hindrance)

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 _SHORTEST_S, _LONGEST_S = 2.0, 15.0  # between two questions; a change makes it short again
 _TICK_S = 1.0
-_SETTLE_LOOKS = 6
+_SETTLE_CHECKS = 6
 _LATE_S = 5.0  # in which a record may come into sight that a node has written (NFS)
-_LOOK_EACH_S = 1.0
-_SILENT_S = 10.0  # a controller that is busy for a moment is not worth a word
+_CHECK_EACH_S = 1.0
+_SILENT_S = 10.0  # a shorter silence is not reported
 
 
 class Fleet:
@@ -68,11 +68,11 @@ class Fleet:
         """Return the batch of a worker."""
         return self._batches[key[0]]
 
-    def look(self) -> Mapping[Key, Seen]:
+    def refresh(self) -> Mapping[Key, Seen]:
         """Ask the scheduler, if its time has come, and return how every worker is."""
         if self._open and time.monotonic() >= self._next_s:
             before = dict(self.seen)
-            self._scheduler.look(self._open)
+            self._scheduler.refresh(self._open)
             self._update()
             changed = before != self.seen or any(self._scheduler.doubtful(key) for key in self._open)
             self._pause_s = _SHORTEST_S if changed else min(1.5 * self._pause_s, _LONGEST_S)
@@ -80,15 +80,15 @@ class Fleet:
         return self.seen
 
     def settle(self) -> None:
-        """Ask until no end is unexplained: what died while nobody looked is not waited for."""
-        for _ in range(_SETTLE_LOOKS):
-            self.look()
+        """Ask until no end is unexplained, so that nothing waits for a job that died earlier."""
+        for _ in range(_SETTLE_CHECKS):
+            self.refresh()
             if not any(self._scheduler.doubtful(key) for key in self._open):
                 return
             time.sleep(max(0.0, self._next_s - time.monotonic()))
 
     def close(self, keys: Collection[Key]) -> None:
-        """Look no more for workers whose records say that all their cells are over."""
+        """Take as ended the workers whose records say that all their cells are over."""
         for key in self._open.intersection(keys):
             self._end(key, "done")
 
@@ -121,9 +121,9 @@ def follow(folder: CampaignFolder, fleet: Fleet) -> None:
     """Watch all open workers to their end."""
     watched = Watched({key: Follower.of(folder, fleet.batch(key), key[1]) for key in sorted(fleet.open)})
 
-    def look() -> Mapping[Key, Seen]:
+    def states() -> Mapping[Key, Seen]:
         fleet.close(watched.finished())
-        return fleet.look()
+        return fleet.refresh()
 
     def hindrance() -> str:
         if fleet.silent_s >= _SILENT_S:
@@ -131,7 +131,7 @@ def follow(folder: CampaignFolder, fleet: Fleet) -> None:
         return folder.hindrance()
 
     with display.display(hindrance) as show:
-        until_over(watched, look, show, _TICK_S)
+        until_over(watched, states, show, _TICK_S)
 
 
 def settle_records(folder: CampaignFolder, fleet: Fleet) -> list[str]:
@@ -164,7 +164,7 @@ def _left(folder: CampaignFolder, batch: Batch, index: int, until: float) -> lis
         left = [cell for cell in batch.cells[index] if not _over(folder, cell, batch.token)]
         if not left or time.monotonic() >= until:
             return left
-        time.sleep(_LOOK_EACH_S)
+        time.sleep(_CHECK_EACH_S)
 
 
 def _why(fault: Mapping[str, str]) -> str:
@@ -180,13 +180,13 @@ def _by_batch(fleet: Fleet) -> list[tuple[Batch, dict[int, str]]]:
 
 
 def _over(folder: CampaignFolder, cell: str, token: str) -> bool:
-    recorded, _ = record.look(folder.record(cell))
+    recorded, _ = record.read_or_fault(folder.record(cell))
     return recorded is not None and recorded["campaign"].get("token") == token and recorded["status"] != "running"
 
 
 def _close_record(folder: CampaignFolder, cell: str, token: str, why: str) -> None:
     """Mark the runs that the worker left open; the cell stays begun, and the same command goes on with it."""
-    recorded, _ = record.look(folder.record(cell))
+    recorded, _ = record.read_or_fault(folder.record(cell))
     if recorded is not None and recorded["campaign"].get("token") == token:
         record.fail_open_runs(recorded, f"interrupted: {why}")
         recorded["reason"] = why

@@ -73,8 +73,8 @@ def work(todo: Sequence[Entry], request: Request) -> None:
     """
     conduct, folder = request.conduct, request.folder
     for entry in todo:
-        checkpoint_targets.look(entry.cell.settings)
-        baseline_files.look(entry.cell.settings)
+        checkpoint_targets.require_storages(entry.cell.settings)
+        baseline_files.require_engine(entry.cell.settings)
     with console.preparation() as progress:
         data = datasets.datasets(todo, folder, progress, redo=conduct["redo"])
     console.say(f"running {counted(len(todo), 'cell')}, {runs_in_words(todo, conduct)}, in {folder.root}")
@@ -134,7 +134,7 @@ def wait_for_worker(folder: CampaignFolder) -> None:
 
 
 def _minutes_at_most(todo: Sequence[Entry], conduct: Conduct) -> int:
-    """Bound the worker's time: submitit's local executor ends it after two minutes unless told otherwise."""
+    """Bound the worker's time: submitit's local executor ends it after two minutes by default."""
     runs = sum(entry.at_most + conduct["warmup_runs"] for entry in todo)
     return int(runs * conduct["run_timeout_s"] / 60) + _MINUTES_MARGIN
 
@@ -150,7 +150,7 @@ def _explain_early_end(batch: Batch, follower: Follower) -> None:
         if follower.folder.worker_at_work():
             raise EnvironmentFaultError(
                 "submitit's controller was killed; the worker is still running",
-                "look at it with `python -m campaign status`; the same command waits for it and continues from there",
+                "`python -m campaign status` shows it; the same command waits for it and continues from there",
             )
         logs = sorted(batch.folder.glob("*.err"), key=lambda log: log.stat().st_mtime)
         said = tail(logs[-1], 1) if logs else ""

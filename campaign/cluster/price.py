@@ -65,7 +65,7 @@ class Price:
 
 
 def of(arrays: Sequence[Array], folder: CampaignFolder) -> Price:
-    """Price some array jobs, with what the records in `folder` tell."""
+    """Price some array jobs, from the records in `folder`."""
     entries = [entry for array in arrays for task in array.tasks for entry in task]
     conduct = arrays[0].request.conduct
     jobs = sum(len(array.tasks) for array in arrays)
@@ -89,7 +89,7 @@ class Expected(NamedTuple):
 
 
 def expected(entries: Sequence[Entry], conduct: Conduct, folder: CampaignFolder) -> Expected | None:
-    """Expect of runs what those of their kind took before; None where the records in `folder` tell of none."""
+    """Expect of runs what those of their kind took before; None where the records in `folder` have none."""
     known = list(_known(folder))
     if not known:
         return None
@@ -103,7 +103,7 @@ def expected(entries: Sequence[Entry], conduct: Conduct, folder: CampaignFolder)
 def _known(folder: CampaignFolder) -> Iterator[tuple[tuple[str, ...], float]]:
     """Yield kind and seconds of earlier runs."""
     for path in islice(folder.records.glob("*/record.json"), _RECORDS_READ):
-        recorded, _ = record.look(path)
+        recorded, _ = record.read_or_fault(path)
         settings = recorded["cell"]["settings"] if recorded else {}
         for run in recorded["runs"] if recorded else []:
             if "elapsed_s_with_fork" in run:

@@ -124,7 +124,7 @@ class Follower:
 
     def _read(self, cell: str) -> Record | None:
         # A damaged one is of before: the worker sets it aside when it comes to it.
-        recorded, _ = record.look(self.folder.record(cell))
+        recorded, _ = record.read_or_fault(self.folder.record(cell))
         return recorded if recorded and recorded["campaign"].get("token") == self.token else None
 
 

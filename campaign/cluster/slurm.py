@@ -60,7 +60,7 @@ def work(planned: Plan, request: Request, *, sure: bool) -> bool:
         if request.conduct["detach"] or not flotilla.open:
             break
         fleet.follow(request.folder, flotilla)
-        _tell(fleet.settle_records(request.folder, flotilla))
+        _say_all(fleet.settle_records(request.folder, flotilla))
         followed = True
     if refused:
         raise refused
@@ -96,7 +96,7 @@ def refuse_beside_jobs(folder: CampaignFolder) -> None:
     flotilla = _settled(folder, client.facts())
     if flotilla.open:
         raise EnvironmentFaultError(
-            f"{counted(len(flotilla.open), 'job')} of this campaign on the cluster, not over as far as Slurm tells",
+            f"{counted(len(flotilla.open), 'job')} of this campaign on the cluster, not over as far as Slurm knows",
             f"`python -m campaign cancel {folder.root}` ends them; cluster=slurm continues with them; "
             "another folder is free: campaign_dir=…",
         )
@@ -106,14 +106,14 @@ def _settled(folder: CampaignFolder, facts: client.Facts) -> fleet.Fleet:
     """Find out how the workers are that were open, and write down how they ended."""
     flotilla = fleet.of(folder, facts)
     flotilla.settle()
-    _tell(fleet.settle_records(folder, flotilla))
+    _say_all(fleet.settle_records(folder, flotilla))
     return flotilla
 
 
 def _left(planned: Plan, request: Request, flotilla: fleet.Fleet, tried: set[str]) -> list[Entry]:
-    """List what is neither done nor in a job nor was tried already; `tried` grows by what a job does anew for us."""
-    anew = ", which redo=true does not start again" if request.conduct["redo"] else ""
-    taken = _taken(planned, flotilla, f"following them{anew}")
+    """List what is neither done nor in a job nor was tried already; `tried` grows by what jobs repeat for redo=true."""
+    again = ", which redo=true does not start again" if request.conduct["redo"] else ""
+    taken = _taken(planned, flotilla, f"following them{again}")
     planned.save_verdicts(but=taken)
     if request.conduct["redo"]:
         tried |= taken
@@ -121,7 +121,7 @@ def _left(planned: Plan, request: Request, flotilla: fleet.Fleet, tried: set[str
 
 
 def _taken(planned: Plan, flotilla: fleet.Fleet, what_then: str) -> set[str]:
-    """List the cells that are in jobs of an earlier start, and tell of those that lack runs."""
+    """List the cells that are in jobs of an earlier start, and report those that lack runs."""
     taken = {cell for key in flotilla.open for cell in flotilla.batch(key).cells[key[1]]}
     here = [entry for entry in planned.to_do if entry.cell.id in taken]
     if here:
@@ -167,6 +167,6 @@ def _submit(todo: Sequence[Entry], request: Request, facts: client.Facts, tried:
     return None
 
 
-def _tell(lines: Sequence[str]) -> None:
+def _say_all(lines: Sequence[str]) -> None:
     for line in lines:
         console.say(line)

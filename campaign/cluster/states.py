@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from campaign.cluster.progress import Seen
     from campaign.worker.batch import Batch
 
-# An end that somebody wanted, or that tells nothing of the cell: it is interrupted and not failed.
+# An end that somebody wanted, or that is not the cell's fault: it is interrupted and not failed.
 _INTERRUPTING = ("CANCELLED", "LOST", "PREEMPTED", "REQUEUED", "REVOKED")
 State = dict[str, Any]
 
 
 def states(folder: CampaignFolder, campaign: Manifest) -> dict[str, State]:
-    """Look up every cell that the campaign was ever asked for, and every one that has a record.
+    """Return the state of every cell that was ever asked for or has a record.
 
     Returns
     -------
@@ -34,7 +34,7 @@ def states(folder: CampaignFolder, campaign: Manifest) -> dict[str, State]:
     recorded = sorted(path.parent.name for path in folder.records.glob("*/record.json"))
     witnesses = _Witnesses(folder)
     found = {cell: witnesses.judge(cell, *_recorded(folder, cell)) for cell in dict.fromkeys([*asked, *recorded])}
-    witnesses.tell(folder, found)
+    witnesses.ask_scheduler(folder, found)
     return found
 
 
@@ -63,7 +63,7 @@ class _Witnesses:
             self._open[cell] = (str(batch.folder), index), begun
         return state
 
-    def tell(self, folder: CampaignFolder, found: dict[str, State]) -> None:
+    def ask_scheduler(self, folder: CampaignFolder, found: dict[str, State]) -> None:
         """Ask the scheduler, once, for the cells that are in jobs of which nobody knows the end."""
         if not self._open:
             return
@@ -76,7 +76,7 @@ class _Witnesses:
         for cell, (key, begun) in self._open.items():
             seen = flotilla.seen[key]
             if seen.state == "ended":
-                found[cell], _ = _recorded(folder, cell)  # it may have written its last word while we asked
+                found[cell], _ = _recorded(folder, cell)  # its worker may have written it while Slurm was asked
             if seen.state != "ended" or found[cell]["status"] not in (*OVER, "damaged"):
                 found[cell] |= _seen(seen, found[cell]["reason"], begun=begun, silent=bool(flotilla.silent_s))
                 if found[cell]["status"] == "planned" and cell in starting:
@@ -117,9 +117,9 @@ def _seen(seen: Seen, reason: str | None, *, begun: bool, silent: bool) -> State
 
 
 def _recorded(folder: CampaignFolder, cell: str) -> tuple[State, str | None]:
-    """Return what the record alone tells, and whose submission's word it is."""
+    """Return the state by the record alone, and the token of the submission that wrote it."""
     nothing: State = {"status": "planned", "reason": None, "valid": 0, "measured": 0, "where": None, "emulated": []}
-    recorded, fault = record.look(folder.record(cell))
+    recorded, fault = record.read_or_fault(folder.record(cell))
     if fault:
         return {**nothing, "status": "damaged", "reason": fault}, None
     if recorded is None:

@@ -1,6 +1,6 @@
 """The sweeper and the launcher of ours that Hydra hands the grid to; neither runs anything.
 
-Imported only after Hydra has scanned its plugins: the scan loads its own `BasicSweeper` anew, and a class made from an
+Imported only after Hydra has scanned its plugins: the scan loads its own `BasicSweeper` again, and a class made from an
 earlier import of it would not fit.
 """
 

@@ -1,4 +1,4 @@
-"""Which grids make the whole paper, on the storages that a site has."""
+"""The grids that make the whole paper, on the storages that a site has."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def choose(words: Sequence[str], site: Sequence[str]) -> tuple[list[str], Here]:
 
 
 def grids(recipe: Recipe, words: Sequence[str], here: Here) -> list[list[str]]:
-    """Return what is to be asked of Hydra for a recipe: each storage, where it does not name its own.
+    """Return the words that Hydra is to compose for a recipe, for each storage, where it does not name its own.
 
     Parameters
     ----------

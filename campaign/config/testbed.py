@@ -1,4 +1,4 @@
-"""What `python -m campaign testbed up` is asked for, read by Hydra as a campaign's words are."""
+"""The words of `python -m campaign testbed up`, read by Hydra as a campaign's words are."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 
 
-def asked(words: Sequence[str]) -> dict[str, Wanted]:
+def requested(words: Sequence[str]) -> dict[str, Wanted]:
     """Return the storages that the words ask for, by name.
 
     Raises

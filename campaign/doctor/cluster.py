@@ -41,7 +41,7 @@ _SAID = re.compile(r"sbatch: (?:error: )?(.*)")
 
 
 def cluster(entries: Sequence[Entry], storages: Iterable[Node], request: Request) -> Iterator[Finding]:
-    """Look at the programs, the controller, the accounting, then try our own scripts, then send a job."""
+    """Check the programs, the controller, the accounting; let sbatch test our own scripts; send a job."""
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
     if missing:
         hint = "log in to a node of the cluster that submits jobs, or cluster=local"
@@ -109,12 +109,12 @@ def _accepted(array: submission.Array) -> Finding:
 
 
 def _on_a_node(array: submission.Array, storages: Iterable[Node], campaign: Path) -> Iterator[Finding]:
-    """Send a job that reads what is asked in the campaign's place, examines its node, and writes down what it found."""
+    """Send a job in the campaign's place; it reads a request, examines its node and writes down its findings."""
     above = next(folder for folder in (campaign, *campaign.parents) if folder.exists())
     with tempfile.TemporaryDirectory(dir=above, prefix=".tfio-doctor-", ignore_cleanup_errors=True) as made:
         folder, word = Path(made), secrets.token_hex(8)
-        asked = {"word": word, "storages": list(storages), "checks": array.request.conduct["checks"]}
-        write_json(folder / "asked", asked)
+        request = {"word": word, "storages": list(storages), "checks": array.request.conduct["checks"]}
+        write_json(folder / "asked", request)
         job = _send(array, folder)
         if job is None:
             yield Finding("nodes", passed=False, message="the probe job was refused", hint="see `submission` above")
@@ -181,7 +181,7 @@ def _comes(path: Path, timeout_s: float) -> bool:
     """Wait for a file that another machine makes."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        os.scandir(path.parent).close()  # an NFS client looks anew
+        os.scandir(path.parent).close()  # else an NFS client answers from its cache
         if path.exists():
             return True
         time.sleep(_ASK_EACH_S)

@@ -45,7 +45,7 @@ _SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies")
 
 @dataclass(frozen=True)
 class Finding:
-    """What one look found.
+    """The result of one check.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class Finding:
 
 
 def python() -> Finding:
-    """Look at the interpreter."""
+    """Check the interpreter."""
     version = ".".join(map(str, sys.version_info[:3]))
     return Finding("python", passed=sys.version_info >= (3, 10), message=version, hint="Python 3.10 or later is needed")
 
@@ -72,7 +72,7 @@ def records(campaign: Path) -> Finding:
 
 
 def machine(storages: Iterable[Node], checks: Mapping[str, float]) -> Iterator[Finding]:
-    """Look at what measures: TensorFlow, the clock, the others on this machine, and each storage."""
+    """Check what measures: TensorFlow, the clock, the others on this machine, and each storage."""
     yield _tensorflow()
     yield _clock()
     yield _load(checks)
@@ -81,7 +81,7 @@ def machine(storages: Iterable[Node], checks: Mapping[str, float]) -> Iterator[F
 
 
 def storage(described: Node) -> Iterator[Finding]:
-    """Look at a storage: is it there, may it be written and locked, can a file on it be cold."""
+    """Check a storage: is it there, may it be written and locked, can a file on it be cold."""
     try:
         root = storage_root(described)
     except CampaignError as error:
@@ -121,11 +121,11 @@ def _clock() -> Finding:
     resolution = time.get_clock_info("perf_counter").resolution
     passed = None if source in _SLOW_CLOCKS or resolution > 1e-6 else True  # noqa: PLR2004 - a microsecond
     message = f"source {source}, resolution {resolution * 1e9:.0f} ns"
-    return Finding("clock", passed=passed, message=message, hint="a slow clock source costs on each look")
+    return Finding("clock", passed=passed, message=message, hint="a slow clock source costs time at each reading")
 
 
 def _load(limits: Mapping[str, float]) -> Finding:
-    """Watch for a second what everybody else does."""
+    """Measure for a second what other processes do."""
     before = counters.reading(None)
     time.sleep(_WATCH_S)
     others = counters.between(before, counters.reading(None))["other_cpu"] or 0.0
@@ -149,9 +149,9 @@ def _file_system(root: Path, *, cold: bool) -> Finding:
     return Finding("storage", passed=enough, message=f"{message}, device {device.name}", hint="little space is left")
 
 
-def _guarded(what: str, folder: Path, look: Callable[[str, Path], Finding]) -> Finding:
+def _guarded(what: str, folder: Path, check: Callable[[str, Path], Finding]) -> Finding:
     try:
-        return look(what, folder)
+        return check(what, folder)
     except OSError as error:
         message = f"{folder}: {error.strerror}"
         return Finding(what, passed=False, message=message, hint="choose a folder that you may write to")

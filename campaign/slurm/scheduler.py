@@ -1,4 +1,4 @@
-"""The scheduler's word on our tasks, one question a look.
+"""What the scheduler reports of our tasks, one question at a time.
 
 The controller (``squeue``) is asked first: what it lists is the present. What it no longer lists has ended, and the
 accounting (``sacct``), or the log of ended jobs, says how; what neither of them knows is lost: a controller that came
@@ -64,7 +64,7 @@ class Scheduler:
     _absent: dict[Key, _Absence] = field(default_factory=dict)
     _asked_accounting: bool = False
 
-    def look(self, expected: Collection[Key]) -> None:
+    def refresh(self, expected: Collection[Key]) -> None:
         """Ask once, for all of the `expected` tasks."""
         unexplained = self.silent_since is not None or any(self.doubtful(key) for key in expected)
         if unexplained and self.facts.accounting and not self._asked_accounting:
@@ -75,7 +75,7 @@ class Scheduler:
             self._ask_controller(expected)
 
     def task(self, key: Key) -> Task | None:
-        """Return the latest word on a task; None where nobody has said anything yet."""
+        """Return the latest report of a task; None where there is none yet."""
         if key in self._listed:
             return self._listed[key]
         ended = self._ended.get(key)
@@ -85,7 +85,7 @@ class Scheduler:
         return Task(*key, LOST, "", "", "", "") if absence and absence.is_loss() else None
 
     def doubtful(self, key: Key) -> bool:
-        """Return whether the controller did not list a task whose end nobody has explained."""
+        """Return whether the controller did not list a task whose end nothing explains yet."""
         return key in self._absent and self.task(key) is None
 
     def _ask_controller(self, expected: Collection[Key]) -> None:
@@ -110,12 +110,12 @@ class Scheduler:
         if text is None:
             return
         self._take_ended(from_sacct(text), expected)
-        if self.silent_since is not None:  # else the controller has the last word: the job may be in the queue again
+        if self.silent_since is not None:  # else the controller is believed: the job may be in the queue again
             for key in [key for key in self._listed if key in self._ended and self._ended[key].final]:
                 del self._listed[key]
 
     def _take_ended(self, tasks: Iterable[Task], wanted: Collection[Key]) -> None:
-        """Keep the last word on each task that has ended; a job that was requeued has several."""
+        """Keep the last report of each task that has ended; a job that was requeued has several."""
         self._ended.update({task.key: task for task in tasks if task.key in wanted and not task.live})
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LOST = "LOST"  # our word for a task that no source knows
+LOST = "LOST"  # our state of a task that no source knows
 Key = tuple[str, int]  # working directory, index
 SQUEUE_FORMAT = "%F|%K|%T|%r|%N|%Z"
 SACCT_FORMAT = "JobID,State,ExitCode,NodeList,Reason,WorkDir"
@@ -76,15 +76,15 @@ class Task:
         return self.state in _QUEUED
 
     def end(self) -> str:
-        """Return how it ended: state, exit code where it tells more, node."""
+        """Return how it ended: state, exit code or signal where there is one, node."""
         if self.state == LOST:
             return (
                 f"{LOST}: Slurm no longer knows the job (cancelled while it waited, or the controller lost its state)"
             )
         code, _, number = self.exit.partition(":")
-        told = f", exit code {code}" if code not in ("", "0") else ""
-        told += f", signal {number}" if number not in ("", "0") else ""
-        return f"{self.state}{told}{f' on {self.node}' if self.node else ''}"
+        details = f", exit code {code}" if code not in ("", "0") else ""
+        details += f", signal {number}" if number not in ("", "0") else ""
+        return f"{self.state}{details}{f' on {self.node}' if self.node else ''}"
 
 
 def from_squeue(text: str) -> Iterator[Task]:

@@ -81,7 +81,7 @@ def engine(settings: Settings) -> str | None:
     return None
 
 
-def look(settings: Settings) -> None:
+def require_engine(settings: Settings) -> None:
     """See that the engine of a baseline is here.
 
     Raises
@@ -101,7 +101,7 @@ def _chosen(settings: Settings) -> str:
     return engines.chosen(settings["benchmark"]["engine"], settings["benchmark"]["access"])
 
 
-def asked(item: WorkItem, raw: Path) -> FileRequest | None:
+def request(item: WorkItem, raw: Path) -> FileRequest | None:
     """Return what a run reads or writes, as `jobs.request.FileRequest` has it.
 
     None for a cell that is no baseline.

@@ -30,7 +30,7 @@ def storages(settings: Settings) -> Mapping[str, Mapping[str, Any]]:
     return roles(settings["checkpoint"]) if "checkpoint" in settings else {}
 
 
-def look(settings: Settings) -> None:
+def require_storages(settings: Settings) -> None:
     """See that the storages are there; a relative root is made, as that of a dataset's storage.
 
     Raises
@@ -77,7 +77,7 @@ def left(recorded: Record) -> list[Path]:
     return [place for place in places if place.is_dir()]
 
 
-def asked(item: WorkItem, conduct: Conduct) -> SnapshotRequest | None:
+def request(item: WorkItem, conduct: Conduct) -> SnapshotRequest | None:
     """Return where the snapshots of a run go, as `jobs.checkpoints.run.opened` reads it.
 
     None for a cell that saves nothing.

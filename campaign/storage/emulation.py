@@ -77,7 +77,7 @@ def names(settings: Settings, provenance: Provenance) -> list[str]:
     return list(dict.fromkeys(str(called[key]["name"]) for key in provenance.get("emulated") or () if key in called))
 
 
-def told(cells: Iterable[Cell]) -> list[str]:
+def notices(cells: Iterable[Cell]) -> list[str]:
     """Return in words which storages of a grid are emulated, as they are now."""
     used = {
         (storage["name"], storage["root"]): None

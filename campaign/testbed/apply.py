@@ -15,7 +15,7 @@ from campaign import console
 from campaign.errors import EnvironmentFaultError
 from campaign.testbed import plan
 from campaign.testbed.spec import Speed, Wanted
-from campaign.testbed.state import look
+from campaign.testbed.state import inspect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from campaign.testbed.steps import Step
 
 _LOCK = Path("/run/tfio-testbed.lock")  # one for the machine: its loop devices are shared
-_PATIENCE_S = 3.0  # a loop device that udev looks at is let go a moment later
+_PATIENCE_S = 3.0  # udev may hold a loop device for a moment
 _MOMENT_S = 0.1
-Told = dict[str, Any]
+State = dict[str, Any]
 
 
 def up(folder: Path, asked: Mapping[str, Wanted], owner: tuple[int, int]) -> Seen:
@@ -39,7 +39,7 @@ def up(folder: Path, asked: Mapping[str, Wanted], owner: tuple[int, int]) -> See
         It cannot be done; what was done until then stays, and the same call continues from there.
     """
     with _alone():
-        return _settle(lambda: look(folder, asked), lambda seen: plan.up(asked, owner, seen))
+        return _settle(lambda: inspect(folder, asked), lambda seen: plan.up(asked, owner, seen))
 
 
 def down(folder: Path, *, keep: bool = False) -> Seen:
@@ -51,8 +51,8 @@ def down(folder: Path, *, keep: bool = False) -> Seen:
         It cannot be done: somebody uses a storage, say.
     """
     with _alone():
-        _see_that_nobody_uses(look(folder))
-        return _settle(lambda: look(folder), lambda seen: plan.down(seen, keep=keep))
+        _see_that_nobody_uses(inspect(folder))
+        return _settle(lambda: inspect(folder), lambda seen: plan.down(seen, keep=keep))
 
 
 def _see_that_nobody_uses(seen: Seen) -> None:
@@ -82,7 +82,7 @@ def owner() -> tuple[int, int]:
     return (int(user), int(group)) if user.isdecimal() and group.isdecimal() else (os.geteuid(), os.getegid())
 
 
-def told(seen: Seen) -> dict[str, Told]:
+def states(seen: Seen) -> dict[str, State]:
     """Return the state of each storage.
 
     Returns
@@ -91,10 +91,10 @@ def told(seen: Seen) -> dict[str, Told]:
         By name ``emulated`` (true), ``state`` (`up`, `down`: its image is there, `incomplete`), ``missing`` (the
         next step to `up`, or what stands in its way), ``root``, ``size_bytes``, ``device``, and its bounds.
     """
-    return {name: _told(name, dict(facts), seen) for name, facts in (seen.marker or {}).get("storages", {}).items()}
+    return {name: _state(name, dict(facts), seen) for name, facts in (seen.marker or {}).get("storages", {}).items()}
 
 
-def _told(name: str, facts: Told, seen: Seen) -> Told:
+def _state(name: str, facts: State, seen: Seen) -> State:
     each = seen.storages[name]
     bounds = {key: value for key, value in facts.items() if key != "name"}
     begun = each.loops or each.mounted or each.size_bytes is None
@@ -123,7 +123,7 @@ def _missing(name: str, speed: Speed, seen: Seen) -> str | None:
 
 
 def _settle(see: Callable[[], Seen], wanted: Callable[[Seen], list[Group]]) -> Seen:
-    """Do the first group of the plan, look anew, and so on until nothing is left to do."""
+    """Do the first group of the plan, inspect and plan again, until nothing is left to do."""
     done: Group = []
     patience = 0.0
     while groups := wanted(seen := see()):

@@ -1,7 +1,7 @@
 """What is still to be done for a testbed to be up, or to be gone: pure functions of what was found.
 
-A plan is a list of groups of steps. Only its first group is done before everything is looked at anew, so that whatever
-was killed, and whenever, is gone on with as if it had paused.
+A plan is a list of groups of steps. Only its first group is done before everything is inspected again, so that a
+command that was killed at any moment is continued by the next one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def up(asked: Mapping[str, Wanted], owner: tuple[int, int], seen: Seen) -> list[
         steps += _image(seen.storages[name], sizes[name])
     coming = [loop.number for loop in loops.values()]
     if missing := [number for number in coming if number not in attached]:
-        steps += [[_marker(seen, _told(asked, seen), [*seen.numbers, *attached, *missing])]]
+        steps += [[_marker(seen, _described(asked, seen), [*seen.numbers, *attached, *missing])]]
     for name, wanted in asked.items():
         steps += [[step] for step in seen.bounds.steps(loops[name].number, wanted.speed.limits())]
         steps += _mount(name, seen.storages[name], loops[name], wanted, owner)
@@ -139,33 +139,33 @@ def _bookkeeping(asked: Mapping[str, Wanted], seen: Seen, attached: list[str]) -
     steps: list[Group] = [[step] for number in stale for step in seen.bounds.steps(number, {})]
     kept = [number for number in seen.numbers if number in mine]
     numbers = list(dict.fromkeys([*kept, *attached]))
-    told = _told(asked, seen)
+    described = _described(asked, seen)
     now = seen.marker or {}
-    if now.get("storages") != told or seen.numbers != numbers:
-        steps.append([_marker(seen, told, numbers)])
+    if now.get("storages") != described or seen.numbers != numbers:
+        steps.append([_marker(seen, described, numbers)])
     return steps
 
 
-def _told(asked: Mapping[str, Wanted], seen: Seen) -> dict[str, object]:
+def _described(asked: Mapping[str, Wanted], seen: Seen) -> dict[str, object]:
     return {**(seen.marker or {}).get("storages", {}), **{name: each.facts(name) for name, each in asked.items()}}
 
 
 def _marker(seen: Seen, storages: Mapping[str, object], numbers: Iterable[str]) -> Write:
-    told = {
+    described = {
         "schema": SCHEMA,
         "about": "made by python -m campaign testbed up; removed by python -m campaign testbed down",
         "storages": storages,
         "boot_id": seen.boot_id,
         "numbers": list(dict.fromkeys(numbers)),
     }
-    return Write(seen.folder / MARKER, json.dumps(told), ours=True)
+    return Write(seen.folder / MARKER, json.dumps(described), ours=True)
 
 
 def _image(each: Storage, size: int) -> list[Group]:
     """Return what makes a storage's file and attaches it."""
     new = unfinished(each.image)
     make: Group = [
-        run("install", "-m", "600", "/dev/null", new),  # anew, and never anybody's to read: it holds all files
+        run("install", "-m", "600", "/dev/null", new),  # empty, and never readable by others: it holds all files
         run("truncate", "--size", size, new),
         run("mkfs.ext4", "-q", "-F", "-m", 0, "-E", _AT_ONCE, new),
         run("sync", new),

@@ -1,4 +1,4 @@
-"""What is asked of an emulated storage."""
+"""The speed and the size of an emulated storage."""
 
 from __future__ import annotations
 

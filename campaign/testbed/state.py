@@ -1,4 +1,4 @@
-"""What there is of a testbed: its folder, images, loop devices, mounts and bounds, each asked of who knows it."""
+"""What there is of a testbed: its folder, images, loop devices, mounts and bounds, each read from its own source."""
 
 from __future__ import annotations
 
@@ -119,13 +119,13 @@ class Seen:
     @property
     def numbers(self) -> list[str]:
         """The devices that we gave bounds since the machine was started; the kernel forgets them with the rest."""
-        told = self.marker or {}
-        given = told.get("numbers", ()) if told.get("boot_id") == self.boot_id else ()
+        marker = self.marker or {}
+        given = marker.get("numbers", ()) if marker.get("boot_id") == self.boot_id else ()
         return [number for number in given if number not in self.elsewhere]
 
 
-def look(folder: Path, names: Mapping[str, Any] | tuple[str, ...] = ()) -> Seen:
-    """Look at the testbed of a folder, and at the storages it might get.
+def inspect(folder: Path, names: Mapping[str, Any] | tuple[str, ...] = ()) -> Seen:
+    """Find the state of the testbed of a folder, and of storages it might get.
 
     Raises
     ------

@@ -54,7 +54,7 @@ class Worker:
     template
         Where runs are forked from.
     job
-        What Slurm says of its job; asked before each run until it says something.
+        What Slurm says of its job; asked for before each run until there is an answer.
     """
 
     folder: CampaignFolder
@@ -180,8 +180,8 @@ class Worker:
             "limits": conduct["checks"],
             "peak": Peaks(self.folder).of(recorded),
             "trace": traced,
-            "checkpoint": checkpoint_targets.asked(item, conduct),
-            "baseline": baseline_files.asked(item, cell / f"engine-{run}.txt"),
+            "checkpoint": checkpoint_targets.request(item, conduct),
+            "baseline": baseline_files.request(item, cell / f"engine-{run}.txt"),
         }
 
     def _save(self, recorded: Record) -> None:
@@ -190,7 +190,7 @@ class Worker:
 
 
 def main(work_list: str) -> int:
-    """Do the work list at this path; the exit code tells Slurm whether every cell of it is done.
+    """Do the work list at this path; exit code 0 where every cell of it is done, else 1.
 
     An error of the whole worker (no TensorFlow, no space for a record) is left in ``<work list>.error.json`` for the
     front process, and raised.

@@ -53,7 +53,7 @@ class Template:
         return {"status": "failed", "reason": _reason(answer, timeout_s, log), "log_tail": tail(log)}
 
     def close(self) -> None:
-        """End the template and a run that may be under way; a later `run` starts it anew."""
+        """End the template and a run that may be under way; a later `run` starts it again."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -120,7 +120,7 @@ def _reason(answer: Mapping[str, Any], timeout_s: float, log: Path) -> str:
 
 
 def _stream(pipe: Any) -> Any:
-    """Return a pipe that `Popen` was asked for."""
+    """Return a pipe that `Popen` has made."""
     if pipe is None:
         raise TypeError(pipe)
     return pipe

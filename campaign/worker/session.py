@@ -48,7 +48,7 @@ class TakenOverError(Exception):
 
 
 def make_sure_it_is_ours(folder: CampaignFolder, recorded: Record) -> None:
-    """Look whether the last session in this record, which is the caller's, may still write it.
+    """Check that the last session in this record, which is the caller's, may still write it.
 
     The claim is a file of its own: a record that the other's worker had half written comes over ours, once, and not
     over our claim.
@@ -109,7 +109,7 @@ def begin(folder: CampaignFolder, work: WorkList, item: ListedItem | WorkItem) -
     Returns
     -------
     record, owed
-        The record, and how many measured runs it owes, as the record tells and not the work list: a list may come
+        The record, and how many measured runs it owes, by the record and not by the work list: a list may come
         out of the queue a second time.
     """
     data: Data = item["dataset"] or {}

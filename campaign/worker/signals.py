@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class WorkerStoppedError(BaseException):
-    """The worker was told to stop: SIGTERM (Ctrl-C in front of it, scancel, preemption), SIGUSR2 (time limit near)."""
+    """A signal ended the worker: SIGTERM (Ctrl-C in front of it, scancel, preemption), SIGUSR2 (time limit near)."""
 
     def __init__(self, number: int = signal.SIGTERM) -> None:
         super().__init__(number)

@@ -1,4 +1,4 @@
-"""Work lists: what a worker is told to do."""
+"""Work lists: what a worker is to do."""
 
 from __future__ import annotations
 

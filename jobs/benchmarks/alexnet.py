@@ -168,9 +168,9 @@ def _measure(
     clock = time.perf_counter
     with watched:
         start = clock()
-        asked = clock()
+        requested = clock()
         iterator = iter(batches)
-        startup_s = clock() - asked
+        startup_s = clock() - requested
         delivered, figures = _train(iterator, steps, step, saver)
         wall_s = clock() - start
     figures |= {
@@ -194,9 +194,9 @@ def _train(iterator: Iterator[Any], steps: int, step: Step, saver: Saver | None)
     losses: list[float | None] = []
     bytes_read, other_s, checkpoint_s = 0, 0.0, 0.0
     for number in range(steps):
-        asked = clock()
+        requested = clock()
         batch = next(iterator, None)
-        step_load_s.append(clock() - asked)
+        step_load_s.append(clock() - requested)
         if batch is None:
             break
         index, size, images, labels = batch

@@ -94,10 +94,10 @@ def _iterate(iterator: Any, steps: int) -> tuple[list[int], dict[str, Any]]:
     bytes_read, other_s = 0, 0.0
     start = clock()
     for _ in range(steps):
-        asked = clock()
+        requested = clock()
         batch = next(iterator, None)
         arrived = clock()
-        step_load_s.append(arrived - asked)
+        step_load_s.append(arrived - requested)
         if batch is None:
             break
         index, size, _payload = batch

@@ -50,7 +50,7 @@ class Layout:
 
     @property
     def suffix(self) -> str:
-        """Return what tells a dataset's folder from those with other stripes; empty where nothing is asked."""
+        """Return what distinguishes a dataset's folder from those with other stripes; empty where nothing is asked."""
         count = "all" if self.stripe_count == EVERY_TARGET else self.stripe_count
         return ("" if count is None else f"-c{count}") + (
             "" if self.stripe_size_mib is None else f"-s{self.stripe_size_mib}MiB"
@@ -79,7 +79,7 @@ def read_back(folder: Path, file: Path, layout: Layout) -> dict[str, Any] | None
     Returns
     -------
     dict or None
-        ``folder`` and ``file``, each as `parse` has it; None where nothing was asked and lfs does not tell.
+        ``folder`` and ``file``, each as `parse` has it; None where nothing was asked and lfs does not answer.
 
     Raises
     ------

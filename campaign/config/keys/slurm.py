@@ -172,7 +172,7 @@ def _extra(option: str, value: Any) -> None:
 
 
 def _job_together(values: Mapping[str, Any]) -> None:
-    """Refuse jobs that the site would not take, or that could not be told of their end."""
+    """Refuse jobs that the site would not take, or that would get the signal to save before they begin."""
     minutes, longest = values["cluster.timeout_min"], values["site.timeout_max_min"]
     if longest is not None and minutes > longest:
         raise UsageError(

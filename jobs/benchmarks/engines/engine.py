@@ -1,4 +1,4 @@
-"""Engines: the programs that can say what a storage gives, what they are told to do, and what they must answer."""
+"""Engines: the programs that can say what a storage gives, their orders, and what they must answer."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class Outcome:
     wall_s
         Seconds from opening the file to closing it by the engine's own clock, the flush of a write included.
     parts
-        Seconds of each part of `wall_s` that the engine tells.
+        Seconds of each part of `wall_s` that the engine reports.
     version
         Of the engine.
     rate
-        Bytes per second that the engine tells.
+        Bytes per second, as the engine reports.
     """
 
     moved_bytes: int

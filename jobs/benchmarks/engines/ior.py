@@ -1,6 +1,6 @@
 """The engine IOR, one process of it: its command line, and its figures.
 
-IOR prints its JSON piece by piece, and versions of it have left out brackets, put lines of talk in between, and printed
+IOR prints its JSON piece by piece, and versions of it have left out brackets, put other lines in between, and printed
 pieces after the end (hpc/ior issues 102, 233, 503). The objects that hold its results are small and whole in all of
 them; so these are read, and not the document around them.
 """
@@ -58,7 +58,7 @@ def _is_result(node: Mapping[str, Any], order: Order) -> bool:
 
 
 def _outcome(result: Mapping[str, Any], order: Order, version: str) -> Outcome:
-    """Take one result apart; it tells no bytes, so its rate over its time must be those that were asked for."""
+    """Take one result apart; it names no bytes, so its rate over its time must be those that were asked for."""
     wall_s, rate = external.number(result, "totalTime"), external.number(result, "bwMiB") * _MIB
     parts = {ours: external.number(result, theirs) for theirs, ours in _PARTS.items()}
     requests = order.file_bytes // order.block_bytes

@@ -215,12 +215,12 @@ def test_a_record_that_the_file_system_does_not_give_is_not_called_damaged(numbe
 @pytest.mark.parametrize("text", ["{", '{"schema": 99}', None])
 def test_those_who_only_look_are_told_what_is_wrong_with_a_record(text, written):
     path, made = written
-    good = record.look(path)
+    good = record.read_or_fault(path)
     path.unlink()
-    nothing = record.look(path)
+    nothing = record.read_or_fault(path)
     path.write_text(text) if text else path.mkdir()
 
-    found, fault = record.look(path)
+    found, fault = record.read_or_fault(path)
 
     assert (good, nothing) == ((made, None), (None, None))
     assert found is None

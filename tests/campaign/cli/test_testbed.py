@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from campaign.config.testbed import Device, asked
+from campaign.config.testbed import Device, requested
 from campaign.errors import UsageError
 from campaign.testbed.spec import GB, Speed
 
@@ -30,7 +30,7 @@ EFFECTS = {
 
 @pytest.fixture(scope="module")
 def usual():
-    return asked([])
+    return requested([])
 
 
 def test_unasked_all_storages_have_the_figures_of_the_paper(usual):
@@ -47,18 +47,18 @@ def test_unasked_all_storages_have_the_figures_of_the_paper(usual):
 def test_each_key_changes_its_storage_and_no_other(name, key, usual):
     value, holds = EFFECTS[key]
 
-    found = asked([f"{name}.{key}={value}"])
+    found = requested([f"{name}.{key}={value}"])
 
     assert holds(found[name])
     assert [other for other in found if found[other] != usual[other]] == [name]
 
 
 def test_only_the_storages_that_are_asked_for_are_made_each_once():
-    assert list(asked(["storages=[ssd,hdd,ssd]"])) == ["ssd", "hdd"]
+    assert list(requested(["storages=[ssd,hdd,ssd]"])) == ["ssd", "hdd"]
 
 
 def test_null_is_no_bound():
-    (hdd,) = asked(["storages=[hdd]", "hdd.read_mb_per_s=null", "hdd.write_mb_per_s=null"]).values()
+    (hdd,) = requested(["storages=[hdd]", "hdd.read_mb_per_s=null", "hdd.write_mb_per_s=null"]).values()
 
     assert hdd.speed.limits() == {}
 
@@ -86,7 +86,7 @@ def test_null_is_no_bound():
 )
 def test_a_word_that_cannot_be_meant_is_refused_with_a_cure(word, error):
     with pytest.raises(UsageError, match=error) as caught:
-        asked([word])
+        requested([word])
 
     assert caught.value.hint
     assert "+hdd" not in caught.value.hint  # that is for groups without a default

@@ -91,7 +91,7 @@ def _ended_fleet(folder, programs, batch, *states):
     """A fleet whose workers the controller shows as given."""
     programs.answer("squeue", *(_task(batch, index, state, node="n1") for index, state in enumerate(states)))
     found = fleet.of(folder, NO_ACCOUNTING)
-    found.look()
+    found.refresh()
     return found
 
 
@@ -126,7 +126,7 @@ def test_workers_are_seen_queued_running_and_ended(folder, batch, programs):
     )
     found = fleet.of(folder, NO_ACCOUNTING)
 
-    seen = found.look()
+    seen = found.refresh()
 
     assert seen == {
         _key(first, 0): Seen("queued", "Priority", "70_0"),
@@ -141,11 +141,11 @@ def test_a_worker_that_ended_is_said_to_have_been_where_it_ran(folder, batch, pr
     made = batch()
     programs.answer("squeue", _task(made, 0, "RUNNING", node="n3"))
     found = fleet.of(folder, NO_ACCOUNTING)
-    found.look()
+    found.refresh()
     programs.answer("squeue", _task(made, 0, "TIMEOUT", "TimeLimit", "n3"))
 
     clock.now += 2.0
-    seen = found.look()
+    seen = found.refresh()
 
     assert seen[_key(made, 0)] == Seen("ended", "TIMEOUT on n3", "n3")
 
@@ -155,7 +155,7 @@ def test_a_worker_whose_cells_are_over_is_looked_for_no_more(folder, batch, prog
     found = fleet.of(folder, NO_ACCOUNTING)
 
     found.close([_key(made, 0), _key(made, 1), ("/elsewhere", 0)])
-    seen = found.look()
+    seen = found.refresh()
 
     assert not found.open
     assert seen == {_key(made, 0): Seen("ended", "done"), _key(made, 1): Seen("ended", "done")}
@@ -181,7 +181,7 @@ def test_the_scheduler_is_asked_every_two_seconds_at_first_and_every_fifteen_whi
 
     for _ in range(160):
         before = len(programs.calls)
-        found.look()
+        found.refresh()
         asked += [clock.now] * (len(programs.calls) - before)
         clock.now += 0.5
 
@@ -195,7 +195,7 @@ def test_one_question_asks_for_all_batches_by_their_names(folder, batch, program
     made = [batch(), batch("second-0"), batch("second-1")]
     programs.answer("squeue", *(_task(each, index, "RUNNING") for each in made for index in (0, 1)))
 
-    fleet.of(folder, NO_ACCOUNTING).look()
+    fleet.of(folder, NO_ACCOUNTING).refresh()
 
     (call,) = programs.calls
     assert "--name=tfio-first,tfio-second " in call
@@ -207,10 +207,10 @@ def test_the_accounting_is_asked_from_the_day_before_the_first_submission(folder
     programs.answer("squeue")
     programs.answer("sacct")
     found = fleet.of(folder, SLURMDBD)
-    found.look()
+    found.refresh()
 
     clock.now += 2.0
-    found.look()
+    found.refresh()
 
     (since,) = [word for word in programs.calls[-1].split() if word.startswith("--starttime=")]
     assert since.partition("T")[0] == "--starttime=2026-11-20"
@@ -258,7 +258,7 @@ def test_the_silence_of_the_controller_is_timed(folder, batch, programs, clock):
     programs("squeue", "exit 1")
     found = fleet.of(folder, NO_ACCOUNTING)
     before = found.silent_s
-    found.look()
+    found.refresh()
 
     clock.now += 30.0
 

@@ -82,7 +82,7 @@ def test_a_look_is_one_question_however_many_tasks_there_are(tasks):
     keys = {(FOLDER, index) for index in range(tasks)}
     known = _scheduler("\n".join(f"70|{index}|RUNNING|None|n1|{FOLDER}" for index in range(tasks)))
 
-    known.look(keys)
+    known.refresh(keys)
 
     assert known.ask.programs == ["squeue"]
     assert {_state(known, key) for key in keys} == {"RUNNING"}
@@ -93,8 +93,8 @@ def test_a_look_is_one_question_also_where_every_end_is_to_be_explained(tasks):
     keys = {(FOLDER, index) for index in range(tasks)}
     known = _scheduler(NOTHING, "\n".join(f"70_{index}|FAILED|1:0|n1|None|{FOLDER}" for index in range(tasks)))
 
-    known.look(keys)
-    known.look(keys)
+    known.refresh(keys)
+    known.refresh(keys)
 
     assert known.ask.programs == ["squeue", "sacct"]
     assert {_state(known, key) for key in keys} == {"FAILED"}
@@ -103,7 +103,7 @@ def test_a_look_is_one_question_also_where_every_end_is_to_be_explained(tasks):
 def test_the_controller_is_asked_for_our_jobs_of_any_state_task_by_task():
     known = Scheduler(Facts(""), ["tfio-a", "tfio-b"], "2026-11-20", Asked(NOTHING))
 
-    known.look({KEY})
+    known.refresh({KEY})
 
     (words,) = known.ask.calls
     assert words[0] == "squeue"
@@ -114,8 +114,8 @@ def test_the_controller_is_asked_for_our_jobs_of_any_state_task_by_task():
 def test_the_accounting_is_asked_for_our_names_since_the_first_submission():
     known = Scheduler(Facts(SLURMDBD), ["tfio-a", "tfio-b"], "2026-11-20", Asked(NOTHING, NOTHING))
 
-    known.look({KEY})
-    known.look({KEY})
+    known.refresh({KEY})
+    known.refresh({KEY})
 
     words = known.ask.calls[1]
     assert words[0] == "sacct"
@@ -133,10 +133,10 @@ def test_of_a_task_that_nobody_was_asked_about_nothing_is_known():
 def test_a_requeued_job_waits_whatever_the_accounting_says_of_its_earlier_life():
     known = _scheduler(NOTHING, f"70_1|PREEMPTED|0:0|n1|None|{FOLDER}", WAITING)
 
-    known.look({KEY})
-    known.look({KEY})
+    known.refresh({KEY})
+    known.refresh({KEY})
     before = _state(known)
-    known.look({KEY})
+    known.refresh({KEY})
 
     assert known.ask.programs == ["squeue", "sacct", "squeue"]
     assert (before, _state(known)) == ("PREEMPTED", "PENDING")
@@ -146,7 +146,7 @@ def test_the_accounting_is_left_in_peace_while_the_controller_lists_everything()
     known = _scheduler(WAITING, LISTED, LISTED)
 
     for _ in range(3):
-        known.look({KEY})
+        known.refresh({KEY})
 
     assert known.ask.programs == ["squeue"] * 3
 
@@ -154,10 +154,10 @@ def test_the_accounting_is_left_in_peace_while_the_controller_lists_everything()
 def test_how_a_task_ended_that_the_controller_no_longer_lists_is_asked_at_the_next_look():
     known = _scheduler(LISTED, NOTHING, f"70_1|NODE_FAIL|1:0|n6|None|{FOLDER}")
 
-    known.look({KEY})
-    known.look({KEY})
+    known.refresh({KEY})
+    known.refresh({KEY})
     before = known.task(KEY), known.doubtful(KEY)
-    known.look({KEY})
+    known.refresh({KEY})
 
     assert before == (None, True)
     assert known.ask.programs == ["squeue", "squeue", "sacct"]
@@ -168,7 +168,7 @@ def test_how_a_task_ended_that_the_controller_no_longer_lists_is_asked_at_the_ne
 def test_an_end_that_the_controller_still_lists_needs_no_other_witness():
     known = _scheduler(f"70|1|TIMEOUT|TimeLimit|n1|{FOLDER}")
 
-    known.look({KEY})
+    known.refresh({KEY})
 
     assert known.task(KEY).end() == "TIMEOUT on n1"
 
@@ -176,8 +176,8 @@ def test_an_end_that_the_controller_still_lists_needs_no_other_witness():
 def test_the_last_of_several_lives_tells_the_end():
     known = _scheduler(NOTHING, f"70_1|PREEMPTED|0:0|n1|None|{FOLDER}\n70_1|COMPLETED|0:0|n2|None|{FOLDER}")
 
-    known.look({KEY})
-    known.look({KEY})
+    known.refresh({KEY})
+    known.refresh({KEY})
 
     assert known.task(KEY).end() == "COMPLETED on n2"
 
@@ -187,7 +187,7 @@ def test_one_unexplained_task_does_not_stop_the_others_from_being_seen():
     known = _scheduler(f"70|2|PENDING|Priority||{FOLDER}", NOTHING, f"70|2|RUNNING|None|n1|{FOLDER}")
 
     for _ in range(3):
-        known.look({KEY, other})
+        known.refresh({KEY, other})
 
     assert known.ask.programs == ["squeue", "sacct", "squeue"]
     assert _state(known, other) == "RUNNING"
@@ -196,13 +196,13 @@ def test_one_unexplained_task_does_not_stop_the_others_from_being_seen():
 @pytest.mark.parametrize("accounting", [f"70_1|RUNNING|0:0|n1|None|{FOLDER}", NOTHING, SILENCE])
 def test_a_task_that_the_controller_forgot_is_lost_whatever_lives_on_in_the_accounting(clock, accounting):
     known = _scheduler(LISTED, NOTHING, accounting, NOTHING)
-    known.look({KEY})
-    known.look({KEY})
-    known.look({KEY})
+    known.refresh({KEY})
+    known.refresh({KEY})
+    known.refresh({KEY})
     before = _state(known)
 
     clock.now += 4.0
-    known.look({KEY})
+    known.refresh({KEY})
 
     assert known.ask.programs == ["squeue", "squeue", "sacct", "squeue"]
     assert (before, _state(known)) == (None, LOST)
@@ -210,10 +210,10 @@ def test_a_task_that_the_controller_forgot_is_lost_whatever_lives_on_in_the_acco
 
 def test_a_task_is_not_lost_by_one_answer_however_long_ago(clock):
     known = _scheduler(NOTHING, NOTHING)
-    known.look({KEY})
+    known.refresh({KEY})
 
     clock.now += 60.0
-    known.look({KEY})
+    known.refresh({KEY})
 
     assert known.ask.programs == ["squeue", "sacct"]
     assert known.task(KEY) is None
@@ -224,23 +224,23 @@ def test_a_task_is_not_lost_by_many_answers_within_four_seconds(clock):
 
     for seconds in (0.0, 1.0, 1.0, 1.9):
         clock.now += seconds
-        known.look({KEY})
+        known.refresh({KEY})
     before = _state(known)
     clock.now += 0.2
-    known.look({KEY})
+    known.refresh({KEY})
 
     assert (before, _state(known)) == (None, LOST)
 
 
 def test_a_task_that_the_controller_lists_again_was_not_absent_before(clock):
     known = _scheduler(NOTHING, LISTED, NOTHING, NOTHING, config=NO_ACCOUNTING)
-    known.look({KEY})
+    known.refresh({KEY})
     clock.now += 60.0
-    known.look({KEY})
-    known.look({KEY})
+    known.refresh({KEY})
+    known.refresh({KEY})
 
     clock.now += 3.0
-    known.look({KEY})
+    known.refresh({KEY})
 
     assert known.task(KEY) is None
     assert known.doubtful(KEY)
@@ -248,12 +248,12 @@ def test_a_task_that_the_controller_lists_again_was_not_absent_before(clock):
 
 def test_a_task_that_was_given_up_is_known_again_when_the_controller_lists_it(clock):
     known = _scheduler(NOTHING, NOTHING, LISTED, config=NO_ACCOUNTING)
-    known.look({KEY})
+    known.refresh({KEY})
     clock.now += 4.0
-    known.look({KEY})
+    known.refresh({KEY})
     before = _state(known)
 
-    known.look({KEY})
+    known.refresh({KEY})
 
     assert (before, _state(known)) == (LOST, "RUNNING")
 
@@ -262,7 +262,7 @@ def test_without_accounting_the_completion_log_tells_in_the_same_look(tmp_path):
     (tmp_path / "jobcomp.log").write_text(_ended("PREEMPTED") + _ended("NODE_FAIL") + _ended("COMPLETED", 2))
     known = _scheduler(NOTHING, config=_log(tmp_path / "jobcomp.log"))
 
-    known.look({KEY})
+    known.refresh({KEY})
 
     assert known.ask.programs == ["squeue"]
     assert known.task(KEY).end() == "NODE_FAIL on n1"
@@ -272,7 +272,7 @@ def test_what_the_completion_log_says_of_a_task_that_lives_is_not_believed(tmp_p
     (tmp_path / "jobcomp.log").write_text(_ended("PREEMPTED"))
     known = _scheduler(WAITING, config=_log(tmp_path / "jobcomp.log"))
 
-    known.look({KEY, (FOLDER, 2)})
+    known.refresh({KEY, (FOLDER, 2)})
 
     assert _state(known) == "PENDING"
 
@@ -282,7 +282,7 @@ def test_a_completion_log_that_is_large_is_read_from_its_end(tmp_path, monkeypat
     (tmp_path / "jobcomp.log").write_text(_ended("NODE_FAIL", 2) + "x" * 300 + "\n" + _ended("TIMEOUT"))
     known = _scheduler(NOTHING, config=_log(tmp_path / "jobcomp.log"))
 
-    known.look({KEY, (FOLDER, 2)})
+    known.refresh({KEY, (FOLDER, 2)})
 
     assert (_state(known), _state(known, (FOLDER, 2))) == ("TIMEOUT", None)
 
@@ -291,7 +291,7 @@ def test_a_completion_log_may_hold_bytes_that_are_no_text(tmp_path):
     (tmp_path / "jobcomp.log").write_bytes(b"JobId=1 Name=\xff\xfe\n" + _ended("TIMEOUT").encode())
     known = _scheduler(NOTHING, config=_log(tmp_path / "jobcomp.log"))
 
-    known.look({KEY})
+    known.refresh({KEY})
 
     assert _state(known) == "TIMEOUT"
 
@@ -302,22 +302,22 @@ def test_a_completion_log_that_cannot_be_read_is_no_error_and_tells_nothing(ther
         (tmp_path / "jobcomp.log").mkdir()
     known = _scheduler(NOTHING, NOTHING, config=_log(tmp_path / "jobcomp.log"))
 
-    known.look({KEY})
+    known.refresh({KEY})
     before = _state(known)
     clock.now += 4.0
-    known.look({KEY})
+    known.refresh({KEY})
 
     assert (before, _state(known)) == (None, LOST)
 
 
 def test_a_controller_that_is_silent_leaves_what_was_known_and_is_timed_from_its_first_silence(clock):
     known = _scheduler(LISTED, SILENCE, SILENCE, config=NO_ACCOUNTING)
-    known.look({KEY})
+    known.refresh({KEY})
     clock.now += 10.0
-    known.look({KEY})
+    known.refresh({KEY})
 
     clock.now += 30.0
-    known.look({KEY})
+    known.refresh({KEY})
 
     assert known.silent_since == 1010.0
     assert _state(known) == "RUNNING"
@@ -327,7 +327,7 @@ def test_nothing_is_lost_while_the_controller_is_silent(clock):
     known = _scheduler(NOTHING, SILENCE, SILENCE, config=NO_ACCOUNTING)
 
     for _ in range(3):
-        known.look({KEY})
+        known.refresh({KEY})
         clock.now += 60.0
 
     assert known.task(KEY) is None
@@ -335,11 +335,11 @@ def test_nothing_is_lost_while_the_controller_is_silent(clock):
 
 def test_a_controller_that_answers_again_is_silent_no_longer(clock):
     known = _scheduler(WAITING, SILENCE, LISTED, config=NO_ACCOUNTING)
-    known.look({KEY})
-    known.look({KEY})
+    known.refresh({KEY})
+    known.refresh({KEY})
     before = known.silent_since
 
-    known.look({KEY})
+    known.refresh({KEY})
 
     assert (before, known.silent_since) == (1000.0, None)
     assert _state(known) == "RUNNING"
@@ -349,7 +349,7 @@ def test_while_the_controller_is_silent_it_and_the_accounting_are_asked_in_turn(
     known = _scheduler(SILENCE, NOTHING, SILENCE, NOTHING, LISTED, LISTED)
 
     for _ in range(6):
-        known.look({KEY})
+        known.refresh({KEY})
 
     assert known.ask.programs == ["squeue", "sacct", "squeue", "sacct", "squeue", "squeue"]
 
@@ -357,8 +357,8 @@ def test_while_the_controller_is_silent_it_and_the_accounting_are_asked_in_turn(
 def test_while_the_controller_is_silent_the_accounting_tells_the_end_of_what_it_had_not_listed():
     known = _scheduler(SILENCE, f"70_1|FAILED|1:0|n1|None|{FOLDER}")
 
-    known.look({KEY})
-    known.look({KEY})
+    known.refresh({KEY})
+    known.refresh({KEY})
 
     assert known.silent_since is not None
     assert known.task(KEY).end() == "FAILED, exit code 1 on n1"
@@ -368,7 +368,7 @@ def test_while_the_controller_is_silent_what_the_accounting_calls_running_is_no_
     known = _scheduler(WAITING, SILENCE, f"70_1|RUNNING|0:0|n1|None|{FOLDER}")
 
     for _ in range(3):
-        known.look({KEY})
+        known.refresh({KEY})
 
     assert _state(known) == "PENDING"
 
@@ -377,7 +377,7 @@ def test_while_the_controller_is_silent_the_accounting_tells_the_end_of_what_ran
     known = _scheduler(LISTED, SILENCE, f"70_1|COMPLETED|0:0|n1|None|{FOLDER}")
 
     for _ in range(3):
-        known.look({KEY})
+        known.refresh({KEY})
 
     assert _state(known) == "COMPLETED"
 
@@ -386,7 +386,7 @@ def test_what_the_accounting_told_in_the_silence_stands_when_the_controller_is_b
     known = _scheduler(LISTED, SILENCE, f"70_1|COMPLETED|0:0|n1|None|{FOLDER}", NOTHING)
 
     for _ in range(4):
-        known.look({KEY})
+        known.refresh({KEY})
 
     assert known.silent_since is None
     assert _state(known) == "COMPLETED"
@@ -400,11 +400,11 @@ def test_a_job_with_our_number_and_index_in_another_folder_is_not_ours(config, c
     answers = [foreign, f"70_1|FAILED|1:0|n1|None|{other}"] if config == SLURMDBD else [foreign]
     known = _scheduler(*answers, foreign, config=config if config == SLURMDBD else _log(tmp_path / "jobcomp.log"))
     for _ in answers:
-        known.look({KEY})
+        known.refresh({KEY})
     before = _state(known)
 
     clock.now += 4.0
-    known.look({KEY})
+    known.refresh({KEY})
 
     assert (before, _state(known)) == (None, LOST)
 
@@ -412,11 +412,11 @@ def test_a_job_with_our_number_and_index_in_another_folder_is_not_ours(config, c
 @pytest.mark.parametrize("state", ["NODE_FAIL", "PREEMPTED", "BOOT_FAIL"])
 def test_while_the_controller_is_silent_an_end_after_which_slurm_begins_again_is_none(state):
     known = _scheduler(SILENCE, f"70_1|{state}|0:0|n1|None|{FOLDER}", WAITING)
-    known.look({KEY})
-    known.look({KEY})
+    known.refresh({KEY})
+    known.refresh({KEY})
     before = known.task(KEY)
 
-    known.look({KEY})
+    known.refresh({KEY})
 
     assert before is None
     assert _state(known) == "PENDING"
@@ -426,6 +426,6 @@ def test_an_end_after_which_slurm_begins_again_counts_when_the_controller_is_bac
     known = _scheduler(SILENCE, f"70_1|NODE_FAIL|1:0|n6|None|{FOLDER}", NOTHING)
 
     for _ in range(3):
-        known.look({KEY})
+        known.refresh({KEY})
 
     assert known.task(KEY).end() == "NODE_FAIL, exit code 1 on n6"

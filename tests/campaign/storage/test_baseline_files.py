@@ -240,9 +240,9 @@ def test_an_engine_that_is_missing_is_told_before_anything_is_started(monkeypatc
     monkeypatch.setenv("PATH", str(tmp_path))
     settings = make_cell(compose("benchmark.engine=fio")).settings
 
-    baseline_files.look(make_cell(point).settings)
+    baseline_files.require_engine(make_cell(point).settings)
     with pytest.raises(EnvironmentFaultError, match="no program fio"):
-        baseline_files.look(settings)
+        baseline_files.require_engine(settings)
     assert baseline_files.engine(settings) is None
 
 

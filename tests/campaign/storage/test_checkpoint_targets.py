@@ -218,9 +218,9 @@ def test_a_target_that_is_not_mounted_is_told_before_anything_is_started(saved, 
     cells, _ = saved
     (tmp_path / "slow").rmdir()
 
-    checkpoint_targets.look(cells[0].settings)
+    checkpoint_targets.require_storages(cells[0].settings)
     with pytest.raises(EnvironmentFaultError) as refused:
-        checkpoint_targets.look(cells[1].settings)
+        checkpoint_targets.require_storages(cells[1].settings)
 
     assert str(tmp_path / "slow") in refused.value.message
     assert "checkpoint.slow.root=…" in refused.value.hint
@@ -245,7 +245,7 @@ def test_a_relative_root_belongs_to_the_folder_the_campaign_is_started_from(tmp_
     monkeypatch.chdir(tmp_path)
     cell = make_cell(collect(["-m", *ALEXNET, "checkpoint=local"])[0])
 
-    checkpoint_targets.look(cell.settings)
+    checkpoint_targets.require_storages(cell.settings)
 
     assert checkpoint_targets.roots(cell.settings) == [str(tmp_path / "data")]
     assert (tmp_path / "data").is_dir()

@@ -46,7 +46,7 @@ def test_before_anything_runs_each_emulated_storage_is_told_once(twins, point):
         {**point, "storage": {**point["storage"], "root": "/twin/hdd", "name": "hdd"}, "threads": n} for n in (1, 2)
     ]
 
-    assert emulation.told(map(make_cell, [*points, point])) == ["hdd is emulated: at most 163 MB/s read, 80 reads/s"]
+    assert emulation.notices(map(make_cell, [*points, point])) == ["hdd is emulated: at most 163 MB/s read, 80 reads/s"]
 
 
 @pytest.mark.parametrize(

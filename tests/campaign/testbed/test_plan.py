@@ -273,7 +273,7 @@ def test_what_is_not_ours_or_broken_is_refused(found, error):
     ],
 )
 def test_what_stands_in_the_way_of_a_storage_is_told_as_what_it_lacks(found, missing):
-    told = apply.told(found)["hdd"]
+    told = apply.states(found)["hdd"]
 
     assert told["state"] == "incomplete"
     assert missing in told["missing"]

@@ -20,7 +20,7 @@ from campaign.config.collect import collect
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import apply, throttle
 from campaign.testbed.spec import DEFAULT_FOLDER, Speed, Wanted
-from campaign.testbed.state import look
+from campaign.testbed.state import inspect
 from jobs.system.device import mount_of
 from jobs.system.emulated import emulated
 from tests.campaign.command_line import TINY
@@ -92,7 +92,7 @@ def test_what_is_up_is_mounted_throttled_marked_and_its_users(bed):
         assert dict(throttle.find().found[loop.number]) == asked.speed.limits()
         assert emulated(each.root) == asked.facts(name)
         assert (each.root.stat().st_uid, each.root.stat().st_gid) == OWNER
-    assert {each["state"] for each in apply.told(seen).values()} == {"up"}
+    assert {each["state"] for each in apply.states(seen).values()} == {"up"}
 
 
 def test_up_again_changes_nothing_and_other_speeds_only_the_speeds(bed):
@@ -118,7 +118,7 @@ def test_down_leaves_nothing_and_down_that_keeps_the_files(bed):
     (loop,) = apply.up(bed, SMALL, OWNER).storages["hdd"].loops
     (bed / "hdd/data/precious").write_text("x")
 
-    kept = apply.told(apply.down(bed, keep=True))
+    kept = apply.states(apply.down(bed, keep=True))
     left = [each for each in traces(bed, [loop.number]) if each != str(bed)]
     back = apply.up(bed, SMALL, OWNER)
     survived = (bed / "hdd/data/precious").read_text()
@@ -138,9 +138,9 @@ def test_killed_before_any_step_of_up_it_ends_well(bed, ends):
         if ends == "up":
             seen = apply.up(bed, SMALL, OWNER)
             numbers |= {loop.number for loop in seen.storages["hdd"].loops}
-            assert apply.told(seen)["hdd"]["state"] == "up"
+            assert apply.states(seen)["hdd"]["state"] == "up"
         else:
-            numbers |= {loop.number for loop in look(bed, SMALL).storages["hdd"].loops}
+            numbers |= {loop.number for loop in inspect(bed, SMALL).storages["hdd"].loops}
         apply.down(bed)
         if bed.exists():  # killed between its making and its marker: nothing says that it is ours
             bed.rmdir()
@@ -215,7 +215,7 @@ def test_a_storage_in_use_is_said_to_be_and_stays(bed):
         ):
             apply.down(bed)
 
-        assert {each["state"] for each in apply.told(look(bed)).values()} == {"up"}
+        assert {each["state"] for each in apply.states(inspect(bed)).values()} == {"up"}
 
 
 def test_what_is_mounted_a_second_time_is_said_to_be_in_use(bed, tmp_path, monkeypatch):
@@ -279,7 +279,7 @@ def test_a_folder_below_a_parent_in_which_others_could_lay_a_trap_is_refused(tmp
 
     for folder in (parent / "bed", parent / "not there yet"):
         with pytest.raises(UsageError, match=rf"above {folder}, is (no folder|not root's alone)"):
-            look(folder)
+            inspect(folder)
 
 
 def test_a_folder_of_root_may_lie_below_a_sticky_one_as_in_tmp(tmp_path):
@@ -287,8 +287,8 @@ def test_a_folder_of_root_may_lie_below_a_sticky_one_as_in_tmp(tmp_path):
     tmp_path.chmod(0o1777)
     (tmp_path / "bed").mkdir(mode=0o755)
 
-    assert look(tmp_path / "bed").there
-    assert not look(tmp_path / "not there yet").there
+    assert inspect(tmp_path / "bed").there
+    assert not inspect(tmp_path / "not there yet").there
 
 
 def test_a_folder_given_by_a_relative_path_has_its_parents_looked_at(tmp_path, monkeypatch):
@@ -297,7 +297,7 @@ def test_a_folder_given_by_a_relative_path_has_its_parents_looked_at(tmp_path, m
     monkeypatch.chdir(tmp_path)
 
     with pytest.raises(UsageError, match="not root's alone"):
-        look(Path("bed"))
+        inspect(Path("bed"))
 
 
 def test_nobody_but_root_reads_an_image(bed):
@@ -374,7 +374,7 @@ def test_half_a_marker_is_said_to_be_none(bed, marker):
     (bed / ".tfio-testbed.json").write_text(marker)
 
     with pytest.raises(EnvironmentFaultError, match="is no marker of ours"):
-        look(bed)
+        inspect(bed)
 
     shutil.rmtree(bed)
 
@@ -450,7 +450,7 @@ def test_a_testbed_whose_files_were_removed_under_it_is_not_called_gone(bed):
     assert (sudo, still) == ("sudo", str(bed / "hdd"))
     assert traces(bed, [loop.number]) == [str(bed)]
     assert testbed.main(["down", "--folder", str(bed)]) == 0
-    assert apply.told(apply.up(bed, SMALL, OWNER))["hdd"]["state"] == "up"
+    assert apply.states(apply.up(bed, SMALL, OWNER))["hdd"]["state"] == "up"
 
 
 @pytest.mark.parametrize("verb", ["up", "down"])
