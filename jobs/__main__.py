@@ -153,13 +153,14 @@ def _add_snapshots(parser: argparse.ArgumentParser) -> None:
 @contextmanager
 def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[Request]:
     """Return what a worker asks of a run; what is kept for it elsewhere is removed at the end."""
-    snapshots = _folders(options)
+    folders = [str(folder) for folder in _folders(options)]
+    snapshots: SnapshotRequest = {"folders": folders, "drain_timeout_s": _DRAIN_TIMEOUT_S, "leave": True}
     request: Request = {
         "settings": _settings(benchmark, options),
         "dataset": str(options.folder),
         "limits": asdict(checks.Limits()),
         "trace": None,
-        "checkpoint": _snapshots(snapshots) if snapshots else None,
+        "checkpoint": snapshots if folders else None,
     }
     if benchmark.data == "file":
         yield _with_file(request, options)
@@ -180,10 +181,6 @@ def _with_file(request: Request, options: argparse.Namespace) -> Request:
     found, size, block_bytes = baseline.prepared(settings, folder, blocks, lambda *_: None)
     file = str(found or folder / f"written-{os.getpid()}.bin")
     return {**request, "baseline": {"file": file, "file_bytes": size, "block_bytes": block_bytes, "raw": None}}
-
-
-def _snapshots(folders: Sequence[Path]) -> SnapshotRequest:
-    return {"folders": [str(folder) for folder in folders], "drain_timeout_s": _DRAIN_TIMEOUT_S, "leave": True}
 
 
 def _folders(options: argparse.Namespace) -> list[Path]:

@@ -8,20 +8,6 @@ from typing import Any, TypedDict
 
 Node = dict[str, Any]
 """One node of the configuration as plain values; its keys differ by choice."""
-EVERY = (
-    "benchmark",
-    "dataset",
-    "storage",
-    "threads",
-    "batch_size",
-    "prefetch",
-    "iterations",
-    "seed",
-    "cache",
-    "accelerator",
-    "checkpoint",
-)
-"""The settings that can change the result of a benchmark that reads images."""
 
 
 class Settings(TypedDict, total=False):
@@ -38,6 +24,10 @@ class Settings(TypedDict, total=False):
     cache: str
     accelerator: Node
     checkpoint: Node
+
+
+EVERY = tuple(Settings.__annotations__)
+"""The settings that can change the result of a benchmark that reads images."""
 
 
 def key(

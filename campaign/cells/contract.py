@@ -125,9 +125,6 @@ class Provenance(TypedDict, total=False):
     """What a cell was measured on, by what; more keys than these are for the reader (`jobs.observe.machine`)."""
 
     host: str
-    cpu: str
-    cores: int
-    kernel: str
     engine: str
     emulated: dict[str, Node]
     filesystem: dict[str, str]

@@ -147,15 +147,12 @@ class Array:
             "nodes": 1,
             "ntasks_per_node": 1,
             "cpus_per_task": self.cpus,
-            "array_parallelism": self._at_once(),
+            "array_parallelism": cluster["parallel"] or (1 if self.access["shared"] else _UNBOUNDED),
             "signal_delay_s": cluster["signal_delay_s"],
             "setup": self.setup(),
             "srun_args": [f"--cpus-per-task={self.cpus}"],  # Slurm 22.05 and later do not pass it on
             "additional_parameters": self._additional(after),
         }
-
-    def _at_once(self) -> int:
-        return int(self._cluster["parallel"] or (1 if self.access["shared"] else _UNBOUNDED))
 
     def _additional(self, after: str | None) -> dict[str, object]:
         cluster, access = self._cluster, self.access

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -81,22 +81,15 @@ def begin(request: Request) -> Iterator[Work]:
     order = _order(settings, asked)
     raw = Path(asked["raw"]) if asked["raw"] else None
     run = _runner(engine, raw)
+    output = raw.name if raw and engine != engines.BUILTIN else None
 
     def measure(watched: AbstractContextManager[Any]) -> dict[str, Any]:
-        with watched:
-            start = time.perf_counter()
-            outcome = run(order)
-            elapsed_s = time.perf_counter() - start
-        return {
-            **_figures(outcome, order),
-            "engine": engine,
-            "direct": order.direct,
-            "startup_s": elapsed_s - outcome.wall_s,
-            "engine_output": raw.name if raw and engine != engines.BUILTIN else None,
-        }
+        return {**_measured(run, order, watched), "engine": engine, "engine_output": output}
 
     read = [] if writes else [file]
-    with _tidied(order):
+    with ExitStack() as at_end:
+        if writes:
+            at_end.callback(file.unlink, missing_ok=True)
         yield Work(measure, file.parent, read, read, writes=writes)
 
 
@@ -107,14 +100,12 @@ def _runner(engine: str, raw: Path | None) -> Callable[[Order], Outcome]:
     return run
 
 
-@contextmanager
-def _tidied(order: Order) -> Iterator[None]:
-    """Remove what a run writes, also where it fails."""
-    try:
-        yield
-    finally:
-        if order.access == _WRITTEN:
-            order.file.unlink(missing_ok=True)
+def _measured(run: Callable[[Order], Outcome], order: Order, watched: AbstractContextManager[Any]) -> dict[str, Any]:
+    with watched:
+        start = time.perf_counter()
+        outcome = run(order)
+        elapsed_s = time.perf_counter() - start
+    return {**_figures(outcome, order), "direct": order.direct, "startup_s": elapsed_s - outcome.wall_s}
 
 
 def _order(settings: Settings, asked: FileRequest) -> Order:

@@ -16,10 +16,9 @@ from campaign.config.keys.site import YEAR_MIN
 from campaign.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from campaign.cells.contract import Point
-    from jobs.figures import Run
 
 HERE, ON_SLURM = ("debug", "local"), ("auto", "slurm")  # choices of the group
 RANGES: dict[str, tuple[float, float]] = {
@@ -119,7 +118,9 @@ def check(values: Mapping[str, Any]) -> None:
 def check_words(point: Point) -> None:
     """Refuse values that must not reach a script."""
     site, cluster = point["site"], point["cluster"]
-    for path, node in (("site", site), ("cluster", cluster), ("storage", point["storage"]), *_storages(site)):
+    storages = {f"site.storages.{name}": each for name, each in site["storages"].items()}
+    nodes: dict[str, Any] = {"site": site, "cluster": cluster, "storage": point["storage"], **storages}
+    for path, node in nodes.items():
         for key in _WORDS.keys() & node.keys():
             _word(f"{path}.{key}", node[key], *_WORDS[key])
         for module in node.get("modules") or ():
@@ -137,11 +138,6 @@ def _in_file_names(folder: str) -> None:
             f"campaign_dir={whole} has a {found.group()!r}, which Slurm would expand in names of files",
             "name a folder without % \\ and quotes: campaign_dir=…, or cluster=local",
         )
-
-
-def _storages(site: Mapping[str, Any]) -> Iterator[tuple[str, Run]]:
-    for name, storage in site["storages"].items():
-        yield f"site.storages.{name}", storage
 
 
 def _word(key: str, value: str | None, legal: re.Pattern[str], example: str) -> None:
