@@ -107,28 +107,29 @@ def preparation() -> Iterator[Progress]:
     """Show how far the making of what is read is; yields ``progress(what, done, total, of_what)``."""
     if stderr.is_terminal:
         with bar() as shown:
-            yield _LivePreparation(shown)
+            yield _on_bars(shown)
     else:
-        yield _PlainPreparation()
+        yield _on_lines()
 
 
-class _LivePreparation:
-    def __init__(self, shown: progress.Progress) -> None:
-        self._shown = shown
-        self._tasks: dict[str, Any] = {}
+def _on_bars(shown: progress.Progress) -> Progress:
+    tasks: dict[str, Any] = {}
 
-    def __call__(self, what: str, done: int, total: int, of_what: str) -> None:
-        if what not in self._tasks:
-            self._tasks[what] = self._shown.add_task(f"making {what}", total=total, latest=of_what)
-        self._shown.update(self._tasks[what], completed=done, total=total, refresh=True)
+    def show(what: str, done: int, total: int, of_what: str) -> None:
+        if what not in tasks:
+            tasks[what] = shown.add_task(f"making {what}", total=total, latest=of_what)
+        shown.update(tasks[what], completed=done, total=total, refresh=True)
+
+    return show
 
 
-class _PlainPreparation:
-    def __init__(self) -> None:
-        self._said: dict[str, int] = {}
+def _on_lines() -> Progress:
+    steps: dict[str, int] = {}
 
-    def __call__(self, what: str, done: int, total: int, of_what: str) -> None:
+    def show(what: str, done: int, total: int, of_what: str) -> None:
         step = done * _PLAIN_STEPS // max(total, 1)
-        if step > self._said.get(what, -1):
-            self._said[what] = step
+        if step > steps.get(what, -1):
+            steps[what] = step
             say(f"making {what}: {done} of {total} {of_what}")
+
+    return show

@@ -23,58 +23,6 @@ _START_S = 15.0  # a job's start and its one import of TensorFlow, 3-13 s where 
 _RECORDS_READ = 200
 
 
-@dataclass(frozen=True)
-class Price:
-    """Node-hours of some array jobs.
-
-    Attributes
-    ----------
-    jobs
-        Number of jobs; each has one node.
-    at_most_h
-        Every job up to its time limit, once.
-    expected_h, expected_most_h
-        From the time that earlier runs took, and with all the runs that ``until_spread`` may add; None where there are
-        none.
-    known_runs
-        How many earlier runs that rests on.
-    """
-
-    jobs: int
-    timeout_min: int
-    max_requeues: int
-    expected_h: float | None
-    known_runs: int
-    expected_most_h: float | None = None
-
-    @property
-    def at_most_h(self) -> float:
-        """Node-hours if every job takes its whole time once."""
-        return self.jobs * self.timeout_min / 60
-
-    def __str__(self) -> str:
-        """Say it in one line."""
-        jobs = f"{counted(self.jobs, 'job')} of at most {self.timeout_min} min"
-        again = f", times {self.max_requeues + 1} if all are requeued" if self.max_requeues else ""
-        text = f"{self.at_most_h:.1f} node-hours at most ({jobs}{again})"
-        if self.expected_h is not None:
-            more = self.expected_most_h or self.expected_h
-            hours = f"{self.expected_h:.2f}" + (f" to {more:.2f}" if more > self.expected_h else "")
-            text += f"; about {hours} expected, from {counted(self.known_runs, 'earlier run')}"
-        return text
-
-
-def of(arrays: Sequence[Array], folder: CampaignFolder) -> Price:
-    """Price some array jobs, from the records in `folder`."""
-    entries = [entry for array in arrays for task in array.tasks for entry in task]
-    conduct = arrays[0].request.conduct
-    jobs = sum(len(array.tasks) for array in arrays)
-    runs = expected(entries, conduct, folder)
-    hours = [(seconds + jobs * _START_S) / 3600 for seconds in (runs.least_s, runs.most_s)] if runs else [None, None]
-    cluster, known = conduct["cluster"], runs.known if runs else 0
-    return Price(jobs, cluster["timeout_min"], cluster["max_requeues"], hours[0], known, hours[1])
-
-
 class Expected(NamedTuple):
     """Seconds that runs are to take, at least and with all that ``until_spread`` may add, from so many earlier ones."""
 
@@ -86,6 +34,40 @@ class Expected(NamedTuple):
         """Say it in one line."""
         minutes = f"{self.least_s / 60:.0f}" + (f" to {self.most_s / 60:.0f}" if self.most_s > self.least_s else "")
         return f"about {minutes} min expected, from {counted(self.known, 'earlier run')}"
+
+
+@dataclass(frozen=True)
+class Price:
+    """Node-hours of some jobs, each on one node; `runs` is None where no earlier run is known."""
+
+    jobs: int
+    timeout_min: int
+    max_requeues: int
+    runs: Expected | None
+
+    @property
+    def at_most_h(self) -> float:
+        """Node-hours if every job takes its whole time once."""
+        return self.jobs * self.timeout_min / 60
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        jobs = f"{counted(self.jobs, 'job')} of at most {self.timeout_min} min"
+        again = f", times {self.max_requeues + 1} if all are requeued" if self.max_requeues else ""
+        text = f"{self.at_most_h:.1f} node-hours at most ({jobs}{again})"
+        if self.runs is None:
+            return text
+        least, most = ((seconds + self.jobs * _START_S) / 3600 for seconds in (self.runs.least_s, self.runs.most_s))
+        hours = f"{least:.2f}" + (f" to {most:.2f}" if most > least else "")
+        return f"{text}; about {hours} expected, from {counted(self.runs.known, 'earlier run')}"
+
+
+def of(arrays: Sequence[Array], folder: CampaignFolder) -> Price:
+    """Price some array jobs, from the records in `folder`."""
+    entries = [entry for array in arrays for task in array.tasks for entry in task]
+    conduct = arrays[0].request.conduct
+    cluster, jobs = conduct["cluster"], sum(len(array.tasks) for array in arrays)
+    return Price(jobs, cluster["timeout_min"], cluster["max_requeues"], expected(entries, conduct, folder))
 
 
 def expected(entries: Sequence[Entry], conduct: Conduct, folder: CampaignFolder) -> Expected | None:

@@ -11,7 +11,7 @@ import pytest
 from campaign.cells import plan, stopping
 from campaign.cells.cell import make_cell
 from campaign.cli import why
-from campaign.cluster.price import Price
+from campaign.cluster.price import Expected, Price
 from campaign.worker.__main__ import Worker
 from campaign.worker.signals import WorkerStoppedError
 from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
@@ -212,7 +212,7 @@ def test_the_plan_says_how_many_runs_there_may_be(cells, folder):
 
 
 def test_the_price_is_from_the_fewest_runs_to_the_most():
-    one = Price(jobs=1, timeout_min=60, max_requeues=0, expected_h=0.5, known_runs=6, expected_most_h=2.0)
+    one = Price(jobs=1, timeout_min=60, max_requeues=0, runs=Expected(1785, 7185, 6))
 
     assert "about 0.50 to 2.00 expected" in str(one)
 
