@@ -25,6 +25,7 @@ from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest
 from jobs.errors import DatasetError, JobError
 from jobs.settings import choices
+from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -167,7 +168,7 @@ def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[Requ
     elif benchmark.data == "images":
         listing = manifest.scan(options.folder)
         with tempfile.TemporaryDirectory(prefix="tfio-") as held:
-            Path(held, manifest.MANIFEST_NAME).write_text(listing.to_json(), encoding="utf-8")
+            files.write(Path(held, manifest.MANIFEST_NAME), listing.to_json())
             yield {**request, "manifest": held}
     else:
         yield request
@@ -176,7 +177,7 @@ def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[Requ
 def _with_file(request: Request, options: argparse.Namespace) -> Request:
     if not options.folder.is_dir():
         raise DatasetError(f"{options.folder} is no folder", "name one that is there, on the storage")
-    folder, settings = options.folder / datafile.FOLDER, request["settings"]
+    folder, settings = options.folder.resolve() / datafile.FOLDER, request["settings"]
     blocks = options.block_bytes if options.access == "random_read" else None
     found, size, block_bytes = baseline.prepared(settings, folder, blocks, lambda *_: None)
     file = str(found or folder / f"written-{os.getpid()}.bin")
@@ -185,7 +186,8 @@ def _with_file(request: Request, options: argparse.Namespace) -> Request:
 
 def _folders(options: argparse.Namespace) -> list[Path]:
     """List the folders that snapshots go to; they stay there."""
-    return [folder for folder in (getattr(options, "save_to", None), getattr(options, "drain_to", None)) if folder]
+    given = (getattr(options, "save_to", None), getattr(options, "drain_to", None))
+    return [folder.resolve() for folder in given if folder]
 
 
 def _settings(benchmark: Benchmark, options: argparse.Namespace) -> Settings:

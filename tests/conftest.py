@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
+from pathlib import Path
 
 import pytest
+
+_NOBODY = 65534
 
 
 def pytest_configure():
@@ -51,3 +56,36 @@ def fake_lfs(tmp_path, monkeypatch):
         return place / "log"
 
     return install
+
+
+@pytest.fixture
+def scratch():
+    """Return a folder that any user may write to, with a sticky bit, as the root of a scratch file system."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o1777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def stranger():
+    """Return what calls a function as another user, in a process of its own."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can act as another user")
+
+    def act(function, *arguments):
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                os.setgroups([])
+                os.setgid(_NOBODY)
+                os.setuid(_NOBODY)
+                os.umask(0o022)
+                function(*arguments)
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "the other user could not do it"
+
+    return act

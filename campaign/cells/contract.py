@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import Literal, TypedDict
 
-from jobs.settings import Settings
-
-if TYPE_CHECKING:
-    from jobs.figures import Check, Run
-    from jobs.settings import Node
+from jobs.figures import Check, Run  # noqa: TC001 - read when records are (jobs.system.shapes)
+from jobs.settings import Node, Settings
 
 Status = Literal["running", "done", "failed", "invalid"]
 
@@ -146,31 +143,37 @@ class Addition(TypedDict):
     width: float | None
 
 
-class RecordedCell(TypedDict):
-    """Which cell a record is of."""
-
+class _Cell(TypedDict):
     id: str
     benchmark: str
     benchmark_version: int
     settings: Settings
+
+
+class RecordedCell(_Cell, total=False):
+    """Which cell a record is of; records of before lack what the benchmark says of itself."""
+
     kind: str
     figure: str
     unit: str
     better: str
 
 
-class Record(TypedDict):
-    """``record.json``, schema 1: the only bridge to the analysis, held by a contract test."""
-
-    schema: int
+class _Record(TypedDict):
     cell: RecordedCell
     campaign: Submission
     dataset: Data
     provenance: Provenance
-    sittings: list[Session]
     runs: list[Run]
-    checks: list[Check]
     status: Status
+
+
+class Record(_Record, total=False):
+    """``record.json``, schema 1: the only bridge to the analysis, held by a contract test."""
+
+    schema: int
+    sittings: list[Session]
+    checks: list[Check]
     reason: str | None
 
 

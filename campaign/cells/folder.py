@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 from contextlib import contextmanager
@@ -11,15 +10,15 @@ from typing import TYPE_CHECKING, cast
 
 from filelock import FileLock, Timeout
 
-from campaign.errors import EnvironmentFaultError, UsageError
-from jobs.system import versioned
-from jobs.system.durable import write_json
+from campaign.cells.contract import Manifest
+from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
+from jobs.system import files, shapes, versioned
+from jobs.system.files import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from campaign.cells.contract import Manifest
 
 SCHEMA = 1
 TOOL = "tfio-campaign"
@@ -128,14 +127,15 @@ def existing(root: Path) -> tuple[CampaignFolder, Manifest]:
     folder = CampaignFolder(root.resolve())
     try:
         campaign = versioned.read(folder.marker, SCHEMA, ("requests",))
-        list(campaign["requests"])
+        if fault := shapes.fault(campaign, Manifest):
+            raise versioned.DamagedFileError(fault)  # noqa: TRY301 - of one kind with what cannot be parsed
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
             f"no campaign in {folder.root}", "name its folder, or start one: python -m campaign -m threads=1,2,4,8"
         ) from None
     except OSError as error:
         raise EnvironmentFaultError(f"cannot read {folder.marker}: {error.strerror}", "only its owner may") from error
-    except (versioned.DamagedFileError, TypeError) as error:
+    except versioned.DamagedFileError as error:
         raise EnvironmentFaultError(
             f"{folder.marker} is damaged: {error}", "move it away; the records beside it are complete without it"
         ) from error
@@ -200,6 +200,17 @@ def _own(folder: CampaignFolder) -> None:
 
 
 @contextmanager
+def removed_if_refused(folder: CampaignFolder, *, is_new: bool) -> Iterator[None]:
+    """Remove a new folder again where an error comes before a worker was given anything to do."""
+    try:
+        yield
+    except CampaignError:
+        if is_new and not any(folder.records.iterdir()) and not any(path.is_dir() for path in folder.workers.iterdir()):
+            files.remove_tree(folder.root)
+        raise
+
+
+@contextmanager
 def occupied(folder: CampaignFolder) -> Iterator[None]:
     """Hold the folder for one front process; a second one is refused.
 
@@ -231,7 +242,7 @@ def occupied(folder: CampaignFolder) -> Iterator[None]:
 
 def _holder(path: Path) -> str:
     try:
-        who = json.loads(path.read_text(encoding="utf-8"))
+        who = versioned.load(path)
         return f"process {who['pid']} on {who['host']}"
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return "process unknown"

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from jobs.figures import Peak
 
 
+ODD_FIGURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a record raises that was written by hand: figures are missing, or no numbers."""
+
+
 def rejudge(record: Record, conduct: Conduct, peak: Peak | None = None) -> bool:
     """Judge a record by the thresholds and the numbers of runs asked for now; returns whether anything changed.
 

@@ -123,9 +123,12 @@ def _entry(cell: Cell, conduct: Conduct, folder: CampaignFolder, peaks: Peaks) -
         return replace(_to_do(cell, "damaged", None, conduct), stamp=stamp)
     if recorded is None:
         return _to_do(cell, "planned", None, conduct)
-    changed = judge.rejudge(recorded, conduct, peaks.of(recorded))
-    entry = _to_do(cell, recorded["status"], None if conduct["redo"] else recorded, conduct)
-    return replace(entry, rejudged=recorded if changed else None, disturbed=_disturbed(recorded), stamp=stamp)
+    try:
+        changed = judge.rejudge(recorded, conduct, peaks.of(recorded))
+        entry = _to_do(cell, recorded["status"], None if conduct["redo"] else recorded, conduct)
+        return replace(entry, rejudged=recorded if changed else None, disturbed=_disturbed(recorded), stamp=stamp)
+    except judge.ODD_FIGURES:
+        return replace(_to_do(cell, "damaged", None, conduct), stamp=stamp)
 
 
 def _disturbed(recorded: Record) -> bool:

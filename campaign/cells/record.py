@@ -7,17 +7,19 @@ import errno
 import os
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from campaign.cells.contract import Record
 from campaign.errors import CampaignError
 from jobs.benchmarks import registry
-from jobs.system import versioned
+from jobs.system import files, shapes, versioned
 from jobs.system.clock import utc_now
-from jobs.system.durable import retry, write_json
+from jobs.system.durable import retry
+from jobs.system.files import write_json
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from campaign.cells.cell import Cell
-    from campaign.cells.contract import Addition, Data, Record, Submission
+    from campaign.cells.contract import Addition, Data, Submission
     from jobs.figures import Run
 
 SCHEMA = 1
@@ -89,10 +91,13 @@ class Stamp(NamedTuple):
 def stamp(path: Path) -> Stamp | None:
     """Return the stamp of a record, None where it cannot be opened; an NFS client asks for news at an opening alone."""
     try:
-        with path.open("rb") as file:
-            found = os.fstat(file.fileno())
+        descriptor = files.opened(path)
     except OSError:
         return None
+    try:
+        found = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
     return Stamp(found.st_mtime_ns, found.st_size, found.st_ino)
 
 
@@ -131,7 +136,7 @@ def _fault(record: Record, name: str) -> str | None:
     runs = record.get("runs")
     if not isinstance(runs, list) or not all(isinstance(run, dict) and run.keys() >= _RUN_KEYS for run in runs):
         return "its runs are not all runs"
-    return None
+    return shapes.fault(record, Record)
 
 
 def write(path: Path, record: Record, patience_s: float = 0.0) -> None:

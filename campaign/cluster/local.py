@@ -20,7 +20,9 @@ from campaign.storage import baseline_files, checkpoint_targets, datasets
 from campaign.worker import __main__ as worker
 from campaign.worker.batch import Batch
 from campaign.worker.runner import tail
-from jobs.system.durable import write_json
+from jobs.benchmarks import accelerator
+from jobs.errors import NoGpuError
+from jobs.system.files import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from campaign.cells.folder import CampaignFolder
     from campaign.cells.plan import Entry
     from campaign.worker.work_list import Request
+    from jobs.settings import Settings
 
 _MINUTES_MARGIN = 60
 _STOP_PATIENCE_S = 10.0
@@ -73,6 +76,7 @@ def work(todo: Sequence[Entry], request: Request) -> None:
     """
     conduct, folder = request.conduct, request.folder
     for entry in todo:
+        _require_accelerator(entry.cell.settings)
         checkpoint_targets.require_storages(entry.cell.settings)
         baseline_files.require_engine(entry.cell.settings)
     with console.preparation() as progress:
@@ -88,6 +92,13 @@ def work(todo: Sequence[Entry], request: Request) -> None:
         started.stop()
         raise
     _explain_early_end(started.batch, follower)
+
+
+def _require_accelerator(settings: Settings) -> None:
+    try:
+        accelerator.require_possible(settings.get("accelerator", {}).get("name", "cpu"))
+    except NoGpuError as error:
+        raise EnvironmentFaultError(error.message, error.hint) from error
 
 
 def submit(request: Request, todo: Sequence[Entry], data: Mapping[str, Data | None]) -> LocalWorker:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from campaign.cells import record
+from jobs.system import versioned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -62,6 +62,7 @@ class Follower:
     token: str
     outcomes: Counter[str] = field(default_factory=Counter)
     current: tuple[str, Run] | None = None
+    waits_for: str = ""
     _at: int = 0
     _reported: int = 0
 
@@ -71,7 +72,7 @@ class Follower:
         path = batch.work_list(index)
         if not path.exists():  # its front process was killed before it could submit
             return cls(folder, [(cell, 0) for cell in batch.cells[index]], 0, batch.token)
-        work = json.loads(path.read_text(encoding="utf-8"))
+        work = versioned.load(path)
         cells = [(item["id"], item["missing"]) for item in work["cells"]]
         return cls(folder, cells, work["conduct"]["warmup_runs"], batch.token)
 
@@ -102,7 +103,7 @@ class Follower:
     def news(self) -> list[tuple[str, Run]]:
         """Read the records; returns ``(cell id, run)`` of each run that ended since the last call."""
         ended: list[tuple[str, Run]] = []
-        self.current = None
+        self.current, self.waits_for = None, ""
         while not self.finished:
             cell, missing = self.cells[self._at]
             recorded = self._read(cell)
@@ -115,6 +116,7 @@ class Follower:
             running = next((run for run in mine if run["status"] == "running"), None)
             if running or recorded["status"] not in OVER:
                 self.current = (cell, running) if running else None
+                self.waits_for = "" if running else _holder(recorded["reason"])
                 break
             self.outcomes[recorded["status"]] += 1
             self._foreseen -= missing + self.warmup_runs - len(over)
@@ -184,6 +186,8 @@ class Watched:
             counts.update(_rest(follower, state))
             if follower.current and state in ("running", "unknown"):
                 running.append((*follower.current, seen[key].where))
+            elif state == "running" and follower.waits_for:
+                reasons[follower.waits_for] += 1
             elif state in ("queued", "unknown") and not follower.finished:
                 reasons[seen[key].why] += 1
         over = sum(follower.runs_over for follower in self.followers.values())
@@ -193,6 +197,12 @@ class Watched:
     def finished(self) -> list[Any]:
         """List the workers whose cells are all over."""
         return [key for key, follower in self.followers.items() if follower.finished]
+
+
+def _holder(reason: str | None) -> str:
+    """Return what a worker says of a lock that somebody holds (`campaign.storage.locks.locked`)."""
+    said, _, lock = (reason or "").partition("waiting for ")
+    return lock if not said and ", held by " in lock else ""
 
 
 def _rest(follower: Follower, state: str) -> dict[str, int]:

@@ -23,7 +23,7 @@ from campaign.console import counted
 from campaign.errors import EnvironmentFaultError, SchedulerError
 from campaign.slurm import client, scheduler
 from campaign.worker.batch import Batch
-from jobs.system.durable import write_json
+from jobs.system.files import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

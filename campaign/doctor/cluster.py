@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import secrets
@@ -21,7 +20,8 @@ from campaign.doctor.node import Finding
 from campaign.errors import CampaignError
 from campaign.slurm import client
 from campaign.storage.roots import storage_root
-from jobs.system.durable import write_json
+from jobs.system import versioned
+from jobs.system.files import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -170,7 +170,7 @@ def _answer(folder: Path, word: str, job: str) -> Iterator[Finding]:
         hint = f"install it where the nodes see it; they would start {sys.executable}"
         yield Finding("nodes", passed=False, message=message, hint=hint)
     else:
-        answer = json.loads((folder / "answered").read_text(encoding="utf-8"))
+        answer = versioned.load(folder / "answered")
         message = f"a job on {answer['host']} read and wrote {folder.parent}, and runs this code"
         yield Finding("nodes", passed=answer["word"] == word, message=message)
         for found in answer["findings"]:

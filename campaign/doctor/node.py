@@ -26,7 +26,7 @@ from campaign.errors import CampaignError
 from campaign.storage import emulation, locks
 from campaign.storage.roots import storage_root
 from jobs.observe import counters
-from jobs.system import page_cache
+from jobs.system import page_cache, versioned
 from jobs.system.device import device_of, mount_of
 from jobs.system.emulated import emulated
 
@@ -194,7 +194,7 @@ def _can_be_cold(what: str, folder: Path) -> Finding:
 
 def main(asked: str) -> int:
     """Examine this machine as the file asks, and print what was found as JSON."""
-    request = json.loads(Path(asked).read_text(encoding="utf-8"))
+    request = versioned.load(Path(asked))
     found = [asdict(finding) for finding in machine(request["storages"], request["checks"])]
     print(json.dumps({"word": request["word"], "host": platform.node(), "findings": found}))
     return 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from campaign.console import counted
 from campaign.slurm import client
-from jobs.system.durable import write_json
+from jobs.system.files import write_json
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from campaign.errors import EnvironmentFaultError
+from campaign.storage.roots import claimed
 from jobs.benchmarks import baseline, registry
 from jobs.benchmarks.engines import datafile
 from jobs.benchmarks.engines import engine as engines
 from jobs.errors import EngineError
-from jobs.system import lustre
+from jobs.system import files, lustre
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +50,7 @@ def prepared(
     DatasetError
         There is not enough room, or the folder is somebody else's.
     """
-    folder = root / f"{datafile.FOLDER}{layout.suffix}"
+    folder = claimed(root, f"{datafile.FOLDER}{layout.suffix}")
     if layout.asked:
         lustre.set_layout(folder, layout)
     path, listing = images or (folder, None)
@@ -121,7 +122,7 @@ def tidied(item: WorkItem) -> Iterator[None]:
     finally:
         if _has_file(item["settings"]) and item["dataset"]["file"] is None:
             with suppress(OSError):
-                (Path(item["dataset"]["folder"]) / _written(item)).unlink()
+                files.remove(Path(item["dataset"]["folder"]) / _written(item))
 
 
 def left(recorded: Record) -> list[Path]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign.storage.locks import lock_path
-from campaign.storage.roots import storage_root
+from campaign.storage.roots import claimed, place, storage_root
 from jobs.checkpoints.run import FOLDER, ONLY, roles
 from jobs.system.device import Mount, mount_of
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def roots(settings: Settings) -> list[str]:
     """Return the roots for a work list, absolute: a relative one belongs to the folder the campaign is started from."""
-    return [str(Path(each["root"]).expanduser().absolute()) for each in storages(settings).values()]
+    return [str(Path(each["root"]).expanduser().resolve()) for each in storages(settings).values()]
 
 
 def storages(settings: Settings) -> Mapping[str, Mapping[str, Any]]:
@@ -39,7 +39,11 @@ def require_storages(settings: Settings) -> None:
         One is not.
     """
     for role, storage in storages(settings).items():
-        storage_root(storage, "checkpoint" if role == ONLY else f"checkpoint.{role}")
+        claimed(storage_root(storage, _key(role)), FOLDER, _key(role))
+
+
+def _key(role: str) -> str:
+    return "checkpoint" if role == ONLY else f"checkpoint.{role}"
 
 
 def places(item: WorkItem) -> Sequence[str]:
@@ -73,8 +77,8 @@ def locks(item: WorkItem, folder: CampaignFolder) -> Sequence[Path]:
 def left(recorded: Record) -> list[Path]:
     """List the folders of snapshots that a cell's last run, which was cut, could not take away; its next run does."""
     cell = recorded["cell"]
-    places = [Path(root) / FOLDER / cell["id"] for root in roots(cell["settings"])]
-    return [place for place in places if place.is_dir()]
+    found = [place(Path(root), FOLDER) / cell["id"] for root in roots(cell["settings"]) if Path(root).is_dir()]
+    return [folder for folder in found if folder.is_dir()]
 
 
 def request(item: WorkItem, conduct: Conduct) -> SnapshotRequest | None:
@@ -84,5 +88,6 @@ def request(item: WorkItem, conduct: Conduct) -> SnapshotRequest | None:
     """
     if not item["targets"]:
         return None
-    folders = [str(Path(root) / FOLDER / item["id"]) for root in item["targets"]]
+    targets = zip(item["targets"], storages(item["settings"]), strict=True)
+    folders = [str(claimed(Path(root), FOLDER, _key(role)) / item["id"]) for root, role in targets]
     return {"folders": folders, "drain_timeout_s": conduct["drain_timeout_s"], "leave": False}

@@ -13,13 +13,12 @@ from campaign.config.keys.dataset import enough_data
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import baseline_files, checkpoint_targets, provenance
 from campaign.storage.locks import lock_path
-from campaign.storage.roots import storage_root
+from campaign.storage.roots import claimed, is_ours, place, storage_root
 from jobs.benchmarks import registry
 from jobs.data import make, manifest
 from jobs.data.images import ImageSpec
 from jobs.errors import DatasetError
-from jobs.system import lustre
-from jobs.system.durable import write_whole
+from jobs.system import files, lustre
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
     from campaign.cells.plan import Entry
     from campaign.console import Progress
     from jobs.settings import Node, Settings
+
+_FOLDER = "datasets"
 
 
 def datasets(entries: Sequence[Entry], folder: CampaignFolder, progress: Progress, *, redo: bool) -> dict[str, Data]:
@@ -139,20 +140,20 @@ def _images(
 def _made(wanted: Node, root: Path, layout: lustre.Layout, progress: Progress) -> tuple[Path, manifest.Manifest]:
     name = wanted["name"]
     spec = ImageSpec(**{key: value for key, value in wanted.items() if key != "name"})
-    path = root / "datasets" / f"{make.dataset_id(name, spec)}{layout.suffix}"
-    if not (path / manifest.MANIFEST_NAME).exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if layout.asked:
-            lustre.set_layout(path, layout)
-        found = make.make(
-            path,
-            spec,
-            name=name,
-            processes=len(os.sched_getaffinity(0)),
-            progress=lambda done, total: progress(f"dataset {name}", done, total, "images"),
-        )
-    else:
-        found = manifest.load(path)
+    own = f"{make.dataset_id(name, spec)}{layout.suffix}"
+    for folder in dict.fromkeys((root / _FOLDER, place(root, _FOLDER))):
+        if os.access(folder / own / manifest.MANIFEST_NAME, os.F_OK) and (found := _whole(folder / own, spec)):
+            return folder / own, found
+    path = claimed(root, _FOLDER) / own
+    if layout.asked:
+        lustre.set_layout(path, layout)
+    found = make.make(
+        path,
+        spec,
+        name=name,
+        processes=len(os.sched_getaffinity(0)),
+        progress=lambda done, total: progress(f"dataset {name}", done, total, "images"),
+    )
     manifest.verify(path, found)
     return path, found
 
@@ -180,12 +181,25 @@ def _on_storage(files: Sequence[Path], root: Path, storage: str) -> int:
     return newest_ns
 
 
+def _whole(path: Path, spec: ImageSpec) -> manifest.Manifest | None:
+    """Return the manifest of a dataset that is what it says; None where another user's is not: ours is made instead."""
+    try:
+        found = manifest.load(path)
+        manifest.verify(path, found)
+        make.require(found, spec, path)
+    except DatasetError:
+        if is_ours(path):
+            raise
+        return None
+    return found
+
+
 def _scanned(path: Path, folder: CampaignFolder) -> tuple[manifest.Manifest, Path]:
     """Scan the user's own folder; its manifest is kept with the campaign, for the folder is never written to."""
     found = manifest.scan(path)
     held = folder.manifests / hashlib.sha256(str(path).encode()).hexdigest()[:10]
     held.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_whole(held / manifest.MANIFEST_NAME, found.to_json())
+    files.write(held / manifest.MANIFEST_NAME, found.to_json())
     return found, held
 
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 import re
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Required, TypedDict
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from campaign.errors import EnvironmentFaultError
+from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from campaign.cells.contract import Access
 
+_SILENT_S = 0.5  # how long a lock is waited for before anything is said of it
 _LOCK_NAME = ".tfio-campaign.lock"
 _BETWEEN_LICENSES = re.compile(r"[,;|]")
 
@@ -49,8 +51,13 @@ def how(access: Access, *, slurm: bool) -> str:
     return asked if slurm or asked == "none" else "lock"
 
 
-def locked(path: Path) -> AbstractContextManager[FileLock]:
+def locked(path: Path, report: Callable[[str], None] = lambda _: None) -> AbstractContextManager[FileLock]:
     """Wait for the lock of this file; a context manager that lets it go.
+
+    Parameters
+    ----------
+    report
+        Told whom it waits for, where somebody holds it.
 
     Raises
     ------
@@ -61,12 +68,27 @@ def locked(path: Path) -> AbstractContextManager[FileLock]:
         raise EnvironmentFaultError(f"{path.parent} is gone", "mount its storage again; the same command continues")
     try:
         # Other users of the storage must be able to take it too.
-        return FileLock(path, mode=0o666, fallback_to_soft=False).acquire()
+        lock = FileLock(path, mode=0o666, fallback_to_soft=False)
+        with suppress(Timeout):
+            return lock.acquire(timeout=_SILENT_S)
+        report(f"waiting for {path}, held by {_holder(path)}")
+        return lock.acquire()
     except OSError as error:
         raise EnvironmentFaultError(
             f"cannot lock {path}: {error.strerror}",
             "mount it with locks (Lustre: -o flock), or let Slurm keep it free: storage.exclusive=license or singleton",
         ) from error
+
+
+def _holder(path: Path) -> str:
+    """Say which process of this machine holds a lock, as the kernel lists it (proc_locks(5)), and whose it is."""
+    with suppress(OSError, ValueError, IndexError):
+        inode = f":{path.stat().st_ino}"
+        for line in Path("/proc/locks").read_text(encoding="ascii").splitlines():
+            fields = line.split()
+            if fields[1] == "FLOCK" and fields[5].endswith(inode):
+                return f"process {fields[4]} of {files.user_name(Path('/proc', fields[4]).stat().st_uid)}"
+    return "a process that cannot be seen from here, on another node perhaps"
 
 
 def doubt(proof: Proof, access: Access) -> str | None:
@@ -86,7 +108,13 @@ def _names(licenses: str | None) -> set[str]:
 
 
 @contextmanager
-def held(how: str, lock: Path, job: Mapping[str, str], also: Sequence[Path] = ()) -> Iterator[Proof]:
+def held(
+    how: str,
+    lock: Path,
+    job: Mapping[str, str],
+    also: Sequence[Path] = (),
+    report: Callable[[str], None] = lambda _: None,
+) -> Iterator[Proof]:
     """Hold a storage alone for a run, and those that its snapshots go to; yields what proves it.
 
     Parameters
@@ -98,6 +126,8 @@ def held(how: str, lock: Path, job: Mapping[str, str], also: Sequence[Path] = ()
         What the scheduler says of the job, empty outside one.
     also
         Files to wait for, however the storage itself is held.
+    report
+        Told whom it waits for, where somebody holds one.
     """
     proof: Proof = {"how": how}
     if how == "lock":
@@ -110,7 +140,7 @@ def held(how: str, lock: Path, job: Mapping[str, str], also: Sequence[Path] = ()
     before = time.perf_counter()
     with ExitStack() as locks:
         for file in wanted:
-            locks.enter_context(locked(file))
+            locks.enter_context(locked(file, report))
         if wanted:
             proof["waited_s"] = time.perf_counter() - before
         if also:

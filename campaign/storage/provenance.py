@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -62,6 +63,11 @@ def difference(recorded: Record, data: Data, here: Provenance, *, shared: bool) 
     )
     for what, keys, (before, now) in compared:
         for key in keys:
-            if key in before and key in now and before[key] != now[key]:
+            if key in before and key in now and before[key] != now[key] and not _one_folder(key, before[key], now[key]):
                 return what, key, before[key], now[key]
     return None
+
+
+def _one_folder(key: str, before: object, now: object) -> bool:
+    """Tell whether two paths lead to one folder: records of before hold that of a root with its links."""
+    return key == "path" and os.path.realpath(str(before)) == os.path.realpath(str(now))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign.errors import EnvironmentFaultError
+from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
 def storage_root(storage: Mapping[str, Any], key: str = "storage") -> Path:
-    """Find the root folder of a storage, that of `key` in the configuration.
+    """Find the root folder of a storage, that of `key` in the configuration, without a link in its path.
 
     A relative root belongs to the folder that the campaign is started from and is made. An absolute one must be
     there: a device that is not mounted must not be mistaken for the disk under its mount point.
@@ -20,8 +24,8 @@ def storage_root(storage: Mapping[str, Any], key: str = "storage") -> Path:
     root = Path(storage["root"]).expanduser()
     try:
         if not root.is_absolute():
-            root = root.absolute()
-            root.mkdir(parents=True, exist_ok=True)
+            root = root.resolve()
+            files.make_folder(root, exist_ok=True, parents=True)
         if not root.is_dir():
             raise EnvironmentFaultError(
                 f"storage {storage['name']}: there is no folder {root}", f"mount it, or set {key}.root=…"
@@ -30,4 +34,44 @@ def storage_root(storage: Mapping[str, Any], key: str = "storage") -> Path:
         raise EnvironmentFaultError(
             f"storage {storage['name']}: cannot use {root}: {error.strerror}", f"set {key}.root=… to another folder"
         ) from error
-    return root
+    return root.resolve()
+
+
+def place(root: Path, name: str) -> Path:
+    """Say where a folder of ours lies below a root: where others may write to the root too, in one of this user's.
+
+    One that is ours already keeps its place.
+    """
+    if not root.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH) or is_ours(root / name):
+        return root / name
+    return root / f"tfio-{re.sub(r'[^A-Za-z0-9._-]', '_', files.user_name(os.geteuid()))}" / name
+
+
+def is_ours(folder: Path) -> bool:
+    """Tell whether a folder is there that nobody else may write to."""
+    try:
+        return not files.distrust(folder)
+    except OSError:
+        return False
+
+
+def claimed(root: Path, name: str, key: str = "storage") -> Path:
+    """Make a folder of ours below a root (`place`), the root of `key` in the configuration.
+
+    Whoever is to write there reports what the file system refuses.
+
+    Raises
+    ------
+    EnvironmentFaultError
+        Another user has made it, or may write to it.
+    """
+    found = place(root, name)
+    for folder in (*([found.parent] if found.parent != root else []), found):
+        try:
+            files.make_folder(folder, exist_ok=True)
+            fault = files.distrust(folder)
+        except OSError:
+            break
+        if fault:
+            raise EnvironmentFaultError(fault, f"{key}.root=… gives another place")
+    return found

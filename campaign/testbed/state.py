@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import stat
@@ -251,7 +250,7 @@ def _is_empty(folder: Path) -> bool:
 
 def _says(point: Path) -> dict[str, Any] | None:
     try:
-        said = json.loads((point / EMULATED).read_text(encoding="utf-8"))
+        said = versioned.load(point / EMULATED)
     except (OSError, ValueError):
         return None
     return said if isinstance(said, dict) else None

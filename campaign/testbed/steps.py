@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from campaign.errors import EnvironmentFaultError
-from jobs.system import programs
-from jobs.system.durable import write_whole
+from jobs.system import files, programs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,7 +64,7 @@ class Write:
         """
         try:
             if self.ours:
-                write_whole(self.path, f"{self.text}\n")
+                files.write(self.path.parent.resolve() / self.path.name, f"{self.text}\n")
             else:
                 self.path.write_text(f"{self.text}\n", encoding="ascii")
         except OSError as error:

@@ -8,7 +8,6 @@ It imports no TensorFlow: runs are forked from a template process (`campaign.wor
 from __future__ import annotations
 
 import errno
-import json
 import signal
 import sys
 from contextlib import nullcontext, suppress
@@ -19,16 +18,19 @@ from typing import TYPE_CHECKING
 from campaign.cells import judge, record
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.peaks import Peaks
-from campaign.errors import CampaignError, UsageError
+from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.slurm import job
 from campaign.storage import baseline_files, checkpoint_targets, emulation, locks
 from campaign.worker import session
 from campaign.worker.runner import Template
 from campaign.worker.signals import WorkerStoppedError, stoppable
 from jobs.checks import Limits
+from jobs.errors import NoGpuError
 from jobs.observe.machine import place
+from jobs.system import versioned
 from jobs.system.clock import utc_now
-from jobs.system.durable import retry, write_json
+from jobs.system.durable import retry
+from jobs.system.files import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from jobs.figures import Run
     from jobs.request import Request, TraceRequest
 
+_PROBE, _PROBE_TIMEOUT_S = "jobs.benchmarks.accelerator:probe", 120.0
 _GIVE_UP_AFTER = 2  # runs that failed one after the other; a hang costs run_timeout_s each
 _STOPPED_EXIT = 128 + signal.SIGTERM
 
@@ -65,8 +68,17 @@ class Worker:
     def walk(self) -> bool:
         """Run every cell of the list, one after the other; returns whether each of them is done."""
         self.template.start()  # before the first run begins: its stamp is not that of an import
+        self._require_accelerator()
         outcomes = [self.run_cell(item) for item in self.work["cells"]]
         return all(outcomes)
+
+    def _require_accelerator(self) -> None:
+        """Raise EnvironmentFaultError where cells are for a GPU and TensorFlow finds none."""
+        if any(item["settings"].get("accelerator", {}).get("name") == "gpu" for item in self.work["cells"]):
+            log = self.folder.workers / f"{self.work['token']}.accelerator.log"
+            answer = self.template.run({"name": "gpu"}, log, _PROBE_TIMEOUT_S, _PROBE)
+            if answer.get("status") == "failed":
+                raise EnvironmentFaultError(str(answer["reason"]), NoGpuError().hint)
 
     def run_cell(self, item: ListedItem) -> bool:
         """Finish one cell, or leave it to a worker that has started it since; returns whether it is done."""
@@ -118,7 +130,12 @@ class Worker:
         if self.work["cluster"] == "slurm":
             self.job = self.job or job.described()
         how = locks.how(item["access"], slurm=self.work["cluster"] == "slurm")
-        with locks.held(how, lock, self.job, checkpoint_targets.locks(item, self.folder)) as proof:
+
+        def report(why: str) -> None:
+            recorded["reason"] = why
+            self._save(recorded)
+
+        with locks.held(how, lock, self.job, checkpoint_targets.locks(item, self.folder), report) as proof:
             run = record.begin_run(recorded, role, self.work["token"], added)
             run["exclusive"] = proof
             run |= place()
@@ -196,7 +213,7 @@ def main(work_list: str) -> int:
     front process, and raised.
     """
     path = Path(work_list)
-    work = json.loads(path.read_text(encoding="utf-8"))
+    work = versioned.load(path.resolve())
     folder = CampaignFolder(Path(work["campaign_dir"]))
     template = Template(path.with_suffix(".template.log"))
     fault = path.with_suffix(".error.json")

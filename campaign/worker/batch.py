@@ -13,12 +13,12 @@ A batch is found again by its folder, from any process on any day: nothing here 
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from campaign.errors import EnvironmentFaultError
-from jobs.system.durable import write_json
+from jobs.system import versioned
+from jobs.system.files import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -71,12 +71,10 @@ class Batch:
     def fault(self, index: int) -> dict[str, str] | None:
         """Return ``message`` and ``hint`` of the error that ended a worker, where it could leave them."""
         try:
-            left: dict[str, str] = json.loads(
-                self.work_list(index).with_suffix(".error.json").read_text(encoding="utf-8")
-            )
-        except (OSError, ValueError):
+            left = versioned.load(self.work_list(index).with_suffix(".error.json"))
+            return {key: str(left[key]) for key in ("message", "hint")}
+        except (OSError, ValueError, KeyError, TypeError):
             return None
-        return left
 
     def save(self) -> None:
         """Write ``batch.json``; its folder is made where there is none."""
@@ -119,11 +117,11 @@ def latest(batches: list[Batch]) -> Iterator[tuple[str, Batch, int]]:
 def _read(folder: Path) -> Batch:
     path = folder / _FILE
     try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        values: dict[str, Any] = versioned.load(path)
         batch = Batch(folder=folder, **values)
         _check(batch)
         if (folder / _ENDED).exists():
-            ended = json.loads((folder / _ENDED).read_text(encoding="utf-8"))
+            ended = versioned.load(folder / _ENDED)
             batch.ended.update({int(index): str(why) for index, why in ended.items()})
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise EnvironmentFaultError(

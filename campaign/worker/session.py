@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import copy
 import secrets
 import tempfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from campaign.cells import record, stopping
+from campaign.cells import judge, record, stopping
 from campaign.cells.cell import Cell
 from campaign.storage import provenance
+from jobs.system import versioned
 from jobs.system.clock import utc_now
-from jobs.system.durable import retry, write_json
+from jobs.system.durable import retry
+from jobs.system.files import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,11 +62,12 @@ def make_sure_it_is_ours(folder: CampaignFolder, recorded: Record) -> None:
     """
     mine = recorded["sittings"][-1]
     try:
-        claim = json.loads(folder.claim(recorded["cell"]["id"]).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+        claim = versioned.load(folder.claim(recorded["cell"]["id"]))
+        holder, token = claim["id"], claim["token"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return  # no worker leaves it so
-    if claim["id"] != mine["id"]:
-        raise TakenOverError(same_list=claim["token"] == mine["token"])
+    if holder != mine["id"]:
+        raise TakenOverError(same_list=token == mine["token"])
 
 
 def _claim(folder: CampaignFolder, work: WorkList, cell_id: str, session: Session) -> None:
@@ -168,7 +171,9 @@ def _continued(path: Path, work: WorkList, item: ListedItem | WorkItem, here: Pr
     """Return the record to go on with; None where there is none, or it was set aside."""
     try:
         recorded = record.read(path)
-    except record.DamagedRecordError:
+        if recorded:
+            judge.rejudge(copy.deepcopy(recorded), work["conduct"])  # figures that cannot be judged are damage, too
+    except (record.DamagedRecordError, *judge.ODD_FIGURES):
         _set_aside(path, "damaged", patience_of(work))
         return None
     if recorded is None:

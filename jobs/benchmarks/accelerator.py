@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import NoGpuError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 HOST = "/CPU:0"
 """The device that a batch comes from."""
 DEVICES = {"cpu": HOST, "gpu": "/GPU:0", "emulated": HOST}
 """The device that holds what a step takes, by accelerator."""
+
+
+_GPUS = ("nvidia[0-9]*", "nvidiactl", "nvgpu*", "nvhost-gpu", "kfd", "dxg")  # in /dev
+
+
+def require_possible(name: str) -> None:
+    """Raise NoGpuError for ``gpu`` where it is plain, without TensorFlow, that there is none or that it is hidden."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
+    if name == "gpu" and (hidden or not any(any(Path("/dev").glob(pattern)) for pattern in _GPUS)):
+        raise NoGpuError
 
 
 def choose(name: str) -> str:
@@ -36,6 +48,11 @@ def choose(name: str) -> str:
         name = "gpu" if gpus else "cpu"
     tf.config.set_visible_devices(gpus[:1] if name == "gpu" else [], "GPU")
     return name
+
+
+def probe(asked: Mapping[str, str]) -> dict[str, str]:
+    """Choose the accelerator ``name``, in a process of its own, before any run: ``{"chosen": …}``."""
+    return {"chosen": choose(asked["name"])}
 
 
 def described(chosen: str) -> str:

@@ -21,6 +21,7 @@ from jobs.benchmarks.engines import datafile, external
 from jobs.benchmarks.engines import engine as engines
 from jobs.benchmarks.engines.engine import Order
 from jobs.settings import key
+from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

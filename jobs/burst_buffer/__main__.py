@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from jobs.burst_buffer import claim, drain, snapshots
 from jobs.burst_buffer.sides import Sides
 from jobs.errors import FolderError
+from jobs.system.terminal import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         buffer_id, marker = claim.pair(fast, slow)
         sides = Sides(fast, slow, buffer_id, drain.options_of(marker).keep if marker else 1)
         if words.verb == "drain":
-            sys.exit(drain.drain(fast, slow, sys.stdin.fileno() if words.follow and sys.stdin else None))
+            sys.exit(_drain(fast, slow, sys.stdin.fileno() if words.follow and sys.stdin else None))
         code = _status(sides) if words.verb == "status" else _verify(fast, slow)
         sys.stdout.flush()
         sys.exit(code)
@@ -45,6 +46,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     except FolderError as error:
         print(f"error: {error.message}\n\nhint: {error.hint}", file=sys.stderr)
         sys.exit(2)
+
+
+def _drain(fast: Path, slow: Path, pipe: int | None) -> int:
+    code = drain.drain(fast, slow, pipe)
+    if code == drain.GAVE_UP:
+        why = [event["reason"] for event in drain.Journal(fast).read()[0] if event.get("event") == "failed"]
+        print(f"error: the drain gave up: {visible(why[-1]) if why else 'unknown'}", file=sys.stderr)
+        print(f"\nhint: nothing is lost: mend {slow}, then drain again", file=sys.stderr)
+    return code
 
 
 def _status(sides: Sides) -> int:
@@ -66,7 +76,7 @@ def _verify(fast: Path, slow: Path) -> int:
             for name in snapshots.names(root, state):
                 found = snapshots.verify(root / (f"{state}-{name}" if state else name))
                 wrong += bool(found)
-                print(f"{name}  {root}  {'let go meanwhile' if found is None else '; '.join(found) or 'good'}")
+                print(f"{name}  {root}  {'let go meanwhile' if found is None else visible('; '.join(found)) or 'good'}")
     return 1 if wrong else 0
 
 

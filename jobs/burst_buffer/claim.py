@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from jobs.errors import FolderError
-from jobs.system import durable, versioned
+from jobs.system import files, versioned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,6 +23,7 @@ JOURNAL_NAME = ".tfio-burst-buffer.journal.jsonl"
 LOG_NAME = ".tfio-burst-buffer.log"
 ALONE = "only"  # role of the one folder of a training without a burst buffer
 _OURS = (".tfio-burst-buffer", "..tfio-burst-buffer")  # the second: a marker that was being written
+_ELSEWHERE = "name folders of your own; in a campaign checkpoint.root=…, checkpoint.fast.root=…, checkpoint.slow.root=…"
 _TRAINER_WAIT_S = 5.0  # a drainer that ends tidies up after a dead trainer, under the trainer's lock
 
 
@@ -36,6 +37,8 @@ def read(folder: Path) -> dict[str, Any] | None:
     """
     marker = folder / MARKER_NAME
     try:
+        if fault := files.distrust(folder):
+            raise FolderError(fault, _ELSEWHERE)
         value = versioned.read(marker, SCHEMA, ("id", "role"))
     except FileNotFoundError:
         _refuse_strangers(folder)
@@ -55,7 +58,7 @@ def _refuse_strangers(folder: Path) -> None:
     if not folder.is_dir():
         gone = next((above for above in reversed(folder.parents) if not above.exists()), folder)
         raise FolderError(f"{gone} is missing", "make it, or mount its file system")
-    strangers = sorted(path.name for path in folder.iterdir() if not path.name.startswith(_OURS))
+    strangers = [name for name in files.names(folder) if not name.startswith(_OURS)]
     if strangers:
         raise FolderError(
             f"{folder} is no folder of snapshots: it holds other files, {len(strangers)} in all, as {strangers[0]}",
@@ -114,7 +117,7 @@ def _require_role(folder: Path, marker: Mapping[str, Any] | None, role: str) -> 
 
 def mark(folder: Path, role: str, buffer_id: str, **more: Any) -> None:
     """Write the marker of a folder."""
-    durable.write_json(folder / MARKER_NAME, {"schema": SCHEMA, "id": buffer_id, "role": role, **more})
+    files.write_json(folder / MARKER_NAME, {"schema": SCHEMA, "id": buffer_id, "role": role, **more})
 
 
 def require(folder: Path, buffer_id: str) -> None:
@@ -155,7 +158,7 @@ def hold(fast: Path, slow: Path) -> tuple[list[FileLock], str, dict[str, Any] | 
         locks += [held_by_trainer(fast)]
         for folder in (fast, slow):
             _tidy_markers(folder)
-            _lock_file(folder, "drainer").touch()  # now, while there is room for it
+            files.append(_lock_file(folder, "drainer")).close()  # now, while there is room for it
         return locks, *pair(fast, slow)  # after them: now nobody can come between
     except BaseException:
         release(locks)
@@ -178,13 +181,14 @@ def hold_alone(folder: Path) -> tuple[list[FileLock], dict[str, Any] | None]:
 def _make(*folders: Path) -> None:
     for folder in folders:
         if folder.parent.is_dir() and not folder.exists():
-            folder.mkdir()
-            durable.sync_folder(folder.parent)
+            files.make_folder(folder)
+            files.sync_folder(folder.parent)
 
 
 def _tidy_markers(folder: Path) -> None:
-    for torn in folder.glob(f".{MARKER_NAME}.*.tmp"):  # of a trainer that died as it wrote its marker
-        torn.unlink()
+    for name in files.names(folder):
+        if name.startswith(f".{MARKER_NAME}.") and name.endswith(files.TEMPORARY):  # of a trainer that died
+            files.remove(folder / name)
 
 
 def remove_ours(folder: Path) -> None:
@@ -192,10 +196,10 @@ def remove_ours(folder: Path) -> None:
 
     The marker first: without it nobody begins anything here. The lock that drainers wait for goes last.
     """
-    last = _lock_file(folder, "drainer")
-    ours = [path for path in folder.iterdir() if path.name.startswith(_OURS)]
-    for path in sorted(ours, key=lambda path: (path == last, path.name != MARKER_NAME)):
-        path.unlink()
+    last = _lock_file(folder, "drainer").name
+    ours = [name for name in files.names(folder) if name.startswith(_OURS)]
+    for name in sorted(ours, key=lambda name: (name == last, name != MARKER_NAME)):
+        files.remove(folder / name)
 
 
 @contextmanager
@@ -222,7 +226,7 @@ def _drainer_lock(folder: Path) -> int | None:
     path = _lock_file(folder, "drainer")
     while True:
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+            descriptor = files.opened(path, os.O_RDWR)
         except FileNotFoundError:
             if (folder / MARKER_NAME).exists():
                 raise FolderError(f"{path} is missing", "make it anew, empty") from None

@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import select
+import stat
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from jobs.burst_buffer import claim, snapshots, transfer
 from jobs.burst_buffer.sides import Sides
 from jobs.burst_buffer.snapshots import FILES, edge
 from jobs.errors import BurstBufferError, DamageError, FolderError
-from jobs.system import durable
+from jobs.system import files, versioned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,22 +112,22 @@ class Journal:
     def tell(self, event: str, **facts: Any) -> None:
         """Append an event, durably where there is room for it."""
         line = json.dumps({"event": event, "at": time.time(), **facts}) + "\n"
-        with suppress(OSError), self.path.open("a", encoding="utf-8") as file:
-            file.write(line)
+        with suppress(OSError), files.append(self.path) as file:
+            file.write(line.encode())
             file.flush()
             os.fsync(file.fileno())
 
     def read(self, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
         """Return the events behind a byte offset and the offset behind them; a line that was cut is skipped."""
         try:
-            data = self.path.read_bytes()[offset:]
+            data = files.read(self.path)[offset:]
         except OSError:
             return [], offset
         whole = data[: data.rfind(b"\n") + 1]
         events = []
         for line in whole.splitlines():
             with suppress(ValueError):
-                events.append(json.loads(line))
+                events.append(versioned.parsed(line))
         return events, offset + len(whole)
 
 
@@ -195,7 +196,7 @@ def _attempt(sides: Sides, options: Options, journal: Journal, retries: int) -> 
     with claim.held_by_drainer(sides.slow):  # another job may drain another fast folder to it
         sides.require_slow()
         snapshots.recover(sides.slow, ["copying"])
-        durable.sync_folder(sides.slow)  # of a drainer that died between its rename and this, before fast copies go
+        files.sync_folder(sides.slow)  # of a drainer that died between its rename and this, before fast copies go
         waiting = sides.pending()
         if waiting:
             _drain_one(sides.fast / waiting[0], sides.slow, options, journal, retries)
@@ -216,7 +217,7 @@ def _drain_one(staged: Path, slow: Path, options: Options, journal: Journal, ret
         snapshots.publish(copying, name)
     except DamageError as error:
         _discard(copying)
-        staged.rename(staged.with_name(f"damaged-{name}"))
+        files.rename(staged, staged.with_name(f"damaged-{name}"))
         journal.tell("damaged", name=name, reason=error.message)
         return
     except OSError:
@@ -228,17 +229,16 @@ def _drain_one(staged: Path, slow: Path, options: Options, journal: Journal, ret
 
 def _copy(source: Path, target: Path, manifest: snapshots.Manifest, how: transfer.How) -> None:
     """Copy, make durable and read back; raises DamageError for a bad source, OSError for a bad copy."""
-    target.parent.mkdir()  # without its parents: a slow storage that is gone is not made anew
-    target.mkdir()
+    files.make_folder(target.parent)  # without its parents: a slow storage that is gone is not made anew
+    files.make_folder(target)
     edge("copying")
     sizes = [(file.name, file.size) for file in manifest.files]
     with suppress(FileNotFoundError):  # the checksums tell which file is missing, and where
         transfer.copy(source, target, sizes, how)
     edge("written")
-    folders = [path for path in target.rglob("*") if path.is_dir()]
-    transfer.sync(
-        [path for path in target.rglob("*") if path.is_file()], [*folders, target, target.parent, target.parent.parent]
-    )
+    copied = {target / name: stat.S_ISDIR(status.st_mode) for name, status in files.tree(target).items()}
+    folders = [path for path, is_folder in copied.items() if is_folder]
+    transfer.sync(copied.keys() - folders, [*folders, target, target.parent, target.parent.parent])
     edge("synced")
     if wrong := snapshots.problems(target, manifest.files, direct=how.direct, streams=how.streams):
         if damaged := snapshots.problems(source, manifest.files, streams=how.streams):

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jobs.burst_buffer import claim
+from jobs.system import files
 
 _WORDS = 300  # characters: the last line of a traceback, or of a few
 _ROOT = Path(__file__).parents[2]
@@ -61,7 +62,7 @@ class Drainer:
         """Return the end of its log, which may be gone with its folder before anybody can read it there."""
         log = self._fast / claim.LOG_NAME
         with suppress(OSError):
-            return " ".join(log.read_text(encoding="utf-8", errors="replace").split())[-_WORDS:] or f"{log} is empty"
+            return " ".join(files.read(log).decode(errors="replace").split())[-_WORDS:] or f"{log} is empty"
         return f"{log} cannot be read"
 
     def pids(self) -> list[int]:
@@ -82,7 +83,7 @@ class Drainer:
 
     def _start(self) -> None:
         left_running[:] = [process for process in left_running if process.poll() is None]
-        with (self._fast / claim.LOG_NAME).open("ab") as log:
+        with files.append(self._fast / claim.LOG_NAME) as log:
             self._process = subprocess.Popen(
                 [*COMMAND, str(self._fast), str(self._slow)],
                 stdin=subprocess.PIPE,

@@ -42,7 +42,7 @@ class Sides:
         """
         self.require_slow()
         staged = snapshots.names(self.fast)  # first: what is committed between the two lists is then no news
-        committed = snapshots.names(self.slow)
+        committed = snapshots.sealed(self.slow)
         superseded = snapshots.sequence(committed[-self.keep]) if len(committed) >= self.keep else -1
         return [name for name in staged if name not in committed and snapshots.sequence(name) > superseded]
 
@@ -65,7 +65,7 @@ class Sides:
 
     def retain(self) -> None:
         """Remove all but the `keep` newest snapshots from the slow storage, and from the fast one those that it has."""
-        for name in snapshots.names(self.slow)[: -self.keep]:
+        for name in snapshots.sealed(self.slow)[: -self.keep]:
             snapshots.remove(self.slow / name)
         staged = snapshots.names(self.fast)
         waiting = self.pending()

@@ -20,14 +20,14 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import shutil
+import stat
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobs.burst_buffer import transfer
 from jobs.errors import DamageError, FolderError, RoomError
-from jobs.system import durable, versioned
+from jobs.system import durable, files, versioned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -97,7 +97,7 @@ def names(root: Path, state: str | None = None) -> list[str]:
 
     Folders with other names are skipped.
     """
-    found = (_NAME.fullmatch(path.name) for path in root.iterdir())
+    found = map(_NAME.fullmatch, files.names(root))
     return sorted((match["name"] for match in found if match and match["state"] == state), key=_order)
 
 
@@ -119,14 +119,33 @@ def read(folder: Path) -> Manifest:
     match = _NAME.fullmatch(folder.name)
     try:
         value = versioned.read(path, SCHEMA, ("name", "step", "files"))
-        manifest = Manifest(**{**value, "files": tuple(StoredFile(*file) for file in value["files"])})
+        manifest = Manifest(**{**value, "files": tuple(_stored(*file) for file in value["files"])})
     except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
         raise DamageError(f"{path} cannot be read: {error}", "an older snapshot may be good") from error
     except versioned.NewerFileError as error:
         raise FolderError(f"{path} has {error}, newer than {SCHEMA}", "use the newer version") from error
-    if not match or (match["name"], int(match["step"])) != (manifest.name, manifest.step):
+    ours = match and (match["name"], int(match["step"])) == (manifest.name, manifest.step)
+    if not ours or not isinstance(manifest.facts, dict):
         raise DamageError(f"{path} is of another snapshot", "an older snapshot may be good")
     return manifest
+
+
+def _stored(name: str, size: int, sha256: str) -> StoredFile:
+    """Return a file of a manifest; raises ValueError or TypeError for one that no snapshot holds."""
+    if {"", ".", ".."}.intersection(str.split(name, "/")) or "\0" in name or size < 0:
+        raise ValueError(f"{name!r} is no file of {size} bytes in a snapshot")
+    return StoredFile(name, size, str(sha256))
+
+
+def sealed(root: Path) -> list[str]:
+    """Return the names of the visible snapshots that have their manifest, the newest last: others count for nothing."""
+
+    def good(name: str) -> bool:
+        with suppress(DamageError):
+            return bool(read(root / name))
+        return False
+
+    return [name for name in names(root) if good(name)]
 
 
 def refuse_newer(root: Path) -> None:
@@ -138,7 +157,7 @@ def refuse_newer(root: Path) -> None:
 
 def require_room(folder: Path, size: int, copies: int = 1) -> None:
     """Raise RoomError where so many snapshots of `size` bytes do not fit, though older ones of ours made way."""
-    ours = sum(path.stat().st_size for name in names(folder) for path in (folder / name).rglob("*"))
+    ours = sum(status.st_size for name in names(folder) for status in files.tree(folder / name).values())
     free = durable.free_bytes(folder) + ours
     if free < size * copies:
         what = "a snapshot of {:.0f} MB does" if copies == 1 else f"{copies} snapshots of {{:.0f}} MB do"
@@ -150,25 +169,28 @@ def require_room(folder: Path, size: int, copies: int = 1) -> None:
 
 def seal(folder: Path, manifest: Manifest) -> None:
     """Write the manifest into a folder whose files are durable and verified."""
-    durable.write_json(folder / MANIFEST_NAME, {**asdict(manifest), "files": [list(file) for file in manifest.files]})
+    files.write_json(folder / MANIFEST_NAME, {**asdict(manifest), "files": [list(file) for file in manifest.files]})
 
 
 def publish(folder: Path, name: str) -> None:
     """Make a sealed folder visible under its name, durably."""
-    folder.rename(folder.with_name(name))
-    durable.sync_folder(folder.parent)
+    files.rename(folder, folder.with_name(name))
+    files.sync_folder(folder.parent)
 
 
-def problems(files: Path, expected: Sequence[StoredFile], *, direct: bool = False, streams: int = 1) -> list[str]:
+def problems(folder: Path, expected: Sequence[StoredFile], *, direct: bool = False, streams: int = 1) -> list[str]:
     """Return which files below a folder are not what a manifest says, having read all of them; empty for a good one.
 
     The pages are dropped first, so that the storage answers and not the memory, where the file system lets us.
     """
-    found = {str(path.relative_to(files)): path for path in files.rglob("*") if not path.is_dir()}
+    kinds = {name: stat.S_IFMT(status.st_mode) for name, status in files.tree(folder).items()}
+    found = {name for name, kind in kinds.items() if kind != stat.S_IFDIR}
     wrong = [f"{file.name} is missing" for file in expected if file.name not in found]
-    wrong += [f"{name} is not in the manifest" for name in sorted(found.keys() - {file.name for file in expected})]
-    present = [file for file in expected if file.name in found]
-    hashes = transfer.hashes([found[file.name] for file in present], direct=direct, streams=streams, cold=True)
+    wrong += [f"{name} is not in the manifest" for name in sorted(found - {file.name for file in expected})]
+    wrong += [f"{name} is no regular file" for name in sorted(found) if kinds[name] != stat.S_IFREG]
+    present = [file for file in expected if kinds.get(file.name) == stat.S_IFREG]
+    paths = [folder / file.name for file in present]
+    hashes = transfer.hashes(paths, direct=direct, streams=streams, cold=True)
     for file, (size, digest) in zip(present, hashes, strict=True):
         if size != file.size:
             wrong.append(f"{file.name} has {size} bytes of {file.size}")
@@ -186,6 +208,8 @@ def verify(folder: Path) -> list[str] | None:
         wrong = ["it is a link"] if folder.is_symlink() else problems(folder / FILES, read(folder).files)
     except DamageError as error:
         wrong = [error.message]
+    except files.OddFileError as error:
+        wrong = [f"{error.filename}: {error.strerror}"]
     except FileNotFoundError as error:
         wrong = [f"{error.filename} is missing"]
     return None if wrong and not os.path.lexists(folder) else wrong
@@ -198,11 +222,11 @@ def remove(folder: Path) -> None:
         raise ValueError(f"{folder} is no snapshot of ours")
     doomed = folder.with_name(f"removing-{match['name']}")
     try:
-        folder.rename(doomed)
+        files.rename(folder, doomed)
     except FileNotFoundError:
         return
     edge("removing")
-    durable.sync_folder(folder.parent)
+    files.sync_folder(folder.parent)
     _delete(doomed)
     edge("removed")
 
@@ -225,7 +249,4 @@ def recover(root: Path, states: Iterable[str]) -> None:
 def _delete(folder: Path) -> None:
     while os.path.lexists(folder):
         with suppress(FileNotFoundError):  # another process deletes the same folder
-            if folder.is_symlink():  # somebody's; what it leads to is not ours to delete
-                folder.unlink()
-            else:
-                shutil.rmtree(folder)
+            files.remove_tree(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.burst_buffer import snapshots, transfer
 from jobs.burst_buffer.snapshots import FILES, Manifest, StoredFile, edge
 from jobs.errors import DamageError
+from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,14 +36,14 @@ def stage(
     """
     staging = folder.with_name(f"staging-{folder.name}")
     try:
-        staging.mkdir()
-        (staging / FILES).mkdir()
+        files.make_folder(staging)
+        files.make_folder(staging / FILES)
         edge("staging")
         write(staging / FILES)
         edge("written")
-        files = _fingerprint(staging / FILES, streams)
+        stored = _fingerprint(staging / FILES, streams)
         edge("synced")
-        manifest = Manifest(folder.name, snapshots.step(folder.name), files, facts())
+        manifest = Manifest(folder.name, snapshots.step(folder.name), stored, facts())
         snapshots.seal(staging, manifest)
         edge("sealed")
         snapshots.publish(staging, folder.name)
@@ -53,7 +55,7 @@ def stage(
     return manifest
 
 
-def _fingerprint(files: Path, streams: int) -> tuple[StoredFile, ...]:
+def _fingerprint(folder: Path, streams: int) -> tuple[StoredFile, ...]:
     """Make all files below a folder durable and return their names, sizes and SHA-256.
 
     Raises
@@ -61,17 +63,16 @@ def _fingerprint(files: Path, streams: int) -> tuple[StoredFile, ...]:
     DamageError
         There is no file, or something that is neither file nor folder: it could not be restored.
     """
-    paths = sorted(files.rglob("*"))
-    odd = [path for path in paths if path.is_symlink() or not (path.is_file() or path.is_dir())]
-    found = [path for path in paths if path.is_file()]
+    kinds = {name: stat.S_IFMT(status.st_mode) for name, status in files.tree(folder).items()}
+    odd = [name for name, kind in kinds.items() if kind not in (stat.S_IFREG, stat.S_IFDIR)]
+    found = sorted(name for name, kind in kinds.items() if kind == stat.S_IFREG)
     if odd or not found:
-        raise DamageError(f"{odd[0]} is no regular file" if odd else f"nothing was written to {files}", "write files")
-    folders = [path for path in paths if path.is_dir()] + [files, files.parent]
+        why = f"{folder / odd[0]} is no regular file" if odd else f"nothing was written to {folder}"
+        raise DamageError(why, "write files")
+    paths = [folder / name for name in found]
+    folders = [folder / name for name, kind in kinds.items() if kind == stat.S_IFDIR] + [folder, folder.parent]
     with ThreadPoolExecutor(1) as pool:  # the storage writes while the processor hashes
-        synced = pool.submit(transfer.sync, found, folders, streams)
-        hashes = transfer.hashes(found, streams=streams)
+        synced = pool.submit(transfer.sync, paths, folders, streams)
+        hashes = transfer.hashes(paths, streams=streams)
         synced.result()
-    return tuple(
-        StoredFile(str(path.relative_to(files)), size, digest)
-        for path, (size, digest) in zip(found, hashes, strict=True)
-    )
+    return tuple(StoredFile(name, size, digest) for name, (size, digest) in zip(found, hashes, strict=True))

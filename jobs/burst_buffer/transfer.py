@@ -11,11 +11,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
 _CHUNK = 1 << 20  # of one read or write; a multiple of every block size, for direct I/O
 _SEGMENT = 64 << 20  # what one stream copies before it takes the next piece
@@ -72,9 +74,10 @@ def copy(source: Path, target: Path, sizes: Sequence[tuple[str, int]], how: How)
     cap, segments = Cap(how.mb_per_s), []
     for name, size in sizes:
         path = target / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as file:
-            file.truncate(size)
+        for folder in reversed(Path(name).parents[:-1]):
+            files.make_folder(target / folder, exist_ok=True)
+        with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as fd:
+            os.truncate(fd, size)
         segments += [(source / name, path, at, min(at + _SEGMENT, size)) for at in range(0, size, _SEGMENT)]
 
     def one(segment: tuple[Path, Path, int, int]) -> None:
@@ -91,16 +94,16 @@ def copy(source: Path, target: Path, sizes: Sequence[tuple[str, int]], how: How)
             raise
 
 
-def sync(files: Iterable[Path], folders: Iterable[Path], streams: int = 1) -> None:
+def sync(written: Iterable[Path], folders: Iterable[Path], streams: int = 1) -> None:
     """Make files, then the names in folders, durable: ``fsync(2)`` of each."""
     with ThreadPoolExecutor(streams) as pool:
-        list(pool.map(_fsync, files))
+        list(pool.map(_fsync, written))
     for folder in folders:
-        _fsync(folder)
+        files.sync_folder(folder)
 
 
 def hashes(
-    files: Sequence[Path], *, direct: bool = False, streams: int = 1, cold: bool = False
+    paths: Sequence[Path], *, direct: bool = False, streams: int = 1, cold: bool = False
 ) -> list[tuple[int, str]]:
     """Return size and SHA-256 of each file, read to its end.
 
@@ -119,13 +122,13 @@ def hashes(
             return _hash(fd)
 
     with ThreadPoolExecutor(streams) as pool:
-        return list(pool.map(one, files))
+        return list(pool.map(one, paths))
 
 
 def refuses_direct(folder: Path) -> bool:
     """Return whether the file system of a folder has no ``O_DIRECT``, by writing a block to a file without a name."""
     try:
-        fd = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT, 0o600)
+        fd = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT | os.O_NOFOLLOW, 0o600)
     except OSError:
         return True
     try:
@@ -171,10 +174,7 @@ def _fsync(path: Path) -> None:
 
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[int]:
-    try:
-        fd = os.open(path, flags)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
+    fd = files.opened(path, flags)
     try:
         yield fd
     finally:

@@ -9,6 +9,7 @@ from filelock import Timeout
 
 from jobs.burst_buffer import claim, snapshots
 from jobs.errors import FolderError
+from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +50,7 @@ def clear(folders: Sequence[Path], timeout_s: float = TIMEOUT_S) -> None:
             _empty(folder)  # of what a drainer was copying
             claim.remove_ours(folder)
             with suppress(OSError):  # somebody has put a file of his own there
-                folder.rmdir()
+                files.remove_empty(folder)
 
 
 def _empty(folder: Path) -> None:

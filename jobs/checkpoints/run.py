@@ -15,6 +15,7 @@ from jobs.checkpoints.direct import Direct
 from jobs.checkpoints.saver import BackgroundSaver, Saver
 from jobs.errors import BurstBufferError, FolderError
 from jobs.observe.trace_sources import Written
+from jobs.system import files
 from jobs.system.device import device_of
 
 if TYPE_CHECKING:
@@ -87,13 +88,16 @@ def opened(
 def _make(place: Path) -> None:
     """Make the folder that holds those of all cells; where its storage is not there, the target says so."""
     try:
-        place.mkdir(exist_ok=True)
+        files.make_folder(place, exist_ok=True)
+        fault = files.distrust(place)
     except FileNotFoundError:
-        pass
+        return
     except OSError as error:
         raise FolderError(
             f"cannot make {place}: {error.strerror}", "mount its storage so that you may write"
         ) from error
+    if fault:
+        raise FolderError(fault, "checkpoint.root=… (checkpoint.fast.root, checkpoint.slow.root) gives another place")
 
 
 class Checkpoints:

@@ -8,7 +8,7 @@ import time
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
-from jobs.system.durable import write_whole
+from jobs.system import files, versioned
 from jobs.system.page_cache import sync
 
 if TYPE_CHECKING:
@@ -38,15 +38,15 @@ class Journal:
     def read(self) -> dict[int, int]:
         """Return the images of the journal on disk: size by index."""
         sizes: dict[int, int] = {}
-        with suppress(FileNotFoundError, ValueError):  # a kill may leave half a line, at the end only
-            origin, *lines = self._path.read_text(encoding="utf-8").splitlines()
-            for line in lines if origin == self._origin else []:
-                sizes.update(json.loads(line))
+        with suppress(FileNotFoundError, ValueError, TypeError):  # a kill may leave half a line, at the end only
+            origin, *lines = files.read(self._path).splitlines()
+            for line in lines if origin == self._origin.encode() else []:
+                sizes.update(versioned.parsed(line))
         return sizes
 
     def start(self, sizes: Mapping[int, int]) -> None:
         """Begin anew with what is known to be there."""
-        write_whole(self._path, f"{self._origin}\n{json.dumps(list(sizes.items()))}\n")
+        files.write(self._path, f"{self._origin}\n{json.dumps(list(sizes.items()))}\n")
 
     def add(self, sizes: Mapping[int, int]) -> None:
         """Note images that have been written; every few seconds they are synced and entered."""
@@ -58,8 +58,8 @@ class Journal:
         """Sync the images that were noted, then enter them."""
         if self._waiting:
             sync(self._path.parent)
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(list(self._waiting.items())) + "\n")
+            with files.append(self._path) as file:
+                file.write(json.dumps(list(self._waiting.items())).encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
         self._waiting.clear()

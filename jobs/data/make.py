@@ -10,14 +10,16 @@ makes the dataset exist.
 from __future__ import annotations
 
 import errno
+import fnmatch
 import hashlib
 import json
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import PIL
@@ -28,8 +30,11 @@ from jobs.data.journal import Journal
 from jobs.data.manifest import MANIFEST_NAME, ImageFile, Manifest, load, verify
 from jobs.data.pool import TEMPORARY_GLOB, PoolBrokenError, make_images
 from jobs.errors import DatasetError
-from jobs.system.durable import write_whole
+from jobs.system import files
 from jobs.system.page_cache import sync
+
+if TYPE_CHECKING:
+    import os
 
 Progress = Callable[[int, int], None]
 
@@ -87,8 +92,8 @@ def make(folder: Path, spec: ImageSpec, *, name: str, processes: int, progress: 
     with _explained(folder):
         found = _complete(folder, spec)
         if found is None:
+            files.make_folder(folder, exist_ok=True, parents=True)
             _refuse_foreign(folder, identity)
-            folder.mkdir(parents=True, exist_ok=True)
             with FileLock(folder / _LOCK_NAME):
                 found = _complete(folder, spec) or _make(folder, spec, identity, processes, progress)
     progress(spec.files, spec.files)
@@ -102,38 +107,55 @@ def _complete(folder: Path, spec: ImageSpec) -> Manifest | None:
         verify(folder, manifest)
     except DatasetError:
         return None
+    return manifest if _is_of(manifest, spec) else None
+
+
+def _is_of(manifest: Manifest, spec: ImageSpec) -> bool:
     version = (manifest.generator or {}).get("generator")
-    return manifest if (manifest.parameters, version) == (_parameters(spec), GENERATOR_VERSION) else None
+    return (manifest.parameters, version) == (_parameters(spec), GENERATOR_VERSION)
+
+
+def require(manifest: Manifest, spec: ImageSpec, folder: Path) -> None:
+    """Raise DatasetError where a manifest is that of another dataset than its folder's name says."""
+    if not _is_of(manifest, spec):
+        raise DatasetError(
+            f"{folder} holds another dataset", f"`rm -r {folder}`, or name another place: storage.root=…"
+        )
 
 
 def _refuse_foreign(folder: Path, identity: str) -> None:
-    """Raise DatasetError where a folder is not ours or holds another dataset."""
-    names = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    """Raise DatasetError where others may write to a folder, it is not ours, or holds another dataset."""
+    if fault := files.distrust(folder):
+        raise DatasetError(fault, "storage.root=… gives another place")
+    names = files.names(folder)
     if _MARKER_NAME in names:
-        holds = (folder / _MARKER_NAME).read_text(encoding="utf-8").strip()
+        holds = files.read(folder / _MARKER_NAME).decode(errors="replace").strip()
         if holds != identity:
             message = f"{folder} holds the dataset {holds}, not {identity}"
             raise DatasetError(message, f"name another folder, or `rm -r {folder}` if it is not needed")
     elif any(not name.lstrip(".").startswith(("tfio-dataset", "tfio-lock")) for name in names):
-        message = f"{folder} has files that are not ours ({', '.join(sorted(names)[:3])})"
+        message = f"{folder} has files that are not ours ({', '.join(names[:3])})"
         raise DatasetError(message, "name an empty or a new folder; use `folder` to measure images of your own")
 
 
 def _make(folder: Path, spec: ImageSpec, identity: str, processes: int, progress: Progress) -> Manifest:
     """Make what is missing; the lock is ours."""
     _refuse_foreign(folder, identity)
-    write_whole(folder / _MARKER_NAME, identity + "\n")
-    (folder / MANIFEST_NAME).unlink(missing_ok=True)
-    for leftover in folder.glob(TEMPORARY_GLOB):
-        leftover.unlink()
+    files.write(folder / _MARKER_NAME, identity + "\n")
+    files.remove(folder / MANIFEST_NAME, missing_ok=True)
+    there = files.tree(folder)
+    for leftover in fnmatch.filter(there, TEMPORARY_GLOB):
+        files.remove(folder / leftover)
     journal = Journal(folder / _JOURNAL_NAME, {"dataset": identity, **versions()})
     targets = size_targets(spec)
-    sizes = {index: size for index, size in journal.read().items() if _has_size(folder / file_name(spec, index), size)}
+    sizes = {
+        index: size for index, size in journal.read().items() if _has_size(there.get(file_name(spec, index)), size)
+    }
     missing = [index for index in range(spec.files) if index not in sizes]
     _require_space(folder, targets[missing].tolist())
     journal.start(sizes)
     for number in range(spec.classes):
-        (folder / file_name(spec, number)).parent.mkdir(exist_ok=True)
+        files.make_folder((folder / file_name(spec, number)).parent, exist_ok=True)
     with journal, closing(make_images(folder, spec, missing, processes)) as batches:
         for batch in batches:
             sizes.update(batch)
@@ -152,7 +174,7 @@ def _finish(folder: Path, spec: ImageSpec, sizes: dict[int, int]) -> Manifest:
         classes=tuple(str(Path(file_name(spec, number)).parent) for number in range(spec.classes)),
     )
     verify(folder, manifest)
-    write_whole(folder / MANIFEST_NAME, manifest.to_json())
+    files.write(folder / MANIFEST_NAME, manifest.to_json())
     # Pages that are still dirty could not be evicted by posix_fadvise(2) before a measurement.
     sync(folder)
     return manifest
@@ -163,12 +185,9 @@ def versions() -> dict[str, Any]:
     return {"generator": GENERATOR_VERSION, "numpy": np.__version__, "pillow": PIL.__version__}
 
 
-def _has_size(path: Path, size: int) -> bool:
+def _has_size(status: os.stat_result | None, size: int) -> bool:
     """Return whether a file is there and has this size in bytes."""
-    try:
-        return path.stat().st_size == size
-    except FileNotFoundError:
-        return False
+    return status is not None and stat.S_ISREG(status.st_mode) and status.st_size == size
 
 
 def _require_space(folder: Path, sizes: list[int]) -> None:
@@ -187,6 +206,7 @@ _CURES = {
     errno.EACCES: "name a storage whose root you may write to, or ask its owner for the right",
     errno.EPERM: "name a storage whose root you may write to, or ask its owner for the right",
     errno.ENOTDIR: "name a folder, not a file",
+    errno.ELOOP: "remove the link, or name another place: storage.root=…",
 }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from jobs.errors import DatasetError
-from jobs.system import versioned
+from jobs.system import files, versioned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -134,13 +134,19 @@ def _parsed(document: Mapping[str, Any]) -> Manifest:
         kind=document["kind"],
         parameters=document["parameters"],
         generator=document["generator"],
-        files=tuple(ImageFile(str(name), int(size), int(label)) for name, size, label in document["files"]),
+        files=tuple(_image(*file) for file in document["files"]),
         classes=tuple(document["classes"]),
     )
     if manifest.checksum != document["checksum"]:
         msg = "its list of files does not have its checksum"
         raise ValueError(msg)
     return manifest
+
+
+def _image(name: str, size: int, label: int) -> ImageFile:
+    if {"", ".", ".."}.intersection(str.split(name, "/")):
+        raise ValueError(f"{name!r} is no file below it")
+    return ImageFile(name, int(size), int(label))
 
 
 def scan(folder: Path) -> Manifest:
@@ -173,7 +179,7 @@ def verify(folder: Path, manifest: Manifest) -> None:
     DatasetError
         Where an image is missing, has another size or is not in the manifest.
     """
-    found = _sizes(folder)
+    found = _sizes(folder) if manifest.kind == "folder" else _sizes_of_ours(folder)
     expected = {file.name: file.size for file in manifest.files}
     missing = [name for name in expected if name not in found]
     resized = [name for name, size in expected.items() if found.get(name, size) != size]
@@ -205,12 +211,31 @@ def _cure(folder: Path, manifest: Manifest, *, repairable: bool) -> str:
     return remake if repairable else f"move files that are not part of the dataset out of {folder}, or {remake}"
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    """Return the size in bytes of every image below a folder, by relative name."""
+def _sizes_of_ours(folder: Path) -> dict[str, int]:
+    """Return the same of a dataset that this program has made: there are no links in it, and none is followed."""
+    _require_folder(folder)
+    try:
+        listed = files.tree(folder)
+    except OSError as error:
+        message = f"cannot read {error.filename}: {error.strerror}"
+        raise DatasetError(message, f"`chmod -R u+rX {folder}`, or name another place: storage.root=…") from error
+    return {
+        name: status.st_size
+        for name, status in listed.items()
+        if name.lower().endswith(IMAGE_SUFFIXES) and "/." not in f"/{name}" and stat.S_ISREG(status.st_mode)
+    }
+
+
+def _require_folder(folder: Path) -> None:
     if not folder.is_dir():
         what = "is no folder" if folder.exists() else "does not exist"
         message = f"{folder} {what}"
         raise DatasetError(message, "name a folder that holds the images; paths are relative to the current folder")
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """Return the size in bytes of every image below a folder, by relative name."""
+    _require_folder(folder)
     return {str(path.relative_to(folder)): size for path, size in _walk(folder, frozenset())}
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from jobs.data.images import file_name, image_bytes, size_targets
+from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from jobs.data.images import ImageSpec
 
-TEMPORARY_GLOB = "class_*/.image_*.jpg.*.tfio-tmp"
+TEMPORARY_GLOB = "class_*/.image_*.jpg.*tmp"
 """Names of images that are being written."""
 
 _BATCH = 8  # images: about 0.2 s, which is how long Ctrl-C may take
@@ -100,13 +101,7 @@ def _write_batch(indices: list[int]) -> dict[int, int]:
 def _write(index: int) -> int:
     """Write one image, in full or not at all; return its size in bytes."""
     path = _Work.folder / file_name(_Work.spec, index)
-    # The number of the process keeps apart a last write of a make that was killed and the first of the next.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tfio-tmp")
     data = image_bytes(_Work.spec, index, _Work.targets[index])
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with files.whole(path, durable=False) as file:
+        file.write(data)
     return len(data)

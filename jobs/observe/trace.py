@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jobs.observe.counters import Counters
 from jobs.observe.observer import Observer
 from jobs.observe.trace_sources import OK, reason, sources_of
-from jobs.system.durable import write_whole
+from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -182,7 +182,7 @@ class Trace:
     def _write(self) -> dict[str, str | None]:
         text = "".join(",".join(_quoted(cell) for cell in row) + "\n" for row in self._rows())
         try:
-            write_whole(self._file, text.encode("utf-8", "replace").decode("utf-8"))
+            files.write(self._file, text.encode("utf-8", "replace").decode("utf-8"))
         except OSError as error:
             return {"file": None, "error": reason(error)}
         return {"file": self._file.name, "error": None}

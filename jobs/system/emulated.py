@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
+from jobs.system import files, versioned
 from jobs.system.device import UNKNOWN, mount_of
 
 MARKER = ".tfio-emulated.json"
 """File at the top of an emulated file system; what it says is read with it, so it cannot be lost on the way."""
 
+ROOT = 0
+_LARGEST_BYTES = 1 << 16
 BOUNDS = frozenset({"read_mb_per_s", "write_mb_per_s", "read_iops", "write_iops"})
 
 
@@ -22,12 +24,13 @@ def emulated(path: Path) -> dict[str, Any] | None:
     -------
     dict
         ``name`` of the storage that it emulates and its `BOUNDS`, each None where it is as fast as what lies beneath. A
-        marker that is not whole is one all the same: of a storage whose name is unknown, and no bounds are known.
+        marker that is not whole is one all the same: of a storage whose name is unknown, and no bounds are known. One
+        that is not root's means nothing: only root can make a testbed.
     """
     marker = Path(mount_of(path).point, MARKER)
     try:
-        facts = json.loads(marker.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
+        facts = versioned.parsed(files.read(marker, _LARGEST_BYTES, owner=ROOT))
+    except (FileNotFoundError, NotADirectoryError, files.OddFileError):
         return None
     except (OSError, ValueError):
         facts = None

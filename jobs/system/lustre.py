@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import DatasetError
-from jobs.system import programs
+from jobs.system import files, programs
 from jobs.system.device import mount_of
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def set_layout(folder: Path, layout: Layout) -> None:
     DatasetError
         There is no ``lfs``, or it refuses: this is no Lustre, say.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):  # files inherit when they are made: it is too late, or has been done
+    files.make_folder(folder, exist_ok=True, parents=True)
+    if files.names(folder):  # files inherit when they are made: it is too late, or has been done
         return
     options = [] if layout.stripe_count is None else ["-c", str(layout.stripe_count)]
     options += [] if layout.stripe_size_mib is None else ["-S", f"{layout.stripe_size_mib}M"]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
+
+from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
 _MOST_BYTES = 1 << 26  # of a record with 1,000 runs it is a fifth
+_LARGEST_NUMBER = 1 << 64
 
 
 class DamagedFileError(ValueError):
@@ -30,20 +34,13 @@ def read(path: Path, schema: int, keys: Collection[str] = (), *, most_bytes: int
     Raises
     ------
     DamagedFileError
-        It is too large, no JSON object, or lacks a key.
+        It is too large, no regular file, no JSON object, or lacks a key.
     NewerFileError
         Its schema is not one of 1 to `schema`.
     OSError
         It is missing, or cannot be read.
     """
-    with path.open("rb") as file:
-        text = file.read(most_bytes + 1)
-    if len(text) > most_bytes:
-        raise DamagedFileError(f"it has more than {most_bytes} bytes")
-    try:
-        value = json.loads(text.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise DamagedFileError(str(error)) from error
+    value = load(path, most_bytes)
     if not isinstance(value, dict):
         raise DamagedFileError("it is no mapping")
     found = _number(value)
@@ -52,6 +49,36 @@ def read(path: Path, schema: int, keys: Collection[str] = (), *, most_bytes: int
     if missing := [key for key in keys if key not in value]:
         raise DamagedFileError(f"{missing[0]!r} is missing")
     return value
+
+
+def load(path: Path, most_bytes: int = _MOST_BYTES) -> Any:
+    """Return what a JSON file without a schema says; errors are those of `read`."""
+    try:
+        return parsed(files.read(path, most_bytes))
+    except files.OddFileError as error:
+        raise DamagedFileError(error.strerror) from error
+
+
+def parsed(data: bytes) -> Any:
+    """Return what JSON says; raises DamagedFileError for what is none, and for depth and numbers beyond any use."""
+    try:
+        return json.loads(data.decode("utf-8"), parse_int=_whole, parse_float=_finite, parse_constant=_finite)
+    except (ValueError, RecursionError) as error:
+        raise DamagedFileError(str(error)) from error
+
+
+def _whole(text: str) -> int:
+    number = int(text)
+    if abs(number) > _LARGEST_NUMBER:
+        raise ValueError("a number is out of range")
+    return number
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no number")
+    return number
 
 
 def _number(value: dict[str, Any]) -> int:

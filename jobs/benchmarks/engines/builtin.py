@@ -17,6 +17,7 @@ import numpy as np
 
 from jobs.benchmarks.engines import engine
 from jobs.benchmarks.engines.engine import Outcome
+from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +58,7 @@ def _read(order: Order) -> Outcome:
     buffer = mmap.mmap(-1, order.block_bytes)  # whole pages, as O_DIRECT wants them
     start = time.perf_counter()
     with parts.named("open_s"):
-        fd = os.open(order.file, os.O_RDONLY | _direct(order))
+        fd = files.opened(order.file, os.O_RDONLY | _direct(order))
     try:
         with parts.named("transfer_s"):
             while count := os.preadv(fd, [buffer], moved):
@@ -76,7 +77,7 @@ def _write(order: Order) -> Outcome:
     stamps = np.frombuffer(buffer, np.uint64)[::_PAGE_WORDS]
     start = time.perf_counter()
     with parts.named("open_s"):
-        fd = os.open(order.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _direct(order), 0o600)
+        fd = files.opened(order.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _direct(order), 0o600)
     try:
         with parts.named("transfer_s"):
             while moved < order.file_bytes:
@@ -114,7 +115,7 @@ def _reader(order: Order, waiting: Iterator[int], ready: Barrier) -> tuple[int, 
     """Read until no block waits or time is up; returns how many blocks, when the first began and the last was there."""
     buffer = mmap.mmap(-1, math.ceil(order.block_bytes / mmap.PAGESIZE) * mmap.PAGESIZE)
     view = memoryview(buffer)[: order.block_bytes]
-    fd = os.open(order.file, os.O_RDONLY | _direct(order))
+    fd = files.opened(order.file, os.O_RDONLY | _direct(order))
     count = 0
     try:
         ready.wait()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from jobs.errors import DatasetError
-from jobs.system import durable, page_cache
+from jobs.system import durable, files, page_cache
 from jobs.system.device import device_of
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ _MIB = 1 << 20
 _PAGE_BYTES = 4096
 _CHUNK = 16 * _MIB
 _UNLOCKABLE = "mount it with locks (Lustre: -o flock)"
+_ELSEWHERE = "storage.root=… gives another place"
 _CURES = {
+    errno.ELOOP: f"remove the link; {_ELSEWHERE}",
     errno.ENOSYS: _UNLOCKABLE,  # flock(2) of a file system that has none, as filelock raises it
     errno.ENOTSUP: _UNLOCKABLE,
     errno.ENOSPC: "free some room, or ask for a smaller file: benchmark.file_mb=…",
@@ -62,13 +64,16 @@ def claimed(folder: Path) -> Path:
         It holds somebody else's files, or cannot be made.
     """
     with _explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / _MARKER).exists():
-            strangers = sorted(path.name for path in folder.iterdir() if not path.name.startswith(_OURS))
+        files.make_folder(folder, exist_ok=True, parents=True)
+        if fault := files.distrust(folder):
+            raise DatasetError(fault, _ELSEWHERE)
+        names = files.names(folder)
+        if _MARKER not in names:
+            strangers = [name for name in names if not name.startswith(_OURS)]
             if strangers:
                 message = f"{folder} has files that are not ours ({', '.join(strangers[:3])})"
                 raise DatasetError(message, "move them, or name a storage with another root")
-            durable.write_whole(folder / _MARKER, "files of tfio-campaign's baselines; remove the folder as you like\n")
+            files.write(folder / _MARKER, "files of tfio-campaign's baselines; remove the folder as you like\n")
     return folder
 
 
@@ -88,8 +93,7 @@ def made(folder: Path, size: int, progress: Callable[[int, int], None]) -> Path:
     path = folder / f"read-{size}.bin"
     with _explained(folder):
         if not _is_whole(path, size):
-            # Whoever may write here may take it; a mere marker would outlive a process that dies.
-            with FileLock(folder / _LOCK, mode=0o666, fallback_to_soft=False):
+            with FileLock(folder / _LOCK, fallback_to_soft=False):  # a mere marker would outlive a process that dies
                 if not _is_whole(path, size):
                     require_room(folder, size)
                     _make(path, size, progress)
@@ -115,19 +119,13 @@ def _is_whole(path: Path, size: int) -> bool:
 
 def _make(path: Path, size: int, progress: Callable[[int, int], None]) -> None:
     """Write random bytes under a name of their own, and give them theirs when they are durable."""
-    temporary = path.with_suffix(".part")
-    temporary.unlink(missing_ok=True)  # of a process that died; or a link that somebody has planted
-    try:
-        with temporary.open("xb") as file:
-            for done in range(0, size, _CHUNK):
-                progress(done // _MIB, size // _MIB)
-                file.write(os.urandom(min(_CHUNK, size - done)))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    durable.sync_folder(path.parent)
+    for name in files.names(path.parent):
+        if name.startswith(f".{path.name}."):  # of a process that died
+            files.remove(path.parent / name)
+    with files.whole(path) as file:
+        for done in range(0, size, _CHUNK):
+            progress(done // _MIB, size // _MIB)
+            file.write(os.urandom(min(_CHUNK, size - done)))
     page_cache.evict([path])
     progress(size // _MIB, size // _MIB)
 

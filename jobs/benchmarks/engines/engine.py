@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from jobs.errors import EngineError
+from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,15 +104,15 @@ def takes_direct(file: Path, access: str) -> bool:
     how = os.O_WRONLY | os.O_CREAT if writes else os.O_RDONLY
     try:
         if writes:
-            file.unlink(missing_ok=True)
-        os.close(os.open(file, how | os.O_DIRECT | os.O_NOFOLLOW, 0o600))
+            files.remove(file, missing_ok=True)
+        os.close(files.opened(file, how | os.O_DIRECT, 0o600))
     except OSError as error:
         if error.errno != errno.EINVAL:  # open(2): "The filesystem does not support the O_DIRECT flag"
             raise
         return False
     finally:
         if writes:
-            file.unlink(missing_ok=True)
+            files.remove(file, missing_ok=True)
     return True
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jobs.benchmarks.engines import engine as engines
 from jobs.errors import EngineError
 from jobs.fork_server import die_with_parent
-from jobs.system import programs
+from jobs.system import files, programs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -80,7 +80,7 @@ def said(command: Sequence[str], folder: Path, raw: Path | None) -> str:
     words = f"$ {shlex.join(command)}\n{done.stdout}\n--- standard error, exit code {done.returncode}\n{done.stderr}"
     if raw is not None:
         with suppress(OSError):  # a full disk takes the words away, not the run
-            raw.write_text(words, encoding="utf-8")
+            files.write(raw, words)
     if done.returncode:
         raise failure(command[0], f"ended with exit code {done.returncode}", done.stderr.strip() or done.stdout)
     return done.stdout

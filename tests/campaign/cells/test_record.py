@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from campaign.cells import judge, record, stopping
 from campaign.cells.cell import make_cell
 from jobs.checks import Limits
-from jobs.system import durable
+from jobs.system import durable, files
 from tests.campaign.fake_template import figures
 
 CONDUCT = {"runs": 6, "warmup_runs": 1, "min_valid_runs": 3}
@@ -178,14 +178,14 @@ def mood(monkeypatch):
     """A function that lets the file system answer so many reads with this error; returns the folders then opened."""
 
     def answer(number, times):
-        left, opened, read, scan = [number] * times, [], Path.open, os.scandir
+        left, opened, read, scan = [number] * times, [], files.read, os.scandir
 
-        def open_file(path, *mode, **keys):
+        def read_file(*words):
             if left:
                 raise OSError(left.pop(), "the file system's mood")
-            return read(path, *mode, **keys)
+            return read(*words)
 
-        monkeypatch.setattr(Path, "open", open_file)
+        monkeypatch.setattr(files, "read", read_file)
         monkeypatch.setattr("campaign.cells.record.os.scandir", lambda folder: (opened.append(folder), scan(folder))[1])
         return opened
 

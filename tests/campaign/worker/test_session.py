@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import tempfile
@@ -12,7 +13,7 @@ from campaign.storage import provenance
 from campaign.worker import session
 from campaign.worker.__main__ import Worker
 from campaign.worker.signals import WorkerStoppedError
-from jobs.system import durable
+from jobs.system import durable, files
 from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
 from tests.campaign.work_lists import asked_again, walk
 
@@ -324,16 +325,25 @@ def test_a_claim_that_somebody_took_away_is_nobody_s(claim, folder, job):
     session.make_sure_it_is_ours(folder, recorded)
 
 
-def test_a_record_that_cannot_be_read_now_is_left_where_it_is(folder, job):
+def test_a_record_that_cannot_be_read_now_is_left_where_it_is(folder, job, monkeypatch):
     work = job()
     path = folder.record(work["cells"][0]["id"])
-    path.mkdir(parents=True)  # reading it is an OSError
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    read = files.read
+
+    def fails(file, *words):
+        if file == path:
+            raise OSError(errno.EIO, "injected")
+        return read(file, *words)
+
+    monkeypatch.setattr(files, "read", fails)
 
     with pytest.raises(record.UnreadableRecordError):
         walk(folder, work)
 
     assert {each.name for each in path.parent.iterdir()} <= {"record.json", "claim.json"}
-    assert path.is_dir()
+    assert path.read_text() == "{"
 
 
 @pytest.mark.parametrize("cell", [0, 1])

@@ -119,7 +119,8 @@ def test_the_wait_for_the_storage_is_in_the_record(folder, work, monkeypatch):
             assert (str(path), mode) == (work["cells"][0]["dataset"]["lock"], 0o666)
             assert not fallback_to_soft
 
-        def acquire(self):
+        def acquire(self, timeout):
+            assert timeout < 1
             clock[0] += 12.5
             return self
 

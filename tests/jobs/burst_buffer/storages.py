@@ -14,7 +14,10 @@ def tmpfs(point, mib):
         pytest.skip("mounting a small file system needs root")
     point.mkdir()
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={mib}m", "none", str(point)], capture_output=True, text=True, check=False
+        ["mount", "-t", "tmpfs", "-o", f"size={mib}m,mode=755", "none", str(point)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         pytest.skip(f"no tmpfs to be had: {done.stderr.strip()}")

@@ -79,9 +79,9 @@ def test_save_makes_every_file_and_name_durable_before_it_comes_back(folders, id
 def test_a_snapshot_is_durable_on_the_slow_storage_before_it_is_seen_there(folders, idle, monkeypatch):
     with contextlib.closing(BurstBuffer(*folders)) as buffer:
         name = buffer.save(1, writer(1)).name
-    deeds, fsync, rename = [], os.fsync, Path.rename
+    deeds, fsync, rename = [], os.fsync, os.rename
     monkeypatch.setattr("os.fsync", lambda fd: (deeds.append(Path(f"/proc/self/fd/{fd}").readlink()), fsync(fd)))
-    monkeypatch.setattr(Path, "rename", lambda path, to: (deeds.append(f"to {to.name}"), rename(path, to)))
+    monkeypatch.setattr("os.rename", lambda path, to, **at: (deeds.append(f"to {to}"), rename(path, to, **at)))
 
     assert drain.drain(*folders) == 0
 

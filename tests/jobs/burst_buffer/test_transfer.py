@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from jobs.burst_buffer import transfer
 from jobs.burst_buffer.transfer import How
+from jobs.system import files
 
 SEGMENT = 64 * 2**20
 
@@ -42,14 +43,14 @@ def test_a_copy_has_the_bytes_of_its_source_whatever_the_streams(tmp_path_factor
 def test_direct_opens_the_target_past_the_page_cache(places, monkeypatch, direct):
     if direct and transfer.refuses_direct(places[1]):
         pytest.skip(f"{places[1]} has no direct I/O")
-    flags, real = {}, os.open
+    flags, real = {}, files.opened
     (places[0] / "file").write_bytes(b"x" * 5000)
 
-    def opened(path, mode, *more):
+    def opened(path, mode):
         flags[str(path)] = mode
-        return real(path, mode, *more)
+        return real(path, mode)
 
-    monkeypatch.setattr("os.open", opened)
+    monkeypatch.setattr(files, "opened", opened)
     transfer.copy(*places, [("file", 5000)], How(direct=direct))
 
     assert bool(flags[str(places[1] / "file")] & os.O_DIRECT) is direct

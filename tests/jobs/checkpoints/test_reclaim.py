@@ -1,6 +1,7 @@
 """Folders of snapshots are taken away when they are ours and over, and nothing else ever is."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -107,8 +108,8 @@ def test_a_drainer_that_waits_while_its_folders_are_taken_away_finds_none_and_ma
 
 def test_the_marker_goes_first_and_the_lock_of_drainers_last(folders, monkeypatch):
     drained_and_closed(folders)
-    unlink, gone = Path.unlink, []
-    monkeypatch.setattr(Path, "unlink", lambda path, **keys: (gone.append(path.name), unlink(path, **keys)))
+    unlink, gone = os.unlink, []
+    monkeypatch.setattr("os.unlink", lambda name, **keys: (gone.append(name), unlink(name, **keys)))
 
     claim.remove_ours(folders[0])
 

@@ -157,7 +157,7 @@ def test_a_killed_make_resumes_and_equals_an_unbroken_one(start, tmp_path):
     assert kept
     assert first[0] >= len(kept)
     assert {name: (broken / name).stat().st_mtime_ns for name in names(kept)} == stamps
-    assert not list(broken.rglob("*.tfio-tmp"))
+    assert not list(broken.rglob("*.tmp"))
     make(unbroken, LARGE, name="test", processes=2)
     assert contents(broken) == contents(unbroken)
 
@@ -179,7 +179,7 @@ def test_ctrl_c_ends_a_make_at_once_and_leaves_whole_files_only(start, tmp_path)
     images = list(folder.glob("class_*/*.jpg"))
     assert images
     assert all(path.read_bytes().endswith(b"\xff\xd9") for path in images)
-    assert not list(folder.rglob("*.tfio-tmp"))
+    assert not list(folder.rglob("*.tmp"))
     assert not (folder / "manifest.json").exists()
 
 
@@ -334,7 +334,7 @@ def test_a_device_that_fills_up_is_an_error_with_a_cure_and_leaves_whole_files_o
         make(full_device / "dataset", SPEC, name="test", processes=2)
 
     assert "free some space" in caught.value.hint
-    assert not list(full_device.rglob("*.tfio-tmp"))
+    assert not list(full_device.rglob("*.tmp"))
     assert all(path.read_bytes().endswith(b"\xff\xd9") for path in full_device.rglob("*.jpg"))
 
 
@@ -351,7 +351,7 @@ def test_what_the_system_refuses_is_an_error_with_a_cure(tmp_path, monkeypatch, 
     def refuse(*_):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(module, "write_whole", refuse)
+    monkeypatch.setattr(module.files, "write", refuse)
 
     with pytest.raises(DatasetError, match=os.strerror(number)) as caught:
         make(tmp_path, SPEC, name="test", processes=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ FACTS = {"name": "hdd", "read_mb_per_s": 163.0, "write_mb_per_s": 133.14, "read_
 @pytest.fixture
 def point(tmp_path, monkeypatch):
     """A mount point."""
+    monkeypatch.setattr(emulation, "ROOT", os.geteuid())
     monkeypatch.setattr(emulation, "mount_of", lambda _: Mount(str(tmp_path), "/dev/loop0", "ext4", "rw"))
     return tmp_path
 
@@ -54,3 +56,24 @@ def test_a_marker_that_cannot_be_read_is_one_all_the_same(point, text):
 
 def test_the_disk_of_this_test_is_real():
     assert emulated(Path(__file__)) is None
+
+
+def test_a_marker_of_another_user_says_nothing(point, monkeypatch):
+    (point / MARKER).write_text(json.dumps(FACTS))
+    monkeypatch.setattr(emulation, "ROOT", os.geteuid() + 1)
+
+    assert emulated(point) is None
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_is_no_marker_and_is_not_waited_for(point, make):
+    make(point / MARKER)
+
+    assert emulated(point) is None
+
+
+def test_a_marker_of_a_gigabyte_is_not_read(point):
+    with (point / MARKER).open("wb") as file:
+        file.truncate(1 << 30)
+
+    assert emulated(point) is None

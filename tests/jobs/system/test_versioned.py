@@ -1,6 +1,11 @@
 """Versioned JSON files: what is read, and what is refused."""
 
+import contextlib
+import json
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jobs.system import versioned
 
@@ -14,7 +19,7 @@ from jobs.system import versioned
         ("[]", "no mapping"),
         ("{}", "'schema' is missing"),
         ('{"schema": "x"}', "'schema' is 'x'"),
-        ('{"schema": 1e999}', "'schema' is inf"),
+        ('{"schema": 1e999}', "1e999 is no number"),
         ('{"schema": 1}', "'name' is missing"),
         ('{"schema": 1, "name": "' + "x" * 100 + '"}', "more than 64 bytes"),
     ],
@@ -41,3 +46,15 @@ def test_a_good_one_is_read_whole(tmp_path):
     path.write_text('{"schema": 1, "name": "é"}')
 
     assert versioned.read(path, 1, ("name",)) == {"schema": 1, "name": "é"}
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "1e999", "NaN", "-Infinity", "9" * 401, "{", "\xff", ""])
+def test_odd_json_is_refused(text):
+    with pytest.raises(ValueError, match=r".+"):
+        versioned.parsed(text.encode("latin-1"))
+
+
+@given(data=st.binary() | st.text('[]{}",:0123456789.-eE').map(str.encode))
+def test_any_bytes_are_json_or_refused(data):
+    with contextlib.suppress(ValueError):
+        assert versioned.parsed(data) == json.loads(data)

@@ -1,0 +1,273 @@
+"""Files and folders where another user can write: opened without following a link, read in bounds, written whole.
+
+A path given here has no link in it. The root of a storage is the user's word: whoever takes it resolves it
+(`Path.resolve`), and a link below it, in whatever component, is refused as the trap that it may be (openat(2),
+``O_NOFOLLOW``, one component after the other). What is opened is a regular file (no FIFO that blocks, no device), and
+temporary names cannot be guessed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import pwd
+import secrets
+import shutil
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TEMPORARY = ".tmp"
+"""End of the name of a file that is being written; it begins with a dot and the name to come."""
+LARGEST_BYTES = 64 << 20
+_STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CAREFUL = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_FOLDER_MODE, _FILE_MODE = 0o755, 0o644  # whatever the umask: nobody else may write
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class OddFileError(OSError):
+    """What lies there is not a file as this program writes it: a link, a FIFO, a device, somebody else's, too large."""
+
+    def __init__(self, why: str, path: Path) -> None:
+        super().__init__(errno.EPERM, why, str(path))
+
+
+def opened(path: Path, flags: int = os.O_RDONLY, mode: int = _FILE_MODE) -> int:
+    """Open a regular file and return its descriptor; one that is written to must be ours, under one name.
+
+    Raises
+    ------
+    OddFileError
+        It is a link, a FIFO, a device or a folder; or, where it is written to, somebody else's or a hard link.
+    OSError
+        As open(2); ``ELOOP`` where a folder of the path is a link.
+    """
+    with _held(path.parent) as folder:
+        try:
+            descriptor = os.open(path.name, flags | _CAREFUL, mode, dir_fd=folder)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):  # a link; a FIFO or socket; a folder
+                raise OddFileError("it is no regular file", path) from error
+            raise OSError(error.errno, error.strerror, str(path)) from error
+    found = os.fstat(descriptor)
+    writes = flags & (os.O_WRONLY | os.O_RDWR)
+    if stat.S_ISREG(found.st_mode) and not (writes and (found.st_uid != os.geteuid() or found.st_nlink > 1)):
+        return descriptor
+    os.close(descriptor)
+    raise OddFileError(f"it is {'not ours alone' if stat.S_ISREG(found.st_mode) else 'no regular file'}", path)
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[int]:
+    """Hold a folder (``O_PATH``) that is reached without a link."""
+    descriptor = os.open("/", _STEP)
+    try:
+        for place, part in enumerate(folder.absolute().parts[1:], start=2):
+            try:
+                below = os.open(part, _STEP, dir_fd=descriptor)
+            except OSError as error:
+                here = Path(*folder.absolute().parts[:place])
+                raise _explained(error, here, descriptor) from error
+            os.close(descriptor)
+            descriptor = below
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _explained(error: OSError, path: Path, above: int) -> OSError:
+    """Name the component that cannot be entered, and say so where it is a link."""
+    with contextlib.suppress(OSError):
+        if stat.S_ISLNK(os.stat(path.name, dir_fd=above, follow_symlinks=False).st_mode):
+            return OSError(errno.ELOOP, "it is a link, and is not followed", str(path))
+    return OSError(error.errno, error.strerror, str(path))
+
+
+def read(path: Path, largest: int = LARGEST_BYTES, owner: int | None = None) -> bytes:
+    """Return the bytes of a regular file.
+
+    Raises
+    ------
+    OddFileError
+        It is no regular file, larger than `largest` bytes, or not of the user `owner`.
+    OSError
+        It cannot be read.
+    """
+    with os.fdopen(opened(path), "rb") as file:
+        found = os.fstat(file.fileno())
+        if owner not in (None, found.st_uid):
+            raise OddFileError(f"it is {user_name(found.st_uid)}'s", path)
+        data = file.read(largest + 1)
+    if len(data) > largest:
+        raise OddFileError(f"it has more than {largest} bytes", path)
+    return data
+
+
+@contextlib.contextmanager
+def whole(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """Write a file that appears when the block ends, and not at all where it fails; what was there stays till then.
+
+    Parameters
+    ----------
+    durable
+        Sync the file, and after the rename its folder.
+
+    Raises
+    ------
+    OSError
+        No space, no permission, a link in the path, …; nothing is left then.
+    """
+    temporary = f".{path.name}.{secrets.token_hex(8)}{TEMPORARY}"
+    with _held(path.parent) as folder:
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CAREFUL, _FILE_MODE, dir_fd=folder)
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+                file.flush()
+                if durable:
+                    os.fsync(descriptor)
+            os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+            if isinstance(error, OSError):  # a full disk's error names no file
+                raise OSError(error.errno, error.strerror, str(path)) from error
+            raise
+        if durable:
+            _sync(folder)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a text, whole and durably."""
+    with whole(path) as file:
+        file.write(text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as JSON, whole and durably."""
+    write(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def append(path: Path) -> BinaryIO:
+    """Open a file of ours to add to its end; made where it is missing."""
+    return os.fdopen(opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab")
+
+
+def make_folder(folder: Path, *, exist_ok: bool = False, parents: bool = False) -> None:
+    """Make a folder that nobody else may write to, and those above it only where `parents` are to be made."""
+    if parents and not folder.parent.is_dir():
+        make_folder(folder.parent, exist_ok=True, parents=True)
+    with _held(folder.parent) as above:
+        try:
+            os.mkdir(folder.name, _FOLDER_MODE, dir_fd=above)
+        except OSError as error:
+            if not (exist_ok and error.errno == errno.EEXIST):
+                raise OSError(error.errno, error.strerror, str(folder)) from error
+    with _held(folder):  # what was there is a folder, and no link to one
+        pass
+
+
+def distrust(folder: Path) -> str:
+    """Say why what is in a folder could be somebody else's doing; empty for a folder that only we or root may write.
+
+    Raises
+    ------
+    OSError
+        It is missing, or a link.
+    """
+    with _held(folder) as descriptor:
+        found, above = os.fstat(descriptor), os.stat("..", dir_fd=descriptor)
+    if found.st_uid not in (0, os.geteuid()):
+        return f"{folder} is {user_name(found.st_uid)}'s"
+    if found.st_mode & _OTHERS_WRITE:
+        return f"{folder} may be written by other users (chmod go-w {folder})"
+    if above.st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH:
+        return f"{folder.parent} lets any user rename what is in it (chmod +t {folder.parent})"
+    return ""
+
+
+def user_name(number: int) -> str:
+    """Return the name of a user, or the number where there is none."""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+def names(folder: Path) -> list[str]:
+    """Return the names in a folder, sorted."""
+    with _readable(folder) as descriptor:
+        return sorted(os.listdir(descriptor))  # noqa: PTH208 - of a descriptor
+
+
+def tree(folder: Path) -> dict[str, os.stat_result]:
+    """Return all that is below a folder, by relative path; links are listed and not followed."""
+    found: dict[str, os.stat_result] = {}
+    with _readable(folder) as descriptor:
+        for name in sorted(os.listdir(descriptor)):  # noqa: PTH208 - of a descriptor
+            found[name] = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+    for name in [name for name, status in found.items() if stat.S_ISDIR(status.st_mode)]:
+        found |= {f"{name}/{below}": status for below, status in tree(folder / name).items()}
+    return found
+
+
+def rename(source: Path, target: Path) -> None:
+    """Rename a file or a folder; what had the name goes, as rename(2) has it."""
+    with _held(source.parent) as before, _held(target.parent) as after:
+        os.rename(source.name, target.name, src_dir_fd=before, dst_dir_fd=after)
+
+
+def remove(path: Path, *, missing_ok: bool = False) -> None:
+    """Remove a file, or a link itself."""
+    try:
+        with _held(path.parent) as folder:
+            os.unlink(path.name, dir_fd=folder)
+    except FileNotFoundError:
+        if not missing_ok:
+            raise
+
+
+def remove_empty(folder: Path) -> None:
+    """Remove a folder that is empty."""
+    with _held(folder.parent) as above:
+        os.rmdir(folder.name, dir_fd=above)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder with all that is in it; a link in its place, or in it, is removed itself."""
+    with _held(folder.parent) as above:
+        anchored = f"/proc/self/fd/{above}/{folder.name}"  # rmtree takes a folder's descriptor from Python 3.11 on only
+        if os.path.islink(anchored):  # noqa: PTH114 - no path of ours
+            os.unlink(folder.name, dir_fd=above)
+        else:
+            shutil.rmtree(anchored)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    with _held(folder) as descriptor:
+        _sync(descriptor)
+
+
+def _sync(folder: int) -> None:
+    descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _readable(folder: Path) -> Iterator[int]:
+    with _held(folder) as held:
+        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=held)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,189 @@
+"""A storage that any user may write to, and what another one has prepared there."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+
+import pytest
+
+from campaign.cells.cell import make_cell
+from campaign.errors import EnvironmentFaultError
+from campaign.storage import checkpoint_targets, datasets, locks
+from campaign.storage.roots import claimed, place
+from jobs.data import manifest
+from jobs.system import files
+from tests.campaign.work_lists import walk
+
+SMALL = {"files": 6, "median_bytes": 3000, "width": 64, "height": 64, "classes": 2}
+OWN = f"tfio-{files.user_name(os.geteuid())}"
+
+
+@pytest.fixture
+def settings(point, scratch):
+    """The settings of a cell on a small dataset on the scratch file system."""
+    point["dataset"] |= SMALL
+    point["batch_size"] = 2
+    point["storage"]["root"] = str(scratch)
+    return make_cell(point).settings
+
+
+@pytest.fixture
+def theirs(settings, folder, scratch):
+    """The dataset of the cell, made by another user where it would have been made before."""
+    (scratch / "datasets").mkdir()
+    data = datasets.on_this_node(settings, folder)
+    for path in (scratch / "datasets", *(scratch / "datasets").rglob("*")):
+        os.chown(path, 65534, 65534)
+    assert data["path"].startswith(str(scratch / "datasets"))
+    return data
+
+
+def test_what_only_we_may_write_to_keeps_its_place(tmp_path):
+    assert claimed(tmp_path, "baseline") == tmp_path / "baseline"
+    assert (tmp_path / "baseline").is_dir()
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o775])
+def test_where_others_may_write_too_each_user_has_a_folder(scratch, mode):
+    scratch.chmod(mode)
+
+    assert claimed(scratch, "baseline") == scratch / OWN / "baseline"
+    assert files.distrust(scratch / OWN) == ""
+
+
+def test_what_is_ours_already_keeps_its_place(scratch):
+    files.make_folder(scratch / "baseline")
+
+    assert place(scratch, "baseline") == scratch / "baseline"
+
+
+@pytest.mark.parametrize("taken", [OWN, f"{OWN}/baseline"])
+def test_a_folder_that_another_user_has_taken_is_refused(scratch, stranger, taken):
+    def take():
+        (scratch / taken).mkdir(parents=True)
+
+    stranger(take)
+
+    with pytest.raises(EnvironmentFaultError, match="is nobody's") as error:
+        claimed(scratch, "baseline")
+    assert "storage.root=" in error.value.hint
+
+
+def test_a_dataset_of_another_user_is_read_where_it_is(settings, folder, theirs):
+    assert datasets.on_this_node(settings, folder) == theirs
+
+
+def test_a_dataset_of_another_user_that_is_not_whole_is_made_anew_for_us(settings, folder, theirs, scratch, tmp_path):
+    image = next((scratch / "datasets").rglob("*.jpg"))
+    image.unlink()
+    image.symlink_to(tmp_path)
+    before = {path: path.lstat().st_mtime_ns for path in (scratch / "datasets").rglob("*")}
+
+    data = datasets.on_this_node(settings, folder)
+
+    assert data["path"].startswith(str(scratch / OWN / "datasets"))
+    assert data["checksum"] == theirs["checksum"]
+    assert {path: path.lstat().st_mtime_ns for path in (scratch / "datasets").rglob("*")} == before
+
+
+def test_links_in_the_place_of_our_folders_are_not_followed(settings, folder, scratch, stranger, tmp_path):
+    (tmp_path / "precious").mkdir()
+    stranger(os.symlink, tmp_path / "precious", scratch / "datasets")
+    stranger(os.symlink, tmp_path / "precious", scratch / OWN)
+
+    with pytest.raises(EnvironmentFaultError, match="link"):
+        datasets.on_this_node(settings, folder)
+
+    assert [*(tmp_path / "precious").iterdir()] == []
+
+
+def test_a_root_that_is_a_link_is_the_users_word(settings, folder, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "root").symlink_to(tmp_path / "disk")
+    settings["storage"]["root"] = str(tmp_path / "root")
+
+    data = datasets.on_this_node(settings, folder)
+
+    assert data["path"].startswith(str(tmp_path / "disk" / "datasets"))
+    assert manifest.load(tmp_path / "disk" / "datasets" / data["path"].rpartition("/")[2])
+
+
+def test_snapshots_go_to_a_folder_of_ours(direct_point, scratch):
+    direct_point["checkpoint"]["root"] = str(scratch)
+    cell = make_cell(direct_point)
+    item = {"id": cell.id, "settings": cell.settings, "targets": checkpoint_targets.roots(cell.settings)}
+
+    asked = checkpoint_targets.asked(item, {"drain_timeout_s": 1.0})
+
+    assert asked["folders"] == [str(scratch / OWN / "checkpoints" / cell.id)]
+
+
+def _hold(path, told):
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.write(told, b".")
+    time.sleep(2)
+
+
+@pytest.fixture
+def held(work, stranger, scratch):
+    """The lock of a storage that another user holds for two seconds."""
+    lock = scratch / "lock"
+    seen, told = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            stranger(_hold, lock, told)
+        finally:
+            os._exit(0)
+    os.read(seen, 1)
+    yield lock
+    os.waitpid(child, 0)
+    os.close(seen)
+    os.close(told)
+
+
+def test_it_is_said_within_a_second_who_holds_a_lock(held):
+    said = []
+    began = time.monotonic()
+
+    with locks.locked(held, lambda why: said.append((why, time.monotonic() - began))):
+        pass
+
+    ((why, after_s),) = said
+    assert str(held) in why
+    assert "of nobody" in why
+    assert after_s < 1
+
+
+def test_a_worker_says_in_its_record_who_holds_the_lock(held, work, folder, monkeypatch):
+    from campaign.cells import record  # noqa: PLC0415
+    from campaign.cluster.progress import Follower, Seen, Watched  # noqa: PLC0415
+
+    work["cells"] = work["cells"][:1]
+    item = work["cells"][0]
+    item["dataset"]["lock"] = str(held)
+    pictures, write = [], record.write
+    watched = Watched({0: Follower(folder, [(item["id"], 1)], 1, work["token"])})
+
+    def written(*words):
+        write(*words)
+        pictures.append(watched.look({0: Seen("running")}))
+
+    monkeypatch.setattr(record, "write", written)
+    walk(folder, work)
+
+    assert any("held by process" in why and "of nobody" in why for picture in pictures for why in picture.reasons)
+
+
+def test_a_link_in_the_place_of_a_lock_is_not_followed(scratch, stranger, tmp_path):
+    private = tmp_path / "private"
+    private.write_text("ours")
+    stranger(os.symlink, private, scratch / "lock")
+
+    with pytest.raises(EnvironmentFaultError, match="cannot lock"):
+        locks.locked(scratch / "lock")
+
+    assert private.read_text() == "ours"

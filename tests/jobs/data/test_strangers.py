@@ -1,0 +1,119 @@
+"""A dataset's folder that another user has made first."""
+
+import os
+
+import pytest
+
+from jobs.data import make, manifest
+from jobs.data.images import ImageSpec, file_name
+from jobs.errors import DatasetError
+
+SPEC = ImageSpec(files=4, classes=2, median_bytes=1200, sigma=0.0, width=32, height=32, seed=1)
+
+
+@pytest.fixture
+def precious(tmp_path):
+    """Return a folder of ours with files that are named like images."""
+    folder = tmp_path / "precious"
+    for index in range(SPEC.files):
+        (folder / file_name(SPEC, index)).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file_name(SPEC, index)).write_text("ours")
+    yield folder
+    assert {file.read_text() for file in folder.rglob("*.jpg")} == {"ours"}
+    assert len([*folder.rglob("*")]) == SPEC.classes + SPEC.files
+
+
+def _made(folder):
+    return make.make(folder, SPEC, name="demo", processes=1)
+
+
+@pytest.fixture
+def theirs(scratch, stranger):
+    """Return the folder of a dataset that another user has made."""
+    folder = scratch / "demo"
+    _made(folder)
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, 65534, 65534)
+    stranger(os.utime, folder)
+    return folder
+
+
+def _prepared(folder, precious):
+    """Make the folder as one of ours, with a link for its first class."""
+    folder.mkdir(parents=True)
+    (folder / ".tfio-dataset").write_text(make.dataset_id("demo", SPEC) + "\n")
+    (folder / "class_000").symlink_to(precious / "class_000")
+
+
+def test_nothing_is_written_to_a_folder_of_another_user(scratch, stranger, precious):
+    folder = scratch / "demo"
+    stranger(_prepared, folder, precious)
+
+    with pytest.raises(DatasetError, match="is nobody's") as error:
+        _made(folder)
+
+    assert "root=" in error.value.hint
+    assert sorted(path.name for path in folder.iterdir()) == [".tfio-dataset", "class_000"]
+
+
+def test_nothing_is_written_below_a_link_in_the_place_of_the_datasets(scratch, stranger, precious):
+    stranger(os.symlink, precious, scratch / "datasets")
+
+    with pytest.raises(DatasetError, match="link"):
+        _made(scratch / "datasets" / "demo")
+
+
+def test_a_link_in_a_folder_of_ours_is_not_followed(tmp_path, precious):
+    _prepared(tmp_path / "demo", precious)
+
+    with pytest.raises(DatasetError, match="link"):
+        _made(tmp_path / "demo")
+
+
+def test_a_dataset_of_another_user_is_read_when_it_is_what_its_manifest_says(theirs):
+    before = {path: path.lstat().st_mtime_ns for path in theirs.rglob("*")}
+
+    assert _made(theirs) == manifest.load(theirs)
+    assert {path: path.lstat().st_mtime_ns for path in theirs.rglob("*")} == before
+
+
+def test_a_dataset_of_another_user_that_is_not_what_its_manifest_says_is_left_alone(theirs):
+    os.truncate(theirs / file_name(SPEC, 0), 7)
+
+    with pytest.raises(DatasetError, match="is nobody's"):
+        _made(theirs)
+
+
+def test_images_that_are_links_to_other_files_are_not_those_of_a_manifest(theirs):
+    image, elsewhere = theirs / file_name(SPEC, 0), theirs.with_name("elsewhere.jpg")
+    image.rename(elsewhere)
+    image.symlink_to(elsewhere)
+
+    with pytest.raises(DatasetError, match="1 missing"):
+        manifest.verify(theirs, manifest.load(theirs))
+
+
+@pytest.mark.parametrize("name", ["../../secret.jpg", "/etc/secret.jpg", "a//b.jpg", 7])
+def test_a_manifest_names_files_below_its_folder_alone(tmp_path, name):
+    made = manifest.Manifest("synthetic", {}, {}, (manifest.ImageFile(name, 1, 0),), ("a",))
+    (tmp_path / "manifest.json").write_text(made.to_json())
+
+    with pytest.raises(DatasetError, match="damaged"):
+        manifest.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"schema": 1e999}', "[]", "7", '{"schema": 1, "kind": 7}', "\xff", '{"schema": []}']
+)
+def test_an_odd_manifest_is_refused_by_its_name(tmp_path, text):
+    (tmp_path / "manifest.json").write_bytes(text.encode("latin-1"))
+
+    with pytest.raises(DatasetError, match=r"manifest\.json"):
+        manifest.load(tmp_path)
+
+
+def test_a_pipe_for_a_manifest_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "manifest.json")
+
+    with pytest.raises(DatasetError, match=r"manifest\.json"):
+        manifest.load(tmp_path)

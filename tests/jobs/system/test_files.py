@@ -1,0 +1,183 @@
+"""What another user has prepared is not followed, not waited for and not overwritten."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from jobs.system import files
+
+_PRIVATE = "private, of ours"
+
+
+@pytest.fixture
+def private(tmp_path):
+    """Return a file of ours that no one may change through us."""
+    file = tmp_path / "private"
+    file.write_text(_PRIVATE)
+    yield file
+    assert file.read_text() == _PRIVATE
+
+
+def _open_descriptors():
+    return {path.name for path in Path("/proc/self/fd").iterdir()}
+
+
+def test_what_is_written_is_there_and_nothing_else(tmp_path):
+    files.write(tmp_path / "a", "old")
+
+    files.write(tmp_path / "a", "new")
+
+    assert files.read(tmp_path / "a") == b"new"
+    assert files.names(tmp_path) == ["a"]
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path):
+    files.write(tmp_path / "a", "old")
+
+    with pytest.raises(TypeError), files.whole(tmp_path / "a") as file:
+        file.writelines([b"new", None])
+
+    assert (tmp_path / "a").read_text() == "old"
+    assert files.names(tmp_path) == ["a"]
+
+
+def test_what_is_made_nobody_else_may_write(tmp_path):
+    before = os.umask(0)
+    try:
+        files.make_folder(tmp_path / "folder")
+        files.write(tmp_path / "folder" / "file", "")
+        files.append(tmp_path / "folder" / "log").close()
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE((tmp_path / "folder").stat().st_mode) == 0o755
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "folder").iterdir()} == {0o644}
+    assert files.distrust(tmp_path / "folder") == ""
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda folder: files.read(folder / "file"),
+        lambda folder: files.write(folder / "file", "bad"),
+        lambda folder: files.append(folder / "file"),
+        lambda folder: files.make_folder(folder / "new"),
+        files.names,
+        files.tree,
+        lambda folder: files.remove(folder / "file"),
+        lambda folder: files.rename(folder / "file", folder / "other"),
+        lambda folder: files.remove_tree(folder / "below"),
+        files.sync_folder,
+        files.distrust,
+    ],
+)
+def test_a_link_to_a_folder_is_not_followed(tmp_path, act):
+    real = tmp_path / "real" / "below"
+    real.mkdir(parents=True)
+    (real / "file").write_text("kept")
+    (real / "below").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    before = _open_descriptors()
+
+    with pytest.raises(OSError, match="link") as found:
+        act(tmp_path / "link" / "below")
+
+    assert found.value.filename == str(tmp_path / "link")
+    assert sorted(path.name for path in real.iterdir()) == ["below", "file"]
+    assert (real / "file").read_text() == "kept"
+    assert _open_descriptors() == before
+
+
+def test_a_link_is_not_read_but_written_over_and_removed_itself(tmp_path, private):
+    link = tmp_path / "link"
+    link.symlink_to(private)
+
+    with pytest.raises(files.OddFileError, match="no regular file"):
+        files.read(link)
+    with pytest.raises(files.OddFileError, match="no regular file"):
+        files.append(link)
+    files.write(link, "ours")
+
+    assert not link.is_symlink()
+    link.unlink()
+    link.symlink_to(tmp_path)
+    files.remove_tree(link)
+    assert not os.path.lexists(link)
+
+
+def test_what_is_removed_with_a_folder_is_not_what_its_links_lead_to(tmp_path, private):
+    (tmp_path / "folder" / "below").mkdir(parents=True)
+    (tmp_path / "folder" / "below" / "up").symlink_to(tmp_path)
+    (tmp_path / "folder" / "file").symlink_to(private)
+
+    assert sorted(files.tree(tmp_path / "folder")) == ["below", "below/up", "file"]
+    files.remove_tree(tmp_path / "folder")
+
+    assert files.names(tmp_path) == ["private"]
+
+
+def test_a_hard_link_is_not_written_to(tmp_path, private):
+    (tmp_path / "journal").hardlink_to(private)
+
+    with pytest.raises(files.OddFileError, match="not ours alone"):
+        files.append(tmp_path / "journal")
+
+
+@pytest.mark.parametrize("act", [files.read, files.append])
+def test_a_pipe_is_not_waited_for(tmp_path, act):
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(files.OddFileError, match="no regular file"):
+        act(tmp_path / "pipe")
+
+
+def test_a_folder_is_no_file(tmp_path):
+    with pytest.raises(files.OddFileError):
+        files.read(tmp_path)
+
+
+def test_a_file_is_read_in_bounds(tmp_path):
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(1 << 40)
+
+    with pytest.raises(files.OddFileError, match="more than 100 bytes"):
+        files.read(tmp_path / "huge", 100)
+
+
+def test_names_of_files_that_are_being_written_cannot_be_guessed(tmp_path):
+    seen = set()
+    for _ in range(2):
+        with files.whole(tmp_path / "file"):
+            seen |= {name for name in files.names(tmp_path) if name.endswith(files.TEMPORARY)}
+
+    assert len(seen) == 2
+
+
+def test_a_folder_of_another_user_is_told_by_his_name(scratch, stranger):
+    folder = scratch / "baseline"
+    stranger(os.mkdir, folder)
+
+    assert files.distrust(folder) == f"{folder} is nobody's"
+
+
+def test_a_folder_that_others_may_write_is_not_trusted(scratch):
+    folder = scratch / "folder"
+    files.make_folder(folder)
+    assert files.distrust(folder) == ""
+
+    folder.chmod(0o775)
+    assert "chmod go-w" in files.distrust(folder)
+    folder.chmod(0o755)
+    scratch.chmod(0o777)
+    assert "chmod +t" in files.distrust(folder)
+
+
+def test_a_folder_that_is_there_is_taken_and_a_link_to_one_is_not(tmp_path):
+    files.make_folder(tmp_path / "folder", exist_ok=True)
+    files.make_folder(tmp_path / "folder", exist_ok=True)
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+
+    with pytest.raises(OSError, match="link"):
+        files.make_folder(tmp_path / "link", exist_ok=True)

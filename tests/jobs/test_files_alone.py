@@ -1,0 +1,41 @@
+"""One module opens, reads, lists, writes, renames and removes what lies on storages."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+JOBS = Path(__file__).parents[2] / "jobs"
+MODULE = "system/files.py"
+DEEDS = {
+    *("open", "read_text", "read_bytes", "write_text", "write_bytes", "mkdir", "makedirs", "touch", "unlink", "remove"),
+    *("rename", "rmdir", "rmtree", "scandir", "listdir", "iterdir", "glob", "rglob", "symlink_to", "link", "copyfile"),
+}
+NOT_STORAGES = {
+    "fork_server.py": "the log of a run, in the private folder of a campaign",
+    "observe/counters.py": "/proc",
+    "observe/machine.py": "/proc and /sys",
+    "observe/network_clients.py": "/proc and /sys",
+    "system/device.py": "/proc and /sys",
+    "system/page_cache.py": "pages of the files that a run reads; links of a user's own images are followed",
+    "data/manifest.py": "the list of a user's own images, whose links are followed; nothing is read or written",
+    "burst_buffer/transfer.py": "a file without a name, in a folder that is ours",
+}
+
+
+def _deeds(source):
+    for node in ast.walk(ast.parse(source.read_text())):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        owner, _, name = called.rpartition(".")
+        of_a_path = name in DEEDS or (name == "replace" and len(node.args) == 1 and not node.keywords)
+        if called == "open" or (owner and of_a_path and owner not in ("files", "snapshots")):
+            yield f"{node.lineno}: {called}"
+
+
+@pytest.mark.parametrize("source", sorted(JOBS.rglob("*.py")), ids=lambda source: str(source.relative_to(JOBS)))
+def test_no_other_module_touches_what_lies_on_a_storage(source):
+    name = str(source.relative_to(JOBS))
+
+    assert bool([*_deeds(source)]) == (name in NOT_STORAGES or name == MODULE), [*_deeds(source)]
