@@ -12,6 +12,7 @@ from rich import progress
 from rich.console import Console
 
 from jobs import checks
+from jobs.system.terminal import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -30,7 +31,12 @@ stderr = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty()
 
 def say(text: str) -> None:
     """Print a message for the user on stderr."""
-    stderr.print(text, markup=False, soft_wrap=True)
+    stderr.print(visible(text), markup=False, soft_wrap=True)
+
+
+def show(text: str, *, flush: bool = False) -> None:
+    """Print data on stdout."""
+    print(visible(text), flush=flush)
 
 
 def counted(number: int, noun: str) -> str:

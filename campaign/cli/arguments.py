@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
+
+from jobs.system.terminal import visible
 
 if TYPE_CHECKING:
     from campaign.cells.folder import CampaignFolder
@@ -12,9 +14,17 @@ if TYPE_CHECKING:
 _PREFIX = "campaign_dir="
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors show odd words as text."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print usage and message, and exit with 2."""
+        super().error(visible(message))
+
+
 def parser(verb: str, about: str, *, json: bool) -> argparse.ArgumentParser:
     """Make the parser of a verb that reads one campaign folder."""
-    made = argparse.ArgumentParser(prog=f"python -m campaign {verb}", description=about, allow_abbrev=False)
+    made = Parser(prog=f"python -m campaign {verb}", description=about, allow_abbrev=False)
     if json:
         made.add_argument("--json", action="store_true", help="machine-readable, on stdout")
     return made

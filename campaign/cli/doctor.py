@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from campaign import console
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import make
 from campaign.cli import arguments
@@ -82,6 +83,6 @@ def _examine_cluster(points: list[Point], storages: list[Node]) -> Iterator[Find
 
 def _print(finding: Finding) -> None:
     mark = {True: "ok", False: "FAILED", None: "warning"}[finding.passed]
-    print(f"{finding.what:11} {mark:8} {finding.message}", flush=True)
+    console.show(f"{finding.what:11} {mark:8} {finding.message}", flush=True)
     if finding.passed is not True and finding.hint:
-        print(f"{'':11} {'hint:':8} {finding.hint}", flush=True)
+        console.show(f"{'':11} {'hint:':8} {finding.hint}", flush=True)

@@ -23,7 +23,7 @@ from campaign.storage import emulation
 from campaign.worker.signals import WorkerStoppedError
 from campaign.worker.work_list import Request
 from jobs.system.clock import utc_now
-from jobs.system.durable import write_json
+from jobs.system.files import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,9 +58,10 @@ def carry_out(planned: Plan, argv: Sequence[str], split: command_line.Words) -> 
     if split.dry_run:
         _preview(planned, _request(planned.folder, conduct, argv), cluster)
         return 0
+    is_new = not planned.folder.root.exists()
     folder, campaign = folders.opened(planned.folder.root)
     request = _request(folder, conduct, argv, after=campaign["requests"])
-    with folders.occupied(folder), _polite_end():
+    with folders.removed_if_refused(folder, is_new=is_new), folders.occupied(folder), _polite_end():
         try:
             _write_down(request, campaign, cells)
             return _follow(planned, request, cluster, sure=split.sure)
@@ -157,7 +158,7 @@ def _preview(planned: Plan, request: Request, cluster: str) -> None:
     width = max(len(entry.cell.id) for entry in planned.entries)
     for entry in planned.entries:
         to_go = str(entry.missing) if entry.at_most == entry.missing else f"{entry.missing} to {entry.at_most}"
-        print(f"{entry.cell.id:{width}}  {entry.state:8}  {to_go} measured runs to go")
+        console.show(f"{entry.cell.id:{width}}  {entry.state:8}  {to_go} measured runs to go")
     todo = planned.to_do
     if cluster == "slurm":
         from campaign.cluster import slurm  # noqa: PLC0415 - numpy is not on the way to --help

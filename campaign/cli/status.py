@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
         print(json.dumps({"campaign_dir": str(folder.root), "counts": counts, "cells": states}, indent=1))
     else:
         summary = ", ".join(f"{counts[status]} {status}" for status in _ORDER if counts[status])
-        print(f"{folder.root}: {counted(len(states), 'cell')}: {summary or 'none'}")
+        console.show(f"{folder.root}: {counted(len(states), 'cell')}: {summary or 'none'}")
         _print_cells(states, limit=len(states) if options.all else _SHOWN)
         if counts["running"] and (hindrance := folder.hindrance()):
             console.say(f"warning: {hindrance}")
@@ -71,6 +71,6 @@ def _print_cells(states: dict[str, State], limit: int) -> None:
         # A refusal of Slurm's has several lines.
         details = "".join(f"  {' '.join(str(state[key]).split())}" for key in ("where", "reason") if state[key])
         details += f"  emulated: {', '.join(emulated)}" if (emulated := state["emulated"]) else ""
-        print(f"  {state['status']:11}  {state['valid']}/{state['measured']} valid  {cell}{details}")
+        console.show(f"  {state['status']:11}  {state['valid']}/{state['measured']} valid  {cell}{details}")
     if len(ordered) > limit:
-        print(f"  … and {len(ordered) - limit} more (--all)")
+        console.show(f"  … and {len(ordered) - limit} more (--all)")

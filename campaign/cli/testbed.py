@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from campaign import console
+from campaign.cli import arguments
 from campaign.cli.help import body_of
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import apply, plan, throttle
@@ -37,6 +38,8 @@ _BASELINE_BYTES = 6 * GB  # its file of 5 GB (paper, IV), and the file system's 
 def main(argv: list[str]) -> int:
     """Do what the words say; exit code 0, of `status` only where everything is up, else 1."""
     options = _parser().parse_intermixed_args(argv)  # a flag may stand among the words
+    if not options.folder.isprintable():
+        raise UsageError(f"--folder {options.folder!r} is no path", "name a folder, without line breaks")
     folder = Path(os.path.expanduser(options.folder)).absolute()  # noqa: PTH111 - that of Path raises for ~nobody
     for flag, verbs in _FLAGS.items():
         if getattr(options, flag) and options.what not in verbs:
@@ -63,7 +66,7 @@ def _with_folder(argv: list[str], folder: Path) -> list[str]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = arguments.Parser(
         prog="python -m campaign testbed",
         usage="%(prog)s up [--folder DIR] [--dry-run] [KEY=VALUE ...] | status [--json] | down [--keep] [--dry-run]",
         description=_ABOUT,
@@ -141,7 +144,7 @@ def _preview(options: argparse.Namespace, folder: Path) -> int:
     else:
         groups = plan.down(inspect(folder), keep=options.keep)
     for group in groups:
-        print("\n".join(map(str, group)))
+        console.show("\n".join(map(str, group)))
     console.say("nothing to do" if not groups else "nothing was done; loop devices are those that are free now")
     return 0
 
@@ -163,7 +166,7 @@ def _print_state(seen: Seen) -> None:
     """Print the state of each storage, and the disk beneath all of them."""
     storages = apply.states(seen)
     if not storages:
-        print(f"no testbed in {seen.folder}")
+        console.show(f"no testbed in {seen.folder}")
         return
     rows = [("emulated", "state", "GB", "MB/s read", "MB/s written", "reads/s", "writes/s", "device", "root")]
     for name, each in storages.items():
@@ -173,12 +176,14 @@ def _print_state(seen: Seen) -> None:
         rows.append((name, each["state"], *figures, each["device"] or _NONE, each["root"]))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        print("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
+        console.show("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())
     for name, each in storages.items():
         if each["missing"]:
-            print(f"{name} is incomplete: {each['missing']}")
+            console.show(f"{name} is incomplete: {each['missing']}")
     beneath = mount_of(seen.folder)
-    print(f"beneath: {beneath.source} ({beneath.fstype}), {seen.free_bytes / GB:.1f} GB free; none is faster than that")
+    console.show(
+        f"beneath: {beneath.source} ({beneath.fstype}), {seen.free_bytes / GB:.1f} GB free; none is faster than that"
+    )
     for doubt in _doubts(seen):
         console.say(f"warning: {doubt}")
 

@@ -71,19 +71,19 @@ def _the_one(found: list[str], words: str, ids: list[str]) -> str:
 
 def _print_record(recorded: Record, state: State, where: str) -> None:
     cell, data = recorded["cell"], recorded["dataset"]
-    print(f"{cell['id']}: {state['status']}" + (f": {state['reason']}" if state["reason"] else ""))
+    console.show(f"{cell['id']}: {state['status']}" + (f": {state['reason']}" if state["reason"] else ""))
     unusual = [f"{key}={value}" for key, value in flat(cell["settings"]) if NEUTRAL.get(key, value) != value]
-    print(f"  benchmark  {cell['benchmark']} version {cell['benchmark_version']} {' '.join(unusual)}".rstrip())
+    console.show(f"  benchmark  {cell['benchmark']} version {cell['benchmark_version']} {' '.join(unusual)}".rstrip())
     files = f"{data['files']} files, " if "files" in data else ""
-    print(f"  data       {data['path']}: {files}{data['bytes'] / 1e6:.1f} MB")
+    console.show(f"  data       {data['path']}: {files}{data['bytes'] / 1e6:.1f} MB")
     for key, facts in (recorded["provenance"].get("emulated") or {}).items():
-        print(f"  emulated   {key} {facts['name']}: {emulation.bounds(facts)}")
-    print(f"  record     {where}/record.json")
+        console.show(f"  emulated   {key} {facts['name']}: {emulation.bounds(facts)}")
+    console.show(f"  record     {where}/record.json")
     for check in recorded["checks"]:
-        print(f"  {check['rule']:10} {_MARKS[check['passed']]}: {check['message']}")
+        console.show(f"  {check['rule']:10} {_MARKS[check['passed']]}: {check['message']}")
     for run in recorded["runs"]:
         _print_run(run, where)
-    print(f"again: python -m campaign {shlex.join(recorded['campaign']['words'])}")
+    console.show(f"again: python -m campaign {shlex.join(recorded['campaign']['words'])}")
 
 
 def _of_trace(trace: dict[str, Any]) -> list[str]:
@@ -108,18 +108,18 @@ def _print_run(run: Run, where: str) -> None:
     figure = console.figure(run) or "no figure"
     if "images_per_s" in run:
         figure += f", {run['read_mb_per_s']:.1f} MB/s"
-    print(f"run {run['run']} ({run['role']}) {run['started_utc']}: {run['status']}, {figure}")
+    console.show(f"run {run['run']} ({run['role']}) {run['started_utc']}: {run['status']}, {figure}")
     if run.get("added"):
-        print(f"  added        {_of_added(run['added'], unit(run))}")
+        console.show(f"  added        {_of_added(run['added'], unit(run))}")
     for check in run.get("checks", []):
-        print(f"  {check['rule']:12} {_MARKS[check['passed']]}: {check['message']}")
+        console.show(f"  {check['rule']:12} {_MARKS[check['passed']]}: {check['message']}")
     for line in _of_trace(run.get("trace") or {}):
-        print(f"  trace        {line}")
+        console.show(f"  trace        {line}")
     for bad in run.get("unreadable", []):
-        print(f"  unreadable   {bad['file']}: {bad['error']}")
+        console.show(f"  unreadable   {bad['file']}: {bad['error']}")
     if run["status"] == "failed":
-        print(f"  reason       {run['reason']}")
+        console.show(f"  reason       {run['reason']}")
         for line in run.get("log_tail", "").splitlines():
-            print(f"  log          {line}")
+            console.show(f"  log          {line}")
         if run.get("log"):
-            print(f"  whole log    {where}/{run['log']}")
+            console.show(f"  whole log    {where}/{run['log']}")

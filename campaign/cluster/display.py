@@ -13,6 +13,7 @@ from rich.text import Text
 from campaign import console
 from campaign.cluster.progress import Seen, Watched, until_over
 from campaign.console import counted
+from jobs.system.terminal import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,7 +54,7 @@ class _LiveTable:
             if console.figure(run):
                 self._rates[cell] = console.figure(run, 0)
             if run["status"] != "valid":
-                self._live.console.print(describe(cell, run), style="yellow", markup=False)
+                self._live.console.print(visible(describe(cell, run)), style="yellow", markup=False)
         self._bar.update(self._task, completed=picture.runs_over, total=picture.runs_total)
         rates = [rate for _, run in picture.news if (rate := console.figure(run, 0))]
         if rates:
@@ -63,7 +64,8 @@ class _LiveTable:
     def _cells(self, picture: Picture) -> Table:
         table = Table.grid(padding=(0, 2))
         words = [f"[{_COLOURS.get(state, 'default')}]{state} {picture.counts[state]}[/]" for state in _shown(picture)]
-        table.add_row("cells", *words, Text(self._hindrance() or _queue(picture)))  # Slurm's words may hold brackets
+        why = Text(visible(self._hindrance() or _queue(picture)))  # Slurm's words may hold brackets
+        table.add_row("cells", *words, why)
         return table
 
     def _runs(self, picture: Picture) -> Table:

@@ -78,8 +78,8 @@ def preview(planned: Plan, request: Request) -> list[Entry]:
     if arrays:
         console.say(str(price.of(arrays, request.folder)))
     for number, array in enumerate(arrays, start=1):
-        print(f"\n# array {number} of {len(arrays)}: sbatch would get")
-        print(array.script("JOB_ID_OF_THE_ARRAY_BEFORE" if array.after else None))
+        console.show(f"\n# array {number} of {len(arrays)}: sbatch would get")
+        console.show(array.script("JOB_ID_OF_THE_ARRAY_BEFORE" if array.after else None))
     return todo
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Groups whose choices have different keys.
-_CHOICES: dict[str, tuple[type, ...]] = {
+CHOICES: dict[str, tuple[type, ...]] = {
     "benchmark": tuple(benchmark.KEYS.values()),
     "dataset": (Synthetic, Folder),
     "cluster": (Cluster, Slurm),
@@ -72,8 +72,8 @@ def _fields(kind: type) -> tuple[set[str], dict[str, tuple[str, tuple[type, ...]
 
 
 def _nested(kind: type, key: str, hint: Any) -> tuple[str, tuple[type, ...]] | None:
-    if kind is Campaign and key in _CHOICES:
-        return "one", _CHOICES[key]
+    if kind is Campaign and key in CHOICES:
+        return "one", CHOICES[key]
     if dataclasses.is_dataclass(hint):
         return "one", (hint,)  # type: ignore[return-value] # a type, for it is a type hint
     if get_origin(hint) is dict and dataclasses.is_dataclass(get_args(hint)[1]):

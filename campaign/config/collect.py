@@ -18,7 +18,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 from hydra.main import main as hydra_main
 
-from campaign.config import schema
+from campaign.config import odd_words, schema
 from campaign.config.explain import FULL_ERROR, explained
 from campaign.config.keys import checkpoint
 from campaign.errors import UsageError
@@ -77,6 +77,7 @@ def collect(words: Sequence[str]) -> list[Point] | None:
     UsageError
         Hydra cannot read a word, or there is no such key, choice or value.
     """
+    odd_words.check(words)
     register()
     from campaign.config.plugins import COLLECTED  # noqa: PLC0415 - after the scan, see there
 

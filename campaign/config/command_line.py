@@ -28,13 +28,21 @@ VERBS = {
 _DRY_RUN = "--dry-run"
 _YES = "--yes"
 _OURS = (_DRY_RUN, _YES)
+_SEVERAL = "paper"  # +paper=fig4 +paper=fig5 are two recipes
 _LAUNCHER = "hydra/launcher="
-_MULTIRUN = ("-m", "--multirun", "-r", "--run")
+_MULTIRUN = ("-m", "--multirun")
 _CONFIG_DIR = ("-cd", "--config-dir")
 _SHOWING = ("--hydra-help", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion", "--resolve")
-_WITH_VALUE = ("-c", "--cfg", "-p", "--package", "-cp", "--config-path", "-cn", "--config-name", *_CONFIG_DIR)
+_WITH_VALUE = ("-c", "--cfg", "-cp", "--config-path", "-cn", "--config-name", *_CONFIG_DIR)
 _INFO = ("-i", "--info")  # its value is optional
 _INFO_VALUES = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
+_IDLE_FLAGS = {
+    "-r": "a single point needs no flag",
+    "--run": "a single point needs no flag",
+    "-p": "the whole configuration is shown: --cfg job",
+    "--package": "the whole configuration is shown: --cfg job",
+}
+_IDLE_KEYS = ("hydra.run.", "hydra.sweep.", "hydra.job.", "hydra.mode", "hydra.output_subdir", "hydra.callbacks")
 _FLAGS = {*_OURS, "--help", *_MULTIRUN, *_SHOWING, *_WITH_VALUE}
 
 
@@ -91,6 +99,8 @@ def split(argv: Sequence[str]) -> Words:
             overrides.append(word)
             continue
         name, has_value, _ = word.partition("=")
+        if name in _IDLE_FLAGS:
+            raise UsageError(f"{name} has no effect here", _IDLE_FLAGS[name])
         if name not in _FLAGS:
             raise UsageError(f"unknown flag '{name}'", nearest(name, _FLAGS))
         flags.append(word)
@@ -99,7 +109,20 @@ def split(argv: Sequence[str]) -> Words:
             if not rest:
                 raise UsageError(f"{name} needs a value", "see `python -m campaign --hydra-help`")
             flags.append(rest.pop(0))
+    _require_effect(overrides)
     return Words(tuple(_for_hydra(flags)), tuple(overrides), _DRY_RUN in flags, _YES in flags)
+
+
+def _require_effect(overrides: Sequence[str]) -> None:
+    """Refuse what Hydra would take in silence: a key that is given twice, and keys of a job, which we run ourselves."""
+    seen: set[str] = set()
+    for word in overrides:
+        key = word.partition("=")[0].lstrip("+")
+        if key.startswith(_IDLE_KEYS):
+            raise UsageError(f"{key} has no effect here: Hydra runs nothing", "campaign_dir=… is where results go")
+        if key in seen and key != _SEVERAL:
+            raise UsageError(f"{key} is given twice", f"once, with its values: {key}=one,other")
+        seen.add(key)
 
 
 def _for_hydra(flags: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from contextlib import contextmanager
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
@@ -14,7 +15,7 @@ from campaign.config.command_line import VERBS
 from campaign.config.keys.slurm import Slurm
 from campaign.config.keys.storage import SiteStorage
 from campaign.config.schema import Campaign
-from campaign.errors import UsageError, nearest
+from campaign.errors import CampaignError, UsageError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 FULL_ERROR = "HYDRA_FULL_ERROR"
 # Hydra says `benchmark=1` with a bare ValueError.
 _LIBRARY_ERRORS = (HydraException, OmegaConfBaseException, ValueError)
+_LIBRARIES = ("hydra", "omegaconf", "antlr4")
 _OF_A_SITE = "describe it in your site's file, or set it for the storage itself: storage.root=…"
 GROUPS_TO_ADD = ("paper", "size")  # groups without a default choice: +paper=fig4
 
@@ -32,10 +34,19 @@ def explained() -> Iterator[None]:
     full = os.environ.get(FULL_ERROR) == "1"
     try:
         yield
-    except _LIBRARY_ERRORS as error:
-        if full:
+    except CampaignError:
+        raise
+    except Exception as error:
+        if full or not _is_of_a_library(error):
             raise
         raise _explanation(error) from error
+
+
+def _is_of_a_library(error: Exception) -> bool:
+    """Tell whether Hydra or OmegaConf complain, be it with an error that they did not foresee."""
+    *_, innermost = walk_tb(error.__traceback__)
+    module = str(innermost[0].f_globals.get("__name__"))
+    return isinstance(error, _LIBRARY_ERRORS) or module.partition(".")[0] in _LIBRARIES
 
 
 def _explanation(error: Exception) -> UsageError:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from campaign.storage import checkpoint_targets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from campaign.cells.contract import Conduct, Data, ListedItem, WorkList
+    from campaign.cells.contract import Cluster, Conduct, Data, ListedItem, Site, WorkList
     from campaign.cells.folder import CampaignFolder
     from campaign.cells.plan import Entry
+
+_FOR_SLURM = {
+    *("partition", "account", "qos", "constraint", "nodelist", "exclude", "dependency", "licenses"),
+    *("modules", "extra"),
+}
 
 
 @dataclass(frozen=True)
@@ -55,9 +60,15 @@ class Request:
             "submitted_utc": self.utc,
             "campaign_dir": str(self.folder.root),
             "cluster": cluster,
-            "conduct": {**self.conduct},
+            "conduct": _needed(self.conduct),
             "cells": [_item(entry, place, data) for place, entry in enumerate(entries, start=first)],
         }
+
+
+def _needed(conduct: Conduct) -> Conduct:
+    """Leave out the words that are for Slurm: a worker needs none, and they may hold a secret (``${oc.env:…}``)."""
+    cluster = {key: value for key, value in conduct["cluster"].items() if key not in _FOR_SLURM}
+    return {**conduct, "cluster": cast("Cluster", cluster), "site": cast("Site", {"name": conduct["site"]["name"]})}
 
 
 def _item(entry: Entry, position: int, data: Mapping[str, Data | None]) -> ListedItem:

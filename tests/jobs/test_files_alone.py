@@ -12,6 +12,7 @@ DEEDS = {
     *("rename", "rmdir", "rmtree", "scandir", "listdir", "iterdir", "glob", "rglob", "symlink_to", "link", "copyfile"),
 }
 NOT_STORAGES = {
+    "benchmarks/accelerator.py": "/dev",
     "fork_server.py": "the log of a run, in the private folder of a campaign",
     "observe/counters.py": "/proc",
     "observe/machine.py": "/proc and /sys",

@@ -1,0 +1,216 @@
+"""Results of others, odd words, refusals: nothing hangs, acts on the terminal or is left behind."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from campaign.__main__ import guarded
+from campaign.cells import plan, record
+from campaign.errors import CampaignError
+from jobs.benchmarks import accelerator
+from jobs.errors import NoGpuError
+from jobs.system.terminal import visible
+from tests.campaign.command_line import TINY
+from tests.campaign.work_lists import slurm_conduct, walk, work_list
+
+CAMPAIGN = Path(__file__).parents[2] / "campaign"
+_PRINTERS = {"console.py", "__main__.py", "help.py", "reproduce.py", "node.py"}  # the last four: words of ours, or JSON
+
+
+@pytest.fixture
+def results(work, folder, capsys):
+    """A campaign folder with one finished cell; its record."""
+    work["cells"] = work["cells"][:1]
+    walk(folder, work)
+    path = folder.record(work["cells"][0]["id"])
+    campaign = json.loads(folder.marker.read_text())
+    asked = {"token": "first", "utc": "2026-11-21T09:00:00.000Z", "words": ["-m"], "order_seed": 0}
+    campaign["requests"] = [asked | {"cells": [path.parent.name]}]
+    folder.marker.write_text(json.dumps(campaign))
+    capsys.readouterr()
+    return path
+
+
+def _said(capsys, *words):
+    began = time.monotonic()
+    code = guarded([*map(str, words)])
+    assert time.monotonic() - began < 5
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    return code, said.out + said.err
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero"), lambda path: path.write_text("[" * 10**5)]
+)
+@pytest.mark.parametrize("verb", ["status", "why"])
+def test_a_record_that_is_no_file_is_named_and_not_waited_for(results, folder, capsys, make, verb):
+    results.unlink()
+    make(results)
+
+    code, said = _said(capsys, verb, *([results.parent.name] if verb == "why" else []), folder.root)
+
+    assert code != 0
+    assert "record.json" in said
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_a_marker_that_is_no_file_is_named_and_not_waited_for(results, folder, capsys, make):
+    folder.marker.unlink()
+    make(folder.marker)
+
+    code, said = _said(capsys, "status", folder.root)
+
+    assert code == 3
+    assert "campaign.json" in said
+
+
+def _replaced(value, number, by):
+    """The same JSON with its node of that number replaced; None where it has fewer."""
+    left = [number]
+
+    def walked(node):
+        left[0] -= 1
+        if left[0] == -1:
+            return by
+        if isinstance(node, dict):
+            return {key: walked(each) for key, each in node.items()}
+        return [walked(each) for each in node] if isinstance(node, list) else node
+
+    made = walked(value)
+    return made if left[0] < 0 else None
+
+
+_ODD = st.sampled_from([None, True, -1, 7, 10**18, 1.7e308, -1.5, "", "x", "\x1b", [], {}, [[]], [None], {"a": []}])
+
+
+@given(change=st.tuples(st.booleans(), st.integers(0, 400), _ODD))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_an_odd_value_anywhere_is_shown_or_refused_by_its_key(results, folder, cells, change):
+    written = results.read_text()
+    marker = folder.marker.read_text()
+    in_record, number, by = change
+    path = results if in_record else folder.marker
+    odd = _replaced(json.loads(path.read_text()), number, by)
+    assume(odd is not None)
+    path.write_text(json.dumps(odd))
+
+    try:
+        for words in (["status"], ["status", "--json"], ["why", results.parent.name]):
+            assert guarded([*words, str(folder.root)]) in (0, 1, 2, 3)
+        with contextlib.suppress(CampaignError):
+            plan.make(*cells, folder)
+        recorded, fault = record.look(results)
+        assert recorded or str(results) in fault
+    finally:
+        results.write_text(written)
+        folder.marker.write_text(marker)
+
+
+def test_control_sequences_of_others_are_shown_as_text(results, folder, capsys):
+    written = json.loads(results.read_text())
+    bad = "\x1b]0;owned\x07\x1b[2J\u202e"
+    for run in written["runs"]:
+        run["reason"], run["log_tail"] = bad, bad
+        run["unreadable"] = [{"file": bad, "error": bad}]
+    written["reason"], written["status"] = bad, "failed"
+    written["campaign"]["words"] = [bad]
+    results.write_text(json.dumps(written))
+
+    for words in (["status"], ["why", results.parent.name]):
+        _, said = _said(capsys, *words, folder.root)
+        assert "\\x1b]0;owned" in said
+        assert not {"\x1b", "\x07", "\u202e"}.intersection(said)
+
+
+@pytest.mark.parametrize("words", [["status", "\x1b[2J"], ["\x1b[2J"], ["status", "--\x1b[2J"]])
+def test_an_odd_word_is_echoed_as_text(words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    try:
+        guarded(words)
+    except SystemExit as stop:
+        assert stop.code == 2  # noqa: PT017 - of argparse
+
+    said = capsys.readouterr()
+    assert "\x1b" not in said.out + said.err
+    assert "\\x1b" in said.err
+
+
+@given(text=st.text())
+def test_what_is_visible_is_printable_and_says_all(text):
+    shown = visible(text)
+
+    assert all(each.isprintable() or each in "\n\t" for each in shown)
+    assert shown == text or len(shown) > len(text)
+
+
+@pytest.mark.parametrize("source", sorted(CAMPAIGN.rglob("*.py")), ids=lambda path: str(path.relative_to(CAMPAIGN)))
+def test_one_module_prints(source):
+    calls = [node for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.Call)]
+    printed = [call for call in calls if ast.unparse(call.func) == "print" and "json.dumps" not in ast.unparse(call)]
+    to_a_log = [call for call in printed if source.parent.name == "worker"]
+
+    assert source.name in _PRINTERS or printed == to_a_log
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["storage.root=/no/such/folder"],
+        ["dataset=folder", "dataset.path=/no/such/folder"],
+        ["benchmark=alexnet", "checkpoint=local", "checkpoint.every=2", "checkpoint.root=/no/such/folder"],
+        ["benchmark=alexnet", "accelerator=gpu"],
+    ],
+)
+def test_a_refusal_leaves_nothing_behind(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+    code, _ = _said(capsys, *TINY, "cluster=local", *words)
+
+    assert code in (2, 3)
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_gpu_that_is_not_there_is_found_out_before_anything_starts(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+
+    code, said = _said(capsys, *TINY, "cluster=local", "benchmark=alexnet", "accelerator=gpu")
+
+    assert code == 3
+    assert NoGpuError().message in said
+    assert not any(tmp_path.iterdir())
+
+
+def test_other_accelerators_are_always_possible(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+    for name in ("auto", "cpu", "emulated"):
+        accelerator.require_possible(name)
+
+
+def test_a_secret_of_slurms_words_is_in_no_work_list(cells, folder):
+    made, conduct = cells
+    secret = {"partition": "SECRET", "modules": ["SECRET"], "extra": {"comment": "SECRET"}}
+    site = {**conduct["site"], "account": "SECRET"}
+
+    work = work_list(folder, made, {**slurm_conduct(conduct, **secret), "site": site}, "slurm")
+
+    assert "SECRET" not in json.dumps(work)
+
+
+def test_a_folder_of_a_testbed_is_one_line(capsys):
+    code, said = _said(capsys, "testbed", "status", "--folder", "/tmp/a\nb")  # noqa: S108
+
+    assert code == 2
+    assert "--folder" in said
