@@ -12,7 +12,7 @@ from rich import progress
 from rich.console import Console
 
 from jobs import checks
-from jobs.system.terminal import visible
+from jobs.terminal import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

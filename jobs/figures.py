@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence  # noqa: TC003 - read when records are (jobs.system.shapes)
+from collections.abc import Mapping, Sequence  # noqa: TC003 - read when records are (jobs.shapes)
 from typing import Any, TypedDict
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-from jobs.figures import Check, Run  # noqa: TC001 - read when records are (jobs.system.shapes)
+from jobs.figures import Check, Run  # noqa: TC001 - read when records are (jobs.shapes)
 from jobs.settings import Node, Settings
 
 Status = Literal["running", "done", "failed", "invalid"]

@@ -12,7 +12,8 @@ from filelock import FileLock, Timeout
 
 from campaign.cells.contract import Manifest
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
-from jobs.system import files, shapes, versioned
+from jobs import shapes
+from jobs.system import files, versioned
 from jobs.system.files import write_json
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from campaign.cells.contract import Record
 from campaign.errors import CampaignError
+from jobs import shapes
 from jobs.benchmarks import registry
-from jobs.system import files, shapes, versioned
+from jobs.system import files, versioned
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry
 from jobs.system.files import write_json

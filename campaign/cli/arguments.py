@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from jobs.system.terminal import visible
+from jobs.terminal import visible
 
 if TYPE_CHECKING:
     from campaign.cells.folder import CampaignFolder

@@ -13,7 +13,7 @@ from rich.text import Text
 from campaign import console
 from campaign.cluster.progress import Seen, Watched, until_over
 from campaign.console import counted
-from jobs.system.terminal import visible
+from jobs.terminal import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

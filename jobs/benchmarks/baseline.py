@@ -90,7 +90,7 @@ def begin(request: Request) -> Iterator[Work]:
     read = [] if writes else [file]
     with ExitStack() as at_end:
         if writes:
-            at_end.callback(file.unlink, missing_ok=True)
+            at_end.callback(files.remove, file, missing_ok=True)
         yield Work(measure, file.parent, read, read, writes=writes)
 
 

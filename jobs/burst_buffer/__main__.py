@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from jobs.burst_buffer import claim, drain, snapshots
 from jobs.burst_buffer.sides import Sides
 from jobs.errors import FolderError
-from jobs.system.terminal import visible
+from jobs.terminal import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

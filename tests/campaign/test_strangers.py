@@ -18,7 +18,7 @@ from campaign.cells import plan, record
 from campaign.errors import CampaignError
 from jobs.benchmarks import accelerator
 from jobs.errors import NoGpuError
-from jobs.system.terminal import visible
+from jobs.terminal import visible
 from tests.campaign.command_line import TINY
 from tests.campaign.work_lists import slurm_conduct, walk, work_list
 
@@ -109,7 +109,7 @@ def test_an_odd_value_anywhere_is_shown_or_refused_by_its_key(results, folder, c
             assert guarded([*words, str(folder.root)]) in (0, 1, 2, 3)
         with contextlib.suppress(CampaignError):
             plan.make(*cells, folder)
-        recorded, fault = record.look(results)
+        recorded, fault = record.read_or_fault(results)
         assert recorded or str(results) in fault
     finally:
         results.write_text(written)

@@ -17,6 +17,7 @@ NOT_STORAGES = {
     "observe/counters.py": "/proc",
     "observe/machine.py": "/proc and /sys",
     "observe/network_clients.py": "/proc and /sys",
+    "system/cgroup.py": "/proc and /sys",
     "system/device.py": "/proc and /sys",
     "system/page_cache.py": "pages of the files that a run reads; links of a user's own images are followed",
     "data/manifest.py": "the list of a user's own images, whose links are followed; nothing is read or written",

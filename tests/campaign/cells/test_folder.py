@@ -21,7 +21,7 @@ def test_a_new_folder_is_private_and_marked(tmp_path):
 
 def test_opening_it_again_keeps_what_is_there(tmp_path):
     made, campaign = folders.opened(tmp_path / "results")
-    campaign["requests"].append({"token": "x", "cells": []})
+    campaign["requests"].append({"token": "x", "utc": "", "words": [], "order_seed": 0, "cells": []})
     made.marker.write_text(json.dumps(campaign))
 
     assert folders.opened(tmp_path / "results")[1]["requests"][0]["token"] == "x"

@@ -240,7 +240,8 @@ n = 0
 while True:
     n += 1
     run = {"run": n, "role": "measured", "status": "valid", "reason": None, "filler": "x" * 20000}
-    rest = {"campaign": {"token": "t"}, "dataset": {}, "provenance": {}, "cell": {"id": "cell"}}
+    rest = {"campaign": {"token": "t"}, "dataset": {}, "provenance": {}}
+    rest["cell"] = {"id": "cell", "benchmark": "micro", "benchmark_version": 1, "settings": {}}
     record.write(path, {"schema": 1, "status": "running", "runs": [run] * 20, **rest})
     print(n, flush=True)
 """

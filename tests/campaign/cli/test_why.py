@@ -46,7 +46,7 @@ def test_a_flag_may_stand_between_cell_and_folder(cells, folder, capsys):
 
 
 def test_a_record_that_is_damaged_inside_is_told(cells, folder):
-    made = record.new(cells[0][0], {"token": "t", "words": [True]}, {"path": "/d", "files": 1, "bytes": 2})
+    made = record.new(cells[0][0], {"token": "t", "words": ["-m"]}, {"path": "/d", "files": 1})
     record.write(folder.record(made["cell"]["id"]), made)
 
     with pytest.raises(EnvironmentFaultError, match="is damaged inside"):
