@@ -177,7 +177,7 @@ class Record(_Record, total=False):
     reason: str | None
 
 
-class Asked(TypedDict):
+class Asked(TypedDict, total=False):
     """One call of the command, in ``campaign.json``."""
 
     token: str

@@ -30,7 +30,7 @@ def states(folder: CampaignFolder, campaign: Manifest) -> dict[str, State]:
         `damaged`), ``reason``, ``valid`` and ``measured`` runs, ``where`` it runs, and the names of the storages of
         its record that were ``emulated``.
     """
-    asked = dict.fromkeys(cell for request in campaign["requests"] for cell in request["cells"])
+    asked = dict.fromkeys(cell for request in campaign["requests"] for cell in request.get("cells", ()))
     recorded = sorted(path.parent.name for path in folder.records.glob("*/record.json"))
     witnesses = _Witnesses(folder)
     found = {cell: witnesses.judge(cell, *_recorded(folder, cell)) for cell in dict.fromkeys([*asked, *recorded])}
