@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 GROUPS = ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster", "paper", "size")
 _WORD = re.compile(r"\+{0,2}([^=]+)=(.*)", re.DOTALL)
-_NO_CHOICE = re.compile(r"\s*[\[{]|.*\$\{", re.DOTALL)  # a list, a mapping or an interpolation
+_NO_CHOICE = re.compile(r"\s*\[|.*\$\{", re.DOTALL)  # a list or an interpolation
 _NUMBER = re.compile(r"[+-]?[0-9][0-9_.]*")
 _TRUE_OR_FALSE = ("0", "1")
 

@@ -20,7 +20,9 @@ def measure(repeats: int) -> Iterator[Figure]:
         records = Path(folder, "results", "records")
         records.mkdir(parents=True, mode=0o700)
         records.parent.chmod(0o700)
-        (records.parent / "campaign.json").write_text('{"schema": 1, "requests": []}', encoding="utf-8")
+        (records.parent / "campaign.json").write_text(
+            '{"schema": 1, "tool": "tfio-campaign", "requests": []}', encoding="utf-8"
+        )
         for word in ("--help", "status"):
             took = median_process(repeats, ["campaign", word], folder)
             yield Figure(f"`python -m campaign {word}`", took.wall_s, "s", "at most 0.6")

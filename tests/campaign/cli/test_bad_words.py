@@ -63,7 +63,7 @@ _WRONG = {
     "storage=[1,2]": ("storage=[1,2] is no choice of a group", "storage=one,other"),
     "site=[1]": ("site=[1] is no choice of a group", "site=one,other"),
     "dataset=${oc.select:a}": ("dataset=${oc.select:a} is no choice of a group", "dataset=one,other"),
-    "cluster={a:1}": ("cluster={a:1} is no choice of a group", "cluster=one,other"),
+    "cluster={a:1}": ("unknown key 'cluster.a'", "legal here: cluster.account"),
     "checks={}": ("checks={} changes nothing", "checks.…=…"),
     "redo=2": ("redo=2 is neither true nor false", "redo=true"),
     "benchmark.preprocess=3": ("benchmark.preprocess=3 is neither true nor false", "benchmark.preprocess=true"),

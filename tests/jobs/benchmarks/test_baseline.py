@@ -335,8 +335,8 @@ def test_the_file_that_is_read_is_made_once_and_cannot_be_made_smaller(disk):
 def test_a_file_whose_making_was_killed_is_made_anew(disk, monkeypatch):
     folder = datafile.claimed(disk / "baseline")
     with monkeypatch.context() as patch:
-        patch.setattr(type(disk), "replace", _killed)
-        patch.setattr(type(disk), "unlink", lambda *_, **__: None)
+        patch.setattr("os.replace", _killed)
+        patch.setattr("os.unlink", lambda *_, **__: None)
         with pytest.raises(KeyboardInterrupt):
             datafile.made(folder, 8 * MIB, lambda *_: None)
     assert not (folder / f"read-{8 * MIB}.bin").exists()
@@ -367,7 +367,7 @@ def test_others_who_may_write_to_the_folder_can_take_its_lock_too(disk):
     assert (disk / "baseline" / ".tfio-baseline.lock").stat().st_mode & 0o777 == 0o666
 
 
-def _killed(*_):
+def _killed(*_, **__):
     raise KeyboardInterrupt
 
 
