@@ -39,6 +39,8 @@ _RECORDS = "*/record.json"
 def main(argv: Sequence[str]) -> int:
     """Run the campaign that the words describe; returns the exit code."""
     split = command_line.split(argv)
+    for key in split.repeated:
+        console.say(f"note: {key} is given more than once; the last one counts")
     points = collect(split.hydra)
     return 0 if points is None else carry_out(planned(points), argv, split)
 

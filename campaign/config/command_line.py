@@ -73,6 +73,12 @@ class Words:
         return next((flag for flag in self.flags if flag.partition("=")[0] in _SHOWING), None)
 
     @property
+    def repeated(self) -> tuple[str, ...]:
+        """Keys that are given more than once: the last of their words counts, as everywhere in Hydra."""
+        keys = [word.partition("=")[0] for word in self.overrides if not word.startswith("+")]
+        return tuple(dict.fromkeys(key for key in keys if keys.count(key) > 1))
+
+    @property
     def hydra(self) -> tuple[str, ...]:
         """Flags first, then overrides: Hydra's parser reads no other order."""
         return *self.flags, *self.overrides
@@ -114,13 +120,13 @@ def split(argv: Sequence[str]) -> Words:
 
 
 def _require_effect(overrides: Sequence[str]) -> None:
-    """Refuse what Hydra would take in silence: a key that is given twice, and keys of a job, which we run ourselves."""
+    """Refuse what Hydra would take in silence: a key that is also added, and keys of a job, which we run ourselves."""
     seen: set[str] = set()
     for word in overrides:
         key = word.partition("=")[0].lstrip("+")
         if key.startswith(_IDLE_KEYS):
             raise UsageError(f"{key} has no effect here: Hydra runs nothing", "campaign_dir=… is where results go")
-        if key in seen and key != _SEVERAL:
+        if key in seen and word.startswith("+") and key != _SEVERAL:
             raise UsageError(f"{key} is given twice", f"once, with its values: {key}=one,other")
         seen.add(key)
 

@@ -67,7 +67,6 @@ _WRONG = {
     "checks={}": ("checks={} changes nothing", "checks.…=…"),
     "redo=2": ("redo=2 is neither true nor false", "redo=true"),
     "benchmark.preprocess=3": ("benchmark.preprocess=3 is neither true nor false", "benchmark.preprocess=true"),
-    "threads=1 threads=2": ("threads is given twice", "threads=one,other"),
     "storage=local +storage=local": ("storage is given twice", "storage=one,other"),
     "--package=foo": ("--package has no effect here", "--cfg job"),
     "--run": ("--run has no effect here", "needs no flag"),
@@ -120,3 +119,14 @@ def test_help_names_the_groups_the_keys_and_the_verbs(capsys):
     assert "  deterministic: true" in shown
     assert "defaults" not in shown.partition("Keys:")[2].partition("Exit codes")[0].replace("its default", "")
     assert all(re.search(rf"campaign [^\n]*\b{verb}\b", shown) for verb in VERBS)
+
+
+def test_of_a_key_that_is_given_twice_the_last_word_counts_and_that_is_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    assert guarded(["--dry-run", "threads=1", "threads=2"]) == 0
+
+    said = capsys.readouterr()
+    assert "note: threads is given more than once; the last one counts" in said.err
+    assert "-t2-" in said.out
+    assert "-t1-" not in said.out
