@@ -41,6 +41,23 @@ static int swallow(void) {
 OPEN(open)
 OPEN(open64)
 
+#define OPEN_AT(name)                                                             \
+    int name(int folder, const char *path, int flags, ...) {                      \
+        static int (*real)(int, const char *, int, ...);                          \
+        if (!real) real = (int (*)(int, const char *, int, ...))dlsym(RTLD_NEXT, #name); \
+        va_list more;                                                             \
+        va_start(more, flags);                                                    \
+        int mode = va_arg(more, int);                                             \
+        va_end(more);                                                             \
+        if (flags & O_DIRECT) {                                                   \
+            errno = EINVAL;                                                       \
+            return -1;                                                            \
+        }                                                                         \
+        return real(folder, path, flags, mode);                                   \
+    }
+OPEN_AT(openat)
+OPEN_AT(openat64)
+
 int fsync(int fd) { return (void)fd, swallow(); }
 int fdatasync(int fd) { return (void)fd, swallow(); }
 int syncfs(int fd) { return (void)fd, swallow(); }
