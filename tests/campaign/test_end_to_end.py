@@ -277,7 +277,8 @@ def test_the_storage_is_used_by_one_worker_at_a_time_and_the_wait_is_recorded(co
     (command.cwd / "data").mkdir()
     with FileLock(command.cwd / "data" / ".tfio-campaign.lock"):
         front = command.start("threads=1", *TINY)
-        _wait_for(lambda: any(each["reason"] for each in _records(command.cwd).values()), "a cell that waits")
+        waits = "held by"  # said when it has waited for a while
+        _wait_for(lambda: any(waits in (each["reason"] or "") for each in _records(command.cwd).values()), waits)
         (waiting,) = _records(command.cwd).values()
         assert (waiting["reason"].startswith("waiting for"), waiting["runs"]) == (True, [])
     front.communicate(timeout=120)
