@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.observe.observer import Observer
 from jobs.system import page_cache
-from jobs.system.emulated import emulated
 from jobs.system.layers import Layers, layers
 
 if TYPE_CHECKING:
@@ -23,8 +22,7 @@ class Cache(Observer):
         work, policy = self.work, self.request["settings"].get("cache")
         if work.writes:
             page_cache.sync(work.folder)  # no flush and no removal of earlier files within the clock
-        # Of an emulated storage it is known, and said, that memory may serve it; its bounds are what counts.
-        self._below = Layers() if policy != "cold" or emulated(work.folder) else layers(work.folder)
+        self._below = layers(work.folder) if policy == "cold" else Layers()
         if policy == "cold":
             self._residency = page_cache.cooled(work.files, work.proof, work.folder)
         else:

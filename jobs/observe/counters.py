@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from jobs.observe.observer import Observer
 from jobs.system.clock import kernel_s
 from jobs.system.device import device_of
-from jobs.system.emulated import emulated
 from jobs.system.layers import layers
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ class Counters(Observer):
     def __init__(self, request: Request, work: Work) -> None:
         super().__init__(request, work)
         self._device = device_of(work.folder)
-        self._lowest = None if emulated(work.folder) else layers(work.folder).lowest
+        self._lowest = layers(work.folder).lowest
         self._saves: Saves | None = work.checkpoints or (_Flushed() if work.writes else None)
 
     def start(self) -> None:

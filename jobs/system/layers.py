@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobs.system.device import backing_file, device_of, devices_behind, mount_of
+from jobs.system.emulated import emulated
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +45,12 @@ class Layers:
 
 
 def layers(folder: Path) -> Layers:
-    """Look at what is below `folder`."""
+    """Look at what is below `folder`.
+
+    Nothing for an emulated storage: that memory may serve it is known, and said; its bounds are what counts.
+    """
+    if emulated(folder):
+        return Layers()
     chain = devices_behind(folder)
     files: list[Path] = []
     hidden: list[Path] = []
@@ -59,6 +65,6 @@ def layers(folder: Path) -> Layers:
         fstype = mount_of(file).fstype
         if fstype in _MEMORY_TYPES:
             in_memory.append(f"{device.name} has its backing file {file} in memory ({fstype})")
-        elif file.is_file() and device_of(file) is not None:
+        elif device_of(file) is not None:
             files.append(file)
     return Layers(tuple(files), tuple(in_memory), tuple(hidden), chain[-1] if len(chain) > 1 else None)
