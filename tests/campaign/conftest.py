@@ -10,7 +10,7 @@ from campaign.config.collect import collect
 from campaign.config.points import cells_of
 from campaign.worker import __main__ as worker
 from tests.campaign.command_line import CommandLine
-from tests.campaign.fake_slurm import Programs
+from tests.campaign.fake_slurm import Clock, Programs
 from tests.campaign.work_lists import slurm_conduct, work_list
 
 
@@ -106,6 +106,19 @@ def cpus(monkeypatch):
 
     have(4)
     return have
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A function that gives modules a clock that nobody waits for; returns it."""
+
+    def give(*modules):
+        clock = Clock()
+        for module in modules:
+            monkeypatch.setattr(module, "time", clock)  # not time.sleep itself: subprocess naps with it
+        return clock
+
+    return give
 
 
 @pytest.fixture

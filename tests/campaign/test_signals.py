@@ -131,6 +131,7 @@ def test_a_job_whose_time_is_up_records_the_run_and_goes_back_into_the_queue(res
     assert not path.with_suffix(".error.json").exists()
 
 
+@pytest.mark.shows("cluster.max_requeues")
 @pytest.mark.parametrize("most", [0, 3])
 def test_a_job_that_was_requeued_often_enough_says_that_its_time_is_too_short(most, folder, listed, scontrol):
     work, path = listed(max_requeues=most, timeout_min=12)

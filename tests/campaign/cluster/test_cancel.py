@@ -6,34 +6,12 @@ from campaign.cli import cancel as verb
 from campaign.cluster import cancel as cancelling
 from campaign.cluster.cancel import cancel
 from campaign.errors import SchedulerError
-from campaign.worker.batch import Batch
-from tests.campaign.fake_slurm import Clock
-
-UTC = "2026-11-21T09:00:00.000Z"
+from tests.campaign.on_disk import leave_batch, squeue_line
 
 
 @pytest.fixture(autouse=True)
-def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(cancelling, "time", clock)
-    return clock
-
-
-@pytest.fixture
-def batch(folder):
-    """A function that makes and saves a batch of two workers."""
-
-    def make(name="first-0", **more):
-        token = name.partition("-")[0]
-        made = Batch(folder.workers / name, "slurm", token, f"tfio-{token}", [["a"], ["b"]], UTC, **more)
-        made.save()
-        return made
-
-    return make
-
-
-def _task(batch, index, state):
-    return f"70|{index}|{state}|None||{batch.folder}"
+def time(clock):
+    return clock(cancelling)
 
 
 def _after_scancel(programs, *lines):
@@ -47,13 +25,12 @@ def _scancels(programs):
 
 
 @pytest.mark.parametrize("state", ["CANCELLED", "COMPLETING"])
-def test_cancel_names_exactly_our_jobs(batch, programs, state):
-    made = batch()
+def test_cancel_names_exactly_our_jobs(folder, programs, state):
+    made = leave_batch(folder)
     foreign = "70|2|RUNNING|None|n1|/somebody/else"
-    programs.answer(
-        "squeue", _task(made, 0, "RUNNING"), _task(made, 1, "PENDING"), _task(made, 3, "COMPLETED"), foreign
-    )
-    _after_scancel(programs, _task(made, 0, state), _task(made, 1, state), foreign)
+    ours = (squeue_line(made, index, was) for index, was in ((0, "RUNNING"), (1, "PENDING"), (3, "COMPLETED")))
+    programs.answer("squeue", *ours, foreign)
+    _after_scancel(programs, squeue_line(made, 0, state), squeue_line(made, 1, state), foreign)
 
     jobs, left = cancel([made])
 
@@ -62,20 +39,24 @@ def test_cancel_names_exactly_our_jobs(batch, programs, state):
     assert left == []
 
 
-def test_cancel_returns_the_jobs_that_live_on(batch, programs):
-    made = batch()
-    programs.answer("squeue", _task(made, 0, "RUNNING"), _task(made, 1, "PENDING"))
-    _after_scancel(programs, _task(made, 0, "CANCELLED"), _task(made, 1, "PENDING"))
+@pytest.mark.parametrize(
+    ("then", "left"), [("lists one", [1]), ("is silent", [0, 1])], ids=["one lives on", "nobody knows"]
+)
+def test_cancel_returns_the_jobs_that_are_not_seen_to_have_ended(then, left, folder, programs):
+    made = leave_batch(folder)
+    programs.answer("squeue", squeue_line(made, 0, "RUNNING"), squeue_line(made, 1, "PENDING"))
+    if then == "lists one":
+        _after_scancel(programs, squeue_line(made, 0, "CANCELLED"), squeue_line(made, 1, "PENDING"))
+    else:
+        programs("scancel", f"rm {programs.folder}/squeue")
 
-    _, left = cancel([made])
-
-    assert [job.index for job in left] == [1]
+    assert [job.index for job in cancel([made])[1]] == left
 
 
-def test_a_job_that_was_taken_for_refused_or_for_over_is_cancelled_too(folder, batch, programs):
-    refused, over = batch(refused="Socket timed out"), batch("second-0")
+def test_a_job_that_was_taken_for_refused_or_for_over_is_cancelled_too(folder, programs):
+    refused, over = leave_batch(folder, refused="Socket timed out"), leave_batch(folder, "second-0")
     over.save_ends({0: "Slurm: LOST", 1: "Slurm: NODE_FAIL"})
-    programs.answer("squeue", _task(refused, 0, "RUNNING"), _task(over, 1, "PENDING"))
+    programs.answer("squeue", squeue_line(refused, 0, "RUNNING"), squeue_line(over, 1, "PENDING"))
     _after_scancel(programs)
 
     code = verb.main([str(folder.root)])
@@ -85,18 +66,8 @@ def test_a_job_that_was_taken_for_refused_or_for_over_is_cancelled_too(folder, b
     assert all("--name=tfio-first,tfio-second " in call for call in programs.calls if call.startswith("squeue"))
 
 
-def test_what_a_controller_that_fell_silent_was_told_to_end_is_not_said_to_have_ended(batch, programs):
-    made = batch()
-    programs.answer("squeue", _task(made, 0, "RUNNING"))
-    programs("scancel", f"rm {programs.folder}/squeue")
-
-    jobs, left = cancel([made])
-
-    assert jobs == left != []
-
-
-def test_a_silent_controller_cancels_nothing_and_that_is_said(folder, batch, programs):
-    batch()
+def test_a_silent_controller_cancels_nothing_and_that_is_said(folder, programs):
+    leave_batch(folder)
     programs("squeue", "exit 1")
 
     with pytest.raises(SchedulerError, match="does not answer"):

@@ -62,19 +62,16 @@ def test_on_a_terminal_the_cell_the_run_and_the_rate_are_shown(terminal):
     news = [(CELL, _run(0, "warmup", **figures(321.0))), (CELL, _run(1, **invalid()))]
     counts = {"running": 1, "planned": 2}
 
-    (shown,) = terminal(_picture(news, counts, running=[(CELL, _run(2), "n3")], progress=(2, 9)))
+    under_way = [(CELL, _run(2), "n3"), (OTHER, _run(0, "warmup"), "")]
+
+    (shown,) = terminal(_picture(news, counts, running=under_way, progress=(2, 9)))
 
     assert re.search(r"micro-demo-local-t1-b64-p0 +run 2 \(measured\) +400 images/s +n3", shown)
+    assert "run 0 (warm-up)" in shown
     assert re.search(r"cells +planned 2 +running 1", shown)
     assert "2/9" in shown
     assert "ETA" in shown
     assert f"{CELL} run 1: 400.0 images/s, invalid: cold" in shown
-
-
-def test_on_a_terminal_a_warm_up_is_called_one(terminal):
-    (shown,) = terminal(_picture(running=[(CELL, _run(0, "warmup"), "")]))
-
-    assert "run 0 (warm-up)" in shown
 
 
 def test_on_a_terminal_every_state_that_some_cell_is_in_is_counted_and_no_other(terminal):
@@ -154,17 +151,9 @@ def test_in_a_log_each_run_has_a_line_with_its_number(lines):
     ]
 
 
-def test_in_a_log_nothing_is_said_while_nothing_changes(lines):
-    waiting = _picture(counts={"queued": 3}, reasons={"Priority": 3})
-
-    said = lines(waiting, waiting, waiting)
-
-    assert said == ["cells: 3 queued; 3 jobs waiting: Priority"]
-
-
-def test_in_a_log_another_reason_of_the_queue_is_a_line_and_its_end_is_none(lines):
+def test_in_a_log_another_reason_of_the_queue_is_a_line_its_end_is_none_and_the_same_is_told_once(lines):
     said = lines(
-        _picture(counts={"queued": 3}, reasons={"Priority": 3}),
+        *[_picture(counts={"queued": 3}, reasons={"Priority": 3})] * 3,
         _picture(counts={"queued": 2, "running": 1}, reasons={"Resources": 2}),
         _picture(counts={"running": 3}),
         _picture(counts={"queued": 3}, reasons={"Priority": 3}),
@@ -183,9 +172,3 @@ def test_in_a_log_a_hindrance_is_told_once(lines):
     said = lines(*[running] * 4, hindrances=["", "nobody answers", "nobody answers", ""])
 
     assert said == ["cells: 1 running; nobody answers"]
-
-
-def test_an_invalid_run_is_told_with_its_reason():
-    line = display.describe("cell", {"run": 3, "role": "warmup", **invalid("quiet: others moved 99 MB/s")})
-
-    assert line == "cell run 3 (warm-up): 400.0 images/s, invalid: quiet: others moved 99 MB/s"

@@ -12,16 +12,15 @@ import pytest
 import submitit
 
 from campaign import console
-from campaign.cells import record
 from campaign.cells.plan import Entry
 from campaign.cluster import local
 from campaign.cluster.local import LocalWorker
 from campaign.cluster.progress import Follower
 from campaign.errors import EnvironmentFaultError
 from campaign.worker import batch as batches
-from campaign.worker.batch import Batch
 from campaign.worker.work_list import Request
 from tests.campaign.fake_template import figures
+from tests.campaign.on_disk import leave_batch, leave_record
 from tests.campaign.work_lists import UTC, work_list
 
 _POLITE = """
@@ -48,9 +47,7 @@ def said(monkeypatch, capsys):
 
 @pytest.fixture
 def batch(folder, cells):
-    made = Batch(folder.workers / "mine-0", "local", "mine", "tfio", [[cell.id for cell in cells[0]]], UTC)
-    made.save()
-    return made
+    return leave_batch(folder, "mine-0", [[cell.id for cell in cells[0]]], "local")
 
 
 @pytest.fixture
@@ -203,22 +200,17 @@ def test_the_work_list_says_where_it_is_done(name, cluster, executor, submit):
 def test_ctrl_c_does_not_reach_the_worker_and_reaches_the_front_process_again(executor, submit):
     before = signal.getsignal(signal.SIGINT)
 
-    submit()
+    started = submit()
 
     assert executor["sigint"] == signal.SIG_IGN
     assert signal.getsignal(signal.SIGINT) == before
+    assert started.process is None  # it ended before it was found: no error yet
 
 
 def test_a_worker_has_time_for_every_run_up_to_its_limit(executor, submit):
     submit(run_timeout_s=600)
 
     assert executor["timeout_min"] == 18 * 10 + 60
-
-
-def test_a_worker_that_ended_before_its_process_was_found_is_no_error_yet(executor, submit):
-    started = submit()
-
-    assert started.process is None
 
 
 def test_in_the_front_process_the_error_of_the_worker_is_its_own(executor, submit):
@@ -239,42 +231,31 @@ def ended(folder, cells, batch, monkeypatch):
     return explain
 
 
-def _finish(folder, cells):
-    for cell in cells:
-        made = record.new(cell, {"token": "mine"}, {})
-        record.begin_run(made, "measured", "mine").update(figures())
-        made["status"] = "done"
-        record.write(folder.record(cell.id), made)
-
-
 def test_a_worker_that_did_its_whole_list_needs_no_explanation(ended, folder, cells):
-    _finish(folder, cells[0])
+    for cell in cells[0]:
+        leave_record(folder, cell, figures(), status="done", token="mine")
 
     ended()
 
 
-def test_what_the_worker_left_as_its_error_is_told(ended, batch):
-    batch.work_list(0).with_suffix(".error.json").write_text('{"message": "no space", "hint": "free some"}')
+@pytest.mark.parametrize(
+    ("left", "message", "hint"),
+    [
+        (("work-0.error.json", '{"message": "no space", "hint": "free some"}'), "no space", "free some"),
+        (("1_0_log.err", "Traceback …\nMemoryError\n"), "the worker ended with 3 cells to go: MemoryError", "mine-0"),
+        (None, "3 cells to go: it left no message", "mine-0"),
+    ],
+    ids=["its error", "the last line of its log", "nothing"],
+)
+def test_what_the_worker_left_explains_its_end(left, message, hint, ended, batch):
+    if left:
+        (batch.folder / left[0]).write_text(left[1])
 
-    with pytest.raises(EnvironmentFaultError, match="no space") as caught:
+    with pytest.raises(EnvironmentFaultError, match=message) as caught:
         ended()
 
-    assert caught.value.hint == "free some"
-
-
-def test_a_worker_that_left_no_error_is_told_with_the_last_line_of_its_log(ended, batch, folder, cells):
-    _finish(folder, cells[0][:1])
-    (batch.folder / "1_0_log.err").write_text("Traceback …\nMemoryError\n")
-
-    with pytest.raises(EnvironmentFaultError, match="the worker ended with 2 cells to go: MemoryError") as caught:
-        ended()
-
-    assert str(batch.folder) in caught.value.hint
-
-
-def test_a_worker_that_left_nothing_is_told_so(ended):
-    with pytest.raises(EnvironmentFaultError, match="3 cells to go: it left no message"):
-        ended()
+    assert hint in caught.value.hint
+    assert not (batch.folder / "probe.json").exists()
 
 
 def test_a_worker_that_could_write_nothing_is_told_as_that(ended, monkeypatch):
@@ -290,10 +271,3 @@ def test_a_worker_that_could_write_nothing_is_told_as_that(ended, monkeypatch):
 def test_a_worker_whose_controller_was_killed_is_still_at_work(ended, folder):
     with folder.worker_lock(), pytest.raises(EnvironmentFaultError, match="the worker is still running"):
         ended()
-
-
-def test_no_probe_is_left_behind(ended, batch):
-    with pytest.raises(EnvironmentFaultError):
-        ended()
-
-    assert not (batch.folder / "probe.json").exists()

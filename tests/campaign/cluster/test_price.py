@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from campaign.cells import plan, record
+from campaign.cells import plan
 from campaign.cluster import price
 from campaign.config.collect import collect
 from campaign.config.points import cells_of
+from tests.campaign.on_disk import leave_record
 
 
 @pytest.fixture
@@ -15,11 +16,7 @@ def leave(folder):
     """Record a cell whose runs took these seconds."""
 
     def leave(cell, *seconds):
-        made = record.new(cell, {"token": "t", "words": []}, {})
-        for each in seconds:
-            run = record.begin_run(made, "measured", "t")
-            run |= {"status": "failed", "reason": "x", "elapsed_s_with_fork": each}
-        record.write(folder.record(cell.id), made)
+        leave_record(folder, cell, *({"status": "failed", "reason": "x", "elapsed_s_with_fork": s} for s in seconds))
 
     return leave
 
@@ -30,20 +27,16 @@ def grid():
     return cells_of(collect(["-m", "benchmark=baseline,micro"]))
 
 
-def test_nothing_is_expected_where_nothing_was_measured(grid, folder):
-    cells, conduct = grid
-
-    assert price.expected(plan.make(cells, conduct, folder).entries, conduct, folder) is None
-
-
 def test_runs_take_what_those_of_their_kind_took(grid, folder, leave):
     cells, conduct = grid
     baseline, micro = sorted(cells, key=lambda cell: cell.benchmark)
+    before = price.expected(plan.make(cells, conduct, folder).entries, conduct, folder)
     leave(baseline, 2.0, 4.0)
     leave(micro, 10.0)
 
     found = price.expected(plan.make(cells, conduct, folder).entries, conduct, folder)
 
+    assert before is None
     assert found == (6 * 3.0 + 6 * 10.0, 6 * 3.0 + 6 * 10.0, 3)  # five measured runs and a warm-up each
     assert str(found) == "about 1 min expected, from 3 earlier runs"
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,8 +10,8 @@ from hypothesis import strategies as st
 from campaign.cells import record
 from campaign.cluster import progress
 from campaign.cluster.progress import Follower, Seen, Watched
-from campaign.worker.batch import Batch
 from tests.campaign.fake_template import figures, invalid
+from tests.campaign.on_disk import leave_batch, leave_record
 
 STATES = ("planned", "queued", "running", "done", "failed", "invalid", "interrupted")
 
@@ -25,103 +24,82 @@ def made(cells):
 
 @pytest.fixture
 def follower(folder, made):
-    return Follower(folder, [(cell.id, 2) for cell in made], warmup_runs=1, token="mine")
+    return Follower(folder, [(cell.id, 2) for cell in made], warmup_runs=1, token="first")
 
 
 @pytest.fixture
 def write(folder):
     """A function that writes the record of a cell with these runs; None is one under way."""
 
-    def write(cell, runs, status="running", token="mine"):
-        made = record.new(cell, {"token": token}, {})
-        for figure in runs:
-            run = record.begin_run(made, "measured", token)
-            run.update(figure or {})
-        made["status"] = status
-        record.write(folder.record(cell.id), made)
+    def write(cell, runs, status="running", token="first"):
+        leave_record(folder, cell, *runs, status=status, token=token)
 
     return write
 
 
-def test_nothing_is_known_before_the_first_record(follower):
-    step = _step(follower)
-
-    assert (step.ended, step.current, step.runs_over, step.runs_total) == ([], None, 0, 9)
+def _over(follower):
+    return follower.cells_over, follower.runs_over, follower.runs_total
 
 
 def test_each_run_is_told_once(follower, made, write):
+    before = follower.news(), follower.current, _over(follower)
     write(made[0], [figures(1), figures(2), None])
 
-    first, second = _step(follower), _step(follower)
+    first, current, second = follower.news(), follower.current, follower.news()
 
-    assert [run["images_per_s"] for _, run in first.ended] == [1, 2]
-    assert first.current == (made[0].id, first.current[1])
-    assert first.current[1]["run"] == 2
-    assert second.ended == []
-    assert second.runs_over == 2
+    assert before == ([], None, (0, 0, 9))
+    assert [run["images_per_s"] for _, run in first] == [1, 2]
+    assert (current[0], current[1]["run"]) == (made[0].id, 2)
+    assert second == []
+    assert _over(follower) == (0, 2, 9)
 
 
 def test_it_moves_on_when_a_cell_is_over(follower, made, write):
     write(made[0], [figures()] * 3, "done")
     write(made[1], [None])
 
-    step = _step(follower)
+    follower.news()
 
-    assert step.cells_over == 1
-    assert step.current[0] == made[1].id
-    assert (step.runs_over, step.runs_total) == (3, 9)
+    assert follower.current[0] == made[1].id
+    assert _over(follower) == (1, 3, 9)
 
 
 def test_a_cell_that_gave_up_takes_its_missing_runs_out_of_the_total(follower, made, write):
     write(made[0], [invalid()], "failed")
 
-    assert _step(follower).runs_total == 7
+    follower.news()
+
+    assert _over(follower) == (1, 1, 7)
 
 
 def test_runs_that_a_requeue_adds_do_not_make_more_runs_than_there_are(follower, made, write):
     for cell in made:
         write(cell, [figures()] * 3, "done")
-    write(made[2], [figures()] * 5)
+    for status in ("running", "done"):
+        write(made[2], [figures()] * 5, status)
 
-    under_way = _step(follower)
-    write(made[2], [figures()] * 5, "done")
-    over = _step(follower)
+        follower.news()
 
-    assert (under_way.runs_over, under_way.runs_total) == (11, 11)
-    assert (over.runs_over, over.runs_total) == (11, 11)
+        assert (follower.runs_over, follower.runs_total) == (11, 11)
 
 
-def test_a_record_of_an_earlier_submission_is_no_news(follower, made, write):
-    write(made[0], [figures()] * 3, "done", token="theirs")
-
-    step = _step(follower)
-
-    assert (step.cells_over, step.ended) == (0, [])
-
-
-def test_runs_of_an_earlier_submission_in_a_record_of_ours_are_no_news(follower, folder, made, write):
-    write(made[0], [figures(1), figures(2)])
-    recorded = record.read(folder.record(made[0].id))
-    recorded["runs"][0]["token"] = "theirs"
-    record.write(folder.record(made[0].id), recorded)
-
-    assert [run["images_per_s"] for _, run in follower.news()] == [2]
-
-
-def test_a_damaged_record_is_waited_out(follower, folder, made):
-    folder.cell(made[0].id).mkdir(parents=True)
-    folder.record(made[0].id).write_text("{")
-
-    assert _step(follower).cells_over == 0
-
-
-@pytest.mark.parametrize("change", [{"schema": 99}, {"campaign": {}}])
-def test_a_record_of_a_newer_version_or_of_no_submission_is_no_news(change, follower, folder, made, write):
+@pytest.mark.parametrize(
+    "change",
+    [{"campaign": {"token": "theirs"}}, {"schema": 99}, {"campaign": {}}, None],
+    ids=["of an earlier submission", "of a newer version", "of no submission", "damaged"],
+)
+def test_a_record_that_is_not_ours_or_cannot_be_read_is_no_news(change, follower, folder, made, write):
     write(made[0], [figures()], "done")
     path = folder.record(made[0].id)
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}) if change else "{")
 
-    assert _step(follower).cells_over == 0
+    assert (follower.news(), follower.cells_over) == ([], 0)
+
+
+def test_runs_of_an_earlier_submission_in_a_record_of_ours_are_no_news(follower, made, write):
+    write(made[0], [{**figures(1), "token": "theirs"}, figures(2)])
+
+    assert [run["images_per_s"] for _, run in follower.news()] == [2]
 
 
 def test_how_the_cells_came_out_is_counted(follower, made, write):
@@ -134,63 +112,46 @@ def test_how_the_cells_came_out_is_counted(follower, made, write):
     assert follower.outcomes == {"done": 1, "invalid": 1, "failed": 1}
 
 
-def _step(follower):
-    ended = follower.news()
-    return SimpleNamespace(
-        ended=ended,
-        current=follower.current,
-        cells_over=follower.cells_over,
-        runs_over=follower.runs_over,
-        runs_total=follower.runs_total,
-    )
-
-
-def _batch(folder, made):
-    batch = Batch(folder.workers / "mine-0", "slurm", "mine", "tfio", [[made[0].id], [made[1].id, made[2].id]], "now")
-    batch.save()
-    return batch
-
-
-def test_a_worker_of_a_batch_is_followed_by_its_work_list(folder, made):
-    batch = _batch(folder, made)
-    items = [{"id": made[1].id, "missing": 5}, {"id": made[2].id, "missing": 2}]
-    batch.work_list(1).write_text(json.dumps({"cells": items, "conduct": {"warmup_runs": 1}}))
+@pytest.mark.parametrize(("missing", "runs_total"), [((5, 2), 9), (None, 0)], ids=["listed", "never written"])
+def test_a_worker_of_a_batch_is_followed_by_its_work_list(missing, runs_total, folder, made):
+    batch = leave_batch(folder, cells=[[made[0].id], [made[1].id, made[2].id]])
+    if missing:
+        items = [{"id": cell.id, "missing": runs} for cell, runs in zip(made[1:], missing, strict=True)]
+        batch.work_list(1).write_text(json.dumps({"cells": items, "conduct": {"warmup_runs": 1}}))
 
     found = Follower.of(folder, batch, 1)
 
-    assert found.cells == [(made[1].id, 5), (made[2].id, 2)]
-    assert (found.token, found.runs_total) == ("mine", 9)
-
-
-def test_a_worker_whose_list_was_never_written_has_cells_and_no_runs(folder, made):
-    found = Follower.of(folder, _batch(folder, made), 1)
-
     assert [cell for cell, _ in found.cells] == [made[1].id, made[2].id]
-    assert _step(found).runs_total == 0
+    assert (found.token, found.news(), found.runs_total) == ("first", [], runs_total)
 
 
 @pytest.fixture
 def watched(folder, made):
     """Two workers: ``a`` with one cell, ``b`` with two."""
     lists = {"a": made[:1], "b": made[1:]}
-    return Watched({key: Follower(folder, [(cell.id, 2) for cell in cells], 1, "mine") for key, cells in lists.items()})
+    return Watched(
+        {key: Follower(folder, [(cell.id, 2) for cell in cells], 1, "first") for key, cells in lists.items()}
+    )
 
 
 def _counts(picture):
     return {state: number for state, number in picture.counts.items() if number}
 
 
-def test_a_cell_behind_another_one_of_its_worker_is_planned(watched):
-    picture = watched.picture({"a": Seen("running"), "b": Seen("running")})
+@pytest.mark.parametrize(
+    ("seen", "counts", "reasons"),
+    [
+        ([Seen("running"), Seen("running")], {"running": 2, "planned": 1}, {}),
+        ([Seen("queued", "Resources"), Seen("queued", "Priority")], {"queued": 3}, {"Resources": 1, "Priority": 1}),
+        ([Seen("unknown", "submitted")] * 2, {"queued": 3}, {"submitted": 2}),
+    ],
+    ids=["running", "queued", "unknown"],
+)
+def test_without_records_the_scheduler_tells_how_the_cells_of_a_worker_are(seen, counts, reasons, watched):
+    picture = watched.picture(dict(zip("ab", seen, strict=True)))
 
-    assert _counts(picture) == {"running": 2, "planned": 1}
-
-
-def test_cells_of_a_worker_that_waits_are_queued_and_its_reason_is_told(watched):
-    picture = watched.picture({"a": Seen("queued", "Resources"), "b": Seen("queued", "Priority")})
-
-    assert _counts(picture) == {"queued": 3}
-    assert picture.reasons == {"Resources": 1, "Priority": 1}
+    assert _counts(picture) == counts
+    assert picture.reasons == reasons
 
 
 def test_the_runs_under_way_are_told_with_their_node(watched, made, write):
@@ -247,13 +208,6 @@ def test_the_records_tell_of_workers_of_which_the_scheduler_says_nothing(watched
     assert not picture.reasons
 
 
-def test_workers_of_which_nothing_is_known_at_all_wait(watched):
-    picture = watched.picture({"a": Seen("unknown", "submitted"), "b": Seen("unknown", "submitted")})
-
-    assert _counts(picture) == {"queued": 3}
-    assert picture.reasons == {"submitted": 2}
-
-
 def test_a_worker_that_was_requeued_keeps_what_is_over_and_waits_with_the_rest(watched, made, write):
     write(made[1], [figures()] * 3, "done")
     watched.picture({"a": Seen("running"), "b": Seen("running")})
@@ -294,7 +248,7 @@ def test_in_every_situation_each_cell_is_counted_once(story, folder, made, write
     for cell in made:
         folder.record(cell.id).unlink(missing_ok=True)
     lists = {"a": made[:1], "b": made[1:]}
-    watched = Watched({key: Follower(folder, [(c.id, 2) for c in cells], 1, "mine") for key, cells in lists.items()})
+    watched = Watched({key: Follower(folder, [(c.id, 2) for c in cells], 1, "first") for key, cells in lists.items()})
 
     for one, other, outcomes in story:
         for cell, outcome in zip(made, outcomes, strict=True):

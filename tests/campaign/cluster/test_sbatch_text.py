@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import stat
 
 import pytest
 
@@ -11,27 +10,15 @@ from campaign.cells import plan, record
 from campaign.cluster import price, submission
 from campaign.config.collect import collect
 from campaign.config.points import cells_of
-from campaign.slurm import job
-from campaign.worker import __main__ as worker
 from campaign.worker.work_list import Request
-from tests.campaign.fake_template import FakeTemplate
-from tests.campaign.work_lists import work_list
+from tests.campaign.on_disk import leave_record
+from tests.campaign.work_lists import walk
 
 
 @pytest.fixture(autouse=True)
-def programs(tmp_path, monkeypatch):
-    """A folder first on PATH with an ``srun``, which submitit wants to find, and room for more."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-
-    def add(name, text="exit 0"):
-        program = folder / name
-        program.write_text(f"#!/bin/sh\n{text}\n")
-        program.chmod(program.stat().st_mode | stat.S_IXUSR)
-
-    add("srun")
-    return add
+def srun(programs):
+    """What submitit wants to find."""
+    programs("srun")
 
 
 @pytest.fixture
@@ -72,61 +59,41 @@ def test_a_script_runs_our_worker_on_its_own_list_and_is_known_by_its_folder(scr
     assert re.search(rf"-m campaign\.worker {batch}/work-\${{SLURM_ARRAY_TASK_ID}}\.json$", text, re.MULTILINE)
 
 
-@pytest.mark.shows("cluster.partition")
-def test_cluster_partition_is_asked_for(script):
-    assert _asks(script("cluster.partition=gpu"), "partition=gpu")
-    assert "--partition" not in script()
+@pytest.mark.shows(
+    "cluster.partition",
+    "cluster.account",
+    "cluster.qos",
+    "cluster.constraint",
+    "cluster.nodelist",
+    "cluster.exclude",
+    "cluster.dependency",
+    "cluster.licenses",
+    "cluster.gpus_per_node",
+    "cluster.timeout_min",
+    "cluster.mem_gb",
+)
+@pytest.mark.parametrize(
+    ("word", "option"),
+    [
+        ("partition=gpu", "partition=gpu"),
+        ("account=a1", "account=a1"),
+        ("qos=high", "qos=high"),
+        ("constraint=lustre", "constraint=lustre"),
+        ("nodelist='n[1-2]'", "nodelist='n[1-2]'"),
+        ("exclude=n3", "exclude=n3"),
+        ("dependency='afterok:12'", "dependency=afterok:12"),
+        ("licenses='matlab:1'", "licenses=matlab:1"),
+        ("gpus_per_node=2", "gpus-per-node=2"),
+        ("timeout_min=17", "time=17"),
+        ("mem_gb=4.2", "mem=4006M"),  # 4.2e9 bytes in MiB, rounded up
+    ],
+)
+def test_what_a_key_of_the_cluster_asks_sbatch_for(word, option, script):
+    assert _asks(script(f"cluster.{word}"), option)
 
 
-@pytest.mark.shows("cluster.account")
-def test_cluster_account_is_asked_for(script):
-    assert _asks(script("cluster.account=a1"), "account=a1")
-
-
-@pytest.mark.shows("cluster.qos")
-def test_cluster_qos_is_asked_for(script):
-    assert _asks(script("cluster.qos=high"), "qos=high")
-
-
-@pytest.mark.shows("cluster.constraint")
-def test_cluster_constraint_is_asked_for(script):
-    assert _asks(script("cluster.constraint=lustre"), "constraint=lustre")
-
-
-@pytest.mark.shows("cluster.nodelist")
-def test_cluster_nodelist_is_asked_for(script):
-    assert _asks(script("cluster.nodelist='n[1-2]'"), "nodelist='n[1-2]'")
-
-
-@pytest.mark.shows("cluster.exclude")
-def test_cluster_exclude_is_asked_for(script):
-    assert _asks(script("cluster.exclude=n3"), "exclude=n3")
-
-
-@pytest.mark.shows("cluster.dependency")
-def test_cluster_dependency_is_asked_for(script):
-    assert _asks(script("cluster.dependency='afterok:12'"), "dependency=afterok:12")
-
-
-@pytest.mark.shows("cluster.licenses")
-def test_cluster_licenses_is_asked_for(script):
-    assert _asks(script("cluster.licenses='matlab:1'"), "licenses=matlab:1")
-
-
-@pytest.mark.shows("cluster.gpus_per_node")
-def test_cluster_gpus_per_node_is_asked_for(script):
-    assert _asks(script("cluster.gpus_per_node=2"), "gpus-per-node=2")
-
-
-@pytest.mark.shows("cluster.timeout_min")
-def test_cluster_timeout_min_is_the_time_limit(script):
-    assert _asks(script("cluster.timeout_min=17"), "time=17")
-
-
-@pytest.mark.shows("cluster.mem_gb")
-def test_cluster_mem_gb_is_the_memory(script):
-    assert _asks(script("cluster.mem_gb=4.2"), "mem=4006M")  # 4.2e9 bytes in MiB, rounded up
-    assert "--mem" not in script()
+def test_what_no_key_asks_for_is_left_to_slurm(script):
+    assert not re.search(r"--(partition|account|qos|mem|gpus-per-node|dependency|licenses)\b", script())
 
 
 @pytest.mark.shows("cluster.cpus_per_task")
@@ -202,57 +169,18 @@ def test_cluster_signal_delay_s_is_when_a_job_is_told_to_save(script):
     assert _asks(script("cluster.signal_delay_s=33"), "signal=USR2@33")
 
 
-@pytest.mark.shows("cluster.max_requeues")
-def test_cluster_max_requeues_bounds_the_requeues(programs, tmp_path, monkeypatch):
-    programs("scontrol", f"echo $* >> {tmp_path}/asked")
-    monkeypatch.setenv("SLURM_JOB_ID", "12")
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-    fault = tmp_path / "error.json"
-
-    job.go_back({"max_requeues": 2, "timeout_min": 5}, fault)
-    allowed, said = (tmp_path / "asked").read_text(), fault.exists()
-    job.go_back({"max_requeues": 1, "timeout_min": 5}, fault)
-
-    assert (allowed.count("requeue 12\n"), said) == (1, False)
-    assert (tmp_path / "asked").read_text().count("requeue") == 1
-    assert "the time limit of 5 min was reached 2 times" in fault.read_text()
-
-
-def _work(folder, cells, **changed):
-    _, slurm = cells_of(collect(["-m", "cluster=slurm"]))
-    made, conduct = cells
-    conduct = {**conduct, "cluster": {**slurm["cluster"], **changed}, "runs": 2, "min_valid_runs": 1}
-    return work_list(folder, made[2:], conduct, cluster="slurm")
-
-
-@pytest.mark.shows("cluster.oversubscribe")
-@pytest.mark.parametrize(("oversubscribe", "status"), [(False, "failed"), (True, "done")])
-def test_cluster_oversubscribe_lets_a_cell_have_fewer_cpus_than_threads(
-    folder, cells, monkeypatch, oversubscribe, status
-):
-    work = _work(folder, cells, oversubscribe=oversubscribe)
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-
-    worker.Worker(folder, work, FakeTemplate()).walk()
-
-    recorded = record.read(folder.record(work["cells"][0]["id"]))
-    assert recorded["status"] == status
-    assert ("threads=4 and the job may use 2 CPUs" in str(recorded["reason"])) is not oversubscribe
-
-
 @pytest.mark.shows("cluster.save_patience_s")
-def test_cluster_save_patience_s_is_how_long_a_full_disk_is_waited_for(folder, cells, monkeypatch):
-    work = _work(folder, cells, save_patience_s=12.5, oversubscribe=True)
+def test_cluster_save_patience_s_is_how_long_a_full_disk_is_waited_for(job, folder, monkeypatch):
     patience = []
     monkeypatch.setattr(record, "write", lambda *arguments: patience.append(arguments[2]))
 
-    worker.Worker(folder, work, FakeTemplate()).walk()
+    walk(folder, job(save_patience_s=12.5, oversubscribe=True))
 
     assert set(patience) == {12.5}
 
 
 @pytest.mark.shows("detach")
-def test_detach_returns_when_the_jobs_are_submitted(programs, command, tmp_path, monkeypatch):
+def test_detach_returns_when_the_jobs_are_submitted(programs, command):
     programs("sinfo")
     programs("sbatch", "echo Submitted batch job 77")
     programs("scontrol", "exit 1")
@@ -263,7 +191,7 @@ def test_detach_returns_when_the_jobs_are_submitted(programs, command, tmp_path,
     assert done.returncode == 0, done.stderr
     assert "submitted 2 jobs as 77" in done.stderr
     assert "python -m campaign watch" in done.stderr
-    assert not (tmp_path / "results" / "figures").exists()
+    assert not (command.cwd / "results" / "figures").exists()
 
 
 def test_more_cells_than_an_array_can_hold_go_into_arrays_that_wait_for_each_other(arrays):
@@ -309,12 +237,8 @@ def test_the_price_is_every_job_up_to_its_limit_and_what_earlier_runs_took(array
     def priced():
         return price.of(arrays("threads=1,2,4", "runs=6", "cluster.timeout_min=30"), folder)
 
-    made, _ = cells
     before = priced()
-    done = record.new(made[0], {"token": "t"}, {})
-    for _ in range(6):
-        record.begin_run(done, "measured", "t").update(status="failed", elapsed_s_with_fork=100.0)
-    record.write(folder.record(made[0].id), done)
+    leave_record(folder, cells[0][0], *[{"status": "failed", "elapsed_s_with_fork": 100.0}] * 6)
 
     after = priced()
 

@@ -14,10 +14,10 @@ from campaign.config.points import cells_of
 from campaign.errors import EnvironmentFaultError, SchedulerError
 from campaign.slurm import scheduler
 from campaign.storage import datasets
-from campaign.worker.batch import Batch, read_all
+from campaign.worker.batch import read_all
 from campaign.worker.work_list import Request
-from tests.campaign.fake_slurm import Clock
 from tests.campaign.fake_template import figures
+from tests.campaign.on_disk import leave_batch, leave_record, squeue_line
 from tests.campaign.work_lists import slurm_conduct
 
 EARLIER, NOW = "2026-11-20T09:00:00.000Z", "2026-11-21T09:00:00.000Z"
@@ -51,7 +51,7 @@ class Scene:
         return slurm.work(plan.make(self.cells, request.conduct, self.folder), request, sure=True)
 
     def preview(self):
-        self.programs("srun", "exit 0")
+        self.programs("srun")
         request = self.request()
         return [entry.cell.id for entry in slurm.preview(plan.make(self.cells, request.conduct, self.folder), request)]
 
@@ -59,18 +59,14 @@ class Scene:
         """Write the records of the cells, with two valid runs."""
         for cell in self.cells:
             if cells is None or cell.id in cells:
-                made = record.new(cell, {"token": token}, {})
-                for _ in range(2):
-                    record.begin_run(made, "measured", token).update(figures())
-                made["status"] = status
-                record.write(self.folder.record(cell.id), made)
+                runs = [{**figures(), "status": "valid"}] * 2
+                leave_record(self.folder, cell, *runs, status=status, token=token)
 
     def earlier(self, state=None):
         """Write a batch of an earlier start that has the first cell; what the controller says of it, or nothing."""
-        made = Batch(self.folder.workers / "earlier-0", "slurm", "earlier", "tfio-earlier", [[self.one]], EARLIER)
-        made.save()
+        made = leave_batch(self.folder, "earlier-0", [[self.one]], utc=EARLIER)
         if state:
-            self.programs.answer("squeue", f"70|0|{state}|None|n1|{made.folder}")
+            self.programs.answer("squeue", squeue_line(made, 0, state, node="n1"))
 
     def hand_over(self, array):
         self.asked.append([entry.cell.id for task in array.tasks for entry in task])
@@ -89,12 +85,11 @@ class Scene:
 
 
 @pytest.fixture
-def scene(folder, point, programs, monkeypatch):
+def scene(folder, point, programs, clock, monkeypatch):
     points = [copy.deepcopy(point) for _ in range(2)]
     points[1]["storage"]["root"] = "/elsewhere"
     scene = Scene(folder, points, programs)
-    for module in (fleet, scheduler):
-        monkeypatch.setattr(module, "time", Clock())
+    clock(fleet, scheduler)
     monkeypatch.setattr(Array, "hand_over", lambda array, *_: scene.hand_over(array))
     monkeypatch.setattr(fleet, "follow", scene.follow)
     monkeypatch.setattr(datasets, "for_jobs", lambda *_: {})
@@ -116,6 +111,7 @@ def test_what_a_job_of_an_earlier_start_does_anew_is_not_done_anew_once_more(sce
     scene.go(redo=True)
 
     assert scene.asked == [[scene.other]]
+    assert not any("nothing to run" in line for line in scene.said)
 
 
 def test_what_was_refused_is_done_anew_when_the_others_are_over(scene):
@@ -149,14 +145,6 @@ def test_a_detached_start_leaves_jobs_alone_where_there_are_any(done, scene):
 
     assert left is not done
     assert ("nothing to run: 2 of 2 cells are done" in scene.said) is done
-
-
-def test_after_the_jobs_it_is_not_said_that_there_was_nothing_to_run(scene):
-    scene.earlier()
-
-    scene.go()
-
-    assert not any("nothing to run" in line for line in scene.said)
 
 
 def test_a_verdict_is_corrected_but_not_in_a_record_that_a_job_may_be_writing(scene):
@@ -197,18 +185,13 @@ def test_this_machine_does_not_work_beside_jobs_that_live_or_may_live(state, sce
         slurm.refuse_beside_jobs(scene.folder)
 
     assert f"campaign cancel {scene.folder.root}" in caught.value.hint
-
-
-def test_this_machine_works_where_the_jobs_are_over(scene):
     scene.earlier("CANCELLED")
-
     slurm.refuse_beside_jobs(scene.folder)
-
     assert read_all(scene.folder)[0].ended == {0: "Slurm: CANCELLED on n1"}
 
 
 def test_a_workstation_that_never_saw_a_cluster_asks_none(scene):
-    Batch(scene.folder.workers / "first-0", "local", "first", "tfio", [["a"]], EARLIER).save()
+    leave_batch(scene.folder, cluster="local")
 
     slurm.refuse_beside_jobs(scene.folder)
 

@@ -1,28 +1,21 @@
 from __future__ import annotations
 
-import json
-import os
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from campaign.cells import record
 from campaign.cluster import fleet
 from campaign.cluster.states import states
 from campaign.errors import EnvironmentFaultError
 from campaign.slurm import scheduler
-from campaign.worker.batch import Batch
 from tests.campaign.fake_template import figures
+from tests.campaign.on_disk import leave_batch, leave_record
+from tests.campaign.work_lists import UTC
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-UTC = "2026-11-21T09:00:00.000Z"
 CANCELLED, NODE_FAIL, LOST = "Slurm: CANCELLED", "Slurm: NODE_FAIL on n3", "Slurm: LOST"
 TOO_SHORT = "the time limit of 60 min was reached 4 times"
-SILENT = "the scheduler does not answer"
 
 
 @dataclass
@@ -31,8 +24,8 @@ class Scene:
 
     folder: Any
     cell: Any
-    place: Path
-    patch: pytest.MonkeyPatch
+    programs: Any
+    patch: Any
 
     def recorded(self, what):
         """Write the record of the cell; `what` is nothing, or a status, "before" where an earlier submission wrote it.
@@ -41,62 +34,38 @@ class Scene:
         """
         status, _, before = what.partition(" ")
         if status != "nothing":
-            made = record.new(self.cell, {"token": "theirs" if before else "mine"}, {})
-            for run_status in ("valid", "invalid"):
-                record.begin_run(made, "measured", "mine").update(figures(), status=run_status)
-            made["status"], made["reason"] = status, "words"
-            record.write(self.folder.record(self.cell.id), made)
+            runs = [{**figures(), "status": each, "token": "mine"} for each in ("valid", "invalid")]
+            token = "theirs" if before else "mine"
+            leave_record(self.folder, self.cell, *runs, status=status, token=token, reason="words")
 
-    def batch(self, cluster="slurm", **more):
+    def batch(self, cluster="slurm", name="mine-0", cells=None, **more):
         """Write the batch that had the cell last, as the second of its workers."""
-        cells = [["another"], [self.cell.id]]
-        made = Batch(self.folder.workers / "mine-0", cluster, "mine", "tfio-mine", cells, UTC, **more)
-        made.save()
-        return made
+        return leave_batch(self.folder, name, cells or [["another"], [self.cell.id]], cluster, **more)
 
     def slurm(self, *says, deed="", silent=False):
         """Let the controller say this of the worker that has the cell (state, reason, node), and more of others."""
-        lines = [f"78|1|RUNNING|None|n9|{self.folder.workers}/other-0", f"77|0|RUNNING|None|n8|{self._mine}"]
+        mine = self.folder.workers / "mine-0"
+        lines = [f"78|1|RUNNING|None|n9|{self.folder.workers}/other-0", f"77|0|RUNNING|None|n8|{mine}"]
         if says:
-            lines.append(f"77|1|{'|'.join(says)}|{self._mine}")
-        (self.place / "lines").write_text("\n".join(lines) + "\n")
-        self._program("squeue", "exit 1" if silent else f"{deed}\ncat {self.place}/lines")
-        self._program("scontrol", "echo 'AccountingStorageType = accounting_storage/none'")
-        self._program("sacct", "exit 1")
+            lines.append(f"77|1|{'|'.join(says)}|{mine}")
+        self.programs.answer("squeue", *lines)
+        if silent or deed:
+            self.programs("squeue", "exit 1" if silent else f"{deed}\ncat {self.programs.folder}/squeue.answer")
 
-    def worker_at_work(self, answer):
-        """Let the lock of the worker on this machine be held, free, or nothing that this user may try."""
-        self.patch.setattr(type(self.folder), "worker_at_work", lambda _: answer)
-
-    @property
-    def was_asked(self):
-        """Whether anybody asked this Slurm anything."""
-        return (self.place / "log").exists()
-
-    def state(self):
-        return states(self.folder, {"requests": [{"cells": [self.cell.id]}]})[self.cell.id]
+    def states(self, *cells):
+        return states(self.folder, {"requests": [{"cells": [cell.id for cell in cells or [self.cell]]}]})
 
     def told(self):
-        state = self.state()
+        state = self.states()[self.cell.id]
         return state["status"], state["reason"]
-
-    @property
-    def _mine(self):
-        return self.folder.workers / "mine-0"
-
-    def _program(self, name, body):
-        (self.place / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {self.place}/log\n{body}\n')
-        (self.place / name).chmod(0o755)
 
 
 @pytest.fixture
-def scene(folder, cells, tmp_path, monkeypatch):
-    place = tmp_path / "bin"
-    place.mkdir()
-    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+def scene(folder, cells, programs, monkeypatch):
     monkeypatch.setattr(fleet, "_SHORTEST_S", 0.0)
     monkeypatch.setattr(scheduler, "_LOST_AFTER_S", 0.0)
-    made = Scene(folder, cells[0][0], place, monkeypatch)
+    programs("scontrol", "echo 'AccountingStorageType = accounting_storage/none'")
+    made = Scene(folder, cells[0][0], programs, monkeypatch)
     made.slurm()
     return made
 
@@ -104,7 +73,7 @@ def scene(folder, cells, tmp_path, monkeypatch):
 def test_a_cell_that_was_asked_for_and_never_begun_is_planned(scene):
     state = {"status": "planned", "reason": None, "valid": 0, "measured": 0, "where": None, "emulated": []}
 
-    assert scene.state() == state
+    assert scene.states() == {scene.cell.id: state}
 
 
 def test_a_record_counts_its_runs_and_is_listed_though_nobody_asked_for_it(scene):
@@ -116,7 +85,7 @@ def test_a_record_counts_its_runs_and_is_listed_though_nobody_asked_for_it(scene
     assert found == {scene.cell.id: counted}
 
 
-@pytest.mark.parametrize("cluster", ["", "local", "debug"])
+@pytest.mark.parametrize("cluster", [None, "local", "debug"])
 @pytest.mark.parametrize(
     ("what", "at_work", "told"),
     [
@@ -133,7 +102,7 @@ def test_a_record_counts_its_runs_and_is_listed_though_nobody_asked_for_it(scene
 )
 def test_on_this_machine_the_record_and_the_lock_of_the_worker_tell(what, at_work, told, cluster, scene):
     scene.recorded(what)
-    scene.worker_at_work(at_work)
+    scene.patch.setattr(type(scene.folder), "worker_at_work", lambda _: at_work)
     if cluster:
         scene.batch(cluster)
 
@@ -154,7 +123,7 @@ def test_a_cell_whose_jobs_slurm_refused_is_planned_still(what, told, scene):
     scene.batch(refused="Invalid account")
 
     assert scene.told() == told
-    assert not scene.was_asked
+    assert scene.programs.calls == []
 
 
 @pytest.mark.parametrize(
@@ -175,7 +144,7 @@ def test_how_a_job_ended_that_left_the_cell_behind_is_told_and_a_verdict_stands(
     scene.batch().save_ends({1: why})
 
     assert scene.told() == told
-    assert not scene.was_asked
+    assert scene.programs.calls == []
 
 
 @pytest.mark.parametrize(
@@ -204,7 +173,7 @@ def test_of_an_open_job_the_controller_tells(what, says, told, scene):
     scene.batch()
     scene.slurm(*says)
 
-    state = scene.state()
+    state = scene.states()[scene.cell.id]
 
     status, reason, where = told
     assert (state["status"], state["where"]) == (status, where)
@@ -212,19 +181,14 @@ def test_of_an_open_job_the_controller_tells(what, says, told, scene):
 
 
 @pytest.mark.parametrize(
-    ("what", "told"),
-    [
-        ("nothing", ("queued", SILENT)),
-        ("running", ("running", SILENT)),
-        ("running before", ("queued", SILENT)),
-    ],
+    ("what", "status"), [("nothing", "queued"), ("running", "running"), ("running before", "queued")]
 )
-def test_a_silent_scheduler_is_told_and_nothing_is_taken_for_lost(what, told, scene):
+def test_a_silent_scheduler_is_told_and_nothing_is_taken_for_lost(what, status, scene):
     scene.recorded(what)
     scene.batch()
     scene.slurm(silent=True)
 
-    assert scene.told() == told
+    assert scene.told() == (status, "the scheduler does not answer")
 
 
 SITUATIONS = {
@@ -248,7 +212,7 @@ def test_the_verdict_of_the_last_worker_stands_whatever_became_of_it_and_nobody_
     SITUATIONS[situation](scene)
 
     assert scene.told() == (what, "words")
-    assert not scene.was_asked
+    assert scene.programs.calls == []
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
@@ -277,14 +241,12 @@ def test_a_record_that_was_finished_while_the_scheduler_was_asked_is_believed(sc
 
 def test_a_later_batch_speaks_for_its_cells_and_an_earlier_one_for_the_others(scene, cells):
     one, other, third = cells[0]
-    first = Batch(scene.folder.workers / "first-0", "slurm", "first", "tfio", [[one.id, other.id], [third.id]], UTC)
-    first.save()
+    first = scene.batch(name="first-0", cells=[[one.id, other.id], [third.id]])
     first.save_ends({0: NODE_FAIL, 1: CANCELLED})
-    again = Batch(scene.folder.workers / "mine-0", "slurm", "mine", "tfio-mine", [["x"], [one.id]], f"{UTC}1")
-    again.save()
+    scene.batch(utc=f"{UTC}1")
     scene.slurm("PENDING", "Priority", "")
 
-    found = states(scene.folder, {"requests": [{"cells": [one.id, other.id, third.id]}]})
+    found = scene.states(one, other, third)
 
     assert [(found[each.id]["status"], found[each.id]["reason"]) for each in (one, other, third)] == [
         ("queued", "Priority"), ("failed", NODE_FAIL), ("interrupted", CANCELLED)
@@ -292,31 +254,29 @@ def test_a_later_batch_speaks_for_its_cells_and_an_earlier_one_for_the_others(sc
 
 
 def test_a_cell_that_went_on_on_this_machine_is_no_more_the_cluster_s(scene):
-    scene.batch("slurm").save_ends({1: NODE_FAIL})
-    Batch(scene.folder.workers / "local-0", "local", "local", "tfio", [[scene.cell.id]], f"{UTC}1").save()
+    scene.batch().save_ends({1: NODE_FAIL})
+    scene.batch("local", "local-0", [[scene.cell.id]], utc=f"{UTC}1")
     scene.recorded("running")
 
     assert scene.told() == ("interrupted", "words")
 
 
 def test_of_a_worker_that_has_several_cells_one_is_running_and_the_rest_are_planned(scene, cells):
-    first, second, third = (cell.id for cell in cells[0])
-    made = Batch(scene.folder.workers / "mine-0", "slurm", "mine", "tfio-mine", [["x"], [first, second, third]], UTC)
-    made.save()
+    scene.batch(cells=[["x"], [cell.id for cell in cells[0]]])
     scene.slurm("RUNNING", "None", "n2")
 
-    before = states(scene.folder, {"requests": [{"cells": [first, second, third]}]})
+    before = scene.states(*cells[0]).values()
     scene.recorded("running")
-    begun = states(scene.folder, {"requests": [{"cells": [first, second, third]}]})
+    begun = scene.states(*cells[0]).values()
 
-    assert [before[cell]["status"] for cell in (first, second, third)] == ["running", "planned", "planned"]
-    assert [before[cell]["reason"] for cell in (first, second, third)] == ["starting", None, None]
-    assert [begun[cell]["status"] for cell in (first, second, third)] == ["running", "planned", "planned"]
-    assert begun[first]["reason"] == "words"
+    for found, reason in ((before, "starting"), (begun, "words")):
+        assert [(each["status"], each["reason"]) for each in found] == [
+            ("running", reason), ("planned", None), ("planned", None)
+        ]  # fmt: skip
 
 
 def test_a_damaged_batch_stops_the_telling(scene):
-    (scene.batch().folder / "batch.json").write_text(json.dumps([]))
+    (scene.batch().folder / "batch.json").write_text("[]")
 
     with pytest.raises(EnvironmentFaultError, match="is damaged"):
-        scene.state()
+        scene.states()

@@ -5,8 +5,8 @@ import pytest
 from campaign.cluster import submission
 from campaign.cluster.submission import job_id_despite
 from campaign.errors import SchedulerError
-from campaign.worker.batch import Batch, read_all
-from tests.campaign.fake_slurm import Clock
+from campaign.worker.batch import read_all
+from tests.campaign.on_disk import leave_batch, squeue_line
 
 TIMED_OUT = RuntimeError("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation")
 UNREACHED = RuntimeError("sbatch: error: Batch job submission failed: Unable to contact slurm controller")
@@ -15,21 +15,17 @@ REFUSED = RuntimeError("traceback\nsbatch: error: invalid partition specified: n
 
 
 @pytest.fixture(autouse=True)
-def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(submission, "time", clock)
-    return clock
+def time(clock):
+    return clock(submission)
 
 
 @pytest.fixture
 def batch(folder):
-    made = Batch(folder.workers / "first-0", "slurm", "first", "tfio-first", [["a"], ["b"]], "2026-11-21T09:00:00Z")
-    made.save()
-    return made
+    return leave_batch(folder)
 
 
 def _listed(batch):
-    return "69|0|RUNNING|None|n1|/somebody/else", f"70|0|PENDING|None||{batch.folder}"
+    return "69|0|RUNNING|None|n1|/somebody/else", squeue_line(batch, 0, "PENDING")
 
 
 @pytest.mark.parametrize("error", [TIMED_OUT, NO_SPACE, REFUSED])
@@ -41,12 +37,12 @@ def test_a_job_that_slurm_lists_was_taken_whatever_sbatch_said(error, batch, pro
 
 
 @pytest.mark.parametrize("error", [TIMED_OUT, UNREACHED])
-def test_a_job_that_a_busy_controller_lists_late_was_taken(error, batch, programs, clock):
+def test_a_job_that_a_busy_controller_lists_late_was_taken(error, batch, programs, time):
     (programs.folder / "answer").write_text("\n".join(_listed(batch)))
     programs("squeue", f"[ $(wc -l < {programs.log}) -lt 4 ] || cat {programs.folder}/answer")
 
     assert job_id_despite(batch, error) == "70"
-    assert clock.now == 1010.0
+    assert time.now == 1010.0
 
 
 def test_a_job_that_a_busy_controller_does_not_list_for_ten_seconds_was_refused(batch, programs, folder):

@@ -8,8 +8,6 @@ from importlib.resources import files
 
 import pytest
 
-from campaign.cells.cell import make_cell
-from campaign.cluster import choice
 from campaign.config.collect import collect
 from campaign.config.keys.site import Site
 from campaign.config.keys.storage import SiteStorage
@@ -167,28 +165,3 @@ def test_the_template_explains_every_key():
         assert any(re.match(rf" *{key}: .*# ", line) for line in lines), key
     for key in ("storages", "spread_max"):
         assert lines[next(i for i, line in enumerate(lines) if line.startswith(f"{key}:")) - 1].startswith("# "), key
-
-
-@pytest.fixture
-def chosen(point):
-    """The cluster for a cell on a storage with this root."""
-
-    def choose(name, root, *, shared):
-        storage = {**point["storage"], "root": root, "shared": shared}
-        conduct = {"cluster": {"name": name}, "detach": False}
-        return choice.chosen([make_cell({**point, "storage": storage})], conduct)
-
-    return choose
-
-
-def test_a_relative_root_that_each_node_has_for_itself_is_refused(chosen):
-    with pytest.raises(UsageError, match=r"needs an absolute storage\.root"):
-        chosen("slurm", "data", shared=False)
-
-
-@pytest.mark.parametrize(
-    ("name", "root", "shared"),
-    [("slurm", "data", True), ("slurm", "~/data", False), ("slurm", "/scratch", False), ("local", "data", False)],
-)
-def test_a_root_that_the_runs_find_is_well(name, root, shared, chosen):
-    assert chosen(name, root, shared=shared) == name

@@ -194,6 +194,7 @@ def test_in_a_job_with_fewer_cpus_than_threads_the_cell_is_refused_at_once(folde
     assert "threads=4 and the job may use 2 CPUs" in records[2]["reason"]
 
 
+@pytest.mark.shows("cluster.oversubscribe")
 def test_where_oversubscription_is_asked_for_a_job_may_have_fewer_cpus_than_threads(folder, job, cpus):
     cpus(1)
 

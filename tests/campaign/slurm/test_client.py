@@ -1,0 +1,175 @@
+"""Slurm's programs as they are asked, and what a job learns of itself."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from campaign.slurm import client, job
+from campaign.slurm.client import Facts
+
+CONFIG = """\
+Configuration data as of 2026-11-21T12:34:31
+AccountingStorageHost   = localhost
+AccountingStorageType   = accounting_storage/slurmdbd
+ClusterName             = lab
+JobCompHost             = localhost
+JobCompLoc              = /var/log/slurm/job completions.log
+JobCompType             = jobcomp/filetxt
+MaxArraySize            = 2001
+MinJobAge               = 3600 sec
+SLURM_CONF              = /etc/slurm/slurm.conf
+SLURM_VERSION           = 22.05.8
+SlurmctldParameters     = enable_configless,idle_on_node_suspend=1
+
+Slurmctld(primary) at n1 is UP
+"""
+TRACES = ("SLURM_JOB_ID", "SBATCH_PARTITION", "SRUN_DEBUG", "SQUEUE_FORMAT", "SACCT_FORMAT", "SCANCEL_USER")
+KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURMISH")
+
+
+@pytest.fixture
+def traces(monkeypatch):
+    """An environment as inside a job."""
+    for name in (*TRACES, *KEPT):
+        monkeypatch.setenv(name, "x")
+
+
+def test_a_client_does_not_see_the_job_that_asks_and_still_finds_its_cluster(programs, traces):
+    programs("squeue", "env")
+
+    environment = {line.partition("=")[0] for line in client.ask("squeue").splitlines()}
+
+    assert environment.isdisjoint(TRACES)
+    assert environment.issuperset(KEPT)
+
+
+def test_the_environment_is_scrubbed_for_a_while_and_comes_back_also_after_an_error(traces):
+    during = {}
+
+    def fail():
+        during.update(os.environ)
+        raise OSError("sbatch")
+
+    with pytest.raises(OSError, match="sbatch"), client.scrubbed():
+        fail()
+
+    assert during.keys().isdisjoint(TRACES)
+    assert during.keys() >= set(KEPT)
+    assert {os.environ.get(name) for name in TRACES} == {"x"}
+
+
+def test_a_client_answers_with_what_it_prints_bytes_that_are_no_text_and_all(programs):
+    programs("squeue", "printf 'J\\303n  70\\n'; echo noise >&2")
+
+    assert client.ask("squeue", "-h", "-r") == "J\ufffdn  70\n"
+    assert programs.calls == ["squeue -h -r"]
+
+
+@pytest.mark.parametrize("text", [None, "echo half; exit 1", "echo half; exec sleep 60"])
+def test_a_client_that_is_missing_fails_or_hangs_does_not_answer(text, programs, monkeypatch):
+    monkeypatch.setattr(client, "_TIMEOUT_S", 0.5)
+    if text:
+        programs("squeue", text)
+
+    assert client.ask("squeue") is None
+
+
+@pytest.mark.parametrize(
+    ("sbatch", "sinfo", "is_cluster"),
+    [
+        (True, "echo debug", True),
+        (True, "echo 'slurm_load_partitions: Unable to contact slurm controller (connect failure)' >&2; exit 1", True),
+        (True, "echo 'sinfo: fatal: Could not establish a configuration source' >&2; exit 1", False),
+        (True, "exec sleep 60", True),
+        (True, None, True),
+        (False, "echo debug", False),
+    ],
+    ids=["answers", "is down", "is not configured", "hangs", "has no sinfo", "cannot submit"],
+)
+def test_a_cluster_is_where_sbatch_knows_where_it_is_even_if_it_is_down(
+    sbatch, sinfo, is_cluster, programs, monkeypatch
+):
+    monkeypatch.setattr(client, "_TIMEOUT_S", 0.5)
+    if sbatch:
+        programs("sbatch", "exit 1")
+    if sinfo:
+        programs("sinfo", sinfo)
+
+    assert client.found() is is_cluster
+
+
+def test_facts_are_read_from_what_scontrol_says(programs):
+    programs.answer("scontrol", *CONFIG.splitlines())
+    programs("sacct", "exit 1")
+
+    facts = client.facts()
+
+    assert programs.calls == ["scontrol show config"]
+    assert (facts.version, facts.cluster, facts.accounting) == ("22.05.8", "lab", True)
+    assert facts.completion_log == Path("/var/log/slurm/job completions.log")
+    assert (facts.remembers_s, facts.tasks_at_most) == (3600, 2001)
+
+
+def test_a_controller_that_is_down_leaves_the_defaults_of_slurm(programs):
+    programs("scontrol", "exit 1")
+    programs("sacct", "exit 1")
+
+    facts = client.facts()
+
+    assert (facts.version, facts.cluster, facts.accounting) == ("unknown", "unknown", True)
+    assert facts.completion_log is None
+    assert (facts.remembers_s, facts.tasks_at_most) == (300, 1001)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sacct", "worth_asking"),
+    [
+        ("accounting_storage/slurmdbd", True, True),
+        ("accounting_storage/slurmdbd", False, False),
+        ("accounting_storage/none", True, False),
+        ("(null)", True, False),
+    ],
+)
+def test_the_accounting_is_worth_a_question_where_there_is_one_and_sacct(kind, sacct, worth_asking, programs):
+    if sacct:
+        programs("sacct", "exit 1")
+
+    assert Facts(f"AccountingStorageType   = {kind}").accounting is worth_asking
+
+
+@pytest.mark.parametrize("kind", ["jobcomp/none", "jobcomp/elasticsearch", "(null)"])
+def test_a_completion_log_that_is_no_text_is_none(kind):
+    assert Facts(f"JobCompLoc = /var/log/x\nJobCompType = {kind}").completion_log is None
+
+
+def test_a_cluster_that_takes_no_arrays_takes_single_tasks():
+    assert Facts("MaxArraySize = 0").tasks_at_most == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "described"),
+    [
+        (
+            "echo 'JobId=77 JobName=tfio NodeList=n1 TRES=cpu=4,mem=8G UserId=me(1000) Licenses=(null)'",
+            {"JobId": "77", "JobName": "tfio", "NodeList": "n1", "TRES": "cpu=4,mem=8G", "Licenses": "(null)"},
+        ),
+        ("exit 1", {}),
+    ],
+)
+def test_a_job_is_described_by_what_was_granted(answer, described, programs, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    programs("scontrol", answer)
+
+    assert job.described() == described
+    assert programs.calls == ["scontrol -o show job 77"]
+
+
+def test_outside_a_job_there_is_nothing_to_describe_or_to_requeue(programs, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    programs("scontrol", "echo JobId=1")
+
+    assert (job.described(), job.requeue()) == ({}, False)
+    assert programs.calls == []
