@@ -39,8 +39,6 @@ _RECORDS = "*/record.json"
 def main(argv: Sequence[str]) -> int:
     """Run the campaign that the words describe; returns the exit code."""
     split = command_line.split(argv)
-    for key in split.repeated:
-        console.say(f"note: {key} is given more than once; the last one counts")
     points = collect(split.hydra)
     return 0 if points is None else carry_out(planned(points), argv, split)
 
@@ -55,7 +53,7 @@ def carry_out(planned: Plan, argv: Sequence[str], split: command_line.Words) -> 
     """Run a campaign that was asked for with the words `argv`; returns the exit code."""
     conduct, cells = planned.conduct, [entry.cell for entry in planned.entries]
     cluster = chosen(cells, conduct)
-    for line in emulation.notices(cells):
+    for line in (*(f"note: {each}" for each in split.notes), *emulation.notices(cells)):
         console.say(line)
     if split.dry_run:
         _preview(planned, _request(planned.folder, conduct, argv), cluster)

@@ -8,19 +8,20 @@ where an exception in a callback is a warning and one in a job wears Hydra's tra
 from __future__ import annotations
 
 import os
-import re
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
+from hydra.errors import HydraException
 from hydra.main import main as hydra_main
 
 from campaign.config import odd_words, schema
+from campaign.config.closed import CHOICES
 from campaign.config.explain import FULL_ERROR, explained
-from campaign.config.keys import checkpoint
 from campaign.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,23 +80,36 @@ def collect(words: Sequence[str]) -> list[Point] | None:
     """
     odd_words.check(words)
     register()
-    from campaign.config.plugins import COLLECTED  # noqa: PLC0415 - after the scan, see there
+    from campaign.config.plugins import COLLECTED, OF_EACH_POINT  # noqa: PLC0415 - after the scan, see there
 
     COLLECTED.clear()
-    for one_recipe in _recipe_by_recipe(_of_each_point(words)):
-        with explained(), _command_line(one_recipe), _raw_errors():
+    for one_recipe in _recipe_by_recipe(words):
+        for_hydra, OF_EACH_POINT[:] = _divided(one_recipe)
+        with explained(), _command_line(for_hydra), _raw_errors():
             hydra_main(version_base="1.3", config_path="pkg://conf", config_name="config")(_nothing)()
     return [point for batch in COLLECTED for point in batch] if COLLECTED else None
 
 
-def _of_each_point(words: Sequence[str]) -> list[str]:
-    """Set keys of a checkpoint target in each point of the grid: Hydra would set them before there is a target.
+def _divided(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the words for Hydra, and those that set a key of a choice, which are for each point of the grid.
 
-    ``checkpoint=hdd,ssd checkpoint.every=10`` is first composed without the sweep, where ``checkpoint`` is ``none`` and
-    has no such key.
+    Hydra would set ``checkpoint.every=10`` of ``checkpoint=hdd,ssd checkpoint.every=10`` before it sweeps, where
+    ``checkpoint`` is ``none`` and has no such key.
     """
-    fixed = re.compile(rf"({checkpoint.KEY}[^=]+)=([^,()\[\]{{}}]+)")
-    return [fixed.sub(r"\1=choice(\2)", word) if fixed.fullmatch(word) else word for word in words]
+    if "-m" not in words:  # a configuration is only shown: there is no grid
+        return list(words), []
+    parser = OverridesParser.create()
+
+    def is_fixed(key: str, word: str) -> bool:
+        if "." not in key or key.partition(".")[0] not in CHOICES:
+            return False
+        with suppress(HydraException):  # Hydra reports it
+            return not parser.parse_override(word).is_sweep_override()
+        return False
+
+    last = {word.partition("=")[0]: word for word in words}
+    fixed = {key: word for key, word in last.items() if is_fixed(key, word)}
+    return [word for word in words if word.partition("=")[0] not in fixed], list(fixed.values())
 
 
 def _recipe_by_recipe(words: Sequence[str]) -> list[list[str]]:

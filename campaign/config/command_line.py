@@ -43,6 +43,8 @@ _IDLE_FLAGS = {
     "--package": "the whole configuration is shown: --cfg job",
 }
 _IDLE_KEYS = ("hydra.run.", "hydra.sweep.", "hydra.job.", "hydra.mode", "hydra.output_subdir", "hydra.callbacks")
+_VARIABLE = "${oc.env:"
+_NOT_RECORDED = ("cluster.", "hydra.")  # for Slurm, and for Hydra
 _FLAGS = {*_OURS, "--help", *_MULTIRUN, *_SHOWING, *_WITH_VALUE}
 
 
@@ -73,10 +75,19 @@ class Words:
         return next((flag for flag in self.flags if flag.partition("=")[0] in _SHOWING), None)
 
     @property
-    def repeated(self) -> tuple[str, ...]:
-        """Keys that are given more than once: the last of their words counts, as everywhere in Hydra."""
-        keys = [word.partition("=")[0] for word in self.overrides if not word.startswith("+")]
-        return tuple(dict.fromkeys(key for key in keys if keys.count(key) > 1))
+    def notes(self) -> list[str]:
+        """What may surprise: of a key that is given twice the last word counts; values of variables are recorded."""
+        keys = [word.partition("=")[0] for word in self.overrides]
+        repeated = dict.fromkeys(key for key in keys if keys.count(key) > 1 and not key.startswith("+"))
+        recorded = [word.partition("=")[0] for word in self.overrides if _VARIABLE in word]
+        return [
+            *(f"{key} is given more than once; the last one counts" for key in repeated),
+            *(
+                f"{key}: what {_VARIABLE}…}} stands for is in work lists and records; put no secret there"
+                for key in recorded
+                if not key.lstrip("+").startswith(_NOT_RECORDED)
+            ),
+        ]
 
     @property
     def hydra(self) -> tuple[str, ...]:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from campaign.config.keys import checkpoint
+from campaign.cells.cell import flat
+from campaign.config.closed import CHOICES
 from campaign.console import counting
+from campaign.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -46,7 +48,7 @@ def compose_all(loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequenc
     """
     words_of = _reader(loader)
     bases: dict[tuple[object, ...], _Base] = {}
-    for texts in counting(list(_without_what_none_has_not(grid)), "composing cells"):
+    for texts in counting(list(_fitted(loader, master, grid)), "composing cells"):
         words = words_of(texts)
         plain = [word for word in words if word.plain]
         others = [text for text, word in zip(texts, words, strict=True) if not word.plain]
@@ -121,12 +123,37 @@ def _reader(loader: ConfigLoader) -> Any:
     return read
 
 
-def _without_what_none_has_not(grid: Sequence[Sequence[str]]) -> Iterator[list[str]]:
-    """Drop keys of a checkpoint target from points with ``checkpoint=none``: they are meant for the other targets."""
-    targets = {word for words in grid for word in words if word.startswith(checkpoint.GROUP)}
+def _fitted(loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequence[str]]) -> Iterator[list[str]]:
+    """Leave out of each point what is said of other choices than its own.
+
+    In ``checkpoint=none,hdd checkpoint.every=10`` the second word is meant for ``hdd``.
+
+    Raises
+    ------
+    UsageError
+        No choice of the grid has such a key.
+    """
+    every = {word for words in grid for word in words}
+    of_others: dict[str, set[str]] = {}
+    for group in CHOICES:
+        choices = {word for word in every if word.startswith(f"{group}=")}
+        said = {word: word.partition("=")[0] for word in every if word.startswith(f"{group}.")}
+        if len(choices) < 2 or not said:  # noqa: PLR2004 - one choice is no sweep
+            continue
+        keys = {choice: _keys(loader.load_sweep_config(master, [choice]), group) for choice in choices}
+        if unknown := set(said.values()).difference(*keys.values()):
+            raise UsageError(f"unknown key '{min(unknown)}'", nearest(min(unknown), set().union(*keys.values())))
+        of_others |= {choice: {word for word, key in said.items() if key not in keys[choice]} for choice in choices}
     for words in grid:
-        none = len(targets) > 1 and checkpoint.NONE in words
-        yield [word for word in words if not (none and word.startswith(checkpoint.KEY))]
+        left_out = set().union(*(of_others.get(word, ()) for word in words))
+        yield [word for word in words if word not in left_out]
+
+
+def _keys(config: DictConfig, group: str) -> set[str]:
+    """Return the keys that a choice of a group has, in full; of one that has only a name nothing can be said."""
+    node = cast("dict[str, Any]", OmegaConf.to_container(config[group], resolve=False))
+    found = {f"{group}.{key}" for key in node} | {key for key, _ in flat(node, f"{group}.")}
+    return found if len(node) > 1 else set()
 
 
 def _texts(node: Any) -> Iterator[str]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from campaign.cells.contract import Point
 
 COLLECTED: list[list[Point]] = []  # one list of points for each batch that the sweeper launched
+OF_EACH_POINT: list[str] = []  # words that are added to each point
 
 
 class CollectLauncher(Launcher):
@@ -37,7 +38,8 @@ class CollectLauncher(Launcher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Compose the points; answer each with the completed nothing that any sweeper accepts."""
         del initial_job_idx
-        COLLECTED.append(list(compose_all(self.loader, self.config, job_overrides)))
+        points = [[*words, *OF_EACH_POINT] for words in job_overrides]
+        COLLECTED.append(list(compose_all(self.loader, self.config, points)))
         return [JobReturn(_return_value=None, status=JobStatus.COMPLETED) for _ in job_overrides]
 
 

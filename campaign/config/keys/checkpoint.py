@@ -15,8 +15,6 @@ from jobs.benchmarks.registry import benchmarks, names_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-GROUP, KEY, NONE = "checkpoint=", "checkpoint.", "checkpoint=none"
-"""How a word begins that chooses the target, or says something of it; and the target that nothing can be said of."""
 RANGES: dict[str, tuple[float, float]] = {
     "checkpoint.every": (1, 10**9),
     "checkpoint.keep": (1, 1000),

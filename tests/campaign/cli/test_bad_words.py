@@ -73,6 +73,12 @@ _WRONG = {
     "hydra.run.dir=/x": ("hydra.run.dir has no effect here", "campaign_dir=…"),
     "hydra.job.chdir=true": ("hydra.job.chdir has no effect here", "campaign_dir=…"),
     "hydra.foo=1": ("unknown key 'hydra.foo'", "legal here"),
+    "checkpoint=none,burst_buffer checkpoint.fast.rot=/x": (
+        "unknown key 'checkpoint.fast.rot'",
+        "did you mean 'checkpoint.fast.root'?",
+    ),
+    "checkpoint=none,hdd checkpoint.fast.root=/x": ("unknown key 'checkpoint.fast.root'", "'checkpoint.root'?"),
+    "dataset=demo,folder dataset.fils=3": ("unknown key 'dataset.fils'", "'dataset.files'?"),
 }
 
 
@@ -121,12 +127,26 @@ def test_help_names_the_groups_the_keys_and_the_verbs(capsys):
     assert all(re.search(rf"campaign [^\n]*\b{verb}\b", shown) for verb in VERBS)
 
 
-def test_of_a_key_that_is_given_twice_the_last_word_counts_and_that_is_said(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        (["threads=1", "threads=2"], "threads is given more than once; the last one counts"),
+        (
+            ["threads=2", "storage.root=/x/${oc.env:TOKEN}"],
+            "storage.root: what ${oc.env:…} stands for is in",
+        ),
+        (["threads=2", "cluster=slurm", "+cluster.extra.comment=${oc.env:TOKEN}"], None),
+    ],
+    ids=["twice", "recorded", "Slurm's"],
+)
+def test_what_may_surprise_is_said(words, note, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOKEN", "SECRET")
 
-    assert guarded(["--dry-run", "threads=1", "threads=2"]) == 0
+    assert guarded(["--dry-run", *words]) in (0, 3)
 
     said = capsys.readouterr()
-    assert "note: threads is given more than once; the last one counts" in said.err
+    assert f"note: {note}" in said.err if note else "note: " not in said.err
+    assert "SECRET" not in said.err
     assert "-t2-" in said.out
     assert "-t1-" not in said.out

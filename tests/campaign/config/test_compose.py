@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
+from campaign.cells.cell import flat
 from campaign.config.collect import collect, register
 from campaign.config.points import cells_of
 
@@ -125,6 +126,23 @@ def test_hydra_composes_a_grid_of_numbers_once_whatever_stands_beside_them(word,
     assert len(asked) == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "key", "found"),
+    [
+        ("checkpoint=none,hdd,burst_buffer checkpoint.root=/a", "checkpoint.root", [None, "/a", None]),
+        ("checkpoint=hdd,burst_buffer checkpoint.fast.root=/a,/b", "checkpoint.fast.root", [None, None, "/a", "/b"]),
+        ("checkpoint=none,site checkpoint.name=scratch", "checkpoint.name", ["none", "scratch"]),
+        ("benchmark=micro,baseline,alexnet benchmark.width=0.5", "benchmark.width", [None, None, 0.5]),
+        ("dataset=demo,folder dataset.path='/a,b' dataset.seed=${seed}", "dataset.path", [None, "/a,b"]),
+        ("+paper=fig10 site=blackdog checkpoint.streams=3", "checkpoint.streams", [None, 3]),
+    ],
+)
+def test_a_key_of_a_choice_is_set_where_the_point_has_it(words, key, found):
+    points = collect(["-m", *words.split()])
+
+    assert [dict(flat(point)).get(key) for point in points] == found
+
+
 def test_a_recipe_is_a_grid_and_the_command_line_overrides_it():
     assert [point["threads"] for point in collect(["-m", "+paper=fig4"])] == [1, 2, 4, 8]
     assert [point["threads"] for point in collect(["-m", "+paper=fig4", "threads=3"])] == [3]
@@ -233,8 +251,8 @@ def test_nothing_is_written_by_collecting(tmp_path, monkeypatch):
 
 
 def test_showing_a_configuration_collects_nothing(capsys):
-    assert collect(["--cfg", "job", "threads=3"]) is None
-    assert "threads: 3" in capsys.readouterr().out
+    assert collect(["--cfg", "job", "checkpoint=hdd", "checkpoint.every=3"]) is None
+    assert "every: 3" in capsys.readouterr().out
 
 
 @pytest.fixture(autouse=True)
