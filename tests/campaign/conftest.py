@@ -1,64 +1,35 @@
 from __future__ import annotations
 
 import copy
-from functools import lru_cache
+import os
+import subprocess
 
 import pytest
 
 from campaign.cells.folder import opened
-from campaign.config.collect import collect
 from campaign.config.points import cells_of
 from campaign.worker import __main__ as worker
 from tests.campaign.command_line import CommandLine
 from tests.campaign.fake_slurm import Clock, Programs
-from tests.campaign.work_lists import slurm_conduct, work_list
-
-
-@lru_cache
-def _composed(*words):
-    return collect(["-m", *words])[0]
-
-
-def _point(*words):
-    """The configuration of one cell, composed once; the test's own copy."""
-    return copy.deepcopy(_composed(*words))
+from tests.campaign.work_lists import BUFFERED, DIRECT, compose, slurm_conduct, work_list
 
 
 @pytest.fixture
 def point():
     """The default configuration."""
-    return _point()
-
-
-@pytest.fixture
-def alexnet_point():
-    """The same with the mini-application."""
-    return _point("benchmark=alexnet")
+    return compose()
 
 
 @pytest.fixture
 def direct_point():
-    """The same with snapshots on a storage."""
-    return _point("benchmark=alexnet", "checkpoint=local", "checkpoint.every=2")
+    """The same of a training with snapshots on a storage."""
+    return compose(*DIRECT)
 
 
 @pytest.fixture
 def buffered_point():
     """The same with snapshots through a burst buffer."""
-    words = ("checkpoint=burst_buffer", "checkpoint.every=2", "checkpoint.fast.root=fast", "checkpoint.slow.root=slow")
-    return _point("benchmark=alexnet", *words)
-
-
-@pytest.fixture
-def read_point():
-    """The same with what a storage gives to one reader."""
-    return _point("benchmark=baseline")
-
-
-@pytest.fixture
-def random_read_point():
-    """The same with what it gives to readers at random places."""
-    return _point("benchmark=baseline", "benchmark.access=random_read")
+    return compose(*BUFFERED)
 
 
 @pytest.fixture
@@ -119,6 +90,19 @@ def clock(monkeypatch):
         return clock
 
     return give
+
+
+@pytest.fixture
+def small_disk(tmp_path, request):
+    """A file system of 64 kB, or of the size that the test's module has as SMALL_DISK."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    place = tmp_path / "small"
+    place.mkdir()
+    size = getattr(request.module, "SMALL_DISK", "64k")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], check=True)
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from PIL import Image
 from tests.campaign.command_line import TINY, CommandLine
 
 LONG = (*TINY, "runs=9")
-root_only = pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+SMALL_DISK = "3m"
 
 
 def _records(folder):
@@ -359,18 +359,7 @@ def test_the_debug_cluster_works_in_the_front_process(command):
     assert len(_records(command.cwd)) == 1
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 3 MB."""
-    point = tmp_path / "small"
-    point.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(point)], check=True)
-    yield point
-    subprocess.run(["umount", "-l", str(point)], check=True)
-
-
 @pytest.mark.long
-@root_only
 def test_no_space_for_the_dataset_is_said_before_anything_is_made(command, small_disk):
     done = command("threads=1", f"storage.root={small_disk}")
 
@@ -382,7 +371,6 @@ def test_no_space_for_the_dataset_is_said_before_anything_is_made(command, small
 
 @pytest.mark.shows("campaign_dir")
 @pytest.mark.long
-@root_only
 def test_no_space_for_a_record_loses_nothing_and_the_same_command_finishes(command, small_disk):
     words = ("-m", "threads=1,2", *LONG, f"campaign_dir={small_disk}/results")
     front = command.start(*words)
@@ -409,7 +397,6 @@ def test_no_space_for_a_record_loses_nothing_and_the_same_command_finishes(comma
 
 
 @pytest.mark.long
-@root_only
 def test_a_read_only_folder_is_named(command, small_disk):
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
 
@@ -440,7 +427,6 @@ def test_the_doctor_finds_this_machine_able(command):
 
 
 @pytest.mark.long
-@root_only
 def test_the_doctor_refuses_a_storage_in_memory(command, small_disk):
     told = command("doctor", f"storage.root={small_disk}")
 

@@ -17,16 +17,25 @@ from tests.campaign.fake_template import FakeTemplate
 UTC = "2026-11-21T09:00:00.000Z"
 LATER = "2026-11-21T10:00:00.000Z"
 WORDS = ("-m", "threads=1,2,4")
+DIRECT = ("benchmark=alexnet", "checkpoint=local", "checkpoint.every=2")
+BUFFERED = ("benchmark=alexnet", "checkpoint=burst_buffer", "checkpoint.every=2",
+            "checkpoint.fast.root=fast", "checkpoint.slow.root=slow")  # fmt: skip
+
+
+def compose(*words):
+    """The one point of these words, composed once; the caller's own copy."""
+    return copy.deepcopy(_composed(*words))
 
 
 @lru_cache
-def _slurm():
-    return collect(["-m", "cluster=slurm"])[0]["cluster"]
+def _composed(*words):
+    (point,) = collect(["-m", *words])
+    return point
 
 
 def slurm_conduct(conduct, **changed):
     """The same conduct under ``cluster=slurm``; `changed` are keys of the cluster."""
-    return {**conduct, "cluster": {**copy.deepcopy(_slurm()), **changed}}
+    return {**conduct, "cluster": {**compose("cluster=slurm")["cluster"], **changed}}
 
 
 def work_list(folder, cells, conduct, cluster="local"):

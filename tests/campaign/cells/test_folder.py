@@ -25,6 +25,8 @@ def test_opening_it_again_keeps_what_is_there(tmp_path):
     made.marker.write_text(json.dumps(campaign))
 
     assert folders.opened(tmp_path / "results")[1]["requests"][0]["token"] == "x"
+    made.marker.unlink()  # moved away: the campaign goes on
+    assert folders.opened(tmp_path / "results")[1]["requests"] == []
 
 
 def test_somebody_elses_files_are_never_taken_for_a_campaign(tmp_path):
@@ -36,47 +38,34 @@ def test_somebody_elses_files_are_never_taken_for_a_campaign(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_campaign_whose_marker_was_moved_away_goes_on(tmp_path):
-    made, _ = folders.opened(tmp_path / "results")
-    made.marker.unlink()
-
-    assert folders.opened(tmp_path / "results")[1]["requests"] == []
-
-
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 1}', '{"schema": null, "requests": []}'])
-def test_a_damaged_marker_is_told_with_its_cure(tmp_path, text):
-    made, _ = folders.opened(tmp_path / "results")
-    made.marker.write_text(text)
+def test_a_damaged_marker_is_told_with_its_cure(folder, text):
+    folder.marker.write_text(text)
 
     with pytest.raises(EnvironmentFaultError, match="damaged") as caught:
-        folders.opened(tmp_path / "results")
+        folders.opened(folder.root)
 
     assert "move it away" in caught.value.hint
 
 
-def test_a_newer_campaign_is_refused(tmp_path):
-    made, _ = folders.opened(tmp_path / "results")
-    made.marker.write_text(json.dumps({"schema": 2, "requests": []}))
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda made: made.marker.write_text('{"schema": 2, "requests": []}'), "newer"),
+        (lambda made: made.root.chmod(0o777), "other users"),
+        pytest.param(
+            lambda made: os.chown(made.root, 65534, 65534),
+            "another user",
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away"),
+        ),
+    ],
+    ids=["of a newer version", "others may write", "another user's"],
+)
+def test_a_folder_that_cannot_be_trusted_is_refused(spoil, message, folder):
+    spoil(folder)
 
-    with pytest.raises(EnvironmentFaultError, match="newer"):
-        folders.opened(tmp_path / "results")
-
-
-def test_a_folder_that_others_may_write_is_refused(tmp_path):
-    made, _ = folders.opened(tmp_path / "results")
-    made.root.chmod(0o777)
-
-    with pytest.raises(EnvironmentFaultError, match="other users"):
-        folders.opened(tmp_path / "results")
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_a_folder_of_another_user_is_refused(tmp_path):
-    made, _ = folders.opened(tmp_path / "results")
-    os.chown(made.root, 65534, 65534)
-
-    with pytest.raises(EnvironmentFaultError, match="another user"):
-        folders.opened(tmp_path / "results")
+    with pytest.raises(EnvironmentFaultError, match=message):
+        folders.opened(folder.root)
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
@@ -86,12 +75,14 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
         folders.opened(tmp_path / "file" / "results")
 
 
-def test_a_second_front_process_is_told_who_is_at_work(folder):
+def test_a_second_front_process_is_told_who_is_at_work_and_the_folder_is_free_again_afterwards(folder):
     with (
         folders.occupied(folder),
         pytest.raises(EnvironmentFaultError, match=f"process {os.getpid()}"),
         folders.occupied(folder),
     ):
+        pass
+    with folders.occupied(folder):
         pass
 
 
@@ -107,17 +98,8 @@ def test_a_file_system_without_room_or_without_writing_is_told(folder, monkeypat
     assert told() == ""
     assert told(f_bavail=0) == f"{folder.root} is full: workers wait to write their records"
     assert told(f_flag=os.ST_RDONLY) == f"{folder.root} is read-only: workers wait to write their records"
-
-
-def test_a_folder_that_is_gone_is_told(folder):
+    monkeypatch.undo()
     assert "cannot be reached" in folders.CampaignFolder(folder.root / "elsewhere").hindrance()
-
-
-def test_the_folder_is_free_again_afterwards(folder):
-    with folders.occupied(folder):
-        pass
-    with folders.occupied(folder):
-        pass
 
 
 def test_reading_where_there_is_no_campaign_names_the_folder(tmp_path):

@@ -3,44 +3,27 @@
 from __future__ import annotations
 
 import copy
-from functools import lru_cache
 
 import pytest
 
 from campaign.cells import plan, record
 from campaign.cells.cell import make_cell
 from campaign.cells.peaks import Peaks
-from campaign.config.collect import collect
 from campaign.config.points import cells_of
 from tests.campaign.fake_template import figures
-from tests.campaign.work_lists import walk, work_list
+from tests.campaign.on_disk import leave_record
+from tests.campaign.work_lists import compose, walk, work_list
 
 HOST = "n1"
 
 
-def compose(*words):
-    """The one point of these words; the test's own copy."""
-    return copy.deepcopy(_composed(*words))
-
-
-@lru_cache
-def _composed(*words):
-    (point,) = collect(["-m", *words])
-    return point
-
-
-def leave(folder, words, rates, **other):
-    """Leave a record of the cell of these words with measured runs of these MB/s.
-
-    `other`: host, mount, emulated, status, checksum.
-    """
-    made = record.new(make_cell(compose(*words)), {"token": "t"}, {"checksum": other.get("checksum", "c")})
-    made["provenance"] = {"host": HOST} | {key: other[key] for key in ("host", "mount", "emulated") if key in other}
-    for rate in rates:
-        record.begin_run(made, "measured", "t").update(figures(), status="valid", read_mb_per_s=rate)
-    made["status"] = other.get("status", "done")
-    record.write(folder.record(made["cell"]["id"]), made)
-    return made
+def leave(folder, words, rates, *, checksum="c", status="done", **provenance):
+    """Leave a record of the cell of these words with measured runs of these MB/s."""
+    runs = [{**figures(), "status": "valid", "read_mb_per_s": rate} for rate in rates]
+    at = {"host": HOST, **provenance}
+    return leave_record(
+        folder, make_cell(compose(*words)), *runs, data={"checksum": checksum}, status=status, provenance=at
+    )
 
 
 READ = ("benchmark=baseline",)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -51,42 +50,26 @@ def test_a_cell_with_enough_valid_runs_is_done_with_its_spread(point):
     assert spread["passed"] is False
 
 
-def test_the_warm_up_counts_neither_for_nor_against(point):
-    made = _record(
-        point, ("warmup", "invalid", 9999), *[("measured", "valid", 100)] * 3, *[("measured", "invalid", 7)] * 2
-    )
+@pytest.mark.parametrize(
+    ("warmup", "measured", "status", "reason"),
+    [
+        ("invalid", ["valid"] * 3 + ["invalid"] * 2, "done", None),  # the warm-up counts neither for nor against
+        ("valid", ["valid"] * 2, "done", None),  # fewer than the minimum were asked for
+        (
+            "valid",
+            ["valid"] * 2 + ["invalid"] * 3,
+            "invalid",
+            "2 of 5 measured runs valid, 3 needed; invalid because",
+        ),
+        ("failed", ["failed"], "failed", "0 of 1 measured runs valid, 1 needed; failed because"),
+    ],
+)
+def test_the_measured_runs_decide_over_a_cell(warmup, measured, status, reason, point):
+    made = _record(point, ("warmup", warmup, 9999), *[("measured", each, 100) for each in measured])
 
-    judge.settle(made, CONDUCT, Limits())
+    judge.settle(made, {**CONDUCT, "runs": 1 + len(measured)}, Limits())
 
-    assert made["status"] == "done"
-    assert made["checks"][0]["observed"] == 0
-
-
-def test_a_cell_with_too_few_valid_runs_is_invalid_and_says_why(point):
-    made = _record(
-        point, ("warmup", "valid", 100), *[("measured", "valid", 100)] * 2, *[("measured", "invalid", 100)] * 3
-    )
-
-    judge.settle(made, CONDUCT, Limits())
-
-    assert made["status"] == "invalid"
-    assert made["reason"] == "2 of 5 measured runs valid, 3 needed; invalid because"
-
-
-def test_a_cell_whose_runs_failed_is_failed(point):
-    made = _record(point, ("warmup", "failed", 0), ("measured", "failed", 0))
-
-    judge.settle(made, CONDUCT, Limits())
-
-    assert made["status"] == "failed"
-
-
-def test_a_cell_asked_for_fewer_runs_than_the_minimum_needs_them_all(point):
-    made = _record(point, ("warmup", "valid", 1), ("measured", "valid", 1), ("measured", "valid", 1))
-
-    judge.settle(made, {**CONDUCT, "runs": 3}, Limits())
-
-    assert made["status"] == "done"
+    assert (made["status"], made["reason"]) == (status, reason)
 
 
 @pytest.mark.shows("runs")
@@ -111,14 +94,16 @@ def test_asking_for_what_is_missing_ends(valid, bad, runs):
     assert stopping.missing_runs({**made, "status": "done"}, conduct) == 0
 
 
-def test_a_run_left_open_is_told_as_interrupted(point):
+@pytest.mark.parametrize("why", [(), ("interrupted: Slurm: NODE_FAIL on n3",)], ids=["unknown", "known"])
+def test_a_run_left_open_says_how_its_worker_ended_where_that_is_known(why, point):
     made = record.new(make_cell(point), {}, {})
     record.begin_run(made, "measured", "t")
 
-    record.fail_open_runs(made)
+    record.fail_open_runs(made, *why)
 
-    assert made["runs"][0]["status"] == "failed"
-    assert made["runs"][0]["reason"].startswith("interrupted")
+    (run,) = made["runs"]
+    assert run["status"] == "failed"
+    assert run["reason"] == why[0] if why else run["reason"].startswith("interrupted")
 
 
 @pytest.mark.parametrize(
@@ -261,46 +246,42 @@ def test_a_record_is_whole_whenever_its_writer_is_killed(tmp_path):
 
 
 @pytest.fixture
-def hurried(monkeypatch):
-    """The pauses between two tries, short."""
-    monkeypatch.setattr(durable, "_FIRST_PAUSE_S", 0.02)
-    monkeypatch.setattr(durable, "_LONGEST_PAUSE_S", 0.04)
+def time(clock):
+    return clock(durable)
 
 
 @pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 64 kB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root")
-    place = tmp_path / "small"
-    place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)], check=True)
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+def broken_disk(small_disk, time):
+    """A function that fills a small disk or makes it read-only; it is mended as soon as somebody waits for it."""
+
+    def broken(how):
+        def remount(mode):
+            subprocess.run(["mount", "-o", f"remount,{mode}", str(small_disk)], check=True)
+
+        if how == "full":
+            (small_disk / "ballast").write_bytes(b"x" * 65536)
+        else:
+            remount("ro")
+        time.sleep = lambda _: (small_disk / "ballast").unlink() if how == "full" else remount("rw")
+        return small_disk
+
+    return broken
 
 
-def test_a_full_disk_is_waited_for_and_the_record_is_then_whole(hurried, small_disk, point, capfd):
+@pytest.mark.parametrize(("how", "said"), [("full", "No space left on device"), ("ro", "Read-only file system")])
+def test_a_disk_that_is_full_or_read_only_for_a_while_is_waited_for(how, said, broken_disk, point, capfd):
     made = _record(point, ("measured", "valid", 1))
-    path = small_disk / made["cell"]["id"] / "record.json"
-    ballast = small_disk / "ballast"
-    ballast.write_bytes(b"x" * 65536)
-    mended = threading.Timer(0.1, ballast.unlink)
-    mended.start()
+    path = broken_disk(how) / made["cell"]["id"] / "record.json"
 
     record.write(path, made, patience_s=10)
 
-    mended.join()
     assert record.read(path) == made
-    assert "No space left on device); waiting for it" in capfd.readouterr().err
+    assert f"{said}); waiting for it" in capfd.readouterr().err
 
 
-def test_a_full_disk_is_waited_for_though_the_log_is_full_too(hurried, small_disk, point, monkeypatch):
+def test_a_full_disk_is_waited_for_though_the_log_is_full_too(broken_disk, point, monkeypatch):
     made = _record(point, ("measured", "valid", 1))
-    path = small_disk / made["cell"]["id"] / "record.json"
-    ballast = small_disk / "ballast"
-    ballast.write_bytes(b"x" * 65536)
-    mended = threading.Timer(0.1, ballast.unlink)
-    mended.start()
+    path = broken_disk("full") / made["cell"]["id"] / "record.json"
 
     with Path("/dev/full").open("w") as log:
         monkeypatch.setattr("sys.stderr", log)
@@ -309,82 +290,23 @@ def test_a_full_disk_is_waited_for_though_the_log_is_full_too(hurried, small_dis
         with contextlib.suppress(OSError):
             log.close()
 
-    mended.join()
     assert record.read(path) == made
 
 
-def test_a_folder_that_is_read_only_for_a_while_is_waited_for(hurried, small_disk, point, capfd):
-    made = _record(point, ("measured", "valid", 1))
-    path = small_disk / made["cell"]["id"] / "record.json"
-    record.write(path, made)
-    made["reason"] = "news"
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    remount = ["mount", "-o", "remount,rw", str(small_disk)]
-    mended = threading.Timer(0.1, subprocess.run, [remount], {"check": True})
-    mended.start()
-
-    record.write(path, made, patience_s=10)
-
-    mended.join()
-    assert record.read(path)["reason"] == "news"
-    assert "Read-only file system); waiting for it" in capfd.readouterr().err
-
-
+@pytest.mark.parametrize(
+    ("patience_s", "pauses"), [(0, []), (60, [0.5, 1, 2, 4, 8, 10, 10, 10, 10])], ids=["none", "a minute"]
+)
 def test_past_its_patience_a_record_that_cannot_be_written_is_an_error_and_the_old_one_is_whole(
-    hurried, small_disk, point
+    patience_s, pauses, small_disk, point, time
 ):
-    made = _record(point, ("measured", "valid", 1))
+    made, waited, sleep = _record(point, ("measured", "valid", 1)), [], time.sleep
     path = small_disk / made["cell"]["id"] / "record.json"
     record.write(path, made)
     (small_disk / "ballast").write_bytes(b"x" * (os.statvfs(small_disk).f_bavail * 4096))
+    time.sleep = lambda seconds: (waited.append(seconds), sleep(seconds))
 
     with pytest.raises(OSError, match="No space left"):
-        record.write(path, {**made, "filler": "y" * 70000}, patience_s=0.2)
+        record.write(path, {**made, "filler": "y" * 70000}, patience_s=patience_s)
 
     assert record.read(path) == made
-
-
-def test_without_patience_nothing_is_waited_for(tmp_path, point, monkeypatch):
-    tries = []
-
-    def full(path, value):
-        tries.append(path)
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(record, "write_json", full)
-
-    with pytest.raises(OSError, match="No space left"):
-        record.write(tmp_path / "cell" / "record.json", _record(point))
-
-    assert len(tries) == 1
-
-
-def test_the_pauses_between_two_tries_grow_to_a_bound(tmp_path, point, monkeypatch):
-    clock, pauses = [0.0], []
-
-    def sleep(seconds):
-        pauses.append(seconds)
-        clock[0] += seconds
-
-    def full(path, value):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(record, "write_json", full)
-    monkeypatch.setattr(durable.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(durable.time, "sleep", sleep)
-
-    with pytest.raises(OSError, match="No space left"):
-        record.write(tmp_path / "cell" / "record.json", _record(point), patience_s=60)
-
-    assert pauses[:6] == [0.5, 1, 2, 4, 8, 10]
-    assert max(pauses) == 10
-    assert 50 <= clock[0] <= 60
-
-
-def test_a_run_left_open_says_how_its_worker_ended_where_that_is_known(point):
-    made = record.new(make_cell(point), {}, {})
-    record.begin_run(made, "measured", "t")
-
-    record.fail_open_runs(made, "interrupted: Slurm: NODE_FAIL on n3")
-
-    assert made["runs"][0]["reason"] == "interrupted: Slurm: NODE_FAIL on n3"
+    assert waited == pauses

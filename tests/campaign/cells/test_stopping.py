@@ -9,9 +9,7 @@ import signal
 import pytest
 
 from campaign.cells import plan, stopping
-from campaign.cells.cell import make_cell
 from campaign.cli import why
-from campaign.cluster.price import Expected, Price
 from campaign.worker.__main__ import Worker
 from campaign.worker.signals import WorkerStoppedError
 from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
@@ -85,22 +83,16 @@ def test_where_the_interval_is_narrow_nothing_is_added(folder, adding):
     assert recorded["checks"][1]["observed"] == pytest.approx(0.4 / 100.2)
 
 
-def test_without_the_key_no_run_is_added_and_none_is_judged(folder, adding):
-    adding["conduct"] |= {"until_spread": None}
+@pytest.mark.parametrize("lacks", ["the value", "the keys"])
+def test_without_the_key_no_run_is_added_and_none_is_judged(lacks, folder, adding):
+    adding["conduct"]["until_spread"] = None
+    if lacks == "the keys":  # a work list of before there were any
+        del adding["conduct"]["until_spread"], adding["conduct"]["max_runs"]
 
     template, (recorded,) = walk(folder, adding, *runs_of(WIDE))
 
     assert len(template.asked) == 6
     assert [check["rule"] for check in recorded["checks"]] == ["spread"]
-
-
-def test_a_work_list_of_before_the_key_adds_none(folder, adding):
-    for key in ("until_spread", "max_runs"):
-        del adding["conduct"][key]
-
-    template, _ = walk(folder, adding, *runs_of(WIDE))
-
-    assert len(template.asked) == 6
 
 
 @pytest.mark.shows("max_runs")
@@ -209,18 +201,6 @@ def test_the_plan_says_how_many_runs_there_may_be(cells, folder):
     assert [(entry.missing, entry.at_most) for entry in planned.entries] == [(5, 29)] * 3
     assert plan.runs_in_words(planned.to_do, asked) == "18 to 90 runs"
     assert plan.runs_in_words(plan.make(made, conduct, folder).to_do, conduct) == "18 runs"
-
-
-def test_the_price_is_from_the_fewest_runs_to_the_most():
-    one = Price(jobs=1, timeout_min=60, max_requeues=0, runs=Expected(1785, 7185, 6))
-
-    assert "about 0.50 to 2.00 expected" in str(one)
-
-
-def test_neither_key_is_a_part_of_what_a_cell_is(point):
-    other = {**point, "until_spread": 0.001, "max_runs": 100}
-
-    assert make_cell(other).id == make_cell(point).id == "micro-demo-local-t4-b64-p0-399c345604"
 
 
 def test_why_tells_of_each_run_why_it_was_added(folder, adding, capsys):

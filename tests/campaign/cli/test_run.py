@@ -11,7 +11,7 @@ from campaign import console
 from campaign.cli import run
 from campaign.cluster import local, slurm
 from campaign.errors import EnvironmentFaultError, SchedulerError
-from campaign.worker.batch import Batch
+from tests.campaign.on_disk import leave_batch
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_requests_follow_each_other_in_time_whatever_the_clocks_of_login_nodes_s
 
 
 def test_cluster_local_does_not_begin_beside_open_jobs(folder, said, programs, monkeypatch):
-    Batch(folder.workers / "first-0", "slurm", "first", "tfio-first", [["a"]], "2026-11-21T09:00:00.000Z").save()
+    leave_batch(folder, cells=[["a"]])
     monkeypatch.setattr(local, "work", lambda *_: pytest.fail("it began"))
 
     with pytest.raises(EnvironmentFaultError, match="1 job of this campaign on the cluster"):

@@ -6,20 +6,18 @@ import json
 
 import pytest
 
-from campaign.cells import record
+from campaign.cells.cell import make_cell
 from campaign.cli import status, why
-from campaign.config.collect import collect
-from campaign.config.points import cells_of
+from tests.campaign.on_disk import leave_record
+from tests.campaign.work_lists import compose
 
 
 @pytest.fixture
 def cut(direct_point, folder, tmp_path):
     """A cell whose run was cut, with a snapshot on its storage; returns its id and the folder of its snapshots."""
     direct_point["checkpoint"]["root"] = str(tmp_path / "hdd")
-    cell = cells_of([direct_point])[0][0]
-    made = record.new(cell, {"token": "t", "words": ["threads=1"]}, {"path": "/d", "files": 1, "bytes": 2})
-    record.begin_run(made, "measured", "t")
-    record.write(folder.record(cell.id), made)
+    cell = make_cell(direct_point)
+    leave_record(folder, cell, None, data={"path": "/d", "files": 1, "bytes": 2})
     snapshots = tmp_path / "hdd" / "checkpoints" / cell.id
     snapshots.mkdir(parents=True)
     return cell.id, snapshots
@@ -27,25 +25,21 @@ def cut(direct_point, folder, tmp_path):
 
 def test_status_names_the_snapshots_that_a_cut_run_left(cut, folder, capsys):
     _, snapshots = cut
+    said = []
 
-    status.main([str(folder.root)])
+    for _ in range(2):
+        status.main([str(folder.root)])
+        said.append(" ".join(capsys.readouterr().err.split()))
+        if snapshots.exists():
+            snapshots.rmdir()
 
-    assert f"snapshots of a run that was cut are left in {snapshots}" in " ".join(capsys.readouterr().err.split())
-
-
-def test_status_names_no_snapshots_where_none_are_left(cut, folder, capsys):
-    cut[1].rmdir()
-
-    status.main([str(folder.root)])
-
-    assert "snapshots" not in capsys.readouterr().err
+    assert f"snapshots of a run that was cut are left in {snapshots}" in said[0]
+    assert "snapshots" not in said[1]
 
 
 def test_status_names_the_file_that_a_cut_baseline_left(folder, tmp_path, capsys):
-    cell = cells_of(collect(["-m", "benchmark=baseline", "benchmark.access=write"]))[0][0]
-    made = record.new(cell, {"token": "t", "words": []}, {"path": str(tmp_path), "folder": str(tmp_path), "bytes": 5})
-    record.begin_run(made, "measured", "t")
-    record.write(folder.record(cell.id), made)
+    cell = make_cell(compose("benchmark=baseline", "benchmark.access=write"))
+    leave_record(folder, cell, None, data={"path": str(tmp_path), "folder": str(tmp_path), "bytes": 5})
     (tmp_path / f"written-{cell.id}.bin").write_bytes(b"12345")
 
     status.main([str(folder.root)])
@@ -62,3 +56,11 @@ def test_why_and_status_call_a_cell_the_same(cut, folder, capsys):
 
     assert told["status"] == "interrupted"
     assert capsys.readouterr().out.startswith(f"{cell}: interrupted")
+
+
+def test_a_reason_of_several_lines_stays_on_the_line_of_its_cell(folder, cells, capsys):
+    leave_record(folder, cells[0][0], status="failed", reason="sbatch: error: one\nsbatch: error: two")
+
+    status.main([str(folder.root)])
+
+    assert any("one sbatch: error: two" in line for line in capsys.readouterr().out.splitlines())

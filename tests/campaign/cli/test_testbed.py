@@ -34,12 +34,10 @@ def usual():
 
 
 def test_unasked_all_storages_have_the_figures_of_the_paper(usual):
-    found = usual
-
-    speeds = {name: (each.speed.read_mb_per_s, each.speed.write_mb_per_s) for name, each in found.items()}
+    speeds = {name: (each.speed.read_mb_per_s, each.speed.write_mb_per_s) for name, each in usual.items()}
     assert speeds == TABLE_I
-    assert {each.size_bytes for each in found.values()} == {None}
-    assert all(each.speed.limits().keys() == {"read_bps", "write_bps"} for each in found.values())
+    assert {each.size_bytes for each in usual.values()} == {None}
+    assert all(each.speed.limits().keys() == {"read_bps", "write_bps"} for each in usual.values())
 
 
 @pytest.mark.parametrize("key", [field.name for field in dataclasses.fields(Device)])

@@ -6,9 +6,10 @@ import pytest
 
 from campaign.cells import record
 from campaign.cells.folder import occupied
-from campaign.cli import status, watch
+from campaign.cli import watch
 from campaign.cluster import fleet
-from campaign.worker.batch import Batch, read_all
+from campaign.worker.batch import read_all
+from tests.campaign.on_disk import leave_batch, leave_record, squeue_line
 
 
 @pytest.fixture
@@ -16,12 +17,9 @@ def ended(folder, cells, programs, monkeypatch):
     """A job that was cancelled while nobody looked; it has begun its cell."""
     monkeypatch.setattr(fleet, "_SHORTEST_S", 0.0)
     cell = cells[0][0]
-    batch = Batch(folder.workers / "first-0", "slurm", "first", "tfio-first", [[cell.id]], "2026-11-21T09:00:00.000Z")
-    batch.save()
-    made = record.new(cell, {"token": "first"}, {})
-    record.begin_run(made, "measured", "first")
-    record.write(folder.record(cell.id), made)
-    programs.answer("squeue", f"70|0|CANCELLED|None|n1|{batch.folder}")
+    leave_record(folder, cell, None)
+    batch = leave_batch(folder, cells=[[cell.id]])
+    programs.answer("squeue", squeue_line(batch, 0, "CANCELLED", node="n1"))
     return cell.id
 
 
@@ -60,13 +58,3 @@ def test_ctrl_c_says_that_the_jobs_go_on_and_how_to_come_back(ended, folder, mon
         watch.main([str(folder.root)])
 
     assert f"what runs continues. Come back: python -m campaign watch {folder.root}" in capsys.readouterr().err
-
-
-def test_a_reason_of_several_lines_stays_on_the_line_of_its_cell(ended, folder, capsys):
-    made = record.read(folder.record(ended))
-    made["status"], made["reason"] = "failed", "sbatch: error: one\nsbatch: error: two"
-    record.write(folder.record(ended), made)
-
-    status.main([str(folder.root)])
-
-    assert any("one sbatch: error: two" in line for line in capsys.readouterr().out.splitlines())

@@ -6,11 +6,13 @@ import json
 
 import pytest
 
-from campaign.cells import record
+from campaign.cells.cell import make_cell
 from campaign.cli import why
-from campaign.config.collect import collect
-from campaign.config.points import cells_of
 from campaign.errors import EnvironmentFaultError, UsageError
+from tests.campaign.on_disk import leave_record
+from tests.campaign.work_lists import compose
+
+DATA = {"path": "/d", "files": 1, "bytes": 2}
 
 
 @pytest.mark.parametrize(
@@ -23,13 +25,10 @@ from campaign.errors import EnvironmentFaultError, UsageError
     ],
 )
 def test_a_run_is_told_whatever_its_trace_lacks(trace, told, cells, folder, capsys):
-    made = record.new(cells[0][0], {"token": "t", "words": ["threads=1"]}, {"path": "/d", "files": 1, "bytes": 2})
-    run = record.begin_run(made, "measured", "t")
-    run |= {"status": "failed", "reason": "because", "trace": trace}
-    made["status"] = "failed"
-    record.write(folder.record(made["cell"]["id"]), made)
+    run = {"status": "failed", "reason": "because", "trace": trace}
+    leave_record(folder, cells[0][0], run, data=DATA, status="failed")
 
-    why.main([made["cell"]["id"], str(folder.root)])
+    why.main([cells[0][0].id, str(folder.root)])
 
     out = capsys.readouterr().out
     assert "  reason       because" in out
@@ -37,20 +36,18 @@ def test_a_run_is_told_whatever_its_trace_lacks(trace, told, cells, folder, caps
 
 
 def test_a_flag_may_stand_between_cell_and_folder(cells, folder, capsys):
-    made = record.new(cells[0][0], {"token": "t", "words": []}, {"path": "/d", "files": 1, "bytes": 2})
-    record.write(folder.record(made["cell"]["id"]), made)
+    cell = leave_record(folder, cells[0][0], data=DATA)["cell"]["id"]
 
-    why.main([made["cell"]["id"], "--json", str(folder.root)])
+    why.main([cell, "--json", str(folder.root)])
 
-    assert json.loads(capsys.readouterr().out)["cell"]["id"] == made["cell"]["id"]
+    assert json.loads(capsys.readouterr().out)["cell"]["id"] == cell
 
 
 def test_a_record_that_is_damaged_inside_is_told(cells, folder):
-    made = record.new(cells[0][0], {"token": "t", "words": ["-m"]}, {"path": "/d", "files": 1})
-    record.write(folder.record(made["cell"]["id"]), made)
+    cell = leave_record(folder, cells[0][0], data={"path": "/d", "files": 1})["cell"]["id"]
 
     with pytest.raises(EnvironmentFaultError, match="is damaged inside"):
-        why.main([made["cell"]["id"], str(folder.root)])
+        why.main([cell, str(folder.root)])
 
 
 def test_a_folder_in_the_place_of_the_cell_is_told_with_the_right_order(folder):
@@ -61,12 +58,10 @@ def test_a_folder_in_the_place_of_the_cell_is_told_with_the_right_order(folder):
 
 
 def test_a_baseline_is_told_though_it_has_no_images(folder, capsys):
-    cell = cells_of(collect(["-m", "benchmark=baseline"]))[0][0]
-    made = record.new(cell, {"token": "t", "words": []}, {"path": "/hdd/baseline", "bytes": 5_000_000_000})
-    run = record.begin_run(made, "measured", "t")
-    why_added = {"until_spread": 0.01, "n": 5, "interval": [150.0, 160.0], "confidence": 0.9375, "width": 0.07}
-    run |= {"status": "valid", "read_mb_per_s": 155.0, "checks": [], "added": why_added}
-    record.write(folder.record(cell.id), made)
+    cell = make_cell(compose("benchmark=baseline"))
+    added = {"until_spread": 0.01, "n": 5, "interval": [150.0, 160.0], "confidence": 0.9375, "width": 0.07}
+    run = {"status": "valid", "read_mb_per_s": 155.0, "checks": [], "added": added}
+    leave_record(folder, cell, run, data={"path": "/hdd/baseline", "bytes": 5_000_000_000})
 
     why.main([cell.id, str(folder.root)])
 

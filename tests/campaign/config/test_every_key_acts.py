@@ -17,6 +17,7 @@ from jobs import checks
 from jobs.benchmarks import alexnet, baseline, micro
 from jobs.checks import Limits
 from tests.campaign.fake_template import figures
+from tests.campaign.work_lists import compose
 
 TESTS = Path(__file__).parents[2]
 
@@ -45,11 +46,9 @@ def test_the_thresholds_of_the_configuration_are_those_of_the_checks(point):
     assert point["checks"] == dataclasses.asdict(Limits())
 
 
-@pytest.mark.parametrize(
-    ("benchmark", "which"), [(micro, "point"), (alexnet, "alexnet_point"), (baseline, "read_point")]
-)
-def test_a_run_by_hand_has_the_defaults_of_a_campaign(benchmark, which, request):
-    point = request.getfixturevalue(which)
+@pytest.mark.parametrize("benchmark", [micro, alexnet, baseline])
+def test_a_run_by_hand_has_the_defaults_of_a_campaign(benchmark):
+    point = compose(f"benchmark={benchmark.BENCHMARK.name}")
 
     assert {key: point[key] for key in benchmark.BENCHMARK.defaults} == benchmark.BENCHMARK.defaults
 

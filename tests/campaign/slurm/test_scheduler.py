@@ -11,6 +11,7 @@ from campaign.slurm.task import LOST, SACCT_FORMAT, SQUEUE_FORMAT
 
 FOLDER = "/home/me/results/workers/first-0"
 KEY = (FOLDER, 1)
+OTHER = "/home/me/elsewhere/workers/second-0"
 NOTHING = ""
 SILENCE = None
 LISTED = f"70|1|RUNNING|None|n1|{FOLDER}"
@@ -35,19 +36,9 @@ class Asked:
         return [words[0] for words in self.calls]
 
 
-class Clock:
-    def __init__(self):
-        self.now = 1000.0
-
-    def monotonic(self):
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr(scheduler, "time", clock)
-    return clock
+@pytest.fixture(autouse=True)
+def time(clock):
+    return clock(scheduler)
 
 
 @pytest.fixture(autouse=True)
@@ -123,63 +114,99 @@ def test_the_accounting_is_asked_for_our_names_since_the_first_submission():
     assert words[-2:] == ("-o", SACCT_FORMAT)
 
 
+def _sacct(state):
+    return f"70_1|{state}|1:0|n1|None|{FOLDER}"
+
+
+# Seconds since the look before, who is asked, the answer, and the state that is known then.
+STORIES = {
+    "a requeued job waits whatever the accounting says of its earlier life": [
+        (0, "squeue", NOTHING, None), (0, "sacct", _sacct("PREEMPTED"), "PREEMPTED"), (0, "squeue", WAITING, "PENDING"),
+    ],
+    "the accounting is left in peace while the controller lists everything": [
+        (0, "squeue", WAITING, "PENDING"), (0, "squeue", LISTED, "RUNNING"), (0, "squeue", LISTED, "RUNNING"),
+    ],
+    "how a task ended that the controller no longer lists is asked at the next look": [
+        (0, "squeue", LISTED, "RUNNING"), (0, "squeue", NOTHING, None), (0, "sacct", _sacct("NODE_FAIL"), "NODE_FAIL"),
+    ],
+    "an end that the controller still lists needs no other witness": [
+        (0, "squeue", f"70|1|TIMEOUT|TimeLimit|n1|{FOLDER}", "TIMEOUT"),
+    ],
+    "the last of several lives tells the end": [
+        (0, "squeue", NOTHING, None), (0, "sacct", f"{_sacct('PREEMPTED')}\n{_sacct('COMPLETED')}", "COMPLETED"),
+    ],
+    "a task is not lost by one answer however long ago": [
+        (0, "squeue", NOTHING, None), (60, "sacct", NOTHING, None), (0, "squeue", NOTHING, LOST),
+    ],
+    "a task that was given up is known again when the controller lists it": [
+        (0, "squeue", NOTHING, None), (0, "sacct", NOTHING, None), (4, "squeue", NOTHING, LOST),
+        (0, "squeue", LISTED, "RUNNING"),
+    ],
+    "a task that the controller lists again was not absent before": [
+        (0, "squeue", NOTHING, None), (60, "sacct", NOTHING, None), (0, "squeue", LISTED, "RUNNING"),
+        (0, "squeue", NOTHING, None), (3, "sacct", NOTHING, None), (0, "squeue", NOTHING, None),
+    ],
+    "nothing is lost while the controller is silent": [
+        (0, "squeue", NOTHING, None), (60, "sacct", NOTHING, None), (60, "squeue", SILENCE, None),
+    ],
+    "while the controller is silent it and the accounting are asked in turn": [
+        (0, "squeue", SILENCE, None), (0, "sacct", NOTHING, None), (0, "squeue", SILENCE, None),
+        (0, "sacct", NOTHING, None), (0, "squeue", LISTED, "RUNNING"), (0, "squeue", LISTED, "RUNNING"),
+    ],
+    "in the silence the accounting tells the end of what had not been listed": [
+        (0, "squeue", SILENCE, None), (0, "sacct", _sacct("FAILED"), "FAILED"),
+    ],
+    "in the silence what the accounting calls running is no end": [
+        (0, "squeue", WAITING, "PENDING"), (0, "squeue", SILENCE, "PENDING"),
+        (0, "sacct", _sacct("RUNNING"), "PENDING"),
+    ],
+    "what the accounting told in the silence stands when the controller is back without the task": [
+        (0, "squeue", LISTED, "RUNNING"), (0, "squeue", SILENCE, "RUNNING"),
+        (0, "sacct", _sacct("COMPLETED"), "COMPLETED"), (0, "squeue", NOTHING, "COMPLETED"),
+    ],
+    **{
+        f"in the silence {state}, after which Slurm begins again, is no end": [
+            (0, "squeue", SILENCE, None), (0, "sacct", _sacct(state), None), (0, "squeue", WAITING, "PENDING"),
+        ]
+        for state in ("NODE_FAIL", "PREEMPTED", "BOOT_FAIL")
+    },
+    "an end after which Slurm begins again counts when the controller is back without the task": [
+        (0, "squeue", SILENCE, None), (0, "sacct", _sacct("NODE_FAIL"), None), (0, "squeue", NOTHING, "NODE_FAIL"),
+    ],
+    **{
+        f"a task that the controller forgot is lost whatever the accounting says: {says}": [
+            (0, "squeue", LISTED, "RUNNING"), (0, "squeue", NOTHING, None), (0, "sacct", answer, None),
+            (4, "squeue", NOTHING, LOST),
+        ]
+        for says, answer in {"it runs": _sacct("RUNNING"), "nothing": NOTHING, "no answer": SILENCE}.items()
+    },
+    "a job with our number and index in another folder is not ours": [
+        (0, "squeue", LISTED.replace(FOLDER, OTHER), None), (0, "sacct", _sacct("FAILED").replace(FOLDER, OTHER), None),
+        (4, "squeue", LISTED.replace(FOLDER, OTHER), LOST),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("looks", STORIES.values(), ids=STORIES)
+def test_what_is_known_of_a_task_after_each_look(looks, time):
+    known = _scheduler(*(answer for _, _, answer, _ in looks))
+
+    for after_s, program, _, state in looks:
+        time.now += after_s
+        known.refresh({KEY})
+
+        assert (known.ask.programs[-1], _state(known)) == (program, state)
+        if known.silent_since is None:
+            assert known.doubtful(KEY) is (state is None)
+
+    assert len(known.ask.programs) == len(looks)
+
+
 def test_of_a_task_that_nobody_was_asked_about_nothing_is_known():
     known = _scheduler()
 
     assert known.task(KEY) is None
     assert not known.doubtful(KEY)
-
-
-def test_a_requeued_job_waits_whatever_the_accounting_says_of_its_earlier_life():
-    known = _scheduler(NOTHING, f"70_1|PREEMPTED|0:0|n1|None|{FOLDER}", WAITING)
-
-    known.refresh({KEY})
-    known.refresh({KEY})
-    before = _state(known)
-    known.refresh({KEY})
-
-    assert known.ask.programs == ["squeue", "sacct", "squeue"]
-    assert (before, _state(known)) == ("PREEMPTED", "PENDING")
-
-
-def test_the_accounting_is_left_in_peace_while_the_controller_lists_everything():
-    known = _scheduler(WAITING, LISTED, LISTED)
-
-    for _ in range(3):
-        known.refresh({KEY})
-
-    assert known.ask.programs == ["squeue"] * 3
-
-
-def test_how_a_task_ended_that_the_controller_no_longer_lists_is_asked_at_the_next_look():
-    known = _scheduler(LISTED, NOTHING, f"70_1|NODE_FAIL|1:0|n6|None|{FOLDER}")
-
-    known.refresh({KEY})
-    known.refresh({KEY})
-    before = known.task(KEY), known.doubtful(KEY)
-    known.refresh({KEY})
-
-    assert before == (None, True)
-    assert known.ask.programs == ["squeue", "squeue", "sacct"]
-    assert known.task(KEY).end() == "NODE_FAIL, exit code 1 on n6"
-    assert not known.doubtful(KEY)
-
-
-def test_an_end_that_the_controller_still_lists_needs_no_other_witness():
-    known = _scheduler(f"70|1|TIMEOUT|TimeLimit|n1|{FOLDER}")
-
-    known.refresh({KEY})
-
-    assert known.task(KEY).end() == "TIMEOUT on n1"
-
-
-def test_the_last_of_several_lives_tells_the_end():
-    known = _scheduler(NOTHING, f"70_1|PREEMPTED|0:0|n1|None|{FOLDER}\n70_1|COMPLETED|0:0|n2|None|{FOLDER}")
-
-    known.refresh({KEY})
-    known.refresh({KEY})
-
-    assert known.task(KEY).end() == "COMPLETED on n2"
 
 
 def test_one_unexplained_task_does_not_stop_the_others_from_being_seen():
@@ -193,73 +220,23 @@ def test_one_unexplained_task_does_not_stop_the_others_from_being_seen():
     assert _state(known, other) == "RUNNING"
 
 
-@pytest.mark.parametrize("accounting", [f"70_1|RUNNING|0:0|n1|None|{FOLDER}", NOTHING, SILENCE])
-def test_a_task_that_the_controller_forgot_is_lost_whatever_lives_on_in_the_accounting(clock, accounting):
-    known = _scheduler(LISTED, NOTHING, accounting, NOTHING)
-    known.refresh({KEY})
-    known.refresh({KEY})
-    known.refresh({KEY})
-    before = _state(known)
-
-    clock.now += 4.0
-    known.refresh({KEY})
-
-    assert known.ask.programs == ["squeue", "squeue", "sacct", "squeue"]
-    assert (before, _state(known)) == (None, LOST)
-
-
-def test_a_task_is_not_lost_by_one_answer_however_long_ago(clock):
-    known = _scheduler(NOTHING, NOTHING)
-    known.refresh({KEY})
-
-    clock.now += 60.0
-    known.refresh({KEY})
-
-    assert known.ask.programs == ["squeue", "sacct"]
-    assert known.task(KEY) is None
-
-
-def test_a_task_is_not_lost_by_many_answers_within_four_seconds(clock):
+def test_a_task_is_not_lost_by_many_answers_within_four_seconds(time):
     known = _scheduler(*[NOTHING] * 5, config=NO_ACCOUNTING)
 
     for seconds in (0.0, 1.0, 1.0, 1.9):
-        clock.now += seconds
+        time.now += seconds
         known.refresh({KEY})
     before = _state(known)
-    clock.now += 0.2
+    time.now += 0.2
     known.refresh({KEY})
 
     assert (before, _state(known)) == (None, LOST)
 
 
-def test_a_task_that_the_controller_lists_again_was_not_absent_before(clock):
-    known = _scheduler(NOTHING, LISTED, NOTHING, NOTHING, config=NO_ACCOUNTING)
-    known.refresh({KEY})
-    clock.now += 60.0
-    known.refresh({KEY})
-    known.refresh({KEY})
-
-    clock.now += 3.0
-    known.refresh({KEY})
-
-    assert known.task(KEY) is None
-    assert known.doubtful(KEY)
-
-
-def test_a_task_that_was_given_up_is_known_again_when_the_controller_lists_it(clock):
-    known = _scheduler(NOTHING, NOTHING, LISTED, config=NO_ACCOUNTING)
-    known.refresh({KEY})
-    clock.now += 4.0
-    known.refresh({KEY})
-    before = _state(known)
-
-    known.refresh({KEY})
-
-    assert (before, _state(known)) == (LOST, "RUNNING")
-
-
 def test_without_accounting_the_completion_log_tells_in_the_same_look(tmp_path):
-    (tmp_path / "jobcomp.log").write_text(_ended("PREEMPTED") + _ended("NODE_FAIL") + _ended("COMPLETED", 2))
+    (tmp_path / "jobcomp.log").write_text(
+        _ended("PREEMPTED") + _ended("NODE_FAIL") + _ended("COMPLETED", 2) + _ended("FAILED", folder=OTHER)
+    )
     known = _scheduler(NOTHING, config=_log(tmp_path / "jobcomp.log"))
 
     known.refresh({KEY})
@@ -297,43 +274,33 @@ def test_a_completion_log_may_hold_bytes_that_are_no_text(tmp_path):
 
 
 @pytest.mark.parametrize("there", ["nothing", "a folder"])
-def test_a_completion_log_that_cannot_be_read_is_no_error_and_tells_nothing(there, tmp_path, clock):
+def test_a_completion_log_that_cannot_be_read_is_no_error_and_tells_nothing(there, tmp_path, time):
     if there == "a folder":
         (tmp_path / "jobcomp.log").mkdir()
     known = _scheduler(NOTHING, NOTHING, config=_log(tmp_path / "jobcomp.log"))
 
     known.refresh({KEY})
     before = _state(known)
-    clock.now += 4.0
+    time.now += 4.0
     known.refresh({KEY})
 
     assert (before, _state(known)) == (None, LOST)
 
 
-def test_a_controller_that_is_silent_leaves_what_was_known_and_is_timed_from_its_first_silence(clock):
+def test_a_controller_that_is_silent_leaves_what_was_known_and_is_timed_from_its_first_silence(time):
     known = _scheduler(LISTED, SILENCE, SILENCE, config=NO_ACCOUNTING)
     known.refresh({KEY})
-    clock.now += 10.0
+    time.now += 10.0
     known.refresh({KEY})
 
-    clock.now += 30.0
+    time.now += 30.0
     known.refresh({KEY})
 
     assert known.silent_since == 1010.0
     assert _state(known) == "RUNNING"
 
 
-def test_nothing_is_lost_while_the_controller_is_silent(clock):
-    known = _scheduler(NOTHING, SILENCE, SILENCE, config=NO_ACCOUNTING)
-
-    for _ in range(3):
-        known.refresh({KEY})
-        clock.now += 60.0
-
-    assert known.task(KEY) is None
-
-
-def test_a_controller_that_answers_again_is_silent_no_longer(clock):
+def test_a_controller_that_answers_again_is_silent_no_longer():
     known = _scheduler(WAITING, SILENCE, LISTED, config=NO_ACCOUNTING)
     known.refresh({KEY})
     known.refresh({KEY})
@@ -342,90 +309,3 @@ def test_a_controller_that_answers_again_is_silent_no_longer(clock):
     known.refresh({KEY})
 
     assert (before, known.silent_since) == (1000.0, None)
-    assert _state(known) == "RUNNING"
-
-
-def test_while_the_controller_is_silent_it_and_the_accounting_are_asked_in_turn():
-    known = _scheduler(SILENCE, NOTHING, SILENCE, NOTHING, LISTED, LISTED)
-
-    for _ in range(6):
-        known.refresh({KEY})
-
-    assert known.ask.programs == ["squeue", "sacct", "squeue", "sacct", "squeue", "squeue"]
-
-
-def test_while_the_controller_is_silent_the_accounting_tells_the_end_of_what_it_had_not_listed():
-    known = _scheduler(SILENCE, f"70_1|FAILED|1:0|n1|None|{FOLDER}")
-
-    known.refresh({KEY})
-    known.refresh({KEY})
-
-    assert known.silent_since is not None
-    assert known.task(KEY).end() == "FAILED, exit code 1 on n1"
-
-
-def test_while_the_controller_is_silent_what_the_accounting_calls_running_is_no_end():
-    known = _scheduler(WAITING, SILENCE, f"70_1|RUNNING|0:0|n1|None|{FOLDER}")
-
-    for _ in range(3):
-        known.refresh({KEY})
-
-    assert _state(known) == "PENDING"
-
-
-def test_while_the_controller_is_silent_the_accounting_tells_the_end_of_what_ran_before():
-    known = _scheduler(LISTED, SILENCE, f"70_1|COMPLETED|0:0|n1|None|{FOLDER}")
-
-    for _ in range(3):
-        known.refresh({KEY})
-
-    assert _state(known) == "COMPLETED"
-
-
-def test_what_the_accounting_told_in_the_silence_stands_when_the_controller_is_back_without_the_task():
-    known = _scheduler(LISTED, SILENCE, f"70_1|COMPLETED|0:0|n1|None|{FOLDER}", NOTHING)
-
-    for _ in range(4):
-        known.refresh({KEY})
-
-    assert known.silent_since is None
-    assert _state(known) == "COMPLETED"
-
-
-@pytest.mark.parametrize("config", [SLURMDBD, "log"])
-def test_a_job_with_our_number_and_index_in_another_folder_is_not_ours(config, clock, tmp_path):
-    other = "/home/me/elsewhere/workers/second-0"
-    (tmp_path / "jobcomp.log").write_text(_ended("FAILED", folder=other))
-    foreign = f"70|1|RUNNING|None|n1|{other}"
-    answers = [foreign, f"70_1|FAILED|1:0|n1|None|{other}"] if config == SLURMDBD else [foreign]
-    known = _scheduler(*answers, foreign, config=config if config == SLURMDBD else _log(tmp_path / "jobcomp.log"))
-    for _ in answers:
-        known.refresh({KEY})
-    before = _state(known)
-
-    clock.now += 4.0
-    known.refresh({KEY})
-
-    assert (before, _state(known)) == (None, LOST)
-
-
-@pytest.mark.parametrize("state", ["NODE_FAIL", "PREEMPTED", "BOOT_FAIL"])
-def test_while_the_controller_is_silent_an_end_after_which_slurm_begins_again_is_none(state):
-    known = _scheduler(SILENCE, f"70_1|{state}|0:0|n1|None|{FOLDER}", WAITING)
-    known.refresh({KEY})
-    known.refresh({KEY})
-    before = known.task(KEY)
-
-    known.refresh({KEY})
-
-    assert before is None
-    assert _state(known) == "PENDING"
-
-
-def test_an_end_after_which_slurm_begins_again_counts_when_the_controller_is_back_without_the_task():
-    known = _scheduler(SILENCE, f"70_1|NODE_FAIL|1:0|n6|None|{FOLDER}", NOTHING)
-
-    for _ in range(3):
-        known.refresh({KEY})
-
-    assert known.task(KEY).end() == "NODE_FAIL, exit code 1 on n6"

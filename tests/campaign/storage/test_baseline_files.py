@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import statistics
-from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -24,20 +23,14 @@ from jobs.data import manifest
 from tests.campaign.command_line import TINY
 from tests.campaign.fake_template import FakeTemplate, figures
 from tests.campaign.work_lists import UTC, asked_again, slurm_conduct, walk, work_list
+from tests.campaign.work_lists import compose as compose_any
 
 MIB = 1 << 20
 SMALL = ("benchmark=baseline", "benchmark.file_mb=8", "benchmark.transfer_mib=1", "benchmark.engine=builtin")
 
 
 def compose(*words):
-    """The one point of these words; the test's own copy."""
-    return copy.deepcopy(_composed(*words))
-
-
-@lru_cache
-def _composed(*words):
-    (point,) = collect(["-m", *SMALL, *words])
-    return point
+    return compose_any(*SMALL, *words)
 
 
 @pytest.fixture
