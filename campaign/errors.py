@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class CampaignError(Exception):
-    """An error that the user can cure.
+    """An error that the user can cure: `message` says what is wrong, `hint` the cure.
 
     ::
 
@@ -18,13 +18,6 @@ class CampaignError(Exception):
         ├── UsageError           2  wrong configuration or usage
         ├── EnvironmentFaultError  3  the environment cannot run it
         └── SchedulerError       4  the scheduler refused
-
-    Parameters
-    ----------
-    message
-        What is wrong.
-    hint
-        The cure.
     """
 
     exit_code = 1

@@ -56,25 +56,14 @@ NEUTRAL: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One point of the grid.
+    """One point of the grid."""
 
-    Attributes
-    ----------
-    id
-        Readable prefix and a hash of the settings that are not neutral; equal settings, equal id.
-    benchmark, version
-        Which program, and the version of what its figures mean.
-    settings
-        Every setting that can change the result, as in the record; read only.
-    access
-        How jobs are kept apart on the storage (``shared``, ``exclusive``, ``license``). It cannot change a result, so
-        it is no part of what a cell is.
-    """
-
-    id: str
+    id: str  # readable prefix and a hash of the settings that are not neutral; equal settings, equal id
     benchmark: str
-    version: int
-    settings: Settings
+    version: int  # of what the benchmark's figures mean
+    settings: Settings  # every setting that can change the result, as in the record; read only
+    # How jobs are kept apart on the storage (``shared``, ``exclusive``, ``license``). It cannot change a result, so
+    # it is no part of what a cell is.
     access: Access = field(default_factory=Access, compare=False)
 
 

@@ -78,24 +78,19 @@ class Access(TypedDict, total=False):
 
 
 class Data(TypedDict, total=False):
-    """What a cell reads or writes.
-
-    ``path``, and ``folder`` where the files lie elsewhere; ``lock`` of its storage; ``manifest``, the folder of the
-    images' manifest; ``listed_ns``, the latest change (ctime) of any of them when they were listed; ``file``,
-    ``block_bytes`` of a baseline; ``stripe``, the layout on Lustre.
-    """
+    """What a cell reads or writes."""
 
     path: str
-    folder: str
-    lock: str
-    manifest: str
+    folder: str  # of a baseline's file
+    lock: str  # of its storage
+    manifest: str  # the folder of the images' manifest
     checksum: str
     files: int
     bytes: int
-    listed_ns: int
-    file: str | None
+    listed_ns: int  # the latest change (ctime) of any of the images when they were listed
+    file: str | None  # of a baseline; None for one that is written
     block_bytes: int
-    stripe: Node
+    stripe: Node  # the layout on Lustre
 
 
 class Submission(TypedDict, total=False):

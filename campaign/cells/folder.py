@@ -111,20 +111,7 @@ class CampaignFolder:
 
 
 def existing(root: Path) -> tuple[CampaignFolder, Manifest]:
-    """Open a campaign folder to read it.
-
-    Returns
-    -------
-    folder, campaign
-        The folder and the contents of its ``campaign.json``.
-
-    Raises
-    ------
-    UsageError
-        There is no campaign in `root`.
-    EnvironmentFaultError
-        ``campaign.json`` is damaged, unreadable or of a newer version.
-    """
+    """Open a campaign folder to read it; returns the contents of its ``campaign.json``, too."""
     folder = CampaignFolder(root.resolve())
     try:
         campaign = versioned.read(folder.marker, SCHEMA, ("requests",))
@@ -149,15 +136,7 @@ def existing(root: Path) -> tuple[CampaignFolder, Manifest]:
 
 
 def opened(root: Path) -> tuple[CampaignFolder, Manifest]:
-    """Open or create a campaign folder to work in: private to the user, and never somebody else's.
-
-    Raises
-    ------
-    UsageError
-        `root` holds files and no campaign.
-    EnvironmentFaultError
-        It cannot be created or written, or belongs to another user.
-    """
+    """Open or create a campaign folder to work in: private to the user, and never somebody else's."""
     folder = CampaignFolder(root.resolve())
     try:
         if folder.root.exists() and not folder.marker.exists() and any(folder.root.iterdir()):
@@ -213,13 +192,7 @@ def removed_if_refused(folder: CampaignFolder, *, is_new: bool) -> Iterator[None
 
 @contextmanager
 def occupied(folder: CampaignFolder) -> Iterator[None]:
-    """Hold the folder for one front process; a second one is refused.
-
-    Raises
-    ------
-    EnvironmentFaultError
-        Another process holds it, or the lock cannot be taken.
-    """
+    """Hold the folder for one front process; a second one is refused."""
     lock = FileLock(folder.root / "campaign.lock")
     holder = folder.root / "campaign.lock.holder"
     try:

@@ -25,15 +25,9 @@ class Peaks:
     def of(self, recorded: Record) -> Peak | None:
         """Find the peak of what a record read: that of the same host and storage; None where none is known.
 
-        Random reads of the same data by as many readers, else the file that was read from end to end. Of several
-        (another engine, another size) the highest: no run can be faster than what was once seen. But an emulated
-        storage is as fast as its bound at most, whatever was seen: the kernel lets short runs be faster.
-
-        Returns
-        -------
-        dict
-            ``by``, the baseline's cell or the emulated storage; ``mb_per_s``, the fastest of its valid runs or the
-            bound; and whether it ``bounds`` the record's runs, with as many readers as they had.
+        Random reads of the same data by as many readers, else the file that was read from end to end, which ``bounds``
+        one reader only. Of several (another engine, another size) the highest: no run can be faster than what was once
+        seen. But an emulated storage is as fast as its bound at most: the kernel lets short runs be faster.
         """
         if registry.of(recorded["cell"]["settings"]).data != "images":
             return None

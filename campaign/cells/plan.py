@@ -22,30 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """A cell, its state on disk, and how many measured runs it lacks.
-
-    Attributes
-    ----------
-    state
-        ``planned`` (no record), ``running`` (begun and not finished), ``done``, ``invalid``, ``failed``, ``damaged``;
-        as the present thresholds judge it.
-    at_most
-        How many it may come to lack, if ``until_spread`` adds all that it may.
-    rejudged
-        The record, where its verdict is no longer the stored one.
-    disturbed
-        Whether somebody else's work made runs of it invalid.
-    stamp
-        Of the record that was read.
-    """
+    """A cell, its state on disk, and how many measured runs it lacks."""
 
     cell: Cell
+    # ``planned`` (no record), ``running`` (begun and not finished), ``done``, ``invalid``, ``failed``, ``damaged``;
+    # as the present thresholds judge it.
     state: str
     missing: int
-    at_most: int
-    rejudged: Record | None = None
-    disturbed: bool = False
-    stamp: record.Stamp | None = None
+    at_most: int  # how many it may come to lack, if ``until_spread`` adds all that it may
+    rejudged: Record | None = None  # the record, where its verdict is no longer the stored one
+    disturbed: bool = False  # whether somebody else's work made runs of it invalid
+    stamp: record.Stamp | None = None  # of the record that was read
 
 
 def runs_in_words(entries: Sequence[Entry], conduct: Conduct) -> str:

@@ -145,11 +145,6 @@ def write(path: Path, record: Record, patience_s: float = 0.0) -> None:
 
     A file system that is full, read-only or away for a while is waited for, at most `patience_s`: what was measured is
     in memory only.
-
-    Raises
-    ------
-    OSError
-        It still cannot be written.
     """
 
     def put() -> None:

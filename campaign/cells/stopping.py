@@ -107,14 +107,7 @@ def measured(record: Record, status: str | None = None) -> list[Run]:
 
 
 def _reason(rates: Sequence[float], conduct: Conduct) -> Addition | None:
-    """Return why another run is to be added to those of these rates; None where none is.
-
-    Returns
-    -------
-    dict
-        ``until_spread``, and as it was before the run: ``n``, ``interval`` (its ends, None where there were too few),
-        ``confidence`` and ``width``, as a share of the median.
-    """
+    """Return why another run is to be added to those of these rates; None where none is."""
     if not adds_runs(conduct) or len(rates) >= most_runs(conduct) or not _wide(rates, conduct):
         return None
     found = interval(rates)

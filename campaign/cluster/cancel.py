@@ -22,15 +22,7 @@ _CHECK_EACH_S = 1.0
 def cancel(batches: Sequence[Batch]) -> tuple[list[Task], list[Task]]:
     """Cancel every job of these batches that waits or runs, also where it was believed to be refused or over.
 
-    Returns
-    -------
-    jobs, left
-        What was to end, and what lives on.
-
-    Raises
-    ------
-    SchedulerError
-        The controller does not answer.
+    Returns the jobs that were to end, and those that live on.
     """
     jobs = _live(batches)
     if jobs is None:

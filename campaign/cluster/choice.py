@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 
 def chosen(cells: Iterable[Cell], conduct: Conduct) -> str:
-    """Return ``slurm``, ``local`` or ``debug``; ``auto`` is Slurm where this machine submits to one.
-
-    Raises
-    ------
-    UsageError
-        ``detach=true`` and this is no cluster; or a root that the jobs would not find.
-    """
+    """Return ``slurm``, ``local`` or ``debug``; ``auto`` is Slurm where this machine submits to one."""
     name = str(conduct["cluster"]["name"])
     if name == "auto":
         name = "slurm" if client.found() else "local"

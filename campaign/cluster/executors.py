@@ -15,13 +15,7 @@ if TYPE_CHECKING:
 
 
 class SlurmArray:
-    """An array job that is to be, also of one task.
-
-    Raises
-    ------
-    EnvironmentFaultError
-        There is no Slurm here.
-    """
+    """An array job that is to be, also of one task."""
 
     def __init__(self, folder: Path, parameters: Mapping[str, object], tasks: int) -> None:
         import submitit  # noqa: PLC0415 - see above

@@ -31,15 +31,7 @@ _SILENT_S = 10.0  # a shorter silence is not reported
 
 
 class Fleet:
-    """Open workers of some batches, seen through the scheduler.
-
-    Parameters
-    ----------
-    batches
-        Those of ``cluster=slurm`` count.
-    facts
-        Of the cluster.
-    """
+    """Open workers of some batches (those of ``cluster=slurm``), seen through the scheduler."""
 
     def __init__(self, batches: Iterable[Batch], facts: client.Facts) -> None:
         self._batches = {str(batch.folder): batch for batch in batches if batch.cluster == "slurm"}
@@ -137,10 +129,7 @@ def follow(folder: CampaignFolder, fleet: Fleet) -> None:
 def settle_records(folder: CampaignFolder, fleet: Fleet) -> list[str]:
     """Write down how workers ended that left cells behind, in their batch and in the records they had begun.
 
-    Returns
-    -------
-    list of str
-        A line for each such worker.
+    Returns a line for each such worker.
     """
     said = []
     deadline = time.monotonic() + _LATE_S

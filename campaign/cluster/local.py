@@ -65,15 +65,7 @@ class LocalWorker:
 
 
 def work(todo: Sequence[Entry], request: Request) -> None:
-    """Prepare the data, start a worker on the cells and watch it to its end.
-
-    Raises
-    ------
-    EnvironmentFaultError
-        The worker ended before its list did.
-    KeyboardInterrupt
-        Ctrl-C; the worker has been stopped.
-    """
+    """Prepare the data, start a worker on the cells and watch it to its end."""
     conduct, folder = request.conduct, request.folder
     for entry in todo:
         _require_accelerator(entry.cell.settings)

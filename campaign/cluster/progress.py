@@ -23,45 +23,23 @@ OVER = ("done", "invalid", "failed")
 
 @dataclass(frozen=True)
 class Seen:
-    """How a worker is, as its scheduler (or the process table) reports.
+    """How a worker is, as its scheduler (or the process table) reports."""
 
-    Attributes
-    ----------
-    state
-        ``unknown`` (nobody has reported yet, so its records are read), ``queued``, ``running`` or ``ended``.
-    why
-        Reason of the queue, or how it ended.
-    where
-        Node or job, if known.
-    """
-
-    state: str
-    why: str = ""
-    where: str = ""
+    state: str  # ``unknown`` (nobody has reported yet, so its records are read), ``queued``, ``running`` or ``ended``
+    why: str = ""  # reason of the queue, or how it ended
+    where: str = ""  # node or job, if known
 
 
 @dataclass
 class Follower:
-    """Reads the record of the cell that a worker has under way, and moves on when it is over.
-
-    Attributes
-    ----------
-    cells
-        Id and missing measured runs of each cell of the worker, in its order.
-    token
-        The submission's own: a record of an earlier one is not taken for news.
-    outcomes
-        How many of its cells are done, invalid and failed.
-    current
-        ``(cell id, run)`` under way, if any.
-    """
+    """Reads the record of the cell that a worker has under way, and moves on when it is over."""
 
     folder: CampaignFolder
-    cells: Sequence[tuple[str, int]]
+    cells: Sequence[tuple[str, int]]  # id and missing measured runs of each cell of the worker, in its order
     warmup_runs: int
-    token: str
-    outcomes: Counter[str] = field(default_factory=Counter)
-    current: tuple[str, Run] | None = None
+    token: str  # the submission's own: a record of an earlier one is not taken for news
+    outcomes: Counter[str] = field(default_factory=Counter)  # how many of its cells are done, invalid, failed
+    current: tuple[str, Run] | None = None  # ``(cell id, run)`` under way, if any
     waits_for: str = ""
     _at: int = 0
     _reported: int = 0
@@ -132,39 +110,20 @@ class Follower:
 
 @dataclass(frozen=True)
 class Picture:
-    """All workers at one moment.
+    """All workers at one moment."""
 
-    Attributes
-    ----------
-    news
-        ``(cell id, run)`` of each run that ended since the last picture.
-    counts
-        Cells that are ``planned`` (behind another one of their worker), ``queued``, ``running``, ``done``, ``failed``,
-        ``invalid``, ``interrupted`` (their worker has ended without them).
-    reasons
-        The scheduler's reasons, with the number of workers each keeps waiting.
-    running
-        ``(cell id, run, where)`` of each run under way.
-    runs_over, runs_total
-        Progress.
-    """
-
-    news: list[tuple[str, Run]]
+    news: list[tuple[str, Run]]  # ``(cell id, run)`` of each run that ended since the last picture
+    # Cells that are ``planned`` (behind another one of their worker), ``queued``, ``running``, ``done``, ``failed``,
+    # ``invalid``, ``interrupted`` (their worker has ended without them).
     counts: Counter[str]
-    reasons: Counter[str]
-    running: list[tuple[str, Run, str]]
+    reasons: Counter[str]  # the scheduler's reasons, with the number of workers each keeps waiting
+    running: list[tuple[str, Run, str]]  # ``(cell id, run, where)`` of each run under way
     runs_over: int
     runs_total: int
 
 
 class Watched:
-    """Several workers, each with its follower.
-
-    Parameters
-    ----------
-    followers
-        By whatever names a worker.
-    """
+    """Several workers, each with its follower, by whatever names a worker."""
 
     def __init__(self, followers: Mapping[Hashable, Follower]) -> None:
         self.followers = followers

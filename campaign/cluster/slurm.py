@@ -26,22 +26,7 @@ _LATER = "they are submitted when the others are over"
 def work(planned: Plan, request: Request, *, sure: bool) -> bool:
     """Bring every cell to its end, as far as the cluster lets it; each is submitted at most once.
 
-    Parameters
-    ----------
-    sure
-        Spend without asking.
-
-    Returns
-    -------
-    bool
-        Whether jobs continue without this process, as ``detach=true`` asks.
-
-    Raises
-    ------
-    SchedulerError
-        The scheduler took nothing of what was left, or does not answer at all.
-    KeyboardInterrupt
-        Ctrl-C while watching; the jobs go on.
+    Returns whether jobs continue without this process, as ``detach=true`` asks.
     """
     facts = client.facts()
     tried: set[str] = set()
@@ -84,13 +69,7 @@ def preview(planned: Plan, request: Request) -> list[Entry]:
 
 
 def refuse_beside_jobs(folder: CampaignFolder) -> None:
-    """Refuse to work on this machine while jobs of the campaign live: two workers would write one record.
-
-    Raises
-    ------
-    EnvironmentFaultError
-        They live, or nobody reports that they do not.
-    """
+    """Refuse to work on this machine while jobs of the campaign live: two workers would write one record."""
     if not any(batch.cluster == "slurm" and batch.open_workers() for batch in read_all(folder)):
         return
     flotilla = _settled(folder, client.facts())
@@ -141,13 +120,7 @@ def _agreed(todo: Sequence[Entry], request: Request, facts: client.Facts) -> boo
 
 
 def _submit(todo: Sequence[Entry], request: Request, facts: client.Facts, tried: set[str]) -> SchedulerError | None:
-    """Hand over array after array until one is refused; returns the refusal if others were taken.
-
-    Raises
-    ------
-    SchedulerError
-        The first array was refused.
-    """
+    """Hand over array after array until one is refused; returns the refusal if others were taken."""
     with console.preparation() as progress:
         data = datasets.for_jobs(todo, request.folder, progress)
     taken: dict[str, Batch] = {}

@@ -21,15 +21,7 @@ State = dict[str, Any]
 
 
 def states(folder: CampaignFolder, campaign: Manifest) -> dict[str, State]:
-    """Return the state of every cell that was ever asked for or has a record.
-
-    Returns
-    -------
-    dict
-        For each cell id ``status`` (`planned`, `queued`, `running`, `done`, `invalid`, `failed`, `interrupted`,
-        `damaged`), ``reason``, ``valid`` and ``measured`` runs, ``where`` it runs, and the names of the storages of
-        its record that were ``emulated``.
-    """
+    """Return the state of every cell that was ever asked for or has a record."""
     asked = dict.fromkeys(cell for request in campaign["requests"] for cell in request.get("cells", ()))
     recorded = sorted(path.parent.name for path in folder.records.glob("*/record.json"))
     witnesses = _Witnesses(folder)

@@ -42,24 +42,13 @@ _PAUSES_S = (0.0, 2.0, 3.0, 5.0)  # before each question to a controller that is
 
 @dataclass(frozen=True)
 class Array:
-    """One array job that is to be: each task a worker with some cells of one storage.
-
-    Attributes
-    ----------
-    folder
-        Folder of its batch, its working directory.
-    tasks
-        Cells of each worker.
-    first
-        Position of its first cell in the shuffled order of the storage's cells.
-    after
-        The array before it, where one array is too small for the storage's cells: both must not run at once.
-    """
+    """One array job that is to be: each task a worker with some cells of one storage."""
 
     request: Request
-    folder: Path
-    tasks: Sequence[Sequence[Entry]]
-    first: int
+    folder: Path  # folder of its batch, its working directory
+    tasks: Sequence[Sequence[Entry]]  # cells of each worker
+    first: int  # position of its first cell in the shuffled order of the storage's cells
+    # The array before it, where one array is too small for the storage's cells: both must not run at once.
     after: Array | None
 
     @property
@@ -103,15 +92,7 @@ class Array:
         return Batch(self.folder, "slurm", self.request.token, self.job_name, cells, self.request.utc)
 
     def hand_over(self, data: Mapping[str, Data | None], after: str | None) -> Batch:
-        """Write the work lists, then submit.
-
-        Raises
-        ------
-        SchedulerError
-            ``sbatch`` refused, or failed and nobody knows what became of the jobs.
-        EnvironmentFaultError
-            There is no Slurm here.
-        """
+        """Write the work lists, then submit."""
         array, batch = self._array(after), self.batch()
         batch.folder.mkdir(mode=0o700)
         place = self.first

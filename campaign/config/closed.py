@@ -27,13 +27,7 @@ CHOICES: dict[str, tuple[type, ...]] = {
 
 
 def check_keys(point: Mapping[str, Any]) -> None:
-    """Refuse keys that ``+key=value`` added (nothing would read them) and keys that ``~key`` took away.
-
-    Raises
-    ------
-    UsageError
-        Naming the key, and the nearest one that is legal.
-    """
+    """Refuse keys that ``+key=value`` added (nothing would read them) and keys that ``~key`` took away."""
     check_node("", point, Campaign)
     name, of_slurm = point["cluster"]["name"], len(point["cluster"]) > 1
     if of_slurm != (name in ON_SLURM) and name in (*ON_SLURM, *HERE):

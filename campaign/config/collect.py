@@ -65,19 +65,7 @@ def register() -> None:
 
 
 def collect(words: Sequence[str]) -> list[Point] | None:
-    """Have Hydra compose the grid of the `words`.
-
-    Returns
-    -------
-    list of dict, or None
-        One composed configuration in plain containers for each point asked for; None where Hydra only showed
-        something (``--help``, ``--cfg``).
-
-    Raises
-    ------
-    UsageError
-        Hydra cannot read a word, or there is no such key, choice or value.
-    """
+    """Have Hydra compose the grid: a configuration for each point; None where it only showed something (``--cfg``)."""
     odd_words.check(words)
     register()
     from campaign.config.plugins import COLLECTED, OF_EACH_POINT  # noqa: PLC0415 - after the scan, see there

@@ -50,24 +50,12 @@ _FLAGS = {*_OURS, "--help", *_MULTIRUN, *_SHOWING, *_WITH_VALUE}
 
 @dataclass(frozen=True)
 class Words:
-    """A command line, taken apart.
+    """A command line, taken apart."""
 
-    Attributes
-    ----------
-    flags
-        Hydra's own, with their values.
-    overrides
-        What is said of groups and keys.
-    dry_run
-        Print the plan and start nothing.
-    sure
-        Spend node-hours without asking.
-    """
-
-    flags: tuple[str, ...]
-    overrides: tuple[str, ...]
-    dry_run: bool
-    sure: bool
+    flags: tuple[str, ...]  # Hydra's own, with their values
+    overrides: tuple[str, ...]  # what is said of groups and keys
+    dry_run: bool  # print the plan and start nothing
+    sure: bool  # spend node-hours without asking
 
     @property
     def shown(self) -> str | None:
@@ -99,11 +87,6 @@ def split(argv: Sequence[str]) -> Words:
     """Take the command line apart.
 
     A grid needs no ``-m``: every call is a sweep, of one point at least.
-
-    Raises
-    ------
-    UsageError
-        A flag that nobody knows, or another launcher: it would collect nothing.
     """
     flags: list[str] = []
     overrides: list[str] = []

@@ -127,11 +127,6 @@ def _fitted(loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequence[st
     """Leave out of each point what is said of other choices than its own.
 
     In ``checkpoint=none,hdd checkpoint.every=10`` the second word is meant for ``hdd``.
-
-    Raises
-    ------
-    UsageError
-        No choice of the grid has such a key.
     """
     every = {word for words in grid for word in words}
     of_others: dict[str, set[str]] = {}

@@ -51,13 +51,7 @@ _CHOICES = (
 
 
 def check(point: Point) -> None:
-    """Refuse a composed configuration whose keys or values cannot be meant.
-
-    Raises
-    ------
-    UsageError
-        Naming the key, its value and what is legal.
-    """
+    """Refuse a composed configuration whose keys or values cannot be meant."""
     check_keys(point)
     values = dict(flat(point))
     of_site = {f"site.storages.{name}": name for name in point["site"]["storages"]}

@@ -22,13 +22,7 @@ _TRUE_OR_FALSE = ("0", "1")
 
 
 def check(overrides: Iterable[str]) -> None:
-    """Refuse a group that is no word, an empty mapping, and a number where true or false is meant.
-
-    Raises
-    ------
-    UsageError
-        Naming the word.
-    """
+    """Refuse a group that is no word, an empty mapping, and a number where true or false is meant."""
     for word in overrides:
         if not (parts := _WORD.fullmatch(word)):
             continue

@@ -17,18 +17,7 @@ if TYPE_CHECKING:
 
 
 def cells_of(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
-    """Check the points, make cells of them, drop duplicates.
-
-    Returns
-    -------
-    cells, conduct
-        Each cell once, in order; and the keys that say how the campaign is conducted.
-
-    Raises
-    ------
-    UsageError
-        A value out of its range, or a key of the conduct with several values.
-    """
+    """Check the points; return each cell once, in order, and the keys that say how the campaign is conducted."""
     if not points:
         raise UsageError("the grid has no points", "a glob() that matches nothing? name the values one by one")
     cells: dict[str, Cell] = {}

@@ -26,20 +26,12 @@ _CHOICE = re.compile(r"storage=(\w+(?:,\w+)*)(?<!=site)")
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a file of conf/paper asks of the storages.
-
-    Attributes
-    ----------
-    storage
-        Where its images are to lie; None where any will do, so that all are measured.
-    targets
-        Of its checkpoints; empty where it saves none.
-    """
+    """What a file of conf/paper asks of the storages."""
 
     name: str
     benchmark: str
-    storage: str | None
-    targets: tuple[str, ...]
+    storage: str | None  # where its images are to lie; None where any will do, so that all are measured
+    targets: tuple[str, ...]  # of its checkpoints; empty where it saves none
 
     def takes(self, words: Sequence[str]) -> list[str]:
         """Return the words that mean something to it: a baseline trains nothing, and not all that train save."""
@@ -82,17 +74,10 @@ def _keys(benchmark: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Here:
-    """The storages that there are.
+    """The storages that there are."""
 
-    Attributes
-    ----------
-    site
-        Those of the site, by name; snapshots may go to each.
-    chosen
-        Those that are to be read from: words of the command line, without which it is all of the site's.
-    """
-
-    site: tuple[str, ...]
+    site: tuple[str, ...]  # those of the site, by name; snapshots may go to each
+    # Those that are to be read from: words of the command line, without which it is all of the site's.
     chosen: tuple[str, ...] = ()
 
     @property
@@ -108,12 +93,9 @@ class Here:
 
 
 def choose(words: Sequence[str], site: Sequence[str]) -> tuple[list[str], Here]:
-    """Take ``storage=hdd,ssd`` out of the user's words: a recipe that names its own storage keeps it, if it is there.
+    """Take ``storage=hdd,ssd`` out of the user's words; where more is said of the storage, the words stay as they are.
 
-    Returns
-    -------
-    tuple
-        The other words, and what storages there are. Where more is said of the storage, the words stay as they are.
+    A recipe that names its own storage keeps it, if it is there. Returns the other words and what storages there are.
     """
     said = [word for word in words if _group(word) == "storage"]
     if len(said) != 1 or not (match := _CHOICE.fullmatch(said[0])):
@@ -122,13 +104,7 @@ def choose(words: Sequence[str], site: Sequence[str]) -> tuple[list[str], Here]:
 
 
 def grids(recipe: Recipe, words: Sequence[str], here: Here) -> list[list[str]]:
-    """Return the words that Hydra is to compose for a recipe, for each storage, where it does not name its own.
-
-    Parameters
-    ----------
-    words
-        The user's own, which decide where they name a storage or a target.
-    """
+    """Return the words that Hydra is to compose for a recipe; the user's own `words` decide where they name a place."""
     named = {_group(word) for word in words}
     reads = [] if "storage" in named else _storages(recipe, here)
     saves = [[]] if "checkpoint" in named or not recipe.targets else _targets(recipe, here.site)

@@ -54,13 +54,7 @@ _RANGES: dict[str, tuple[float, float]] = {
 
 
 def requested(words: Sequence[str]) -> dict[str, Wanted]:
-    """Return the storages that the words ask for, by name.
-
-    Raises
-    ------
-    UsageError
-        Naming the word, and what is legal.
-    """
+    """Return the storages that the words ask for, by name."""
     ConfigStore.instance().store(group="schema", name="testbed", node=Testbed, package="_global_")
     with explained(), initialize_config_module("conf", version_base="1.3"):
         composed = compose("testbed", overrides=list(words))

@@ -45,16 +45,10 @@ _SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies")
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check.
-
-    Attributes
-    ----------
-    passed
-        False: campaigns will fail here. None: they will run, with a figure worse or less proved.
-    """
+    """The result of one check."""
 
     what: str
-    passed: bool | None
+    passed: bool | None  # False: campaigns will fail here; None: they will run, with a figure worse or less proved
     message: str
     hint: str = ""
 

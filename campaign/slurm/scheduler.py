@@ -44,19 +44,11 @@ def listed(names: Iterable[str], ask: Callable[..., str | None] = client.ask) ->
 
 @dataclass
 class Scheduler:
-    """What is known of the tasks of some jobs.
-
-    Attributes
-    ----------
-    names
-        Job names to ask for.
-    since
-        Date of the first submission, ISO 8601: the accounting is asked from the day before.
-    """
+    """What is known of the tasks of some jobs."""
 
     facts: client.Facts
-    names: Collection[str]
-    since: str
+    names: Collection[str]  # job names to ask for
+    since: str  # date of the first submission, ISO 8601: the accounting is asked from the day before
     ask: Callable[..., str | None] = client.ask
     silent_since: float | None = None
     _listed: dict[Key, Task] = field(default_factory=dict)

@@ -31,29 +31,15 @@ _COMPLETION_KEY = re.compile(r" (?=[A-Za-z_]+=)")
 
 @dataclass(frozen=True)
 class Task:
-    """One array task in one source's words.
+    """One array task in one source's words."""
 
-    Attributes
-    ----------
-    folder, index
-        Its identity (see `Key`).
-    state
-        Slurm's state, one word: ``PENDING``, ``RUNNING``, ``NODE_FAIL``, …
-    reason
-        Slurm's reason, where it gives one.
-    node, exit
-        Where it runs or ran, and ``code:signal``; empty where the source does not say.
-    job_id
-        ``array_index``, for ``scancel`` and for people.
-    """
-
-    folder: str
+    folder: str  # with the index its identity (`Key`)
     index: int
-    state: str
-    reason: str
-    node: str
-    exit: str
-    job_id: str
+    state: str  # Slurm's state, one word: ``PENDING``, ``RUNNING``, ``NODE_FAIL``, …
+    reason: str  # Slurm's reason, where it gives one
+    node: str  # where it runs or ran; empty where the source does not say, as `exit`
+    exit: str  # ``code:signal``
+    job_id: str  # ``array_index``, for ``scancel`` and for people
 
     @property
     def key(self) -> Key:

@@ -33,22 +33,8 @@ def prepared(
 ) -> Data:
     """Make what a baseline reads, or see that there is room for what it writes.
 
-    Parameters
-    ----------
-    images
-        Folder and manifest of the dataset that it reads blocks of the mean size of, where it does: a read costs about
-        a seek and its bytes, so that blocks of the mean cost what the files do; those of the median would cost less.
-
-    Returns
-    -------
-    dict
-        Of a work list: ``path``, ``folder`` (of the files), ``file`` (None for one that is written), ``bytes``,
-        ``block_bytes``; of a dataset ``checksum``; on Lustre ``stripe``.
-
-    Raises
-    ------
-    DatasetError
-        There is not enough room, or the folder is somebody else's.
+    `images` are folder and manifest of the dataset that gives the mean size of the blocks, where it reads such: a read
+    costs about a seek and its bytes, so blocks of the mean cost what the files do; those of the median would cost less.
     """
     folder = claimed(root, f"{datafile.FOLDER}{layout.suffix}")
     if layout.asked:
@@ -83,13 +69,7 @@ def engine(settings: Settings) -> str | None:
 
 
 def require_engine(settings: Settings) -> None:
-    """See that the engine of a baseline is here.
-
-    Raises
-    ------
-    EnvironmentFaultError
-        It is not.
-    """
+    """See that the engine of a baseline is here."""
     try:
         if _has_file(settings):
             _chosen(settings)

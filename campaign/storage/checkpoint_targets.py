@@ -31,13 +31,7 @@ def storages(settings: Settings) -> Mapping[str, Mapping[str, Any]]:
 
 
 def require_storages(settings: Settings) -> None:
-    """See that the storages are there; a relative root is made, as that of a dataset's storage.
-
-    Raises
-    ------
-    EnvironmentFaultError
-        One is not.
-    """
+    """See that the storages are there; a relative root is made, as that of a dataset's storage."""
     for role, storage in storages(settings).items():
         claimed(storage_root(storage, _key(role)), FOLDER, _key(role))
 

@@ -33,19 +33,7 @@ _FOLDER = "datasets"
 
 
 def datasets(entries: Sequence[Entry], folder: CampaignFolder, progress: Progress, *, redo: bool) -> dict[str, Data]:
-    """Make or check the dataset of each entry; unless `redo`, it must be what earlier runs of the cell read.
-
-    Returns
-    -------
-    dict
-        For each cell id what its work list says of the data: ``path``, ``manifest`` (folder that holds the manifest),
-        ``lock``, ``checksum``, ``files``, ``bytes``; and on Lustre ``stripe``, the layout of the files.
-
-    Raises
-    ------
-    UsageError, EnvironmentFaultError
-        The dataset does not fit the cell, cannot be made, or is not what its manifest or an earlier run says.
-    """
+    """Make or check the dataset of each entry, by cell id; unless `redo`, it must be what earlier runs of it read."""
     found: dict[str, Data] = {}
     prepared: dict[str, Data] = {}
     for entry in entries:
@@ -64,11 +52,6 @@ def for_jobs(entries: Sequence[Entry], folder: CampaignFolder, progress: Progres
     """Make or check the datasets that every node sees; None for a cell whose node has its own storage.
 
     Whether earlier runs of a cell may be continued is found out on the node (`campaign.worker.session`).
-
-    Raises
-    ------
-    UsageError, EnvironmentFaultError
-        As `datasets` does.
     """
     shared = [entry for entry in entries if entry.cell.access["shared"]]
     return dict.fromkeys((entry.cell.id for entry in entries), None) | datasets(shared, folder, progress, redo=True)
@@ -161,10 +144,7 @@ def _made(wanted: Node, root: Path, layout: lustre.Layout, progress: Progress) -
 def _on_storage(files: Sequence[Path], root: Path, storage: str) -> int:
     """Refuse to call files by the name of a storage that they do not lie on, a link's target too.
 
-    Returns
-    -------
-    int
-        The latest change of any of them (ctime, ns): one that changes after this is not what was listed.
+    Returns the latest change of any of them (ctime, ns): one that changes after this is not what was listed.
     """
     device, newest_ns = root.stat().st_dev, 0
     for file in files:

@@ -28,20 +28,9 @@ _UNITS = {
 
 
 def found(settings: Settings, dataset: str, targets: Sequence[str]) -> dict[str, Node]:
-    """Look at the storages of a cell where they are used.
+    """Return what `jobs.system.emulated` says of those storages of a cell that are emulated, by their settings' keys.
 
-    Parameters
-    ----------
-    dataset
-        Where the images lie.
-    targets
-        The roots of the checkpoint target's storages, in the order of `jobs.checkpoints.run.roles`.
-
-    Returns
-    -------
-    dict
-        For each that is emulated, by its key in the settings (``storage``, ``checkpoint``, ``checkpoint.fast``, …),
-        what `jobs.system.emulated.emulated` says of it.
+    `targets` are the roots of the checkpoint target's storages, in the order of `jobs.checkpoints.run.roles`.
     """
     places = {"storage": dataset} | dict(zip(_keys(settings), targets, strict=True))
     said = {key: emulated(Path(place).expanduser()) for key, place in places.items()}

@@ -52,22 +52,11 @@ def how(access: Access, *, slurm: bool) -> str:
 
 
 def locked(path: Path, report: Callable[[str], None] = lambda _: None) -> AbstractContextManager[FileLock]:
-    """Wait for the lock of this file; a context manager that lets it go.
-
-    Parameters
-    ----------
-    report
-        Told whom it waits for, where somebody holds it.
-
-    Raises
-    ------
-    EnvironmentFaultError
-        The file system has no locks, or the file cannot be made. A mere marker would outlive a process that dies.
-    """
+    """Wait for the lock of this file; a context manager that lets it go. `report` is told who holds it meanwhile."""
     if not path.parent.is_dir():  # the lock would make it, and a run would measure the disk beneath a mount point
         raise EnvironmentFaultError(f"{path.parent} is gone", "mount its storage again; the same command continues")
     try:
-        # Other users of the storage must be able to take it too.
+        # Other users must be able to take it too; a mere marker (soft) would outlive a process that dies.
         lock = FileLock(path, mode=0o666, fallback_to_soft=False)
         with suppress(Timeout):
             return lock.acquire(timeout=_SILENT_S)
@@ -115,19 +104,10 @@ def held(
     also: Sequence[Path] = (),
     report: Callable[[str], None] = lambda _: None,
 ) -> Iterator[Proof]:
-    """Hold a storage alone for a run, and those that its snapshots go to; yields what proves it.
+    """Hold a storage alone for a run, and those that its snapshots go to (`also`); yields what proves it.
 
-    Parameters
-    ----------
-    how
-        ``lock``: wait for the file `lock`. ``license`` and ``singleton``: Slurm has held the job back until it was
-        alone, and what it granted stands in `job`. ``none``: nobody is kept away.
-    job
-        What the scheduler says of the job, empty outside one.
-    also
-        Files to wait for, however the storage itself is held.
-    report
-        Told whom it waits for, where somebody holds one.
+    `how` is ``lock`` (wait for the file `lock`), ``license`` or ``singleton`` (Slurm has held the `job` back until it
+    was alone), or ``none`` (nobody is kept away). `report` is told who holds one meanwhile.
     """
     proof: Proof = {"how": how}
     if how == "lock":

@@ -42,12 +42,8 @@ def this_machine(path: str) -> Provenance:
 def difference(recorded: Record, data: Data, here: Provenance, *, shared: bool) -> tuple[str, str, Any, Any] | None:
     """Find out what keeps earlier runs from being continued here: other data, another machine, another TensorFlow.
 
-    Nodes of one kind may share a cell where they share the storage; a disk of one node is not that of another.
-
-    Returns
-    -------
-    tuple
-        What differs, in words; the key; what it was; what it is. None where nothing does.
+    Nodes of one kind may share a cell where they share the storage; a disk of one node is not that of another. Returns
+    what differs, in words; the key; what it was; what it is. None where nothing does.
     """
     software = recorded["provenance"].get("versions", {}), here["versions"]
     compared: tuple[tuple[str, tuple[str, ...], tuple[Mapping[str, object], Mapping[str, object]]], ...] = (

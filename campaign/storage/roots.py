@@ -59,11 +59,6 @@ def claimed(root: Path, name: str, key: str = "storage") -> Path:
     """Make a folder of ours below a root (`place`), the root of `key` in the configuration.
 
     Whoever is to write there reports what the file system refuses.
-
-    Raises
-    ------
-    EnvironmentFaultError
-        Another user has made it, or may write to it.
     """
     found = place(root, name)
     for folder in (*([found.parent] if found.parent != root else []), found):

@@ -33,23 +33,14 @@ State = dict[str, Any]
 def up(folder: Path, asked: Mapping[str, Wanted], owner: tuple[int, int]) -> Seen:
     """Make what is missing of the storages that are asked for; returns what there is then.
 
-    Raises
-    ------
-    UsageError, EnvironmentFaultError
-        It cannot be done; what was done until then stays, and the same call continues from there.
+    What was done before an error stays, and the same call continues from there.
     """
     with _alone():
         return _settle(lambda: inspect(folder, asked), lambda seen: plan.up(asked, owner, seen))
 
 
 def down(folder: Path, *, keep: bool = False) -> Seen:
-    """Take the testbed away, but for its images where they are to be kept; returns what there is then.
-
-    Raises
-    ------
-    UsageError, EnvironmentFaultError
-        It cannot be done: somebody uses a storage, say.
-    """
+    """Take the testbed away, but for its images where they are to be kept; returns what there is then."""
     with _alone():
         _see_that_nobody_uses(inspect(folder))
         return _settle(lambda: inspect(folder), lambda seen: plan.down(seen, keep=keep))
@@ -83,14 +74,7 @@ def owner() -> tuple[int, int]:
 
 
 def states(seen: Seen) -> dict[str, State]:
-    """Return the state of each storage.
-
-    Returns
-    -------
-    dict
-        By name ``emulated`` (true), ``state`` (`up`, `down`: its image is there, `incomplete`), ``missing`` (the
-        next step to `up`, or what stands in its way), ``root``, ``size_bytes``, ``device``, and its bounds.
-    """
+    """Return the state of each storage, by its name."""
     return {name: _state(name, dict(facts), seen) for name, facts in (seen.marker or {}).get("storages", {}).items()}
 
 

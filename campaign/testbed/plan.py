@@ -33,15 +33,7 @@ _TENTH = 100_000_000  # a share is whole tenths of a GB
 def up(asked: Mapping[str, Wanted], owner: tuple[int, int], seen: Seen) -> list[Group]:
     """Return what makes the storages that are asked for, and leaves others of the folder as they are.
 
-    Parameters
-    ----------
-    owner
-        User and group that a storage's root belongs to.
-
-    Raises
-    ------
-    UsageError, EnvironmentFaultError
-        It cannot be done here, or not without touching what is not ours.
+    `owner`: user and group of each storage's root.
     """
     _refuse_foreign(asked, seen)
     sizes = _sizes(asked, seen)

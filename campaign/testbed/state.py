@@ -41,39 +41,19 @@ class Loop:
 
 @dataclass(frozen=True)
 class Storage:
-    """What there is of one emulated storage.
+    """What there is of one emulated storage."""
 
-    Attributes
-    ----------
-    image, point
-        Where its file and its mount point are, or are to be.
-    size_bytes, allocated_bytes
-        Of the image; None and 0 where there is none.
-    unfinished
-        Is there an image that was being made.
-    loops
-        The loop devices that the image is attached to.
-    mounted
-        What is mounted at the point; None for nothing.
-    says
-        What the mounted file system says of itself.
-    owner
-        User and group of the data folder; None where there is none.
-    empty
-        Is there nothing in that folder.
-    """
-
-    image: Path
-    point: Path
-    size_bytes: int | None = None
+    image: Path  # where its file is, or is to be
+    point: Path  # where it is mounted, or is to be
+    size_bytes: int | None = None  # of the image
     allocated_bytes: int = 0
-    unfinished: bool = False
+    unfinished: bool = False  # an image was being made
     point_there: bool = False
-    loops: tuple[Loop, ...] = ()
-    mounted: str | None = None
-    says: Mapping[str, Any] | None = None
-    owner: tuple[int, int] | None = None
-    empty: bool = True
+    loops: tuple[Loop, ...] = ()  # the loop devices that the image is attached to
+    mounted: str | None = None  # what is mounted at the point; None for nothing
+    says: Mapping[str, Any] | None = None  # what the mounted file system says of itself
+    owner: tuple[int, int] | None = None  # user and group of the data folder; None where there is none
+    empty: bool = True  # nothing is in that folder
 
     @property
     def root(self) -> Path:
@@ -88,31 +68,21 @@ class Storage:
 
 @dataclass(frozen=True)
 class Seen:
-    """A testbed as it was found.
-
-    Attributes
-    ----------
-    marker
-        What we wrote down: ``storages`` (for each its bounds), ``numbers`` of devices that we gave bounds since the
-        boot ``boot_id``. None: it is no testbed of ours, or none yet.
-    leftovers, strangers
-        Names in the folder of markers that were being written; and those that are not ours.
-    idle
-        Loop devices that are free, in the order in which the kernel gives them away.
-    elsewhere
-        Numbers of the loop devices that are those of another testbed now, whose bounds are not ours to take.
-    """
+    """A testbed as it was found."""
 
     folder: Path
     there: bool
+    # What we wrote down: ``storages`` (for each its bounds), ``numbers`` of devices that we gave bounds since the
+    # boot ``boot_id``. None: it is no testbed of ours, or none yet.
     marker: Mapping[str, Any] | None
-    leftovers: tuple[str, ...]
-    strangers: tuple[str, ...]
+    leftovers: tuple[str, ...]  # names in the folder of markers that were being written
+    strangers: tuple[str, ...]  # names in the folder that are not ours
     storages: Mapping[str, Storage]
     bounds: throttle.Blkio | throttle.Io
-    idle: tuple[Loop, ...]
+    idle: tuple[Loop, ...]  # loop devices that are free, in the order in which the kernel gives them away
     free_bytes: int
     boot_id: str
+    # Numbers of the loop devices that are those of another testbed now, whose bounds are not ours to take.
     elsewhere: frozenset[str] = frozenset()
 
     @property
@@ -124,13 +94,7 @@ class Seen:
 
 
 def inspect(folder: Path, names: Mapping[str, Any] | tuple[str, ...] = ()) -> Seen:
-    """Find the state of the testbed of a folder, and of storages it might get.
-
-    Raises
-    ------
-    UsageError, EnvironmentFaultError
-        The folder is not one that root may trust, or holds a marker that cannot be read.
-    """
+    """Find the state of the testbed of a folder, and of storages it might get."""
     there = _trusted(folder)
     marker = _marker(folder) if there else None
     known = dict.fromkeys([*(marker or {}).get("storages", ()), *names])

@@ -24,13 +24,7 @@ class Run:
         return shlex.join(self.words)
 
     def do(self) -> None:
-        """Run it.
-
-        Raises
-        ------
-        EnvironmentFaultError
-            It is missing, or fails: with its own words.
-        """
+        """Run it."""
         try:
             done = programs.run(self.words)
         except FileNotFoundError as error:
@@ -55,13 +49,7 @@ class Write:
         return f"echo {shlex.quote(self.text)} > {shlex.quote(str(self.path))}"
 
     def do(self) -> None:
-        """Write it.
-
-        Raises
-        ------
-        EnvironmentFaultError
-            The kernel or the file system does not take it.
-        """
+        """Write it."""
         try:
             if self.ours:
                 files.write(self.path.parent.resolve() / self.path.name, f"{self.text}\n")

@@ -48,33 +48,16 @@ class Blkio:
 
 @dataclass(frozen=True)
 class Io:
-    """Version 2, as it was found.
+    """Version 2, as it was found."""
 
-    Attributes
-    ----------
-    found
-        The bounds of each device, by the group.
-    switch
-        The file that hands the controller io down to the groups, where that is still to be done.
-    doubts
-        What will not be bounded, in words.
-    hindrance
-        What is wrong, and its cure, where nothing can be bounded here.
-    """
-
-    found: Mapping[Path, Mapping[str, Limits]]
+    found: Mapping[Path, Mapping[str, Limits]]  # the bounds of each device, by the group
+    # The file that hands the controller io down to the groups, where that is still to be done.
     switch: Path | None = None
-    doubts: tuple[str, ...] = ()
-    hindrance: tuple[str, str] | None = None
+    doubts: tuple[str, ...] = ()  # what will not be bounded, in words
+    hindrance: tuple[str, str] | None = None  # what is wrong, and its cure, where nothing can be bounded here
 
     def steps(self, number: str, limits: Limits) -> list[Write]:
-        """Return what gives a device just these bounds, in each group that has others.
-
-        Raises
-        ------
-        EnvironmentFaultError
-            It cannot be done here.
-        """
+        """Return what gives a device just these bounds, in each group that has others."""
         if limits and self.hindrance:
             raise EnvironmentFaultError(*self.hindrance)
         line = " ".join(f"{word}={limits.get(kind, 'max')}" for word, kind in _V2_WORDS.items())

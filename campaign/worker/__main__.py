@@ -46,23 +46,12 @@ _STOPPED_EXIT = 128 + signal.SIGTERM
 
 @dataclass
 class Worker:
-    """One worker at work.
-
-    Attributes
-    ----------
-    folder
-        The campaign folder.
-    work
-        The work list.
-    template
-        Where runs are forked from.
-    job
-        What Slurm says of its job; asked for before each run until there is an answer.
-    """
+    """One worker at work."""
 
     folder: CampaignFolder
     work: WorkList
-    template: Template
+    template: Template  # where runs are forked from
+    # What Slurm says of its job; asked for before each run until there is an answer.
     job: Mapping[str, str] = field(default_factory=dict)
 
     def walk(self) -> bool:

@@ -32,36 +32,16 @@ _ENDED = "ended.json"
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch of workers.
+    """One batch of workers."""
 
-    Attributes
-    ----------
-    folder
-        Where it lies; on Slurm the jobs' working directory, and so their identity.
-    cluster
-        ``slurm``, ``local`` or ``debug``.
-    token
-        The submission's own; every record and run names it.
-    job_name
-        Name of the jobs.
-    cells
-        Ids of the cells of each worker, in the order in which it takes them.
-    submitted_utc
-        When it was handed over.
-    job_id
-        What the scheduler called it; for people.
-    refused
-        The scheduler's words, where it did not take it.
-    """
-
-    folder: Path
-    cluster: str
-    token: str
+    folder: Path  # where it lies; on Slurm the jobs' working directory, and so their identity
+    cluster: str  # ``slurm``, ``local`` or ``debug``
+    token: str  # of the submission; every record and run names it
     job_name: str
-    cells: list[list[str]]
+    cells: list[list[str]]  # ids of the cells of each worker, in the order in which it takes them
     submitted_utc: str
-    job_id: str | None = None
-    refused: str | None = None
+    job_id: str | None = None  # what the scheduler called it; for people
+    refused: str | None = None  # the scheduler's words, where it did not take it
     ended: dict[int, str] = field(default_factory=dict, compare=False)
 
     def work_list(self, index: int) -> Path:
@@ -95,13 +75,7 @@ class Batch:
 
 
 def read_all(folder: CampaignFolder) -> list[Batch]:
-    """Read every batch of a campaign, oldest first.
-
-    Raises
-    ------
-    EnvironmentFaultError
-        One is damaged.
-    """
+    """Read every batch of a campaign, oldest first."""
     found = [_read(path.parent) for path in folder.workers.glob(f"*/{_FILE}")]
     # Of one submission the longer name has the larger number: token-10 comes after token-9.
     return sorted(found, key=lambda batch: (batch.submitted_utc, len(batch.folder.name), batch.folder.name))

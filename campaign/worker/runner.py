@@ -26,12 +26,7 @@ _PRELOAD = ("tensorflow", "jobs.run")
 class Template:
     """A process that runs each request in a fresh fork of itself; started when first needed, and again if it dies.
 
-    Parameters
-    ----------
-    log
-        File that takes what the template itself prints.
-    preload
-        Modules to import before the first fork.
+    The `log` takes what it prints itself; `preload` are the modules that it imports before the first fork.
     """
 
     def __init__(self, log: Path, preload: tuple[str, ...] = _PRELOAD) -> None:

@@ -38,10 +38,7 @@ if TYPE_CHECKING:
 class TakenOverError(Exception):
     """Another worker has begun with the cell since this one did; the record is the other's now.
 
-    Attributes
-    ----------
-    same_list
-        The other has this very list: Slurm began the job again elsewhere, and this worker is the one it took for lost.
+    `same_list`: the other has this very list. Slurm began the job again, and takes this worker for lost.
     """
 
     def __init__(self, *, same_list: bool) -> None:
@@ -54,11 +51,6 @@ def make_sure_it_is_ours(folder: CampaignFolder, recorded: Record) -> None:
 
     The claim is a file of its own: a record that the other's worker had half written comes over ours, once, and not
     over our claim.
-
-    Raises
-    ------
-    TakenOverError
-        It may not.
     """
     mine = recorded["sittings"][-1]
     try:
@@ -107,13 +99,8 @@ def verdict(folder: CampaignFolder, work: WorkList, cell_id: str) -> bool | None
 def begin(folder: CampaignFolder, work: WorkList, item: ListedItem | WorkItem) -> tuple[Record, int]:
     """Read the cell's record or make one; what may not be continued is set aside, never overwritten.
 
-    Where the item has no dataset the session can do no more than say why.
-
-    Returns
-    -------
-    record, owed
-        The record, and how many measured runs it owes, by the record and not by the work list: a list may come
-        out of the queue a second time.
+    Returns the record and how many measured runs it owes: by the record, for a list may come out of the queue a second
+    time. Where the item has no dataset the session can do no more than say why.
     """
     data: Data = item["dataset"] or {}
     path = data.get("path") or item["settings"]["storage"]["root"]

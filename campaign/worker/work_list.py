@@ -22,37 +22,21 @@ _FOR_SLURM = {
 
 @dataclass(frozen=True)
 class Request:
-    """One call of the command: who asks, for what, and how it is conducted.
-
-    Attributes
-    ----------
-    token
-        Eight hex digits that everything of this submission carries.
-    utc
-        When; a later request's worker has precedence over an earlier one's.
-    words
-        The command line.
-    """
+    """One call of the command: who asks, for what, and how it is conducted."""
 
     folder: CampaignFolder
     conduct: Conduct
-    token: str
-    utc: str
+    token: str  # eight hex digits that everything of this submission carries
+    utc: str  # when; a later request's worker has precedence over an earlier one's
     words: Sequence[str]
 
     def work_list(
         self, cluster: str, entries: Sequence[Entry], data: Mapping[str, Data | None], first: int = 0
     ) -> WorkList:
-        """Write down what a worker is to do.
+        """Write down what a worker is to do under ``slurm``, ``local`` or ``debug``.
 
-        Parameters
-        ----------
-        cluster
-            ``slurm``, ``local`` or ``debug``: what the worker runs under.
-        data
-            For each cell id its dataset; None where the worker itself makes it.
-        first
-            Position of the first of the entries in the shuffled order of the whole submission.
+        `data` holds the dataset of each cell id, None where the worker makes it; `first` is the position of the first
+        entry in the shuffled order of the whole submission.
         """
         return {
             "token": self.token,

@@ -63,13 +63,7 @@ def check(values: Mapping[str, Any]) -> None:
 
 
 def enough_data(values: Mapping[str, Any], files: int) -> None:
-    """Refuse more whole batches than the dataset has images for, and snapshots that none of them would come to.
-
-    Parameters
-    ----------
-    values
-        The settings, flat.
-    """
+    """Refuse more whole batches than the dataset has images for, and snapshots that none of them would come to."""
     iterations, batch_size = values["iterations"], values["batch_size"]
     if iterations is None and benchmarks()[values["benchmark.name"]].whole_batches and batch_size > files:
         raise UsageError(
