@@ -35,6 +35,7 @@ _REFUSALS = (2, 3)  # exit codes: wrong usage, or an environment that cannot run
 TINY = (
     "cluster=local", "runs=4", "threads=2", "batch_size=8", "storage.exclusive=none",
     "checks.other_cpu_max=1000", "checks.other_mb_per_s_max=100000", "checks.spread_max=10",
+    "checks.time_error_max=0.1",
 )  # fmt: skip
 MARK = "TFIO_LIES_WORKSPACE"  # environment variable of every process that a workspace starts
 

@@ -19,6 +19,7 @@ WORDS = (
     "runs=2", "min_valid_runs=1", "cluster=local",
     # Two cores serve training and storages, and short runs outpace the bounds of the kernel.
     "checks.other_cpu_max=1000", "checks.other_mb_per_s_max=100000", "checks.peak_max=1000",
+    "checks.time_error_max=0.1",
 )  # fmt: skip
 
 
