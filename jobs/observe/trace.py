@@ -28,11 +28,21 @@ if TYPE_CHECKING:
 
 
 class _Sample(NamedTuple):
-    """Counts of all sources (None: not readable) at ``time.perf_counter`` `at_s`, Unix time `epoch_s`."""
+    """Counts of all sources (None: not readable) at `at_s` of the clock, Unix time `epoch_s`."""
 
     at_s: float
     epoch_s: float
     counts: tuple[tuple[int, ...] | None, ...]
+
+
+class Clock:
+    """What time it is, and the wait for a time or for a lock that is let go; tests move one by hand."""
+
+    now = staticmethod(time.perf_counter)
+
+    def wait(self, stop: threading.Lock, until_s: float) -> bool:
+        """Wait until then at most; return whether the lock was let go: it says stop."""
+        return stop.acquire(timeout=max(0.0, until_s - self.now()))
 
 
 class Trace:
@@ -52,6 +62,8 @@ class Trace:
     settle
         What goes on after `stop`, a drain say; `finish` calls it, and it returns when that is over.
     """
+
+    clock = Clock()
 
     def __init__(
         self,
@@ -80,7 +92,7 @@ class Trace:
     def stop(self, *, failed: bool = False) -> None:
         """Take the sample that ends the iteration; a run that failed ends the trace too."""
         self._end_watch()
-        if len(self._samples) > 1 and time.perf_counter() - self._samples[-1].at_s < self._interval_s / 2:
+        if len(self._samples) > 1 and self.clock.now() - self._samples[-1].at_s < self._interval_s / 2:
             self._samples.pop()  # counts over so short a time, divided by it, would show peaks that were none
         self._sample()
         self._ended_s = self._samples[-1].at_s
@@ -108,7 +120,7 @@ class Trace:
         if self._summary is None and self._settle:
             self._settle()
             self._end_watch()
-            self._watch(until_s=time.perf_counter() + self._tail_s)
+            self._watch(until_s=self.clock.now() + self._tail_s)
         return self._conclude()
 
     def _conclude(self) -> dict[str, Any]:
@@ -156,17 +168,17 @@ class Trace:
         """Sample at each interval after `origin_s`, and at `until_s`, unless told to stop."""
         due_s = origin_s
         while due_s < until_s:
-            due_s = origin_s + _next_tick(time.perf_counter() - origin_s, self._interval_s)
+            due_s = origin_s + _next_tick(self.clock.now() - origin_s, self._interval_s)
             if until_s - due_s < self._interval_s / 2:
                 due_s = until_s
-            if self._stop.acquire(timeout=max(0.0, due_s - time.perf_counter())):
+            if self.clock.wait(self._stop, due_s):
                 break
-            self._late_s = max(self._late_s, time.perf_counter() - due_s)
+            self._late_s = max(self._late_s, self.clock.now() - due_s)
             self._sample()
         self._cpu_s += time.thread_time()
 
     def _sample(self) -> None:
-        at_s, epoch_s = time.perf_counter(), time.time()
+        at_s, epoch_s = self.clock.now(), time.time()
         self._samples.append(_Sample(at_s, epoch_s, tuple(self._read(source) for source in self._sources)))
 
     def _read(self, source: Source) -> tuple[int, ...] | None:

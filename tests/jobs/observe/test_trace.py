@@ -2,10 +2,10 @@
 
 # ruff: noqa: SLF001 - the parts are tested one by one
 
-import contextlib
 import csv
 import itertools
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -27,28 +27,65 @@ GROUPS = {
     "total cpu usage": ["usr", "sys", "idl", "wai", "stl"],
     "memory usage": ["rss", "cach", "dirty", "wback"],
 }
+HOURS = 10_000.0
 
 
-@contextlib.contextmanager
-def sampled(trace):
-    """Trace what is done in the context."""
-    trace.start()
-    failed = True
-    try:
-        yield trace
-        failed = False
-    finally:
-        trace.stop(failed=failed)
+class HandClock:
+    """A clock that goes on when a test says so: samples that are due meanwhile are taken, each at its time."""
+
+    def __init__(self):
+        self.at_s, self._due_s, self._hurries, self._waits = 0.0, 0.0, False, threading.Event()
+
+    def now(self):
+        return self.at_s
+
+    def wait(self, stop, until_s):
+        if self._hurries:
+            self.at_s = max(self.at_s, until_s)
+        self._due_s = until_s
+        self._waits.set()
+        while self.at_s < until_s:
+            if stop.acquire(timeout=0.001):
+                self._waits.clear()
+                return True
+        return stop.acquire(blocking=False)
+
+    def go(self, seconds):
+        end_s = self.at_s + seconds
+        while self._sampler_waits() and self._due_s <= end_s + 1e-9:
+            self._waits.clear()
+            self.at_s = max(self.at_s, self._due_s)
+        self.at_s = max(self.at_s, end_s)
+
+    def hurry(self):
+        """Let nobody wait who begins to from now on."""
+        self._hurries = True
+
+    def _sampler_waits(self):
+        while not self._waits.wait(0.01):
+            if "trace" not in {thread.name for thread in threading.enumerate()}:
+                return False
+        return True
 
 
 @pytest.fixture
-def run(tmp_path):
-    """Trace a function; returns what `finish` says and the table, each row a dict of "group column" to text."""
+def clock(monkeypatch):
+    clock = HandClock()
+    monkeypatch.setattr(Trace, "clock", clock)
+    return clock
 
-    def traced(work=lambda: None, *, paths=(), interval_s=0.1, tail_s=0.0):
+
+@pytest.fixture
+def run(tmp_path, clock):
+    """Trace some work of so many seconds; returns what `finish` says and the table, each row "group column" to text."""
+
+    def traced(work=lambda: None, *, seconds=1.0, paths=(), interval_s=HOURS, tail_s=0.0):
         traced = Trace([*paths], interval_s, tail_s, tmp_path / "trace.csv")
-        with sampled(traced):
-            work()
+        traced.start()
+        work()
+        clock.go(seconds)
+        clock.hurry()
+        traced.stop()
         return traced.finish(), table(tmp_path / "trace.csv")
 
     return traced
@@ -62,10 +99,13 @@ def table(file):
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
+def elapsed(rows, phase=None):
+    return [float(row["elapsed s"]) for row in rows if phase in (None, row["phase phase"])]
+
+
 def total(rows, column):
     """Sum a rate over the intervals that end at each row; the first row has none."""
-    elapsed = [float(row["elapsed s"]) for row in rows]
-    lengths = [late - early for early, late in itertools.pairwise(elapsed)]
+    lengths = [late - early for early, late in itertools.pairwise(elapsed(rows))]
     return sum(float(row[column]) * length for row, length in zip(rows[1:], lengths, strict=True))
 
 
@@ -111,14 +151,6 @@ def test_the_sums_of_a_device_and_of_the_process_are_what_the_kernel_counted(run
     assert process_read() - process >= 10 * 32 * MIB
 
 
-def test_what_comes_from_the_page_cache_is_not_read_by_the_process(run, big):
-    page_cache.read_through([big])
-
-    _, rows = run(lambda: page_cache.read_through([big]))
-
-    assert total(rows, "process read") == pytest.approx(0, abs=MIB)
-
-
 def test_what_the_process_writes_is_in_its_sums(run, disk):
     _, rows = run(lambda: (disk / "written").write_bytes(bytes(8 * MIB)), paths=[disk])
 
@@ -138,19 +170,20 @@ def test_pressure_is_the_share_of_the_time_that_the_kernel_counted(run, big):
 
 
 def test_a_busy_core_is_seen_and_the_shares_make_up_the_whole(run):
+    began = time.perf_counter()
+
     def spin():
-        began = time.process_time()
-        while time.process_time() - began < 1.0:
+        end = time.process_time() + 0.5
+        while time.process_time() < end:
             pass
 
-    _, rows = run(spin, interval_s=10)
+    _, rows = run(spin)
 
     shares = {name: float(value) for name, value in rows[-1].items() if name.startswith("total cpu")}
     assert sum(shares.values()) == pytest.approx(100)
-    elapsed_s = float(rows[-1]["elapsed s"])
     # A virtual machine's ticks may call some of it stolen, or the kernel's.
     busy = sum(shares[f"total cpu usage {kind}"] for kind in ("usr", "sys", "stl"))
-    assert busy / 100 * os.cpu_count() * elapsed_s >= 0.7
+    assert busy / 100 * os.cpu_count() * (time.perf_counter() - began) >= 0.35
 
 
 def test_memory_is_that_of_this_process_and_of_the_page_cache(run):
@@ -164,37 +197,25 @@ def test_memory_is_that_of_this_process_and_of_the_page_cache(run):
     assert int(last["memory usage cach"]) == pytest.approx(int(cached) * 1024, rel=0.2)
 
 
-def test_samples_keep_to_a_grid_however_long_each_takes(run, monkeypatch):
+@pytest.mark.parametrize(
+    ("takes_s", "expected"),
+    [
+        (0.04, [*(0.1 * tick for tick in range(10)), 1.04]),
+        (0.22, [0, 0.3, 0.6, 0.9, 1.12]),  # a late one takes the place of those it missed
+    ],
+)
+def test_samples_keep_to_a_grid_however_long_each_takes(run, monkeypatch, clock, takes_s, expected):
     take = trace_sources._process
 
     def slow():
-        time.sleep(0.04)
+        clock.at_s += takes_s
         return take()
 
     monkeypatch.setattr(trace_sources, "_process", slow)
 
-    _, rows = run(lambda: time.sleep(2))
+    _, rows = run(interval_s=0.1, seconds=1.0 - takes_s)
 
-    ticks = [float(row["elapsed s"]) for row in rows[1:-1]]
-    on_grid = [tick for tick in ticks if tick % 0.1 < 0.03]  # pauses of 0.1 s after each sample would be 0.14 s apart
-    assert len(on_grid) >= 0.8 * len(ticks)
-    assert len(ticks) >= 12  # of 19: other people may use the machine
-
-
-def test_a_sample_that_is_late_takes_the_place_of_those_it_missed(run, monkeypatch):
-    take = trace_sources._process
-
-    def slower_than_the_interval():
-        time.sleep(0.22)
-        return take()
-
-    monkeypatch.setattr(trace_sources, "_process", slower_than_the_interval)
-
-    _, rows = run(lambda: time.sleep(1.5))
-
-    elapsed = [float(row["elapsed s"]) for row in rows]
-    assert 3 <= len(elapsed) <= 8
-    assert all(late - early >= 0.05 for early, late in itertools.pairwise(elapsed))
+    assert elapsed(rows) == pytest.approx(expected)
 
 
 @given(st.floats(0, 1e6), st.sampled_from([0.1, 0.25, 1.0, 7.0]))
@@ -205,71 +226,66 @@ def test_the_next_sample_is_on_the_grid_and_half_an_interval_or_more_away(now, i
     assert 0.4999 * interval <= due - now <= 1.5001 * interval
 
 
-def test_a_sample_that_the_interpreter_held_up_is_told_to_be_late(run):
-    held_s = []
-
+def test_a_sample_that_the_interpreter_held_up_is_told_to_be_late(run, clock):
     def hold():
-        time.sleep(0.05)  # the thread comes to wait for its first sample
-        began = time.perf_counter()
-        sum(range(20_000_000))  # one call in C lets no other thread in
-        held_s.append(time.perf_counter() - began)
+        clock.go(0.0)  # the thread comes to wait for its first sample
+        clock.at_s = 0.75
 
-    found, rows = run(hold)
+    found, rows = run(hold, interval_s=0.1, seconds=0.0)
 
-    assert held_s[0] - 0.06 <= found["late_s"] <= held_s[0] + 0.5
-    assert float(rows[1]["elapsed s"]) >= held_s[0] + 0.05
+    assert found["late_s"] == pytest.approx(0.65)
+    assert elapsed(rows)[1] == 0.75
 
 
-def test_a_run_shorter_than_the_interval_has_its_beginning_and_its_end(run):
-    found, rows = run(lambda: time.sleep(0.05), interval_s=10)
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0.05, [0, 0.05]),  # a run shorter than the interval has its beginning and its end
+        (0.42, [0, 0.42]),  # the end swallows a sample just before it
+        (0.62, [0, 0.4, 0.62]),
+    ],
+)
+def test_the_iteration_ends_with_a_sample_of_its_own(run, seconds, expected):
+    found, rows = run(interval_s=0.4, seconds=seconds)
 
-    assert [row["phase phase"] for row in rows] == ["iteration", "iteration"]
-    assert 0.05 <= float(rows[-1]["elapsed s"]) < 5
-    assert found["samples"] == 2
-
-
-def test_the_end_swallows_a_sample_just_before_it(run):
-    _, rows = run(lambda: time.sleep(0.42), interval_s=0.4)
-
-    assert len(rows) == 2
-    assert float(rows[-1]["elapsed s"]) >= 0.42
-
-
-def test_the_tail_is_marked_and_as_long_as_asked(run):
-    found, rows = run(lambda: time.sleep(0.25), tail_s=0.35)
-
-    phases = [row["phase phase"] for row in rows]
-    elapsed = [float(row["elapsed s"]) for row in rows]
-    tail = phases.index("tail")
-    assert phases == ["iteration"] * tail + ["tail"] * (len(phases) - tail)
-    assert len(phases) - tail >= 2
-    assert 0 <= elapsed[-1] - elapsed[tail - 1] - 0.35 <= found["late_s"] + 0.01
+    assert elapsed(rows) == pytest.approx(expected)
+    assert {row["phase phase"] for row in rows} == {"iteration"}
     assert found["samples"] == len(rows)
 
 
-def test_the_tail_ends_by_itself_however_late_it_is_asked_for(tmp_path):
-    with sampled(Trace([], 0.1, 0.2, tmp_path / "trace.csv")) as traced:
-        pass
-    time.sleep(0.8)
+@pytest.mark.shows("trace.tail_s")
+def test_the_tail_is_marked_and_as_long_as_asked(run):
+    found, rows = run(interval_s=0.1, seconds=0.25, tail_s=0.35)
+
+    assert elapsed(rows, "iteration") == pytest.approx([0, 0.1, 0.25])
+    assert elapsed(rows, "tail") == pytest.approx([0.35, 0.45, 0.6])
+    assert found["samples"] == len(rows)
+
+
+def test_the_tail_ends_by_itself_however_late_it_is_asked_for(tmp_path, clock):
+    traced = Trace([], 0.1, 0.2, tmp_path / "trace.csv")
+    traced.start()
+    clock.go(0.1)
+    traced.stop()
+    clock.go(0.8)
 
     traced.finish()
 
-    assert float(table(tmp_path / "trace.csv")[-1]["elapsed s"]) < 0.6
+    assert elapsed(table(tmp_path / "trace.csv"))[-1] == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("tail_s", [0.0, 0.2])
-def test_what_goes_on_after_the_iteration_is_watched_to_its_end_and_the_tail_begins_there(tmp_path, tail_s):
-    traced = Trace([], 0.1, tail_s, tmp_path / "trace.csv", settle=lambda: time.sleep(0.5))
-    with sampled(traced):
-        time.sleep(0.2)
+def test_what_goes_on_after_the_iteration_is_watched_to_its_end_and_the_tail_begins_there(tmp_path, clock, tail_s):
+    traced = Trace([], 0.1, tail_s, tmp_path / "trace.csv", settle=lambda: (clock.go(0.5), clock.hurry()))
+    traced.start()
+    clock.go(0.2)
+    traced.stop()
 
     found = traced.finish()
 
     rows = table(tmp_path / "trace.csv")
-    elapsed = [float(row["elapsed s"]) for row in rows]
-    tail = [row["phase phase"] for row in rows].index("tail")
-    assert elapsed[tail - 1] == pytest.approx(0.2, abs=0.05)
-    assert 0.4 + tail_s <= elapsed[-1] - elapsed[tail - 1] <= 0.5 + tail_s + found["late_s"] + 0.05
+    assert elapsed(rows, "iteration")[-1] == pytest.approx(0.2)
+    assert elapsed(rows, "tail")[-1] == pytest.approx(0.7 + tail_s)
     assert traced.finish() is found
 
 
@@ -321,7 +337,7 @@ def test_the_file_is_in_the_style_of_dstat(run, tmp_path):
 
 
 def test_pandas_reads_it_with_two_rows_of_header(run, tmp_path, disk):
-    run(lambda: time.sleep(0.3), paths=[disk], tail_s=0.2)
+    run(paths=[disk], tail_s=HOURS)
 
     found = pd.read_csv(tmp_path / "trace.csv", header=[0, 1])
 
@@ -346,7 +362,7 @@ def test_a_source_that_fails_half_way_stays_empty_from_there_and_the_run_goes_on
 
     monkeypatch.setattr(trace_sources, "_process", fails)
 
-    found, rows = run(lambda: time.sleep(0.7))
+    found, rows = run(interval_s=0.1, seconds=0.7)
 
     assert found["sources"]["process"] == "not readable: Input/output error: /proc/self/io"
     assert found["sources"]["memory usage"] == "ok"
@@ -363,7 +379,7 @@ def test_a_source_that_never_answers_is_named_and_empty(run, monkeypatch, error)
 
     monkeypatch.setattr(trace_sources, "_pressure", fails)
 
-    found, rows = run(lambda: time.sleep(0.25))
+    found, rows = run()
 
     assert found["sources"]["io pressure"].startswith("not readable: ")
     assert {row["io pressure some"] + row["io pressure full"] for row in rows} == {""}
@@ -407,36 +423,36 @@ def test_paths_of_which_nothing_can_be_told_are_named(run, tmp_path):
     assert found["sources"]["/proc"] == "no device and no client's statistics: proc"
 
 
-def test_the_file_is_written_whole_also_when_the_iteration_fails(tmp_path):
+def test_the_file_is_written_whole_also_when_the_iteration_fails_and_then_has_no_tail(tmp_path, clock):
     traced = Trace([], 0.1, 60, tmp_path / "trace.csv")
-    began = time.perf_counter()
+    traced.start()
+    clock.go(0.1)
+    traced.stop(failed=True)
 
-    with pytest.raises(ZeroDivisionError), sampled(traced):
-        time.sleep(0.25 / 0)
-
-    assert time.perf_counter() - began < 30  # nothing is left to watch: no tail
     rows = table(tmp_path / "trace.csv")
     assert traced.finish()["samples"] == len(rows) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["trace.csv"]
 
 
-def test_a_file_that_cannot_be_written_is_told_and_fails_nothing(tmp_path):
-    with sampled(Trace([], 0.1, 0, tmp_path / "missing" / "trace.csv")) as traced:
-        pass
+def test_a_file_that_cannot_be_written_is_told_and_fails_nothing(tmp_path, clock):
+    traced = Trace([], 0.1, 0, tmp_path / "missing" / "trace.csv")
+    traced.start()
+    clock.go(0.1)
+    traced.stop()
 
     found = traced.finish()
 
-    assert found["file"] is None
+    assert (found["file"], found["samples"]) == (None, 2)
     assert found["error"].startswith("No such file or directory")
-    assert found["samples"] == 2
 
 
 def test_what_was_written_is_told_with_its_cost(run):
-    found, rows = run(lambda: time.sleep(0.3))
+    found, rows = run(interval_s=0.1, seconds=0.3)
 
-    assert (found["file"], found["error"], found["interval_s"], found["tail_s"]) == ("trace.csv", None, 0.1, 0.0)
-    assert found["samples"] == len(rows)
-    assert 0 < found["cpu_s"] < 0.3
+    assert {key: found[key] for key in ("file", "error", "interval_s", "tail_s", "samples")} == {
+        "file": "trace.csv", "error": None, "interval_s": 0.1, "tail_s": 0.0, "samples": len(rows)
+    }  # fmt: skip
+    assert found["cpu_s"] > 0
 
 
 def test_names_that_are_no_utf8_do_not_keep_the_file_from_being_written(run, monkeypatch, tmp_path):
@@ -450,15 +466,9 @@ def test_names_that_are_no_utf8_do_not_keep_the_file_from_being_written(run, mon
     assert "nfs/caf? read" in rows[0]
 
 
-def test_rates_are_per_second_and_of_a_counter_that_was_set_back_unknown():
+def test_rates_and_shares_are_per_second_and_a_counter_that_was_set_back_is_unknown_or_none():
     assert trace_sources._rates([100, -1, 0], 0.5) == [200, None, 0]
-
-
-def test_shares_are_percent_of_the_time():
     assert trace_sources._shares([250_000, 0], 0.5) == [50, 0]
-
-
-def test_waiting_time_that_went_back_counts_as_none():
     assert trace_sources._percents([30, 10, 60, -5, 0], 1.0) == [30, 10, 60, 0, 0]
 
 
