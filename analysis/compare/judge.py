@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from analysis.records.merit import HIGHER
+from analysis.statistics.comparable import FEWEST_RUNS, looser
 from analysis.statistics.ratio import ROUNDING, ratio_of_medians
-from analysis.statistics.values import FEWEST_RUNS, values_of
+from analysis.statistics.values import values_of
 from analysis.text.plain import share
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ def _hindrances(pair: Pair, values: Sequence[Sequence[float]]) -> Iterator[str]:
             yield f"{side.upper()} is {cell.row['status']}"
         elif len(runs) < FEWEST_RUNS:
             yield f"{side.upper()} has {len(runs)} valid run{'s' * (len(runs) != 1)}, fewer than {FEWEST_RUNS}"
+        elif words := looser([cell.row]):
+            yield f"{side.upper()} was {words}"
     if before.facts["data"] != after.facts["data"] and before.facts["data"] and after.facts["data"]:
         yield "other data: the checksums of the datasets differ"
 

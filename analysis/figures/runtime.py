@@ -89,15 +89,16 @@ def worthy(sets: Mapping[Settings, pd.DataFrame]) -> list[tuple[Settings, pd.Dat
 def bars(cells: pd.DataFrame) -> pd.DataFrame:
     """Return what is drawn: at each place the runtime with prefetch, then without, whose excess stands on top.
 
-    Seconds; a cell without a bar keeps its row, without numbers. Where there is no runtime with prefetch, there
-    is nothing for an excess to stand on.
+    Seconds; a cell without a bar keeps its row, without numbers. Where there is no runtime with prefetch of the same
+    host, there is nothing for an excess to stand on.
     """
     frame = completed(settled(cells, [*PLACE, "prefetch"], "wall_s"), ["threads"])
     frame = frame.astype({"n_valid": "Int64"}).rename(columns={old: new for new, old in RUNTIME.items()})
     numbers = [*RUNTIME, "n_valid", "unstable"]
     frame[numbers] = frame[numbers].where(frame["status"] == "done")
-    base = frame[frame["prefetch"] > 0].set_index(PLACE)["runtime_s"].dropna()
-    below = frame[PLACE].join(base.rename("below"), on=PLACE)["below"]
+    partner = [*PLACE, "host"]
+    base = frame[frame["prefetch"] > 0].set_index(partner)["runtime_s"].dropna()
+    below = frame[partner].join(base.rename("below"), on=partner)["below"]
     frame["excess_s"] = (frame["runtime_s"] - below).where(frame["prefetch"] == 0)
     alone = (frame["prefetch"] == 0) & below.isna() & (frame["status"] == "done")
     frame["status"] = frame["status"].mask(alone, "without partner")

@@ -126,7 +126,9 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
     if numbers and values[0] > 0 and values[-1] / values[0] >= WIDE:
         axes.set_xscale("log", base=2)
     for _, line in rows.groupby("storage", sort=False):
-        _line(axes, rows_of(line[line["median"].notna()]), spots, joined=numbers)
+        drawn = line[line["median"].notna()]
+        # A line compares its points.
+        _line(axes, rows_of(drawn), spots, joined=numbers and len(set(drawn["host"])) == 1)
     if not numbers or len(values) <= MOST_TICKS:
         step = math.ceil(len(values) / MOST_TICKS)
         axes.set_xticks([spots[value] for value in values[::step]], [_tick(value) for value in values[::step]])

@@ -65,14 +65,15 @@ def specs(table: pd.DataFrame) -> list[FigureSpec]:
 def bars(cells: pd.DataFrame) -> pd.DataFrame:
     """Return what is drawn, a row per target, the training without checkpoints first; seconds.
 
-    `without_s` is its runtime; `checkpoint_s` is how long training stood still for one checkpoint.
+    `without_s` is its runtime, of cells of the same host; `checkpoint_s` is how long training stood still for one.
     """
     frame = settled(cells, PLACE, "wall_s").astype({"n_valid": "Int64"})
     frame = frame.rename(columns={old: new for new, old in (RUNTIME | CHECKPOINT).items()}).reindex(columns=COLUMNS)
     numbers = [*RUNTIME, *CHECKPOINT, "n_valid", "unstable"]
     frame[numbers] = frame[numbers].where(frame["status"] == "done")
-    without = frame["runtime_s"][frame["target"] == NO_TARGET]
-    return frame.assign(without_s=without.iloc[0] if len(without) == 1 else None).astype({"without_s": "float64"})
+    without = frame[frame["target"] == NO_TARGET]
+    base = without.set_index("host")["runtime_s"].to_dict() if len(without) == 1 else {}
+    return frame.assign(without_s=frame["host"].map(base).astype("float64"))
 
 
 def runtime_per_target(frame: pd.DataFrame, title: str, words: str) -> Figure:

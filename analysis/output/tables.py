@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from analysis import paper
 from analysis.figures.kit import save
 from analysis.output.columns import OF_TRAINING, columns
-from analysis.records.frame import KEYS, grouped, rows_of
+from analysis.records.frame import KEYS, OF_COMPARISON, grouped, rows_of
 from analysis.records.settings import describe, distinguishing, family_key
 from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.checkpoints import NO_TARGET, of_checkpoint
@@ -43,7 +43,7 @@ VERDICT_HEADINGS = ("claim", "kind", "source", "published", "ours", "interval", 
 
 def write(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, folder: Path) -> list[Path]:
     """Write `runs.csv` (the tidy frame), `medians.csv` and `medians.md`, `verdicts.csv` and `verdicts.md`."""
-    plain = table.drop(columns=[name for name in KEYS if name != "storage"])
+    plain = table.drop(columns=[name for name in (*KEYS, *OF_COMPARISON, "no_scaling") if name != "storage"])
     return [
         save.write(folder / "medians.md", markdown(table, runs).encode()),
         save.write(folder / "medians.csv", save.csv(plain)),

@@ -17,7 +17,7 @@ from analysis.records.devices import one_device
 from analysis.records.frame import rows_of
 from analysis.statistics.sweeps import is_plain
 from analysis.statistics.training import is_training
-from analysis.text.plain import DAGGER, NONE, TIMES
+from analysis.text.plain import DAGGER, NONE, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -153,21 +153,28 @@ def _medians(rows: pd.DataFrame, short: dict[str, str], shown: Sequence[Column],
 
 
 def scaling(rows: pd.DataFrame) -> Table | None:
-    """Return throughput relative to one thread, ours beside the paper's; None where there is none."""
-    known = rows[rows["scaling"].notna()]
-    if known.empty or (known["threads"] == 1).all():
+    """Return throughput relative to one thread, ours beside the paper's, or why it is not told; None without any."""
+    known = rows_of(rows[rows["scaling"].notna() | (rows["no_scaling"] != "")])
+    if not (cells := [row for row in known if row["threads"] != 1]):
         return None
-    storages = list(dict.fromkeys(known["storage"]))
-    published = list(paper.THREAD_SCALING) if (known["benchmark"] == paper.MICRO).all() else []
-    ours = {(row["storage"], row["threads"]): row["scaling"] for row in rows_of(known)}
+    storages = list(dict.fromkeys(row["storage"] for row in cells))
+    published = list(paper.THREAD_SCALING) if (rows["benchmark"] == paper.MICRO).all() else []
+    unsteady = {row["storage"] for row in known if row["threads"] == 1 and row["unstable"] is True}
+    ours = {
+        (row["storage"], row["threads"]): times(row["scaling"])
+        + DAGGER * (row["unstable"] is True or row["storage"] in unsteady)
+        for row in cells
+        if not row["no_scaling"]
+    }
     heads = [("vs 1 thread", "right"), *((name, "right") for name in storages)]
     table = _table(*heads, *((f"paper's {name}", "right") for name in published))
-    for threads in sorted({threads for _, threads in ours if threads != 1}):
-        mine = [_times(ours.get((name, threads))) for name in storages]
-        table.add_row(str(threads), *mine, *(_times(paper.ratio(name, threads)) for name in published))
-    if published:
-        table.caption = f"paper: {paper.SOURCE}"
-        table.caption_justify = "left"
+    for threads in sorted({row["threads"] for row in cells}):
+        theirs = (paper.ratio(name, threads) for name in published)
+        mine = (ours.get((name, threads), NONE) for name in storages)
+        table.add_row(str(threads), *mine, *(NONE if ratio is None else times(ratio) for ratio in theirs))
+    reasons = dict.fromkeys(f"no ratio of {row['storage']}: {row['no_scaling']}" for row in cells if row["no_scaling"])
+    table.caption = "\n".join([*reasons, *([f"paper: {paper.SOURCE}"] if published else [])]) or None
+    table.caption_justify = "left"
     return table
 
 
@@ -194,7 +201,3 @@ def _table(*columns: tuple[str, str]) -> Table:
     for name, side in columns:
         table.add_column(name, justify="right" if side == "right" else "left", overflow="fold")
     return table
-
-
-def _times(ratio: float | None) -> str:
-    return NONE if ratio is None else f"{ratio:.2f}{TIMES}"

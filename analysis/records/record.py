@@ -38,7 +38,7 @@ CHECKPOINT = {"name": "none"}
 # Seconds of each snapshot, of which a run has the median, as `snapshot_blocked_s`.
 OF_SNAPSHOT = ("blocked_s", "write_s", "drain_s", "exposed_s", "durable_fast_s", "durable_slow_s")
 # What the report shows of the machine; records of one machine share it.
-OF_MACHINE = ("cpu", "cores", "memory_bytes", "kernel", "python", "versions", "git", "mount", "device")
+OF_MACHINE = ("cpu", "cores", "memory_bytes", "quota_cores", "kernel", "python", "versions", "git", "mount", "device")
 
 
 class Check(NamedTuple):
@@ -87,7 +87,9 @@ class Record:
     size, site
         The size that the campaign asked for (`smoke`, `paper` or `""`), and the name of its site.
     spread_limit
-        The site's tolerance, by which the cell's check `spread` was made.
+        The limit by which the cell's check `spread` was made.
+    looser_checks
+        The thresholds that let more pass than the site's own, in words.
     folder
         It holds the traces of the runs.
     emulated
@@ -112,6 +114,8 @@ class Record:
     size: str
     site: str
     spread_limit: float | None
+    looser_checks: str
+    quota_cores: float | None
     folder: Path
     emulated: Mapping[str, Mapping[str, Any]]
 
@@ -155,6 +159,8 @@ def _record(value: Mapping[str, Any], folder: Path) -> Record:
         size=str(campaign.get("size") or ""),
         site=str(campaign.get("site") or ""),
         spread_limit=_number("limit", limits[-1]) if limits else None,
+        looser_checks=", ".join(map(_text, value.get("looser_checks") or ())),
+        quota_cores=_number("quota_cores", provenance.get("quota_cores")),
         folder=folder,
         emulated={_text(key): dict(facts) for key, facts in (provenance.get("emulated") or {}).items()},
     )

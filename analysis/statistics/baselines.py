@@ -10,8 +10,8 @@ import pandas as pd
 from analysis.records.frame import rows_of
 from analysis.records.merit import STORAGE
 from analysis.records.settings import is_storage
+from analysis.statistics.comparable import AND
 from analysis.statistics.medians import counted
-from analysis.statistics.training import AND
 from analysis.text.plain import DASH
 
 if TYPE_CHECKING:

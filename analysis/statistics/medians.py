@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from analysis.records.frame import rows_of
+from analysis.statistics import comparable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import Any
 
 FIGURES = ("images_per_s", "read_mb_per_s", "write_mb_per_s", "wall_s")
 BYTES_PER_MB = 10**6
@@ -24,7 +28,7 @@ def medians(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     Added columns: `n_valid`, `n_invalid`, `n_failed` (measured runs); median, `_min` and `_max` of images/s,
     MB/s and wall seconds; `spread` = (max - min) / median; `coverage` = 1 - 2/2^n, the probability that
     [min, max] holds the true median (of independent runs); `bytes_per_image`; `scaling`, the median relative
-    to the same series at one thread.
+    to the same series at one thread, and `no_scaling`, why that may not be compared.
     """
     figures = [*sorted({*cells["figure"]}.intersection(runs).difference(FIGURES)), *FIGURES]
     good = counted(runs, figures)
@@ -39,20 +43,27 @@ def medians(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     table[counts] = table[counts].fillna(0).astype("int64")
     table["spread"] = _spread(table, figures)
     table["coverage"] = (1 - 2.0 ** (1 - table["n_valid"])).where(table["n_valid"] > 0)
-    table["scaling"] = scaling(table)
-    return table
+    return table.assign(**scaling(table))
 
 
-def scaling(table: pd.DataFrame) -> pd.Series[float]:
-    """Return each done cell's images/s relative to the done one-thread cell of its series, else missing.
+def scaling(table: pd.DataFrame) -> dict[str, pd.Series[Any]]:
+    """Return `scaling`, each done cell's images/s over those of the done one-thread cell of its series, else missing.
 
-    Two one-thread cells in one series leave it undefined: there is no saying which is meant.
+    Two one-thread cells in one series leave it undefined: there is no saying which is meant. `no_scaling` says why the
+    two cannot be compared, else empty; where they are unlike there is no ratio at all.
     """
     done = table["status"] == "done"
     one = table[done & (table["threads"] == 1)] if "threads" in table else table[:0]
     one = one[~one["series_key"].duplicated(keep=False)]
     base = table["series_key"].map(one.set_index("series_key")["images_per_s"]).astype("float64")
-    return (table["images_per_s"] / base).where(done)
+    ratio = (table["images_per_s"] / base).where(done)
+    lines = table.loc[ratio.notna()].reindex(columns=comparable.COLUMNS)
+    ones = {row["series_key"]: row for row in rows_of(lines.loc[lines.index.intersection(one.index)])}
+    pairs = [(ones[row["series_key"]], row) for row in rows_of(lines)]
+    unlike = pd.Series([comparable.unlike(pair) for pair in pairs], index=lines.index, dtype=object)
+    weak = pd.Series([comparable.weak(pair) for pair in pairs], index=lines.index, dtype=object)
+    why = unlike.where(unlike != "", weak).reindex(table.index, fill_value="")
+    return {"scaling": ratio.mask(unlike.reindex(table.index, fill_value="") != ""), "no_scaling": why}
 
 
 def not_counted(runs: pd.DataFrame) -> pd.DataFrame:

@@ -6,11 +6,10 @@ import pandas as pd
 
 from analysis.records.merit import TRAINING
 from analysis.records.settings import family_key
+from analysis.statistics.comparable import AND
 from analysis.statistics.medians import counted
 
 CONTROL = "benchmark.control"
-AND = " + "
-"""Between the accelerators of a cell whose runs had several."""
 # Seconds of a run whose share of its runtime is shown.
 SHARES = {"input_share": "load_s", "compute_share": "compute_s", "checkpoint_share": "checkpoint_s"}
 # What no_io may differ in from what it is the control of, beside storage and threads.

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 RATE, RUNTIME = "images_per_s", "wall_s"
 READ, WRITTEN = "read_mb_per_s", "write_mb_per_s"
 
-# Of fewer runs the campaign makes no cell (README, "What is measured"), and the interval would say nothing.
-FEWEST_RUNS = 3
-
 
 def values_of(runs: pd.DataFrame, figure: str) -> Runs:
     """Return the figure of each cell's valid measured runs."""

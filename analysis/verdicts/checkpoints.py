@@ -16,7 +16,6 @@ from analysis.records.settings import describe
 from analysis.statistics.selection import HOW, MODE, saving_sets
 from analysis.text.plain import listed
 from analysis.verdicts import claims
-from analysis.verdicts.comparable import hindrance, mixed
 from analysis.verdicts.evidence import cells_of
 from analysis.verdicts.judge import (
     DIFFERS,
@@ -75,7 +74,7 @@ def order(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
     steps = [(ratio(found.values("wall_s"), slow, fast), fast["target"]) for slow, fast in pairwise(cells)]
     told = listed(f"{cell['target']} {cell['wall_s']:.4g}" for cell in cells)
     words = f"runtimes in s: {told}"
-    yield judge(claims.TARGETS, weakest(steps)[0], larger(), words, cells, hindrance=hindrance(claims.TARGETS, cells))
+    yield judge(claims.TARGETS, weakest(steps)[0], larger(), words, cells)
 
 
 def like_fast(found: Evidence, alone: Cell, buffered: Cell) -> Verdict:
@@ -84,14 +83,12 @@ def like_fast(found: Evidence, alone: Cell, buffered: Cell) -> Verdict:
     finding = Finding(times.ours - 1, times.low - 1, times.high - 1)
     words = f"runtime {buffered['wall_s']:.4g} s, {alone['wall_s']:.4g} s to {alone['target']} alone"
     both = (alone, buffered)
-    return judge(claims.LIKE_FAST, finding, alike(both), words, both, hindrance=hindrance(claims.LIKE_FAST, both))
+    return judge(claims.LIKE_FAST, finding, alike(both), words, both)
 
 
 def gain(alone: Cell, buffered: Cell) -> Verdict:
     """Test how many times as fast a checkpoint to a burst buffer is; the interval is what the cells' ranges allow."""
     both = (alone, buffered)
-    if told := mixed(both):
-        return Verdict(claims.GAIN, NOT_COMPARABLE, told, both)
     low, high = (
         alone[f"{COUNTED}{mine}"] / buffered[f"{COUNTED}{other}"]
         for mine, other in (("_min", "_max"), ("_max", "_min"))
@@ -101,7 +98,7 @@ def gain(alone: Cell, buffered: Cell) -> Verdict:
         f"{alone[COUNTED]:.3g} s a checkpoint to {alone['target']}, {buffered[COUNTED]:.3g} s to {buffered['target']};"
         f" runtime {alone['wall_s']:.3g} s and {buffered['wall_s']:.3g} s"
     )
-    return judge(claims.GAIN, finding, at_least(claims.GAIN, both), words, both, hindrance=hindrance(claims.GAIN, both))
+    return judge(claims.GAIN, finding, at_least(claims.GAIN, both), words, both)
 
 
 def size(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
@@ -112,11 +109,9 @@ def size(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
     sizes = [each / BYTES_PER_MB for cell in known for each in found.values("snapshot_bytes")[cell["cell"]]]
     finding = Finding(statistics.median(sizes), min(sizes), max(sizes), MB)
     width = known[0]["series_key"].facts.get("benchmark.width", 1.0)
-    why_not = (
-        f"a network of {width:g} times the width" if width != 1 else hindrance(claims.SNAPSHOT, known, across=True)
-    )
+    why_not = f"a network of {width:g} times the width" if width != 1 else ""
     words = f"{len(sizes)} runs of {len(known)} cells"
-    verdict = judge(claims.SNAPSHOT, finding, as_printed(claims.SNAPSHOT, None), words, known, hindrance=why_not)
+    verdict = judge(claims.SNAPSHOT, finding, as_printed(claims.SNAPSHOT, None), words, known, why_not=why_not)
     if verdict.verdict == DIFFERS:  # of a file system, which verdicts are there to test, this would say nothing
         verdict = replace(verdict, verdict=NOT_COMPARABLE, why=f"{words}; the paper does not give its network's widths")
     yield verdict
@@ -133,10 +128,10 @@ def drained(found: Evidence, cell: Cell) -> Iterator[Verdict]:
         words = (
             f"durable after {statistics.median(slow):.3g} s on the slow, {statistics.median(fast):.3g} s on the fast"
         )
-        yield judge(claims.LATER, later, larger(), words, [cell], hindrance=hindrance(claims.LATER, [cell]))
+        yield judge(claims.LATER, later, larger(), words, [cell])
         finding = Finding(statistics.median(beyond), min(beyond), max(beyond), SECONDS)
         words = f"{finding.ours:.3g} s of copying after the end of training, {cell['target']}"
-        yield judge(claims.DRAIN, finding, positive(), words, [cell], hindrance=hindrance(claims.DRAIN, [cell]))
+        yield judge(claims.DRAIN, finding, positive(), words, [cell])
 
 
 def _sides(buffered: Cell) -> tuple[str, str]:

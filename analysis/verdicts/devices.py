@@ -11,12 +11,11 @@ from analysis import paper
 from analysis.records.frame import grouped
 from analysis.records.settings import Settings, describe, distinguishing
 from analysis.statistics.baselines import ACCESS, is_baseline
+from analysis.statistics.comparable import FEWEST_RUNS
 from analysis.statistics.selection import settled
 from analysis.statistics.training import CONTROL
-from analysis.statistics.values import FEWEST_RUNS
 from analysis.text.plain import listed
 from analysis.verdicts import claims
-from analysis.verdicts.comparable import elsewhere, hindrance
 from analysis.verdicts.evidence import cells_of
 from analysis.verdicts.judge import MB_PER_S, SHARE, Finding, Verdict, judge, ratio, weakest
 from analysis.verdicts.tolerance import as_printed, below, larger
@@ -64,8 +63,7 @@ def _rates(cells: list[Cell], found: Evidence, access: str) -> Iterator[Verdict]
             rates = found.values(FIGURES[access])[cell["cell"]]
             finding = Finding(statistics.median(rates), min(rates), max(rates), MB_PER_S)
             words = f"{cell['storage']} on {cell['host'] or 'an unknown host'}, {len(rates)} runs"
-            hinders = hindrance(claim, [cell]) or _small_file(cell)
-            yield judge(claim, finding, as_printed(claim, [cell]), words, [cell], hindrance=hinders)
+            yield judge(claim, finding, as_printed(claim, [cell]), words, [cell], why_not=_small_file(cell))
 
 
 def _small_file(cell: Cell) -> str:
@@ -83,7 +81,7 @@ def _order(cells: list[Cell], found: Evidence, access: str) -> Iterator[Verdict]
         steps = [(ratio(found.values(figure), fast, slow), fast["storage"]) for slow, fast in pairwise(used)]
         rates = {cell["storage"]: statistics.median(found.values(figure)[cell["cell"]]) for cell in used}
         words = f"MB/s: {listed(f'{name} {rate:.4g}' for name, rate in rates.items())}"
-        yield judge(claim, weakest(steps)[0], larger(), words, used, hindrance=hindrance(claim, used, across=True))
+        yield judge(claim, weakest(steps)[0], larger(), words, used)
 
 
 def _spreads(found: Evidence) -> Iterator[Verdict]:
@@ -100,7 +98,7 @@ def _spreads(found: Evidence) -> Iterator[Verdict]:
             most = max(vary, key=lambda cell: vary[cell])
             words = f"{len(cells)} cells; the widest is {most}"
             finding = Finding(vary[most], vary[most], vary[most], SHARE)
-            verdict = judge(claim, finding, below(claim.value), words, cells, hindrance=elsewhere(claim, cells))
+            verdict = judge(claim, finding, below(claim.value), words, cells)
             yield replace(verdict, about=f"every cell of {benchmark}")
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.records.frame import rows_of
 from analysis.records.settings import Settings, describe, distinguishing
+from analysis.statistics.comparable import COLUMNS
 from analysis.statistics.medians import counted
 from analysis.statistics.values import values_of
 
@@ -18,10 +19,7 @@ if TYPE_CHECKING:
     # The row of its medians (`EVIDENCE`).
     Cell = Mapping[str, Any]
 
-EVIDENCE = [
-    "cell", "benchmark", "status", "storage", "storage_name", "threads", "prefetch", "unstable", "spread_limit", "size",
-    "site", "accelerator", "host", "device", "tensorflow", "n_valid", "series_key",
-]  # fmt: skip
+EVIDENCE = ["benchmark", "status", "storage", "threads", "prefetch", "unstable", "size", "site"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,8 @@ class Evidence:
 
 def cells_of(rows: pd.DataFrame, more: Iterable[str] = ()) -> list[Cell]:
     """Return the done rows as cells; what a benchmark does not have is empty."""
-    done = rows[rows["status"] == "done"].reindex(columns=[*EVIDENCE, *more]).astype({"unstable": object})
+    columns = list(dict.fromkeys([*EVIDENCE, *COLUMNS, *more]))
+    done = rows[rows["status"] == "done"].reindex(columns=columns).astype({"unstable": object})
     texts = ["accelerator", "site"]
     done[texts] = done[texts].astype(object).where(done[texts].notna(), "")
     return list(rows_of(done))

@@ -1,8 +1,8 @@
 """How a claim is judged, and what a verdict is made of.
 
 A claim *holds* where ours is where the paper has it, within the tolerance, and *differs* where it is not. It is *not
-comparable* where machines, accelerators or versions of TensorFlow mix, where a number is of a device that this is not,
-and where an unstable cell leaves it open; *not measured* where cells are missing.
+comparable* where its cells cannot be compared (`analysis.statistics.comparable`), where a number is of a device that
+this is not, and where an unstable cell leaves it open; *not measured* where cells are missing.
 
 Where a cell is unstable, ours may be within the tolerance, or beyond it, by accident; then a verdict is given only if
 the whole interval agrees with it.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from analysis.statistics.ratio import ratio_of_medians
 from analysis.text.plain import listed
-from analysis.verdicts.comparable import emulated
+from analysis.verdicts.comparable import emulated, hindrance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -78,19 +78,19 @@ class Verdict:
 
 
 def judge(  # noqa: PLR0913 - what a verdict is made of
-    claim: Claim, found: Finding, held: Held, words: str, cells: Iterable[Cell], *, hindrance: str = ""
+    claim: Claim, found: Finding, held: Held, words: str, cells: Iterable[Cell], *, why_not: str = ""
 ) -> Verdict:
-    """Hold a finding of cells against where the paper has it; a hindrance leaves it not comparable."""
+    """Hold a finding of cells against where the paper has it; `why_not`, or a hindrance, leaves it not comparable."""
     evidence = tuple(cells)
     unstable = [cell["cell"] for cell in evidence if cell["unstable"] is True]
-    verdict, why = _verdict(found, held, hindrance, unstable)
+    verdict, why = _verdict(found, held, why_not or hindrance(claim, evidence), unstable)
     return Verdict(claim, verdict, f"{why}; {words}" if why else words, evidence, finding=found, held=held)
 
 
-def _verdict(found: Finding, held: Held, hindrance: str, unstable: Sequence[str]) -> tuple[str, str]:
+def _verdict(found: Finding, held: Held, why_not: str, unstable: Sequence[str]) -> tuple[str, str]:
     """Return the verdict, and why it is no better one."""
-    if hindrance:
-        return NOT_COMPARABLE, hindrance
+    if why_not:
+        return NOT_COMPARABLE, why_not
     if held.tolerance is not None and math.isnan(held.tolerance):
         return NOT_COMPARABLE, "the records name no tolerance (limit of the check spread)"
     within = held.low <= found.low and found.high <= held.high

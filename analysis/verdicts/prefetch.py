@@ -10,7 +10,6 @@ from analysis.records.settings import describe, distinguishing, family_key
 from analysis.statistics.selection import families, in_order, settled, trained
 from analysis.text.plain import listed
 from analysis.verdicts import claims, reading
-from analysis.verdicts.comparable import mixed
 from analysis.verdicts.evidence import cells_of
 from analysis.verdicts.judge import DIFFERS, HOLDS, NOT_COMPARABLE, NOT_MEASURED, Finding, Verdict, judge
 from analysis.verdicts.tolerance import alike
@@ -33,7 +32,7 @@ def verdicts(found: Evidence) -> Iterator[Verdict]:
     groups = families(settled(mine, ["set_key", "storage", "threads"], "wall_s"), {"prefetch"})
     apart = distinguishing([key.facts for key in groups])
     # Fig. 7's cells are sets of one thread count each: where others can be compared, these need not say they cannot.
-    several = {key for key, group in groups.items() if len(group[["storage", "threads"]].drop_duplicates()) > 1}
+    several = {key for key, group in groups.items() if min(group["storage"].nunique(), group["threads"].nunique()) > 1}
     for key, group in groups.items():
         for ahead in sorted(set(group["prefetch"]) - {0}) or [1]:
             facts = family_key(key, frozenset(), (("prefetch", ahead),)).facts
@@ -64,11 +63,10 @@ def equal_runtime(cells: Sequence[Cell]) -> Verdict:
 
     The interval is what the cells' own ranges allow: from the gap between them to the whole that they cover.
     """
-    if len(cells) < 2:  # noqa: PLR2004 - nothing is equal to itself alone
-        why = "fewer than two cells with prefetch are done: there is nothing to compare"
-        return Verdict(claims.EQUAL, NOT_MEASURED, why, tuple(cells))
-    if told := mixed(cells):
-        return Verdict(claims.EQUAL, NOT_COMPARABLE, told, tuple(cells))
+    for axis, word in (("storage", "storages"), ("threads", "thread counts")):
+        if len({cell[axis] for cell in cells}) < 2:  # noqa: PLR2004 - nothing is equal to itself alone
+            why = f"fewer than two {word} are done with prefetch: there is nothing to compare"
+            return Verdict(claims.EQUAL, NOT_MEASURED, why, tuple(cells))
     times, lows, highs = ([cell[f"wall_s{end}"] for cell in cells] for end in ("", "_min", "_max"))
     middle = statistics.median(times)
     apart, covered = max(0.0, max(lows) - min(highs)), max(highs) - min(lows)
@@ -84,8 +82,6 @@ def excess(ahead: Cell, none: Cell) -> Verdict:
     """
     pair = f"{ahead['storage']}, threads {ahead['threads']}"
     both = (ahead, none)
-    if told := mixed(both):
-        return Verdict(claims.EXCESS, NOT_COMPARABLE, told, both, pair=pair)
     added, runtime = none["wall_s"] - ahead["wall_s"], none["wall_s"]
     low = none["wall_s_min"] - ahead["wall_s_max"] - none["load_s_max"]
     high = none["wall_s_max"] - ahead["wall_s_min"] - none["load_s_min"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from analysis.statistics.selection import BATCH_PLACE, batch_sets, in_order, settled, trained
 from analysis.text.plain import listed
 from analysis.verdicts import claims
-from analysis.verdicts.comparable import emulated, hindrance
+from analysis.verdicts.comparable import emulated
 from analysis.verdicts.evidence import cells_of, headings
 from analysis.verdicts.judge import SECONDS, Finding, Verdict, judge, over, ratio, weakest
 from analysis.verdicts.tolerance import between, larger
@@ -40,8 +40,7 @@ def threads_on_hdd(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
     told = listed(f"{places[name][few]['storage']} {gain.ours:.2f}" for name, gain in gains.items())
     used = [of[threads] for of in places.values() for threads in (few, many)]
     words = f"runtime with {few} threads over that with {many}: {told}"
-    why_not = hindrance(claims.THREADS_ON_HDD, used)
-    yield judge(claims.THREADS_ON_HDD, weakest(steps)[0], larger(), words, used, hindrance=why_not)
+    yield judge(claims.THREADS_ON_HDD, weakest(steps)[0], larger(), words, used)
 
 
 def each_second(found: Evidence, pairs: Sequence[tuple[Cell, Cell]]) -> Iterator[Verdict]:
@@ -61,11 +60,11 @@ def each_second(found: Evidence, pairs: Sequence[tuple[Cell, Cell]]) -> Iterator
     words = f"MB/s with prefetch over without: {told}"
     if HDD in gains:
         used = most[HDD]
-        yield judge(claims.READS_MORE, gains[HDD], larger(), words, used, hindrance=hindrance(claims.READS_MORE, used))
+        yield judge(claims.READS_MORE, gains[HDD], larger(), words, used)
     if len(gains) > 1:
         both = (*most[HDD], *most[SSD])
         gain = over(gains[HDD], gains[SSD])
-        yield judge(claims.LESS_ON_SSD, gain, larger(), words, both, hindrance=hindrance(claims.LESS_ON_SSD, both))
+        yield judge(claims.LESS_ON_SSD, gain, larger(), words, both)
 
 
 def steps(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
@@ -79,7 +78,7 @@ def steps(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
     if seconds:
         finding = Finding(statistics.median(seconds), min(seconds), max(seconds), SECONDS)
         words = f"{listed(cell['accelerator'] for cell in real)}; {len(seconds)} cells"
-        yield judge(claims.STEP, finding, between(*STEP_S), words, real, hindrance=hindrance(claims.STEP, real))
+        yield judge(claims.STEP, finding, between(*STEP_S), words, real)
 
 
 def of_batches(found: Evidence) -> Iterator[Verdict]:
@@ -96,11 +95,11 @@ def of_batches(found: Evidence) -> Iterator[Verdict]:
             for line in lines.values()
             for small, large in pairwise(line)
         ]
-        if steps:
+        if len({ahead > 0 for (_, ahead), line in lines.items() if len(line) > 1}) > 1:  # with prefetch and without
             step, which = weakest(steps)
             used = [cell for line in lines.values() if len(line) > 1 for cell in line]
             words = f"the least of {len(steps)} steps: {which}"
-            verdict = judge(claims.BATCH, step, larger(), words, used, hindrance=hindrance(claims.BATCH, used))
+            verdict = judge(claims.BATCH, step, larger(), words, used)
             yield replace(verdict, about=about)
 
 

@@ -12,7 +12,6 @@ from analysis.statistics.baselines import key as baseline_key
 from analysis.statistics.selection import families, settled
 from analysis.text.plain import listed
 from analysis.verdicts import claims
-from analysis.verdicts.comparable import hindrance
 from analysis.verdicts.devices import FIGURES, baselines
 from analysis.verdicts.evidence import cells_of, headings
 from analysis.verdicts.judge import Finding, Verdict, judge, over, ratio, weakest
@@ -58,13 +57,12 @@ def _doubling(found: Evidence, curves: Mapping[str, Curve]) -> Iterator[Verdict]
         usual = sorted(gains.values(), key=lambda gain: gain.ours)[(len(gains) - 1) // 2]
         used = [curves[name][threads] for name in gains for threads in (1, 2)]
         held = Held(ALMOST_TWICE, float("inf"), None, OF_THE_WORD)
-        yield judge(claims.DOUBLED, usual, held, words, used, hindrance=hindrance(claims.DOUBLED, used, across=True))
+        yield judge(claims.DOUBLED, usual, held, words, used)
     known = _by_name(curves, gains)
     if {HDD, SSD, OPTANE} <= set(known):
         steps = [(over(gains[known[name]], gains[known[HDD]]), name) for name in (SSD, OPTANE)]
         used = [curves[known[name]][threads] for name in (HDD, SSD, OPTANE) for threads in (1, 2)]
-        why_not = hindrance(claims.FAST_DOUBLE, used)
-        yield judge(claims.FAST_DOUBLE, weakest(steps)[0], larger(), words, used, hindrance=why_not)
+        yield judge(claims.FAST_DOUBLE, weakest(steps)[0], larger(), words, used)
 
 
 def _flat(found: Evidence, curves: Mapping[str, Curve]) -> Iterator[Verdict]:
@@ -75,7 +73,7 @@ def _flat(found: Evidence, curves: Mapping[str, Curve]) -> Iterator[Verdict]:
         first, last = _gain(found, curve, 1, 2), _gain(found, curve, 4, 8)
         used = [curve[threads] for threads in (1, 2, 4, 8)]
         words = f"one to two threads {first.ours:.2f}, four to eight {last.ours:.2f}"
-        yield judge(claims.FLAT, over(first, last), larger(), words, used, hindrance=hindrance(claims.FLAT, used))
+        yield judge(claims.FLAT, over(first, last), larger(), words, used)
 
 
 def _lustre(found: Evidence, curves: Mapping[str, Curve]) -> Iterator[Verdict]:
@@ -87,8 +85,7 @@ def _lustre(found: Evidence, curves: Mapping[str, Curve]) -> Iterator[Verdict]:
         steps = [(over(gains[known[LUSTRE]], gains[name]), name) for name in others]
         used = [curves[name][threads] for name in gains for threads in (1, 8)]
         words = f"eight threads over one: {_told(gains)}"
-        why_not = hindrance(claims.LUSTRE_BEST, used, across=True)
-        yield judge(claims.LUSTRE_BEST, weakest(steps)[0], larger(), words, used, hindrance=why_not)
+        yield judge(claims.LUSTRE_BEST, weakest(steps)[0], larger(), words, used)
 
 
 def _bandwidth(found: Evidence, curves: Mapping[str, Curve]) -> Iterator[Verdict]:
@@ -103,8 +100,7 @@ def _bandwidth(found: Evidence, curves: Mapping[str, Curve]) -> Iterator[Verdict
         least, where = weakest(steps)
         used = [cell for pair in pairs for cell in pair]
         words = f"baseline over the best of the pipeline, least on {where}; {len(pairs)} storages"
-        why_not = hindrance(claims.BELOW_IOR, used, across=True)
-        yield judge(claims.BELOW_IOR, least, larger(), words, used, hindrance=why_not)
+        yield judge(claims.BELOW_IOR, least, larger(), words, used)
 
 
 def _preprocessing(found: Evidence, curves: Mapping[bool, Mapping[str, Curve]]) -> Iterator[Verdict]:
@@ -119,8 +115,7 @@ def _preprocessing(found: Evidence, curves: Mapping[bool, Mapping[str, Curve]]) 
         least, where = weakest(steps)
         used = [best[kind][name] for name in both for kind in best]
         words = f"read only over with preprocessing, the best of each, least on {where}; {len(both)} storages"
-        why_not = hindrance(claims.PREPROCESSING, used, across=True)
-        yield judge(claims.PREPROCESSING, least, larger(), words, used, hindrance=why_not)
+        yield judge(claims.PREPROCESSING, least, larger(), words, used)
 
 
 def _published(found: Evidence, curves: Mapping[bool, Mapping[str, Curve]]) -> Iterator[Verdict]:
@@ -137,7 +132,7 @@ def _published(found: Evidence, curves: Mapping[bool, Mapping[str, Curve]]) -> I
             told = [f"{PIPELINES[kind]} {gain.ours:.2f}" for gain, kind, _ in ours]
             told += ["the nearer counts"] if len(ours) > 1 else []
             words = f"{used[0]['storage']}, {threads} threads over one: {listed(told)}"
-            yield judge(claim, nearest, as_printed(claim, used), words, used, hindrance=hindrance(claim, used))
+            yield judge(claim, nearest, as_printed(claim, used), words, used)
 
 
 def _gain(found: Evidence, curve: Curve, few: int, many: int) -> Finding:

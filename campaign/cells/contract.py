@@ -42,6 +42,9 @@ class Site(TypedDict):
 
     name: str
     storages: dict[str, Node]
+    spread_max: float
+    other_cpu_max: float
+    throttled_max: float
 
 
 class Conduct(TypedDict):
@@ -169,6 +172,7 @@ class Record(_Record, total=False):
     schema: int
     sittings: list[Session]
     checks: list[Check]
+    looser_checks: list[str]
     reason: str | None
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, cast
 
 from campaign.cells import stopping
 from jobs import checks
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 ODD_FIGURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a record raises that was written by hand: figures are missing, or no numbers."""
+
+
+# Thresholds of which a site has its own; of the others the defaults are everybody's.
+OF_SITE = ("spread_max", "other_cpu_max", "throttled_max")
 
 
 def rejudge(record: Record, conduct: Conduct, peak: Peak | None = None) -> bool:
@@ -44,6 +49,7 @@ def _verdicts(record: Record) -> list[object]:
         record["status"],
         record["reason"],
         record["checks"],
+        record.get("looser_checks"),
         *((run["status"], run.get("checks")) for run in record["runs"]),
     ]
 
@@ -54,6 +60,9 @@ def settle(record: Record, conduct: Conduct, limits: checks.Limits) -> None:
     rates = stopping.rates(record)
     narrow = stopping.check(rates, conduct)
     record["checks"] = [checks.spread(rates, limits), *([narrow] if narrow else [])]
+    record.pop("looser_checks", None)
+    if found := looser_checks(conduct):
+        record["looser_checks"] = found
     needed = min(int(conduct["min_valid_runs"]), int(conduct["runs"]) - int(conduct["warmup_runs"]))
     if len(valid) >= needed:
         given_up = narrow and not narrow["passed"] and len(valid) >= stopping.most_runs(conduct)
@@ -63,3 +72,14 @@ def settle(record: Record, conduct: Conduct, limits: checks.Limits) -> None:
     record["status"] = "invalid" if any(run["status"] == "invalid" for run in bad) else "failed"
     worst = Counter(run["reason"] for run in bad).most_common(1)[0][0] if bad else "no run was measured"
     record["reason"] = f"{len(valid)} of {len(runs)} measured runs valid, {needed} needed; {worst}"
+
+
+def looser_checks(conduct: Conduct) -> list[str]:
+    """Return the thresholds that let more pass than the site's own, each with both.
+
+    A claim that rests on such a cell cannot be tested: what passed may have passed because of them.
+    """
+    site, asked = cast("dict[str, Any]", conduct["site"]), conduct["checks"]
+    own = {name: site.get(name, value) if name in OF_SITE else value for name, value in asdict(checks.Limits()).items()}
+    looser = [name for name in own if (asked[name] < own[name] if name.endswith("_min") else asked[name] > own[name])]
+    return [f"checks.{name}={asked[name]:g} (the site's: {own[name]:g})" for name in looser]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from campaign.cells import judge
 from campaign.storage import checkpoint_targets
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ class Request:
 def _needed(conduct: Conduct) -> Conduct:
     """Leave out the words that are for Slurm: a worker needs none, and they may hold a secret (``${oc.env:…}``)."""
     cluster = {key: value for key, value in conduct["cluster"].items() if key not in _FOR_SLURM}
-    return {**conduct, "cluster": cast("Cluster", cluster), "site": cast("Site", {"name": conduct["site"]["name"]})}
+    site = {key: value for key, value in conduct["site"].items() if key in ("name", *judge.OF_SITE)}
+    return {**conduct, "cluster": cast("Cluster", cluster), "site": cast("Site", site)}
 
 
 def _item(entry: Entry, position: int, data: Mapping[str, Data | None]) -> ListedItem:

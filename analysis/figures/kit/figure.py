@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from analysis.records.frame import rows_of
 from analysis.records.settings import Settings, describe, distinguishing, suffixes
+from analysis.statistics import comparable
 from analysis.text.plain import DASH
 
 if TYPE_CHECKING:
@@ -51,12 +53,17 @@ def distinguishing_settings(keys: Iterable[Settings]) -> list[str]:
 
 
 def caption(facts: Mapping[str, object], apart: Iterable[str], shown: pd.DataFrame, what: str) -> str:
-    """Return what the reader must know: the statistic (`what`), the settings, the hosts and the software."""
+    """Return what the reader must know: the statistic (`what`), the settings, the hosts and the software.
+
+    And what keeps the cells from being compared, where they are unlike each other.
+    """
     hosts, versions = _listed(shown["host"]), _listed(shown["tensorflow"])
     where = f"Host{'s' * (',' in hosts)} {hosts}" if hosts else "Host unknown"
     software = f"; TensorFlow {versions}" if versions else ""
     ran_on = shown.get("accelerator", ())
-    return f"{what} {_capital(describe(facts, apart, ran_on, shown['size']))}. {where}{software}."
+    unlike = comparable.unlike(rows_of(shown.reindex(columns=comparable.COLUMNS)), across=True)
+    warning = f" Not comparable: {unlike}." if unlike else ""
+    return f"{what} {_capital(describe(facts, apart, ran_on, shown['size']))}. {where}{software}.{warning}"
 
 
 def statistic(shown: pd.DataFrame, mark: str = "bar") -> str:

@@ -96,6 +96,20 @@ def test_scaling_never_crosses_versions_of_a_benchmark_or_datasets_of_one_name()
     assert table_of(same_name, four)["scaling"].isna().tolist() == [False, True]
 
 
+def test_scaling_never_crosses_hosts_and_says_why():
+    table = table_of(record([100.0] * 3, threads=1, host="node1"), record([400.0] * 3, threads=4, host="node2"))
+
+    assert table["scaling"].isna().tolist() == [False, True]
+    assert table["no_scaling"].tolist() == ["", "mixed: hosts node1, node2"]
+
+
+def test_scaling_of_few_runs_is_a_number_that_no_table_shows():
+    table = table_of(record([100.0], threads=1), record([400.0], threads=4))
+
+    assert table["scaling"].tolist() == [1.0, 4.0]
+    assert all("fewer than 3 valid runs" in why for why in table["no_scaling"])
+
+
 def test_an_invalid_one_thread_cell_is_no_base_for_scaling():
     one = record([100.0], threads=1) | {"status": "invalid"}
 

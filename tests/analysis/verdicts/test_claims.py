@@ -233,6 +233,15 @@ def test_lustre_scales_best_or_does_not_though_it_is_on_another_machine(on_optan
     assert told(claims.LUSTRE_BEST, *made)["verdict"] == verdict
 
 
+@pytest.mark.parametrize("claim", [claims.LUSTRE_BEST, claims.DOUBLED, claims.PREPROCESSING])
+def test_a_claim_across_storages_needs_one_host_within_each(claim):
+    made = [*curve("hdd", {1: 100.0}), *curve("hdd", {2: 195.0, 8: 230.0}, host="node9"), *curve("lustre", LUSTRE)]
+    made += curve("hdd", {8: 900.0}, benchmark__preprocess=False)
+
+    assert told(claim, *made)["verdict"] == "not comparable"
+    assert "hosts node1, node9" in told(claim, *made)["why"]
+
+
 def test_other_hosts_are_not_comparable_where_the_paper_has_one_machine():
     made = [*curve("hdd", HDD, host="node9"), *curve("ssd", SSD), *curve("optane", OPTANE)]
 

@@ -25,13 +25,17 @@ def claimed(claim, *made):
     return row
 
 
+HERE, THERE = {"threads": 1, "storage": "hdd"}, {"threads": 2, "storage": "ssd"}
+
+
 def shaky(made):
     made["checks"][0]["passed"] = False
     return made
 
 
 def test_equal_runtimes_hold_with_the_evidence_of_every_cell():
-    made = [training([base, base + 1, base + 3], threads=n) for n, base in ((1, 100.0), (2, 104.0), (4, 101.0))]
+    places = (("hdd", 1, 100.0), ("ssd", 2, 104.0), ("hdd", 4, 101.0))
+    made = [training([base, base + 1, base + 3], storage=name, threads=n) for name, n, base in places]
 
     row = claimed(EQUAL, *made)
 
@@ -46,7 +50,7 @@ def test_equal_runtimes_hold_with_the_evidence_of_every_cell():
 
 
 def test_runtimes_further_apart_than_twice_the_sites_tolerance_differ():
-    made = [training([base] * 3, threads=n, limit=0.02) for n, base in ((1, 100.0), (2, 104.5))]
+    made = [training([100.0] * 3, limit=0.02, **HERE), training([104.5] * 3, limit=0.02, **THERE)]
 
     assert claimed(EQUAL, *made)["verdict"] == "differs"
     assert (
@@ -56,35 +60,37 @@ def test_runtimes_further_apart_than_twice_the_sites_tolerance_differ():
 
 
 def test_the_strictest_tolerance_counts_and_none_is_made_up():
-    wide, strict = training([100.0] * 3, threads=1, limit=0.5), training([104.0] * 3, threads=2, limit=0.01)
-    without = [training([100.0] * 3, threads=n, limit=None) for n in (1, 2)]
+    wide, strict = training([100.0] * 3, limit=0.06, **HERE), training([104.0] * 3, limit=0.01, **THERE)
+    without = [training([100.0] * 3, limit=None, **place) for place in (HERE, THERE)]
 
     assert claimed(EQUAL, wide, strict)["verdict"] == "differs"
     assert claimed(EQUAL, *without)["verdict"] == "not comparable"
 
 
 def test_noise_makes_no_claim_hold():
-    noisy = shaky(training([80.0, 100.0, 150.0], threads=1))
-    calm = training([103.0] * 3, threads=2)
+    noisy = shaky(training([80.0, 100.0, 150.0], **HERE))
+    calm = training([103.0] * 3, **THERE)
 
     assert claimed(EQUAL, noisy, calm)["verdict"] == "not comparable"
     assert "unstable" in claimed(EQUAL, noisy, calm)["why"]
 
 
 def test_a_difference_that_noise_cannot_explain_differs_all_the_same():
-    noisy = shaky(training([95.0, 100.0, 110.0], threads=1))
-    calm = training([200.0] * 3, threads=2)
+    noisy = shaky(training([95.0, 100.0, 110.0], **HERE))
+    calm = training([200.0] * 3, **THERE)
 
     assert claimed(EQUAL, noisy, calm)["verdict"] == "differs"
 
 
-@pytest.mark.parametrize("kind", ["host", "accelerator", "accelerators of a cell", "tensorflow"])
+@pytest.mark.parametrize("kind", ["host", "accelerator", "accelerators of a cell", "tensorflow", "quota"])
 def test_what_mixes_hosts_accelerators_or_versions_is_not_comparable(kind):
-    one, other = training([100.0] * 3, threads=1), training([100.0] * 3, threads=2)
+    one, other = training([100.0] * 3, **HERE), training([100.0] * 3, **THERE)
     if kind == "host":
         other["provenance"]["host"] = "node2"
     elif kind == "tensorflow":
         other["provenance"]["versions"]["tensorflow"] = "2.16.0"
+    elif kind == "quota":
+        other["provenance"]["quota_cores"] = 0.5
     elif kind == "accelerator":
         other["runs"] = [step(n, 100.0, accelerator="gpu (K80)") for n in (1, 2, 3)]
     else:  # within both cells
@@ -97,8 +103,46 @@ def test_what_mixes_hosts_accelerators_or_versions_is_not_comparable(kind):
     assert "mixed" in row["why"]
 
 
+@pytest.mark.parametrize(("threads", "storages"), [((4, 4), ("hdd", "ssd")), ((1, 4), ("hdd", "hdd"))])
+def test_equal_whatever_the_storage_and_the_threads_needs_two_of_each(threads, storages):
+    made = [training([100.0] * 3, threads=n, storage=name) for n, name in zip(threads, storages, strict=True)]
+
+    assert claimed(EQUAL, *made)["verdict"] == "not measured"
+
+
+def test_two_names_of_one_device_are_not_two_storages():
+    made = [training([100.0] * 3, **place) for place in (HERE, THERE)]
+    for each in made:
+        each["provenance"]["device"]["name"] = "vda"
+
+    assert claimed(EQUAL, *made)["verdict"] == "not comparable"
+    assert "hdd, ssd are one device" in claimed(EQUAL, *made)["why"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "looser", "verdict"),
+    [(0.04, [], "differs"), (0.06, [], "holds"), (0.07, [], "not comparable"),
+     (0.06, ["checks.spread_max=0.06 (the site's: 0.01)"], "not comparable")],
+)  # fmt: skip
+def test_looser_checks_than_the_sites_widen_no_tolerance(limit, looser, verdict):
+    made = [training([wall] * 3, limit=limit, **place) for wall, place in ((100.0, HERE), (110.0, THERE))]
+    made[0]["looser_checks"] = looser
+
+    row = claimed(EQUAL, *made)
+
+    assert row["verdict"] == verdict
+    assert ("looser checks than the site's" in row["why"]) == (verdict == "not comparable")
+
+
+def test_an_excess_of_two_hosts_is_none():
+    made = [training([100.0] * 3, host="node1"), training([110.0] * 3, host="node2", prefetch=0, load_s=10.0)]
+
+    assert claimed(EXCESS, *made)["verdict"] == "not comparable"
+    assert "hosts node1, node2" in claimed(EXCESS, *made)["why"]
+
+
 def test_sets_of_one_cell_say_nothing_of_equality_where_others_can_be_compared():
-    several = [training([100.0], threads=n) for n in (1, 2)]
+    several = [training([100.0], **place) for place in (HERE, THERE)]
     of_figure_7 = [training([100.0], threads=8, batch_size=n) for n in (16, 32)]
 
     claims = rows_of(*several, *of_figure_7)
@@ -143,7 +187,8 @@ def test_an_excess_unlike_the_wait_differs_and_with_it_the_whole():
 
 
 def test_sets_that_must_not_be_mixed_have_verdicts_of_their_own():
-    made = [training([wall] * 3, threads=n, batch_size=b) for b, wall in ((32, 100.0), (64, 200.0)) for n in (1, 2)]
+    walls = ((32, 100.0), (64, 200.0))
+    made = [training([wall] * 3, batch_size=b, **place) for b, wall in walls for place in (HERE, THERE)]
 
     rows = rows_of(*made)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from campaign.cells import plan, record
+from campaign.cells import judge, plan, record
 from tests.campaign.fake_template import figures, invalid
 from tests.campaign.on_disk import leave_record
 
@@ -91,6 +91,17 @@ def test_what_was_valid_under_looser_thresholds_is_judged_by_those_asked_for_now
     assert (loosely.state, loosely.missing) == ("done", 0)
     assert (strictly.state, strictly.missing) == ("invalid", 5)
     assert strictly.rejudged["runs"][0]["reason"].startswith("cold: 100.00% of the pages")
+    assert loosely.rejudged["looser_checks"] == ["checks.resident_max=1 (the site's: 0.01)"]
+    assert "looser_checks" not in strictly.rejudged
+
+
+@pytest.mark.shows("site.spread_max", "site.throttled_max")
+@pytest.mark.parametrize("name", ["spread_max", "throttled_max"])
+def test_a_threshold_of_the_sites_own_is_not_looser_than_it(cells, name):
+    conduct = {**cells[1], "checks": {**cells[1]["checks"], name: 0.5}}
+
+    assert judge.looser_checks({**conduct, "site": {**conduct["site"], name: 0.5}}) == []
+    assert [words.partition("=")[0] for words in judge.looser_checks(conduct)] == [f"checks.{name}"]
 
 
 def test_a_done_cell_of_which_more_valid_runs_are_asked_is_done_no_more(cells, folder):

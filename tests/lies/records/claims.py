@@ -30,32 +30,24 @@ def honest_records(workspace: Workspace) -> tuple[str, Answer]:
     return "eight threads over one: 2.0, 3.5, 7.0", judged(workspace, _BEST, *_grid())
 
 
-@lie("One thread was measured on one host, two on another.", _HOSTS, today='"two threads almost double…" holds')
+@lie("One thread was measured on one host, two on another.", _HOSTS)
 def doubling_of_two_hosts(workspace: Workspace) -> tuple[str, Answer]:
     cells = _grid(hosts=("node1", "node2", "node1"))
     return "one thread on node1, two on node2, of each storage", judged(workspace, _DOUBLED, *cells)
 
 
-@lie("One thread was measured on one host, eight on another.", _HOSTS, today='"lustre scales best" holds')
+@lie("One thread was measured on one host, eight on another.", _HOSTS)
 def scaling_of_two_hosts(workspace: Workspace) -> tuple[str, Answer]:
     cells = _grid(hosts=("node1", "node1", "node2"))
     return "one thread on node1, eight on node2, of each storage", judged(workspace, _BEST, *cells)
 
 
-@lie(
-    "Three storages are three names of one disk.",
-    Expected((REFUSED,), _ONE_DEVICE),
-    today='"lustre scales best" holds',
-)
+@lie("Three storages are three names of one disk.", Expected((REFUSED,), _ONE_DEVICE))
 def scaling_of_one_disk(workspace: Workspace) -> tuple[str, Answer]:
     return "hdd, ssd and lustre are the device vda of one host", judged(workspace, _BEST, *_grid(device="vda"))
 
 
-@lie(
-    "In the table 'vs 1 thread' the one thread is another host's.",
-    Expected((REFUSED,)),
-    today="valid: the ratios are printed as if they were of one host",
-)
+@lie("In the table 'vs 1 thread' the one thread is another host's.", Expected((REFUSED,)))
 def table_of_two_hosts(workspace: Workspace) -> tuple[str, Answer]:
     answer = reported(workspace, *_grid(hosts=("node1", "node2", "node2")))
     first = next(place for place, line in enumerate(answer.remarks) if line.startswith("vs 1 thread"))
@@ -67,7 +59,6 @@ def table_of_two_hosts(workspace: Workspace) -> tuple[str, Answer]:
 @lie(
     "Two storages are two names of one disk, with one thread count, and are found to be equal.",
     Expected((REFUSED,), f"{_ONE_DEVICE}|thread|storage"),
-    today='"the runtime is equal whatever the storage and the threads" holds',
 )
 def equal_on_one_disk(workspace: Workspace) -> tuple[str, Answer]:
     cells = [record(name, 4, (10.0, 10.01, 10.02), device="vda", benchmark="alexnet") for name in ("hdd", "ssd")]
@@ -77,7 +68,6 @@ def equal_on_one_disk(workspace: Workspace) -> tuple[str, Answer]:
 @lie(
     "Runtimes that differ by half are found to be equal, because the runs were judged with checks.spread_max=10.",
     Expected((REFUSED,), "loose|spread|check|tolerance"),
-    today="holds, within a tolerance of 1000 %",
 )
 def equal_by_loose_checks(workspace: Workspace) -> tuple[str, Answer]:
     cells = [

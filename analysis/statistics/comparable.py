@@ -1,0 +1,90 @@
+"""What keeps cells from being compared: decided here alone, for every claim, table and figure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analysis.records.devices import NAMED, one_device
+from analysis.text.plain import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    Cell = Mapping[str, Any]
+
+AND = " + "
+"""Between the accelerators, or engines, of a cell whose runs had several."""
+OF_THE_HOST = {"host": "hosts", "quota_cores": "CPU quotas"}
+MIXED = OF_THE_HOST | {"accelerator": "accelerators", "engine": "engines", "tensorflow": "versions of TensorFlow"}
+# What a cell must say of itself to be compared.
+COLUMNS = (
+    "cell",
+    "n_valid",
+    "spread_limit",
+    "looser_checks",
+    "series_key",
+    *MIXED,
+    *(it for both in NAMED for it in both),
+)
+# Of fewer runs the campaign makes no cell (README, "What is measured"), and the interval would say nothing.
+FEWEST_RUNS = 3
+# As much as the runs of the paper's own machines vary (Section IV.B): as a tolerance more would let anything hold.
+WIDEST_SPREAD = 0.06
+
+
+def hindrance(cells: Sequence[Cell], *, across: bool = False) -> str:
+    """Return why cells cannot be compared with each other, empty where they can.
+
+    Parameters
+    ----------
+    across
+        Storages of several hosts are compared; the cells of one storage must be of one host all the same.
+    """
+    return unlike(cells, across=across) or weak(cells)
+
+
+def unlike(cells: Sequence[Cell], *, across: bool = False) -> str:
+    """Return what differs between cells and must not: host, quota, software, data; or a device of several names."""
+    told = [f"{word} {listed(values)}" for name, word in MIXED.items() for values in _several(cells, name, across)]
+    told += ["datasets (their checksums differ)"] if len({data for cell in cells if (data := _data(cell))}) > 1 else []
+    return f"mixed: {'; '.join(dict.fromkeys(told))}" if told else listed(one_device(cells))
+
+
+def weak(cells: Sequence[Cell]) -> str:
+    """Return why some cells prove too little by themselves: looser checks than the site's, or too few runs."""
+    few = [cell["cell"] for cell in cells if cell["n_valid"] < FEWEST_RUNS]
+    return looser(cells) or (f"fewer than {FEWEST_RUNS} valid runs of {listed(few)}" if few else "")
+
+
+def looser(cells: Iterable[Cell]) -> str:
+    """Return that some cells were judged by looser checks than their site's: of that no tolerance can be made."""
+    words = [each for cell in cells if (each := _looser(cell))]
+    return f"judged by looser checks than the site's: {listed(words)}" if words else ""
+
+
+def _several(cells: Sequence[Cell], name: str, across: bool) -> Iterator[list[str]]:  # noqa: FBT001
+    """Yield the values of each group of cells that must agree in them and does not."""
+    groups: dict[Any, set[str]] = {}
+    for cell in cells:
+        group = cell["storage_name"] if across and name in OF_THE_HOST else None
+        groups.setdefault(group, set()).update(_values(cell, name))
+    yield from (sorted(values) for values in groups.values() if len(values) > 1)
+
+
+def _values(cell: Cell, name: str) -> set[str]:
+    value = cell.get(name)
+    if name == "quota_cores":
+        return {f"{value:g}" if value is not None and value > 0 else "none"}
+    words = value if isinstance(value, str) else ""
+    # Only what reads or writes a storage by itself has an engine.
+    return set(words.split(AND)) if words or name != "engine" else set()
+
+
+def _data(cell: Cell) -> str:
+    return str(cell["series_key"].facts["data"] or "")
+
+
+def _looser(cell: Cell) -> str:
+    limit = cell["spread_limit"]
+    return cell["looser_checks"] or (f"checks.spread_max={limit:g}" if limit > WIDEST_SPREAD else "")
