@@ -40,6 +40,19 @@ def cells(point):
 
 
 @pytest.fixture
+def site(tmp_path):
+    """A function that writes the file of a site of the user's own; returns the words that name it."""
+
+    def write(text):
+        file = tmp_path / "conf" / "site" / "mine.yaml"
+        file.parent.mkdir(parents=True)
+        file.write_text(f"defaults: [none, _self_]\nname: mine\n{text}")
+        return "--config-dir", str(tmp_path / "conf"), "site=mine"
+
+    return write
+
+
+@pytest.fixture
 def folder(tmp_path):
     """An open campaign folder."""
     return opened(tmp_path / "results")[0]

@@ -10,29 +10,19 @@ from tests.campaign.command_line import TINY
 
 TIMES = {"blocked_s", "write_s", "drain_s", "exposed_s", "durable_fast_s", "durable_slow_s"}
 WORDS = (
-    "site=mine", "benchmark=alexnet", "benchmark.width=0.05", "benchmark.image_size=32", "accelerator=emulated",
+    "benchmark=alexnet", "benchmark.width=0.05", "benchmark.image_size=32", "accelerator=emulated",
     "accelerator.step_s=0.01", "trace.interval_s=0.1", "prefetch=1", "iterations=20", "cluster=local",
 )  # fmt: skip
-
-
-@pytest.fixture
-def site(tmp_path):
-    """Two storages of a site of one's own; returns the words that name it."""
-    for name in ("optane", "hdd"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "conf" / "site").mkdir(parents=True)
-    (tmp_path / "conf" / "site" / "mine.yaml").write_text(
-        "defaults: [none, _self_]\nname: mine\nstorages:\n"
-        f"  optane: {{root: {tmp_path}/optane}}\n  hdd: {{root: {tmp_path}/hdd}}\n"
-    )
-    return "--config-dir", str(tmp_path / "conf")
 
 
 @pytest.mark.long
 def test_a_campaign_with_checkpoints_is_proved_drawn_and_leaves_no_snapshot(command, site, tmp_path):
     tiny = [word for word in TINY if not word.startswith("batch_size")]
+    for name in ("optane", "hdd"):
+        (tmp_path / name).mkdir()
+    mine = site(f"storages: {{optane: {{root: {tmp_path}/optane}}, hdd: {{root: {tmp_path}/hdd}}}}\n")
 
-    done = command(*site, *tiny, *WORDS, "batch_size=1", "-m", "checkpoint=none,hdd,burst_buffer")
+    done = command(*mine, *tiny, *WORDS, "batch_size=1", "-m", "checkpoint=none,hdd,burst_buffer")
 
     assert done.returncode == 0, done.stderr
     records = [json.loads(path.read_text()) for path in tmp_path.glob("results/records/*/record.json")]
@@ -56,7 +46,7 @@ def test_a_burst_buffer_is_compared_with_another_target_without_a_site(command, 
     roots = [tmp_path / "fast", tmp_path / "slow"]
     for root in roots:
         root.mkdir()
-    words = [*TINY, *WORDS[1:], "runs=2", "min_valid_runs=1", "batch_size=1", "iterations=4", "checkpoint.every=2"]
+    words = [*TINY, *WORDS, "runs=2", "min_valid_runs=1", "batch_size=1", "iterations=4", "checkpoint.every=2"]
     words += [f"checkpoint.{root.name}.root={root}" for root in roots]
 
     planned = command(*words, "checkpoint=local,burst_buffer", "--dry-run")

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from campaign.cells.cell import flat
 from campaign.config import limits
 from campaign.config.closed import check_keys
-from campaign.config.collect import collect
 from campaign.config.keys.slurm import Slurm
 from campaign.config.keys.storage import SiteStorage
 from campaign.errors import UsageError
+from tests.campaign.work_lists import compose
 
 SLURM = "cluster=slurm"
 ALEXNET = "benchmark=alexnet"
@@ -120,7 +120,7 @@ LEGAL = [
 
 @pytest.mark.parametrize(("choice", "word", "message", "hint"), _WRONG)
 def test_a_wrong_value_is_named_with_its_cure(choice, word, message, hint):
-    (point,) = collect(["-m", choice, word])
+    point = compose(choice, word)
 
     with pytest.raises(UsageError) as caught:
         limits.check(point)
@@ -131,9 +131,12 @@ def test_a_wrong_value_is_named_with_its_cure(choice, word, message, hint):
 
 @pytest.mark.parametrize("words", LEGAL)
 def test_what_a_cluster_needs_is_let_through(words):
-    (point,) = collect(["-m", *words])
+    assert limits.check(compose(*words)) is None
 
-    assert limits.check(point) is None
+
+@pytest.fixture(scope="module")
+def slurm_point():
+    return compose(SLURM)
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +144,7 @@ def points():
     """Configurations that have every key between them."""
     checkpoint = ("checkpoint=burst_buffer", "checkpoint.fast.root=/fast", "checkpoint.slow.root=/slow")
     grids = ((ALEXNET, SLURM, *checkpoint), ("benchmark=micro",), ("benchmark=baseline",))
-    return [collect(["-m", *words])[0] for words in grids]
+    return [compose(*words) for words in grids]
 
 
 def _with(points, key, value):
@@ -190,11 +193,6 @@ def test_every_number_has_a_range(points):
 
 
 _TEXTS = ("partition", "account", "qos", "constraint", "nodelist", "exclude", "dependency", "licenses")
-
-
-@pytest.fixture(scope="session")
-def slurm_point():
-    return collect(["-m", SLURM])[0]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -18,8 +18,6 @@ TEMPLATE = files("conf") / "site" / "mysite.yaml.template"
 PAPERS_STORAGES = ("lustre", "hdd", "ssd", "optane", "nvme", "tmpfs")
 OF_SITE = {"partition": "gpu", "account": "a1", "qos": "high", "constraint": "K80&haswell", "gpus_per_node": 2}
 SITE = """\
-defaults: [none, _self_]
-name: mine
 partition: gpu
 account: a1
 qos: high
@@ -37,30 +35,23 @@ storages:
 
 
 @pytest.fixture
-def of_mine(tmp_path):
+def grid(site):
     """Compose words with a site of the user's own."""
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "mine.yaml").write_text(SITE)
+    mine = site(SITE)
+    return lambda *words: collect(["-m", *mine, *words])
 
-    def compose(*words):
-        (point,) = collect(["-m", "--config-dir", str(tmp_path), "site=mine", *words])
-        return point
 
-    return compose
+@pytest.fixture
+def of_mine(grid):
+    """The one point of such words."""
+    return lambda *words: grid(*words)[0]
 
 
 def test_the_default_site_knows_nothing(point):
-    unknown = {field.name for field in dataclasses.fields(Site)} - {
-        "name",
-        "modules",
-        "spread_max",
-        "other_cpu_max",
-        "throttled_max",
-        "storages",
-    }
+    known = {key: value for key, value in point["site"].items() if value is not None}
 
-    assert {key: point["site"][key] for key in unknown} == dict.fromkeys(unknown)
-    assert (point["site"]["name"], point["site"]["modules"], point["site"]["storages"]) == ("none", [], {})
+    assert known.keys() == {"name", "modules", "spread_max", "other_cpu_max", "throttled_max", "storages"}
+    assert (known["name"], known["modules"], known["storages"]) == ("none", [], {})
 
 
 @pytest.mark.shows(
@@ -117,10 +108,8 @@ def test_a_storage_with_a_name_of_the_users_own_is_reached(of_mine):
     assert (found["name"], found["root"], found["stripe_size_mib"]) == ("scratch", "/scratch/me", 16)
 
 
-def test_storages_of_the_site_can_be_swept(tmp_path, of_mine):
-    of_mine()
-
-    found = collect(["-m", "--config-dir", str(tmp_path), "site=mine", "storage=site", "storage.name=lustre,scratch"])
+def test_storages_of_the_site_can_be_swept(grid):
+    found = grid("storage=site", "storage.name=lustre,scratch")
 
     assert [point["storage"]["root"] for point in found] == ["/lustre/me", "/scratch/me"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import statistics
 from pathlib import Path
 
@@ -47,31 +46,30 @@ def prepared(folder, tmp_path, monkeypatch):
     return of
 
 
-@pytest.mark.parametrize("access", ["read", "write"])
 @pytest.mark.parametrize(
-    "word", ["threads=8", "batch_size=32", "prefetch=1", "dataset=caltech101", "seed=3", "benchmark.seconds_max=2"]
+    ("accesses", "words", "same"),
+    [
+        (
+            ["read", "write"],
+            ["threads=8", "batch_size=32", "prefetch=1", "dataset=caltech101", "seed=3", "benchmark.seconds_max=2"],
+            True,
+        ),
+        (["random_read"], ["threads=8", "dataset=caltech101", "seed=3", "benchmark.seconds_max=2"], False),
+    ],
+    ids=["a whole file", "random reads of a dataset by so many readers"],
 )
-def test_what_cannot_change_what_a_storage_gives_makes_no_other_cell(access, word):
-    one, other = (make_cell(compose(f"benchmark.access={access}", *more)) for more in ([], [word]))
-
-    assert one == other
-
-
-@pytest.mark.parametrize("word", ["threads=8", "dataset=caltech101", "seed=3", "benchmark.seconds_max=2"])
-def test_random_reads_are_of_a_dataset_and_by_so_many_readers(word):
-    one, other = (make_cell(compose("benchmark.access=random_read", *more)) for more in ([], [word]))
-
-    assert one.id != other.id
+def test_only_what_can_change_what_a_storage_gives_makes_another_cell(accesses, words, same):
+    for access in accesses:
+        one = make_cell(compose(f"benchmark.access={access}"))
+        for word in words:
+            assert (make_cell(compose(f"benchmark.access={access}", word)).id == one.id) is same, word
 
 
-@pytest.mark.parametrize("access", ["read", "write"])
-def test_the_size_of_a_request_makes_another_cell_only_where_a_file_is_read_or_written_whole(access):
-    def ids(access):
-        grid = (f"benchmark.access={access}", "benchmark.transfer_mib=1,2")
-        return {cell.id for cell in cells_of(collect(["-m", *SMALL, *grid]))[0]}
+@pytest.mark.parametrize(("access", "cells"), [("read", 2), ("write", 2), ("random_read", 1)])
+def test_the_size_of_a_request_makes_another_cell_only_where_a_file_is_read_or_written_whole(access, cells):
+    grid = (f"benchmark.access={access}", "benchmark.transfer_mib=1,2")
 
-    assert len(ids(access)) == 2
-    assert len(ids("random_read")) == 1
+    assert len(cells_of(collect(["-m", *SMALL, *grid]))[0]) == cells
 
 
 def test_random_reads_are_of_the_file_that_read_has_whatever_its_requests(prepared):
@@ -112,20 +110,13 @@ def test_a_smoke_campaign_has_a_small_file():
         (["checkpoint=local"], "benchmark=baseline trains nothing"),
         (["benchmark.engine=ior", "benchmark.access=random_read"], "IOR has no threads"),
         (["benchmark.name=micro"], "does not fit the other keys"),
+        (["benchmark=micro", "benchmark.name=baseline"], "does not fit the other keys"),
     ],
 )
 def test_what_is_no_baseline_is_refused(words, message):
+    small = () if words[0].startswith("benchmark=") else SMALL
     with pytest.raises(UsageError, match=message):
-        limits.check(compose(*words))
-
-
-def test_a_micro_benchmark_that_calls_itself_a_baseline_is_refused(point):
-    point["benchmark"]["name"] = "baseline"
-
-    with pytest.raises(UsageError) as refused:
-        limits.check(point)
-
-    assert refused.value.hint == "write benchmark=baseline"
+        limits.check(compose_any(*small, *words))
 
 
 @pytest.mark.shows("benchmark.file_mb")
@@ -214,19 +205,17 @@ def test_the_spread_of_a_baseline_is_that_of_its_own_rate(item, folder):
     assert recorded["checks"][0]["observed"] == pytest.approx(50 / 125)
 
 
-def test_runs_of_another_engine_are_kept_aside(item, folder, monkeypatch):
-    monkeypatch.setattr(baseline_files, "engine", lambda _: "fio")
+@pytest.mark.parametrize(("then", "aside"), [("ior", 1), (None, 0)], ids=["another", "lost"])
+def test_runs_of_another_engine_are_kept_aside_but_not_where_it_was_lost(then, aside, item, folder, monkeypatch):
     work = item()
-    _, (first,) = walk(folder, work)
-    monkeypatch.setattr(baseline_files, "engine", lambda _: "ior")
-    more = asked_again(work)
-    more["conduct"]["runs"] = 4
+    for runs, engine in ((3, "fio"), (4, then)):
+        monkeypatch.setattr(baseline_files, "engine", lambda _, engine=engine: engine)
+        work["conduct"]["runs"] = runs
+        _, (recorded,) = walk(folder, asked_again(work, token=str(runs)))
 
-    _, (second,) = walk(folder, more)
-
-    assert (first["provenance"]["engine"], second["provenance"]["engine"]) == ("fio", "ior")
-    assert len(second["runs"]) == 4
-    assert list(folder.cell(work["cells"][0]["id"]).glob("elsewhere-*/record.json"))
+    assert recorded["provenance"]["engine"] == (then or "fio")
+    assert len(stopping.measured(recorded)) == 3
+    assert len(list(folder.cell(work["cells"][0]["id"]).glob("elsewhere-*/record.json"))) == aside
 
 
 def test_an_engine_that_is_missing_is_told_before_anything_is_started(monkeypatch, tmp_path, point):
@@ -237,18 +226,6 @@ def test_an_engine_that_is_missing_is_told_before_anything_is_started(monkeypatc
     with pytest.raises(EnvironmentFaultError, match="no program fio"):
         baseline_files.require_engine(settings)
     assert baseline_files.engine(settings) is None
-
-
-def test_a_lost_engine_is_no_reason_to_keep_what_it_measured_aside(item, folder, monkeypatch):
-    work = item()
-    walk(folder, work)
-    monkeypatch.setattr(baseline_files, "engine", lambda _: None)
-    more = copy.deepcopy(asked_again(work))
-    more["conduct"]["runs"] = 4
-
-    _, (recorded,) = walk(folder, more)
-
-    assert len(stopping.measured(recorded)) == 3
 
 
 @pytest.mark.shows("benchmark.access")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 
 import pytest
 from filelock import FileLock, Timeout
@@ -18,11 +17,9 @@ from campaign.storage import checkpoint_targets
 from campaign.storage.locks import held
 from jobs.checkpoints.run import roles
 from jobs.system.device import Mount
-from tests.campaign.work_lists import walk, work_list
+from tests.campaign.work_lists import compose, walk, work_list
 
 SITE = """\
-defaults: [none, _self_]
-name: mine
 storages:
   hdd: {root: /mnt/hdd}
   optane: {root: /mnt/optane}
@@ -33,20 +30,10 @@ ALEXNET = ("benchmark=alexnet", "iterations=4", "checkpoint.every=2")
 
 
 @pytest.fixture
-def of_mine(tmp_path):
-    """Compose words with a site of the user's own."""
-    (tmp_path / "conf" / "site").mkdir(parents=True)
-    (tmp_path / "conf" / "site" / "mine.yaml").write_text(SITE)
-
-    def compose(*words):
-        (point,) = collect(["-m", "--config-dir", str(tmp_path / "conf"), "site=mine", "benchmark=alexnet", *words])
-        return point
-
-    return compose
-
-
-def _where(point):
-    return {role: (storage["name"], storage["root"]) for role, storage in roles(point["checkpoint"]).items()}
+def of_mine(site):
+    """Compose words of a training with a site of the user's own."""
+    mine = site(SITE)
+    return lambda *words: collect(["-m", *mine, "benchmark=alexnet", *words])
 
 
 @pytest.mark.shows(
@@ -76,43 +63,35 @@ def _where(point):
     ],
 )
 def test_a_target_lies_where_the_site_says_its_storages_are(of_mine, words, where):
-    assert _where(of_mine(*words)) == where
+    (point,) = of_mine(*words)
 
-
-@pytest.mark.parametrize(
-    "grid", ["checkpoint=none,hdd,burst_buffer", "checkpoint=hdd,optane -m", "checkpoint.name=a,b"]
-)
-def test_targets_can_be_swept(tmp_path, grid):
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "mine.yaml").write_text(SITE)
-    base = ["checkpoint=site"] if "name" in grid else []
-
-    points = collect(["-m", "--config-dir", str(tmp_path), "site=mine", *base, grid.partition(" ")[0]])
-
-    asked = grid.partition(" ")[0].partition("=")[2].split(",")
-    assert [point["checkpoint"]["name"] for point in points] == asked
+    found = {role: (storage["name"], storage["root"]) for role, storage in roles(point["checkpoint"]).items()}
+    assert found == where
 
 
 _HDD, _BUFFER = ("checkpoint=hdd", "checkpoint.root=/x"), ("checkpoint=burst_buffer", "checkpoint.fast.root=/f")
 
 
 @pytest.mark.parametrize(
-    ("words", "every"),
+    ("words", "names", "every"),
     [
-        (["checkpoint=hdd,optane", "checkpoint.every=4"], [4, 4]),
-        (["checkpoint=none,hdd", "checkpoint.every=4"], [None, 4]),
-        (["checkpoint=hdd", "checkpoint.every=2,4"], [2, 4]),
-        (["checkpoint=none,hdd", "checkpoint.every=2,4"], [None, None, 2, 4]),
-        (["+paper=fig9", "+size=smoke", "checkpoint.every=10"], [None, 10, 10, 10, 10]),
+        (["checkpoint=hdd,optane", "checkpoint.every=4"], ["hdd", "optane"], [4, 4]),
+        (["checkpoint=none,hdd", "checkpoint.every=4"], ["none", "hdd"], [None, 4]),
+        (["checkpoint=hdd", "checkpoint.every=2,4"], ["hdd"] * 2, [2, 4]),
+        (["checkpoint=none,hdd", "checkpoint.every=2,4"], ["none"] * 2 + ["hdd"] * 2, [None, None, 2, 4]),
+        (["checkpoint=site", "checkpoint.name=a,b", "checkpoint.every=3"], ["a", "b"], [3, 3]),
+        (
+            ["+paper=fig9", "+size=smoke", "checkpoint.every=10"],
+            ["none", "hdd", "ssd", "optane", "burst_buffer"],
+            [None, 10, 10, 10, 10],
+        ),
     ],
 )
-def test_what_is_said_of_the_targets_holds_for_each_that_has_it(tmp_path, words, every):
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "mine.yaml").write_text(SITE)
+def test_targets_can_be_swept_and_what_is_said_of_them_holds_for_each_that_has_it(words, names, every, of_mine):
+    targets = [point["checkpoint"] for point in of_mine(*words)]
 
-    points = collect(["-m", "--config-dir", str(tmp_path), "site=mine", *words])
-
-    assert [point["checkpoint"].get("every") for point in points] == every
+    assert [target["name"] for target in targets] == names
+    assert [target.get("every") for target in targets] == every
 
 
 @pytest.mark.parametrize(
@@ -147,14 +126,13 @@ def saved(tmp_path):
     roots = [tmp_path / name for name in ("one", "fast", "slow")]
     for root in roots:
         root.mkdir()
-    words = [
-        [*ALEXNET, "checkpoint=hdd", f"checkpoint.root={roots[0]}"],
-        [*ALEXNET, "checkpoint=burst_buffer", f"checkpoint.fast.root={roots[1]}", f"checkpoint.slow.root={roots[2]}"],
-    ]
-    return cells_of([collect(["-m", *each])[0] for each in words])
+    sides = f"checkpoint.fast.root={roots[1]}", f"checkpoint.slow.root={roots[2]}"
+    targets = ("checkpoint=hdd", f"checkpoint.root={roots[0]}"), ("checkpoint=burst_buffer", *sides)
+    return cells_of([compose(*ALEXNET, *target) for target in targets])
 
 
-def test_each_cell_has_a_folder_of_its_own_on_each_storage_of_its_target(saved, folder, tmp_path):
+def test_each_cell_has_a_folder_of_its_own_on_each_storage_of_its_target(saved, work, folder, tmp_path):
+    assert {argument["checkpoint"] for argument, *_ in walk(folder, work)[0].asked} == {None}  # it saves nothing
     cells, conduct = saved
     template, _ = walk(folder, work_list(folder, cells, {**conduct, "runs": 2, "drain_timeout_s": 7.0}))
 
@@ -165,12 +143,6 @@ def test_each_cell_has_a_folder_of_its_own_on_each_storage_of_its_target(saved, 
     ]
     assert {each["drain_timeout_s"] for each in asked} == {7.0}
     assert not any(each["leave"] for each in asked)
-
-
-def test_a_cell_that_saves_nothing_asks_for_nothing(work, folder):
-    template, _ = walk(folder, work)
-
-    assert {json.dumps(argument["checkpoint"]) for argument, *_ in template.asked} == {"null"}
 
 
 def test_the_storages_of_the_target_are_held_during_a_run(saved, folder, tmp_path):
@@ -243,7 +215,7 @@ def test_a_target_that_is_unmounted_between_two_runs_takes_no_more(saved, folder
 
 def test_a_relative_root_belongs_to_the_folder_the_campaign_is_started_from(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    cell = make_cell(collect(["-m", *ALEXNET, "checkpoint=local"])[0])
+    cell = make_cell(compose(*ALEXNET, "checkpoint=local"))
 
     checkpoint_targets.require_storages(cell.settings)
 

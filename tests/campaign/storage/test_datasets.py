@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from campaign.cells import record
 from campaign.cells.cell import make_cell
 from campaign.cells.plan import Entry
 from campaign.errors import EnvironmentFaultError, UsageError
@@ -14,17 +13,15 @@ from campaign.storage.roots import storage_root
 from jobs.data import manifest
 from jobs.observe.machine import describe
 from jobs.system import device
+from tests.campaign.on_disk import leave_record
 
 SMALL = {"files": 6, "median_bytes": 3000, "width": 64, "height": 64, "classes": 2}
 
 
 def _begun(folder, entry, data, status="valid", **provenance):
     """Leave the record of a cell that was begun elsewhere, with a run of this status; None for no run."""
-    made = record.new(entry.cell, {"token": "t"}, data)
-    if status:
-        record.begin_run(made, "measured", "t").update(status=status)
-    made["provenance"] = {**describe(Path(data["path"])), **provenance}
-    record.write(folder.record(entry.cell.id), made)
+    runs = [{"status": status}] * bool(status)
+    leave_record(folder, entry.cell, *runs, data=data, provenance={**describe(Path(data["path"])), **provenance})
     return replace(entry, state="running")
 
 
@@ -43,21 +40,14 @@ def _prepared(folder, *entries, redo=False):
     return [found[entry.cell.id] for entry in entries], said
 
 
-def test_a_dataset_is_made_under_the_root_of_its_storage(entry, folder, tmp_path, point):
-    (data,), said = _prepared(folder, entry())
+def test_a_dataset_is_made_once_under_the_root_of_its_storage(entry, folder, tmp_path):
+    (data, other), said = _prepared(folder, entry(threads=1), entry(threads=2))
 
     assert data["path"].startswith(f"{tmp_path}/data/datasets/demo-")
     assert data["files"] == 6
+    assert data == other
     assert said[-1] == ("dataset demo", 6, 6, "images")
-
-
-def test_two_cells_on_one_dataset_prepare_it_once(entry, folder):
-    one, other = entry(threads=1), entry(threads=2)
-
-    data, said = _prepared(folder, one, other)
-
-    assert data[0] == data[1]
-    assert said.count(("dataset demo", 6, 6, "images")) <= 2
+    assert said.count(said[-1]) <= 2
 
 
 @pytest.mark.shows(
@@ -148,17 +138,11 @@ def test_a_cell_begun_elsewhere_is_not_continued_here(elsewhere, complaint, entr
     assert _prepared(folder, begun, redo=True)[0] == [data]
 
 
-@pytest.mark.parametrize("status", [None, "failed"])
-def test_a_cell_of_which_nothing_was_measured_elsewhere_is_begun_here(status, entry, folder):
+@pytest.mark.parametrize(("status", "at"), [(None, {"host": "node7"}), ("failed", {"host": "node7"}), ("valid", {})])
+def test_a_cell_begun_here_or_of_which_nothing_was_measured_elsewhere_is_gone_on_with(status, at, entry, folder):
     (data,), _ = _prepared(folder, entry())
 
-    assert _prepared(folder, _begun(folder, entry(), data, status, host="node7"))[0] == [data]
-
-
-def test_a_cell_begun_here_is_continued(entry, folder):
-    (data,), _ = _prepared(folder, entry())
-
-    assert _prepared(folder, _begun(folder, entry(), data))[0] == [data]
+    assert _prepared(folder, _begun(folder, entry(), data, status, **at))[0] == [data]
 
 
 def test_a_folder_is_not_called_by_the_name_of_a_storage_it_does_not_lie_on(entry, folder, tmp_path, point):
@@ -179,48 +163,37 @@ def _layout(count, size_mib):
     return {"stripe_count": count, "stripe_size_bytes": size_mib << 20, "offset": 0, "pool": None}
 
 
+@pytest.fixture
+def striped(entry, point):
+    """A function that returns an entry on a storage with this layout."""
+    return lambda **layout: entry(storage={**point["storage"], **layout})
+
+
 @pytest.mark.shows("storage.stripe_count", "storage.stripe_size_mib")
-def test_a_dataset_is_striped_before_it_is_made_and_its_stripes_are_recorded(entry, folder, point, fake_lfs):
+def test_a_dataset_is_striped_before_it_is_made_and_proved_again_without_being_striped_again(striped, folder, fake_lfs):
     lfs = fake_lfs(**_striped(4, 16))
-    point["storage"] |= {"stripe_count": 4, "stripe_size_mib": 16}
 
-    (data,), said = _prepared(folder, entry(storage=point["storage"]))
+    (data,), said = _prepared(folder, striped(stripe_count=4, stripe_size_mib=16))
 
-    calls = lfs.read_text().splitlines()
-    assert calls[0] == f"setstripe -c 4 -S 16M {data['path']}"
-    assert calls[1:] == [f"getstripe -d {data['path']}", f"getstripe {data['path']}/{_first_file(data)}"]
+    first = manifest.load(Path(data["path"])).files[0].name
+    proof = [f"getstripe -d {data['path']}", f"getstripe {data['path']}/{first}"]
+    assert lfs.read_text().splitlines() == [f"setstripe -c 4 -S 16M {data['path']}", *proof]
     assert data["stripe"] == {"folder": _layout(4, 16), "file": _layout(4, 16)}
     assert said[-1] == ("dataset demo", 6, 6, "images")
+    lfs.unlink()
+    assert _prepared(folder, striped(stripe_count=4, stripe_size_mib=16))[0] == [data]
+    assert lfs.read_text().splitlines() == proof
 
 
-def _first_file(data):
-    return manifest.load(Path(data["path"])).files[0].name
-
-
-def test_another_layout_is_another_folder_and_no_layout_the_folder_of_old(entry, folder, point, fake_lfs):
+def test_another_layout_is_another_folder_and_no_layout_the_folder_of_old(entry, striped, folder, fake_lfs):
     (before,), _ = _prepared(folder, entry())
     fake_lfs(**_striped(4, 1))
-    point["storage"]["stripe_count"] = 4
 
-    (after,), _ = _prepared(folder, entry(storage=point["storage"]))
+    (after,), _ = _prepared(folder, striped(stripe_count=4))
 
     assert after["path"] == f"{before['path']}-c4"
     assert after["checksum"] == before["checksum"]
     assert "stripe" not in before
-
-
-def test_a_striped_dataset_that_is_there_is_proved_again_and_not_striped_again(entry, folder, point, fake_lfs):
-    lfs = fake_lfs(**_striped(4, 1))
-    point["storage"]["stripe_count"] = 4
-    _prepared(folder, entry(storage=point["storage"]))
-    lfs.unlink()
-
-    (data,), _ = _prepared(folder, entry(storage=point["storage"]))
-
-    assert lfs.read_text().splitlines() == [
-        f"getstripe -d {data['path']}",
-        f"getstripe {data['path']}/{_first_file(data)}",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -230,12 +203,11 @@ def test_a_striped_dataset_that_is_there_is_proved_again_and_not_striped_again(e
         (_striped(2, 1), "has stripe_count=2, not the stripe_count=4"),
     ],
 )
-def test_stripes_that_cannot_be_had_are_the_environments_fault(lfs, complaint, entry, folder, fake_lfs):
+def test_stripes_that_cannot_be_had_are_the_environments_fault(lfs, complaint, striped, folder, fake_lfs):
     fake_lfs(**lfs)
-    storage = {**entry().cell.settings["storage"], "stripe_count": 4}
 
     with pytest.raises(EnvironmentFaultError, match=complaint) as caught:
-        _prepared(folder, entry(storage=storage))
+        _prepared(folder, striped(stripe_count=4))
 
     assert "storage.stripe_count=null" in caught.value.hint
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import os
-import select
 import subprocess
 import sys
 
@@ -13,11 +12,10 @@ from campaign.errors import EnvironmentFaultError
 from campaign.storage.locks import doubt, held, lock_path, locked
 
 _HOLDER = """
-import sys, time
+import sys
 from pathlib import Path
 from campaign.storage.locks import held
-print("begun", flush=True)
-with held("lock", Path(sys.argv[1]), {}):
+with held("lock", Path(sys.argv[1]), {}, report=lambda why: print(why, flush=True)):
     print("held", flush=True)
     sys.stdin.readline()
 """
@@ -29,26 +27,14 @@ def holder(tmp_path):
     started = []
 
     def start():
-        started.append(
-            subprocess.Popen(
-                [sys.executable, "-c", _HOLDER, str(tmp_path / "lock")],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                bufsize=1,
-            )
-        )
-        assert started[-1].stdout.readline() == "begun\n"
+        command = [sys.executable, "-c", _HOLDER, str(tmp_path / "lock")]
+        started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1))
         return started[-1]
 
     yield start
     for process in started:
         process.kill()
         process.communicate()
-
-
-def _says_within(process, seconds):
-    return bool(select.select([process.stdout], [], [], seconds)[0])
 
 
 @pytest.mark.parametrize(
@@ -76,29 +62,25 @@ def test_a_lock_is_proved_by_its_file_and_the_wait_for_it(tmp_path):
         FileLock(lock).acquire(timeout=0)
 
     assert (proof["how"], proof["lock"]) == ("lock", str(lock))
-    assert 0 <= proof["waited_s"] < 1
+    assert proof["waited_s"] >= 0
 
 
 def test_the_lock_is_let_go_when_a_run_fails(tmp_path):
-    lock = tmp_path / "lock"
-
-    with pytest.raises(ZeroDivisionError), held("lock", lock, {}):
+    with pytest.raises(ZeroDivisionError), held("lock", tmp_path / "lock", {}):
         raise ZeroDivisionError
 
-    with FileLock(lock).acquire(timeout=0) as again:
+    with FileLock(tmp_path / "lock").acquire(timeout=0) as again:
         assert again.is_locked
 
 
-def test_another_process_waits_until_the_storage_is_let_go(holder):
+def test_another_process_waits_says_for_whom_and_has_the_storage_when_it_is_let_go(holder):
     first = holder()
     assert first.stdout.readline() == "held\n"
     second = holder()
-    waited = not _says_within(second, 0.3)
+    assert f"held by process {first.pid} of " in second.stdout.readline()
 
     first.stdin.write("\n")
 
-    assert waited
-    assert _says_within(second, 20)
     assert second.stdout.readline() == "held\n"
 
 
@@ -109,7 +91,7 @@ def test_a_process_that_is_killed_does_not_keep_the_storage(holder, tmp_path):
     first.kill()
     first.wait()
 
-    with FileLock(tmp_path / "lock").acquire(timeout=1) as again:
+    with FileLock(tmp_path / "lock").acquire(timeout=0) as again:
         assert again.is_locked
 
 
@@ -130,15 +112,14 @@ def test_a_file_system_without_locks_is_the_environment_s_fault(tmp_path, monkey
 
     monkeypatch.setattr("fcntl.flock", flock)
 
-    with pytest.raises(EnvironmentFaultError, match=r"cannot lock .*not implemented") as caught, _held(tmp_path):
+    with (
+        pytest.raises(EnvironmentFaultError, match=r"cannot lock .*not implemented") as caught,
+        held("lock", tmp_path / "lock", {}),
+    ):
         pass
 
     assert "-o flock" in caught.value.hint
     assert "storage.exclusive=license" in caught.value.hint
-
-
-def _held(folder):
-    return held("lock", folder / "lock", {})
 
 
 @pytest.mark.parametrize(
@@ -159,14 +140,7 @@ def test_a_licence_is_proved_by_its_name_in_what_slurm_granted(granted, asked, p
 
     assert (said is None) == proved
     assert proved or asked in said
-
-
-def test_what_is_no_licence_needs_none():
-    assert doubt({"how": "lock"}, {"license": "lustre:1"}) is None
-
-
-def test_a_storage_is_locked_in_its_root(tmp_path):
-    assert lock_path(tmp_path, tmp_path / "results") == tmp_path / ".tfio-campaign.lock"
+    assert doubt({"how": "lock"}, {"license": asked}) is None
 
 
 def test_a_read_only_storage_is_locked_in_the_campaign_folder(tmp_path, monkeypatch):
@@ -179,7 +153,9 @@ def test_a_storage_that_is_reached_by_two_names_has_one_lock(tmp_path):
     (tmp_path / "storage").mkdir()
     (tmp_path / "link").symlink_to("storage")
 
-    assert lock_path(tmp_path / "link", tmp_path) == lock_path(tmp_path / "storage", tmp_path)
+    locks = {lock_path(tmp_path / name, tmp_path) for name in ("link", "storage")}
+
+    assert locks == {tmp_path / "storage" / ".tfio-campaign.lock"}
 
 
 def test_a_storage_that_is_gone_is_not_made_by_its_lock(tmp_path):

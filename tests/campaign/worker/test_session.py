@@ -20,12 +20,19 @@ from tests.campaign.work_lists import asked_again, walk
 pytestmark = pytest.mark.usefixtures("cpus")
 
 
-def test_a_second_session_warms_up_again_and_adds_only_what_is_missing(folder, work):
+@pytest.fixture
+def one(job):
+    """The work list of a Slurm job with one cell."""
+    work = job()
     work["cells"] = work["cells"][:1]
-    with pytest.raises(WorkerStoppedError):
-        walk(folder, work, figures(1), figures(2), figures(3), WorkerStoppedError())
+    return work
 
-    _, (recorded,) = walk(folder, asked_again(work))
+
+def test_a_second_session_warms_up_again_and_adds_only_what_is_missing(folder, one):
+    with pytest.raises(WorkerStoppedError):
+        walk(folder, one, figures(1), figures(2), figures(3), WorkerStoppedError())
+
+    _, (recorded,) = walk(folder, asked_again(one))
 
     roles = [(run["role"], run["status"]) for run in recorded["runs"]]
     assert roles == [
@@ -36,30 +43,16 @@ def test_a_second_session_warms_up_again_and_adds_only_what_is_missing(folder, w
     assert recorded["status"] == "done"
 
 
-def test_a_run_that_a_killed_worker_left_open_is_told_as_interrupted(folder, work):
-    work["cells"] = work["cells"][:1]
-    walk(folder, work)
-    path = folder.record(work["cells"][0]["id"])
+def test_a_run_that_a_killed_worker_left_open_is_told_as_interrupted(folder, one):
+    walk(folder, one)
+    path = folder.record(one["cells"][0]["id"])
     killed = record.read(path)
     record.begin_run(killed, "measured", "first")
     record.write(path, killed)
 
-    _, (recorded,) = walk(folder, asked_again(work))
+    _, (recorded,) = walk(folder, asked_again(one))
 
     assert recorded["runs"][6]["reason"].startswith("interrupted")
-
-
-def test_a_damaged_record_is_set_aside_and_the_cell_measured_anew(folder, work):
-    work["cells"] = work["cells"][:1]
-    path = folder.record(work["cells"][0]["id"])
-    path.parent.mkdir(parents=True)
-    path.write_text("{damaged")
-
-    _, (recorded,) = walk(folder, work)
-
-    (old,) = path.parent.glob("damaged-*/record.json")
-    assert old.read_text() == "{damaged"
-    assert recorded["status"] == "done"
 
 
 def test_a_list_that_was_requeued_in_its_second_cell_repeats_nothing(folder, job):
@@ -102,23 +95,19 @@ def test_a_list_that_is_over_asks_for_no_run_when_it_comes_again(folder, job):
     assert [len(recorded["sittings"]) for recorded in records] == [1] * 3
 
 
-def test_what_another_start_finished_in_the_meantime_gets_neither_run_nor_warm_up(folder, job):
-    work = job()
-    work["cells"] = work["cells"][:1]
-    walk(folder, work, figures(), *[figures()] * 3, invalid(), invalid())
+def test_what_another_start_finished_in_the_meantime_gets_neither_run_nor_warm_up(folder, one):
+    walk(folder, one, figures(), *[figures()] * 3, invalid(), invalid())
 
-    template, (recorded,) = walk(folder, asked_again(work))
+    template, (recorded,) = walk(folder, asked_again(one))
 
     assert template.asked == []
     assert (recorded["status"], len(recorded["runs"])) == ("done", 6)
     assert recorded["campaign"]["token"] == "second"
 
 
-def test_a_requeue_after_redo_goes_on_with_its_own_record(folder, job):
-    work = job()
-    work["cells"] = work["cells"][:1]
-    walk(folder, work, *[figures(111)] * 6)
-    again = asked_again(work)
+def test_a_requeue_after_redo_goes_on_with_its_own_record(folder, one):
+    walk(folder, one, *[figures(111)] * 6)
+    again = asked_again(one)
     again["conduct"]["redo"] = True
     with pytest.raises(WorkerStoppedError):
         walk(folder, again, *[figures(222)] * 3, WorkerStoppedError(signal.SIGUSR2))
@@ -127,35 +116,37 @@ def test_a_requeue_after_redo_goes_on_with_its_own_record(folder, job):
 
     rates = [run["images_per_s"] for run in recorded["runs"] if run["status"] == "valid"]
     assert rates == [222] * 3 + [333] * 4
-    assert len(list(folder.cell(work["cells"][0]["id"]).glob("superseded-*"))) == 1
+    assert len(list(folder.cell(one["cells"][0]["id"]).glob("superseded-*"))) == 1
 
 
-def test_a_cell_that_a_later_submission_has_is_left_to_it(folder, job):
-    work = job()
-    work["cells"] = work["cells"][:1]
-    path = folder.record(work["cells"][0]["id"])
+def test_a_cell_that_a_later_submission_has_is_left_to_it(folder, one):
+    path = folder.record(one["cells"][0]["id"])
     with pytest.raises(WorkerStoppedError):
-        walk(folder, asked_again(work), figures(), WorkerStoppedError())
+        walk(folder, asked_again(one), figures(), WorkerStoppedError())
     before = path.read_bytes()
     template = FakeTemplate()
 
-    well = Worker(folder, work, template).walk()
+    well = Worker(folder, one, template).walk()
 
     assert well
     assert template.asked == []
     assert path.read_bytes() == before
 
 
-def _begun_elsewhere(folder, work, change):
-    """One cell measured once, then its record changed as if that had been elsewhere."""
-    work["cells"] = work["cells"][:1]
-    with pytest.raises(WorkerStoppedError):
-        walk(folder, work, figures(111), figures(111), WorkerStoppedError())
-    path = folder.record(work["cells"][0]["id"])
-    recorded = record.read(path)
-    change(recorded)
-    record.write(path, recorded)
-    return path
+@pytest.fixture
+def begun_elsewhere(folder, one):
+    """A function that measures the cell once and then changes its record, as if that had been elsewhere."""
+
+    def begin(change):
+        with pytest.raises(WorkerStoppedError):
+            walk(folder, one, figures(111), figures(111), WorkerStoppedError())
+        path = folder.record(one["cells"][0]["id"])
+        recorded = record.read(path)
+        change(recorded)
+        record.write(path, recorded)
+        return path
+
+    return begin
 
 
 @pytest.mark.parametrize(
@@ -170,24 +161,28 @@ def _begun_elsewhere(folder, work, change):
     ],
     ids=["checksum", "path", "cpu", "cores", "kernel", "tensorflow"],
 )
-def test_runs_that_were_measured_elsewhere_are_kept_aside_and_the_cell_is_measured_anew(change, folder, job):
-    work = job()
-    path = _begun_elsewhere(folder, work, change)
+def test_runs_that_were_measured_elsewhere_are_kept_aside_with_their_logs_and_the_cell_is_measured_anew(
+    change, folder, one, begun_elsewhere
+):
+    path = begun_elsewhere(change)
+    (path.parent / "run-0.log").write_text("old words")
 
-    _, (recorded,) = walk(folder, asked_again(work), *[figures(222)] * 6)
+    _, (recorded,) = walk(folder, asked_again(one), *[figures(222)] * 6)
 
-    (old,) = path.parent.glob("elsewhere-*/record.json")
+    (old,) = path.parent.glob("elsewhere-*")
     assert [run["images_per_s"] for run in recorded["runs"]] == [222] * 6
-    assert [run.get("images_per_s") for run in json.loads(old.read_text())["runs"]] == [111, 111, None]
+    runs = json.loads((old / "record.json").read_text())["runs"]
+    assert [run.get("images_per_s") for run in runs] == [111, 111, None]
+    assert (old / "run-0.log").read_text() == "old words"
+    assert not (path.parent / "run-0.log").exists()
 
 
 @pytest.mark.parametrize(("shared", "aside"), [(True, 0), (False, 1)])
-def test_nodes_of_one_kind_share_a_cell_where_they_share_the_storage(shared, aside, folder, job):
-    work = job()
-    work["cells"][0]["access"]["shared"] = shared
-    path = _begun_elsewhere(folder, work, lambda recorded: recorded["provenance"].update(host="n2"))
+def test_nodes_of_one_kind_share_a_cell_where_they_share_the_storage(shared, aside, folder, one, begun_elsewhere):
+    one["cells"][0]["access"]["shared"] = shared
+    path = begun_elsewhere(lambda recorded: recorded["provenance"].update(host="n2"))
 
-    _, (recorded,) = walk(folder, asked_again(work))
+    _, (recorded,) = walk(folder, asked_again(one))
 
     assert len(list(path.parent.glob("elsewhere-*"))) == aside
     assert recorded["status"] == "done"
@@ -218,27 +213,13 @@ def test_runs_on_another_device_at_the_same_path_are_not_those_of_the_cell(key, 
     assert provenance.difference(recorded, {}, here | {key: before}, shared=True) is None
 
 
-def test_the_logs_of_the_runs_go_aside_with_their_record(folder, job):
-    work = job()
-    path = _begun_elsewhere(folder, work, lambda recorded: recorded["dataset"].update(checksum="another"))
-    (path.parent / "run-0.log").write_text("old words")
-
-    walk(folder, asked_again(work))
-
-    (old,) = path.parent.glob("elsewhere-*/run-0.log")
-    assert old.read_text() == "old words"
-    assert not (path.parent / "run-0.log").exists()
-
-
-def test_data_that_only_the_node_can_make_is_made_there(folder, job, monkeypatch):
-    work = job()
-    work["cells"] = work["cells"][:1]
-    data, work["cells"][0]["dataset"] = work["cells"][0]["dataset"], None
+def test_data_that_only_the_node_can_make_is_made_there(folder, one, monkeypatch):
+    data, one["cells"][0]["dataset"] = one["cells"][0]["dataset"], None
     monkeypatch.setattr(
         "campaign.storage.datasets.on_this_node", lambda settings, where: {**data, "checksum": "made here"}
     )
 
-    template, (recorded,) = walk(folder, work)
+    template, (recorded,) = walk(folder, one)
 
     assert recorded["dataset"]["checksum"] == "made here"
     assert template.asked[0][0]["dataset"] == data["path"]
@@ -371,24 +352,24 @@ def test_a_cell_that_its_node_has_no_data_for_fails_with_the_reason_and_the_othe
     assert (again[cell]["status"], again[cell]["dataset"]) == ("done", data)
 
 
-def test_a_full_disk_is_waited_for_when_a_record_must_be_set_aside(folder, job, monkeypatch):
-    work, tries = job(), []
-    path = folder.record(work["cells"][0]["id"])
+@pytest.mark.parametrize("tries", [1, 2], ids=["at once", "when a full disk has room again"])
+def test_a_damaged_record_is_set_aside_and_the_cell_measured_anew(tries, folder, one, clock, monkeypatch):
+    path = folder.record(one["cells"][0]["id"])
     path.parent.mkdir(parents=True)
     path.write_text("{damaged")
-    make = tempfile.mkdtemp
+    make, full = tempfile.mkdtemp, [True] * (tries - 1)
 
-    def full(**where):
-        tries.append(where)
-        if len(tries) == 1:
-            raise OSError(28, "No space left on device")
+    def folder_aside(**where):
+        if full:
+            full.pop()
+            raise OSError(errno.ENOSPC, "No space left on device")
         return make(**where)
 
-    monkeypatch.setattr(durable, "_FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr("campaign.worker.session.tempfile.mkdtemp", full)
+    clock(durable)
+    monkeypatch.setattr("campaign.worker.session.tempfile.mkdtemp", folder_aside)
 
-    _, records = walk(folder, work)
+    _, (recorded,) = walk(folder, one)
 
-    assert records[0]["status"] == "done"
-    assert len(tries) == 2
-    assert len(list(path.parent.glob("damaged-*/record.json"))) == 1
+    (old,) = path.parent.glob("damaged-*/record.json")
+    assert old.read_text() == "{damaged"
+    assert recorded["status"] == "done"
