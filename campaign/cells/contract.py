@@ -17,10 +17,13 @@ class Trace(TypedDict):
     tail_s: float
 
 
-class Cluster(TypedDict, total=False):
+class _Named(TypedDict):
+    name: str
+
+
+class Cluster(_Named, total=False):
     """Group ``cluster``; other keys go to ``sbatch`` as they are. Choices without Slurm have a name alone."""
 
-    name: str
     dependency: str | None
     licenses: str | None
     timeout_min: int
@@ -37,10 +40,9 @@ class Cluster(TypedDict, total=False):
     save_patience_s: float
 
 
-class Site(TypedDict):
+class Site(_Named, total=False):
     """Group ``site``; its other keys are handed on to other groups (conf/)."""
 
-    name: str
     storages: dict[str, Node]
     spread_max: float
     other_cpu_max: float
@@ -96,10 +98,13 @@ class Data(TypedDict, total=False):
     stripe: Node  # the layout on Lustre
 
 
-class Submission(TypedDict, total=False):
+class _Submitted(TypedDict):
+    token: str
+
+
+class Submission(_Submitted, total=False):
     """The submission that a record's last session belongs to."""
 
-    token: str
     words: list[str]
     submitted_utc: str
     order_seed: int

@@ -6,13 +6,12 @@ import os
 import platform
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypedDict
 
 from filelock import FileLock, Timeout
 
 from campaign.cells.contract import Manifest
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
-from jobs import shapes
 from jobs.system import files, versioned
 from jobs.system.files import write_json
 
@@ -25,6 +24,13 @@ SCHEMA = 1
 TOOL = "tfio-campaign"
 _PRIVATE = 0o700
 _ROOM_BYTES = 1 << 20  # less than this may not hold a record
+
+
+class _Process(TypedDict):
+    """The front process that holds the folder."""
+
+    pid: int
+    host: str
 
 
 @dataclass(frozen=True)
@@ -114,9 +120,7 @@ def existing(root: Path) -> tuple[CampaignFolder, Manifest]:
     """Open a campaign folder to read it; returns the contents of its ``campaign.json``, too."""
     folder = CampaignFolder(root.resolve())
     try:
-        campaign = versioned.read(folder.marker, SCHEMA, ("requests",))
-        if fault := shapes.fault(campaign, Manifest):
-            raise versioned.DamagedFileError(fault)  # noqa: TRY301 - of one kind with what cannot be parsed
+        campaign = versioned.read_as(folder.marker, Manifest, SCHEMA)
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
             f"no campaign in {folder.root}", "name its folder, or start one: python -m campaign -m threads=1,2,4,8"
@@ -132,7 +136,7 @@ def existing(root: Path) -> tuple[CampaignFolder, Manifest]:
             f"{folder.marker} was written by a newer {TOOL} (schema {error.schema}, this one knows {SCHEMA})",
             f"update {TOOL}, or use another folder: campaign_dir=…",
         ) from error
-    return folder, cast("Manifest", campaign)
+    return folder, campaign
 
 
 def opened(root: Path) -> tuple[CampaignFolder, Manifest]:
@@ -216,7 +220,7 @@ def occupied(folder: CampaignFolder) -> Iterator[None]:
 
 def _holder(path: Path) -> str:
     try:
-        who = versioned.load(path)
+        who = versioned.read_as(path, _Process)
         return f"process {who['pid']} on {who['host']}"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError):
         return "process unknown"

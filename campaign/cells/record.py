@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from campaign.cells.contract import Record
 from campaign.errors import CampaignError
-from jobs import shapes
 from jobs.benchmarks import registry
 from jobs.system import files, versioned
 from jobs.system.clock import utc_now
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from jobs.figures import Run
 
 SCHEMA = 1
-STATUSES = ("running", "done", "failed", "invalid")
 _RUN_KEYS = {"run", "role", "status", "reason"}
 _CURE = "restore it, or move it away"
 INTERRUPTED = "interrupted: the worker ended during this run"
@@ -51,13 +49,7 @@ class UnreadableRecordError(RecordError):
 
 
 def read(path: Path) -> Record | None:
-    """Read a record; None where there is none.
-
-    Raises
-    ------
-    DamagedRecordError, NewerRecordError, UnreadableRecordError
-        See there; the file is left as it is.
-    """
+    """Read a record; None where there is none. One that cannot be used raises a `RecordError`, and is left as it is."""
     try:
         record = _read(path)
     except versioned.DamagedFileError as error:
@@ -67,8 +59,7 @@ def read(path: Path) -> Record | None:
             f"{path} was written by a newer version (schema {error.schema}, this one knows {SCHEMA})",
             "update tfio-campaign, or use another folder: campaign_dir=…",
         ) from error
-    fault = record and _fault(record, path.parent.name)
-    if fault:
+    if record and (fault := _fault(record, path.parent.name)):
         raise DamagedRecordError(f"{path} is damaged: {fault}", _CURE)
     return record
 
@@ -105,7 +96,7 @@ def stamp(path: Path) -> Stamp | None:
 def _read(path: Path, *, again: bool = True) -> Record | None:
     """Read the file, None where there is none; an NFS client's cache of it is not trusted."""
     try:
-        return cast("Record", versioned.read(path, SCHEMA))
+        return versioned.read_as(path, Record, SCHEMA)
     except OSError as error:
         if again and error.errno in (errno.ENOENT, errno.ESTALE):
             _reopen_folders(path)
@@ -125,19 +116,9 @@ def _reopen_folders(path: Path) -> None:
 
 def _fault(record: Record, name: str) -> str | None:
     """Return what makes it no record of the cell whose folder has this name; None for a good one."""
-    for key in ("cell", "campaign", "dataset", "provenance"):
-        if not isinstance(record.get(key), dict):
-            return f"'{key}' is missing or no mapping"
-    if not isinstance(record["campaign"].get("token"), str):
-        return "its submission has no token"
-    if record["cell"].get("id") != name:
-        return f"it is of the cell {record['cell'].get('id')}"
-    if record.get("status") not in STATUSES:
-        return f"its status is {record.get('status')!r}"
-    runs = record.get("runs")
-    if not isinstance(runs, list) or not all(isinstance(run, dict) and run.keys() >= _RUN_KEYS for run in runs):
-        return "its runs are not all runs"
-    return shapes.fault(record, Record)
+    if record["cell"]["id"] != name:
+        return f"it is of the cell {record['cell']['id']}"
+    return None if all(run.keys() >= _RUN_KEYS for run in record["runs"]) else "its runs are not all runs"
 
 
 def write(path: Path, record: Record, patience_s: float = 0.0) -> None:

@@ -14,7 +14,7 @@ from campaign.cluster import display
 from campaign.cluster.progress import Follower, Seen, Watched, until_over
 from campaign.slurm import client
 from campaign.slurm.scheduler import Scheduler
-from campaign.worker.batch import Batch, read_all
+from campaign.worker.batch import Batch, Fault, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -156,7 +156,7 @@ def _left(folder: CampaignFolder, batch: Batch, index: int, until: float) -> lis
         time.sleep(_CHECK_EACH_S)
 
 
-def _why(fault: Mapping[str, str]) -> str:
+def _why(fault: Fault) -> str:
     return f"{fault['message']} ({fault['hint']})" if fault["hint"] else fault["message"]
 
 

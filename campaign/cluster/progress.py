@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from campaign.cells import record
-from jobs.system import versioned
+from campaign.cells.contract import WorkList
+from campaign.worker.batch import Batch, read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from campaign.cells.contract import Record
     from campaign.cells.folder import CampaignFolder
-    from campaign.worker.batch import Batch
     from jobs.figures import Run
 
 OVER = ("done", "invalid", "failed")
@@ -50,7 +50,7 @@ class Follower:
         path = batch.work_list(index)
         if not path.exists():  # its front process was killed before it could submit
             return cls(folder, [(cell, 0) for cell in batch.cells[index]], 0, batch.token)
-        work = versioned.load(path)
+        work = read_file(path, WorkList)
         cells = [(item["id"], item["missing"]) for item in work["cells"]]
         return cls(folder, cells, work["conduct"]["warmup_runs"], batch.token)
 

@@ -16,18 +16,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from campaign.cells import judge, record
+from campaign.cells.contract import WorkList
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.peaks import Peaks
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.slurm import job
 from campaign.storage import baseline_files, checkpoint_targets, emulation, locks
 from campaign.worker import session
+from campaign.worker.batch import Fault, read_file
 from campaign.worker.runner import Template
 from campaign.worker.signals import WorkerStoppedError, stoppable
 from jobs.checks import Limits
 from jobs.errors import NoGpuError
 from jobs.observe.machine import place
-from jobs.system import versioned
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry
 from jobs.system.files import write_json
@@ -35,7 +36,7 @@ from jobs.system.files import write_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from campaign.cells.contract import Addition, ListedItem, Record, WorkItem, WorkList
+    from campaign.cells.contract import Addition, ListedItem, Record, WorkItem
     from jobs.figures import Run
     from jobs.request import Request, TraceRequest
 
@@ -202,7 +203,7 @@ def main(work_list: str) -> int:
     front process, and raised.
     """
     path = Path(work_list)
-    work = versioned.load(path.resolve())
+    work = read_file(path.resolve(), WorkList)
     folder = CampaignFolder(Path(work["campaign_dir"]))
     template = Template(path.with_suffix(".template.log"))
     fault = path.with_suffix(".error.json")
@@ -228,7 +229,7 @@ def main(work_list: str) -> int:
             template.close()
 
 
-def _as_error(error: CampaignError | OSError) -> dict[str, str]:
+def _as_error(error: CampaignError | OSError) -> Fault:
     if isinstance(error, CampaignError):
         return {"message": error.message, "hint": error.hint}
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -13,8 +13,9 @@ A batch is found again by its folder, from any process on any day: nothing here 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from campaign.errors import EnvironmentFaultError
 from jobs.system import versioned
@@ -28,6 +29,26 @@ if TYPE_CHECKING:
 
 _FILE = "batch.json"
 _ENDED = "ended.json"
+_Shape = TypeVar("_Shape")
+
+
+class Fault(TypedDict):
+    """The error that ended a worker."""
+
+    message: str
+    hint: str
+
+
+class _Said(TypedDict):
+    """``batch.json``."""
+
+    cluster: str
+    token: str
+    job_name: str
+    cells: list[list[str]]
+    submitted_utc: str
+    job_id: str | None
+    refused: str | None
 
 
 @dataclass(frozen=True)
@@ -48,13 +69,11 @@ class Batch:
         """Path of the work list of one worker."""
         return self.folder / f"work-{index}.json"
 
-    def fault(self, index: int) -> dict[str, str] | None:
-        """Return ``message`` and ``hint`` of the error that ended a worker, where it could leave them."""
-        try:
-            left = versioned.load(self.work_list(index).with_suffix(".error.json"))
-            return {key: str(left[key]) for key in ("message", "hint")}
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+    def fault(self, index: int) -> Fault | None:
+        """Return the error that ended a worker, where it could leave it."""
+        with suppress(OSError, ValueError):
+            return versioned.read_as(self.work_list(index).with_suffix(".error.json"), Fault)
+        return None
 
     def save(self) -> None:
         """Write ``batch.json``; its folder is made where there is none."""
@@ -89,26 +108,25 @@ def latest(batches: list[Batch]) -> Iterator[tuple[str, Batch, int]]:
 
 
 def _read(folder: Path) -> Batch:
-    path = folder / _FILE
-    try:
-        values: dict[str, Any] = versioned.load(path)
-        batch = Batch(folder=folder, **values)
-        _check(batch)
-        if (folder / _ENDED).exists():
-            ended = versioned.load(folder / _ENDED)
-            batch.ended.update({int(index): str(why) for index, why in ended.items()})
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise EnvironmentFaultError(
-            f"{path} is damaged: {error}", "move its folder away; the records are complete without it"
-        ) from error
+    said = read_file(folder / _FILE, _Said)
+    batch = Batch(folder, **{key: said.get(key) for key in _Said.__annotations__})  # type: ignore[arg-type] # as read
+    if (folder / _ENDED).exists():
+        ended = read_file(folder / _ENDED, dict[str, str])
+        batch.ended.update((int(index), why) for index, why in ended.items() if index.isdecimal())
     return batch
 
 
-def _check(batch: Batch) -> None:
-    """Raise ValueError where a file that parses describes no batch."""
-    cells: Any = batch.cells
-    lists = isinstance(cells, list) and all(isinstance(worker, list) for worker in cells)
-    if not lists or not all(isinstance(cell, str) for worker in cells for cell in worker):
-        raise ValueError("its cells are not lists of names")
-    if not isinstance(batch.submitted_utc, str):
-        raise ValueError("it does not say when it was submitted")  # noqa: TRY004 - of a file, not of a caller
+def read_file(path: Path, shape: type[_Shape]) -> _Shape:
+    """Read a file of a batch.
+
+    Raises
+    ------
+    EnvironmentFaultError
+        It is missing or damaged.
+    """
+    try:
+        return versioned.read_as(path, shape)
+    except (OSError, ValueError) as error:
+        raise EnvironmentFaultError(
+            f"{path} is damaged: {error}", "move its folder away; the records are complete without it"
+        ) from error

@@ -7,7 +7,7 @@ import secrets
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from campaign.cells import judge, record, stopping
 from campaign.cells.cell import Cell
@@ -46,6 +46,13 @@ class TakenOverError(Exception):
         self.same_list = same_list
 
 
+class _Claim(TypedDict):
+    """What counts of ``claim.json``, a session."""
+
+    id: str
+    token: str
+
+
 def make_sure_it_is_ours(folder: CampaignFolder, recorded: Record) -> None:
     """Check that the last session in this record, which is the caller's, may still write it.
 
@@ -54,12 +61,11 @@ def make_sure_it_is_ours(folder: CampaignFolder, recorded: Record) -> None:
     """
     mine = recorded["sittings"][-1]
     try:
-        claim = versioned.load(folder.claim(recorded["cell"]["id"]))
-        holder, token = claim["id"], claim["token"]
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        claim = versioned.read_as(folder.claim(recorded["cell"]["id"]), _Claim)
+    except (FileNotFoundError, ValueError):
         return  # no worker leaves it so
-    if holder != mine["id"]:
-        raise TakenOverError(same_list=token == mine["token"])
+    if claim["id"] != mine["id"]:
+        raise TakenOverError(same_list=claim["token"] == mine["token"])
 
 
 def _claim(folder: CampaignFolder, work: WorkList, cell_id: str, session: Session) -> None:

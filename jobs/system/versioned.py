@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from jobs import shapes
 from jobs.system import files
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 1 << 26  # of a record with 1,000 runs it is a fifth
 _LARGEST_NUMBER = 1 << 64
+_Shape = TypeVar("_Shape")
 
 
 class DamagedFileError(ValueError):
@@ -49,6 +51,14 @@ def read(path: Path, schema: int, keys: Collection[str] = (), *, most_bytes: int
     if missing := [key for key in keys if key not in value]:
         raise DamagedFileError(f"{missing[0]!r} is missing")
     return value
+
+
+def read_as(path: Path, shape: type[_Shape], schema: int | None = None) -> _Shape:
+    """Return what a JSON file says, which has the shape of a TypedDict; errors are those of `read`."""
+    value = load(path) if schema is None else read(path, schema)
+    if fault := shapes.fault(value, shape):
+        raise DamagedFileError(fault)
+    return cast("_Shape", value)
 
 
 def load(path: Path, most_bytes: int = _MOST_BYTES) -> Any:

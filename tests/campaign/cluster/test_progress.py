@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from campaign.cells import record
 from campaign.cluster import progress
 from campaign.cluster.progress import Follower, Seen, Watched
+from campaign.errors import EnvironmentFaultError
 from tests.campaign.fake_template import figures, invalid
 from tests.campaign.on_disk import leave_batch, leave_record
+from tests.campaign.work_lists import work_list
 
 STATES = ("planned", "queued", "running", "done", "failed", "invalid", "interrupted")
 
@@ -113,16 +115,28 @@ def test_how_the_cells_came_out_is_counted(follower, made, write):
 
 
 @pytest.mark.parametrize(("missing", "runs_total"), [((5, 2), 9), (None, 0)], ids=["listed", "never written"])
-def test_a_worker_of_a_batch_is_followed_by_its_work_list(missing, runs_total, folder, made):
+def test_a_worker_of_a_batch_is_followed_by_its_work_list(missing, runs_total, folder, made, cells):
     batch = leave_batch(folder, cells=[[made[0].id], [made[1].id, made[2].id]])
     if missing:
-        items = [{"id": cell.id, "missing": runs} for cell, runs in zip(made[1:], missing, strict=True)]
-        batch.work_list(1).write_text(json.dumps({"cells": items, "conduct": {"warmup_runs": 1}}))
+        work = work_list(folder, made[1:], cells[1])
+        for item, runs in zip(work["cells"], missing, strict=True):
+            item["missing"] = runs
+        batch.work_list(1).write_text(json.dumps(work))
 
     found = Follower.of(folder, batch, 1)
 
     assert [cell for cell, _ in found.cells] == [made[1].id, made[2].id]
     assert (found.token, found.news(), found.runs_total) == ("first", [], runs_total)
+
+
+def test_a_damaged_work_list_is_named_by_file_and_key(folder, cells):
+    batch = leave_batch(folder)
+    work = work_list(folder, *cells)
+    del work["cells"][0]["settings"]
+    batch.work_list(0).write_text(json.dumps(work))
+
+    with pytest.raises(EnvironmentFaultError, match=r"work-0\.json is damaged: cells\[0\]\.settings is missing"):
+        Follower.of(folder, batch, 0)
 
 
 @pytest.fixture

@@ -81,14 +81,14 @@ def test_the_error_that_a_worker_left_is_its_own_where_it_could_be_written_whole
     ("name", "text"),
     [
         *(("batch.json", text) for text in ("", "{", "[]", "{}", '{"token": 3}', '"text"', "\x00")),
-        *(("ended.json", text) for text in ("", "[]", '{"one": "done"}')),
+        *(("ended.json", text) for text in ("", "[]", '{"1": 2}')),
     ],
 )
 def test_a_damaged_file_of_a_batch_is_told_with_the_cure(name, text, folder, made):
     file = made().folder / name
     file.write_text(text)
 
-    with pytest.raises(EnvironmentFaultError, match=r"first-0/batch\.json is damaged") as caught:
+    with pytest.raises(EnvironmentFaultError, match=rf"first-0/{name} is damaged") as caught:
         batches.read_all(folder)
 
     assert "move its folder away" in caught.value.hint
