@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from jobs.checks import Limits
 from jobs.system import durable, files
 from tests.campaign.fake_template import figures
 
-CONDUCT = {"runs": 6, "warmup_runs": 1, "min_valid_runs": 3}
+CONDUCT = {"runs": 6, "warmup_runs": 1, "min_valid_runs": 3, "site": {}, "checks": asdict(Limits())}
 
 
 def _record(point, *runs):
@@ -218,6 +219,7 @@ def test_there_is_no_record_where_there_is_no_file(tmp_path):
 
 _WRITER = """
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from campaign.cells import record
 path = Path(sys.argv[1])
