@@ -35,12 +35,18 @@ class _RequesterGoneError(Exception):
 
 
 def main() -> None:
-    """Import the modules that the command line names, report ready, then serve until standard input closes."""
+    """Import the modules that the command line names, report ready, then serve until standard input closes.
+
+    Of ``module:function`` the function is called, too: it prepares what each child then finds.
+    """
     die_with_parent()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not break the protocol
-    for module in sys.argv[1:]:
-        importlib.import_module(module)
+    for word in sys.argv[1:]:
+        module, _, function = word.partition(":")
+        found = importlib.import_module(module)
+        if function:
+            getattr(found, function)()
     gc.collect()
     gc.freeze()  # a third of a million objects: a collection of them costs a child tenths of a second, and copied pages
     print(json.dumps({"ready": True, "pid": os.getpid()}), file=answers)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _TAIL_LINES = 15
 _JOB = "jobs.run:execute"
-_PRELOAD = ("tensorflow", "jobs.run")
+_PRELOAD = ("tensorflow", "jobs.run", "jobs.benchmarks.first_use:before_fork")
 
 
 class Template:

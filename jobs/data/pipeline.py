@@ -40,8 +40,10 @@ def listing(paths: Sequence[str], seed: int) -> tf.data.Dataset:
     """Shuffle the whole list: elements ``(index into paths, path)``, the same order each time for one `seed`."""
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
-    # As bytes: TensorFlow refuses a str that is not UTF-8, and a file's name may be anything.
-    elements = tf.data.Dataset.from_tensor_slices((list(range(len(paths))), [os.fsencode(path) for path in paths]))
+    # As bytes: TensorFlow refuses a str that is not UTF-8, and a file's name may be anything. As tensors: tf.data looks
+    # at lists element by element.
+    names, indices = tf.constant([os.fsencode(path) for path in paths]), tf.constant(range(len(paths)))
+    elements = tf.data.Dataset.from_tensor_slices((indices, names))
     return elements.shuffle(len(paths), seed=seed, reshuffle_each_iteration=False)
 
 

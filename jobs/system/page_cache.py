@@ -87,8 +87,14 @@ def sync(folder: Path) -> None:
 def evict(paths: Iterable[Path]) -> None:
     """Advise the kernel to drop the clean pages of `paths`; files that cannot be opened are skipped."""
     for path in paths:
-        with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # length 0: to the end of the file
+        try:
+            fd = os.open(path, os.O_RDONLY)
+        except OSError:
+            continue
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)  # length 0: to the end of the file
+        finally:
+            os.close(fd)
 
 
 def cooled(paths: Sequence[Path], requested: Sequence[Path], folder: Path) -> Residency:

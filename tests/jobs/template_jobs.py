@@ -17,9 +17,11 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import psutil
+
 from jobs import __main__ as byhand
 from jobs import checks, run
-from jobs.benchmarks import accelerator, alexnet, images, micro
+from jobs.benchmarks import accelerator, alexnet, first_use, images, micro
 from jobs.benchmarks.alexnet_network import Network
 from jobs.data import pipeline
 from jobs.errors import NoGpuError, UnreadableImageError
@@ -533,3 +535,18 @@ def complaint_of(argument):
     except UnreadableImageError as error:
         return {"value": str(error)}
     return {"value": ""}
+
+
+def first_use_of_tensorflow(_argument):
+    """Count the threads before and after what is done before a fork; then name the function that an operation is in."""
+    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
+
+    before = psutil.Process().num_threads()
+    first_use.before_fork()
+    after = psutil.Process().num_threads()
+    first_use.run_operations_directly()
+    try:
+        tf.io.decode_jpeg(b"no image")
+    except tf.errors.OpError as error:
+        return {"value": [before, after, "__wrapped__" in str(error)]}
+    return {"value": None}

@@ -195,3 +195,10 @@ def test_nothing_is_missing_and_no_order_is_asked_for_where_every_file_arrived(m
     monkeypatch.setattr(pipeline, "order", lambda *_: pytest.fail("a pipeline was built for its order"))
 
     assert dropped(["a.jpg", "b.jpg"], [1, 0], {"seed": 0}, exhausted=True) == (0, [])
+
+
+def test_tensorflow_starts_no_thread_before_a_fork_and_puts_no_operation_into_a_function(job):
+    before, after, wrapped = job("first_use_of_tensorflow")
+
+    assert after == before
+    assert not wrapped
