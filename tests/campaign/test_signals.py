@@ -59,17 +59,13 @@ def listed(job, tmp_path):
 
 
 @pytest.fixture
-def scontrol(tmp_path, monkeypatch):
-    """A function that puts a program scontrol on PATH; it returns the file that logs how it was called."""
+def scontrol(programs, monkeypatch):
+    """A function that makes this a job whose scontrol answers so; returns Slurm's programs."""
 
     def install(code=0, says=""):
-        place = tmp_path / "bin"
-        place.mkdir()
-        (place / "scontrol").write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/calls\necho {says}\nexit {code}\n')
-        (place / "scontrol").chmod(0o755)
-        monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+        programs("scontrol", f"echo {says}; exit {code}")
         monkeypatch.setenv("SLURM_JOB_ID", "77")
-        return tmp_path / "calls"
+        return programs
 
     return install
 
@@ -108,26 +104,26 @@ def _only_run(folder, work):
 
 def test_a_job_that_is_cancelled_records_the_run_under_way_and_stays_ended(folder, listed, scontrol):
     work, path = listed()
-    calls = scontrol()
+    slurm = scontrol()
 
     code, _ = _signalled(path, signal.SIGTERM)
 
     assert code == 143
     assert _only_run(folder, work) == ("running", "failed", "interrupted: the campaign was stopped during this run")
-    assert "requeue" not in calls.read_text()
+    assert "scontrol requeue 77" not in slurm.calls
     assert not path.with_suffix(".error.json").exists()
 
 
 @pytest.mark.parametrize("restarts", [None, "2"])
 def test_a_job_whose_time_is_up_records_the_run_and_goes_back_into_the_queue(restarts, folder, listed, scontrol):
     work, path = listed(max_requeues=3)
-    calls = scontrol()
+    slurm = scontrol()
 
     code, _ = _signalled(path, signal.SIGUSR2, **({"SLURM_RESTART_COUNT": restarts} if restarts else {}))
 
     assert code == 143
     assert _only_run(folder, work) == ("running", "failed", "interrupted: the job's time limit was near")
-    assert calls.read_text().splitlines()[-1] == "requeue 77"
+    assert slurm.calls[-1] == "scontrol requeue 77"
     assert not path.with_suffix(".error.json").exists()
 
 
@@ -135,13 +131,13 @@ def test_a_job_whose_time_is_up_records_the_run_and_goes_back_into_the_queue(res
 @pytest.mark.parametrize("most", [0, 3])
 def test_a_job_that_was_requeued_often_enough_says_that_its_time_is_too_short(most, folder, listed, scontrol):
     work, path = listed(max_requeues=most, timeout_min=12)
-    calls = scontrol()
+    slurm = scontrol()
 
     code, _ = _signalled(path, signal.SIGUSR2, SLURM_RESTART_COUNT=str(most))
 
     left = json.loads(path.with_suffix(".error.json").read_text())
     assert code == 143
-    assert "requeue" not in calls.read_text()
+    assert "scontrol requeue 77" not in slurm.calls
     assert left["message"].startswith(f"the time limit of 12 min was reached {most + 1} time")
     assert "cluster.timeout_min=" in left["hint"]
     assert _only_run(folder, work)[2] == "interrupted: the job's time limit was near"
@@ -149,12 +145,12 @@ def test_a_job_that_was_requeued_often_enough_says_that_its_time_is_too_short(mo
 
 def test_a_requeue_that_slurm_refuses_is_told(listed, scontrol):
     _, path = listed()
-    calls = scontrol(code=1)
+    slurm = scontrol(code=1)
 
     code, _ = _signalled(path, signal.SIGUSR2)
 
     assert code == 143
-    assert "requeue 77" in calls.read_text()
+    assert slurm.calls[-1] == "scontrol requeue 77"
     message = json.loads(path.with_suffix(".error.json").read_text())["message"]
     assert "time limit" in message
     assert message.endswith("Slurm did not take the job back into its queue")
@@ -162,30 +158,30 @@ def test_a_requeue_that_slurm_refuses_is_told(listed, scontrol):
 
 def test_a_job_that_slurm_has_begun_again_elsewhere_is_not_put_back_by_the_worker_it_lost(listed, scontrol):
     _, path = listed()
-    calls = scontrol(says="Restarts=1")
+    slurm = scontrol(says="Restarts=1")
 
     code, _ = _signalled(path, signal.SIGUSR2)
 
     assert code == 143
-    assert "requeue" not in calls.read_text()
+    assert "scontrol requeue 77" not in slurm.calls
     assert not path.with_suffix(".error.json").exists()
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGUSR2])
 def test_a_second_signal_does_not_interrupt_the_recording_of_the_first(second, folder, listed, scontrol):
     work, path = listed()
-    calls = scontrol()
+    slurm = scontrol()
 
     code, _ = _signalled(path, signal.SIGUSR2, second, SLOW_DISK="1")
 
     assert code == 143
     assert _only_run(folder, work) == ("running", "failed", "interrupted: the job's time limit was near")
-    assert calls.read_text().splitlines()[-1] == "requeue 77"
+    assert slurm.calls[-1] == "scontrol requeue 77"
 
 
 def test_a_job_that_is_stopped_while_it_waits_for_the_storage_has_begun_no_run(folder, listed, scontrol):
     work, path = listed()
-    calls = scontrol()
+    slurm = scontrol()
 
     with FileLock(work["cells"][0]["dataset"]["lock"]), _started(path) as process:
         while not folder.record(work["cells"][0]["id"]).exists():
@@ -196,7 +192,7 @@ def test_a_job_that_is_stopped_while_it_waits_for_the_storage_has_begun_no_run(f
 
     assert process.returncode == 143
     assert record.read(folder.record(work["cells"][0]["id"]))["runs"] == []
-    assert calls.read_text().splitlines()[-1] == "requeue 77"
+    assert slurm.calls[-1] == "scontrol requeue 77"
 
 
 def test_on_this_machine_a_worker_that_is_told_to_end_records_the_run_under_way(folder, listed):

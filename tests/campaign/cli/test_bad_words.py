@@ -150,3 +150,34 @@ def test_what_may_surprise_is_said(words, note, tmp_path, monkeypatch, capsys):
     assert "SECRET" not in said.err
     assert "-t2-" in said.out
     assert "-t1-" not in said.out
+
+
+@pytest.mark.parametrize("verb", ["status", "why", "watch", "cancel", "compare", "report", "doctor"])
+def test_each_verb_has_its_help(verb, capsys):
+    try:
+        code = guarded([verb, "--help"])
+    except SystemExit as ended:  # of argparse
+        code = ended.code
+
+    assert code == 0
+    assert f"python -m campaign {verb}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["status"], ["why", "x"], ["watch"], ["cancel"], ["report"]], ids=" ".join)
+def test_a_verb_where_there_is_no_campaign_says_so(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    assert guarded(words) == 2
+    assert "no campaign in" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_starts_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    assert guarded(["--dry-run", "-m", "threads=1,2,2"]) == 0
+
+    said = capsys.readouterr()
+    assert len(said.out.splitlines()) == 2
+    assert "2 to run, 12 runs" in said.err
+    assert list(tmp_path.iterdir()) == []

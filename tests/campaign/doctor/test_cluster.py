@@ -20,22 +20,13 @@ CONFIG = "ClusterName = toy\nSLURM_VERSION = 22.05.8\nAccountingStorageType = ac
 RUN = 'for word in "$@"; do case "$word" in --wrap=*) sh -c "${word#--wrap=}" ;; esac; done; echo 77'
 
 
-@pytest.fixture
-def programs(tmp_path, monkeypatch):
-    """A cluster that takes every script and runs what is wrapped; programs may be changed."""
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-
-    def put(name, text):
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
-        (folder / name).chmod(0o755)
-
+@pytest.fixture(autouse=True)
+def clients(programs):
+    """A cluster that takes every script and runs what is wrapped."""
     for name in ("srun", "squeue", "scancel", "sinfo"):
-        put(name, "exit 0")
-    put("scontrol", f"cat <<'EOF'\n{CONFIG}EOF")
-    put("sbatch", f'[ "$1" = --test-only ] && exit 0\n{RUN}')
-    return put
+        programs(name)
+    programs.answer("scontrol", *CONFIG.splitlines())
+    programs("sbatch", f'[ "$1" = --test-only ] && exit 0\n{RUN}')
 
 
 @pytest.fixture
@@ -67,7 +58,7 @@ def no_tensorflow(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "light"))
 
 
-def test_a_node_is_examined_where_it_is(programs, examined, no_tensorflow, tmp_path, folder):
+def test_a_node_is_examined_where_it_is(examined, no_tensorflow, tmp_path, folder):
     findings = examined(f"storage.root={tmp_path}")
 
     (nodes,) = _of(findings, "nodes")
@@ -79,7 +70,7 @@ def test_a_node_is_examined_where_it_is(programs, examined, no_tensorflow, tmp_p
     assert list(folder.root.glob(".tfio-doctor*")) == []
 
 
-def test_a_storage_that_the_node_does_not_have_is_found_out(programs, examined, no_tensorflow, tmp_path):
+def test_a_storage_that_the_node_does_not_have_is_found_out(examined, no_tensorflow, tmp_path):
     findings = examined(f"storage.root={tmp_path}/not-mounted", "storage.shared=false")
 
     (storage,) = _of(findings, "storage")
@@ -87,7 +78,7 @@ def test_a_storage_that_the_node_does_not_have_is_found_out(programs, examined, 
     assert f"there is no folder {tmp_path}/not-mounted" in storage.message
 
 
-def test_a_relative_root_is_the_one_of_this_folder(programs, examined, no_tensorflow, tmp_path, monkeypatch):
+def test_a_relative_root_is_the_one_of_this_folder(examined, no_tensorflow, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     findings = examined("storage.root=data")
@@ -105,46 +96,42 @@ def test_code_that_the_node_does_not_have_is_found_out(programs, examined, monke
     assert "/nowhere/bin/python" in nodes.message + nodes.hint
 
 
-def test_a_job_that_waits_is_a_warning(programs, examined):
-    programs("sbatch", '[ "$1" = --test-only ] || echo 77')
-    programs("squeue", "echo 'PENDING (Priority)'")
-
-    (nodes,) = _of(examined(), "nodes")
-
-    assert nodes.passed is None
-    assert "PENDING (Priority)" in nodes.message
-
-
 @pytest.mark.parametrize(
-    ("squeue", "said"),
-    [("echo 'CONFIGURING (None)'", "CONFIGURING"), ("exit 1", "the scheduler does not answer")],
+    ("squeue", "passed", "said"),
+    [
+        ("echo 'PENDING (Priority)'", None, "PENDING (Priority)"),
+        ("echo 'CONFIGURING (None)'", None, "CONFIGURING"),
+        ("exit 1", None, "the scheduler does not answer"),
+        ("exit 0", False, "nothing of it is seen"),
+    ],
+    ids=["it waits", "it is made ready", "nobody knows", "the nodes do not share the folder"],
 )
-def test_a_job_that_nobody_saw_begin_is_no_proof_of_anything(squeue, said, programs, examined):
+def test_a_job_that_nobody_saw_begin_is_no_proof_of_anything(squeue, passed, said, programs, examined):
     programs("sbatch", '[ "$1" = --test-only ] || echo 77')
     programs("squeue", squeue)
 
     (nodes,) = _of(examined(), "nodes")
 
-    assert nodes.passed is None
+    assert nodes.passed is passed
     assert said in nodes.message
 
 
-def test_a_job_that_is_cancelled_is_waited_for_until_it_writes_no_more(programs, examined, tmp_path):
+def test_a_job_that_is_cancelled_is_waited_for_until_it_writes_no_more(programs, examined):
     programs("sbatch", '[ "$1" = --test-only ] || echo 77')
-    programs("squeue", f"echo x >> {tmp_path}/asked; [ $(wc -l < {tmp_path}/asked) -lt 4 ] && echo 'RUNNING (None)'; :")
+    programs("squeue", f"[ $(grep -c squeue {programs.log}) -lt 4 ] && echo 'RUNNING (None)'; :")
 
     examined()
 
-    assert len((tmp_path / "asked").read_text().split()) == 4
+    assert programs.asked.count("squeue") == 4
 
 
 @pytest.mark.parametrize(("asked_min", "time_min"), [(5, 5), (60, 10)])
-def test_the_probe_asks_for_no_more_minutes_than_a_campaign(asked_min, time_min, programs, examined, tmp_path):
-    programs("sbatch", f'echo "$@" >> {tmp_path}/words; exit 1')
+def test_the_probe_asks_for_no_more_minutes_than_a_campaign(asked_min, time_min, programs, examined):
+    programs("sbatch", "exit 1")
 
     examined(f"cluster.timeout_min={asked_min}")
 
-    assert f" --time={time_min} " in (tmp_path / "words").read_text()
+    assert any(f" --time={time_min} " in call for call in programs.calls if call.startswith("sbatch"))
 
 
 def test_a_trial_submission_that_hangs_is_given_up(programs, examined, monkeypatch):
@@ -158,15 +145,6 @@ def test_a_trial_submission_that_hangs_is_given_up(programs, examined, monkeypat
     assert "has not answered" in submission.message
 
 
-def test_a_folder_that_the_nodes_do_not_share_is_found_out(programs, examined):
-    programs("sbatch", '[ "$1" = --test-only ] || echo 77')
-
-    (nodes,) = _of(examined(), "nodes")
-
-    assert nodes.passed is False
-    assert "nothing of it is seen" in nodes.message
-
-
 def test_a_script_that_slurm_refuses_is_told_in_its_words(programs, examined):
     programs("sbatch", "echo 'sbatch: error: invalid partition specified: nowhere' >&2; exit 1")
 
@@ -177,24 +155,22 @@ def test_a_script_that_slurm_refuses_is_told_in_its_words(programs, examined):
     assert _of(findings, "nodes")[0].message == "the probe job was refused"
 
 
-def test_a_program_that_is_missing_ends_the_examination(programs, examined, tmp_path, monkeypatch):
-    (tmp_path / "programs" / "srun").unlink()
-    monkeypatch.setenv("PATH", str(tmp_path / "programs"))
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda programs: (programs.folder / "srun").unlink(), "not found: srun"),
+        (lambda programs: programs("scontrol", "exit 1"), "the controller does not answer"),
+    ],
+)
+def test_what_ends_the_examination(spoil, message, programs, examined):
+    spoil(programs)
 
     (only,) = examined()
 
-    assert (only.what, only.passed, only.message) == ("slurm", False, "not found: srun")
+    assert (only.what, only.passed, only.message) == ("slurm", False, message)
 
 
-def test_a_controller_that_does_not_answer_ends_the_examination(programs, examined):
-    programs("scontrol", "exit 1")
-
-    (only,) = examined()
-
-    assert (only.what, only.passed, only.message) == ("slurm", False, "the controller does not answer")
-
-
-def test_variables_that_are_not_used_are_named(programs, examined, no_tensorflow, tmp_path, monkeypatch):
+def test_variables_that_are_not_used_are_named(examined, no_tensorflow, tmp_path, monkeypatch):
     monkeypatch.setenv("SBATCH_ACCOUNT", "mine")
 
     findings = examined(f"storage.root={tmp_path}")

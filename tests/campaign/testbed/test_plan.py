@@ -36,10 +36,6 @@ def position(lines, *words):
     return found
 
 
-def test_what_is_up_needs_nothing():
-    assert plan.up(wanted(), OWNER, whole()) == []
-
-
 def test_a_device_is_throttled_before_it_is_mounted_and_marked_before_it_can_be_used():
     lines = up(seen(there=False))
 
@@ -88,10 +84,11 @@ def test_what_a_kill_has_left_undone_is_gone_on_with(lacks, first):
     assert not any("mkfs" in line or "ssd" in line for line in lines)
 
 
-def test_data_that_is_there_keeps_its_owner():
+def test_what_is_up_needs_nothing_and_data_that_is_there_keeps_its_owner():
     found = whole()
     hdd = dataclasses.replace(found.storages["hdd"], owner=(7, 7), empty=False)
 
+    assert plan.up(wanted(), OWNER, found) == []
     assert plan.up(wanted(), OWNER, dataclasses.replace(found, storages={**found.storages, "hdd": hdd})) == []
 
 
@@ -127,16 +124,6 @@ def test_a_bound_that_is_no_longer_asked_for_is_taken_away():
     assert "echo '7:0 0' > /blkio/blkio.throttle.write_bps_device" in lines
 
 
-def test_a_bound_left_on_a_number_that_is_somebody_elses_by_now_is_cleared():
-    found = whole(numbers=["7:0", "7:1", "7:5"], bounds=limited(("7:0", HDD), ("7:1", SSD), ("7:5", SSD)))
-
-    lines = up(found)
-
-    assert lines[:2] == [f"echo '7:5 0' > /blkio/blkio.throttle.{kind}_bps_device" for kind in ("read", "write")]
-    assert '"numbers": ["7:0", "7:1"]' in lines[2]
-    assert set(lines[:2]) <= set(texts(plan.down(found, keep=True)))
-
-
 def test_bounds_of_devices_that_we_never_had_stay():
     found = whole(bounds=limited(("7:0", HDD), ("7:1", SSD), ("7:6", SSD), ("253:0", HDD)))
 
@@ -168,13 +155,6 @@ def test_down_undoes_it_in_the_other_order_and_the_marker_goes_last():
     ]
 
 
-def test_down_that_keeps_leaves_every_file():
-    lines = texts(plan.down(whole(), keep=True))
-
-    assert not any(line.startswith(("rm", "rmdir")) for line in lines)
-    assert '"numbers": []' in lines[-1]
-
-
 def test_down_touches_no_mount_of_another_device_and_no_folder_without_our_marker():
     theirs = up_and_running("hdd", LOOP0, HDD, mounted="/dev/sdb1")
 
@@ -183,12 +163,6 @@ def test_down_touches_no_mount_of_another_device_and_no_folder_without_our_marke
     assert not any(line.startswith(("umount", "rmdir")) for line in lines)
     assert plan.down(seen(strangers=("thesis.tex",)), keep=False) == []
     assert plan.down(seen(), keep=False) == []
-
-
-def test_down_keeps_a_folder_in_which_there_is_something_else():
-    lines = texts(plan.down(whole(strangers=("thesis.tex",)), keep=False))
-
-    assert lines[-1] == "rm -f /bed/.tfio-testbed.json"
 
 
 def test_a_marker_that_was_being_written_is_ours_to_remove():
