@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.figures.kit import save
+from analysis.records.versioned import UnreadableError, content
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,6 +19,7 @@ NEEDED = (
     "Table I needs a done baseline that reads or writes, Figs 4 and 5 need a done cell of micro, Figs 6 to 8 done cells"
     " of alexnet with prefetch and without, Figs 9 and 10 one that saves snapshots"
 )
+MOST_BYTES = 1 << 20
 LIST_NAME = ".written-by-analysis"
 
 
@@ -47,7 +49,10 @@ def forget(folder: Path, written: Iterable[Path]) -> list[Path]:
     """
     list_file = folder / LIST_NAME
     names = {path.name for path in written if path.parent == folder}
-    listed = set(list_file.read_text(encoding="utf-8").splitlines()) if list_file.exists() else set()
+    try:
+        listed = set(content(list_file, MOST_BYTES).decode(errors="replace").splitlines())
+    except UnreadableError:
+        listed = set()
     old = [folder / name for name in listed - names if Path(name).name == name and (folder / name).is_file()]
     for path in old:
         path.unlink()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from analysis.records.record import COUNTS, FIGURES, TEXTS
+from analysis.records.contract import COUNTS, FIGURES
+from analysis.records.record import TEXTS
 from analysis.records.settings import IMPLIED, family_key, series_key, set_key, storage_labels, storage_name
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def runs_frame(records: Sequence[Record]) -> pd.DataFrame:
     hosts = np.repeat(_objects([record.host for record in records]), counts)
     stamps = _objects([run.started_utc for run in runs])
     columns["run"] = columns["run"].astype("int64")
+    figures = {f"run.{name}" if name in columns else name: values for name, values in figures.items()}
     return _frame({**columns, **figures, **checks, "host": hosts, "started_utc": stamps})
 
 

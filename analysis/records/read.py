@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.errors import AnalysisError
-from analysis.records.record import Record, parse
-from analysis.records.versioned import UnreadableError, load
+from analysis.records.record import Record, load
+from analysis.records.versioned import UnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,34 +43,47 @@ def read(folder: Path) -> Found:
     AnalysisError
         If there is no such folder, or no record in it.
     """
-    paths, home = locate(folder)
+    folders, home = locate(folder)
     good: list[tuple[Path, Record]] = []
     skipped: list[Skipped] = []
-    for path in paths:
+    for each in folders:
+        path = each / FILE
         try:
-            good.append((path, parse(load(path), path.parent)))
-        except UnreadableError as error:  # noqa: PERF203 - one bad record must not stop the others
+            if each != home and each.is_symlink():
+                raise UnreadableError("lies in a folder that is a link", "copy here what it leads to")  # noqa: TRY301
+            good.append((path, load(path)))
+        except UnreadableError as error:  # one bad record must not stop the others
             skipped.append(Skipped(path, str(error), error.cure))
     records, copies = without_copies(good)
     return Found(records, tuple(skipped) + copies, home)
 
 
 def locate(folder: Path) -> tuple[list[Path], Path]:
-    """Return the paths of all records, sorted, and the folder that figures and tables belong to."""
-    if folder.name == FILE and folder.is_file():
+    """Return the folders of all records, sorted, and the folder that figures and tables belong to."""
+    if folder.name == FILE:
         folder = folder.parent
     if not folder.is_dir():
         message = f"{folder} is not a folder"
         raise AnalysisError(message, "name a campaign folder, for example `python -m analysis results`")
-    if (folder / FILE).is_file():
-        return [folder / FILE], folder
-    if paths := sorted(folder.glob(f"records/*/{FILE}")):
-        return paths, folder
-    if paths := sorted(folder.glob(f"*/{FILE}")):
+    if os.path.lexists(folder / FILE):
+        return [folder], folder
+    if found := _with_records(folder / "records"):
+        return found, folder
+    if found := _with_records(folder):
         # `results/records` and `results` are the same campaign; its figures have one place.
-        return paths, folder.absolute().parent if folder.absolute().name == "records" else folder
+        return found, folder.absolute().parent if folder.absolute().name == "records" else folder
     message = f"no record in {folder}: neither records/<cell id>/{FILE} nor <cell id>/{FILE}"
     raise AnalysisError(message, "run a campaign first, or name the folder that holds its `records/`")
+
+
+def _with_records(folder: Path) -> list[Path]:
+    """Return the folders in a folder that hold a record, sorted; nothing where there is no such folder."""
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if entry.is_dir()]
+    except OSError:
+        return []
+    return [folder / name for name in sorted(names) if os.path.lexists(f"{folder}/{name}/{FILE}")]
 
 
 def without_copies(good: Sequence[tuple[Path, Record]]) -> tuple[tuple[Record, ...], tuple[Skipped, ...]]:

@@ -10,33 +10,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from analysis.records import versioned
+from analysis.records.contract import FIGURES, OF_SNAPSHOT, RECORD, WORDS, contradictions
 from analysis.records.devices import device_of
 from analysis.records.merit import STORAGE, Merit, merit_of
 from analysis.records.settings import flatten
-from analysis.records.versioned import UnreadableError, checked
+from analysis.records.shape import NUMBERS
+from analysis.records.versioned import UnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from analysis.records.settings import Facts
 
-# Raw figures of a run in the order of the record; MB = 10^6 bytes, times in seconds.
-FIGURES = (
-    "wall_s", "startup_s", "load_s", "compute_s", "checkpoint_s", "other_s",
-    "images", "images_asked", "image_errors", "bytes_read", "device_bytes", "resident_fraction",
-    "images_per_s", "read_mb_per_s", "write_mb_per_s",
-)  # fmt: skip
 FIGURES_TOGETHER = frozenset(FIGURES)
-NUMBERS = frozenset({int, float})
-COUNTS = ("images", "images_asked", "image_errors", "bytes_read", "device_bytes")
-# What a run says in words, where it says it.
-WORDS = ("accelerator", "engine", "engine_version")
 TEXTS = (*WORDS[:1], "emulated", *WORDS[1:], "trace_file", "source_only", "source_fast", "source_slow")
 # What a record of before the setting means.
 ACCELERATOR = {"name": "auto", "step_s": None}
 CHECKPOINT = {"name": "none"}
-# Seconds of each snapshot, of which a run has the median, as `snapshot_blocked_s`.
-OF_SNAPSHOT = ("blocked_s", "write_s", "drain_s", "exposed_s", "durable_fast_s", "durable_slow_s")
 # What the report shows of the machine; records of one machine share it.
 OF_MACHINE = ("cpu", "cores", "memory_bytes", "quota_cores", "kernel", "python", "versions", "git", "mount", "device")
 
@@ -125,44 +116,51 @@ class Record:
         return (check for run in self.runs if run.role == "measured" for check in run.checks)
 
 
+def load(path: Path) -> Record:
+    """Return the record in a file; raises UnreadableError as `parse` does, and for a file that cannot be read."""
+    return _record(versioned.load(path, RECORD), path.parent)
+
+
 def parse(value: Any, folder: Path = Path()) -> Record:
-    """Return the record that a JSON value of schema 1, found in a folder, describes; unknown keys are no error."""
-    try:
-        return _record(checked(value), folder)
-    except KeyError as error:
-        why = f"lacks the key {error}"
-        raise UnreadableError(why) from error
-    except (AttributeError, TypeError, ValueError) as error:
-        why = f"has a value of the wrong type ({error})"
-        raise UnreadableError(why) from error
+    """Return the record that a JSON value of schema 1, found in a folder, describes; unknown keys are no error.
+
+    Raises
+    ------
+    UnreadableError
+        If it has another shape than a record, or contradicts itself.
+    """
+    return _record(versioned.checked(value, RECORD), folder)
 
 
 def _record(value: Mapping[str, Any], folder: Path) -> Record:
     cell, provenance, dataset = value["cell"], value.get("provenance") or {}, value.get("dataset") or {}
     limits = [check.get("limit") for check in value.get("checks") or () if check["rule"] == "spread"]
     campaign, merit = value.get("campaign") or {}, merit_of(cell)
+    for why in contradictions(value, merit.figure):
+        raise UnreadableError(f"contradicts itself: {why}")
     return Record(
-        cell=_text(cell["id"]),
-        benchmark=_text(cell["benchmark"]),
-        benchmark_version=int(cell["benchmark_version"]),
-        merit=Merit(*map(_text, merit)),
+        cell=cell["id"],
+        benchmark=cell["benchmark"],
+        benchmark_version=cell["benchmark_version"],
+        merit=merit,
         settings=_settings(cell["settings"]),
         data=_data(dataset, merit.kind),
-        status=_of_cell(_text(value["status"])),
-        reason=str(value.get("reason") or ""),
-        host=str(provenance.get("host") or ""),
+        # A record does not say whether it is still being worked on.
+        status="unfinished" if value["status"] == "running" else value["status"],
+        reason=value.get("reason") or "",
+        host=provenance.get("host") or "",
         device=device_of(provenance),
-        tensorflow=str((provenance.get("versions") or {}).get("tensorflow") or ""),
+        tensorflow=_tensorflow(provenance),
         provenance=_machine(provenance),
         checks=_checks(value),
         runs=tuple(map(_run, value["runs"])),
-        size=str(campaign.get("size") or ""),
-        site=str(campaign.get("site") or ""),
-        spread_limit=_number("limit", limits[-1]) if limits else None,
-        looser_checks=", ".join(map(_text, value.get("looser_checks") or ())),
-        quota_cores=_number("quota_cores", provenance.get("quota_cores")),
+        size=campaign.get("size") or "",
+        site=campaign.get("site") or "",
+        spread_limit=limits[-1] if limits and type(limits[-1]) in NUMBERS else None,
+        looser_checks=", ".join(value.get("looser_checks") or ()),
+        quota_cores=provenance.get("quota_cores"),
         folder=folder,
-        emulated={_text(key): dict(facts) for key, facts in (provenance.get("emulated") or {}).items()},
+        emulated=provenance.get("emulated") or {},
     )
 
 
@@ -179,32 +177,24 @@ def _settings(settings: Mapping[str, Any]) -> Facts:
 def _data(dataset: Mapping[str, Any], kind: str) -> str:
     """Name the bytes that were read; those of a storage's own file are random, and mean nothing."""
     place = "" if kind == STORAGE else dataset.get("path")
-    return str(dataset.get("checksum") or place or "")
+    return dataset.get("checksum") or place or ""
 
 
-def _of_cell(status: str) -> str:
-    """Say ``unfinished`` of what was begun: a record does not say whether it is still being worked on."""
-    return "unfinished" if status == "running" else status
+def _tensorflow(provenance: Mapping[str, Any]) -> str:
+    versions = provenance.get("versions")
+    return str(versions.get("tensorflow") or "") if isinstance(versions, dict) else ""
 
 
 def _run(run: Mapping[str, Any]) -> Run:
-    """Return a run without its arrays and long texts, after proving that its figures are numbers."""
-    # Later versions may add keys of any shape; of those, numbers are kept.
-    figures = {name: it for name, it in run.items() if type(it) in NUMBERS and math.isfinite(it)}
-    figures |= {name: _number(name, run[name]) for name in FIGURES_TOGETHER.difference(figures).intersection(run)}
-    for name in COUNTS:
-        if not isinstance(run.get(name), (int, type(None))):
-            message = f"{name} is {run[name]!r}"
-            raise TypeError(message)
+    """Return a run without its arrays and long texts; of what a later version adds, its numbers are kept."""
+    figures = {name: it for name, it in run.items() if type(it) in NUMBERS}
+    figures |= dict.fromkeys(FIGURES_TOGETHER.difference(figures).intersection(run), math.nan)
     if run.get("checkpoints"):
         figures |= _snapshots(run["checkpoints"])
-    number = int(run["run"])
-    figures.pop("run", None)
-    role, status = _text(run["role"]), _text(run["status"])
-    reason, started = str(run.get("reason") or ""), str(run.get("started_utc") or "")
-    names = _shared(tuple(figures))
-    numbers = array("d", [math.nan if it is None else it for it in figures.values()])
-    return Run(number, role, status, reason, started, _checks(run), _texts(run), names, numbers)
+    number = figures.pop("run")
+    names, numbers = _shared(tuple(figures)), array("d", figures.values())
+    reason, started = run.get("reason") or "", run.get("started_utc") or ""
+    return Run(number, run["role"], run["status"], reason, started, _checks(run), _texts(run), names, numbers)
 
 
 def _texts(run: Mapping[str, Any]) -> Mapping[str, str]:
@@ -212,8 +202,7 @@ def _texts(run: Mapping[str, Any]) -> Mapping[str, str]:
     if file := (run.get("trace") or {}).get("file"):
         told["trace_file"] = file
     told |= {f"source_{target['role']}": it for target in run.get("targets") or () if (it := target["source"])}
-    known = {name: _text(text) for name, text in told.items()}
-    return _TEXTS.setdefault(repr(known), known)
+    return _TEXTS.setdefault(repr(told), told)
 
 
 def _snapshots(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -221,16 +210,9 @@ def _snapshots(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
     `drain_exposed_s` is the most that any of them was copied after the end of training.
     """
-    found: dict[str, float] = {}
-    for name in OF_SNAPSHOT:
-        values = [_number(name, line[name]) for line in lines]
-        if known := [value for value in values if value is not None]:
-            found[f"snapshot_{name}"] = statistics.median(known)
-    if sizes := [size for line in lines if (size := _number("bytes", line.get("bytes"))) is not None]:
-        found["snapshot_bytes"] = statistics.median(sizes)
-    if beyond := [line["exposed_s"] for line in lines if line["exposed_s"] is not None]:
-        found["drain_exposed_s"] = max(beyond)
-    return found
+    known = {name: [it for line in lines if (it := line.get(name)) is not None] for name in (*OF_SNAPSHOT, "bytes")}
+    found = {f"snapshot_{name}": statistics.median(values) for name, values in known.items() if values}
+    return found | ({"drain_exposed_s": max(known["exposed_s"])} if known["exposed_s"] else {})
 
 
 def _checks(value: Mapping[str, Any]) -> tuple[Check, ...]:
@@ -238,12 +220,9 @@ def _checks(value: Mapping[str, Any]) -> tuple[Check, ...]:
 
 
 def _check(check: Mapping[str, Any]) -> Check:
-    rule, passed, limit = _text(check["rule"]), check["passed"], check.get("limit")
-    if not isinstance(passed, (bool, type(None))):
-        message = f"the check {rule!r} passed is {passed!r}"
-        raise TypeError(message)
-    many = limit.items() if isinstance(limit, dict) else [("", limit)]
-    return Check(rule, passed, tuple((str(name), each) for name, each in many if isinstance(each, (int, float))))
+    limit: Any = check.get("limit")
+    many = limit.items() if type(limit) is dict else [("", limit)]
+    return Check(check["rule"], check["passed"], tuple(each for each in many if type(each[1]) in NUMBERS))
 
 
 def _machine(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -261,20 +240,3 @@ Kept = TypeVar("Kept", bound=Hashable)
 _KNOWN: dict[Any, Any] = {}
 _TEXTS: dict[str, Mapping[str, str]] = {}
 _MACHINES: dict[str, Mapping[str, Any]] = {}
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        message = f"{value!r} is not text"
-        raise TypeError(message)
-    return value
-
-
-def _number(name: str, value: Any) -> float | int | None:
-    """Return a finite figure; NaN would silently drop out of a median."""
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        message = f"{name} is {value!r}"
-        raise ValueError(message)
-    return value

@@ -1,21 +1,34 @@
-"""Read a JSON file with a schema: of bounded size, of a schema that is known; what is wrong is said with a cure."""
+"""Read files that may be another person's: regular ones of bounded size, and of JSON those of a schema that is known.
+
+What is wrong is said with a cure. Nothing waits for a pipe, and no link leads out of the folder that was named.
+"""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import stat
 from typing import TYPE_CHECKING
+
+from analysis.records.shape import MisfitError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
     from typing import Any
 
+    from analysis.records.shape import Check
+
 SCHEMA = 1
-# A record of 1,000 runs with 10,000 steps each has 400 MB.
+# A record of 1,000 runs with 10,000 steps each has 400 MB; without the steps, 2.
 MOST_BYTES = 1 << 30
+MOST_BYTES_OF_JSON = 1 << 26
 RUN_AGAIN = "copy the file anew from where the campaign ran, or delete its folder and run the campaign again"
 # Arrays of a run with a number for each step: most of a record, and nothing here reads them.
 STEPS = b'"step_'
+LONGEST_KEY, MOST_ARRAYS = 64, 100_000
+CAREFUL = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class UnreadableError(Exception):
@@ -26,56 +39,85 @@ class UnreadableError(Exception):
         self.cure = cure
 
 
-def load(path: Path) -> Mapping[str, Any]:
-    """Return the JSON object in a file, whose schema is known; arrays of steps are left out.
+class AbsentError(UnreadableError):
+    """There is no such file."""
+
+
+def content(path: Path, most: int) -> bytes:
+    """Return the bytes of a regular file that has at most so many.
 
     Raises
     ------
     UnreadableError
-        If the file cannot be read, is too large, is no JSON object, or is of another schema.
+        If it is something else (a link, a pipe, a device, a folder), has more bytes, or cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            text = file.read(MOST_BYTES + 1)
-        if len(text) > MOST_BYTES:
-            why = f"is larger than {MOST_BYTES} bytes"
-            raise UnreadableError(why)
-        value = json.loads(without_steps(text))
+        with open(os.open(path, CAREFUL), "rb") as file:  # noqa: PTH123 - a descriptor
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UnreadableError("is no regular file")
+            found = file.read(most + 1)
+    except FileNotFoundError as error:
+        raise AbsentError("is not there") from error
     except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):  # a link; a socket; a folder
+            raise UnreadableError("is no regular file") from error
         raise UnreadableError(error.strerror or type(error).__name__, "make the file readable for you") from error
-    except (ValueError, RecursionError) as error:
-        why = f"is not whole JSON ({error})"
-        raise UnreadableError(why) from error
-    return checked(value)
+    if len(found) > most:
+        raise UnreadableError(f"is larger than {most} bytes")
+    return found
 
 
-def checked(value: Any) -> Mapping[str, Any]:
-    """Return a JSON value if it is an object of a schema that is known."""
-    if not isinstance(value, dict):
-        why = f"has a value of the wrong type ({type(value).__name__}, not an object)"
-        raise UnreadableError(why)
-    if "schema" not in value:
-        why = "lacks the key 'schema'"
-        raise UnreadableError(why)
-    schema = value["schema"]
-    if not isinstance(schema, int) or schema < 1:
-        why = f"has the schema {schema!r}, which is not a number from 1"
-        raise UnreadableError(why)
-    if schema > SCHEMA:
+def load(path: Path, shape: Check) -> Mapping[str, Any]:
+    """Return the JSON object of this shape in a file, whose schema is known; arrays of steps are left out.
+
+    Raises
+    ------
+    UnreadableError
+        If the file cannot be read, is too large, is no JSON object, or is of another schema or shape.
+    """
+    text = without_steps(content(path, MOST_BYTES))
+    if len(text) > MOST_BYTES_OF_JSON:
+        raise UnreadableError(f"is larger than {MOST_BYTES_OF_JSON} bytes without its steps")
+    try:
+        return checked(json.loads(text), shape)
+    except RecursionError:
+        raise UnreadableError("is nested too deep") from None
+    except ValueError as error:
+        raise UnreadableError(f"is not whole JSON ({error})") from error
+
+
+def checked(value: Any, shape: Check) -> Mapping[str, Any]:
+    """Return a JSON value if it is an object of a schema that is known, and of this shape."""
+    schema = value.get("schema", 1) if isinstance(value, dict) else 1
+    if type(schema) is int and schema > SCHEMA:
         why = f"is of schema {schema}; this program knows schema {SCHEMA}"
         raise UnreadableError(why, "analyse it with the newer tfio-campaign that wrote it")
-    return value
+    try:
+        shape(value)
+    except MisfitError as error:
+        raise UnreadableError(str(error)) from None
+    found: Mapping[str, Any] = value
+    return found
 
 
 def without_steps(text: bytes) -> bytes:
-    """Return JSON in which each array of steps is empty; a quote within a JSON string is escaped, so it is a key."""
-    parts, kept = [], 0
-    while (key := text.find(STEPS, kept)) >= 0:
-        colon = text.find(b'":', key)
-        start, end = text.find(b"[", colon) + 1, text.find(b"]", colon)
-        plain = 0 <= colon < start <= end and not text[colon + 2 : start - 1].strip()
-        if not plain or any(text.find(each, start, end) >= 0 for each in (b"[", b'"')):
-            start = end = key + len(STEPS)
+    """Return JSON in which arrays of numbers at keys of steps are empty; no byte is looked at more than a few times."""
+    parts: list[bytes] = []
+    kept = 0
+    while len(parts) < MOST_ARRAYS and (key := text.find(STEPS, kept)) >= 0:
+        start, end = _array(text, key)
         parts.append(text[kept:start])
         kept = end
     return b"".join([*parts, text[kept:]])
+
+
+def _array(text: bytes, key: int) -> tuple[int, int]:
+    """Return where the array of numbers at a key begins and ends; nothing behind the key where it has none."""
+    quote = text.find(b'"', key + 1, key + LONGEST_KEY)  # a quote within a JSON string has a backslash before it
+    start = text.find(b"[", quote, quote + LONGEST_KEY) + 1
+    if 0 <= quote < start and text[quote + 1 : start - 1].strip() == b":":
+        stop = text.find(b'"', start)
+        end = text.find(b"]", start, stop if stop >= 0 else len(text))
+        if end >= 0 and b"[" not in text[start:end]:
+            return start, end
+    return key + len(STEPS), key + len(STEPS)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from analysis.paper import BURST_BUFFER
+from analysis.records.contract import OF_SNAPSHOT
 from analysis.records.frame import rows_of
-from analysis.records.record import OF_SNAPSHOT
 from analysis.records.settings import with_emulated
 from analysis.statistics.medians import counted
 from analysis.statistics.training import is_training

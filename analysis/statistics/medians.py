@@ -30,7 +30,8 @@ def medians(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     [min, max] holds the true median (of independent runs); `bytes_per_image`; `scaling`, the median relative
     to the same series at one thread, and `no_scaling`, why that may not be compared.
     """
-    figures = [*sorted({*cells["figure"]}.intersection(runs).difference(FIGURES)), *FIGURES]
+    numbers = [name for name, kind in runs.dtypes.items() if kind.kind in "if"]
+    figures = [*sorted({*cells["figure"]}.intersection(numbers).difference(FIGURES)), *FIGURES]
     good = counted(runs, figures)
     columns = {"n_valid": good.groupby("cell").size()} | _not_counted(runs)
     for name in sorted(figures, key=[*FIGURES, *figures].index):

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import csv
+import io
+import itertools
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from analysis.records.shape import MOST
+from analysis.records.versioned import AbsentError, UnreadableError, content
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 BYTES_PER_MB = 10**6
+# A day of samples each tenth of a second has 150 MB.
+MOST_BYTES = 1 << 28
 # Counters of a local device (dstat's own name), of Lustre's client and of an NFS mount.
 STORAGE = ("dsk/", "llite/", "nfs/")
 PROCESS = "process"
@@ -62,18 +69,18 @@ def written(path: Path, source: str) -> pd.DataFrame:
 def _told_in_words() -> Iterator[None]:
     try:
         yield
-    except OSError as error:
+    except AbsentError as error:
         raise TraceError(MISSING) from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (UnreadableError, KeyError, TypeError, ValueError, csv.Error) as error:
         raise TraceError(UNREADABLE) from error
 
 
 def _table(path: Path) -> tuple[pd.DataFrame, dict[tuple[str, str], int]]:
     """Return the rows, and the place of each column by group and name."""
-    with path.open(encoding="utf-8", newline="") as file:
-        groups, names, *_ = [*csv.reader(line for line, _ in zip(file, range(2), strict=False))]
+    text = content(path, MOST_BYTES).decode()
+    groups, names = itertools.islice(csv.reader(io.StringIO(text)), 2)
     columns = list(zip(pd.Series(groups).replace("", None).ffill(), names, strict=True))
-    table = pd.read_csv(path, skiprows=2, header=None, names=range(len(columns)), index_col=False)
+    table = pd.read_csv(io.StringIO(text), skiprows=2, header=None, names=range(len(columns)), index_col=False)
     return table, {column: number for number, column in reversed([*enumerate(columns)])}
 
 
@@ -81,7 +88,10 @@ def _samples(table: pd.DataFrame, place: Mapping[tuple[str, str], int], **rates:
     elapsed = table[place["elapsed", "s"]].astype("float64")
     if len(elapsed) < 2 or not elapsed.is_monotonic_increasing:  # noqa: PLR2004 - an interval has two ends
         raise TraceError(SHORT)
-    return pd.DataFrame({"elapsed_s": elapsed, **rates, "phase": table[place["phase", "phase"]]})
+    samples = pd.DataFrame({"elapsed_s": elapsed, **rates})
+    if ((samples < 0) | (samples > MOST)).any(axis=None):
+        raise TraceError(UNREADABLE)
+    return samples.assign(phase=table[place["phase", "phase"]])
 
 
 def _first_read(table: pd.DataFrame, place: dict[tuple[str, str], int]) -> tuple[str, pd.Series[float]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 
 from analysis.figures.all import specs
-from analysis.records import read
 from analysis.records.frame import cells_frame, runs_frame
+from analysis.records.record import parse
 from analysis.statistics.baselines import with_baselines
 from analysis.statistics.medians import medians
 from tests.analysis.record_factory import of_benchmark, record, run
@@ -18,7 +18,13 @@ def given(number, mb_per_s, access="read", **keys):
     """Return a valid measured run of a baseline that read or wrote so fast."""
     made = {name: value for name, value in run(number, 1.0).items() if name not in OF_IMAGES}
     word = "write" if access == "write" else "read"
-    figures = {f"{word}_mb_per_s": mb_per_s, "wall_s": 5016 / mb_per_s, "engine": "fio", "engine_version": "fio-3.33"}
+    figures = {
+        f"{word}_mb_per_s": mb_per_s,
+        "wall_s": 5016 / mb_per_s,
+        "bytes_read": 5_016_000_000,
+        "engine": "fio",
+        "engine_version": "fio-3.33",
+    }
     return made | figures | keys
 
 
@@ -41,7 +47,7 @@ def baseline(rates, access="read", *, storage="local", threads=4, engine="auto",
 
 def frames(*made):
     """Return the table of medians, the runs and the specs of these records."""
-    parsed = [read.parse(copy.deepcopy(each)) for each in made]
+    parsed = [parse(copy.deepcopy(each)) for each in made]
     runs = runs_frame(parsed)
     table = with_baselines(medians(cells_frame(parsed), runs), runs)
     return table, runs, specs(table, runs, {})

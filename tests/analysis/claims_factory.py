@@ -16,7 +16,8 @@ def at(made, site):
 def baseline(storage, access, rates, *, limit=0.04, emulated=None, **settings):
     """Return a record of a storage's own rate in MB/s."""
     figure = "write_mb_per_s" if access == "write" else "read_mb_per_s"
-    runs = [run(n, 1.0) | {"read_mb_per_s": None} | {figure: rate} for n, rate in enumerate(rates, 1)]
+    times = [{"wall_s": 57.344 / rate, "read_mb_per_s": None, figure: rate} for rate in rates]
+    runs = [run(n, 1.0) | figures for n, figures in enumerate(times, 1)]
     for each in runs:
         del each["images_per_s"]
     benchmark = {"name": "baseline", "access": access, "file_mb": 5000}

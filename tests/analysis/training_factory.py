@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from analysis.figures.all import specs
-from analysis.records import read as records
 from analysis.records.frame import cells_frame, runs_frame
+from analysis.records.record import parse
 from analysis.statistics.checkpoints import with_saving
 from analysis.statistics.medians import medians
 from analysis.statistics.training import with_training
@@ -26,7 +26,8 @@ HEADER = [
 def step(number, wall_s, *, load_s=1.0, images=9088, **keys):
     """Return a valid measured run of the mini-application that took and waited so many seconds."""
     figures = {
-        "wall_s": wall_s, "load_s": load_s, "compute_s": wall_s - load_s - 0.5, "other_s": 0.1, "startup_s": 0.4,
+        "wall_s": wall_s, "load_s": load_s, "compute_s": max(0.0, wall_s - load_s - 0.5), "other_s": 0.1,
+        "startup_s": 0.4, "bytes_read": images * 14_000,
         "images": images, "images_asked": images, "accelerator": "cpu", "parameters": 58_000_000,
         "step_load_s": [load_s / 2] * 2, "step_compute_s": [1.0, 1.0], "step_loss": [4.6, 4.5],
         "wall_parts": ["startup_s", "load_s", "compute_s", "checkpoint_s", "other_s"], "checkpoint_s": 0.0,
@@ -95,7 +96,7 @@ def trace_text(rates=(5e6, 7e6, 2e6), tail=(), *, shift=0.0, device=True, header
 def frames(*made, folder=None):
     """Return the medians, the runs and the folders of records."""
     homes = {id_of(each): folder / "records" / id_of(each) if folder else None for each in made}
-    parsed = [records.parse(each) for each in made]
+    parsed = [parse(each) for each in made]
     runs = runs_frame(parsed)
     return with_saving(with_training(medians(cells_frame(parsed), runs), runs), runs), runs, homes
 

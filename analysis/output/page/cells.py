@@ -10,6 +10,7 @@ from analysis.output import tables
 from analysis.output.columns import columns
 from analysis.output.page.results import MOST_CELLS, MOST_LINES, MOST_ROWS, some
 from analysis.records import read
+from analysis.records.contract import RECORD
 from analysis.records.frame import rows_of
 from analysis.records.versioned import UnreadableError, load
 from analysis.text.html import address, folded, joined, link, table, tag
@@ -113,7 +114,7 @@ def _cell(record: Record, row: Row, results: Results) -> Markup:
 def _raw(record: Record) -> Mapping[str, Any]:
     """Return the record with the messages of its checks; nothing where it was removed meanwhile."""
     with suppress(UnreadableError):
-        return load(record.folder / read.FILE)
+        return load(record.folder / read.FILE, RECORD)
     return {}
 
 

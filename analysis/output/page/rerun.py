@@ -6,7 +6,8 @@ import shlex
 from typing import TYPE_CHECKING
 
 from analysis.output.page.results import MOST_LINES, some
-from analysis.records.versioned import UnreadableError, load
+from analysis.records.contract import CAMPAIGN
+from analysis.records.versioned import AbsentError, UnreadableError, load
 from analysis.text.html import joined, tag
 
 if TYPE_CHECKING:
@@ -29,14 +30,13 @@ def again(folder: Path) -> Markup:
 def _requests(path: Path) -> tuple[dict[str, str], str]:
     """Return what was asked, and why that is not known."""
     asked: dict[str, str] = {}
-    if not path.exists():
-        return {}, f"There is no {FILE} beside the records, so the commands are not known."
     try:
-        for request in load(path)["requests"]:
-            command = shlex.join(["python", "-m", "campaign", *map(str, request["words"])])
-            asked.setdefault(command, f"({len(request['cells']):,} cells, first given {request['utc']})")
+        requests = load(path, CAMPAIGN)["requests"]
+    except AbsentError:
+        return {}, f"There is no {FILE} beside the records, so the commands are not known."
     except UnreadableError as error:
         return {}, f"{FILE} cannot be read: it {error}."
-    except (KeyError, TypeError, AttributeError) as error:
-        return {}, f"{FILE} cannot be read: it has no request as the campaign writes it ({error})."
+    for request in requests:
+        command = shlex.join(["python", "-m", "campaign", *request["words"]])
+        asked.setdefault(command, f"({len(request['cells']):,} cells, first given {request['utc']})")
     return asked, "" if asked else f"{FILE} holds no commands."

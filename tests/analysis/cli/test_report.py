@@ -108,7 +108,7 @@ def test_no_figure_is_cut_at_any_usual_width(tmp_path, capsys, monkeypatch, colu
 
 def test_the_name_of_a_storage_stands_on_one_line_beside_a_remark(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "90")
-    loud = [run(n, 1e6, checks=[check("quiet", passed=False)]) for n in (1, 2)]
+    loud = [run(n, 1e6, status="invalid", checks=[check("quiet", passed=False)]) for n in (1, 2)]
     store(tmp_path, record(loud, storage="optane (emulated)"))
 
     main([str(tmp_path)])
@@ -151,7 +151,18 @@ def test_when_nothing_is_done_tables_are_written_and_the_missing_figure_is_told(
 
 
 def test_a_benchmark_with_settings_of_any_shape_is_tabled_by_its_figure_of_merit(tmp_path, capsys):
-    other = record([run(1, 1.0) | {"images_per_s": None, "images": None, "read_mb_per_s": 163.0}])
+    other = record(
+        [
+            run(1, 1.0)
+            | {
+                "images_per_s": None,
+                "images": None,
+                "images_asked": None,
+                "read_mb_per_s": 163.0,
+                "wall_s": 57.344 / 163,
+            }
+        ]
+    )
     other["cell"] |= {
         "benchmark": "metadata",
         "kind": "storage",

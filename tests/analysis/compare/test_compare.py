@@ -13,8 +13,8 @@ from analysis.cli.compare import main
 from analysis.compare.figure import specs
 from analysis.compare.judge import COLUMNS
 from analysis.compare.steps import Side, comparison
-from analysis.records import read
 from analysis.records.frame import cells_frame, runs_frame
+from analysis.records.record import parse
 from analysis.statistics.medians import medians
 from tests.analysis.record_factory import check, id_of, record, run, store
 from tests.analysis.training_factory import training
@@ -217,7 +217,7 @@ def test_the_summary_counts_the_verdicts_and_names_both_campaigns_and_the_files(
 
 def test_the_figure_shows_each_ratio_on_a_logarithmic_axis_beside_one(tmp_path):
     def side(name, *made):
-        parsed = [read.parse(each) for each in made]
+        parsed = [parse(each) for each in made]
         return Side(Path(name), medians(cells_frame(parsed), runs_frame(parsed)), runs_frame(parsed))
 
     table = comparison(side("a", cell(), cell(threads=1)), side("b", cell(50.0), cell(150.0, threads=1)), {})

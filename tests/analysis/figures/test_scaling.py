@@ -10,15 +10,15 @@ from analysis.figures import scaling
 from analysis.figures.kit import save, style
 from analysis.figures.kit.panels import frame_with_words
 from analysis.figures.scaling import same_size
-from analysis.records import read
 from analysis.records.frame import cells_frame, runs_frame
+from analysis.records.record import parse
 from analysis.statistics.medians import medians
 from analysis.text.plain import significant
 from tests.analysis.record_factory import record, run, unstable
 
 
 def plates_of(*made):
-    parsed = [read.parse(each) for each in made]
+    parsed = [parse(each) for each in made]
     return scaling.specs(medians(cells_frame(parsed), runs_frame(parsed)))
 
 

@@ -73,15 +73,18 @@ def test_a_newer_schema_is_skipped_and_the_cure_is_a_newer_program(campaign):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda value: value.pop("runs"), "lacks the key 'runs'"),
-        (lambda value: value["cell"].pop("id"), "lacks the key 'id'"),
-        (lambda value: value["runs"][0].pop("role"), "lacks the key 'role'"),
-        (lambda value: value.update(cell=[]), "wrong type"),
-        (lambda value: value.update(schema="1"), "schema '1'"),
-        (lambda value: value["runs"][1].update(images_per_s="fast"), "images_per_s is 'fast'"),
-        (lambda value: value["runs"][1].update(images_per_s=float("nan")), "images_per_s is nan"),
-        (lambda value: value["runs"][1].update(bytes_read=0.5), "bytes_read is 0.5"),
-        (lambda value: value["runs"][1]["checks"][0].update(passed="false"), "passed is 'false'"),
+        (lambda value: value.pop("runs"), "lacks the key runs"),
+        (lambda value: value["cell"].pop("id"), "lacks the key cell.id"),
+        (lambda value: value["runs"][0].pop("role"), "lacks the key runs[0].role"),
+        (lambda value: value.update(cell=[]), "has [] at cell, where an object belongs"),
+        (lambda value: value.update(schema="1"), "has '1' at schema"),
+        (
+            lambda value: value["runs"][1].update(images_per_s="fast"),
+            "has 'fast' at runs[1].images_per_s, where a number",
+        ),
+        (lambda value: value["runs"][1].update(images_per_s=float("nan")), "has nan at runs[1].images_per_s"),
+        (lambda value: value["runs"][1].update(bytes_read=0.5), "has 0.5 at runs[1].bytes_read"),
+        (lambda value: value["runs"][1]["checks"][0].update(passed="false"), "has 'false' at runs[1].checks[0].passed"),
     ],
 )
 def test_a_record_that_breaks_the_contract_is_skipped_and_the_break_is_named(campaign, change, why):

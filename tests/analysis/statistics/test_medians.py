@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.records import read
 from analysis.records.frame import cells_frame, runs_frame
+from analysis.records.record import parse
 from analysis.statistics.medians import medians, not_counted
 from tests.analysis.record_factory import check, id_of, record, run, unstable
 
@@ -13,7 +13,7 @@ RATES = st.floats(min_value=0.1, max_value=1e6, allow_nan=False)
 
 
 def table_of(*made):
-    parsed = [read.parse(each) for each in made]
+    parsed = [parse(each) for each in made]
     return medians(cells_frame(parsed), runs_frame(parsed)).set_index("cell")
 
 
@@ -139,7 +139,7 @@ def test_reasons_of_one_kind_are_counted_together():
     reasons = ["cold: 99.1 % of the pages", "cold: 98.0 % of the pages", "complete: 3 images are missing"]
     bad = [run(n, 1.0, status="invalid", reason=reason) for n, reason in enumerate(reasons, 1)]
 
-    told = not_counted(runs_frame([read.parse(record(bad))]))
+    told = not_counted(runs_frame([parse(record(bad))]))
 
     assert told[["count", "reason"]].values.tolist() == [[2, reasons[0]], [1, reasons[2]]]
 
@@ -169,7 +169,7 @@ def test_the_order_of_runs_never_matters(rates, random):
 )
 def test_warm_up_and_invalid_runs_never_matter(rates, others, role):
     extra = [
-        run(n, rate, role=role, status="valid" if role == "warmup" else "invalid") for n, rate in enumerate(others)
+        run(n, rate, role=role, status="valid" if role == "warmup" else "invalid") for n, rate in enumerate(others, 9)
     ]
     plain = record(rates)
 

@@ -19,7 +19,7 @@ def runtimes(storage, by_threads, **settings):
 
 def reading(storage, mb_per_s, prefetch):
     """Return a training that read so many MB each second."""
-    runs = [step(n, 100.0, read_mb_per_s=mb_per_s) for n in (1, 2, 3)]
+    runs = [step(n, 100.0, read_mb_per_s=mb_per_s, bytes_read=int(mb_per_s * 1e8)) for n in (1, 2, 3)]
     return training(runs, threads=8, storage=storage, prefetch=prefetch)
 
 

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from tests.lies.workspace import Workspace
 
 _RATES = (100.0, 101.0, 102.0)
-_COUNTED = "valid: a median is made of it"
 
 
 def _expected(words: str) -> Expected:
@@ -24,27 +23,27 @@ def _changed(workspace: Workspace, changes: dict[str, Any]) -> Answer:
     return reported(workspace, record("hdd", 1, _RATES), bad)
 
 
-@lie("A record has a run of a negative rate.", _expected("negative|below 0|images_per_s"), today=_COUNTED)
+@lie("A record has a run of a negative rate.", _expected("negative|below 0|images_per_s"))
 def negative_rate(workspace: Workspace) -> tuple[str, Answer]:
     return "a run of -101 images/s", _changed(workspace, {"images_per_s": -101.0})
 
 
-@lie("A record has two runs of one number.", _expected("number|twice|two runs|run 1"), today=_COUNTED)
+@lie("A record has two runs of one number.", _expected("number|twice|two runs|run 1"))
 def one_number_twice(workspace: Workspace) -> tuple[str, Answer]:
     return "the second run says that it is run 1, too", _changed(workspace, {"run": 1})
 
 
-@lie("A record has a run whose rate is not its images over its time.", _expected("_s\\b"), today=_COUNTED)
+@lie("A record has a run whose rate is not its images over its time.", _expected("_s\\b"))
 def other_rate(workspace: Workspace) -> tuple[str, Answer]:
     return "512 images in 5.07 s, recorded as 1,000 images/s", _changed(workspace, {"images_per_s": 1000.0})
 
 
-@lie("A record has a valid run with a check that failed.", _expected("valid|failed"), today=_COUNTED)
+@lie("A record has a valid run with a check that failed.", _expected("valid|failed"))
 def valid_with_failed_check(workspace: Workspace) -> tuple[str, Answer]:
     cold = {"rule": "cold", "passed": False, "observed": 1.0, "limit": 0.01, "message": "100.00% were in memory"}
     return "the run is valid, and its check cold failed", _changed(workspace, {"checks": [cold]})
 
 
-@lie("A record has runs of 1e308 images/s.", _expected(r"1e\+?308|too large|_s\b"), today="a traceback")
+@lie("A record has runs of 1e308 images/s.", _expected(r"1e\+?308|too large|_s\b"))
 def overflow(workspace: Workspace) -> tuple[str, Answer]:
     return "512 images in 5e-306 s", reported(workspace, record("hdd", 1, _RATES), record("hdd", 2, (1e308,) * 3))

@@ -1,0 +1,164 @@
+"""What the analysis reads of a record and of `campaign.json`, and what of a record cannot be true."""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from analysis.records.merit import BYTES_READ, BYTES_WRITTEN, HIGHER, LOWER, OF_BEFORE, PIPELINE, STORAGE, TRAINING
+from analysis.records.shape import (
+    NUMBERS,
+    amount,
+    count,
+    each_key,
+    each_of,
+    flag,
+    flat,
+    keyed,
+    maybe,
+    number,
+    one_of,
+    sound,
+    text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+# Raw figures of a run in the order of the record; MB = 10^6 bytes, times in seconds.
+COUNTS = ("images", "images_asked", "image_errors", "bytes_read", "device_bytes")
+FIGURES = (
+    "wall_s", "startup_s", "load_s", "compute_s", "checkpoint_s", "other_s", *COUNTS, "resident_fraction",
+    "images_per_s", BYTES_READ, BYTES_WRITTEN,
+)  # fmt: skip
+# What a run says in words, where it says it.
+WORDS = ("accelerator", "engine", "engine_version")
+# Seconds of each snapshot, of which a run has the median, as `snapshot_blocked_s`.
+OF_SNAPSHOT = ("blocked_s", "write_s", "drain_s", "exposed_s", "durable_fast_s", "durable_slow_s")
+VALID = "valid"
+# What all cells of a training, and of the paper's micro-benchmark, have.
+OF_PIPELINE = ("threads", "batch_size", "prefetch")
+
+CHECK = keyed({"rule": text, "passed": maybe(flag)}, {"observed": sound, "limit": sound, "message": text})
+RUN = keyed(
+    {
+        "run": count,
+        "role": one_of("warmup", "measured"),
+        "status": one_of("running", VALID, "invalid", "failed"),
+    },
+    {
+        **dict.fromkeys(FIGURES, amount),
+        **dict.fromkeys(COUNTS, count),
+        **dict.fromkeys((*WORDS, "reason", "started_utc"), text),
+        "bytes_written": count,
+        "wall_parts": each_of(text),
+        "trace": keyed({}, {"file": text}),
+        "targets": each_of(keyed({"role": text, "source": maybe(text)})),
+        "checkpoints": each_of(keyed(dict.fromkeys(OF_SNAPSHOT, maybe(amount)), {"bytes": amount})),
+        "checks": each_of(CHECK),
+        "added": keyed({}, {"until_spread": number, "n": count, "width": number}),
+    },
+    others=flat,
+)
+SETTINGS = keyed({}, {**dict.fromkeys((*OF_PIPELINE, "iterations"), count), "cache": text}, others=sound)
+CELL = keyed(
+    {"id": text, "benchmark": text, "benchmark_version": count, "settings": SETTINGS},
+    {"kind": one_of(STORAGE, PIPELINE, TRAINING), "figure": text, "unit": text, "better": one_of(HIGHER, LOWER)},
+)
+PROVENANCE = keyed({}, {"host": text, "quota_cores": amount, "emulated": each_key(each_key(sound))}, others=sound)
+RECORD = keyed(
+    {
+        "schema": count,
+        "cell": CELL,
+        "status": one_of("running", "done", "failed", "invalid"),
+        "runs": each_of(RUN),
+    },
+    {
+        "reason": text,
+        "campaign": keyed({}, {"size": text, "site": text}),
+        "dataset": keyed({}, {"path": text, "checksum": text}),
+        "provenance": PROVENANCE,
+        "checks": each_of(CHECK),
+        "looser_checks": each_of(text),
+    },
+)
+REQUEST = keyed({"words": each_of(text), "cells": each_of(text), "utc": text})
+CAMPAIGN = keyed({"schema": count, "requests": each_of(REQUEST)})
+
+# A rate, and what it is a rate of, in its unit.
+RATES = {"images_per_s": ("images", 1), BYTES_READ: ("bytes_read", 10**6), BYTES_WRITTEN: ("bytes_written", 10**6)}
+ROUNDED = 1e-3
+# Rules whose value is at most, and at least, their limit where they passed (`jobs/checks.py`).
+AT_MOST = frozenset({"cold", "from_memory", "unthrottled", "time_adds_up", "spread", "until_spread", "below_peak"})
+AT_LEAST = frozenset({"warm", "device_bytes", "reached_device"})
+PARTS = ("load_s", "compute_s", "checkpoint_s", "other_s")
+
+
+def contradictions(record: Mapping[str, Any], figure: str) -> Iterator[str]:
+    """Yield what cannot be true of a record of the right shape, by its key; `figure` is its figure of merit."""
+    yield from _of_cell(record["cell"])
+    yield from _of_checks(record.get("checks") or (), "checks")
+    numbers = Counter(run["run"] for run in record["runs"])
+    yield from (f"{count} of its runs have the number {run}" for run, count in numbers.items() if count > 1)
+    for place, run in enumerate(record["runs"]):
+        yield from (f"{why} (run {run['run']})" for why in _of_run(run, f"runs[{place}]", figure))
+
+
+def _of_cell(cell: Mapping[str, Any]) -> Iterator[str]:
+    benchmark, kind = cell["benchmark"], cell.get("kind")
+    known = OF_BEFORE[benchmark].kind if benchmark in OF_BEFORE else kind
+    if kind not in (None, known):
+        yield f"cell.kind is {kind}, and {benchmark} is of the kind {known}"
+    if known == TRAINING or benchmark == "micro":
+        missing = [name for name in OF_PIPELINE if cell["settings"].get(name) is None]
+        yield from (f"it has no cell.settings.{name}, without which {benchmark} cannot run" for name in missing)
+
+
+def _of_run(run: Mapping[str, Any], place: str, figure: str) -> Iterator[str]:
+    checks = run.get("checks") or ()
+    yield from _of_checks(checks, f"{place}.checks")
+    wall_s, asked = run.get("wall_s"), run.get("images_asked")
+    for name, (moved, unit) in RATES.items():
+        rate, all_moved = run.get(name), run.get(moved)
+        if rate is None or all_moved is None or wall_s is None:
+            continue
+        if not math.isclose(rate * wall_s * unit, all_moved, rel_tol=ROUNDED):
+            yield f"{place}.{name} is {rate:g}, and {moved} / wall_s is {all_moved / unit:g} / {wall_s:g}"
+    for name in ("images", "image_errors"):
+        if asked is not None and (run.get(name) or 0) > asked:
+            yield f"{place}.{name} is {run[name]}, and images_asked {asked}"
+    if run["status"] == VALID:
+        yield from _of_valid(run, checks, place, figure)
+
+
+def _of_valid(run: Mapping[str, Any], checks: Sequence[Mapping[str, Any]], place: str, figure: str) -> Iterator[str]:
+    for name in {"wall_s", figure} if run["role"] == "measured" else {"wall_s"}:
+        if type(run.get(name)) not in NUMBERS or run[name] <= 0:
+            yield f"{place} is valid, and its {name} is {reprlib.repr(run.get(name))}"
+    for check in checks:
+        if check["passed"] is False:
+            yield f"{place} is valid, and its check {check['rule']} failed"
+        elif check["passed"] and check["rule"] == "complete" and run.get("images") != run.get("images_asked"):
+            yield f"{place} is complete, with {run.get('images')} of {run.get('images_asked')} images"
+        elif check["passed"] and check["rule"] == "time_adds_up":
+            yield from _time(run, check.get("limit"), place)
+
+
+def _time(run: Mapping[str, Any], limit: Any, place: str) -> Iterator[str]:
+    parts: list[Any] = [run.get(part) for part in run.get("wall_parts") or PARTS]
+    wall_s, known = run["wall_s"], {type(each) for each in (*parts, limit)} <= NUMBERS
+    if known and abs(wall_s - sum(parts)) > (limit + ROUNDED) * wall_s:
+        yield f"{place} passed time_adds_up, and the parts of its wall_s, {wall_s:g} s, make up {sum(parts):g} s"
+
+
+def _of_checks(checks: Sequence[Mapping[str, Any]], place: str) -> Iterator[str]:
+    for at, check in enumerate(checks):
+        value: Any = check.get("observed")
+        rule, limit = check["rule"], check.get("limit")
+        if not check["passed"] or not {type(value), type(limit)} <= NUMBERS:
+            continue
+        if (rule in AT_MOST and value > limit) or (rule in AT_LEAST and value < limit):
+            yield f"{place}[{at}], {rule}, passed with {value:g}, and its limit is {limit:g}"

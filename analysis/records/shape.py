@@ -1,0 +1,146 @@
+"""Whether JSON has the shape that a reader needs: checks that are built of each other, and refuse by key."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Check = Callable[[Any], None]
+
+# Beyond any figure of a campaign, and far from where sums and products of such figures leave a float.
+MOST = 2.0**64
+NUMBERS = frozenset({int, float})
+MISSING = object()
+
+
+class MisfitError(Exception):
+    """A value is not what belongs there; `place` is its key as in ``runs[3].checks[0].rule``, made on the way up."""
+
+    def __init__(self, value: Any, wanted: str) -> None:
+        super().__init__(value, wanted)
+        self.place = ""
+
+    def within(self, place: str) -> MisfitError:
+        """Return the same below a key or a place in a list."""
+        self.place = place + self.place
+        return self
+
+    def __str__(self) -> str:
+        """Return what is wrong, as it follows the name of a file."""
+        value, wanted = self.args
+        place = self.place.lstrip(".") or "its top"
+        if value is MISSING:
+            return f"lacks the key {place}"
+        return f"has {reprlib.repr(value)} at {place}, where {wanted} belongs"
+
+
+def text(value: Any) -> None:
+    """Take text."""
+    if type(value) is not str:
+        raise MisfitError(value, "text")
+
+
+def flag(value: Any) -> None:
+    """Take true and false."""
+    if type(value) is not bool:
+        raise MisfitError(value, "true or false")
+
+
+def number(value: Any) -> None:
+    """Take a number that can be reckoned with: finite, and below `MOST`."""
+    if type(value) not in NUMBERS or not -MOST < value < MOST:
+        raise MisfitError(value, "a number within 2^64")
+
+
+def amount(value: Any) -> None:
+    """Take a number of seconds, bytes or images a second: none is below 0."""
+    if type(value) not in NUMBERS or not 0 <= value < MOST:
+        raise MisfitError(value, "a number from 0 to 2^64")
+
+
+def count(value: Any) -> None:
+    """Take a whole number from 0."""
+    if type(value) is not int or not 0 <= value < MOST:
+        raise MisfitError(value, "a whole number from 0 to 2^64")
+
+
+def sound(value: Any) -> None:
+    """Take any value whose numbers can be reckoned with."""
+    if type(value) in NUMBERS:
+        number(value)
+    elif type(value) is dict:
+        each_key(sound)(value)
+    elif type(value) is list:
+        each_of(sound)(value)
+
+
+def flat(value: Any) -> None:
+    """Take any value that is no list or object, and numbers that can be reckoned with; the others nobody reads."""
+    if type(value) in NUMBERS and not -MOST < value < MOST:
+        raise MisfitError(value, "a number within 2^64")
+
+
+def one_of(*words: str) -> Check:
+    """Take one of these words."""
+
+    def check(value: Any) -> None:
+        if type(value) is not str or value not in words:
+            raise MisfitError(value, f"one of {', '.join(words)}")
+
+    return check
+
+
+def maybe(inner: Check) -> Check:
+    """Take null, too."""
+
+    def check(value: Any) -> None:
+        if value is not None:
+            inner(value)
+
+    return check
+
+
+def each_of(inner: Check) -> Check:
+    """Take a list of such values."""
+
+    def check(value: Any) -> None:
+        if type(value) is not list:
+            raise MisfitError(value, "a list")
+        for place, each in enumerate(value):
+            try:
+                inner(each)
+            except MisfitError as error:  # noqa: PERF203
+                raise error.within(f"[{place}]") from None
+
+    return check
+
+
+def each_key(inner: Check) -> Check:
+    """Take an object of such values."""
+    return _object({}, inner, frozenset())
+
+
+def keyed(needed: Mapping[str, Check], known: Mapping[str, Check] | None = None, others: Check | None = None) -> Check:
+    """Take an object with all keys that are needed; those that are merely known may be missing or null."""
+    checks = {**needed, **{key: maybe(inner) for key, inner in (known or {}).items()}}
+    return _object(checks, others, frozenset(needed))
+
+
+def _object(checks: Mapping[str, Check], others: Check | None, needed: frozenset[str]) -> Check:
+    def check(value: Any) -> None:
+        if type(value) is not dict:
+            raise MisfitError(value, "an object")
+        for key in needed.difference(value):
+            raise MisfitError(MISSING, "").within(f".{key}")
+        for key, each in value.items():
+            if inner := checks.get(key, others):
+                try:
+                    inner(each)
+                except MisfitError as error:
+                    raise error.within(f".{key}") from None
+
+    return check
