@@ -10,7 +10,7 @@ from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.checkpoints import NO_TARGET
 from analysis.statistics.sweeps import is_plain, swept
 from analysis.statistics.training import CONTROL, is_training
-from analysis.text.plain import DASH, NONE, number, share, span, times
+from analysis.text.plain import DAGGER, DASH, NONE, number, share, span, times
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,13 +46,16 @@ def _range(figure: str) -> Column:
     return Column(RANGE, lambda row: span(row[f"{figure}_min"], row[f"{figure}_max"]))
 
 
+def versus_one_thread(row: Row) -> str:
+    """Return what a cell gives relative to one thread, marked where either is unstable; a dash where none is known."""
+    return NONE if math.isnan(row["scaling"]) else times(row["scaling"]) + DAGGER * row["scaling_unstable"]
+
+
 STORAGE = Column("storage", lambda row: str(row["storage"]), left=True)
 THREADS = Column("threads", lambda row: str(row.get("threads") or NONE))
 N = Column("n", count)
 RATE, RATES = _median("images/s", "images_per_s", daggered=True), _range("images_per_s")
-SCALING = Column(
-    "vs 1 thread", lambda row: row["no_scaling"] or (NONE if math.isnan(row["scaling"]) else times(row["scaling"]))
-)
+SCALING = Column("vs 1 thread", lambda row: row["no_scaling"] or versus_one_thread(row))
 CHECKS = Column("checks", lambda row: str(row["checks"]), left=True)
 STATUS = Column("status", lambda row: str(row["status"]), left=True)
 MB, MBS = _median("MB/s", "read_mb_per_s"), _range("read_mb_per_s")

@@ -43,7 +43,9 @@ VERDICT_HEADINGS = ("claim", "kind", "source", "published", "ours", "interval", 
 
 def write(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, folder: Path) -> list[Path]:
     """Write `runs.csv` (the tidy frame), `medians.csv` and `medians.md`, `verdicts.csv` and `verdicts.md`."""
-    plain = table.drop(columns=[name for name in (*KEYS, *OF_COMPARISON, "no_scaling") if name != "storage"])
+    plain = table.drop(
+        columns=[name for name in (*KEYS, *OF_COMPARISON, "no_scaling", "scaling_unstable") if name != "storage"]
+    )
     return [
         save.write(folder / "medians.md", markdown(table, runs).encode()),
         save.write(folder / "medians.csv", save.csv(plain)),
@@ -65,8 +67,8 @@ def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     apart = {
         name: distinguishing([facts for facts in known.values() if facts["benchmark"] == name]) for name in benchmarks
     }
-    for key, rows in groups.items():
-        facts = known[key]
+    for key in sorted(groups, key=lambda each: known[each].get("benchmark.preprocess") is False):  # Fig 4 before Fig 5
+        facts, rows = known[key], groups[key]
         alike = [name for name in OF_TRAINING if name in rows and len(set(rows[name])) == 1]
         told = {**facts, **{name: rows[name].iloc[0] for name in alike}}
         about = describe(told, _more(facts, apart[facts["benchmark"]]), rows.get("accelerator", ()), rows["size"])

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from analysis import paper
 from analysis.output import tables
-from analysis.output.columns import EXPENDABLE, columns
+from analysis.output.columns import EXPENDABLE, columns, versus_one_thread
 from analysis.records.devices import one_device
 from analysis.records.frame import rows_of
 from analysis.statistics.sweeps import is_plain
@@ -155,17 +155,12 @@ def _medians(rows: pd.DataFrame, short: dict[str, str], shown: Sequence[Column],
 def scaling(rows: pd.DataFrame) -> Table | None:
     """Return throughput relative to one thread, ours beside the paper's, or why it is not told; None without any."""
     known = rows_of(rows[rows["scaling"].notna() | (rows["no_scaling"] != "")])
-    if not (cells := [row for row in known if row["threads"] != 1]):
+    cells = [row for row in known if row["threads"] != 1]
+    if not cells:
         return None
     storages = list(dict.fromkeys(row["storage"] for row in cells))
     published = list(paper.THREAD_SCALING) if (rows["benchmark"] == paper.MICRO).all() else []
-    unsteady = {row["storage"] for row in known if row["threads"] == 1 and row["unstable"] is True}
-    ours = {
-        (row["storage"], row["threads"]): times(row["scaling"])
-        + DAGGER * (row["unstable"] is True or row["storage"] in unsteady)
-        for row in cells
-        if not row["no_scaling"]
-    }
+    ours = {(row["storage"], row["threads"]): versus_one_thread(row) for row in cells if not row["no_scaling"]}
     heads = [("vs 1 thread", "right"), *((name, "right") for name in storages)]
     table = _table(*heads, *((f"paper's {name}", "right") for name in published))
     for threads in sorted({row["threads"] for row in cells}):

@@ -28,7 +28,7 @@ def medians(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     Added columns: `n_valid`, `n_invalid`, `n_failed` (measured runs); median, `_min` and `_max` of images/s,
     MB/s and wall seconds; `spread` = (max - min) / median; `coverage` = 1 - 2/2^n, the probability that
     [min, max] holds the true median (of independent runs); `bytes_per_image`; `scaling`, the median relative
-    to the same series at one thread, and `no_scaling`, why that may not be compared.
+    to the same series at one thread, with `no_scaling` and `scaling_unstable` (see `scaling`).
     """
     numbers = [name for name, kind in runs.dtypes.items() if kind.kind in "if"]
     figures = [*sorted({*cells["figure"]}.intersection(numbers).difference(FIGURES)), *FIGURES]
@@ -51,20 +51,29 @@ def scaling(table: pd.DataFrame) -> dict[str, pd.Series[Any]]:
     """Return `scaling`, each done cell's images/s over those of the done one-thread cell of its series, else missing.
 
     Two one-thread cells in one series leave it undefined: there is no saying which is meant. `no_scaling` says why the
-    two cannot be compared, else empty; where they are unlike there is no ratio at all.
+    two cannot be compared, else empty; where they are unlike there is no ratio at all. `scaling_unstable`: one of the
+    two is.
     """
     done = table["status"] == "done"
     one = table[done & (table["threads"] == 1)] if "threads" in table else table[:0]
     one = one[~one["series_key"].duplicated(keep=False)]
     base = table["series_key"].map(one.set_index("series_key")["images_per_s"]).astype("float64")
     ratio = (table["images_per_s"] / base).where(done)
-    lines = table.loc[ratio.notna()].reindex(columns=comparable.COLUMNS)
+    lines = table.loc[ratio.notna()].reindex(columns=[*comparable.COLUMNS, "unstable"]).astype({"unstable": object})
     ones = {row["series_key"]: row for row in rows_of(lines.loc[lines.index.intersection(one.index)])}
     pairs = [(ones[row["series_key"]], row) for row in rows_of(lines)]
-    unlike = pd.Series([comparable.unlike(pair) for pair in pairs], index=lines.index, dtype=object)
-    weak = pd.Series([comparable.weak(pair) for pair in pairs], index=lines.index, dtype=object)
-    why = unlike.where(unlike != "", weak).reindex(table.index, fill_value="")
-    return {"scaling": ratio.mask(unlike.reindex(table.index, fill_value="") != ""), "no_scaling": why}
+    unlike = pd.Series(map(comparable.unlike, pairs), index=lines.index, dtype=object).reindex(
+        table.index, fill_value=""
+    )
+    weak = pd.Series(map(comparable.weak, pairs), index=lines.index, dtype=object).reindex(table.index, fill_value="")
+    unstable = pd.Series(
+        [any(row["unstable"] is True for row in pair) for pair in pairs], index=lines.index, dtype=bool
+    )
+    return {
+        "scaling": ratio.where(unlike == ""),
+        "no_scaling": unlike.where(unlike != "", weak),
+        "scaling_unstable": unstable.reindex(table.index, fill_value=False),
+    }
 
 
 def not_counted(runs: pd.DataFrame) -> pd.DataFrame:

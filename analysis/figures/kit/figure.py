@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FigureSpec:
     """One figure before it is drawn: its file name, its words, its numbers, and the function that draws them.
 

@@ -57,7 +57,7 @@ def not_counted(results: Results) -> Markup:
         return tag("p", "Every cell is done and every run counts.")
     told = (tag("li", tag("code", cell), f": {text}") for cell, text in complaints[:MOST_LINES])
     more = some(min(MOST_LINES, len(complaints)), len(complaints), "complaints", "tables/medians.md")
-    return joined([tag("ul", *told), tag("p", more)])
+    return folded(f"Not counted: {len(complaints)}, each with its reason", tag("ul", *told), tag("p", more))
 
 
 def cells(results: Results) -> Markup:
@@ -85,7 +85,7 @@ def _medians(rows: pd.DataFrame, detailed: set[str]) -> Markup:
     told = []
     for row in rows_of(rows):
         texts = [each.text(row) + f" {DAGGER}" * (each.daggered and row["unstable"] is True) for each in shown]
-        cell = tag("code", row["cell"])
+        cell = tag("code", row["cell"].rpartition("-")[2], title=row["cell"])
         told.append([*texts, link(f"#cell-{row['cell']}", cell) if row["cell"] in detailed else cell])
     return table([*(each.heading for each in shown), "cell"], told, [*(each.left for each in shown), True])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 from analysis.output.page.results import MOST_LINES, some
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
 def machines(results: Results) -> Markup:
     """Return the machines with their software, and the storages with what lay behind them."""
     records = results.found.records
-    return joined([*_listing(records, _machine, "machines"), *_listing(records, _storage, "storages")])
+    return joined(
+        [
+            *_listing(records, partial(_machine, _held_back(records)), "machines"),
+            *_listing(records, _storage, "storages"),
+        ]
+    )
 
 
 def _listing(records: Sequence[Record], facts: Callable[[Record], dict[str, str]], what: str) -> Iterator[Markup]:
@@ -39,7 +45,18 @@ def _listing(records: Sequence[Record], facts: Callable[[Record], dict[str, str]
     yield tag("p", some(len(rows), len(groups), what, "the records"))
 
 
-def _machine(record: Record) -> dict[str, str]:
+def _held_back(records: Sequence[Record]) -> dict[int, float]:
+    """Return by machine, of those with a CPU quota, the largest share of a run for which it was used up."""
+    shares: dict[int, float] = {}
+    for record in records:
+        for run in record.runs if record.quota_cores is not None else ():
+            held_s, elapsed_s = (run.figures.get(name, 0.0) for name in ("throttled_s", "elapsed_s"))
+            share = held_s / elapsed_s if elapsed_s > 0 else 0.0
+            shares[id(record.provenance)] = max(share, shares.get(id(record.provenance), 0.0))
+    return shares
+
+
+def _machine(held_back: Mapping[int, float], record: Record) -> dict[str, str]:
     told, git, versions = record.provenance, _part(record, "git"), _part(record, "versions")
     memory = told.get("memory_bytes")
     commit = str(git.get("commit", ""))
@@ -47,12 +64,20 @@ def _machine(record: Record) -> dict[str, str]:
         "host": record.host or NONE,
         "processor": _word(told.get("cpu")),
         "cores": _word(told.get("cores")),
+        **({"CPU quota": _quota(record, held_back)} if held_back else {}),
         "memory": f"{memory / 2**30:.0f} GiB" if isinstance(memory, int) else NONE,
         "kernel": _word(told.get("kernel")),
         "Python": _word(told.get("python")),
         "software": ", ".join(f"{name} {version}" for name, version in versions.items()) or NONE,
         "commit": f"{commit[:12]}{' with changes' if git.get('dirty') is True else ''}" or NONE,
     }
+
+
+def _quota(record: Record, held_back: Mapping[int, float]) -> str:
+    if record.quota_cores is None:
+        return "none"
+    share = held_back.get(id(record.provenance), 0.0)
+    return f"{record.quota_cores:g} cores, used up for {share:.0%} of a run at most".replace("%", " %")
 
 
 def _storage(record: Record) -> dict[str, str]:

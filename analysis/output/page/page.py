@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.output.page import cells, figures, machines, proofs, summary
+from analysis.output.page import cells, figures, machines, proofs, summary, verdicts
 from analysis.output.page.rerun import again
 from analysis.text.html import Markup, joined, link, tag
 
@@ -19,8 +19,10 @@ def page(results: Results) -> bytes:
     """Return the report as HTML, UTF-8, the same bytes from the same records."""
     title = _title(results)
     parts = _parts(results)
-    links = tag("nav", *(link(f"#{name}", heading) for name, heading, _ in parts), aria_label="parts")
-    told = (tag("section", tag("h2", heading), content, id=name) for name, heading, content in parts)
+    links = tag("nav", *(link(f"#{name}", heading) for name, heading, _ in parts if heading), aria_label="parts")
+    told = (
+        tag("section", *([tag("h2", heading)] if heading else []), content, id=name) for name, heading, content in parts
+    )
     head = joined(
         [
             Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
@@ -40,19 +42,16 @@ def _title(results: Results) -> str:
 
 
 def _parts(results: Results) -> list[tuple[str, str, Markup]]:
-    """Return id, heading and content of each part; an empty part is left out."""
-    parts = [
-        ("summary", "Summary", summary.summary(results)),
-        ("proofs", "What was claimed, and what was proved", proofs.proofs(results)),
-        ("machines", "Machines and software", machines.machines(results)),
-        ("verdicts", "The paper's claims", figures.verdicts(results)),
-    ]
-    if results.drawn:
-        parts.append(("figures", "Figures", figures.figures(results)))
+    """Return id, heading and content of each part: first what was found, under the title, then what it rests on."""
+    first = figures.headline(results.drawn)
+    others = [spec for spec in results.drawn if spec not in first]
     return [
-        *parts,
-        ("medians", "Medians", cells.medians(results)),
-        ("not-counted", "Not counted", cells.not_counted(results)),
+        ("summary", "", joined([summary.summary(results), figures.figures(results, first)])),
+        ("medians", "Medians", joined([cells.medians(results), cells.not_counted(results)])),
+        ("verdicts", "The paper's claims", verdicts.verdicts(results)),
+        *([("figures", "More figures", figures.figures(results, others))] if others else []),
+        ("proofs", "Proofs", proofs.proofs(results)),
+        ("machines", "Machines", machines.machines(results)),
         ("cells", "Cells", cells.cells(results)),
-        ("again", "To run it again", again(results.found.home)),
+        ("again", "Run it again", again(results.found.home)),
     ]

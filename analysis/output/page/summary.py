@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from analysis.output.page.results import MOST_LINES
 from analysis.records.devices import one_device
 from analysis.records.frame import rows_of
-from analysis.text.html import joined, tag
+from analysis.text.html import folded, joined, tag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     import pandas as pd
 
@@ -36,43 +36,55 @@ ROLES = {
 
 
 def summary(results: Results) -> Markup:
-    """Return how much was measured, and what the reader must know before any figure."""
+    """Return in a few lines how much was measured, and what the reader must know before any figure."""
     cells, runs = results.table, results.runs
     measured = runs[runs["role"] == "measured"]
-    whole = results.tested[results.tested["pair"] == ""]
+    claims = results.tested["verdict"][results.tested["pair"] == ""]
     stamps = sorted(set(runs["started_utc"]) - {""})
-    facts = {
-        "cells": f"{len(cells):,} ({_counted(cells['status'])})",
-        "measured runs": f"{len(measured):,} ({_counted(measured['status'])})",
-        "warm-up runs": f"{len(runs) - len(measured):,}",
-        "unstable cells": f"{int(cells['unstable'].fillna(value=False).sum()):,}",
-        "figures": f"{len(results.drawn):,}",
-        "claims of the paper": ", ".join(
-            f"{told} {count:,}" for told, count in whole["verdict"].value_counts().items()
-        ),
-        "measured": f"{_utc(stamps[0])} to {_utc(stamps[-1])}" if stamps else "unknown",
-    }
-    notices = (tag("p", text, class_="notice") for text in warnings(results))
-    return joined([*notices, _facts(facts)])
+    unstable = int(cells["unstable"].fillna(value=False).sum())
+    told = [
+        f"{len(cells):,} cells: {_counted(cells['status'])}" + (f"; {unstable:,} unstable" if unstable else ""),
+        f"{len(measured):,} measured runs: {_counted(measured['status'])}",
+        f"The paper's claims, set by set: {_counted(claims)}",
+        f"Measured {_utc(stamps[0])} to {_utc(stamps[-1])} UTC" if stamps else "Measured at an unknown time",
+    ]
+    return joined([tag("p", ". ".join(told), "."), *(_notice(*lines) for lines in warnings(results))])
 
 
-def warnings(results: Results) -> Iterator[str]:
-    """Yield what keeps the figures from being the paper's, or the page from being whole."""
+def warnings(results: Results) -> Iterator[list[str]]:
+    """Yield what keeps the figures from being the paper's, or the page from being whole: a head, and its lines."""
     sizes = Counter(record.size for record in results.found.records if record.size)
     for size, count in sizes.items():
         reduced = ": a small version of the paper's experiment, for trying it out" if size == "smoke" else ""
-        yield f"Size {size}{reduced} ({count:,} of {len(results.table):,} cells)."
-    yield from emulated(results)
-    yield from (f"{told}: what differs between them is not the storage." for told in one_device(rows_of(results.table)))
-    skipped = results.found.skipped
-    for each in skipped[:MOST_LINES]:
-        yield f"Not in this report: the record {each.path.parent.name}/{each.path.name} {each.why}."
-    if len(skipped) > MOST_LINES:
-        yield f"Not in this report: {len(skipped) - MOST_LINES:,} more records that cannot be read."
+        yield [f"Size {size}{reduced} ({count:,} of {len(results.table):,} cells)."]
+    parts = emulated(results)
+    names = dict.fromkeys(part.partition(" of ")[0].partition(",")[0] for part in parts)
+    lines = [f"{part}, {count:,} of {len(results.table):,} cells." for part, count in parts.items()]
+    yield from _folded("Emulated", ", ".join(names), lines)
+    for told in one_device(rows_of(results.table)):
+        yield [f"{told}: what differs between them is not the storage."]
+    skipped = [f"the record {each.path.parent.name}/{each.path.name} {each.why}." for each in results.found.skipped]
+    more = [f"{len(skipped) - MOST_LINES:,} more records."] if len(skipped) > MOST_LINES else []
+    yield from _folded(
+        "Not in this report", f"{len(skipped):,} records that cannot be read", skipped[:MOST_LINES] + more
+    )
 
 
-def emulated(results: Results) -> Iterator[str]:
-    """Yield the parts that were not the real thing, with the number of cells."""
+def _folded(head: str, several: str, lines: list[str]) -> Iterator[list[str]]:
+    """Yield a warning of one line, or of several that stand below what they have in common."""
+    if lines:
+        yield [f"{head}: {lines[0]}"] if len(lines) == 1 else [f"{head}: {several}.", *lines]
+
+
+def _notice(head: str, *lines: str) -> Markup:
+    """Return a warning, its lines folded."""
+    if not lines:
+        return tag("p", head, class_="notice")
+    return folded(head, tag("ul", *(tag("li", line) for line in lines)), class_="notice")
+
+
+def emulated(results: Results) -> Counter[str]:
+    """Return the parts that were not the real thing, with the number of cells."""
     parts: Counter[str] = Counter()
     for record in results.found.records:
         for name, value in record.settings.items():
@@ -81,8 +93,7 @@ def emulated(results: Results) -> Iterator[str]:
                 step_s = record.settings.get(f"{group}.step_s")
                 parts[f"{group} of {step_s:g} s a step" if _is_number(step_s) else group] += 1
     parts.update(_storages(results.found.records))
-    for part, count in parts.items():
-        yield f"Emulated: {part}, {count:,} of {len(results.table):,} cells."
+    return parts
 
 
 def _storages(records: Iterable[Record]) -> Counter[str]:
@@ -110,13 +121,9 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float))
 
 
-def _facts(facts: Mapping[str, str]) -> Markup:
-    return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items()))
-
-
 def _utc(stamp: str) -> str:
-    """Return a stamp of a record to the second, as people write it."""
-    return stamp.partition(".")[0].removesuffix("Z").replace("T", " ") + " UTC"
+    """Return a stamp of a record to the minute, as people write it."""
+    return stamp[: len("2026-01-01T00:00")].replace("T", " ")
 
 
 def _counted(values: pd.Series[str]) -> str:

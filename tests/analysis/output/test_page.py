@@ -9,9 +9,10 @@ from types import SimpleNamespace
 from urllib.parse import unquote
 
 import pytest
+from pandas import read_csv
 
 from analysis.__main__ import main
-from analysis.output.page import proofs, results
+from analysis.output.page import machines, proofs, results
 from analysis.records.record import parse
 from tests.analysis.record_factory import check, id_of, record, run, store, unstable
 from tests.analysis.training_factory import grid, training, with_traces
@@ -161,9 +162,25 @@ def test_the_summary_counts_what_the_records_hold(whole, page):
     records = [json.loads(path.read_bytes()) for path in whole.glob("records/*/record.json")]
     measured = [each for one in records for each in one["runs"] if each["role"] == "measured"]
     valid = sum(each["status"] == "valid" for each in measured)
-    assert f"{len(records)} ({len(records) - 1} done, 1 failed)" in page.text
-    assert f"{len(measured)} ({valid} valid, 1 invalid)" in page.text
-    assert "unstable cells 1" in page.text
+    assert f"{len(records)} cells: {len(records) - 1} done, 1 failed; 1 unstable." in page.text
+    assert f"{len(measured)} measured runs: {valid} valid, 1 invalid." in page.text
+
+
+def test_the_question_is_answered_before_what_proves_it(page):
+    parts = ["summary", "fig4", "medians", "verdicts", "figures", "proofs", "machines", "cells", "again"]
+
+    assert [each for each in page.all("id") if each in parts] == parts
+
+
+def test_verdicts_are_one_table_and_what_is_not_measured_is_one_line_that_opens(whole, page):
+    rows = read_csv(whole / "tables" / "verdicts.csv", keep_default_na=False)
+    claims = rows[rows["pair"] == ""]
+    left = int((claims["verdict"] == "not measured").sum())
+    labels = [each for _, each in page.elements if "data-label" in each and each["data-label"] == "verdict"]
+    assert len(labels) == len(rows) - left
+    assert 0 < left < len(claims)
+    assert f"Not measured: {left}, each with the command that measures it" in page.text
+    assert "with prefetch the runtime is equal whatever the storage and the threads" in page.text
 
 
 def test_what_was_proved_is_counted_check_by_check(whole, page):
@@ -196,10 +213,10 @@ def test_machine_software_and_storage_are_told_from_the_records(tmp_path):
 
 
 @pytest.mark.long
-def test_size_and_emulated_parts_are_named_first(tmp_path):
+def test_size_and_emulated_parts_are_named_before_any_number(tmp_path):
     text = page_of(store(tmp_path, training([10.0, 10.1, 10.2], step_s=1.5, size="smoke"), record([1.0]))).text
 
-    notices = text[: text.index("measured runs")]
+    notices = text[: text.index("Median, min and max")]
     assert "Size smoke: a small version of the paper's experiment, for trying it out (1 of 2 cells)." in notices
     assert "Emulated: accelerator of 1.5 s a step, 1 of 2 cells." in notices
 
@@ -273,7 +290,7 @@ def test_very_many_cells_leave_a_page_that_opens_and_says_where_the_rest_is(tmp_
     assert {f"cell-{id_of(each)}" for each in bad} < set(folded)
     assert "3 of 14 cells are shown; all are in tables/medians.csv and tables/runs.csv" in page.text
     assert "4 of 14 cells are shown" in page.text
-    assert "1 of 4 figures are shown; all are in the folder figures/ beside this page." in page.text
+    assert "1 of 3 figures are shown; all are in the folder figures/ beside this page." in page.text
     assert "2 of 4 rows are shown; all are in figures/fig4" in page.text
 
 
@@ -298,3 +315,15 @@ def test_the_limits_that_were_in_force_stand_beside_what_they_proved():
     assert rows["quiet"] == ["2", "0", "0", "5, 0.5 to 0.75"]
     assert rows["complete"] == ["1", "0", "0", "\N{EN DASH}"]
     assert rows["spread"] == ["0", "1", "0", "0.04"]
+
+
+def test_a_quota_and_how_far_it_was_used_up_stand_beside_the_machine():
+    held = [run(1, 100.0, quota_cores=0.2, throttled_s=share * 5, elapsed_s=5.0) for share in (0.1, 0.6)]
+    quotas = [record(held), record([run(1, 100.0)], threads=8, host="node2")]
+    quotas[0]["provenance"]["quota_cores"] = 0.2
+
+    found = SimpleNamespace(records=[parse(each) for each in quotas])
+    told = str(machines.machines(SimpleNamespace(found=found)))
+
+    assert "0.2 cores, used up for 60 % of a run at most" in told
+    assert ">none<" in told
