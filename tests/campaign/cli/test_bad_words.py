@@ -153,14 +153,14 @@ def test_what_may_surprise_is_said(words, note, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("verb", ["status", "why", "watch", "cancel", "compare", "report", "doctor"])
-def test_each_verb_has_its_help(verb, capsys):
+def test_each_verb_has_its_help(verb, capfd):
     try:
         code = guarded([verb, "--help"])
     except SystemExit as ended:  # of argparse
         code = ended.code
 
     assert code == 0
-    assert f"python -m campaign {verb}" in capsys.readouterr().out
+    assert f"python -m campaign {verb}" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("words", [["status"], ["why", "x"], ["watch"], ["cancel"], ["report"]], ids=" ".join)

@@ -221,6 +221,8 @@ def test_a_word_that_means_nothing_to_any_recipe_is_refused(site, word):
         reproduce.main([*site, word])
 
 
-def test_an_error_names_the_recipe_that_it_is_of(site):
+def test_an_error_names_the_recipe_that_it_is_of(site, monkeypatch):
+    monkeypatch.setattr(recipes, "recipes", lambda: [MICRO])
+
     with pytest.raises(UsageError, match=r"^fig4: "):
         reproduce.main([*site, "iterations=200", "--dry-run"])
