@@ -22,15 +22,20 @@ BUFFERED = ("benchmark=alexnet", "checkpoint=burst_buffer", "checkpoint.every=2"
             "checkpoint.fast.root=fast", "checkpoint.slow.root=slow")  # fmt: skip
 
 
-def compose(*words):
-    """The one point of these words, composed once; the caller's own copy."""
+def grid(*words):
+    """The points of these words, composed once; the caller's own copy."""
     return copy.deepcopy(_composed(*words))
+
+
+def compose(*words):
+    """The one point of these words."""
+    (point,) = grid(*words)
+    return point
 
 
 @lru_cache
 def _composed(*words):
-    (point,) = collect(["-m", *words])
-    return point
+    return collect(["-m", *words])
 
 
 def slurm_conduct(conduct, **changed):

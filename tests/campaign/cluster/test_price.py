@@ -6,9 +6,9 @@ import pytest
 
 from campaign.cells import plan
 from campaign.cluster import price
-from campaign.config.collect import collect
 from campaign.config.points import cells_of
 from tests.campaign.on_disk import leave_record
+from tests.campaign.work_lists import grid as compose_grid
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def leave(folder):
 @pytest.fixture(scope="module")
 def grid():
     """A baseline of a whole file, which has no dataset, and a cell that reads images."""
-    return cells_of(collect(["-m", "benchmark=baseline,micro"]))
+    return cells_of(compose_grid("benchmark=baseline,micro"))
 
 
 def test_runs_take_what_those_of_their_kind_took(grid, folder, leave):
@@ -52,7 +52,7 @@ def test_runs_of_an_unknown_kind_take_what_all_took(grid, folder, leave):
 
 
 def test_runs_that_may_be_added_are_expected_too(folder, leave):
-    cells, conduct = cells_of(collect(["-m", "until_spread=0.01", "max_runs=12"]))
+    cells, conduct = cells_of(compose_grid("until_spread=0.01", "max_runs=12"))
     leave(cells[0], 100.0)
 
     found = price.expected(plan.make(cells, conduct, folder).entries, conduct, folder)

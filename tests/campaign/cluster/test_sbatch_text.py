@@ -8,11 +8,10 @@ import pytest
 
 from campaign.cells import plan, record
 from campaign.cluster import price, submission
-from campaign.config.collect import collect
 from campaign.config.points import cells_of
 from campaign.worker.work_list import Request
 from tests.campaign.on_disk import leave_record
-from tests.campaign.work_lists import walk
+from tests.campaign.work_lists import grid, walk
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +25,7 @@ def arrays(folder):
     """Arrays of array jobs that words lead to; `at_most` tasks each."""
 
     def made(*words, at_most=1001):
-        cells, conduct = cells_of(collect(["-m", "cluster=slurm", *words]))
+        cells, conduct = cells_of(grid("cluster=slurm", *words))
         entries = plan.make(cells, conduct, folder).to_do
         return list(submission.arrays(entries, Request(folder, conduct, "0a1b2c3d", "2026-11-21", words), at_most))
 

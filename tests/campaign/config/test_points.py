@@ -4,9 +4,9 @@ import copy
 
 import pytest
 
-from campaign.config.collect import collect
 from campaign.config.points import cells_of
 from campaign.errors import UsageError
+from tests.campaign.work_lists import compose
 
 
 def test_equal_settings_are_one_cell(point):
@@ -24,11 +24,10 @@ def test_cells_that_differ_only_in_how_jobs_are_kept_apart_are_one(point):
 
 
 def test_an_option_of_sbatch_that_only_one_point_has_cannot_be_swept_either():
-    (one,) = collect(["-m", "cluster=slurm"])
-    (other,) = collect(["-m", "cluster=slurm", "+cluster.extra.nice=10"])
+    other = compose("cluster=slurm", "+cluster.extra.nice=10")
 
     with pytest.raises(UsageError, match=r"cluster.extra.nice has several values \(None, 10\)"):
-        cells_of([one, other])
+        cells_of([compose("cluster=slurm"), other])
 
 
 def test_a_key_of_the_conduct_cannot_be_swept(point):

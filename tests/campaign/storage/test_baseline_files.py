@@ -12,7 +12,6 @@ from campaign.cells.cell import make_cell
 from campaign.cells.plan import Entry
 from campaign.cluster import submission
 from campaign.config import limits
-from campaign.config.collect import collect
 from campaign.config.points import cells_of
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import baseline_files, datasets
@@ -21,7 +20,7 @@ from campaign.worker.work_list import Request
 from jobs.data import manifest
 from tests.campaign.command_line import TINY
 from tests.campaign.fake_template import FakeTemplate, figures
-from tests.campaign.work_lists import UTC, asked_again, slurm_conduct, walk, work_list
+from tests.campaign.work_lists import UTC, asked_again, grid, slurm_conduct, walk, work_list
 from tests.campaign.work_lists import compose as compose_any
 
 MIB = 1 << 20
@@ -67,9 +66,9 @@ def test_only_what_can_change_what_a_storage_gives_makes_another_cell(accesses, 
 
 @pytest.mark.parametrize(("access", "cells"), [("read", 2), ("write", 2), ("random_read", 1)])
 def test_the_size_of_a_request_makes_another_cell_only_where_a_file_is_read_or_written_whole(access, cells):
-    grid = (f"benchmark.access={access}", "benchmark.transfer_mib=1,2")
+    words = (f"benchmark.access={access}", "benchmark.transfer_mib=1,2")
 
-    assert len(cells_of(collect(["-m", *SMALL, *grid]))[0]) == cells
+    assert len(cells_of(grid(*SMALL, *words))[0]) == cells
 
 
 def test_random_reads_are_of_the_file_that_read_has_whatever_its_requests(prepared):
@@ -85,8 +84,8 @@ def test_random_reads_are_of_the_file_that_read_has_whatever_its_requests(prepar
 
 
 def test_a_grid_of_threads_has_one_read_and_as_many_random_reads():
-    grid = ("threads=1,2,4,8", "benchmark.access=read,random_read")
-    cells, _ = cells_of(collect(["-m", *SMALL, *grid]))
+    words = ("threads=1,2,4,8", "benchmark.access=read,random_read")
+    cells, _ = cells_of(grid(*SMALL, *words))
 
     assert [cell.id.rpartition("-")[0] for cell in cells] == [
         "baseline-read-local",
@@ -95,7 +94,7 @@ def test_a_grid_of_threads_has_one_read_and_as_many_random_reads():
 
 
 def test_a_smoke_campaign_has_a_small_file():
-    plain, smoke = (collect(["-m", "benchmark=baseline", *more])[0] for more in ([], ["+size=smoke"]))
+    plain, smoke = (compose_any("benchmark=baseline", *more) for more in ([], ["+size=smoke"]))
 
     assert plain["benchmark"]["file_mb"] == 5000
     assert smoke["benchmark"]["file_mb"] == 200
