@@ -26,34 +26,16 @@ _NEGLIGIBLE_CPU_S = 0.05  # /proc/stat counts in ticks of 10 ms: a few of them a
 
 @dataclass(frozen=True)
 class Limits:
-    """The thresholds of the checks; the defaults are those of the configuration's ``checks`` node.
+    """The thresholds of the checks; the defaults are those of the configuration's ``checks`` node."""
 
-    Attributes
-    ----------
-    resident_max
-        Share of the files' pages that may be in memory before a cold run.
-    device_bytes_min
-        Bytes fetched from the device as a share of the bytes that the pipeline read, cold.
-    time_error_max
-        Share of the wall time that the named parts may miss.
-    other_mb_per_s_max, other_cpu_max
-        What everybody else may do during the run: MB/s on the device, cores kept busy.
-    throttled_max
-        Seconds for which a quota of a control group held threads back, as a share of the run.
-    spread_max
-        (max - min) / median of a cell's measured runs.
-    peak_max
-        Throughput as a share of the storage's own.
-    """
-
-    resident_max: float = 0.01
-    device_bytes_min: float = 0.9
-    time_error_max: float = 0.01
-    other_mb_per_s_max: float = 5.0
+    resident_max: float = 0.01  # share of the files' pages that may be in memory before a cold run
+    device_bytes_min: float = 0.9  # bytes fetched from the device as a share of the bytes that the pipeline read, cold
+    time_error_max: float = 0.01  # share of the wall time that the named parts may miss
+    other_mb_per_s_max: float = 5.0  # what everybody else may do during the run: MB/s on the device, cores kept busy
     other_cpu_max: float = 0.5
-    throttled_max: float = 0.01
-    spread_max: float = 0.04
-    peak_max: float = 1.05
+    throttled_max: float = 0.01  # seconds for which a quota of a control group held threads back, as a share of the run
+    spread_max: float = 0.04  # (max - min) / median of a cell's measured runs
+    peak_max: float = 1.05  # throughput as a share of the storage's own
 
 
 def rate(run: Mapping[str, Any]) -> float | None:

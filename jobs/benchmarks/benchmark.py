@@ -29,84 +29,42 @@ class Figure:
 
 @dataclass(frozen=True)
 class Work:
-    """A run that is ready to start.
+    """A run that is ready to start."""
 
-    Attributes
-    ----------
-    measure
-        Runs the clock and returns the raw figures. Takes a context, which it enters before the first access to the
-        storage and leaves after the last, both outside the clock: observers start and stop there.
-    folder
-        What it reads, or writes, lies here.
-    files
-        The files whose pages are brought into the state that ``cache`` names.
-    proof
-        Those of them that it is sure to read: their residency is the proof of a cold run.
-    sizes
-        The size in bytes of each of the files, as their list says; empty where there is none.
-    writes
-        Whether it writes a file of its own and flushes it within the clock.
-    checkpoints
-        The snapshots that it saves, if any.
-    """
-
+    # Runs the clock and returns the raw figures. Takes a context, which it enters before the first access to the
+    # storage and leaves after the last, both outside the clock: observers start and stop there.
     measure: Callable[[AbstractContextManager[Any]], dict[str, Any]]
-    folder: Path
-    files: Sequence[Path] = ()
-    proof: Sequence[Path] = ()
+    folder: Path  # what it reads, or writes, lies here
+    files: Sequence[Path] = ()  # the files whose pages are brought into the state that ``cache`` names
+    proof: Sequence[Path] = ()  # those of them that it is sure to read: their residency is the proof of a cold run
+    # The size in bytes of each of the files, as their list says; empty where there is none.
     sizes: Mapping[Path, int] = field(default_factory=dict)
-    writes: bool = False
-    checkpoints: Checkpoints | None = None
+    writes: bool = False  # whether it writes a file of its own and flushes it within the clock
+    checkpoints: Checkpoints | None = None  # the snapshots that it saves, if any
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A benchmark; where an answer depends on its settings, it overrides the method that gives it.
+    """A benchmark; where an answer depends on its settings, it overrides the method that gives it."""
 
-    Attributes
-    ----------
-    name, version
-        Its name everywhere; the version is raised when the meaning of a figure changes: figures never mix versions.
-    kind
-        ``storage``, ``pipeline`` or ``training``.
-    keys
-        Its own keys, a dataclass of `jobs.settings.key`; the first is ``name``.
-    begin
-        Makes a run ready: a context that gives its `Work`.
-    figure
-        Its figure of merit.
-    rate
-        The rate whose spread over the runs of a cell is judged; None: the figure of merit.
-    data
-        What is prepared for it on the storage: ``images``, a ``file``, or ``nothing``.
-    settings
-        The settings that can change its result.
-    options
-        Defaults of its other settings, in a run by hand.
-    computes, saves
-        Whether the accelerator acts on it, and whether it saves snapshots.
-    whole_batches
-        Whether it takes whole batches only.
-    bounds_others
-        Whether its runs say what a storage gives by itself: they are measured first, and others are judged by them.
-    wall_parts
-        The parts of its wall time, where a run does not name them itself.
-    """
-
+    # Its name everywhere; the version is raised when the meaning of a figure changes: figures never mix versions.
     name: str
     version: int
-    kind: Kind
-    keys: type
-    begin: Callable[[Request], AbstractContextManager[Work]]
-    figure: Figure
-    rate: Figure | None = None
+    kind: Kind  # ``storage``, ``pipeline`` or ``training``
+    keys: type  # its own keys, a dataclass of `jobs.settings.key`; the first is ``name``
+    begin: Callable[[Request], AbstractContextManager[Work]]  # makes a run ready: a context that gives its `Work`
+    figure: Figure  # its figure of merit
+    rate: Figure | None = None  # the rate whose spread over the runs of a cell is judged; None: the figure of merit
+    # What is prepared for it on the storage: ``images``, a ``file``, or ``nothing``.
     data: Literal["images", "file", "nothing"] = "images"
-    settings: tuple[str, ...] = EVERY
-    options: Mapping[str, Any] = field(default_factory=dict)
-    computes: bool = False
+    settings: tuple[str, ...] = EVERY  # the settings that can change its result
+    options: Mapping[str, Any] = field(default_factory=dict)  # defaults of its other settings, in a run by hand
+    computes: bool = False  # whether the accelerator acts on it, and whether it saves snapshots
     saves: bool = False
-    whole_batches: bool = False
+    whole_batches: bool = False  # whether it takes whole batches only
+    # Whether its runs say what a storage gives by itself: they are measured first, and others are judged by them.
     bounds_others: bool = False
+    # The parts of its wall time, where a run does not name them itself.
     wall_parts: tuple[str, ...] = ("load_s", "compute_s", "checkpoint_s", "other_s")
 
     @property

@@ -34,30 +34,14 @@ _LOOK_S = 0.5
 
 @dataclass(frozen=True)
 class Options:
-    """How snapshots are drained.
+    """How snapshots are drained."""
 
-    Attributes
-    ----------
-    keep
-        Snapshots kept, on each storage.
-    bandwidth_mb_per_s
-        Bound on the drain; None for none.
-    direct
-        Past the page cache of the slow storage.
-    streams
-        Threads that copy and hash.
-    attempts
-        Failures in a row after which a drainer ends; the next save, or the next job, starts another.
-    backoff_s, backoff_max_s
-        Wait after the first failure, doubled after each further one up to the second figure.
-    """
-
-    keep: int = 5
-    bandwidth_mb_per_s: float | None = None
-    direct: bool = False
-    streams: int = 1
-    attempts: int = 10
-    backoff_s: float = 0.5
+    keep: int = 5  # snapshots kept, on each storage
+    bandwidth_mb_per_s: float | None = None  # bound on the drain; None for none
+    direct: bool = False  # past the page cache of the slow storage
+    streams: int = 1  # threads that copy and hash
+    attempts: int = 10  # failures in a row after which a drainer ends; the next save, or the next job, starts another
+    backoff_s: float = 0.5  # wait after the first failure, doubled after each further one up to the second figure
     backoff_max_s: float = 30.0
 
     @property

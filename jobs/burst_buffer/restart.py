@@ -21,34 +21,18 @@ class DrainWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A snapshot that is durable.
-
-    Attributes
-    ----------
-    path
-        The folder that was filled, under its final name; its fast copy is let go when room is needed.
-    where
-        The storage that it is durable on; ``only`` where there is but one.
-    saved_at
-        When `save` was called, in seconds since 1970.
-    blocked_s
-        How long `save` took, all in all: the training stood still.
-    write_s, waited_s
-        Of which: writing, syncing and hashing; waiting for room on the fast storage.
-    troubles
-        What the drainer has had to say since the last save.
-    """
+    """A snapshot that is durable."""
 
     name: str
     step: int
-    path: Path
-    where: Literal["fast", "slow", "only"]
+    path: Path  # the folder that was filled, under its final name; its fast copy is let go when room is needed
+    where: Literal["fast", "slow", "only"]  # the storage that it is durable on; ``only`` where there is but one
     bytes: int
-    saved_at: float
-    blocked_s: float
-    write_s: float
+    saved_at: float  # when `save` was called, in seconds since 1970
+    blocked_s: float  # how long `save` took, all in all: the training stood still
+    write_s: float  # of which: writing, syncing and hashing; waiting for room on the fast storage
     waited_s: float
-    troubles: tuple[str, ...] = ()
+    troubles: tuple[str, ...] = ()  # what the drainer has had to say since the last save
 
 
 def latest(*roots: Path) -> Path | None:

@@ -52,18 +52,13 @@ class StoredFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a snapshot holds.
-
-    Attributes
-    ----------
-    facts
-        Times of the trainer (`saved_at`, seconds since 1970; `write_s`, `waited_s`) and, on the slow storage, of the
-        drain.
-    """
+    """What a snapshot holds."""
 
     name: str
     step: int
     files: tuple[StoredFile, ...]
+    # Times of the trainer (`saved_at`, seconds since 1970; `write_s`, `waited_s`) and, on the slow storage, of the
+    # drain.
     facts: Mapping[str, Any] = field(default_factory=dict)
     schema: int = SCHEMA
 

@@ -50,34 +50,19 @@ _FIRST_SLOPE = 0.6  # of ln(size) over ln(detail), about; the second encoding co
 class ImageSpec:
     """What the images of a dataset are like.
 
-    Parameters
-    ----------
-    files
-        Number of images.
-    median_bytes
-        Median file size.
-    sigma
-        Standard deviation of ln(file size); 0 makes all files about equally large.
-    width, height
-        Median size in pixels; single images vary around it, larger files having more pixels.
-    classes
-        Number of classes; each has its own palette and shapes.
-    seed
-        Any integer from 0.
-
     Raises
     ------
     ValueError
         For values of which no dataset of photographs can be made.
     """
 
-    files: int
-    median_bytes: int
-    sigma: float
-    width: int
+    files: int  # number of images
+    median_bytes: int  # median file size
+    sigma: float  # standard deviation of ln(file size); 0 makes all files about equally large
+    width: int  # median size in pixels; single images vary around it, larger files having more pixels
     height: int
-    classes: int
-    seed: int
+    classes: int  # number of classes; each has its own palette and shapes
+    seed: int  # any integer from 0
 
     def __post_init__(self) -> None:
         """Refuse what cannot be made."""

@@ -34,27 +34,14 @@ class ImageFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a dataset holds.
+    """What a dataset holds."""
 
-    Parameters
-    ----------
-    kind
-        `synthetic`: made by us, from `parameters`; `folder`: the user's own.
-    parameters
-        Of a synthetic dataset, all that its bytes follow from; else empty.
-    generator
-        Versions that its bytes depend on: of the generator, numpy, Pillow; None for a folder.
-    files
-        Sorted by name where they were scanned, by number where they were made.
-    classes
-        Names, in the order of the labels.
-    """
-
-    kind: Literal["synthetic", "folder"]
-    parameters: Mapping[str, Any]
+    kind: Literal["synthetic", "folder"]  # `synthetic`: made by us, from `parameters`; `folder`: the user's own
+    parameters: Mapping[str, Any]  # of a synthetic dataset, all that its bytes follow from; else empty
+    # Versions that its bytes depend on: of the generator, numpy, Pillow; None for a folder.
     generator: Mapping[str, Any] | None
-    files: tuple[ImageFile, ...]
-    classes: tuple[str, ...]
+    files: tuple[ImageFile, ...]  # sorted by name where they were scanned, by number where they were made
+    classes: tuple[str, ...]  # names, in the order of the labels
     schema: int = SCHEMA
 
     @property

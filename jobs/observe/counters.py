@@ -29,40 +29,22 @@ _USER_SYSTEM = slice(11, 13)  # utime and stime of /proc/<pid>/stat, counted fro
 
 @dataclass(frozen=True)
 class Reading:
-    """One reading of the counters; all grow from boot or from the start of the process.
+    """One reading of the counters; all grow from boot or from the start of the process."""
 
-    Attributes
-    ----------
-    at_s
-        ``time.perf_counter`` of the reading.
-    kernel_s
-        The same moment by the kernel's own clock; None where it cannot be asked.
-    process
-        ``/proc/self/io`` (bytes and calls); None where the kernel does not account for it.
-    device
-        Bytes read from and written to the whole device by everybody; None where there is no such device.
-    busy_s, steal_s
-        CPU seconds of the whole machine spent working, and those that the hypervisor took.
-    own_cpu_s
-        CPU seconds of this process and of its children that were waited for; to `process` the kernel itself adds
-        what those have done.
-    lowest
-        As `device`, of the lowest device below it; None where there is none.
-    further
-        As `device`, of the other devices that this run saves to; None for a run that saves nothing.
-    helpers
-        Of each process that works for this run, by its number: bytes read and written, CPU seconds.
-    """
-
-    at_s: float
-    process: dict[str, int] | None
+    at_s: float  # ``time.perf_counter`` of the reading
+    process: dict[str, int] | None  # ``/proc/self/io`` (bytes and calls); None where the kernel does not account for it
+    # Bytes read from and written to the whole device by everybody; None where there is no such device.
     device: tuple[int, int] | None
-    busy_s: float
+    busy_s: float  # CPU seconds of the whole machine spent working, and those that the hypervisor took
     steal_s: float
+    # CPU seconds of this process and of its children that were waited for; to `process` the kernel itself adds what
+    # those have done.
     own_cpu_s: float
-    kernel_s: float | None = None
-    lowest: tuple[int, int] | None = None
+    kernel_s: float | None = None  # the same moment by the kernel's own clock; None where it cannot be asked
+    lowest: tuple[int, int] | None = None  # as `device`, of the lowest device below it; None where there is none
+    # As `device`, of the other devices that this run saves to; None for a run that saves nothing.
     further: tuple[tuple[int, int] | None, ...] | None = None
+    # Of each process that works for this run, by its number: bytes read and written, CPU seconds.
     helpers: Mapping[int, tuple[int, int, float]] = field(default_factory=dict)
 
 

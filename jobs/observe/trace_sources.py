@@ -27,22 +27,14 @@ _RSS = 1  # field of /proc/self/statm, in pages
 
 @dataclass(frozen=True)
 class Source:
-    """A group of columns.
+    """A group of columns."""
 
-    Attributes
-    ----------
-    name, columns
-        The two rows of the header.
-    read
-        Takes the kernel's counts now; may raise OSError, or ValueError or LookupError for text of another form.
-    cells
-        Turns the difference of two counts and the seconds between them into cells, None where they tell nothing; or
-        None: the counts are levels and are shown as they are.
-    """
-
-    name: str
+    name: str  # the two rows of the header
     columns: tuple[str, ...]
+    # Takes the kernel's counts now; may raise OSError, or ValueError or LookupError for text of another form.
     read: Callable[[], tuple[int, ...]]
+    # Turns the difference of two counts and the seconds between them into cells, None where they tell nothing; or None:
+    # the counts are levels and are shown as they are.
     cells: Callable[[Sequence[int], float], Sequence[float | None]] | None
 
 

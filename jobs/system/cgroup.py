@@ -22,18 +22,10 @@ _PROC = Path("/proc/self")
 
 @dataclass(frozen=True)
 class Throttled:
-    """How often and for how long the groups of this process were held back since they were made.
+    """How often and for how long the groups of this process were held back since they were made."""
 
-    Attributes
-    ----------
-    periods
-        Periods in which the quota was used up.
-    seconds
-        Time that runnable threads had to wait for the next period, added up over the processors.
-    """
-
-    periods: int
-    seconds: float
+    periods: int  # periods in which the quota was used up
+    seconds: float  # time that runnable threads had to wait for the next period, added up over the processors
 
 
 def quota(proc: Path = _PROC) -> float | None:

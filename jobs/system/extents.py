@@ -29,20 +29,11 @@ _WHOLE = (1 << 64) - 1
 
 @dataclass
 class Fetch:
-    """What a cold read of some files fetches from their devices.
+    """What a cold read of some files fetches from their devices."""
 
-    Attributes
-    ----------
-    bytes
-        Of all files that were added, each inode once.
-    linked
-        Names beyond the first of an inode: hard links, or a path given twice. They are read from memory.
-    unknown
-        Files of which it cannot be told, because they are compressed or the file system does not list their extents.
-    """
-
-    bytes: int = 0
-    linked: int = 0
+    bytes: int = 0  # of all files that were added, each inode once
+    linked: int = 0  # names beyond the first of an inode: hard links, or a path given twice. They are read from memory
+    # Files of which it cannot be told, because they are compressed or the file system does not list their extents.
     unknown: int = 0
 
     def __post_init__(self) -> None:

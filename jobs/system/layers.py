@@ -24,23 +24,13 @@ _MEMORY_DEVICES = ("ram", "zram")  # drivers brd and zram
 
 @dataclass(frozen=True)
 class Layers:
-    """What lies below a folder's device.
+    """What lies below a folder's device."""
 
-    Attributes
-    ----------
-    files
-        Files of loop devices that lie on a disk and can be opened: their pages in memory are ours, too.
-    in_memory
-        What of it lies in memory, in words; empty where nothing does.
-    hidden
-        Files of loop devices that this user cannot look at.
-    lowest
-        The lowest device, where there is one below that of the file system: what is cold is fetched from it.
-    """
-
+    # Files of loop devices that lie on a disk and can be opened: their pages in memory are ours, too.
     files: tuple[Path, ...] = ()
-    in_memory: tuple[str, ...] = ()
-    hidden: tuple[Path, ...] = ()
+    in_memory: tuple[str, ...] = ()  # what of it lies in memory, in words; empty where nothing does
+    hidden: tuple[Path, ...] = ()  # files of loop devices that this user cannot look at
+    # The lowest device, where there is one below that of the file system: what is cold is fetched from it.
     lowest: Device | None = None
 
 

@@ -30,18 +30,11 @@ _NO_STRIPES = "storage.stripe_count=null storage.stripe_size_mib=null leaves str
 
 @dataclass(frozen=True)
 class Layout:
-    """What is asked of Lustre.
+    """What is asked of Lustre."""
 
-    Attributes
-    ----------
-    stripe_count
-        Targets (OSTs) that a file is spread over, -1 for all; None leaves it to the file system.
-    stripe_size_mib
-        MiB that lie on one target before the next has its turn; None as above.
-    """
-
+    # Targets (OSTs) that a file is spread over, -1 for all; None leaves it to the file system.
     stripe_count: int | None = None
-    stripe_size_mib: int | None = None
+    stripe_size_mib: int | None = None  # miB that lie on one target before the next has its turn; None as above
 
     @property
     def asked(self) -> bool:

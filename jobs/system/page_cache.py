@@ -44,26 +44,17 @@ class _Stat(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Residency:
-    """How many pages of a set of files are in memory.
+    """How many pages of a set of files are in memory."""
 
-    Attributes
-    ----------
-    pages, resident
-        Pages that the files have, and those of them in the page cache. A second name of a file is in memory when it is
-        read: its pages count as resident.
-    unverifiable
-        Files whose residency the kernel does not tell this user (not owner, no write permission) or that cannot
-        be opened.
-    method
-        ``cachestat`` (Linux 6.5 and later) or ``mincore``.
-    fetch
-        What their devices have to give where nothing is in memory.
-    """
-
+    # Pages that the files have, and those of them in the page cache. A second name of a file is in memory when it is
+    # read: its pages count as resident.
     pages: int
     resident: int
+    # Files whose residency the kernel does not tell this user (not owner, no write permission) or that cannot be
+    # opened.
     unverifiable: int
-    method: str
+    method: str  # ``cachestat`` (Linux 6.5 and later) or ``mincore``
+    # What their devices have to give where nothing is in memory.
     fetch: Fetch = field(default_factory=Fetch, compare=False)
 
     @property

@@ -23,57 +23,31 @@ _TOLERANCE = 0.01  # by which an engine's rate may differ from its bytes over it
 
 @dataclass(frozen=True)
 class Order:
-    """What an engine is to do.
+    """What an engine is to do."""
 
-    Attributes
-    ----------
-    access
-        ``write``: make the file and leave it durable; ``read``: from its beginning to its end; ``random_read``: blocks
-        at random places, none of them twice.
-    file
-        What is read or written.
-    file_bytes, block_bytes
-        Size of the file and of one request; the file has whole requests.
-    direct
-        Past the page cache, ``O_DIRECT``.
-    threads, seconds_max, seed
-        Of ``random_read``: readers at once, how long at most, and what the places follow from.
-    """
-
+    # ``write``: make the file and leave it durable; ``read``: from its beginning to its end; ``random_read``: blocks at
+    # random places, none of them twice.
     access: str
-    file: Path
-    file_bytes: int
+    file: Path  # what is read or written
+    file_bytes: int  # size of the file and of one request; the file has whole requests
     block_bytes: int
-    direct: bool
-    threads: int = 1
+    direct: bool  # past the page cache, ``O_DIRECT``
+    threads: int = 1  # of ``random_read``: readers at once, how long at most, and what the places follow from
     seconds_max: float = math.inf
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an engine did.
+    """What an engine did."""
 
-    Attributes
-    ----------
-    moved_bytes, requests
-        Bytes read or written, and in how many requests.
-    wall_s
-        Seconds from opening the file to closing it by the engine's own clock, the flush of a write included.
-    parts
-        Seconds of each part of `wall_s` that the engine reports.
-    version
-        Of the engine.
-    rate
-        Bytes per second, as the engine reports.
-    """
-
-    moved_bytes: int
+    moved_bytes: int  # bytes read or written, and in how many requests
     requests: int
+    # Seconds from opening the file to closing it by the engine's own clock, the flush of a write included.
     wall_s: float
-    version: str
-    parts: Mapping[str, float] = field(default_factory=dict)
-    rate: float | None = None
+    version: str  # of the engine
+    parts: Mapping[str, float] = field(default_factory=dict)  # seconds of each part of `wall_s` that the engine reports
+    rate: float | None = None  # bytes per second, as the engine reports
 
 
 def chosen(engine: str, access: str) -> str:
