@@ -31,8 +31,8 @@ class Limits:
     resident_max: float = 0.01  # share of the files' pages that may be in memory before a cold run
     device_bytes_min: float = 0.9  # bytes fetched from the device as a share of the bytes that the pipeline read, cold
     time_error_max: float = 0.01  # share of the wall time that the named parts may miss
-    other_mb_per_s_max: float = 5.0  # what everybody else may do during the run: MB/s on the device, cores kept busy
-    other_cpu_max: float = 0.5
+    other_mb_per_s_max: float = 5.0  # what everybody else may move on the device during the run
+    other_cpu_max: float = 0.5  # cores that everybody else may keep busy
     throttled_max: float = 0.01  # seconds for which a quota of a control group held threads back, as a share of the run
     spread_max: float = 0.04  # (max - min) / median of a cell's measured runs
     peak_max: float = 1.05  # throughput as a share of the storage's own
@@ -60,17 +60,9 @@ def _rate(run: Mapping[str, Any]) -> tuple[str, str] | None:
 def judge(run: Run, cache: str, limits: Limits, peak: Peak | None = None) -> tuple[list[Check], str | None]:
     """Apply the rules of one run.
 
-    Parameters
-    ----------
-    cache
-        What it claims of the page cache: ``cold``, ``warm`` or ``as_is``.
-    peak
-        Of a run that read from its storage: what that gives by itself at most, ``mb_per_s``, known ``by`` what.
-
-    Returns
-    -------
-    checks, reason
-        The checks, and why the run does not count: None for a valid run.
+    `cache`: what it claims of the page cache: ``cold``, ``warm`` or ``as_is``. `peak`: of a run that read from its
+    storage: what that gives by itself at most, ``mb_per_s``, known ``by`` what. Returns the checks, and why the run
+    does not count: None for a valid run.
     """
     rules: dict[str, tuple[Callable[[Run, Limits], Check], ...]] = {
         "cold": (cold, device_bytes),

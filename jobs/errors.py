@@ -18,12 +18,7 @@ class JobError(Exception):
             ├ RoomError          not enough room for one snapshot
             └ DamageError        a snapshot's files are not what its manifest says
 
-    Parameters
-    ----------
-    message
-        What is wrong, in one line.
-    hint
-        The cure, in plain text.
+    `message`: what is wrong, in one line. `hint`: the cure, in plain text.
     """
 
     exit_code = 2

@@ -35,16 +35,9 @@ def key(
 ) -> Any:
     """Declare a key of a benchmark as a field of a dataclass.
 
-    Parameters
-    ----------
-    default
-        Of a run by hand; that of a campaign stands in conf/, and a test holds that they are the same.
-    least, most
-        The range of its values; None where any will do.
-    by_hand
-        What it does, in the help of a run by hand, which has no such option without it.
-    flag
-        Name of the option where it is not that of the key.
+    `default`: of a run by hand; that of a campaign stands in conf/, and a test holds that they are the same. `least,
+    most`: the range of its values; None where any will do. `by_hand`: what it does, in the help of a run by hand, which
+    has no such option without it. `flag`: name of the option where it is not that of the key.
     """
     return field(default=default, metadata={"range": (least, most), "by_hand": by_hand, "flag": flag})
 

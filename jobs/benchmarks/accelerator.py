@@ -34,10 +34,7 @@ def choose(name: str) -> str:
     Where no GPU computes, they are hidden from this process; where one does, the first of them is taken. Call it
     before TensorFlow touches a device.
 
-    Raises
-    ------
-    NoGpuError
-        For ``gpu`` where there is none.
+    Raises NoGpuError for ``gpu`` where there is none.
     """
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 

@@ -48,10 +48,7 @@ def prepare(
     after the last step, both outside the clock. Reads none of `paths` yet, except with ``control=no_io``: the first
     batch is loaded here and served again at every step.
 
-    Raises
-    ------
-    jobs.errors.NoGpuError
-        For ``accelerator.name=gpu`` where there is none.
+    Raises jobs.errors.NoGpuError for ``accelerator.name=gpu`` where there is none.
     """
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
@@ -113,10 +110,7 @@ def _build_step(
 ) -> tuple[Step, Network | None, dict[str, Any]]:
     """Make what is done with a batch.
 
-    Returns
-    -------
-    tuple
-        It, the network (None where nothing is trained or saved), and what making them took and gave.
+    Returns it, the network (None where nothing is trained or saved), and what making them took and gave.
     """
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 

@@ -69,14 +69,8 @@ def _scaled(size: int, width: float) -> int:
 class Network:
     """The variables of the network and of Adam, all zero until `warm_up` or `reset`, and what changes them.
 
-    Parameters
-    ----------
-    classes
-        Number of outputs.
-    seed
-        Decides the first weights and every dropout.
-    benchmark
-        ``image_size`` (at least 32 pixels), ``width``, ``learning_rate``, ``dropout``.
+    `classes`: number of outputs. `seed`: decides the first weights and every dropout. `benchmark`: ``image_size`` (at
+    least 32 pixels), ``width``, ``learning_rate``, ``dropout``.
     """
 
     def __init__(self, classes: int, seed: int, benchmark: Mapping[str, Any]) -> None:

@@ -68,10 +68,7 @@ class Keys:
 def begin(request: Request) -> Iterator[Work]:
     """Make a run ready; what it writes is removed when it is over, also where it fails.
 
-    Raises
-    ------
-    jobs.errors.EngineError
-        The engine is missing or failed, or its answer cannot be believed.
+    Raises jobs.errors.EngineError: the engine is missing or failed, or its answer cannot be believed.
     """
     settings, asked = request["settings"], request["baseline"]
     if asked is None:
@@ -144,22 +141,10 @@ def prepared(
 ) -> tuple[Path | None, int, int]:
     """Make the file that is read, or see that there is room for what is written.
 
-    Parameters
-    ----------
-    block_bytes
-        One request of random_read, which is rounded up to what the storage reads at least.
-    progress
-        Called with the MiB of the file that are written and that there will be.
-
-    Returns
-    -------
-    tuple
-        The file, None for one that is written; its bytes; the bytes of one request.
-
-    Raises
-    ------
-    DatasetError
-        There is not enough room, or the folder is somebody else's.
+    `block_bytes`: one request of random_read, which is rounded up to what the storage reads at least. `progress`:
+    called with the MiB of the file that are written and that there will be. Returns the file, None for one that is
+    written; its bytes; the bytes of one request. Raises DatasetError: there is not enough room, or the folder is
+    somebody else's.
     """
     benchmark = settings["benchmark"]
     transfer_mib = benchmark.get("transfer_mib", datafile.TRANSFER_MIB)  # random_read has none

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from jobs.settings import EVERY, Node, Settings, defaults
+from jobs.system.layers import Layers, layers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,14 +44,18 @@ class Work:
     writes: bool = False  # whether it writes a file of its own and flushes it within the clock
     checkpoints: Checkpoints | None = None  # the snapshots that it saves, if any
 
+    @cached_property
+    def below(self) -> Layers:
+        """What lies below the device of the folder; looked up once."""
+        return layers(self.folder)
+
 
 @dataclass(frozen=True)
 class Benchmark:
     """A benchmark; where an answer depends on its settings, it overrides the method that gives it."""
 
-    # Its name everywhere; the version is raised when the meaning of a figure changes: figures never mix versions.
-    name: str
-    version: int
+    name: str  # everywhere
+    version: int  # raised when the meaning of a figure changes: figures never mix versions
     kind: Kind  # ``storage``, ``pipeline`` or ``training``
     keys: type  # its own keys, a dataclass of `jobs.settings.key`; the first is ``name``
     begin: Callable[[Request], AbstractContextManager[Work]]  # makes a run ready: a context that gives its `Work`
@@ -59,8 +65,8 @@ class Benchmark:
     data: Literal["images", "file", "nothing"] = "images"
     settings: tuple[str, ...] = EVERY  # the settings that can change its result
     options: Mapping[str, Any] = field(default_factory=dict)  # defaults of its other settings, in a run by hand
-    computes: bool = False  # whether the accelerator acts on it, and whether it saves snapshots
-    saves: bool = False
+    computes: bool = False  # whether the accelerator acts on it
+    saves: bool = False  # whether it saves snapshots
     whole_batches: bool = False  # whether it takes whole batches only
     # Whether its runs say what a storage gives by itself: they are measured first, and others are judged by them.
     bounds_others: bool = False

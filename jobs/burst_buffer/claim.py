@@ -30,10 +30,8 @@ _TRAINER_WAIT_S = 5.0  # a drainer that ends tidies up after a dead trainer, und
 def read(folder: Path) -> dict[str, Any] | None:
     """Return the marker of a folder; None for an empty one, which may be claimed.
 
-    Raises
-    ------
-    FolderError
-        It is missing, holds somebody else's files, or belongs to a newer version. It has not been touched.
+    Raises FolderError: it is missing, holds somebody else's files, or belongs to a newer version. It has not been
+    touched.
     """
     marker = folder / MARKER_NAME
     try:
@@ -71,10 +69,7 @@ def pair(fast: Path, slow: Path) -> tuple[str, dict[str, Any] | None]:
 
     A new fast folder joins the buffer of the slow one: local disks are new in every job.
 
-    Raises
-    ------
-    FolderError
-        They cannot; nothing has been touched.
+    Raises FolderError where they cannot: nothing has been touched.
     """
     _require_apart(fast, slow)
     markers = {"fast": read(fast), "slow": read(slow)}
@@ -99,10 +94,7 @@ def _require_apart(fast: Path, slow: Path) -> None:
 def alone(folder: Path) -> dict[str, Any] | None:
     """Check that a folder can be the only one of a training; returns its marker, None for a new one.
 
-    Raises
-    ------
-    FolderError
-        It cannot; nothing has been touched.
+    Raises FolderError where it cannot: nothing has been touched.
     """
     marker = read(folder)
     _require_role(folder, marker, ALONE)
@@ -139,15 +131,8 @@ def _lock_file(folder: Path, user: str) -> Path:
 def hold(fast: Path, slow: Path) -> tuple[list[FileLock], str, dict[str, Any] | None]:
     """Take two folders for a trainer, making those of which only the last part is missing.
 
-    Returns
-    -------
-    tuple
-        The locks, the id of the buffer, and the marker of the fast folder, None for a new one.
-
-    Raises
-    ------
-    FolderError
-        They are in use or cannot be one buffer, or their file systems have no locks or are read-only.
+    Returns the locks, the id of the buffer, and the marker of the fast folder, None for a new one. Raises FolderError:
+    they are in use or cannot be one buffer, or their file systems have no locks or are read-only.
     """
     _require_apart(fast, slow)
     _make(fast, slow)
@@ -209,10 +194,7 @@ def held_by_drainer(folder: Path) -> Iterator[bool]:
     Not by `lock`, which makes file and folder anew where somebody has just taken them away: the file is there since
     the folder was claimed (`hold`), and it is the last to go (`remove_ours`).
 
-    Raises
-    ------
-    FolderError
-        The file is gone and the folder is not.
+    Raises FolderError: the file is gone and the folder is not.
     """
     descriptor = _drainer_lock(folder)
     try:

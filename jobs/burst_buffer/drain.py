@@ -41,8 +41,8 @@ class Options:
     direct: bool = False  # past the page cache of the slow storage
     streams: int = 1  # threads that copy and hash
     attempts: int = 10  # failures in a row after which a drainer ends; the next save, or the next job, starts another
-    backoff_s: float = 0.5  # wait after the first failure, doubled after each further one up to the second figure
-    backoff_max_s: float = 30.0
+    backoff_s: float = 0.5  # wait after the first failure, doubled after each further one
+    backoff_max_s: float = 30.0  # the longest wait
 
     @property
     def how(self) -> transfer.How:
@@ -118,15 +118,8 @@ class Journal:
 def drain(fast: Path, slow: Path, pipe: int | None = None) -> int:
     """Drain all that is staged, and go on while the trainer at the other end of `pipe` lives.
 
-    Returns
-    -------
-    int
-        0 when nothing is left, 3 where it gave up on a slow storage that fails.
-
-    Raises
-    ------
-    FolderError
-        One of the folders is not ours.
+    Returns 0 when nothing is left, 3 where it gave up on a slow storage that fails. Raises FolderError: one of the
+    folders is not ours.
     """
     if claim.pair(fast, slow)[1] is None:
         return 0

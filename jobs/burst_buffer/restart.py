@@ -30,8 +30,8 @@ class Snapshot:
     bytes: int
     saved_at: float  # when `save` was called, in seconds since 1970
     blocked_s: float  # how long `save` took, all in all: the training stood still
-    write_s: float  # of which: writing, syncing and hashing; waiting for room on the fast storage
-    waited_s: float
+    write_s: float  # of which: writing, syncing and hashing
+    waited_s: float  # and waiting for room on the fast storage
     troubles: tuple[str, ...] = ()  # what the drainer has had to say since the last save
 
 
@@ -66,12 +66,8 @@ def times(
 ) -> dict[str, Any]:
     """Return what a record holds of a snapshot.
 
-    Parameters
-    ----------
-    events
-        What the drainer told of committed snapshots, by name.
-    ended_at
-        When the training ended, in seconds since 1970; None while it goes on.
+    `events`: what the drainer told of committed snapshots, by name. `ended_at`: when the training ended, in seconds
+    since 1970; None while it goes on.
     """
     line = {
         key: getattr(snapshot, key) for key in ("name", "step", "where", "bytes", "blocked_s", "write_s", "waited_s")

@@ -103,12 +103,8 @@ def _order(name: str) -> tuple[int, str]:
 def read(folder: Path) -> Manifest:
     """Read the manifest of a snapshot.
 
-    Raises
-    ------
-    DamageError
-        There is none, or it is not one of this snapshot.
-    FolderError
-        It was written by a newer version.
+    Raises DamageError: there is none, or it is not one of this snapshot; FolderError: it was written by a newer
+    version.
     """
     path = folder / MANIFEST_NAME
     match = _NAME.fullmatch(folder.name)

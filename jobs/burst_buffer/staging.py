@@ -22,17 +22,9 @@ def stage(
 ) -> Manifest:
     """Call `write` to fill a snapshot; when this returns it is in `folder`, complete and durable.
 
-    Parameters
-    ----------
-    folder
-        What the snapshot is to be called, in a folder that is there: one that is gone is not made anew.
-    facts
-        Asked when every file is durable; what it says stands in the manifest.
-
-    Raises
-    ------
-    Exception
-        Whatever `write` raises, DamageError for files that could not be restored, OSError; nothing is left then.
+    `folder`: what the snapshot is to be called, in a folder that is there: one that is gone is not made anew. `facts`:
+    asked when every file is durable; what it says stands in the manifest. Raises Exception: whatever `write` raises,
+    DamageError for files that could not be restored, OSError; nothing is left then.
     """
     staging = folder.with_name(f"staging-{folder.name}")
     try:
@@ -58,10 +50,7 @@ def stage(
 def _fingerprint(folder: Path, streams: int) -> tuple[StoredFile, ...]:
     """Make all files below a folder durable and return their names, sizes and SHA-256.
 
-    Raises
-    ------
-    DamageError
-        There is no file, or something that is neither file nor folder: it could not be restored.
+    Raises DamageError: there is no file, or something that is neither file nor folder: it could not be restored.
     """
     kinds = {name: stat.S_IFMT(status.st_mode) for name, status in files.tree(folder).items()}
     odd = [name for name, kind in kinds.items() if kind not in (stat.S_IFREG, stat.S_IFDIR)]

@@ -27,10 +27,7 @@ _ALIGNMENT = 4096  # that O_DIRECT asks of offset, length and address; open(2): 
 class Cap:
     """A bound on the bytes that all streams together move in a second.
 
-    Parameters
-    ----------
-    mb_per_s
-        In 10^6 bytes a second; None for no bound.
+    `mb_per_s`: in 10^6 bytes a second; None for no bound.
     """
 
     def __init__(self, mb_per_s: float | None) -> None:
@@ -61,15 +58,8 @@ class How:
 def copy(source: Path, target: Path, sizes: Sequence[tuple[str, int]], how: How) -> None:
     """Copy files from folder to folder, in segments that the streams share; neither synced nor verified.
 
-    Parameters
-    ----------
-    sizes
-        Relative name and bytes of each file.  A source that is shorter leaves zeros: the checksum finds them.
-
-    Raises
-    ------
-    OSError
-        Of the first segment that failed; files that were begun stay.
+    `sizes`: relative name and bytes of each file.  A source that is shorter leaves zeros: the checksum finds them.
+    Raises OSError: of the first segment that failed; files that were begun stay.
     """
     cap, segments = Cap(how.mb_per_s), []
     for name, size in sizes:
@@ -107,12 +97,8 @@ def hashes(
 ) -> list[tuple[int, str]]:
     """Return size and SHA-256 of each file, read to its end.
 
-    Parameters
-    ----------
-    direct
-        Read past the page cache (``O_DIRECT``).
-    cold
-        Drop the pages first; on Lustre and NFS the client's alone, on tmpfs none.
+    `direct`: read past the page cache (``O_DIRECT``). `cold`: drop the pages first; on Lustre and NFS the client's
+    alone, on tmpfs none.
     """
 
     def one(path: Path) -> tuple[int, str]:

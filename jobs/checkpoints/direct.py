@@ -20,21 +20,10 @@ if TYPE_CHECKING:
 class Direct:
     """A folder that keeps the newest snapshots of one training; used as a `jobs.burst_buffer.BurstBuffer`.
 
-    Parameters
-    ----------
-    folder
-        Empty, or that of an earlier training; made where only its last part is missing.
-    keep
-        Snapshots kept.
-    snapshot_bytes
-        Size of one snapshot, where it is known before the first: too little room is then said at once.
-
-    Raises
-    ------
-    FolderError
-        The folder is missing, in use, somebody else's or of a newer version; it has not been touched.
-    RoomError
-        One snapshot does not fit.
+    `folder`: empty, or that of an earlier training; made where only its last part is missing. `keep`: snapshots kept.
+    `snapshot_bytes`: size of one snapshot, where it is known before the first: too little room is then said at once.
+    Raises FolderError: the folder is missing, in use, somebody else's or of a newer version; it has not been touched;
+    RoomError: one snapshot does not fit.
     """
 
     def __init__(self, folder: Path | str, *, keep: int = 5, snapshot_bytes: int | None = None) -> None:
@@ -57,12 +46,7 @@ class Direct:
     def save(self, step: int, write: Callable[[Path], object]) -> Snapshot:
         """Call `write` to fill a folder; return when it is durable and the oldest are removed. One at a time.
 
-        Raises
-        ------
-        RoomError
-            The storage is full.
-        Exception
-            Whatever `write` raises; the snapshot is then not there.
+        Raises RoomError: the storage is full; Exception: whatever `write` raises; the snapshot is then not there.
         """
         saved_at, start = time.time(), time.perf_counter()
         self._sequence += 1

@@ -26,15 +26,8 @@ def clear(folders: Sequence[Path], timeout_s: float = TIMEOUT_S) -> None:
 
     A drainer that is still at work has nothing left to do once the fast folder is empty, and is waited for.
 
-    Parameters
-    ----------
-    timeout_s
-        How long a drainer may take to end; it may be in the middle of a copy.
-
-    Raises
-    ------
-    FolderError
-        One is in use, holds somebody else's files, or was written by a newer version; none has been touched.
+    `timeout_s`: how long a drainer may take to end; it may be in the middle of a copy. Raises FolderError: one is in
+    use, holds somebody else's files, or was written by a newer version; none has been touched.
     """
     ours = [folder for folder in folders if folder.exists()]
     for folder in ours:

@@ -36,10 +36,7 @@ _OPTIONS = {option.name for option in fields(Options)}
 def roles(settings: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the storages that snapshots go to, in the order in which they reach them, each ``name`` and ``root``.
 
-    Parameters
-    ----------
-    settings
-        The node ``checkpoint`` of a cell's settings.
+    `settings`: the node ``checkpoint`` of a cell's settings.
     """
     if settings["name"] == "none":
         return {}
@@ -54,17 +51,9 @@ def opened(
 ) -> Iterator[Checkpoints | None]:
     """Open the target of a run; what a run that was killed has left there goes first, and what this one saves at last.
 
-    Parameters
-    ----------
-    asked
-        ``folders`` in the order of `roles`, ``drain_timeout_s``, and ``leave``: nothing goes. None: nothing is saved.
-    to_save
-        Says how many snapshots there will be, and the bytes of each.
-
-    Raises
-    ------
-    jobs.errors.BurstBufferError
-        There would be none, a folder cannot be used, or they do not fit: before anything is read or trained.
+    `asked`: ``folders`` in the order of `roles`, ``drain_timeout_s``, and ``leave``: nothing goes. None: nothing is
+    saved. `to_save`: says how many snapshots there will be, and the bytes of each. Raises jobs.errors.BurstBufferError:
+    there would be none, a folder cannot be used, or they do not fit: before anything is read or trained.
     """
     if asked is None:
         yield None
@@ -103,14 +92,8 @@ def _make(place: Path) -> None:
 class Checkpoints:
     """The snapshots of one run.
 
-    Parameters
-    ----------
-    settings
-        The node ``checkpoint``.
-    folders
-        One for each of `roles`.
-    drain_timeout_s
-        How long the drain may go on when the training has ended.
+    `settings`: the node ``checkpoint``. `folders`: one for each of `roles`. `drain_timeout_s`: how long the drain may
+    go on when the training has ended.
     """
 
     def __init__(
@@ -160,13 +143,10 @@ class Checkpoints:
     def figures(self) -> dict[str, Any]:
         """Wait for the drain, and return what a record holds.
 
-        Returns
-        -------
-        dict
-            ``checkpoints`` (for each snapshot what `jobs.checkpoints.saver.Saver.report` says and whether it is
-            ``verified``: read back and found to be what was written), ``targets`` (for each folder its ``role``,
-            ``storage``, the ``bytes`` of all snapshots that went there, and by ``source``, the kernel's counter,
-            ``written_bytes`` of everybody meanwhile), ``drain_wait_s``, ``checkpoint_troubles``.
+        Returns ``checkpoints`` (for each snapshot what `jobs.checkpoints.saver.Saver.report` says and whether it is
+        ``verified``: read back and found to be what was written), ``targets`` (for each folder its ``role``,
+        ``storage``, the ``bytes`` of all snapshots that went there, and by ``source``, the kernel's counter,
+        ``written_bytes`` of everybody meanwhile), ``drain_wait_s``, ``checkpoint_troubles``.
         """
         self.settle()
         lines = self._saver.report() if self._saver else []

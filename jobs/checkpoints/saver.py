@@ -45,12 +45,7 @@ class _Request:
 class Saver:
     """Saves while the training stands still.
 
-    Parameters
-    ----------
-    state
-        Variables, and lists of them, by name.
-    every
-        Steps from one snapshot to the next.
+    `state`: variables, and lists of them, by name. `every`: steps from one snapshot to the next.
     """
 
     def __init__(self, state: Mapping[str, Any], target: Target, every: int) -> None:
@@ -61,10 +56,7 @@ class Saver:
     def after(self, step: int) -> None:
         """Save where the step that has just been done (the first is 1) is one to be saved.
 
-        Raises
-        ------
-        Exception
-            Whatever the target or TensorFlow raise.
+        Raises Exception: whatever the target or TensorFlow raise.
         """
         if step % self._every == 0:
             request = _Request(time.perf_counter())
@@ -103,10 +95,8 @@ class Saver:
 class BackgroundSaver(Saver):
     """Saves a copy in memory while the training goes on; the training stands still for the copy alone.
 
-    Parameters
-    ----------
-    in_flight
-        Copies at most, each as large as the state. Where all of them are being written, the training waits for one.
+    `in_flight`: copies at most, each as large as the state. Where all of them are being written, the training waits for
+    one.
     """
 
     def __init__(self, state: Mapping[str, Any], target: Target, every: int, in_flight: int) -> None:
@@ -154,10 +144,7 @@ class BackgroundSaver(Saver):
 def restore(files: Path, state: Mapping[str, Any]) -> None:
     """Bring variables to what a snapshot holds, all of them or none.
 
-    Parameters
-    ----------
-    files
-        The folder that a target's `latest` or `save` names.
+    `files`: the folder that a target's `latest` or `save` names.
     """
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 

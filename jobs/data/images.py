@@ -48,20 +48,14 @@ _FIRST_SLOPE = 0.6  # of ln(size) over ln(detail), about; the second encoding co
 
 @dataclass(frozen=True)
 class ImageSpec:
-    """What the images of a dataset are like.
+    """What the images of a dataset are like; raises ValueError where no photographs can be like that."""
 
-    Raises
-    ------
-    ValueError
-        For values of which no dataset of photographs can be made.
-    """
-
-    files: int  # number of images
-    median_bytes: int  # median file size
+    files: int
+    median_bytes: int  # of a file
     sigma: float  # standard deviation of ln(file size); 0 makes all files about equally large
     width: int  # median size in pixels; single images vary around it, larger files having more pixels
     height: int
-    classes: int  # number of classes; each has its own palette and shapes
+    classes: int  # each has its own palette and shapes
     seed: int  # any integer from 0
 
     def __post_init__(self) -> None:

@@ -21,12 +21,8 @@ _INTERVAL_S = 5.0  # what a power cut may cost; a sync of a slow disk takes abou
 class Journal:
     """Which images have reached the device, with their sizes in bytes.
 
-    Parameters
-    ----------
-    path
-        A text file: a line with `origin`, then one line `[[index, size], …]` for each sync.
-    origin
-        What the images follow from; a journal of another origin counts as empty.
+    `path`: a text file: a line with `origin`, then one line `[[index, size], …]` for each sync. `origin`: what the
+    images follow from; a journal of another origin counts as empty.
     """
 
     def __init__(self, path: Path, origin: Mapping[str, Any]) -> None:

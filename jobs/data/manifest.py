@@ -91,10 +91,7 @@ def _quantile(ordered: list[int], share: float) -> float:
 def load(folder: Path) -> Manifest:
     """Read the manifest of a dataset made by us.
 
-    Raises
-    ------
-    DatasetError
-        Where there is none, or it is damaged or of a later version of this program.
+    Raises DatasetError where there is none, or it is damaged or of a later version of this program.
     """
     path = folder / MANIFEST_NAME
     try:
@@ -142,10 +139,7 @@ def scan(folder: Path) -> Manifest:
     Images at the top have the class `.`. Names that begin with a dot are skipped; links are followed. A file
     that cannot be read is listed, too: it is for the benchmark to count it.
 
-    Raises
-    ------
-    DatasetError
-        Where the folder is missing, cannot be read in full or has no images.
+    Raises DatasetError where the folder is missing, cannot be read in full or has no images.
     """
     sizes = _sizes(folder)
     if not sizes:
@@ -161,10 +155,7 @@ def scan(folder: Path) -> Manifest:
 def verify(folder: Path, manifest: Manifest) -> None:
     """Compare a dataset with its manifest, by the names and sizes of its images; other files do not matter.
 
-    Raises
-    ------
-    DatasetError
-        Where an image is missing, has another size or is not in the manifest.
+    Raises DatasetError where an image is missing, has another size or is not in the manifest.
     """
     found = _sizes(folder) if manifest.kind == "folder" else _sizes_of_ours(folder)
     expected = {file.name: file.size for file in manifest.files}

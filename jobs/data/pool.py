@@ -35,12 +35,8 @@ def make_images(
 ) -> Generator[dict[int, int], None, None]:
     """Write images, and yield the sizes of those that are there, in bytes by index, as they come.
 
-    Raises
-    ------
-    PoolBrokenError
-        Where a process was killed.
-    OSError
-        As the system said it to the process that could not write.
+    Raises PoolBrokenError where a process was killed; OSError: as the system said it to the process that could not
+    write.
     """
     batches = [indices[start : start + _BATCH] for start in range(0, len(indices), _BATCH)]
     if not batches:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.observe.observer import Observer
 from jobs.system import page_cache
-from jobs.system.layers import Layers, layers
+from jobs.system.layers import Layers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +22,7 @@ class Cache(Observer):
         work, policy = self.work, self.request["settings"].get("cache")
         if work.writes:
             page_cache.sync(work.folder)  # no flush and no removal of earlier files within the clock
-        self._below = layers(work.folder) if policy == "cold" else Layers()
+        self._below = work.below if policy == "cold" else Layers()
         if policy == "cold":
             self._residency = page_cache.cooled(work.files, work.proof, work.folder)
         else:
@@ -34,13 +34,10 @@ class Cache(Observer):
     def figures(self) -> Mapping[str, Any]:
         """Return the proof of the cache.
 
-        Returns
-        -------
-        dict
-            ``resident_fraction`` (share of the pages in memory, those of a loop device's file too; None where it cannot
-            be told), ``residency_method`` (by which system call), ``linked_files`` (names of files that have another
-            name among them), ``below`` (what is known of the layers below the file system, in words); and of files that
-            are read whole ``to_fetch_bytes`` (what the devices have to give; None where it cannot be told).
+        Returns ``resident_fraction`` (share of the pages in memory, those of a loop device's file too; None where it
+        cannot be told), ``residency_method`` (by which system call), ``linked_files`` (names of files that have another
+        name among them), ``below`` (what is known of the layers below the file system, in words); and of files that are
+        read whole ``to_fetch_bytes`` (what the devices have to give; None where it cannot be told).
         """
         fetch = self._residency.fetch
         hidden = [f"the backing file {file} cannot be looked at" for file in self._below.hidden]

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from jobs.observe.observer import Observer
+from jobs.observe.trace_sources import Written
+from jobs.system import cgroup
 from jobs.system.clock import kernel_s
 from jobs.system.device import device_of
-from jobs.system.layers import layers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,8 +36,8 @@ class Reading:
     process: dict[str, int] | None  # ``/proc/self/io`` (bytes and calls); None where the kernel does not account for it
     # Bytes read from and written to the whole device by everybody; None where there is no such device.
     device: tuple[int, int] | None
-    busy_s: float  # CPU seconds of the whole machine spent working, and those that the hypervisor took
-    steal_s: float
+    busy_s: float  # CPU seconds of the whole machine spent working
+    steal_s: float  # and those that the hypervisor took
     # CPU seconds of this process and of its children that were waited for; to `process` the kernel itself adds what
     # those have done.
     own_cpu_s: float
@@ -84,17 +85,22 @@ class Counters(Observer):
     def __init__(self, request: Request, work: Work) -> None:
         super().__init__(request, work)
         self._device = device_of(work.folder)
-        self._lowest = layers(work.folder).lowest
+        self._lowest = work.below.lowest
         self._saves: Saves | None = work.checkpoints or (_Flushed() if work.writes else None)
 
     def start(self) -> None:
         """Read the counters before."""
         self._load_average = os.getloadavg()[0]
+        self._quota, self._throttled = cgroup.quota(), cgroup.throttled()
+        self._written = Written(self.work.folder) if self.work.writes else None
         self._before = self._reading()
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
         """Read them after; a drain that may follow is not the run's."""
         self._after = self._reading()
+        if self._written:
+            self._written.settle()
+        self._throttled_after = cgroup.throttled()
 
     @property
     def edges(self) -> tuple[Edge, Edge]:
@@ -111,13 +117,27 @@ class Counters(Observer):
         return reading(self._device, self._saves, self._lowest)
 
     def figures(self) -> Mapping[str, Any]:
-        """Return what `between` says, ``load_average``, ``device`` and ``lowest_device`` (None: there is none)."""
+        """Return what `between` says, ``load_average``, ``device`` and ``lowest_device`` (None: there is none).
+
+        And ``quota_cores``, None for no quota of a control group; where there is one ``throttled_periods`` and
+        ``throttled_s``; of a run that writes a file ``reached_bytes``, which everybody wrote to what holds it,
+        None where no counter tells.
+        """
         return {
             **between(self._before, self._after),
             "load_average": self._load_average,
             "device": self._device.name if self._device else None,
             "lowest_device": self._lowest.name if self._lowest else None,
+            "quota_cores": self._quota,
+            **self._held_back(),
+            **({"reached_bytes": self._written.bytes} if self._written else {}),
         }
+
+    def _held_back(self) -> dict[str, float]:
+        before, after = self._throttled, self._throttled_after
+        if before is None or after is None:
+            return {}
+        return {"throttled_periods": after.periods - before.periods, "throttled_s": after.seconds - before.seconds}
 
 
 OBSERVER = Counters
@@ -145,14 +165,11 @@ def reading(device: Device | None, saves: Saves | None = None, lowest: Device | 
 def between(before: Reading, after: Reading) -> dict[str, float | int | None]:
     """Subtract two readings: what this process did, and what was left for everybody else.
 
-    Returns
-    -------
-    dict
-        ``device_bytes`` (fetched for this process, ``read_bytes`` of ``/proc/self/io``), ``written_bytes``,
-        ``device_read_bytes`` and ``lowest_read_bytes`` (by everybody, from the device and from the lowest below it),
-        ``other_bytes`` (traffic of the devices that was neither ours nor that of
-        processes that work for us), ``cpu_s``, ``other_cpu`` (cores kept busy by others, on average), ``steal_s``,
-        ``elapsed_s``, ``kernel_s`` (the same by the kernel's own clock).
+    Returns ``device_bytes`` (fetched for this process, ``read_bytes`` of ``/proc/self/io``), ``written_bytes``,
+    ``device_read_bytes`` and ``lowest_read_bytes`` (by everybody, from the device and from the lowest below it),
+    ``other_bytes`` (traffic of the devices that was neither ours nor that of processes that work for us), ``cpu_s``,
+    ``other_cpu`` (cores kept busy by others, on average), ``steal_s``, ``elapsed_s``, ``kernel_s`` (the same by the
+    kernel's own clock).
     """
     elapsed_s = after.at_s - before.at_s
     own_cpu_s = after.own_cpu_s - before.own_cpu_s

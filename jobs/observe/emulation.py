@@ -16,8 +16,8 @@ class Emulation(Observer):
 
     def figures(self) -> Mapping[str, Any]:
         """Return whether it does."""
-        places = [self.work.folder, *(self.work.checkpoints.folders if self.work.checkpoints else ())]
-        return {"emulated": any(emulated(place) for place in places)}
+        saved_to = self.work.checkpoints.folders if self.work.checkpoints else ()
+        return {"emulated": self.work.below.emulated or any(emulated(folder) for folder in saved_to)}
 
 
 OBSERVER = Emulation

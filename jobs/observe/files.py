@@ -39,11 +39,8 @@ class Files(Observer):
     def figures(self) -> Mapping[str, Any]:
         """Return what a record holds; nothing for a run whose files nobody has listed.
 
-        Returns
-        -------
-        dict
-            ``listed_bytes`` (of the files that are sure to be read, by their list), ``changed_files`` (how many are not
-            what the list says, or another file or another content than before the run) and ``changed`` (some names).
+        Returns ``listed_bytes`` (of the files that are sure to be read, by their list), ``changed_files`` (how many are
+        not what the list says, or another file or another content than before the run) and ``changed`` (some names).
         """
         sizes, newest_ns = self.work.sizes, self.request.get("listed_ns")
         if not sizes:

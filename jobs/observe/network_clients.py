@@ -35,10 +35,7 @@ class Lustre:
     def traffic(self) -> tuple[int, int]:
         """Bytes that programs of this node read and wrote since the mount, what the client's cache answered included.
 
-        Raises
-        ------
-        OSError
-            There are no statistics, or they are not for this user.
+        Raises OSError: there are no statistics, or they are not for this user.
         """
         texts = [file.read_text(encoding="ascii") for file in self._files()]
         return sum(_sum(text, "read_bytes") for text in texts), sum(_sum(text, "write_bytes") for text in texts)
@@ -67,10 +64,7 @@ class Nfs:
     def traffic(self) -> tuple[int, int]:
         """Bytes read from and written to the server since the mount; the client's cache is not in it.
 
-        Raises
-        ------
-        OSError
-            The kernel does not tell, or the mount is gone.
+        Raises OSError: the kernel does not tell, or the mount is gone.
         """
         text = _MOUNTSTATS.read_bytes().decode("utf-8", errors="surrogateescape")
         counts = [int(field) for field in _bytes_line(text, self.point).split()]

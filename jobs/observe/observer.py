@@ -19,15 +19,7 @@ if TYPE_CHECKING:
 class Observer:
     """One thing that is observed of a run; what it has no use for, it leaves as it is here.
 
-    Parameters
-    ----------
-    request, work
-        What is asked of the run, and the run, ready to start.
-
-    Attributes
-    ----------
-    beside
-        All observers of the run.
+    `request, work`: what is asked of the run, and the run, ready to start. `beside`: all observers of the run.
     """
 
     place = 50

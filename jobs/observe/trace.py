@@ -51,16 +51,9 @@ class Trace:
     Samples are due on a fixed grid. One that is so late that the next is nearer than half an interval replaces that;
     rates are over the time that really passed, so their sums are what the kernel counted.
 
-    Parameters
-    ----------
-    paths
-        Files or folders that exist; what holds them is watched.
-    interval_s, tail_s
-        Seconds between samples, and seconds to go on after `stop` (not where the run failed).
-    file
-        The CSV, written by `finish`.
-    settle
-        What goes on after `stop`, a drain say; `finish` calls it, and it returns when that is over.
+    `paths`: files or folders that exist; what holds them is watched. `interval_s, tail_s`: seconds between samples, and
+    seconds to go on after `stop` (not where the run failed). `file`: the CSV, written by `finish`. `settle`: what goes
+    on after `stop`, a drain say; `finish` calls it, and it returns when that is over.
     """
 
     clock = Clock()
@@ -110,12 +103,9 @@ class Trace:
     def finish(self) -> dict[str, Any]:
         """Wait for what goes on and for the end of the tail, and write the CSV, whole or not at all.
 
-        Returns
-        -------
-        dict
-            ``file`` (name of the CSV; None where it could not be written, then ``error`` says why), ``interval_s``,
-            ``tail_s``, ``samples``, ``sources`` (name to ``ok`` or what is wrong with it), ``cpu_s`` (of the
-            sampling thread) and ``late_s`` (of the sample that was latest).
+        Returns ``file`` (name of the CSV; None where it could not be written, then ``error`` says why), ``interval_s``,
+        ``tail_s``, ``samples``, ``sources`` (name to ``ok`` or what is wrong with it), ``cpu_s`` (of the sampling
+        thread) and ``late_s`` (of the sample that was latest).
         """
         if self._summary is None and self._settle:
             self._settle()

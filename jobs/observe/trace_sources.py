@@ -74,10 +74,7 @@ def traffic_behind(path: Path) -> dict[str, Traffic]:
 class Written:
     """The bytes that are written, by everybody, to what holds a folder, from now until `settle`.
 
-    Attributes
-    ----------
-    source
-        Name of the counter; None where there is none.
+    `source`: name of the counter; None where there is none.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -83,12 +83,9 @@ def mount_of(path: Path) -> Mount:
 def filesystem_of(path: Path) -> dict[str, str]:
     """Identify the file system that holds `path`: what stays the same from run to run, and is another's on another.
 
-    Returns
-    -------
-    dict
-        ``source``, ``fstype`` and ``options`` of its mount, ``fsid`` (statvfs(3), made of the UUID by ext4, btrfs and
-        others; 0 where there is none) and ``device``, major and minor number, empty for a file system without a device
-        of its own: there the number follows from the order of mounting.
+    Returns ``source``, ``fstype`` and ``options`` of its mount, ``fsid`` (statvfs(3), made of the UUID by ext4, btrfs
+    and others; 0 where there is none) and ``device``, major and minor number, empty for a file system without a device
+    of its own: there the number follows from the order of mounting.
     """
     mount, number = mount_of(path), path.stat().st_dev
     return {

@@ -20,12 +20,9 @@ BOUNDS = frozenset({"read_mb_per_s", "write_mb_per_s", "read_iops", "write_iops"
 def emulated(path: Path) -> dict[str, Any] | None:
     """Return what is emulated where `path` lies; None for a real storage.
 
-    Returns
-    -------
-    dict
-        ``name`` of the storage that it emulates and its `BOUNDS`, each None where it is as fast as what lies beneath. A
-        marker that is not whole is one all the same: of a storage whose name is unknown, and no bounds are known. One
-        that is not root's means nothing: only root can make a testbed.
+    Returns ``name`` of the storage that it emulates and its `BOUNDS`, each None where it is as fast as what lies
+    beneath. A marker that is not whole is one all the same: of a storage whose name is unknown, and no bounds are
+    known. One that is not root's means nothing: only root can make a testbed.
     """
     marker = Path(mount_of(path).point, MARKER)
     try:

@@ -41,12 +41,8 @@ class OddFileError(OSError):
 def opened(path: Path, flags: int = os.O_RDONLY, mode: int = _FILE_MODE) -> int:
     """Open a regular file and return its descriptor; one that is written to must be ours, under one name.
 
-    Raises
-    ------
-    OddFileError
-        It is a link, a FIFO, a device or a folder; or, where it is written to, somebody else's or a hard link.
-    OSError
-        As open(2); ``ELOOP`` where a folder of the path is a link.
+    Raises OddFileError: it is a link, a FIFO, a device or a folder; or, where it is written to, somebody else's or a
+    hard link; OSError: as open(2); ``ELOOP`` where a folder of the path is a link.
     """
     with _held(path.parent) as folder:
         try:
@@ -92,12 +88,8 @@ def _explained(error: OSError, path: Path, above: int) -> OSError:
 def read(path: Path, largest: int = LARGEST_BYTES, owner: int | None = None) -> bytes:
     """Return the bytes of a regular file.
 
-    Raises
-    ------
-    OddFileError
-        It is no regular file, larger than `largest` bytes, or not of the user `owner`.
-    OSError
-        It cannot be read.
+    Raises OddFileError: it is no regular file, larger than `largest` bytes, or not of the user `owner`; OSError: it
+    cannot be read.
     """
     with os.fdopen(opened(path), "rb") as file:
         found = os.fstat(file.fileno())
@@ -113,15 +105,8 @@ def read(path: Path, largest: int = LARGEST_BYTES, owner: int | None = None) -> 
 def whole(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """Write a file that appears when the block ends, and not at all where it fails; what was there stays till then.
 
-    Parameters
-    ----------
-    durable
-        Sync the file, and after the rename its folder.
-
-    Raises
-    ------
-    OSError
-        No space, no permission, a link in the path, …; nothing is left then.
+    `durable`: sync the file, and after the rename its folder. Raises OSError: no space, no permission, a link in the
+    path, …; nothing is left then.
     """
     temporary = f".{path.name}.{secrets.token_hex(8)}{TEMPORARY}"
     with _held(path.parent) as folder:
@@ -176,10 +161,7 @@ def make_folder(folder: Path, *, exist_ok: bool = False, parents: bool = False) 
 def distrust(folder: Path) -> str:
     """Say why what is in a folder could be somebody else's doing; empty for a folder that only we or root may write.
 
-    Raises
-    ------
-    OSError
-        It is missing, or a link.
+    Raises OSError: it is missing, or a link.
     """
     with _held(folder) as descriptor:
         found, above = os.fstat(descriptor), os.stat("..", dir_fd=descriptor)

@@ -32,6 +32,7 @@ class Layers:
     hidden: tuple[Path, ...] = ()  # files of loop devices that this user cannot look at
     # The lowest device, where there is one below that of the file system: what is cold is fetched from it.
     lowest: Device | None = None
+    emulated: bool = False  # the file system only emulates a storage; then the rest stays empty
 
 
 def layers(folder: Path) -> Layers:
@@ -40,7 +41,7 @@ def layers(folder: Path) -> Layers:
     Nothing for an emulated storage: that memory may serve it is known, and said; its bounds are what counts.
     """
     if emulated(folder):
-        return Layers()
+        return Layers(emulated=True)
     chain = devices_behind(folder)
     files: list[Path] = []
     hidden: list[Path] = []

@@ -53,10 +53,7 @@ class Layout:
 def set_layout(folder: Path, layout: Layout) -> None:
     """Make a folder whose files will have a layout; one that already holds something keeps its own.
 
-    Raises
-    ------
-    DatasetError
-        There is no ``lfs``, or it refuses: this is no Lustre, say.
+    Raises DatasetError: there is no ``lfs``, or it refuses: this is no Lustre, say.
     """
     files.make_folder(folder, exist_ok=True, parents=True)
     if files.names(folder):  # files inherit when they are made: it is too late, or has been done
@@ -69,15 +66,8 @@ def set_layout(folder: Path, layout: Layout) -> None:
 def read_back(folder: Path, file: Path, layout: Layout) -> dict[str, Any] | None:
     """Read the layout that new files of `folder` get and the one that `file` has.
 
-    Returns
-    -------
-    dict or None
-        ``folder`` and ``file``, each as `parse` has it; None where nothing was asked and lfs does not answer.
-
-    Raises
-    ------
-    DatasetError
-        What was asked cannot be read back, or `file` has another layout.
+    Returns ``folder`` and ``file``, each as `parse` has it; None where nothing was asked and lfs does not answer.
+    Raises DatasetError: what was asked cannot be read back, or `file` has another layout.
     """
     try:
         found = {"folder": parse(_lfs("getstripe", "-d", str(folder))), "file": parse(_lfs("getstripe", str(file)))}
@@ -99,11 +89,8 @@ def stripe(folder: Path, file: Path, layout: Layout) -> dict[str, Any]:
 def parse(text: str) -> dict[str, Any]:
     """Take the output of ``lfs getstripe`` apart.
 
-    Returns
-    -------
-    dict
-        ``stripe_count`` (-1: every target), ``stripe_size_bytes``, ``offset`` (first target, -1: any), ``pool`` or
-        None. For a layout with several components, and for what is no layout, the text as it is: ``raw``.
+    Returns ``stripe_count`` (-1: every target), ``stripe_size_bytes``, ``offset`` (first target, -1: any), ``pool`` or
+    None. For a layout with several components, and for what is no layout, the text as it is: ``raw``.
     """
     pairs = dict(_PAIR.findall(text))  # the path stands before them: should it look like one, the last counts
     pool = pairs.pop("pool", None)

@@ -46,16 +46,11 @@ class _Stat(ctypes.Structure):
 class Residency:
     """How many pages of a set of files are in memory."""
 
-    # Pages that the files have, and those of them in the page cache. A second name of a file is in memory when it is
-    # read: its pages count as resident.
     pages: int
-    resident: int
-    # Files whose residency the kernel does not tell this user (not owner, no write permission) or that cannot be
-    # opened.
-    unverifiable: int
+    resident: int  # of these; a second name of a file is in memory when it is read: its pages count as resident
+    unverifiable: int  # files that cannot be opened, or of which the kernel tells their owner only
     method: str  # ``cachestat`` (Linux 6.5 and later) or ``mincore``
-    # What their devices have to give where nothing is in memory.
-    fetch: Fetch = field(default_factory=Fetch, compare=False)
+    fetch: Fetch = field(default_factory=Fetch, compare=False)  # what their devices give where nothing is in memory
 
     @property
     def fraction(self) -> float | None:

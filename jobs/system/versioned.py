@@ -33,14 +33,8 @@ class NewerFileError(Exception):
 def read(path: Path, schema: int, keys: Collection[str] = (), *, most_bytes: int = _MOST_BYTES) -> dict[str, Any]:
     """Read a JSON object with a key ``schema`` and the `keys`.
 
-    Raises
-    ------
-    DamagedFileError
-        It is too large, no regular file, no JSON object, or lacks a key.
-    NewerFileError
-        Its schema is not one of 1 to `schema`.
-    OSError
-        It is missing, or cannot be read.
+    Raises DamagedFileError: it is too large, no regular file, no JSON object, or lacks a key; NewerFileError: its
+    schema is not one of 1 to `schema`; OSError: it is missing, or cannot be read.
     """
     value = load(path, most_bytes)
     if not isinstance(value, dict):

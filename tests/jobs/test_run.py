@@ -18,7 +18,7 @@ from jobs import checks
 from jobs.benchmarks import registry
 from jobs.benchmarks.benchmark import Work
 from jobs.observe import emulation
-from jobs.system import page_cache
+from jobs.system import layers, page_cache
 from jobs.system.clock import utc_now
 from tests.jobs.jobs_factory import (
     DEAF,
@@ -463,13 +463,15 @@ def test_the_garbage_collector_has_next_to_nothing_to_look_through_within_the_cl
 
 @pytest.mark.parametrize(
     ("folder", "saves", "emulated"),
-    [("/real/data", (), False), ("/twin/data", (), True), ("/real/data", ("/twin/cell",), True)],
+    [("real", (), False), ("twin", (), True), ("real", ("twin",), True)],
 )
-def test_a_run_says_whether_one_of_its_storages_is_emulated(folder, saves, emulated, monkeypatch):
-    monkeypatch.setattr(emulation, "emulated", lambda path: {"name": "hdd"} if str(path).startswith("/twin") else None)
-    checkpoints = SimpleNamespace(folders=[Path(each) for each in saves]) if saves else None
+def test_a_run_says_whether_one_of_its_storages_is_emulated(folder, saves, emulated, monkeypatch, tmp_path):
+    for module in (layers, emulation):
+        monkeypatch.setattr(module, "emulated", lambda path: {"name": "hdd"} if path.name == "twin" else None)
+    checkpoints = SimpleNamespace(folders=[tmp_path / each for each in saves]) if saves else None
+    (tmp_path / folder).mkdir()
 
-    observer = emulation.Emulation({}, Work(dict, Path(folder), checkpoints=checkpoints))
+    observer = emulation.Emulation({}, Work(dict, tmp_path / folder, checkpoints=checkpoints))
 
     assert observer.figures() == {"emulated": emulated}
 

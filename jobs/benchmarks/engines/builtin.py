@@ -41,12 +41,8 @@ class _Parts(dict[str, float]):
 def run(order: Order) -> Outcome:
     """Do what is asked.
 
-    Raises
-    ------
-    OSError
-        The file cannot be opened, read whole or written.
-    EngineError
-        It has another size than was asked for.
+    Raises OSError: the file cannot be opened, read whole or written; EngineError: it has another size than was asked
+    for.
     """
     before = time.perf_counter()
     outcome = {"read": _read, "write": _write, "random_read": _random_read}[order.access](order)

@@ -58,10 +58,7 @@ def whole_blocks(size: float, folder: Path) -> int:
 def claimed(folder: Path) -> Path:
     """Make a folder ours, or find that it is; `folder` is returned.
 
-    Raises
-    ------
-    DatasetError
-        It holds somebody else's files, or cannot be made.
+    Raises DatasetError: it holds somebody else's files, or cannot be made.
     """
     with _explained(folder):
         files.make_folder(folder, exist_ok=True, parents=True)
@@ -80,15 +77,8 @@ def claimed(folder: Path) -> Path:
 def made(folder: Path, size: int, progress: Callable[[int, int], None]) -> Path:
     """Return the file of `size` bytes that is read, made where there is none.
 
-    Parameters
-    ----------
-    progress
-        Called with the MiB that are written and that there will be.
-
-    Raises
-    ------
-    DatasetError
-        There is not enough room, or it cannot be written.
+    `progress`: called with the MiB that are written and that there will be. Raises DatasetError: there is not enough
+    room, or it cannot be written.
     """
     path = folder / f"read-{size}.bin"
     with _explained(folder):

@@ -29,10 +29,11 @@ class Order:
     # random places, none of them twice.
     access: str
     file: Path  # what is read or written
-    file_bytes: int  # size of the file and of one request; the file has whole requests
-    block_bytes: int
+    file_bytes: int
+    block_bytes: int  # of one request; the file has whole requests
     direct: bool  # past the page cache, ``O_DIRECT``
-    threads: int = 1  # of ``random_read``: readers at once, how long at most, and what the places follow from
+    # Of ``random_read``: readers at once, how long they read at most, and what the places follow from.
+    threads: int = 1
     seconds_max: float = math.inf
     seed: int = 0
 
@@ -41,8 +42,8 @@ class Order:
 class Outcome:
     """What an engine did."""
 
-    moved_bytes: int  # bytes read or written, and in how many requests
-    requests: int
+    moved_bytes: int  # read or written
+    requests: int  # in which they were
     # Seconds from opening the file to closing it by the engine's own clock, the flush of a write included.
     wall_s: float
     version: str  # of the engine
@@ -55,10 +56,7 @@ def chosen(engine: str, access: str) -> str:
 
     IOR has no threads, so that readers at once would need a launcher of MPI: it reads at no random places.
 
-    Raises
-    ------
-    EngineError
-        The one that is asked for is not on ``PATH``.
+    Raises EngineError: the one that is asked for is not on ``PATH``.
     """
     if engine == AUTO:
         able = (FIO,) if access == "random_read" else (IOR, FIO)
@@ -93,15 +91,8 @@ def takes_direct(file: Path, access: str) -> bool:
 def believe(outcome: Outcome, order: Order, elapsed_s: float) -> Outcome:
     """Return an outcome that does not contradict itself.
 
-    Parameters
-    ----------
-    elapsed_s
-        Seconds that passed here while the engine was at work.
-
-    Raises
-    ------
-    EngineError
-        Its figures are no figures, another amount was moved than was asked for, or its time is longer than ours.
+    `elapsed_s`: seconds that passed here while the engine was at work. Raises EngineError: its figures are no figures,
+    another amount was moved than was asked for, or its time is longer than ours.
     """
     asked = order.file_bytes if order.access != "random_read" else outcome.requests * order.block_bytes
     rate = outcome.rate

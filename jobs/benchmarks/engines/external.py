@@ -31,18 +31,9 @@ _NO_NUMBER = re.compile(r"(?<=[:\[,\s])[+-]?(?:nan|inf(?:inity)?)(?=[\s,\]}])", 
 def run(engine: ModuleType, raw: Path | None, order: Order) -> Outcome:
     """Have a program do what is asked.
 
-    Parameters
-    ----------
-    engine
-        `jobs.benchmarks.engines.fio` or `jobs.benchmarks.engines.ior`: its ``command`` says what to run, its
-        ``outcome`` reads the answer.
-    raw
-        Where all the words of the program are kept.
-
-    Raises
-    ------
-    EngineError
-        It failed, or its answer cannot be read or believed.
+    `engine`: `jobs.benchmarks.engines.fio` or `jobs.benchmarks.engines.ior`: its ``command`` says what to run, its
+    ``outcome`` reads the answer. `raw`: where all the words of the program are kept. Raises EngineError: it failed, or
+    its answer cannot be read or believed.
     """
     command = engine.command(order)
     before = time.perf_counter()
@@ -53,10 +44,7 @@ def run(engine: ModuleType, raw: Path | None, order: Order) -> Outcome:
 def believed(engine: ModuleType, answer: str, order: Order, elapsed_s: float) -> Outcome:
     """Read the answer of a program that took `elapsed_s`.
 
-    Raises
-    ------
-    EngineError
-        It is not whole, figures are missing or no numbers, or they contradict each other.
+    Raises EngineError: it is not whole, figures are missing or no numbers, or they contradict each other.
     """
     try:
         return engines.believe(engine.outcome(answer, order), order, elapsed_s)
@@ -68,10 +56,7 @@ def believed(engine: ModuleType, answer: str, order: Order, elapsed_s: float) ->
 def said(command: Sequence[str], folder: Path, raw: Path | None) -> str:
     """Run a program in a folder and return what it printed; all of its words are kept in `raw`.
 
-    Raises
-    ------
-    EngineError
-        It cannot be started, or ends with another exit code than 0.
+    Raises EngineError: it cannot be started, or ends with another exit code than 0.
     """
     try:
         done = programs.run(command, cwd=folder, preexec_fn=die_with_parent)  # else it would go on to use the storage
@@ -105,13 +90,7 @@ def documents(text: str) -> Iterator[Mapping[str, Any]]:
 
 
 def number(node: Mapping[str, Any], key: str) -> float:
-    """Return a figure of a program's answer.
-
-    Raises
-    ------
-    EngineError
-        It is missing, or no number.
-    """
+    """Return a figure of a program's answer; raises EngineError: it is missing, or no number."""
     value = node.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < math.inf:
         raise EngineError(f"its answer has no number {key}: {value!r}"[:_TAIL_CHARACTERS])

@@ -56,10 +56,7 @@ def _readers(order: Order) -> dict[str, Any]:
 def outcome(answer: str, order: Order) -> Outcome:
     """Read fio's answer: one JSON document with one (grouped) job, whatever stands around it.
 
-    Raises
-    ------
-    EngineError
-        There is none or more than one, or figures are missing or no numbers.
+    Raises EngineError: there is none or more than one, or figures are missing or no numbers.
     """
     found = [document for document in external.documents(answer) if "jobs" in document]
     if len(found) != 1:

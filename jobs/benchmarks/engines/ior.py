@@ -40,10 +40,7 @@ def command(order: Order) -> list[str]:
 def outcome(answer: str, order: Order) -> Outcome:
     """Read IOR's answer.
 
-    Raises
-    ------
-    EngineError
-        It has no result of the access or several, or figures are missing or no numbers.
+    Raises EngineError: it has no result of the access or several, or figures are missing or no numbers.
     """
     texts = _INNERMOST.findall(answer)
     found = [result for text in texts for result in external.documents(text) if _is_result(result, order)]
