@@ -1,5 +1,6 @@
 """One process that has TensorFlow imported serves all tests of this room."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from campaign.worker.runner import Template
 from jobs.burst_buffer import drainer
 from jobs.system.device import device_of
-from tests.jobs.jobs_factory import make_request, make_settings, write_jpegs
+from tests.jobs.jobs_factory import HandClock, make_request, make_settings, write_jpegs
 
 
 @pytest.fixture(scope="session")
@@ -34,11 +35,23 @@ def disk(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def images(tmp_path_factory):
+def shared_images(tmp_path_factory):
     """Return a folder of 24 good images; nobody writes to it."""
     folder = tmp_path_factory.mktemp("images")
     write_jpegs(folder, 24)
     return folder
+
+
+@pytest.fixture
+def paths(shared_images, tmp_path):
+    """Images of this test alone: it may damage them, and nobody else opens them."""
+    return sorted(shutil.copytree(shared_images, tmp_path / "data").iterdir())
+
+
+@pytest.fixture
+def order(job, paths):
+    """The files in the order in which seed 1 asks for them."""
+    return [paths[index] for index in job("order_of_list", names=paths, seed=1)]
 
 
 @pytest.fixture
@@ -54,14 +67,26 @@ def execute(template, tmp_path):
 
 @pytest.fixture
 def job(template, tmp_path):
-    """Run a function of `template_jobs` in a fresh process that has TensorFlow."""
+    """Run a function of `template_jobs` in a fresh process that has TensorFlow; `folder` is that of the files."""
 
-    def run(function, **argument):
+    def run(function, names=(), **argument):
+        argument = {"names": [str(name) for name in names], **argument}
+        if names:
+            argument.setdefault("folder", str(Path(names[0]).parent))
         answer = template.run(argument, tmp_path / "job.log", 60, job=f"tests.jobs.template_jobs:{function}")
         assert "value" in answer, answer
         return answer["value"]
 
     return run
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that goes on when somebody sleeps, or when it is told to."""
+    clock = HandClock()
+    monkeypatch.setattr("time.perf_counter", clock.now)
+    monkeypatch.setattr("time.sleep", clock.sleep)
+    return clock
 
 
 @pytest.fixture

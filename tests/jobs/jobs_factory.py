@@ -9,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from jobs import checks
@@ -20,7 +19,8 @@ from jobs.system import page_cache
 ROOT = Path(__file__).parents[2]
 PAGE = 4096
 # Other people work on a machine that tests run on: only the tests of `quiet` judge what they do.
-DEAF = {**asdict(checks.Limits()), "other_mb_per_s_max": 1e9, "other_cpu_max": 1e9}
+# Of milliseconds, the scheduler may take some between two parts.
+DEAF = {**asdict(checks.Limits()), "other_mb_per_s_max": 1e9, "other_cpu_max": 1e9, "time_error_max": 0.2}
 _BENCHMARK = {
     "name": "micro",
     "preprocess": True,
@@ -59,9 +59,8 @@ def write_slow_jpeg(path, side=4000):
 
 
 def truncate(path):
-    """Cut a file in half, on the device, too."""
+    """Cut a file in half."""
     os.truncate(path, path.stat().st_size // 2)
-    page_cache.sync(path.parent)
 
 
 def write_classes(folder, files, classes=4):
@@ -140,9 +139,28 @@ def other_process(script, *words):
         process.communicate()
 
 
-def about(seconds):
-    """Return seconds to compare with: the kernel may take the processor away between two readings of the clock."""
-    return pytest.approx(seconds, rel=0.01, abs=0.005)
+class HandClock:
+    """A clock that goes on when it is told to."""
+
+    def __init__(self):
+        self._now_s = 100.0
+
+    def now(self):
+        return self._now_s
+
+    def sleep(self, seconds):
+        self._now_s += seconds
+
+
+class Tensor:
+    """Values as a batch of TensorFlow holds them; counts its copies."""
+
+    def __init__(self, values):
+        self.copies, self._values = 0, np.array(values)
+
+    def numpy(self):
+        self.copies += 1
+        return self._values
 
 
 def eventually(condition, within_s=30.0):

@@ -24,7 +24,7 @@ from jobs import checks, run
 from jobs.benchmarks import accelerator, alexnet, first_use, images, micro
 from jobs.benchmarks.alexnet_network import Network
 from jobs.data import pipeline
-from jobs.errors import NoGpuError, UnreadableImageError
+from jobs.errors import NoGpuError
 from jobs.system import page_cache
 
 _LIBC = ctypes.CDLL(None)
@@ -172,16 +172,6 @@ def opened_ahead(argument):
     return {"value": names + opened.names()}
 
 
-def opened_before_the_clock(argument):
-    """Count the files of the dataset that are opened while a run is prepared, and by the run."""
-    opened = _Opened(argument["folder"])
-    measure = _benchmark(argument["settings"]).prepare(argument["settings"], _paths(argument))
-    time.sleep(_STILL_S)
-    before = len(opened.names())
-    measure(contextlib.nullcontext())
-    return {"value": [before, len(opened.names())]}
-
-
 def delivered(argument):
     """Return the batches: indices, bytes read, shape and type of the payload."""
     batches = []
@@ -192,9 +182,9 @@ def delivered(argument):
 
 
 def temporary_files(argument):
-    """Name what a pipeline leaves in the temporary folder of its process."""
+    """Name what a run leaves in the temporary folder of its process."""
     tempfile.tempdir = argument["folder"]
-    list(_build(argument))
+    _measured(argument)
     return {"value": [path.name for path in Path(argument["folder"]).iterdir()]}
 
 
@@ -249,55 +239,29 @@ def transformations(argument):
     return {"value": True}
 
 
-class _Number:
-    def __init__(self, values):
-        self._values = values
-
-    def numpy(self):
-        import numpy as np  # noqa: PLC0415
-
-        return np.array(self._values)
-
-
-def measure_fake(argument):
-    """Run the clock of `micro` over batches of our own that are slow; return figures and what really happened."""
-    spent, names = [], argument["names"]
-
-    def batches():
-        for number in range(len(names)):
-            began = time.perf_counter()
-            time.sleep(argument["load_s"])
-            spent.append(time.perf_counter() - began)
-            yield _Number([number]), _Number([1000 + number]), None
-
-    began = time.perf_counter()
-    figures = micro._measure(batches(), names, len(names), argument["settings"], contextlib.nullcontext())  # noqa: SLF001
-    return {"value": [figures, spent, time.perf_counter() - began]}
+def _measured(argument, watched=None):
+    """Run a benchmark without what stands round it."""
+    prepared = _benchmark(argument["settings"]).prepare(argument["settings"], _paths(argument))
+    return prepared(watched or contextlib.nullcontext())
 
 
 def measure(argument):
-    """Run a benchmark without what stands round it."""
-    return {
-        "value": _benchmark(argument["settings"]).prepare(argument["settings"], _paths(argument))(
-            contextlib.nullcontext()
-        )
-    }
+    return {"value": _measured(argument)}
 
 
 def measure_watched(argument):
-    """Count the files opened when what watches a run comes and when it goes; and how long it was there."""
+    """Count the files of the dataset that are opened before what watches a run comes, and while it is there."""
     opened, seen = _Opened(argument["folder"]), []
 
-    class Watch:
-        def __enter__(self):
-            seen.append((time.perf_counter(), len(opened.names())))
+    @contextlib.contextmanager
+    def watched():
+        time.sleep(_STILL_S)
+        seen.append(len(opened.names()))
+        yield
+        seen.append(len(opened.names()))
 
-        def __exit__(self, *_):
-            seen.append((time.perf_counter(), len(opened.names())))
-
-    figures = _benchmark(argument["settings"]).prepare(argument["settings"], _paths(argument))(Watch())
-    (came, before), (went, meanwhile) = seen
-    return {"value": [before, meanwhile, went - came, figures["wall_s"]]}
+    _measured(argument, watched())
+    return {"value": seen}
 
 
 def residency_as_nobody(argument):
@@ -363,7 +327,7 @@ def opened_at_each_step(argument):
         counts.append(len(files))
 
     accelerator.emulated = lambda _step_s: step
-    alexnet.prepare(argument["settings"], _paths(argument))(contextlib.nullcontext())
+    _measured(argument)
     return {"value": counts}
 
 
@@ -385,17 +349,10 @@ def refusal(argument):
     if argument.get("step_fails"):
         accelerator.emulated = lambda _step_s: step
     try:
-        _benchmark(argument["settings"]).prepare(argument["settings"], _paths(argument))(contextlib.nullcontext())
+        _measured(argument)
     except Exception as error:  # noqa: BLE001 - it is what is asked for
         return {"value": [type(error).__name__, str(error)]}
     return {"value": None}
-
-
-def temporary_files_of_a_run(argument):
-    """Name what a run of `alexnet` leaves in the temporary folder of its process."""
-    tempfile.tempdir = argument["folder"]
-    alexnet.prepare(argument["settings"], _paths(argument))(contextlib.nullcontext())
-    return {"value": [path.name for path in Path(argument["folder"]).iterdir()]}
 
 
 def choose(argument):
@@ -408,7 +365,7 @@ def choose(argument):
     try:
         return {"value": [accelerator.choose(argument["name"]), *visible]}
     except NoGpuError as error:
-        return {"value": ["refused", str(error)]}
+        return {"value": ["refused", "nvidia-smi" in str(error)]}
 
 
 def described(argument):
@@ -524,17 +481,8 @@ def where_steps_are_called(argument):
 
     Network.train = traced
     settings = {**argument["settings"], "accelerator": {"name": "cpu", "step_s": None}}
-    alexnet.prepare(settings, [Path(name) for name in argument["names"]])(contextlib.nullcontext())
+    _measured({**argument, "settings": settings})
     return {"value": called}
-
-
-def complaint_of(argument):
-    """Return what a run says that is not to pass over a file."""
-    try:
-        alexnet.prepare(argument["settings"], [Path(name) for name in argument["names"]])(contextlib.nullcontext())
-    except UnreadableImageError as error:
-        return {"value": str(error)}
-    return {"value": ""}
 
 
 def first_use_of_tensorflow(_argument):

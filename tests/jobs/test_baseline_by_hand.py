@@ -9,8 +9,8 @@ import sys
 import pytest
 
 
-def by_hand(*words):
-    command = [sys.executable, "-m", "jobs", "baseline", *map(str, words), "--engine", "builtin"]
+def by_hand(*words, engine="builtin"):
+    command = [sys.executable, "-m", "jobs", "baseline", *map(str, words), "--engine", engine]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -33,12 +33,7 @@ def test_an_engine_that_is_missing_ends_in_three_and_a_folder_of_somebody_elses_
 
     (disk / "other").mkdir()
     refused = by_hand(disk, "--file-mb", 1)
-    missing = subprocess.run(
-        [sys.executable, "-m", "jobs", "baseline", str(disk / "other"), "--engine", "ior", "--file-mb", "1"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    missing = by_hand(disk / "other", "--file-mb", 1, engine="ior")
 
     assert (refused.returncode, missing.returncode) == (2, 3)
     assert "not ours" in refused.stderr
@@ -53,8 +48,9 @@ def test_a_folder_that_is_not_there_is_not_made(disk):
     assert not list(disk.iterdir())
 
 
-@pytest.mark.parametrize("flag", ["--file-mb", "--transfer-mib", "--block-bytes", "--threads"])
-@pytest.mark.parametrize("value", ["0", "-1", "x"])
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--file-mb", "0"), ("--transfer-mib", "-1"), ("--block-bytes", "x"), ("--threads", "0")]
+)
 def test_a_number_that_is_none_is_wrong_usage(disk, flag, value):
     done = by_hand(disk, flag, value)
 
@@ -64,7 +60,7 @@ def test_a_number_that_is_none_is_wrong_usage(disk, flag, value):
 
 
 def test_blocks_are_rounded_up_to_what_the_device_reads_at_least(disk):
-    done = by_hand(disk, "--access", "random_read", "--file-mb", 16, "--block-bytes", 1000, "--engine", "builtin")
+    done = by_hand(disk, "--access", "random_read", "--file-mb", 16, "--block-bytes", 1000)
 
     assert done.returncode in (0, 1), done.stderr
     assert json.loads(done.stdout)["read_bytes_each"] % 512 == 0

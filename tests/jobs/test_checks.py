@@ -4,13 +4,14 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs import checks
 from jobs.checks import Limits
 
 LIMITS = Limits()
+PARTS = ("load_s", "compute_s", "checkpoint_s", "other_s")
 GOOD = {
     "resident_fraction": 0.0,
     "device_bytes": 100_000_000,
@@ -41,11 +42,6 @@ def reason(run, cache="cold"):
     return checks.judge({**GOOD, **run}, cache, LIMITS)[1]
 
 
-def test_a_good_run_passes_every_rule_and_has_no_reason():
-    assert verdicts({}) == dict.fromkeys(("cold", "device_bytes", "complete", "time_adds_up", "quiet"), True)
-    assert reason({}) is None
-
-
 @pytest.mark.parametrize(
     ("cache", "rules"),
     [
@@ -65,48 +61,43 @@ def test_an_unknown_state_of_the_cache_is_no_reason_to_skip_the_proof():
         checks.judge(GOOD, "lukewarm", LIMITS)
 
 
-@pytest.mark.parametrize(("fraction", "passed"), [(0.0, True), (0.01, True), (0.0101, False), (1.0, False)])
-def test_cold_holds_up_to_one_per_cent_of_the_pages(fraction, passed):
-    assert verdicts({"resident_fraction": fraction})["cold"] is passed
-
-
-@pytest.mark.parametrize(("fraction", "passed"), [(1.0, True), (0.99, True), (0.9899, False), (None, None)])
-def test_warm_holds_from_ninety_nine_per_cent_of_the_pages(fraction, passed):
-    assert verdicts({"resident_fraction": fraction}, "warm")["warm"] is passed
+MB = 10**6
 
 
 @pytest.mark.parametrize(
-    ("fetched", "passed"), [(90_000_000, True), (89_999_999, False), (0, False), (140_000_000, True), (None, None)]
+    ("rule", "cache", "key", "values"),
+    [
+        ("cold", "cold", "resident_fraction", {0.0: True, 0.01: True, 0.0101: False, 1.0: False}),
+        ("warm", "warm", "resident_fraction", {1.0: True, 0.99: True, 0.9899: False, None: None}),
+        (
+            "device_bytes",
+            "cold",
+            "device_bytes",
+            {90 * MB: True, 90 * MB - 1: False, 0: False, 140 * MB: True, None: None},
+        ),
+        ("from_memory", "warm", "device_bytes", {0: True, MB: True, MB + 1: False, None: None}),
+        ("quiet", "cold", "other_cpu", {0.5: True, 0.51: False}),
+        ("quiet", "cold", "other_bytes", {50 * MB: True, 50 * MB + 10: False, None: None}),  # 5 MB/s over 10 s
+        ("complete", "cold", "images", {64: True, 63: False, 65: False, 0: False}),
+    ],
 )
-def test_nine_tenths_of_the_bytes_must_come_from_the_device(fetched, passed):
-    assert verdicts({"device_bytes": fetched})["device_bytes"] is passed
+def test_each_rule_has_its_limit(rule, cache, key, values):
+    assert {value: verdicts({key: value}, cache)[rule] for value in values} == values
 
 
-def test_a_run_that_read_nothing_proves_nothing():
-    assert verdicts({"bytes_read": 0, "device_bytes": 0})["device_bytes"] is False
-
-
-def test_where_residency_is_unreadable_the_bytes_decide():
-    assert reason({"resident_fraction": None}) is None
-    assert reason({"resident_fraction": None, "device_bytes": 0}).startswith("device_bytes: ")
-
-
-def test_where_the_bytes_are_unreadable_residency_decides():
-    assert reason({"device_bytes": None}) is None
-    assert reason({"device_bytes": None, "resident_fraction": 0.5}).startswith("cold: ")
-
-
-def test_a_cold_cache_without_any_proof_does_not_count():
-    found = reason({"resident_fraction": None, "device_bytes": None})
-
-    assert [part.split(":")[0] for part in found.split("; ")] == ["cold", "device_bytes"]
-
-
-@pytest.mark.parametrize(("images", "errors"), [(63, 0), (65, 0), (64, 1), (63, 1), (0, 0)])
-def test_an_image_too_few_or_too_many_or_dropped_makes_a_run_incomplete(images, errors):
-    bad = [{"file": "/data/bad.jpg", "error": "no JPEG"}] * errors
-
-    assert verdicts({"images": images, "image_errors": errors, "unreadable": bad})["complete"] is False
+@pytest.mark.parametrize(
+    ("run", "rule", "passed"),
+    [
+        ({"bytes_read": 0, "device_bytes": 0}, "device_bytes", False),  # what read nothing proves nothing
+        ({"other_bytes": None, "other_cpu": 0.51}, "quiet", False),
+        # A mebibyte is no second user, however short the run.
+        ({"other_bytes": 1 << 20, "elapsed_s": 0.1}, "quiet", True),
+        ({"other_bytes": (1 << 20) + 1, "elapsed_s": 0.1}, "quiet", False),
+        ({"image_errors": 1, "unreadable": [{"file": "/data/bad.jpg"}]}, "complete", False),
+    ],
+)
+def test_what_else_a_rule_considers(run, rule, passed):
+    assert verdicts(run)[rule] is passed
 
 
 def test_the_first_three_unreadable_files_are_named_and_the_rest_counted():
@@ -127,32 +118,12 @@ def test_time_adds_up_within_the_tolerance_and_in_both_directions(other_s, passe
     assert verdicts({"other_s": other_s}, limits=limits)["time_adds_up"] is passed
 
 
-@pytest.mark.parametrize("part", ["load_s", "compute_s", "checkpoint_s", "other_s"])
-def test_each_part_of_the_time_counts(part):
-    assert verdicts({part: GOOD[part] + 1})["time_adds_up"] is False
-
-
 @given(st.tuples(seconds, seconds, seconds, seconds), st.floats(0.02, 0.9))
 def test_time_that_no_part_names_is_found(parts, missing):
-    named = dict(zip(("load_s", "compute_s", "checkpoint_s", "other_s"), parts, strict=True))
+    named = dict(zip(PARTS, parts, strict=True))
 
     assert verdicts({**named, "wall_s": math.fsum(parts)})["time_adds_up"] is True
     assert verdicts({**named, "wall_s": math.fsum(parts) / (1 - missing)})["time_adds_up"] is False
-
-
-@pytest.mark.parametrize(
-    ("other_bytes", "other_cpu", "passed"),
-    [
-        (0, 0.5, True),
-        (0, 0.51, False),
-        (50_000_000, 0.0, True),  # 5 MB/s over 10 s
-        (50_000_010, 0.0, False),
-        (None, 0.0, None),
-        (None, 0.51, False),
-    ],
-)
-def test_quiet_holds_up_to_its_limits_and_cpu_alone_can_break_it(other_bytes, other_cpu, passed):
-    assert verdicts({"other_bytes": other_bytes, "other_cpu": other_cpu})["quiet"] is passed
 
 
 @pytest.mark.parametrize(
@@ -166,32 +137,30 @@ def test_what_the_kernel_needs_to_serve_an_emulated_storage_is_no_others(emulate
     assert [verdicts({**run, "other_cpu": most + more})["quiet"] for more in (-0.01, 0.01)] == [True, False]
 
 
-@pytest.mark.parametrize(("other_bytes", "passed"), [(1 << 20, True), ((1 << 20) + 1, False)])
-def test_a_mebibyte_of_other_traffic_is_no_second_user_however_short_the_run(other_bytes, passed):
-    assert verdicts({"other_bytes": other_bytes, "elapsed_s": 0.1})["quiet"] is passed
-
-
-def test_an_unknown_device_does_not_make_a_run_invalid():
-    assert reason({"other_bytes": None}) is None
-
-
 @pytest.mark.parametrize(
-    ("run", "rule"),
+    ("run", "cache", "broken"),
     [
-        ({"resident_fraction": 1.0}, "cold"),
-        ({"device_bytes": 0}, "device_bytes"),
-        ({"images": 1}, "complete"),
-        ({"load_s": 0.0}, "time_adds_up"),
-        ({"other_cpu": 2.0}, "quiet"),
+        ({}, "cold", []),
+        ({"resident_fraction": 1.0}, "cold", ["cold"]),
+        ({"device_bytes": 0}, "cold", ["device_bytes"]),
+        ({"images": 1}, "cold", ["complete"]),
+        *(({part: GOOD[part] + 1}, "cold", ["time_adds_up"]) for part in PARTS),
+        ({"other_cpu": 2.0}, "cold", ["quiet"]),
+        ({"images": 1, "other_cpu": 2.0}, "cold", ["complete", "quiet"]),
+        ({"other_bytes": None}, "cold", []),
+        # Where one of the two proofs is unknown the other decides; without any, the claim does not count.
+        ({"resident_fraction": None}, "cold", []),
+        ({"resident_fraction": None, "device_bytes": 0}, "cold", ["device_bytes"]),
+        ({"device_bytes": None}, "cold", []),
+        ({"device_bytes": None, "resident_fraction": 0.5}, "cold", ["cold"]),
+        ({"device_bytes": None, "resident_fraction": None}, "cold", ["cold", "device_bytes"]),
+        ({"device_bytes": None, "resident_fraction": None}, "warm", ["warm", "from_memory"]),
     ],
 )
-def test_one_broken_rule_makes_a_run_invalid_and_is_its_reason(run, rule):
-    assert reason(run).startswith(f"{rule}: ")
-    assert ";" not in reason(run)
+def test_a_run_counts_unless_rules_are_broken_and_these_are_its_reason(run, cache, broken):
+    found = reason(run, cache)
 
-
-def test_every_broken_rule_is_in_the_reason():
-    assert [part.split(":")[0] for part in reason({"images": 1, "other_cpu": 2.0}).split("; ")] == ["complete", "quiet"]
+    assert [part.split(":")[0] for part in (found or "").split("; ") if part] == broken
 
 
 @pytest.mark.parametrize(
@@ -219,42 +188,11 @@ def test_the_spread_of_fewer_than_two_runs_is_unverifiable(values):
     assert f"{len(values)} valid measured run" in check["message"]
 
 
-@given(rates, st.randoms(use_true_random=False))
-def test_the_order_of_the_runs_does_not_matter_to_their_spread(values, random):
-    shuffled = random.sample(values, len(values))
-
-    assert checks.spread(shuffled, LIMITS) == checks.spread(values, LIMITS)
-
-
 @given(rates, st.integers(-8, 8))
 def test_the_unit_of_the_rates_does_not_matter_to_their_spread(values, power):
     scaled = [value * 2.0**power for value in values]
 
     assert checks.spread(scaled, LIMITS)["observed"] == checks.spread(values, LIMITS)["observed"]
-
-
-@given(rates, st.floats(1e-3, 1e9))
-def test_a_run_between_the_others_widens_no_range(values, value):
-    assume(min(values) <= value <= max(values))
-    low, high = min(values), max(values)
-
-    observed = checks.spread([*values, value], LIMITS)["observed"]
-
-    assert (high - low) / high <= observed * (1 + 1e-12)
-    assert observed <= (high - low) / low * (1 + 1e-12)
-
-
-@pytest.mark.parametrize(("fetched", "passed"), [(0, True), (10, True), (11, False), (None, None)])
-def test_a_warm_run_fetches_next_to_nothing_from_the_device(fetched, passed):
-    run = {"device_bytes": fetched, "bytes_read": 1000}
-
-    assert checks.from_memory(run, checks.Limits())["passed"] is passed
-
-
-def test_a_warm_cache_without_any_proof_does_not_count():
-    run = {**GOOD, "resident_fraction": None, "device_bytes": None}
-
-    assert "warm:" in checks.judge(run, "warm", checks.Limits())[1]
 
 
 WRITTEN = {
@@ -282,14 +220,10 @@ def test_what_was_written_must_have_come_to_the_device_by_its_counter_or_else_by
     run = {**WRITTEN, "reached_bytes": reached, "written_bytes": own}
     found, reason = checks.judge(run, "as_is", LIMITS)
 
+    assert checks.complete({**WRITTEN, "bytes_written": 99_999_999}, LIMITS)["passed"] is False
     told = {check["rule"]: check["passed"] for check in found}
     assert told == {"complete": True, "time_adds_up": True, "quiet": True, "reached_device": passed}
     assert (reason is None) == (passed is not False)
-
-
-@pytest.mark.parametrize(("moved", "passed"), [(100_000_000, True), (99_999_999, False)])
-def test_a_baseline_is_complete_when_every_byte_was_moved(moved, passed):
-    assert checks.complete({**WRITTEN, "bytes_written": moved}, LIMITS)["passed"] is passed
 
 
 @pytest.mark.parametrize(

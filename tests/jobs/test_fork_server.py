@@ -17,6 +17,7 @@ from campaign.errors import EnvironmentFaultError
 from campaign.worker.runner import Template
 from tests.jobs.jobs_factory import eventually
 
+KILLS = (signal.SIGKILL, signal.SIGTERM, signal.SIGABRT)
 HERE = Path(__file__).parents[2]
 OWNER = """
 import sys
@@ -73,22 +74,15 @@ def test_the_result_of_a_run_comes_back(ask):
 
     assert answer["value"] == {"nested": [1, 2.5, None, "ü"]}
     assert answer["elapsed_s_with_fork"] > 0
-
-
-def test_a_result_of_five_megabytes_comes_back(ask):
     assert ask("large", size=5_000_000)["value"] == "x" * 5_000_000
 
 
-def test_each_run_is_a_process_of_its_own(ask, light):
-    first, second = ask("pid")["value"], ask("pid")["value"]
+def test_each_run_is_a_process_of_its_own_that_sees_no_state_of_another(ask, light):
+    pids = [ask("pid")["value"] for _ in range(2)]
 
-    assert len({first, second, template_pid(light), os.getpid()}) == 4
-    assert gone(first)
-    assert gone(second)
-
-
-def test_state_of_one_run_is_not_seen_by_the_next(ask):
     assert [ask("use_state")["value"] for _ in range(3)] == [1, 1, 1]
+    assert len({*pids, template_pid(light), os.getpid()}) == 4
+    assert all(map(gone, pids))
 
 
 def test_an_exception_fails_the_run_and_its_traceback_is_in_the_log(ask, log):
@@ -99,31 +93,23 @@ def test_an_exception_fails_the_run_and_its_traceback_is_in_the_log(ask, log):
     assert "Traceback (most recent call last)" in log.read_text()
 
 
-def test_a_job_that_cannot_be_imported_fails_the_run(ask):
-    assert "AttributeError" in ask("no_such_function")["log_tail"]
-
-
-def test_a_run_that_leaves_in_the_middle_tells_its_exit_code(ask):
-    assert ask("leave", code=3)["reason"] == "ended with exit code 3"
-
-
-def test_a_run_that_leaves_with_code_zero_and_no_result_has_failed(ask):
-    assert ask("leave", code=0)["status"] == "failed"
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGABRT])
-def test_a_run_that_is_killed_names_the_signal(ask, number):
-    answer = ask("die", signal=int(number))
-
-    assert answer["reason"] == f"killed by signal {int(number)} ({number.name})"
-
-
-def test_a_real_segmentation_fault_takes_nothing_else_down(ask, light):
+@pytest.mark.parametrize(
+    ("function", "argument", "reason"),
+    [
+        ("leave", {"code": 3}, "ended with exit code 3"),
+        ("leave", {"code": 0}, "ended"),
+        ("no_such_function", {}, "AttributeError"),
+        ("touch_null", {}, "killed by signal 11 (SIGSEGV)"),
+        *(("die", {"signal": int(each)}, f"killed by signal {int(each)} ({each.name})") for each in KILLS),
+    ],
+)
+def test_a_run_without_a_result_has_failed_and_tells_how_it_ended(ask, light, function, argument, reason):
     before = (ask("pid"), template_pid(light))
 
-    answer = ask("touch_null")
+    answer = ask(function, **argument)
 
-    assert answer["reason"] == "killed by signal 11 (SIGSEGV)"
+    assert answer["status"] == "failed"
+    assert reason in answer["reason"]
     assert ask("echo", value=1)["value"] == 1
     assert template_pid(light) == before[1]
 
@@ -214,20 +200,13 @@ def test_a_template_whose_requests_end_kills_the_run_under_way_and_its_children(
     assert eventually(lambda: all(gone(pid) for pid in left), within_s=2)
 
 
-def test_closing_the_template_kills_the_run_under_way(tmp_path):
-    run, child = owner_that_gets(signal.SIGINT, tmp_path)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["it closes the template", "it cannot"])
+def test_an_owner_that_ends_leaves_no_run_under_way(tmp_path, number):
+    run, child = owner_that_gets(number, tmp_path)
     try:
         assert eventually(lambda: gone(run), within_s=2)
     finally:
         os.kill(child, signal.SIGKILL)  # a run's own children outlive a template that was killed
-
-
-def test_killing_the_owner_leaves_no_orphan(tmp_path):
-    run, child = owner_that_gets(signal.SIGKILL, tmp_path)
-    try:
-        assert eventually(lambda: gone(run), within_s=2)
-    finally:
-        os.kill(child, signal.SIGKILL)
 
 
 def owner_that_gets(number, tmp_path):

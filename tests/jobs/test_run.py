@@ -1,11 +1,9 @@
 """Real runs: what makes one count, and each proof seen to fail on purpose."""
 
 import csv
-import ctypes
 import mmap
 import os
 import shutil
-import subprocess
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -13,9 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from campaign.worker.runner import Template
 from jobs import checks
-from jobs.benchmarks import registry
 from jobs.benchmarks.benchmark import Work
 from jobs.observe import emulation
 from jobs.system import layers, page_cache
@@ -33,11 +29,6 @@ from tests.jobs.jobs_factory import (
     write_slow_jpeg,
 )
 
-SHIM = """
-#include <sys/types.h>
-int posix_fadvise(int fd, off_t offset, off_t length, int advice) { return 0; }
-int posix_fadvise64(int fd, off_t offset, off_t length, int advice) { return 0; }
-"""
 DEFAULTS = asdict(checks.Limits())
 OTHER_READER = """
 import mmap, os, sys
@@ -79,25 +70,6 @@ def files(folder):
     return sorted(path for path in folder.iterdir() if path.suffix == ".jpg")
 
 
-@pytest.fixture(scope="module")
-def advice_ignored(tmp_path_factory):
-    """A template in which posix_fadvise does nothing, as published benchmark submissions had it."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    folder = tmp_path_factory.mktemp("shim")
-    (folder / "shim.c").write_text(SHIM)
-    shim = str(folder / "shim.so")
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", shim, str(folder / "shim.c")], check=True)
-    template = Template(folder / "template.log")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("LD_PRELOAD", shim)
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-        template.run({"value": 1}, folder / "start.log", 60, job="tests.jobs.template_jobs:echo")
-    yield template
-    template.close()
-
-
 def test_a_cold_run_is_valid_and_its_figures_are_those_of_the_files(execute, data):
     paths = files(data)
     read_all(paths)
@@ -110,69 +82,11 @@ def test_a_cold_run_is_valid_and_its_figures_are_those_of_the_files(execute, dat
     assert figures["device_bytes"] >= pages(paths) * PAGE
     assert figures["resident_fraction"] == 0.0
     assert [entry["passed"] for entry in figures["checks"]] == [True] * 6
-
-
-def test_rates_are_images_and_bytes_over_the_wall_time(execute, data):
-    figures = execute(data)
-
     assert figures["images_per_s"] * figures["wall_s"] == pytest.approx(24)
     assert figures["read_mb_per_s"] * figures["wall_s"] * 1e6 == pytest.approx(figures["bytes_read"])
     assert 0 < figures["wall_s"] <= figures["elapsed_s"]
     assert figures["overhead_s"] > 0
-
-
-def _trace(folder, **asked):
-    return {"interval_s": 0.1, "tail_s": 0.0, "file": str(folder / "trace-3.csv"), **asked}
-
-
-def test_a_run_is_traced_from_its_first_to_its_last_batch(execute, long_data, tmp_path):
-    figures = execute(long_data, trace=_trace(tmp_path))
-
-    rows = list(csv.reader((tmp_path / "trace-3.csv").read_text().splitlines()))
-    elapsed = [float(row[1]) for row in rows[2:]]
-    assert figures["trace"]["file"] == "trace-3.csv"
-    assert figures["trace"]["samples"] == len(elapsed)
-    assert elapsed[0] == 0
-    assert figures["wall_s"] <= elapsed[-1] < figures["wall_s"] + 0.2
-
-
-@pytest.mark.shows("trace.tail_s")
-def test_a_trace_goes_on_after_the_last_step_for_as_long_as_asked(execute, data, tmp_path):
-    execute(data, trace=_trace(tmp_path, tail_s=0.5))
-
-    rows = list(csv.reader((tmp_path / "trace-3.csv").read_text().splitlines()))[2:]
-    phases = [row[-1] for row in rows]
-    tail = [float(row[1]) for row in rows if row[-1] == "tail"]
-    assert phases == sorted(phases)
-    assert tail[-1] - max(float(row[1]) for row in rows if row[-1] == "iteration") == pytest.approx(0.5, abs=0.1)
-
-
-def test_a_run_is_not_traced_unless_it_is_asked_for(execute, data):
-    assert execute(data)["trace"] is None
-
-
-def test_a_run_has_every_key_that_a_record_promises(execute, data):
-    promised = {
-        "status",
-        "reason",
-        "wall_s",
-        "load_s",
-        "compute_s",
-        "checkpoint_s",
-        "other_s",
-        "images",
-        "image_errors",
-        "bytes_read",
-        "device_bytes",
-        "resident_fraction",
-        "images_per_s",
-        "read_mb_per_s",
-        "step_load_s",
-        "step_compute_s",
-        "checks",
-    }
-
-    assert promised <= set(execute(data))
+    assert figures["trace"] is None
 
 
 def test_files_that_were_just_written_are_put_on_the_device_and_evicted(execute, disk):
@@ -193,49 +107,6 @@ def test_files_that_were_just_written_are_put_on_the_device_and_evicted(execute,
     assert figures["resident_fraction"] == 0.0
 
 
-class SlowDevice:
-    """A kernel that drops what is clean at once, and on which dirty pages stay dirty until they are synced."""
-
-    def __init__(self):
-        self.dirty, self.resident = True, 8
-
-    def evict(self, _paths):
-        self.resident = self.resident if self.dirty else 0
-
-    def sync(self, _folder):
-        self.dirty = False
-
-    def residency(self, _paths):
-        return page_cache.Residency(8, self.resident, 0, "fake")
-
-
-def test_dirty_pages_are_synced_before_the_last_eviction_however_slow_the_device(monkeypatch, tmp_path):
-    device = SlowDevice()
-    for name in ("evict", "sync", "residency"):
-        monkeypatch.setattr(page_cache, name, getattr(device, name))
-
-    assert page_cache.cooled([], [], tmp_path).resident == 0
-
-
-def test_a_cold_cache_that_was_only_claimed_is_found_out(execute, data, advice_ignored):
-    read_all(files(data))
-    execute(data, through=advice_ignored)  # a template's first run fetches TensorFlow's own code, and its bytes count
-
-    figures = execute(data, through=advice_ignored)
-
-    assert figures["status"] == "invalid"
-    assert check(figures, "cold")["passed"] is False
-    assert check(figures, "cold")["observed"] == 1.0
-    assert check(figures, "device_bytes")["passed"] is False
-    assert "cold: 100.00% of the pages were in memory" in figures["reason"]
-
-
-def test_the_same_run_without_the_preloaded_library_is_valid(execute, data):
-    read_all(files(data))
-
-    assert execute(data)["status"] == "valid"
-
-
 def test_pages_that_somebody_holds_in_memory_make_a_cold_run_invalid(execute, data):
     held = []
     for path in files(data):
@@ -246,25 +117,11 @@ def test_pages_that_somebody_holds_in_memory_make_a_cold_run_invalid(execute, da
     figures = execute(data)
 
     assert len(touched) == 24
-    assert check(figures, "cold")["passed"] is False
-    assert check(figures, "device_bytes")["passed"] is False
+    assert (figures["status"], check(figures, "cold")["observed"]) == ("invalid", 1.0)
+    assert [check(figures, rule)["passed"] for rule in ("cold", "device_bytes")] == [False, False]
+    assert "cold: 100.00% of the pages were in memory" in figures["reason"]
     for mapped in held:
         mapped.close()
-
-
-def test_pages_that_are_locked_make_a_cold_run_invalid(execute, data):
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = ctypes.c_void_p
-    with files(data)[0].open("rb") as file:
-        address = ctypes.c_void_p(libc.mmap(None, PAGE, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0))
-    if libc.mlock(address, PAGE) != 0:
-        pytest.skip("this user may lock no memory")
-
-    figures = execute(data)
-
-    libc.munmap(address, PAGE)
-    assert check(figures, "cold")["passed"] is False
-    assert 0 < check(figures, "cold")["observed"] < 0.1
 
 
 @pytest.mark.shows("cache")
@@ -285,7 +142,7 @@ def test_a_cache_left_as_it_is_is_judged_by_no_rule_of_the_cache(execute, data):
     figures = execute(data, cache="as_is")
 
     assert figures["status"] == "valid"
-    assert figures["resident_fraction"] == 1.0
+    assert figures["resident_fraction"] > 0.9  # whoever needs memory may take some
     assert {entry["rule"] for entry in figures["checks"]} == {"complete", "same_data", "time_adds_up", "quiet"}
 
 
@@ -300,20 +157,10 @@ def test_a_truncated_image_is_counted_and_named_and_the_run_is_invalid(execute, 
     assert figures["reason"] == "complete: 23 of 24 images delivered, 1 unreadable: 007.jpg"
 
 
-def test_files_that_cannot_be_read_at_all_are_counted_and_named(execute, data):
+def test_files_that_cannot_be_read_at_all_are_counted_and_named(template, data, tmp_path):
+    """Links that lead nowhere, empty files, and what vanished or became a folder since it was listed."""
     (data / "dangling.jpg").symlink_to(data / "nowhere")
     (data / "empty.jpg").touch()
-
-    figures = execute(data)
-
-    errors = {Path(bad["file"]).name: bad["error"] for bad in figures["unreadable"]}
-    assert (figures["images"], figures["images_asked"], figures["image_errors"]) == (24, 26, 2)
-    assert "No such file" in errors["dangling.jpg"]
-    assert set(errors) == {"dangling.jpg", "empty.jpg"}
-    assert figures["status"] == "invalid"
-
-
-def test_a_file_that_vanished_or_became_a_folder_since_it_was_listed_is_named(template, data, tmp_path):
     request = make_request(data, tmp_path / "held")
     (data / "003.jpg").unlink()
     (data / "004.jpg").unlink()
@@ -321,10 +168,13 @@ def test_a_file_that_vanished_or_became_a_folder_since_it_was_listed_is_named(te
 
     figures = template.run(request, tmp_path / "run.log", 60)
 
-    errors = {Path(bad["file"]).name: bad["error"] for bad in figures["unreadable"]}
+    errors = {bad["file"]: bad["error"] for bad in figures["unreadable"]}
+    assert (figures["images"], figures["images_asked"], figures["image_errors"]) == (22, 26, 4)
+    assert errors.keys() == {"dangling.jpg", "empty.jpg", "003.jpg", "004.jpg"}
+    assert "No such file" in errors["dangling.jpg"]
     assert "No such file" in errors["003.jpg"]
     assert "directory" in errors["004.jpg"]
-    assert (figures["image_errors"], figures["status"]) == (2, "invalid")
+    assert figures["status"] == "invalid"
 
 
 @pytest.mark.shows("benchmark.ignore_errors")
@@ -336,14 +186,6 @@ def test_without_ignore_errors_a_truncated_image_ends_the_run_and_is_named_in_it
     assert figures["status"] == "failed"
     assert "Invalid JPEG data" in figures["log_tail"]
     assert str(data / "007.jpg") in figures["log_tail"]
-
-
-def test_without_decoding_a_truncated_image_is_no_error(execute, data):
-    truncate(data / "007.jpg")
-
-    figures = execute(data, preprocess=False)
-
-    assert (figures["status"], figures["images"], figures["image_errors"]) == ("valid", 24, 0)
 
 
 def test_images_with_names_that_are_not_utf8_are_read_and_named(execute, data):
@@ -415,38 +257,21 @@ def foreign():
     shutil.rmtree(folder)
 
 
-def execute_as_nobody(template, folder, tmp_path, *, readable_io):
-    request = make_request(folder / "data", folder / "held")
-    argument = {"request": request, "readable_io": readable_io}
-    answer = template.run(argument, tmp_path / "run.log", 60, job="tests.jobs.template_jobs:execute_as_nobody")
-    assert "value" in answer, answer
-    return answer["value"]
-
-
-def test_on_files_of_somebody_else_the_bytes_prove_the_cold_cache(template, foreign, tmp_path):
+@pytest.mark.parametrize("readable_io", [True, False])
+def test_on_files_of_somebody_else_the_bytes_prove_the_cold_cache_or_nothing_does(job, foreign, readable_io):
     read_all(files(foreign / "data"))
 
-    figures = execute_as_nobody(template, foreign, tmp_path, readable_io=True)
-
-    assert figures["status"] == "valid"
-    assert check(figures, "cold")["passed"] is None
-    assert "does not tell" in check(figures, "cold")["message"]
-    assert check(figures, "device_bytes")["passed"] is True
-
-
-def test_on_files_of_somebody_else_without_accounting_nothing_is_proved(template, foreign, tmp_path):
-    figures = execute_as_nobody(template, foreign, tmp_path, readable_io=False)
-
-    assert figures["status"] == "invalid"
-    assert figures["device_bytes"] is None
-    assert figures["reason"].startswith("cold: ")
-    assert "; device_bytes: " in figures["reason"]
-
-
-def test_each_benchmark_has_a_version():
-    assert {name: each.version >= 1 for name, each in registry.benchmarks().items()} == dict.fromkeys(
-        ("alexnet", "baseline", "micro"), True
+    figures = job(
+        "execute_as_nobody", request=make_request(foreign / "data", foreign / "held"), readable_io=readable_io
     )
+
+    proofs = [check(figures, rule)["passed"] for rule in ("cold", "device_bytes")]
+    assert "does not tell" in check(figures, "cold")["message"]
+    assert (figures["status"], proofs) == (("valid", [None, True]) if readable_io else ("invalid", [None, None]))
+    if not readable_io:
+        assert figures["device_bytes"] is None
+        assert figures["reason"].startswith("cold: ")
+        assert "; device_bytes: " in figures["reason"]
 
 
 def test_the_stamp_is_utc_in_milliseconds():
@@ -482,6 +307,7 @@ def test_counters_and_trace_are_of_the_same_time(execute, data, tmp_path):
     figures = execute(data, trace=trace, prefetch=1)
 
     groups, columns, *rows = csv.reader((tmp_path / "trace.csv").read_text().splitlines())
+    assert (figures["trace"]["file"], figures["trace"]["samples"]) == ("trace.csv", len(rows))
     at_s = [float(row[columns.index("s")]) for row in rows]
     read = [float(row[groups.index("process")] or 0) for row in rows]
     assert at_s[-1] == pytest.approx(figures["elapsed_s"], abs=2e-6)

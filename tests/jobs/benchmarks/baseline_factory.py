@@ -11,7 +11,6 @@ from jobs.benchmarks.engines.engine import Order
 from tests.jobs.jobs_factory import DEAF
 
 MIB = 1 << 20
-BRIEF = {**DEAF, "time_error_max": 0.2}  # of milliseconds, the scheduler may take some between two parts
 
 
 def order(file, access="read", *, size=8 * MIB, block=MIB, **more):
@@ -31,4 +30,4 @@ def execute(file, access="read", *, block=MIB, size=8 * MIB, raw=None, **changes
     settings["benchmark"] |= {"access": access, "engine": "builtin"}
     settings["benchmark"] |= {key: changes[key] for key in changes if key in settings["benchmark"]}
     asked = {"file": str(file), "file_bytes": size, "block_bytes": block, "raw": raw and str(raw)}
-    return run.execute({"settings": settings, "limits": BRIEF, "trace": changes.get("trace"), "baseline": asked})
+    return run.execute({"settings": settings, "limits": DEAF, "trace": changes.get("trace"), "baseline": asked})

@@ -64,7 +64,7 @@ def test_the_width_multiplies_channels_and_units(job):
     assert parameters == sum(math.prod(shape) + shape[-1] for shape in [*kernels, *dense])
 
 
-@pytest.mark.parametrize("image_size", [32, 47, 62, 63, 79])
+@pytest.mark.parametrize("image_size", [32, 63])
 def test_small_images_fit_too(fit, image_size):
     assert len(fit(stop=1, image_size=image_size, width=0.02)["losses"]) == 1
 
@@ -121,21 +121,14 @@ def test_a_warm_up_leaves_no_trace(job):
 
 
 @pytest.mark.shows("benchmark.dropout")
-def test_dropout_is_another_at_each_step_and_the_same_each_time(job):
-    benchmark = {**SMALL, "learning_rate": 0.0, "dropout": 0.5}
+@pytest.mark.parametrize(("dropout", "different"), [(0.5, 3), (0.0, 1)])
+def test_dropout_is_another_at_each_step_and_the_same_each_time(job, dropout, different):
+    benchmark = {**SMALL, "learning_rate": 0.0, "dropout": dropout}
 
     losses, again = job("losses_without_learning", classes=4, batch_size=8, benchmark=benchmark)
 
-    assert len(set(losses)) == 3
+    assert len(set(losses)) == different
     assert again == losses
-
-
-def test_without_dropout_nothing_is_left_to_chance(job):
-    benchmark = {**SMALL, "learning_rate": 0.0, "dropout": 0.0}
-
-    losses, again = job("losses_without_learning", classes=4, batch_size=8, benchmark=benchmark)
-
-    assert len({*losses, *again}) == 1
 
 
 @pytest.mark.long

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,17 +14,17 @@ from jobs.burst_buffer.restart import latest
 from jobs.burst_buffer.snapshots import MANIFEST_NAME as MANIFEST
 from jobs.errors import FolderError, RoomError
 from tests.jobs.burst_buffer.child import contents, writer
+from tests.jobs.burst_buffer.shared import (
+    ROOT,
+    by_hand,
+    bytes_of,
+    command,
+    drainer_ended,
+    saved,
+    steps,
+    waits_for_drainer,
+)  # fmt: skip
 from tests.jobs.jobs_factory import eventually
-
-ROOT = Path(__file__).parents[3]
-
-
-def bytes_of(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def steps(root):
-    return [int(name.split("-step")[1].split("-")[0]) for name in snapshots.names(root)]
 
 
 @pytest.fixture
@@ -38,8 +37,7 @@ def opened(folders):
 
         yield open_one
     if all(folder.is_dir() for folder in folders):
-        with claim.lock(folders[0], "drainer"):  # the drainer has ended
-            pass
+        drainer_ended(folders[0])
 
 
 def test_a_saved_snapshot_is_drained_with_every_byte(opened, folders):
@@ -51,15 +49,6 @@ def test_a_saved_snapshot_is_drained_with_every_byte(opened, folders):
     assert saved.path.parent.parent == folders[0]
     assert bytes_of(saved.path) == contents(20)
     assert bytes_of(folders[1] / saved.name / "files") == contents(20)
-
-
-def test_training_goes_on_before_the_slow_storage_has_the_snapshot(opened, folders):
-    buffer = opened(bandwidth_mb_per_s=0.3)
-    saved = buffer.save(20, writer(20))
-
-    assert snapshots.names(folders[1]) == []
-    assert snapshots.verify(folders[0] / saved.name) == []
-    assert buffer.drained(20)
 
 
 def test_save_makes_every_file_and_name_durable_before_it_comes_back(folders, idle, monkeypatch):
@@ -77,8 +66,7 @@ def test_save_makes_every_file_and_name_durable_before_it_comes_back(folders, id
 
 
 def test_a_snapshot_is_durable_on_the_slow_storage_before_it_is_seen_there(folders, idle, monkeypatch):
-    with contextlib.closing(BurstBuffer(*folders)) as buffer:
-        name = buffer.save(1, writer(1)).name
+    (name,) = saved(folders, 1)
     deeds, fsync, rename = [], os.fsync, os.rename
     monkeypatch.setattr("os.fsync", lambda fd: (deeds.append(Path(f"/proc/self/fd/{fd}").readlink()), fsync(fd)))
     monkeypatch.setattr("os.rename", lambda path, to, **at: (deeds.append(f"to {to}"), rename(path, to, **at)))
@@ -103,15 +91,9 @@ def test_the_drain_goes_on_after_the_training_has_ended(folders):
 
 
 def test_a_later_process_finishes_what_was_not_drained(folders, idle):
-    with contextlib.closing(BurstBuffer(*folders)) as buffer:
-        for step in (1, 2):
-            buffer.save(step, writer(step))
+    saved(folders, 1, 2)
 
-    done = subprocess.run(
-        [sys.executable, "-m", "jobs.burst_buffer", "drain", *map(str, folders)], cwd=ROOT, check=False
-    )
-
-    assert done.returncode == 0
+    assert by_hand("drain", *folders).returncode == 0
     assert steps(folders[1]) == [1, 2]
 
 
@@ -140,9 +122,7 @@ def test_a_new_fast_folder_joins_the_buffer_of_the_slow_one(folders, tmp_path, o
 
 @pytest.mark.parametrize("when", ["before it is read", "while it is read"])
 def test_a_fast_copy_that_is_let_go_while_the_newest_is_looked_for_is_no_loss(folders, idle, monkeypatch, when):
-    with contextlib.closing(BurstBuffer(*folders)) as buffer:
-        for step in (1, 2):
-            buffer.save(step, writer(step))
+    saved(folders, 1, 2)
     look = snapshots.problems
 
     def let_go(files, *words, **keys):
@@ -162,9 +142,7 @@ def test_a_fast_copy_that_is_let_go_while_the_newest_is_looked_for_is_no_loss(fo
 
 @pytest.mark.parametrize("keep", [1, 2])
 def test_the_newest_snapshots_are_kept_on_both_storages(folders, idle, keep):
-    with contextlib.closing(BurstBuffer(*folders, keep=keep)) as buffer:
-        for step in range(1, 5):
-            buffer.save(step, writer(step))
+    saved(folders, *range(1, 5), keep=keep)
     assert steps(folders[0]) == [1, 2, 3, 4]
 
     assert drain.drain(*folders) == 0
@@ -173,21 +151,18 @@ def test_the_newest_snapshots_are_kept_on_both_storages(folders, idle, keep):
 
 
 def test_a_step_saved_again_after_a_restart_is_the_newest(folders, idle):
-    with contextlib.closing(BurstBuffer(*folders)) as buffer:
-        for step in (20, 40, 20):
-            buffer.save(step, writer(step))
+    saved(folders, 20, 40, 20)
 
-        assert bytes_of(buffer.latest()) == contents(20)
+    assert bytes_of(latest(*folders)) == contents(20)
 
 
 def test_a_writer_that_fails_leaves_nothing(folders, idle):
+    def write(folder):
+        writer(2)(folder)
+        raise RuntimeError("out of memory")
+
     with contextlib.closing(BurstBuffer(*folders)) as buffer:
         buffer.save(1, writer(1))
-
-        def write(folder):
-            writer(2)(folder)
-            raise RuntimeError("out of memory")
-
         with pytest.raises(RuntimeError, match="out of memory"):
             buffer.save(2, write)
 
@@ -231,13 +206,10 @@ def test_two_trainers_cannot_share_a_folder(folders, tmp_path, idle, monkeypatch
 
 
 def test_a_second_drainer_waits_for_the_first(folders, idle):
-    with contextlib.closing(BurstBuffer(*folders)) as buffer:
-        buffer.save(1, writer(1))
-    words = [sys.executable, "-m", "jobs.burst_buffer", "drain", *map(str, folders)]
+    saved(folders, 1)
     with claim.lock(folders[0], "drainer"):
-        second = subprocess.Popen(words, cwd=ROOT)
-        with pytest.raises(subprocess.TimeoutExpired):
-            second.wait(1)
+        second = subprocess.Popen(command("drain", *folders), cwd=ROOT)
+        assert eventually(lambda: waits_for_drainer(folders[0]))
         assert steps(folders[1]) == []
 
     assert second.wait(30) == 0
@@ -273,29 +245,15 @@ def test_a_folder_without_a_marker_is_never_touched(folders, tmp_path):
     assert list(folders[0].iterdir()) == []
 
 
-def test_folders_in_one_another_are_refused_before_they_are_made(tmp_path):
-    with pytest.raises(FolderError, match="in one another"):
-        BurstBuffer(tmp_path / "a", tmp_path / "a" / "b")
-
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_other_files_in_our_folder_stay(folders, idle):
     BurstBuffer(*folders).close()
     for folder in folders:
         (folder / "notes").mkdir()
         (folder / "staging-mine").mkdir()
-    with contextlib.closing(BurstBuffer(*folders, keep=1)) as buffer:
-        for step in range(3):
-            buffer.save(step, writer(step))
+    saved(folders, *range(3), keep=1)
     assert drain.drain(*folders) == 0
 
     assert all((folder / name).is_dir() for folder in folders for name in ("notes", "staging-mine"))
-
-
-def test_a_missing_target_is_named(folders, tmp_path):
-    with pytest.raises(FolderError, match="/not is missing; make it"):
-        BurstBuffer(folders[0], tmp_path / "not" / "there")
 
 
 def test_a_slow_storage_that_is_not_mounted_any_more_is_not_taken_for_a_new_one(folders, idle):
@@ -321,13 +279,15 @@ def test_folders_of_two_buffers_and_of_the_wrong_side_are_refused(folders, tmp_p
         BurstBuffer(folders[1], folders[0])
     with pytest.raises(FolderError, match="lie in one another"):
         BurstBuffer(folders[0], folders[0] / "slow")
+    assert not (folders[0] / "slow").exists()
+    with pytest.raises(FolderError, match="/not is missing; make it"):
+        BurstBuffer(folders[0], tmp_path / "not" / "there")
 
 
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.parametrize("file", ["marker", "manifest"])
 def test_a_newer_version_is_refused(folders, idle, which, file):
-    with contextlib.closing(BurstBuffer(*folders)) as buffer:
-        name = buffer.save(1, writer(1)).name
+    (name,) = saved(folders, 1)
     assert drain.drain(*folders) == 0
     path = folders[which] / (claim.MARKER_NAME if file == "marker" else f"{name}/{snapshots.MANIFEST_NAME}")
     path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 2}))
@@ -343,10 +303,13 @@ def test_too_little_room_for_one_snapshot_is_said_before_the_training(folders):
 
 @pytest.mark.parametrize(
     "options",
-    [{"keep": 0}, {"streams": 0}, {"attempts": 0}, {"bandwidth_mb_per_s": 0}, {"backoff_s": -1}, {"when_full": "drop"}],
+    [
+        *({"keep": 0}, {"streams": 0}, {"attempts": 0}, {"bandwidth_mb_per_s": 0}, {"backoff_s": -1}),
+        *({"when_full": "drop"}, {"keep": 1.5}, {"attempts": "3"}),
+    ],
 )
 def test_what_cannot_be_meant_is_refused(folders, options):
-    with pytest.raises(ValueError, match=r"negative|1 or more|more than 0|when_full"):
+    with pytest.raises(ValueError, match=r"negative|1 or more|more than 0|when_full|whole numbers"):
         BurstBuffer(*folders, **options)
 
 
@@ -378,10 +341,7 @@ def test_the_verbs_leave_a_folder_of_somebody_else_alone(folders, verb):
         folder.mkdir()
     (folders[1] / "thesis.tex").write_text("years of work")
 
-    done = subprocess.run(
-        [sys.executable, "-m", "jobs.burst_buffer", verb, *map(str, folders)],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = by_hand(verb, *folders)
 
     assert done.returncode == 2
     assert "error: " in done.stderr
@@ -389,35 +349,12 @@ def test_the_verbs_leave_a_folder_of_somebody_else_alone(folders, verb):
     assert [path.name for folder in folders for path in folder.iterdir()] == ["thesis.tex"]
 
 
-def test_latest_needs_no_buffer_to_be_open(folders, idle):
-    BurstBuffer(*folders).close()
-
-    assert latest(*folders) is None
-
-
 @pytest.mark.parametrize("verb", ["status", "verify"])
 def test_what_cannot_be_printed_is_no_damage(folders, idle, verb):
     with contextlib.closing(BurstBuffer(*folders)) as buffer:
         buffer.save(1, lambda place: (place / "x").write_text("x"))
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "jobs.burst_buffer", verb, *map(str, folders)],
-            cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
-        )  # fmt: skip
+        done = by_hand(verb, *folders, stdout=full)
 
     assert done.returncode == 2
     assert "No space left on device" in done.stderr
-
-
-def test_options_that_nobody_knows_are_told(folders, idle):
-    BurstBuffer(*folders).close()
-    marker = folders[0] / claim.MARKER_NAME
-    marker.write_text(marker.read_text().replace('"keep"', '"kep"'))
-
-    done = subprocess.run(
-        [sys.executable, "-m", "jobs.burst_buffer", "status", *map(str, folders)],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-
-    assert done.returncode == 2
-    assert "the marker's options are none of ours" in done.stderr

@@ -14,25 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, snapshots, transfer
-from jobs.burst_buffer.drain import Journal
 from jobs.burst_buffer.restart import DrainWarning, latest
 from jobs.burst_buffer.sides import Sides
 from jobs.errors import RoomError
 from tests.jobs.burst_buffer.child import contents, writer
+from tests.jobs.burst_buffer.shared import reasons, saved, steps
 from tests.jobs.burst_buffer.storages import tmpfs
 
 pytestmark = pytest.mark.long
 
 MB = 10**6
 QUICK = {"attempts": 2, "backoff_s": 0.01}
-
-
-def steps(root, state=None):
-    return [int(name.split("-step")[1].split("-")[0]) for name in snapshots.names(root, state)]
-
-
-def reasons(fast):
-    return [event["reason"] for event in Journal(fast).read()[0] if "reason" in event]
 
 
 def blob(folder):
@@ -129,8 +121,7 @@ def test_a_writer_that_says_full_in_words_alone_is_called_again(folders, idle):
 
 
 def test_a_training_can_start_again_on_a_fast_storage_without_a_free_byte(folders, small_fast, idle):
-    with contextlib.closing(BurstBuffer(*folders)) as buffer:
-        buffer.save(1, writer(1, 3 * MB))
+    saved(folders, 1, size=3 * MB)
     with (folders[0] / "somebody else's").open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(bytes(4096))
@@ -179,8 +170,7 @@ def test_a_full_slow_storage_is_told_at_the_next_save_and_keeps_the_fast_copy(fo
 
 
 def test_a_read_only_slow_storage_is_retried_and_named(folders, small_slow, idle):
-    with contextlib.closing(BurstBuffer(*folders, **QUICK)) as buffer:
-        buffer.save(1, writer(1))
+    saved(folders, 1, **QUICK)
     small_slow("ro")
 
     assert drain.drain(*folders) == drain.GAVE_UP
@@ -193,8 +183,7 @@ def test_a_read_only_slow_storage_is_retried_and_named(folders, small_slow, idle
 
 
 def test_a_slow_storage_that_turns_read_only_while_it_copies_is_tidied_up_later(folders, small_slow, idle, monkeypatch):
-    with contextlib.closing(BurstBuffer(*folders, **QUICK)) as buffer:
-        buffer.save(1, writer(1))
+    saved(folders, 1, **QUICK)
 
     def cut(*_):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
@@ -212,8 +201,7 @@ def test_a_slow_storage_that_turns_read_only_while_it_copies_is_tidied_up_later(
 @pytest.mark.parametrize("call", ["copy", "sync", "hashes"])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.ESTALE])
 def test_an_io_error_of_the_drain_is_retried_until_it_works(folders, idle, monkeypatch, call, code):
-    with contextlib.closing(BurstBuffer(*folders, attempts=4, backoff_s=0.001)) as buffer:
-        saved = buffer.save(1, writer(1))
+    (name,) = saved(folders, 1, attempts=4, backoff_s=0.001)
     real, left = getattr(transfer, call), [code] * 3
 
     def failing(*arguments, **options):
@@ -225,15 +213,14 @@ def test_an_io_error_of_the_drain_is_retried_until_it_works(folders, idle, monke
 
     assert drain.drain(*folders) == 0
     assert reasons(folders[0]) == [f"{errno.errorcode[code]}: injected"] * 3
-    assert snapshots.read(folders[1] / saved.name).facts["drain_retries"] == 3
-    assert snapshots.verify(folders[1] / saved.name) == []
+    assert snapshots.read(folders[1] / name).facts["drain_retries"] == 3
+    assert snapshots.verify(folders[1] / name) == []
 
 
 def test_the_wait_between_retries_doubles_up_to_its_bound(folders, idle, monkeypatch):
     waits = []
     monkeypatch.setattr(drain, "_pause", lambda seconds, _: waits.append(seconds))
-    with contextlib.closing(BurstBuffer(*folders, attempts=6, backoff_s=1, backoff_max_s=5)) as buffer:
-        buffer.save(1, writer(1))
+    saved(folders, 1, attempts=6, backoff_s=1, backoff_max_s=5)
     monkeypatch.setattr(transfer, "copy", lambda *_: (_ for _ in ()).throw(OSError(errno.EIO, "injected")))
 
     assert drain.drain(*folders) == drain.GAVE_UP
@@ -242,8 +229,7 @@ def test_the_wait_between_retries_doubles_up_to_its_bound(folders, idle, monkeyp
 
 
 def test_a_copy_that_reads_back_otherwise_is_copied_again(folders, idle, monkeypatch):
-    with contextlib.closing(BurstBuffer(*folders, attempts=3, backoff_s=0.001)) as buffer:
-        buffer.save(1, writer(1))
+    saved(folders, 1, attempts=3, backoff_s=0.001)
     real, broken = transfer.copy, [True]
 
     def lying(source, target, sizes, how):

@@ -8,18 +8,10 @@ import shutil
 import pytest
 
 from jobs.burst_buffer import BurstBuffer, claim, drain, snapshots, transfer
-from jobs.burst_buffer.drain import Journal
 from jobs.burst_buffer.restart import DrainWarning
 from jobs.errors import FolderError
 from tests.jobs.burst_buffer.child import writer
-
-
-def steps(root):
-    return [snapshots.step(name) for name in snapshots.names(root)]
-
-
-def reasons(fast):
-    return [event["reason"] for event in Journal(fast).read()[0] if "reason" in event]
+from tests.jobs.burst_buffer.shared import by_hand, reasons, saved, steps
 
 
 def fails(*_):
@@ -27,11 +19,10 @@ def fails(*_):
 
 
 def test_a_drainer_does_not_go_on_trying_when_nothing_is_staged_any_more(folders, idle, monkeypatch):
-    with contextlib.closing(BurstBuffer(*folders, attempts=3, backoff_s=30)) as buffer:
-        saved = buffer.save(1, writer(1))
+    (name,) = saved(folders, 1, attempts=3, backoff_s=30)
 
     def cleared(_):
-        snapshots.remove(saved.path.parent)
+        snapshots.remove(folders[0] / name)
 
     monkeypatch.setattr(transfer, "copy", fails)
     monkeypatch.setattr("time.sleep", cleared)
@@ -41,8 +32,7 @@ def test_a_drainer_does_not_go_on_trying_when_nothing_is_staged_any_more(folders
 
 
 def test_a_drainer_leaves_a_folder_that_is_another_buffers_by_now(folders, idle, monkeypatch):
-    with contextlib.closing(BurstBuffer(*folders, attempts=3, backoff_s=30)) as buffer:
-        buffer.save(1, writer(1))
+    saved(folders, 1, attempts=3, backoff_s=30)
     marker = folders[0] / claim.MARKER_NAME
 
     def claimed_anew(*_):
@@ -85,17 +75,26 @@ def test_a_link_in_the_place_of_a_snapshot_is_none_and_only_the_link_is_taken_aw
 
 
 @pytest.mark.parametrize(
-    "marker", ['{"schema":1,"id":"a"}', '{"schema":1e400}', '{"schema":1,"role":"fast"}', '{"schema":[1]}', "[]"]
+    "marker",
+    [
+        *('{"schema":1,"id":"a"}', '{"schema":1,"role":"fast"}', '{"schema":[1]}', '{"schema":1e400}', "[" * 100_000),
+        *("[]", "7", "null"),
+    ],
 )
-def test_half_a_marker_is_said_to_be_none(folders, marker):
+def test_an_odd_marker_is_said_to_be_none(folders, marker):
     folders[0].mkdir()
     (folders[0] / claim.MARKER_NAME).write_text(marker)
 
-    with pytest.raises(FolderError, match="is no marker of ours"):
+    with pytest.raises(FolderError, match=f"{claim.MARKER_NAME}.* is no marker of ours"):
         BurstBuffer(*folders)
 
 
-@pytest.mark.parametrize("options", [{"keep": 1.5}, {"streams": 0}, {"attempts": "3"}])
-def test_options_that_are_no_whole_numbers_are_refused(options):
-    with pytest.raises(ValueError, match="whole numbers"):
-        drain.Options(**options)
+def test_options_in_a_marker_that_nobody_knows_are_told(folders, idle):
+    BurstBuffer(*folders).close()
+    marker = folders[0] / claim.MARKER_NAME
+    marker.write_text(marker.read_text().replace('"keep"', '"kep"'))
+
+    done = by_hand("status", *folders)
+
+    assert done.returncode == 2
+    assert "the marker's options are none of ours" in done.stderr

@@ -3,46 +3,34 @@
 import contextlib
 import json
 import os
-import subprocess
-import sys
-import time
+import shutil
 
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, claim, restart, snapshots
+from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, restart, snapshots
 from jobs.burst_buffer.restart import DrainWarning
 from jobs.errors import DamageError
 from tests.jobs.burst_buffer.child import writer
+from tests.jobs.burst_buffer.shared import by_hand, drainer_ended, saved, steps
 from tests.jobs.burst_buffer.storages import tmpfs
 
-_SECOND = 1.0
 
-
-def by_hand(*words):
-    return subprocess.run(
-        [sys.executable, "-m", "jobs.burst_buffer", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-def _wait_for_the_drainer(fast):
-    with claim.lock(fast, "drainer"):
-        pass
+@pytest.fixture(scope="module")
+def drained(tmp_path_factory):
+    """A buffer that has drained three snapshots and keeps two."""
+    root = tmp_path_factory.mktemp("drained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drainer.Drainer, "poke", lambda self: None)
+        saved((root / "fast", root / "slow"), 1, 2, 3, keep=2)
+    assert drain.drain(root / "fast", root / "slow") == 0
+    return root
 
 
 @pytest.fixture
-def slow(tmp_path):
-    """Return the slow folder of a buffer that has drained three snapshots and keeps two."""
-    fast, slow = tmp_path / "fast", tmp_path / "slow"
-    with contextlib.closing(BurstBuffer(fast, slow, keep=2)) as buffer:
-        for step in (1, 2, 3):
-            buffer.save(step, writer(step))
-        assert buffer.drained(60)
-    _wait_for_the_drainer(fast)
-    return slow
+def slow(drained, tmp_path):
+    """Return the slow folder of a copy of that buffer; the fast one lies beside it."""
+    shutil.copytree(drained, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "slow"
 
 
 def _prepare(fast, buffer_id, victim):
@@ -72,7 +60,7 @@ def test_a_fast_folder_of_another_user_is_refused_and_its_journal_is_not_written
     assert f"error: {scratch / 'fast'} is nobody's" in done.stderr
     assert "hint: " in done.stderr
     assert private.read_text() == "# ours\n"
-    assert [snapshots.step(name) for name in snapshots.names(slow)] == [2, 3]
+    assert steps(slow) == [2, 3]
 
 
 @pytest.mark.parametrize("place", [claim.JOURNAL_NAME, claim.LOG_NAME, claim.MARKER_NAME])
@@ -81,13 +69,11 @@ def test_a_link_or_a_pipe_in_a_folder_of_ours_is_neither_followed_nor_waited_for
     private.write_text("# ours\n")
     fast = slow.with_name("fast")
     for make in (lambda path: path.symlink_to(private), os.mkfifo):
-        (fast / place).unlink()
+        (fast / place).unlink(missing_ok=True)
         make(fast / place)
-        began = time.monotonic()
 
         done = by_hand("drain", fast, slow)
 
-        assert time.monotonic() - began < 5
         assert done.returncode in (0, 2, 3)
         assert "Traceback" not in done.stderr
         assert private.read_text() == "# ours\n"
@@ -116,28 +102,14 @@ def test_an_odd_manifest_is_damage_and_an_older_snapshot_is_taken(slow, text):
         assert restart.latest(slow) == slow / older / "files"
 
 
-@pytest.mark.parametrize("marker", ["[" * 100_000, '{"schema": 1e999, "id": "a", "role": "slow"}', "[]", "7", "null"])
-def test_an_odd_marker_is_refused_by_its_name(slow, marker):
-    (slow / claim.MARKER_NAME).write_text(marker)
-
-    done = by_hand("status", slow.with_name("fast"), slow)
-
-    assert done.returncode == 2
-    assert str(slow / claim.MARKER_NAME) in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_pipe_among_the_files_of_a_snapshot_is_found_within_a_second(slow):
+def test_a_pipe_among_the_files_of_a_snapshot_is_found_and_not_waited_for(slow):
     file = slow / snapshots.names(slow)[-1] / "files" / "ckpt.index"
     file.unlink()
     os.mkfifo(file)
-    began = time.monotonic()
 
-    wrong = snapshots.verify(file.parents[1])
+    (wrong,) = snapshots.verify(file.parents[1])
 
-    assert time.monotonic() - began < _SECOND
-    assert wrong
-    assert "ckpt.index" in wrong[0]
+    assert "ckpt.index" in wrong
 
 
 def test_empty_folders_that_are_named_like_snapshots_push_no_good_one_out(slow):
@@ -148,7 +120,7 @@ def test_empty_folders_that_are_named_like_snapshots_push_no_good_one_out(slow):
     with contextlib.closing(BurstBuffer(slow.with_name("fast"), slow, keep=2)) as buffer:
         buffer.save(60, writer(60))
         assert buffer.drained(60)
-    _wait_for_the_drainer(slow.with_name("fast"))
+    drainer_ended(slow.with_name("fast"))
 
     kept = [name for name in snapshots.names(slow) if snapshots.verify(slow / name) == []]
     assert [snapshots.step(name) for name in kept] == [3, 60]

@@ -11,33 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, snapshots
+from jobs.burst_buffer import BurstBuffer, claim, drain, snapshots
 from jobs.checkpoints.direct import Direct
 from jobs.checkpoints.reclaim import clear
 from jobs.errors import FolderError
 from tests.jobs.burst_buffer.child import writer
+from tests.jobs.burst_buffer.shared import drainer_ended, waits_for_drainer
 from tests.jobs.jobs_factory import eventually
 
 CHILD = Path(__file__).parents[1] / "burst_buffer" / "child.py"
-
-
-@pytest.fixture
-def folders(tmp_path):
-    return [tmp_path / "fast", tmp_path / "slow"]
 
 
 def drained_and_closed(folders):
     with closing(BurstBuffer(*folders)) as buffer:
         buffer.save(1, writer(1))
         assert buffer.drained(20)
-    with claim.lock(folders[0], "drainer"):  # it has ended
-        pass
-
-
-def waits_for(path):
-    """Say whether somebody waits for the lock of a file (proc(5), /proc/locks)."""
-    file = f":{Path(path).stat().st_ino} "
-    return any("->" in line and file in line for line in Path("/proc/locks").read_text().splitlines())
+    drainer_ended(folders[0])
 
 
 def everything(*folders):
@@ -94,7 +83,7 @@ def test_a_drainer_that_waits_while_its_folders_are_taken_away_finds_none_and_ma
     taken = claim.lock(folders[0], "drainer").acquire(timeout=20)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(drain.drain, *folders)
-        assert eventually(lambda: waits_for(claim.lock(folders[0], "drainer").lock_file))
+        assert eventually(lambda: waits_for_drainer(folders[0]))
 
         for folder in folders:
             snapshots.remove(folder / snapshots.names(folder)[0])
@@ -125,8 +114,7 @@ def test_a_lock_that_somebody_removed_is_told_and_not_made_anew(folders):
         drain.drain(*folders)
 
 
-def test_a_drainer_that_does_not_end_is_told(folders, monkeypatch):
-    monkeypatch.setattr(drainer.Drainer, "poke", lambda self: None)
+def test_a_drainer_that_does_not_end_is_told(folders, idle):
     BurstBuffer(*folders).close()
 
     with claim.lock(folders[0], "drainer"), pytest.raises(FolderError, match="drainer is still at work"):
@@ -147,11 +135,7 @@ def test_a_folder_in_use_is_not_touched(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("whose", ["stranger's", "newer"])
 def test_where_one_folder_is_not_ours_none_is_touched(folders, whose):
-    with closing(BurstBuffer(*folders)) as buffer:
-        buffer.save(1, writer(1))
-        assert buffer.drained(20)
-    with claim.lock(folders[0], "drainer"):  # it has ended
-        pass
+    drained_and_closed(folders)
     if whose == "newer":
         (name,) = snapshots.names(folders[1])
         manifest = folders[1] / name / snapshots.MANIFEST_NAME

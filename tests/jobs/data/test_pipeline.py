@@ -9,43 +9,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.data import pipeline
-from tests.jobs.jobs_factory import make_alexnet_settings, make_settings, write_classes, write_jpegs
+from tests.jobs.jobs_factory import make_alexnet_settings, make_settings, write_classes
 
 CORES = len(os.sched_getaffinity(0))
 
 
 @pytest.fixture
-def names(images):
-    return [str(path) for path in sorted(images.iterdir())]
-
-
-@pytest.fixture
-def folder_names(tmp_path):
-    """Images of this test alone, so that nobody else opens them."""
-    return [str(path) for path in write_jpegs(tmp_path / "data", 24)]
+def names(shared_images):
+    return [str(path) for path in sorted(shared_images.iterdir())]
 
 
 @pytest.mark.shows("threads")
 @pytest.mark.parametrize("threads", [1, 3, 8])
-def test_threads_is_the_number_of_files_that_are_read_at_once(job, folder_names, threads):
-    assert (
-        job("reads_at_once", names=folder_names, settings=make_settings(threads=threads), expected=threads) == threads
-    )
+def test_threads_is_the_number_of_files_that_are_read_at_once(job, paths, threads):
+    assert job("reads_at_once", names=paths, settings=make_settings(threads=threads), expected=threads) == threads
 
 
-def test_without_a_private_pool_the_cores_cap_the_threads(job, folder_names):
-    if len(folder_names) < CORES * 2:
+def test_without_a_private_pool_the_cores_cap_the_threads(job, paths):
+    if len(paths) < CORES * 2:
         pytest.skip("more cores than files")
     settings = make_settings(threads=CORES * 2, private_threads=0)
 
-    assert job("reads_at_once", names=folder_names, settings=settings, expected=CORES) == CORES
+    assert job("reads_at_once", names=paths, settings=settings, expected=CORES) == CORES
 
 
 @pytest.mark.shows("benchmark.private_threads")
-def test_a_private_pool_that_is_smaller_caps_the_threads(job, folder_names):
+def test_a_private_pool_that_is_smaller_caps_the_threads(job, paths):
     settings = make_settings(threads=8, private_threads=5)
 
-    assert job("reads_at_once", names=folder_names, settings=settings, expected=5) == 5
+    assert job("reads_at_once", names=paths, settings=settings, expected=5) == 5
 
 
 @pytest.mark.shows("prefetch")
@@ -59,30 +51,30 @@ def test_a_private_pool_that_is_smaller_caps_the_threads(job, folder_names):
         ({"batch_size": 5, "prefetch": 1}, 2 * 5 + 1),
     ],
 )
-def test_prefetch_is_the_number_of_batches_made_ahead(job, folder_names, tmp_path, changes, opened):
+def test_prefetch_is_the_number_of_batches_made_ahead(job, paths, tmp_path, changes, opened):
     settings = make_settings(**{"threads": 1, "batch_size": 2, **changes})
 
-    found = job("opened_ahead", names=folder_names, folder=str(tmp_path / "data"), settings=settings, expected=opened)
+    found = job("opened_ahead", names=paths, settings=settings, expected=opened)
 
     assert len(found) == opened
 
 
 @pytest.mark.shows("benchmark.autotune")
-def test_autotune_makes_batches_ahead_that_nobody_asked_for(job, folder_names, tmp_path):
+def test_autotune_makes_batches_ahead_that_nobody_asked_for(job, paths, tmp_path):
     settings = make_settings(threads=1, batch_size=2, prefetch=0, autotune=True)
 
-    found = job("opened_ahead", names=folder_names, folder=str(tmp_path / "data"), settings=settings, expected=4)
+    found = job("opened_ahead", names=paths, settings=settings, expected=4)
 
     assert len(found) > 2 + 1
 
 
-def test_files_are_opened_in_the_order_of_the_seed(job, folder_names, tmp_path):
+def test_files_are_opened_in_the_order_of_the_seed(job, paths, tmp_path):
     settings = make_settings(threads=1, batch_size=24, seed=7)
 
-    found = job("opened_ahead", names=folder_names, folder=str(tmp_path / "data"), settings=settings, expected=24)
+    found = job("opened_ahead", names=paths, settings=settings, expected=24)
 
-    order = job("order_of_list", names=folder_names, seed=7)
-    assert found == [Path(folder_names[index]).name for index in order]
+    order = job("order_of_list", names=paths, seed=7)
+    assert found == [Path(paths[index]).name for index in order]
 
 
 @pytest.mark.shows("seed")
@@ -102,21 +94,21 @@ def test_delivery_is_in_the_order_of_the_seed_however_many_threads(job, names, t
     assert [index for batch in batches for index in batch[0]] == job("order_of_list", names=names, seed=5)
 
 
-def test_deterministic_delivery_waits_for_a_late_file(job, folder_names):
-    order = job("order_of_list", names=folder_names, seed=1)
+def test_deterministic_delivery_waits_for_a_late_file(job, paths):
+    order = job("order_of_list", names=paths, seed=1)
     settings = make_settings(threads=4, batch_size=1)
 
-    found = job("order_with_a_late_file", names=folder_names, late=folder_names[order[0]], settings=settings)
+    found = job("order_with_a_late_file", names=paths, late=str(paths[order[0]]), settings=settings)
 
     assert found == order
 
 
 @pytest.mark.shows("benchmark.deterministic")
-def test_delivery_that_need_not_be_deterministic_lets_others_overtake_a_late_file(job, folder_names):
-    order = job("order_of_list", names=folder_names, seed=1)
+def test_delivery_that_need_not_be_deterministic_lets_others_overtake_a_late_file(job, paths):
+    order = job("order_of_list", names=paths, seed=1)
     settings = make_settings(threads=4, batch_size=1, deterministic=False)
 
-    found = job("order_with_a_late_file", names=folder_names, late=folder_names[order[0]], settings=settings)
+    found = job("order_with_a_late_file", names=paths, late=str(paths[order[0]]), settings=settings)
 
     assert found.index(order[0]) > 1
     assert sorted(found) == sorted(order)
@@ -186,15 +178,6 @@ def test_png_and_grey_images_are_delivered_as_three_channels(job, tmp_path):
     assert [batch[2:] for batch in batches] == [[[2, 32, 32, 3], "float32"]]
 
 
-@pytest.mark.parametrize("preprocess", [True, False])
-def test_nothing_is_left_in_the_temporary_folder(job, names, tmp_path, preprocess):
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    settings = make_settings(preprocess=preprocess)
-
-    assert job("temporary_files", names=names, folder=str(folder), settings=settings) == []
-
-
 TO_DEVICE = {"prefetch_to_device": True}
 folders = st.lists(st.sampled_from(["/a/b", "/a", "/a/b/c", "/a/bc", "/z"]), min_size=1)
 
@@ -250,10 +233,10 @@ def test_the_copy_to_the_device_comes_last_but_for_the_batches_that_are_kept_the
 
 
 @pytest.mark.parametrize("to_device", [False, True])
-def test_a_training_reads_with_as_many_threads_wherever_its_batches_stand(job, folder_names, to_device):
+def test_a_training_reads_with_as_many_threads_wherever_its_batches_stand(job, paths, to_device):
     settings = make_alexnet_settings(threads=8, prefetch_to_device=to_device)
 
-    assert job("reads_at_once", names=folder_names, settings=settings, expected=8) == 8
+    assert job("reads_at_once", names=paths, settings=settings, expected=8) == 8
 
 
 @pytest.mark.parametrize(
@@ -265,9 +248,9 @@ def test_a_training_reads_with_as_many_threads_wherever_its_batches_stand(job, f
         ({**TO_DEVICE, "prefetch": 2}, 3 * 2 + 1),
     ],
 )
-def test_a_training_has_as_many_batches_made_ahead_wherever_they_stand(job, folder_names, tmp_path, changes, opened):
+def test_a_training_has_as_many_batches_made_ahead_wherever_they_stand(job, paths, tmp_path, changes, opened):
     settings = make_alexnet_settings(threads=1, batch_size=2, **changes)
 
-    found = job("opened_ahead", names=folder_names, folder=str(tmp_path / "data"), settings=settings, expected=opened)
+    found = job("opened_ahead", names=paths, settings=settings, expected=opened)
 
     assert len(found) == opened

@@ -191,7 +191,7 @@ def test_files_of_somebody_else_are_unverifiable(world_readable, job, way):
         pytest.skip("cachestat(2) came with Linux 6.5")
     paths = write_jpegs(world_readable / "data", 6)
 
-    found, fraction = job("residency_as_nobody", names=[str(path) for path in paths], method=way)
+    found, fraction = job("residency_as_nobody", names=paths, method=way)
 
     assert found == {"pages": 0, "resident": 0, "unverifiable": 6, "method": way} | {"fetch": found["fetch"]}
     assert found["fetch"]["bytes"] == pages(paths) * PAGE  # what they have on the device is no secret
@@ -208,7 +208,7 @@ def test_own_files_and_those_that_may_be_written_are_verifiable_without_root(wor
     paths[1].chmod(0o666)
     read_all(paths)
 
-    found, fraction = job("residency_as_nobody", names=[str(path) for path in paths], method=way)
+    found, fraction = job("residency_as_nobody", names=paths, method=way)
 
     assert (found["unverifiable"], found["resident"], fraction) == (0, pages(paths), 1.0)
 

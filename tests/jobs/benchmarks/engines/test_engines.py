@@ -53,6 +53,7 @@ def test_fio_moves_what_is_asked_for_and_its_bytes_are_counted_as_ours(access, b
 
 
 @needs_fio
+@pytest.mark.long
 def test_the_time_of_fio_includes_the_flush_of_what_it_wrote(disk):
     """Without direct access the bytes are in memory first; the least of several times is not that of a busy machine."""
     file = disk / "written.bin"
@@ -326,11 +327,6 @@ def test_an_engine_ends_with_the_run_that_started_it(tmp_path):
     assert eventually(lambda: not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE)
 
 
-@pytest.mark.parametrize("text", ["[" * 20_000, '{"a": ' * 20_000])
+@pytest.mark.parametrize("text", ["[" * 5_000, '{"a": ' * 5_000])
 def test_an_answer_without_an_end_is_no_answer(text):
     assert list(external.documents(text)) == []
-
-
-def test_a_figure_beyond_all_numbers_is_none():
-    with pytest.raises(EngineError, match="no number io_bytes"):
-        external.number({"io_bytes": 1e999}, "io_bytes")
