@@ -30,7 +30,7 @@ from jobs.system import page_cache
 _LIBC = ctypes.CDLL(None)
 _IN_OPEN = 0x20
 _NOBODY = 65534
-_STILL_S = 0.3  # for so long nothing more must happen
+STILL_S = 0.3  # for so long nothing more must happen
 STATE = {"uses": 0}
 
 
@@ -121,7 +121,7 @@ class _Opened:
         return names
 
 
-def _wait(condition, within_s=20.0):
+def wait_until(condition, within_s=20.0):
     deadline = time.monotonic() + within_s
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -151,8 +151,8 @@ def reads_at_once(argument):
     leases = _Leases(argument["names"])
     iterator = iter(_build(argument))
     threading.Thread(target=lambda: list(iterator), daemon=True).start()
-    _wait(lambda: len(leases.waiting()) >= argument["expected"])
-    time.sleep(_STILL_S)
+    wait_until(lambda: len(leases.waiting()) >= argument["expected"])
+    time.sleep(STILL_S)
     return {"value": len(leases.waiting())}
 
 
@@ -167,8 +167,8 @@ def opened_ahead(argument):
         names.extend(opened.names())
         return len(names) >= argument["expected"]
 
-    _wait(enough)
-    time.sleep(_STILL_S)
+    wait_until(enough)
+    time.sleep(STILL_S)
     return {"value": names + opened.names()}
 
 
@@ -216,7 +216,7 @@ def order_with_a_late_file(argument):
 
     thread = threading.Thread(target=take)
     thread.start()
-    _wait(lambda: len(order) > 1, within_s=1.0)
+    wait_until(lambda: len(order) > 1, within_s=1.0)
     leases.release()
     thread.join()
     return {"value": order}
@@ -255,7 +255,7 @@ def measure_watched(argument):
 
     @contextlib.contextmanager
     def watched():
-        time.sleep(_STILL_S)
+        time.sleep(STILL_S)
         seen.append(len(opened.names()))
         yield
         seen.append(len(opened.names()))
@@ -322,7 +322,7 @@ def opened_at_each_step(argument):
     opened, files, counts = _Opened(argument["folder"]), set(), []
 
     def step(_images, _labels):
-        time.sleep(_STILL_S)
+        time.sleep(STILL_S)
         files.update(name for name in opened.names() if name)  # without a name: somebody looks into the folder
         counts.append(len(files))
 

@@ -18,7 +18,7 @@ from jobs.errors import BurstBufferError, FolderError, RoomError
 from jobs.system import durable
 from tests.jobs.burst_buffer.child import writer
 from tests.jobs.burst_buffer.storages import tmpfs
-from tests.jobs.jobs_factory import DEAF, about, check, make_alexnet_settings, write_classes
+from tests.jobs.jobs_factory import DEAF, check, make_alexnet_settings, write_classes
 
 CHILD = Path(__file__).parents[1] / "burst_buffer" / "child.py"
 DIRECT = {"name": "hdd", "root": "/hdd", **DEFAULTS, "every": 2}
@@ -29,7 +29,7 @@ BUFFERED = {
     **DEFAULTS_BUFFERED,
     "every": 2,
 }
-LONG_STEPS = {"accelerator": "emulated", "step_s": 0.1}  # 1 % of a run is then more than a moment of somebody else's
+LONG_STEPS = {"accelerator": "emulated", "step_s": 0.1}
 TIMES = ("blocked_s", "write_s", "drain_s", "exposed_s", "durable_fast_s", "durable_slow_s")
 
 
@@ -87,9 +87,9 @@ def test_the_seconds_that_training_stood_still_are_a_part_of_the_runtime_and_the
     figures = save(node, **LONG_STEPS)
 
     blocked_s = sum(line["blocked_s"] for line in figures["checkpoints"])
-    assert figures["checkpoint_s"] == about(blocked_s + figures["checkpoint_finish_s"])
+    assert figures["checkpoint_s"] == pytest.approx(blocked_s + figures["checkpoint_finish_s"], rel=0.1)
     assert check(figures, "time_adds_up")["passed"]
-    assert sum(figures[part] for part in figures["wall_parts"]) == about(figures["wall_s"])
+    assert figures["wall_parts"] == ["startup_s", "load_s", "compute_s", "checkpoint_s", "other_s"]
     assert all(line.keys() >= {*TIMES} for line in figures["checkpoints"])
 
 
@@ -126,6 +126,7 @@ def test_a_run_proves_its_snapshots_and_leaves_nothing_of_them(save, tmp_path, n
     assert found["passed"] is True, found
     assert (found["observed"]["verified"], found["limit"]["verified"]) == (4, 4)
     assert found["observed"]["written_share"] >= 1
+    assert figures["written_bytes"] >= sum(line["bytes"] for line in figures["checkpoints"])
     assert [target["storage"] for target in figures["targets"]] == [path.parts[-3] for path in places(node, tmp_path)]
     for folder in places(node, tmp_path):
         assert list(folder.parent.iterdir()) == []
@@ -157,12 +158,6 @@ def test_the_trace_goes_on_until_the_drain_has_ended_and_its_tail(save, tmp_path
     assert figures["drain_wait_s"] > 1
     assert tail[-1] - end == pytest.approx(figures["drain_wait_s"] + 0.3, abs=0.3)
     assert figures["wall_s"] < end + 0.1
-
-
-def test_what_is_saved_is_written_by_the_run_itself(save):
-    figures = save(BUFFERED, trace=None)
-
-    assert figures["written_bytes"] >= sum(line["bytes"] for line in figures["checkpoints"])
 
 
 @pytest.mark.shows("drain_timeout_s")
@@ -232,47 +227,36 @@ def test_a_direct_target_keeps_as_many_as_asked(tmp_path):
     assert kept == [2, 3]
 
 
-def test_too_little_room_for_one_snapshot_is_said_before_the_training_and_leaves_nothing(tmp_path):
+@pytest.mark.parametrize(
+    ("planned", "keep", "told"),
+    [
+        ((3, 1_000), 5, ""),
+        ((4, 1_000), 5, "4 snapshots of 0 MB do not fit on .*/hdd/"),
+        ((9, 1_000), 2, ""),
+        ((9, 1_000), 3, "4 snapshots of 0 MB do not fit on .*/hdd/"),
+        ((1, 1 << 60), 5, "does not fit"),
+        ((0, 1_000), 5, "every=2 is more than there are steps"),
+    ],
+)
+def test_all_that_lie_on_the_last_storage_at_once_must_fit(tmp_path, monkeypatch, planned, keep, told):
+    monkeypatch.setattr(durable, "free_bytes", lambda _: 3_999)
     folders = places(DIRECT, tmp_path)
 
-    with (
-        pytest.raises(RoomError, match="does not fit"),
-        checkpoint.opened(DIRECT, asked(folders), lambda: (1, 1 << 60)),
-    ):
-        pass
-
-    assert list(folders[0].parent.iterdir()) == []
-
-
-@pytest.mark.parametrize(("number", "keep", "fits"), [(3, 5, True), (4, 5, False), (9, 2, True), (9, 3, False)])
-def test_all_that_lie_on_the_last_storage_at_once_must_fit(tmp_path, monkeypatch, number, keep, fits):
-    monkeypatch.setattr(durable, "free_bytes", lambda _: 3_999)
-
-    with nullcontext() if fits else pytest.raises(RoomError, match=r"4 snapshots of 0 MB do not fit on .*/hdd/"):  # noqa: SIM117
-        with checkpoint.opened({**DIRECT, "keep": keep}, asked(places(DIRECT, tmp_path)), lambda: (number, 1_000)):
+    with pytest.raises((RoomError, BurstBufferError), match=told) if told else nullcontext():  # noqa: SIM117
+        with checkpoint.opened({**DIRECT, "keep": keep}, asked(folders), lambda: planned):
             pass
 
-
-def test_a_training_too_short_for_one_snapshot_is_refused(tmp_path):
-    with (
-        pytest.raises(BurstBufferError, match="every=2 is more than there are steps"),
-        checkpoint.opened(DIRECT, asked(places(DIRECT, tmp_path)), lambda: (0, 1_000)),
-    ):
-        pass
+    assert not folders[0].exists()
 
 
-def test_a_storage_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(FolderError, match="is missing"), opened(DIRECT, [tmp_path / "gone" / "checkpoints" / "cell"]):
-        pass
-
-
-def test_files_of_somebody_else_in_the_cells_folder_are_refused_and_stay(tmp_path):
+def test_files_of_somebody_else_in_the_cells_folder_are_refused_and_stay_and_a_missing_storage_is_named(tmp_path):
     (folder,) = places(DIRECT, tmp_path)
     folder.mkdir(parents=True)
     (folder / "thesis.tex").write_text("years")
 
-    with pytest.raises(FolderError, match=r"thesis\.tex"), opened(DIRECT, [folder]):
-        pass
+    for place, told in ((folder, "thesis.tex"), (tmp_path / "gone" / "checkpoints" / "cell", "is missing")):
+        with pytest.raises(FolderError, match=told), opened(DIRECT, [place]):
+            pass
 
     assert (folder / "thesis.tex").read_text() == "years"
 
@@ -292,34 +276,20 @@ def test_the_next_run_of_a_cell_tidies_up_after_one_that_was_killed(tmp_path):
     assert [list(folder.parent.iterdir()) for folder in folders] == [[], []]
 
 
-def test_by_hand_the_snapshots_stay_and_the_next_run_adds_its_own(job, classes, tmp_path):
+def test_by_hand_the_snapshots_stay_and_the_next_run_adds_its_own_and_a_buffer_is_drained(job, classes, tmp_path):
     words = [str(classes), "--batch-size", "4", "--image-size", "32", "--width", "0.05", "--cache", "as_is"]
-    words += ["--accelerator", "cpu", "--checkpoint", str(tmp_path / "mine"), "--every", "4"]
+    words += ["--accelerator", "cpu", "--every", "4", "--checkpoint"]
+    mine, fast, slow = (str(tmp_path / name) for name in ("mine", "f", "s"))
 
-    told = [job("by_hand", benchmark="alexnet", words=[*words, *more]) for more in ([], ["--background"])]
-
-    assert [code for _, code in told] == [0, 0]
-    assert [snapshots.step(name) for name in snapshots.names(tmp_path / "mine")] == [4, 8, 4, 8]
-
-
-def test_by_hand_a_burst_buffer_is_drained(job, classes, tmp_path):
-    words = [str(classes), "--batch-size", "4", "--image-size", "32", "--width", "0.05", "--cache", "as_is"]
-    words += [
-        "--accelerator",
-        "cpu",
-        "--checkpoint",
-        str(tmp_path / "f"),
-        "--drain-to",
-        str(tmp_path / "s"),
-        "--every",
-        "8",
+    told = [
+        job("by_hand", benchmark="alexnet", words=[*words, *more])
+        for more in ([mine], [mine, "--background"], [fast, "--drain-to", slow])
     ]
 
-    figures, code = job("by_hand", benchmark="alexnet", words=words)
-
-    assert code == 0
-    assert [line["where"] for line in figures["checkpoints"]] == ["fast"]
-    assert len(snapshots.names(tmp_path / "s")) == 1
+    assert [code for _, code in told] == [0, 0, 0]
+    assert [snapshots.step(name) for name in snapshots.names(tmp_path / "mine")] == [4, 8, 4, 8]
+    assert [line["where"] for line in told[-1][0]["checkpoints"]] == ["fast", "fast"]
+    assert len(snapshots.names(tmp_path / "s")) == 2
 
 
 def test_by_hand_a_folder_of_somebody_else_ends_with_two(job, classes, tmp_path):

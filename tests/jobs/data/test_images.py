@@ -46,15 +46,11 @@ def test_the_sizes_have_the_median_and_the_spread_that_were_asked_for(spec):
 
 
 @given(specs)
-def test_the_sizes_follow_from_the_parameters_alone(spec):
-    assert size_targets(spec).tolist() == size_targets(replace(spec)).tolist()
-
-
-@given(specs)
 def test_another_seed_gives_other_images_the_sizes(spec):
     other = size_targets(replace(spec, seed=spec.seed + 1))
 
     assert sorted(other) == sorted(size_targets(spec))
+    assert size_targets(spec).tolist() == size_targets(replace(spec)).tolist()
 
 
 def test_a_spread_of_0_555_turns_a_median_of_12_kb_into_a_mean_of_14_kb():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jobs.observe import counters
 from jobs.observe.counters import Reading, between
 from jobs.system import page_cache
-from jobs.system.device import Device, device_of
+from jobs.system.device import device_of
 from tests.jobs.jobs_factory import PAGE, other_process, pages, read_all, write_jpegs
 
 BEFORE = Reading(
@@ -77,10 +77,6 @@ def test_a_helper_that_came_later_has_done_nothing_before_and_one_that_went_is_n
     assert went["other_bytes"] == 3_000 + 500 - 30
 
 
-def test_where_a_device_of_the_target_does_not_tell_the_traffic_of_others_is_unknown():
-    assert between(replace(BEFORE, further=(None,)), replace(AFTER, further=(None,)))["other_bytes"] is None
-
-
 def test_what_a_helper_does_is_read_while_it_lives(disk):
     script = (
         "import os, sys; os.write(1, b'x'); open(sys.argv[1], 'wb').write(bytes(1 << 20)); print(flush=True); input()"
@@ -103,18 +99,19 @@ def test_what_a_helper_does_is_read_while_it_lives(disk):
     assert looked.helpers[process.pid][1] >= 1 << 20
 
 
-def test_without_process_accounting_neither_our_bytes_nor_those_of_others_are_known():
-    found = between(BEFORE, replace(AFTER, process=None))
+@pytest.mark.parametrize(
+    ("before", "after", "known"),
+    [
+        ({}, {"process": None}, (None, None, 11_000)),
+        ({"device": None}, {}, (8_000, None, None)),
+        ({"further": (None,)}, {"further": (None,)}, (8_000, None, 11_000)),
+    ],
+    ids=["no accounting", "no device", "a device of the target does not tell"],
+)
+def test_what_is_not_told_makes_unknown_what_rests_on_it(before, after, known):
+    found = between(replace(BEFORE, **before), replace(AFTER, **after))
 
-    assert (found["device_bytes"], found["written_bytes"], found["other_bytes"]) == (None, None, None)
-    assert found["device_read_bytes"] == 11_000
-
-
-def test_without_a_device_its_traffic_is_unknown_and_our_bytes_are_not():
-    found = between(replace(BEFORE, device=None), AFTER)
-
-    assert (found["device_read_bytes"], found["other_bytes"]) == (None, None)
-    assert found["device_bytes"] == 8_000
+    assert (found["device_bytes"], found["other_bytes"], found["device_read_bytes"]) == known
 
 
 @given(amounts, amounts, amounts, amounts)
@@ -137,26 +134,19 @@ def test_cores_of_others_are_never_negative(ours, everybody, elapsed):
     assert between(before, after)["other_cpu"] == pytest.approx(max(everybody - ours, 0) / elapsed)
 
 
-def test_a_cold_read_fetches_every_page_of_the_files_and_no_more(disk):
+def test_a_cold_read_fetches_every_page_of_the_files_and_no_more_and_a_warm_one_none(disk):
     paths = write_jpegs(disk / "data", 24)
     page_cache.evict(paths)
     before = counters.reading(device_of(disk))
 
     read_all(paths)
+    cold = counters.reading(device_of(disk))
+    read_all(paths)
 
-    found = between(before, counters.reading(device_of(disk)))
+    found = between(before, cold)
     assert found["device_bytes"] == pages(paths) * PAGE
     assert found["device_read_bytes"] >= pages(paths) * PAGE
-
-
-def test_a_warm_read_fetches_nothing(disk):
-    paths = write_jpegs(disk / "data", 24)
-    read_all(paths)
-    before = counters.reading(device_of(disk))
-
-    read_all(paths)
-
-    assert between(before, counters.reading(device_of(disk)))["device_bytes"] == 0
+    assert between(cold, counters.reading(device_of(disk)))["device_bytes"] == 0
 
 
 def test_what_another_process_reads_is_not_ours(disk):
@@ -197,17 +187,3 @@ def test_waiting_for_the_disk_and_stolen_time_are_not_work(tmp_path, monkeypatch
     assert reading.busy_s == pytest.approx((100 + 200 + 300 + 6 + 7) * tick_s)
     assert reading.steal_s == pytest.approx(80 * tick_s)
     assert reading.process is None
-
-
-def test_the_device_counts_bytes_of_reads_and_of_writes(disk):
-    device = device_of(disk)
-    assert isinstance(device, Device)
-    read, written = device.traffic()
-
-    (path,) = write_jpegs(disk / "data", 1, side=512)
-    page_cache.evict([path])
-    path.read_bytes()
-
-    after_read, after_written = device.traffic()
-    assert after_read - read >= path.stat().st_size
-    assert after_written - written >= path.stat().st_size

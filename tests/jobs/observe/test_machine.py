@@ -14,21 +14,19 @@ from jobs.observe import machine
 from tests.jobs.jobs_factory import ROOT
 
 FACTS = {
-    "host",
-    "cpu",
-    "cores",
-    "affinity",
-    "quota_cores",
-    "cpu_governor",
-    "memory_bytes",
-    "kernel",
-    "python",
-    "versions",
-    "git",
-    "mount",
-    "device",
-    "boot_id",
-    "slurm",
+    *(
+        "host",
+        "cpu",
+        "cores",
+        "affinity",
+        "quota_cores",
+        "cpu_governor",
+        "memory_bytes",
+        "kernel",
+        "python",
+        "versions",
+    ),
+    *("git", "mount", "device", "boot_id", "slurm"),
 }
 
 
@@ -75,6 +73,8 @@ def test_facts_are_those_that_other_programs_tell(tmp_path):
     assert facts["affinity"] == sorted(os.sched_getaffinity(0))
     assert len(facts["affinity"]) <= facts["cores"]
     assert facts["versions"]["tfio-campaign"] != "unknown"
+    if (ROOT / ".git").exists():
+        assert facts["git"]["commit"] == git(ROOT, "rev-parse", "HEAD")
 
 
 def test_of_a_storage_that_is_not_there_nothing_is_known(tmp_path):
@@ -105,17 +105,20 @@ def test_only_named_variables_of_slurm_are_recorded(tmp_path, monkeypatch):
     assert "secret" not in json.dumps(facts)
 
 
-def test_the_cpu_is_named_as_the_kernel_names_it(tmp_path, monkeypatch):
-    text = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Xeon: the one\nmodel name\t: another\n"
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (
+            "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Xeon: the one\nmodel name\t: another\n",
+            "Xeon: the one",
+        ),
+        ("processor\t: 0\nCPU implementer\t: 0x41", "unknown"),
+    ],
+)
+def test_the_cpu_is_named_as_the_kernel_names_it(monkeypatch, text, name):
     monkeypatch.setattr(machine, "_read", lambda path: text if path == "/proc/cpuinfo" else "unknown")
 
-    assert machine._cpu_model() == "Xeon: the one"
-
-
-def test_a_cpu_without_a_model_name_is_unknown(monkeypatch):
-    monkeypatch.setattr(machine, "_read", lambda _: "processor\t: 0\nCPU implementer\t: 0x41")
-
-    assert machine._cpu_model() == "unknown"
+    assert machine._cpu_model() == name
 
 
 @pytest.fixture
@@ -133,36 +136,18 @@ def checkout(tmp_path):
     return room
 
 
-def test_a_clean_checkout_is_told_by_its_commit(checkout):
-    assert machine._git(checkout) == {"commit": git(checkout, "rev-parse", "HEAD"), "dirty": False}
-
-
-def test_a_change_anywhere_in_the_checkout_makes_it_dirty(checkout):
+def test_a_checkout_is_told_by_its_commit_and_is_dirty_when_a_file_of_it_changed(checkout):
+    (checkout.parent / "results.json").write_text("{}")  # git does not know it
+    clean = machine._git(checkout)
     (checkout.parent / "campaign.py").write_text("other code\n")
 
-    assert machine._git(checkout)["dirty"] is True
+    assert clean == {"commit": git(checkout, "rev-parse", "HEAD"), "dirty": False}
+    assert machine._git(checkout) == {**clean, "dirty": True}
 
 
-def test_files_that_git_does_not_know_do_not_make_it_dirty(checkout):
-    (checkout.parent / "results.json").write_text("{}")
-
-    assert machine._git(checkout)["dirty"] is False
-
-
-def test_a_wheel_inside_the_checkout_of_somebody_else_has_no_commit(checkout):
+def test_a_wheel_inside_the_checkout_of_somebody_else_or_outside_of_any_has_no_commit(checkout, tmp_path):
     wheel = checkout.parent / "venv/site-packages/jobs"
     wheel.mkdir(parents=True)
     (wheel / "machine.py").write_text("code\n")
 
-    assert machine._git(wheel) == {"commit": "unknown", "dirty": "unknown"}
-
-
-def test_a_folder_outside_every_checkout_has_no_commit(tmp_path):
-    assert machine._git(tmp_path) == {"commit": "unknown", "dirty": "unknown"}
-
-
-def test_the_commit_of_this_code_is_that_of_its_checkout(tmp_path):
-    if not (ROOT / ".git").exists():
-        pytest.skip("the tests do not run from a checkout")
-
-    assert machine.describe(tmp_path)["git"]["commit"] == git(ROOT, "rev-parse", "HEAD")
+    assert machine._git(wheel) == machine._git(tmp_path) == {"commit": "unknown", "dirty": "unknown"}

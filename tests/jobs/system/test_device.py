@@ -139,19 +139,6 @@ def test_a_network_file_system_has_no_device(recorded, monkeypatch):
     assert device_of(Path0("/home/ada")) is None
 
 
-def test_a_file_on_a_disk_has_the_whole_disk(disk):
-    found = device_of(disk)
-
-    assert (Path("/sys/block") / found.name).exists()
-    assert not (Path("/sys/class/block") / found.name / "partition").exists()
-
-
-def test_a_partition_counts_as_its_whole_disk(tmp_path, monkeypatch):
-    _sysfs_with_a_partition(tmp_path, monkeypatch)
-
-    assert device_of(tmp_path) == Device("sdz")
-
-
 def test_a_device_that_sysfs_does_not_know_is_no_device(tmp_path, monkeypatch):
     _sysfs(tmp_path, monkeypatch)
     (tmp_path / "sys/dev/block").rename(tmp_path / "sys/dev/gone")
@@ -159,10 +146,12 @@ def test_a_device_that_sysfs_does_not_know_is_no_device(tmp_path, monkeypatch):
     assert device_of(tmp_path) is None
 
 
-def test_a_disk_is_behind_its_files_and_nothing_is_behind_the_disk(tmp_path, monkeypatch):
+def test_a_partition_counts_as_its_whole_disk_and_nothing_is_behind_that(tmp_path, monkeypatch):
     _sysfs_with_a_partition(tmp_path, monkeypatch)
 
+    assert device_of(tmp_path) == Device("sdz")
     assert devices_behind(tmp_path) == [Device("sdz")]
+    assert Device("sdz").traffic() == (100 * 512, 300 * 512)  # sectors of 512 bytes
 
 
 def test_no_device_is_behind_a_file_system_of_the_kernel():
@@ -193,20 +182,14 @@ def test_behind_a_loop_device_of_a_block_device_is_that_device(disk, monkeypatch
         assert devices_behind(disk)[:2] == [Device(over.name), Device(name)]
 
 
-@pytest.mark.parametrize("file", ["/gone/disk.img", "/gone/disk.img (deleted)"])
-def test_a_loop_device_whose_file_is_out_of_sight_is_the_last_that_is_known(tmp_path, monkeypatch, file):
+@pytest.mark.parametrize("file", ["/gone/disk.img", "/gone/disk.img (deleted)", "."])
+def test_a_loop_device_whose_file_is_out_of_sight_or_seems_to_lie_on_itself_is_the_last_that_is_known(
+    tmp_path, monkeypatch, file
+):
+    """The path of its file is that in another mount namespace; here it may lead to a file on the loop device."""
     node = _sysfs_with_a_partition(tmp_path, monkeypatch)
     (node / "sdz/loop").mkdir()
-    (node / "sdz/loop/backing_file").write_text(f"{file}\n")
-
-    assert devices_behind(tmp_path) == [Device("sdz")]
-
-
-def test_a_loop_device_that_seems_to_lie_on_itself_ends_the_search(tmp_path, monkeypatch):
-    """The path of its file is that in another mount namespace; here it leads to a file on the loop device."""
-    node = _sysfs_with_a_partition(tmp_path, monkeypatch)
-    (node / "sdz/loop").mkdir()
-    (node / "sdz/loop/backing_file").write_text(f"{tmp_path}\n")
+    (node / "sdz/loop/backing_file").write_text(f"{tmp_path / file}\n")
 
     assert devices_behind(tmp_path) == [Device("sdz")]
 
@@ -254,50 +237,22 @@ def _sysfs(tmp_path, monkeypatch):
     return node
 
 
-def test_traffic_is_in_bytes_of_512_byte_sectors(tmp_path, monkeypatch):
-    _sysfs(tmp_path, monkeypatch)
-
-    assert Device("sdz").traffic() == (100 * 512, 300 * 512)
-
-
-def test_facts_that_sysfs_does_not_have_are_unknown(tmp_path, monkeypatch):
-    node = _sysfs(tmp_path, monkeypatch)
-
-    assert Device("sdz").facts() == {
-        "name": "sdz",
-        "model": "unknown",
-        "rotational": "unknown",
-        "scheduler": "unknown",
-        "read_ahead_kib": "unknown",
-    }
-    assert node.exists()
-
-
-def test_facts_are_what_sysfs_has(tmp_path, monkeypatch):
+def test_facts_are_what_sysfs_has_and_the_others_unknown(tmp_path, monkeypatch):
     node = _sysfs(tmp_path, monkeypatch) / "sdz"
-    (node / "queue").mkdir()
-    (node / "device").mkdir()
-    (node / "queue/scheduler").write_text("none [mq-deadline] kyber\n")
-    (node / "queue/rotational").write_text("1\n")
-    (node / "queue/read_ahead_kb").write_text("128\n")
-    (node / "device/model").write_text("ST4000NM0033-9ZM\n")
+    facts = {"name": "sdz", "model": "ST4000NM0033-9ZM", "rotational": True, "scheduler": "mq-deadline"}
+    facts["read_ahead_kib"] = 128
+    assert Device("sdz").facts() == {**dict.fromkeys(facts, "unknown"), "name": "sdz"}
 
-    assert Device("sdz").facts() == {
-        "name": "sdz",
-        "model": "ST4000NM0033-9ZM",
-        "rotational": True,
-        "scheduler": "mq-deadline",
-        "read_ahead_kib": 128,
-    }
+    for file, text in {
+        "queue/scheduler": "none [mq-deadline] kyber", "queue/rotational": "1", "queue/read_ahead_kb": "128",
+        "device/model": "ST4000NM0033-9ZM",
+    }.items():  # fmt: skip
+        (node / file).parent.mkdir(exist_ok=True)
+        (node / file).write_text(f"{text}\n")
 
-
-@pytest.mark.parametrize(("text", "rotational"), [("0\n", False), ("1\n", True)])
-def test_a_solid_state_disk_does_not_rotate(tmp_path, monkeypatch, text, rotational):
-    node = _sysfs(tmp_path, monkeypatch) / "sdz"
-    (node / "queue").mkdir()
-    (node / "queue/rotational").write_text(text)
-
-    assert Device("sdz").facts()["rotational"] is rotational
+    assert Device("sdz").facts() == facts
+    (node / "queue/rotational").write_text("0\n")
+    assert Device("sdz").facts()["rotational"] is False
 
 
 def test_a_file_system_is_identified_by_what_mount_and_statvfs_tell(tmp_path):
