@@ -61,7 +61,7 @@ def finished(tmp_path_factory):
     return speak
 
 
-def test_one_command_ends_in_records_tables_and_figures(finished):
+def test_one_command_ends_in_records_tables_and_figures_and_talks_in_plain_lines(finished):
     results = finished.cwd / "results"
 
     assert finished.first.returncode == 0, finished.first.stderr
@@ -70,6 +70,10 @@ def test_one_command_ends_in_records_tables_and_figures(finished):
         assert (results / path).stat().st_size > 0
         assert path in finished.first.stdout.replace(str(results) + "/", "")
     assert "paper's hdd" in finished.first.stdout
+    assert "[6/6]" in finished.first.stderr
+    assert "images/s" in finished.first.stderr
+    assert "\x1b" not in finished.first.stderr + finished.first.stdout
+    assert sorted(path.name for path in finished.cwd.iterdir()) == ["data", "results"]
 
 
 def test_each_run_is_cold_and_proved(finished):
@@ -83,16 +87,6 @@ def test_each_run_is_cold_and_proved(finished):
             assert run["resident_fraction"] == 0
             assert run["images"] == 24
             assert run["bytes_read"] == record["dataset"]["bytes"]
-
-
-def test_talk_goes_to_stderr_in_plain_lines_without_a_terminal(finished):
-    assert "[6/6]" in finished.first.stderr
-    assert "\x1b" not in finished.first.stderr + finished.first.stdout
-    assert "images/s" in finished.first.stderr
-
-
-def test_nothing_is_written_outside_the_campaign_and_the_storage(finished):
-    assert sorted(path.name for path in finished.cwd.iterdir()) == ["data", "results"]
 
 
 def test_the_status_tells_the_same_to_people_and_to_programs(finished):

@@ -15,7 +15,7 @@ from filelock import FileLock
 
 from campaign.cells import record
 
-# Its template forks nothing and says when a run is under way; with SLOW_DISK=1 a record takes a while to write.
+# Its template forks nothing and says when a run is under way; with SLOW_DISK=1 a record is written when stdin ends.
 _WORKER = """
 import os, signal, sys, time
 from campaign.worker import __main__ as worker
@@ -37,7 +37,7 @@ class Template:
 
 def slow(fd):
     print("recording", flush=True)
-    time.sleep(0.2)
+    sys.stdin.read()
 
 worker.Template = Template
 sys.exit(worker.main(sys.argv[1]))
@@ -75,6 +75,7 @@ def _started(path, **environment):
     process = subprocess.Popen(
         [sys.executable, "-c", _WORKER, str(path)],
         env={**os.environ, **environment},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -143,28 +144,19 @@ def test_a_job_that_was_requeued_often_enough_says_that_its_time_is_too_short(mo
     assert _only_run(folder, work)[2] == "interrupted: the job's time limit was near"
 
 
-def test_a_requeue_that_slurm_refuses_is_told(listed, scontrol):
+@pytest.mark.parametrize(
+    ("says", "code", "left"),
+    [("", 1, "Slurm did not take the job back into its queue"), ("Restarts=1", 0, None)],
+    ids=["Slurm refuses", "Slurm took it for lost and has begun it again elsewhere"],
+)
+def test_a_job_that_does_not_go_back_into_the_queue(says, code, left, scontrol, listed):
     _, path = listed()
-    slurm = scontrol(code=1)
+    slurm = scontrol(code, says)
+    fault = path.with_suffix(".error.json")
 
-    code, _ = _signalled(path, signal.SIGUSR2)
-
-    assert code == 143
-    assert slurm.calls[-1] == "scontrol requeue 77"
-    message = json.loads(path.with_suffix(".error.json").read_text())["message"]
-    assert "time limit" in message
-    assert message.endswith("Slurm did not take the job back into its queue")
-
-
-def test_a_job_that_slurm_has_begun_again_elsewhere_is_not_put_back_by_the_worker_it_lost(listed, scontrol):
-    _, path = listed()
-    slurm = scontrol(says="Restarts=1")
-
-    code, _ = _signalled(path, signal.SIGUSR2)
-
-    assert code == 143
-    assert "scontrol requeue 77" not in slurm.calls
-    assert not path.with_suffix(".error.json").exists()
+    assert _signalled(path, signal.SIGUSR2)[0] == 143
+    assert ("scontrol requeue 77" in slurm.calls) is fault.exists() is (left is not None)
+    assert not left or json.loads(fault.read_text())["message"].endswith(left)
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGUSR2])

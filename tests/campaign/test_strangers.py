@@ -6,7 +6,7 @@ import ast
 import contextlib
 import json
 import os
-import time
+import signal
 from pathlib import Path
 
 import pytest
@@ -40,10 +40,18 @@ def results(work, folder, capsys):
     return path
 
 
+@pytest.fixture(autouse=True)
+def alarm():
+    """What would hang for ever is interrupted."""
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
 def _said(capsys, *words):
-    began = time.monotonic()
     code = guarded([*map(str, words)])
-    assert time.monotonic() - began < 5
     said = capsys.readouterr()
     assert "Traceback" not in said.err
     return code, said.out + said.err
@@ -53,25 +61,16 @@ def _said(capsys, *words):
     "make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero"), lambda path: path.write_text("[" * 10**5)]
 )
 @pytest.mark.parametrize("verb", ["status", "why"])
-def test_a_record_that_is_no_file_is_named_and_not_waited_for(results, folder, capsys, make, verb):
-    results.unlink()
-    make(results)
+def test_a_file_of_a_campaign_that_is_none_is_named_and_not_waited_for(results, folder, capsys, make, verb):
+    cell = [results.parent.name] if verb == "why" else []
+    for path in (results, folder.marker):
+        path.unlink()
+        make(path)
 
-    code, said = _said(capsys, verb, *([results.parent.name] if verb == "why" else []), folder.root)
+        code, said = _said(capsys, verb, *cell, folder.root)
 
-    assert code != 0
-    assert "record.json" in said
-
-
-@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
-def test_a_marker_that_is_no_file_is_named_and_not_waited_for(results, folder, capsys, make):
-    folder.marker.unlink()
-    make(folder.marker)
-
-    code, said = _said(capsys, "status", folder.root)
-
-    assert code == 3
-    assert "campaign.json" in said
+        assert code != 0
+        assert path.name in said
 
 
 def _replaced(value, number, by):
@@ -168,12 +167,10 @@ def test_one_module_prints(source):
         ["storage.root=/no/such/folder"],
         ["dataset=folder", "dataset.path=/no/such/folder"],
         ["benchmark=alexnet", "checkpoint=local", "checkpoint.every=2", "checkpoint.root=/no/such/folder"],
-        ["benchmark=alexnet", "accelerator=gpu"],
     ],
 )
 def test_a_refusal_leaves_nothing_behind(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
     code, _ = _said(capsys, *TINY, "cluster=local", *words)
 

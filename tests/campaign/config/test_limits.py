@@ -75,7 +75,6 @@ _WRONG = [
     (SLURM, "site.timeout_max_min=30", "cluster.timeout_min=60: site=none allows 30 minutes", "cluster.timeout_min=30"),
     ("cluster=auto", "site.timeout_max_min=30", "site=none allows 30 minutes", "begun again where it stopped"),
     (SLURM, "cluster.timeout_min=1", "cluster.signal_delay_s=90 with cluster.timeout_min=1", "signal_delay_s=59"),
-    ("cluster=local", "detach=true", "detach=true with cluster=local", "nohup"),
     ("cluster=debug", "detach=true", "detach=true with cluster=debug", "cluster=slurm"),
     (SLURM, "campaign_dir=a%j", "has a '%'", "cluster=local"),
     ("cluster=auto", "campaign_dir='a\\b'", r"has a '\\'", "cluster=local"),
@@ -84,7 +83,6 @@ _WRONG = [
     ("cluster=local", "cluster.name=slurm", "cluster.name=slurm does not fit", "write cluster=slurm"),
     # Keys.
     (SLURM, "+cluster.foo=1", "unknown key 'cluster.foo'", "cluster.partition"),
-    ("cluster=local", "+cluster.partition=x", "unknown key 'cluster.partition'", "cluster=slurm cluster.partition=…"),
     ("site=none", "+site.partitions=x", "unknown key 'site.partitions'", "site.partition"),
     (
         "site=tegner",

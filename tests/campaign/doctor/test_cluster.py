@@ -30,11 +30,9 @@ def clients(programs):
 
 
 @pytest.fixture
-def examined(folder, monkeypatch):
-    """What is found with these words."""
-    monkeypatch.setattr(cluster, "_ASK_EACH_S", 0.01)
-    monkeypatch.setattr(cluster, "_QUEUE_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(cluster, "_END_TIMEOUT_S", 0.5)
+def examined(folder, clock):
+    """What is found with these words; nobody waits."""
+    clock(cluster)
 
     def look(*words):
         points = collect(["-m", "cluster=slurm", *words])

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from campaign.__main__ import guarded
 from campaign.cli import testbed
 from campaign.config.collect import collect
 from campaign.errors import EnvironmentFaultError, UsageError
@@ -382,24 +383,27 @@ def test_the_device_is_as_slow_as_it_is_asked_to_be(bed):
     assert took > 0.8 * 16 / 8.0
 
 
-def test_the_command_makes_tells_and_takes_away(bed, command):
-    words = ("storages=[hdd]", "hdd.size_gb=0.1", "--folder", str(bed))
-    preview = command("testbed", "up", "--dry-run", *words)
-    nothing = bed.exists()
-    made = command("testbed", "up", *words)
-    told = json.loads(command("testbed", "status", "--json", "--folder", str(bed)).stdout)
-    gone = command("testbed", "down", "--folder", str(bed))
-    after = command("testbed", "status", "--folder", str(bed))
+def test_the_command_makes_tells_and_takes_away(bed, capsys):
+    def said(verb, *words):
+        code = guarded(["testbed", verb, *words, "--folder", str(bed)])
+        told = capsys.readouterr()
+        return code, told.out, told.err
 
-    assert (preview.returncode, made.returncode, gone.returncode, after.returncode) == (0, 0, 0, 1)
+    words = ("storages=[hdd]", "hdd.size_gb=0.1")
+    preview = said("up", "--dry-run", *words)
+    nothing = bed.exists()
+    made, told, gone, after = said("up", *words), said("status", "--json"), said("down"), said("status")
+
+    assert [each[0] for each in (preview, made, told, gone, after)] == [0, 0, 0, 0, 1]
     assert nothing is False
-    assert f"losetup --find {bed}/hdd.img" in preview.stdout
-    assert f"export CAMPAIGN_TESTBED={bed}" in made.stderr
-    assert "emulated" in made.stdout
+    assert f"losetup --find {bed}/hdd.img" in preview[1]
+    assert "emulated" in made[1]
+    assert f"export CAMPAIGN_TESTBED={bed}" in made[2]
+    told = json.loads(told[1])
     hdd = told["storages"]["hdd"]
     assert (hdd["emulated"], hdd["state"], hdd["read_mb_per_s"], hdd["size_bytes"]) == (True, "up", 163.0, 100_000_000)
     assert told["beneath"]["point"] == mount_of(bed.parent).point
-    assert "no testbed in" in after.stdout
+    assert "no testbed in" in after[1]
     assert traces(bed) == []
 
 
