@@ -7,7 +7,7 @@ import os
 import pytest
 
 from campaign.cells.cell import make_cell
-from campaign.storage import checkpoint_targets, emulation, provenance
+from campaign.storage import checkpoint_targets, emulation
 from campaign.testbed import throttle
 from jobs.system.device import Mount
 from tests.campaign.work_lists import BUFFERED, DIRECT, compose
@@ -57,23 +57,6 @@ def test_before_anything_runs_each_emulated_storage_is_told_once(twins, point):
 )
 def test_the_bounds_are_told_in_words(facts, words):
     assert emulation.bounds(facts) == words
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "differs"),
-    [
-        ({"emulated": {"storage": FACTS}}, {"storage": FACTS}, False),
-        ({"emulated": {}}, {}, False),
-        ({}, {}, False),  # of a record from before there were twins
-        ({"emulated": {}}, {"storage": FACTS}, True),
-        ({"emulated": {"storage": FACTS}}, {"storage": {**FACTS, "read_mb_per_s": 100.0}}, True),
-    ],
-)
-def test_runs_on_a_twin_are_not_continued_on_a_real_storage_or_at_another_speed(before, now, differs):
-    machine = {"host": "h", "cpu": "c", "cores": 2, "kernel": "k", "versions": {}}
-    recorded = {"provenance": machine | before, "dataset": {}}
-
-    assert bool(provenance.difference(recorded, {}, machine | {"emulated": now}, shared=False)) is differs
 
 
 LIMITS = {"read_bps": 163_000_000, "read_iops": 80}  # of FACTS

@@ -1,6 +1,6 @@
 """Record what a real Slurm answers about jobs in every state; see README.md beside it.
 
-    python tests/campaign/recorded/slurm/record.py FOLDER
+    python tests/campaign/slurm/recorded/record.py FOLDER
 
 takes three minutes, as root, on a machine with slurm-wlm, munge, slurmdbd and mariadb-server-core.
 """
@@ -17,18 +17,10 @@ from tests.slurm import lab as laboratory
 
 NAME = "tfio"
 WORK = Path("/tmp/tfio")  # noqa: S108  the same in every recording, so that recordings compare
-SQUEUE = ("squeue", "--states=all", "-h", "-o", "%i|%j|%T|%r|%N|%Z|%V|%S")
 COMMANDS = {
-    "squeue-r": (*SQUEUE, "-r"),
-    "squeue": SQUEUE,
-    "squeue-O": ("squeue", "-r", "--states=all", "-h", "-O",
-                 "JobArrayID:|,Name:|,State:|,Reason:|,exit_code:|,DerivedEC:|,RestartCnt:|,WorkDir:|,Comment:|"),
-    "sacct": ("sacct", "-n", "-P", f"--name={NAME}", "-o", "JobID,JobName,State,ExitCode,NodeList,Reason,WorkDir,Submit"),  # noqa: E501 - one command
+    "squeue-r": ("squeue", "-r", "--states=all", "-h", "-o", "%i|%j|%T|%r|%N|%Z|%V|%S"),
     "sacct-X": ("sacct", "-X", "-n", "-P", f"--name={NAME}", "-o",
                 "JobID,JobName,State,ExitCode,DerivedExitCode,NodeList,Reason,WorkDir,Submit,Start,End"),
-    "sacct-D": ("sacct", "-D", "-n", "-P", f"--name={NAME}", "-o",
-                "JobID,JobName,State,ExitCode,NodeList,Reason,WorkDir,Submit"),
-    "scontrol": ("scontrol", "-o", "show", "job"),
 }  # fmt: skip
 HOG = "python3 -c 'import time; a = b\"x\" * 400_000_000; time.sleep(60)'"
 STUBBORN = "trap : TERM; while :; do sleep 1; done"
@@ -73,15 +65,7 @@ def _submit(lab, numbers, situation, options, body):
     folder = WORK / situation
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    given = [
-        f"-J{NAME}",
-        f"--chdir={folder}",
-        f"--comment={situation}",
-        "-o",
-        str(folder / "out"),
-        "--open-mode=append",
-        *options.split(),
-    ]
+    given = [f"-J{NAME}", f"--chdir={folder}", f"--comment={situation}", "-o", str(folder / "out"), *options.split()]
     numbers[situation] = lab.run("sbatch", "--parsable", *given, "--wrap", body)
     with (OUT / "jobs.tsv").open("a") as table:
         table.write(f"{numbers[situation]}\t{situation}\t{options}\t{body}\n")
@@ -98,8 +82,6 @@ def main():
             record(lab)
         finally:
             (OUT / "jobcomp.log").write_text((lab.folder / "log" / "jobcomp.log").read_text())
-            texts = sorted((path.parent.name, path.read_text()) for path in WORK.glob("*/out"))
-            (OUT / "outputs.txt").write_text("".join(f"=== {name}\n{text}" for name, text in texts if text))
 
 
 def record(lab):
