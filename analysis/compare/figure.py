@@ -59,14 +59,8 @@ MARGIN = 1.02
 def specs(table: pd.DataFrame, sides: Sequence[str], better: Mapping[str, str]) -> list[FigureSpec]:
     """Return a figure for each figure that was compared, of the pairs that have a ratio.
 
-    Parameters
-    ----------
-    table
-        A row per pair, as `analysis.compare.judge.judged` returns it.
-    sides
-        What A and B are, for the caption.
-    better
-        Of each figure, whether `higher` or `lower` is better.
+    `table` is that of `analysis.compare.judge.judged`; `sides` says what A and B are, `better` what of each figure is:
+    `higher` or `lower`.
     """
     made = []
     for figure in dict.fromkeys([*TITLES, *sorted(better)]):

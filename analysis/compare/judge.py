@@ -40,12 +40,7 @@ COLUMNS = [
 def judged(labelled: Sequence[tuple[str, Pair]], runs: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return a row per pair (`COLUMNS`): both medians, their ratio B / A with its interval, and the verdict.
 
-    Parameters
-    ----------
-    labelled
-        Each pair with what it is called.
-    runs
-        Every run of A and every run of B.
+    Of each pair with what it is called, and every run of A and of B.
     """
     named = {next(cell for cell in pair if cell).row["figure"] for _, pair in labelled}
     figures = [{name: values_of(each, name) if name in each else {} for name in named} for each in runs]

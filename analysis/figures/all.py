@@ -18,16 +18,7 @@ if TYPE_CHECKING:
 def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return all figures that the records give, in the order of the paper, then ours.
 
-    Parameters
-    ----------
-    table
-        Medians, one row per cell, of `analysis.statistics.medians.medians`,
-        `analysis.statistics.training.with_training`, `analysis.statistics.checkpoints.with_saving` and
-        `analysis.statistics.baselines.with_baselines`.
-    runs
-        Every run, of `analysis.records.frame.runs_frame`.
-    folders
-        The folder of each cell.
+    `table` and `runs` are those of `analysis.cli.measured.measured`, `folders` says where each cell lies.
     """
     return [
         *peaks.specs(table),

@@ -10,22 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.lines import Line2D
 
-from analysis.figures.kit import style
-from analysis.figures.kit.figure import FigureSpec, caption, distinguishing_settings, how_many, statistic, stems
-from analysis.figures.kit.panels import (
-    HEADROOM,
-    IN_A_ROW,
-    categories,
-    frame_with_words,
-    median_text,
-    number,
-    panels,
-    several_n,
-    unstable_sign,
-    whiskers,
-)
+from analysis.figures.kit import panels, style
+from analysis.figures.kit.figure import FigureSpec, figures, runs_told
 from analysis.records.frame import rows_of
-from analysis.statistics.selection import BATCH_PLACE, batch_sets, both_prefetches, in_order, settled, trained
+from analysis.statistics.selection import BATCH_PLACE, batch_sets, in_order, settled, trained
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,15 +40,7 @@ def specs(table: pd.DataFrame) -> list[FigureSpec]:
     asked = {key: cells for key, cells in batch_sets(trained(table)).items() if len(set(cells["batch_size"])) > 1}
     sets = {key: (cells, points(cells)) for key, cells in asked.items()}
     sets = {key: both for key, both in sets.items() if len(set(both[1]["batch_size"][both[1][FIGURE].notna()])) > 1}
-    names, apart = stems("fig7", list(sets)), distinguishing_settings(sets)
-    made = []
-    for key, (cells, frame) in sets.items():
-        shown = cells[cells["cell"].isin(frame["cell"][frame[FIGURE].notna()])]
-        words = caption(
-            {**key.facts, **both_prefetches(cells)}, apart, shown, f"{statistic(shown, 'point')} {how_many(shown)}"
-        )
-        made.append(FigureSpec(names[key], TITLE, words, frame, throughput_over_batch_size))
-    return made
+    return figures("fig7", TITLE, throughput_over_batch_size, sets, runs_told("point"))
 
 
 def points(cells: pd.DataFrame) -> pd.DataFrame:
@@ -75,19 +55,19 @@ def throughput_over_batch_size(frame: pd.DataFrame, title: str, words: str) -> F
     sizes = sorted(set(frame["batch_size"]))
     shown = frame[frame["images_per_s"].notna()]
     with style.sheet():
-        figure, panes = panels(frame, max(1.7, 0.48 * len(sizes)), 1.9)
+        figure, panes = panels.per_storage(frame, max(1.7, 0.48 * len(sizes)), 1.9)
         most_missing = frame[frame["images_per_s"].isna()].groupby("storage").size().max()
-        room = HEADROOM + (0 if math.isnan(most_missing) else GAP_LINE * most_missing)
+        room = panels.HEADROOM + (0 if math.isnan(most_missing) else GAP_LINE * most_missing)
         panes[0][0].set_ylim(0, float(shown["images_per_s_max"].max()) * room)
         for place, (axes, cells) in enumerate(panes):
             for _, curve in cells.groupby("prefetch"):
                 _curve(axes, curve, sizes)
-            _numbers(axes, cells, sizes, n=several_n(shown))
+            _numbers(axes, cells, sizes, n=panels.several_n(shown))
             _gaps(axes, cells[cells["images_per_s"].isna()])
-            categories(axes, sizes)
+            panels.categories(axes, sizes)
             axes.set_xlabel("batch size")
-            axes.set_ylabel("" if place % IN_A_ROW else "images/s")
-        frame_with_words(figure, title, words, _signs(frame, shown))
+            axes.set_ylabel("" if place % panels.IN_A_ROW else "images/s")
+        panels.frame_with_words(figure, title, words, _signs(frame, shown))
     return figure
 
 
@@ -111,7 +91,7 @@ def _curve(axes: Axes, curve: pd.DataFrame, sizes: Sequence[int]) -> None:
     heights = [rows[size][FIGURE] if size in rows else math.nan for size in sizes]
     look = _look(curve["storage_name"].iloc[0], curve["prefetch"].iloc[0])
     axes.plot([place + aside for place in range(len(sizes))], heights, **look)
-    whiskers(axes, [sizes.index(size) + aside for size in rows], list(rows.values()), FIGURE, WHISKER_BELOW)
+    panels.whiskers(axes, [sizes.index(size) + aside for size in rows], list(rows.values()), FIGURE, WHISKER_BELOW)
 
 
 def _numbers(axes: Axes, cells: pd.DataFrame, sizes: Sequence[int], *, n: bool) -> None:
@@ -120,11 +100,11 @@ def _numbers(axes: Axes, cells: pd.DataFrame, sizes: Sequence[int], *, n: bool) 
     above: set[int] = set()
     for row in rows:
         place = sizes.index(row["batch_size"])
-        text = median_text(row, "images_per_s", n=n)
+        text = panels.median_text(row, "images_per_s", n=n)
         if row["batch_size"] in above:
-            number(axes, (place, row["images_per_s_min"]), text, xytext=(0, -4), va="top")
+            panels.number(axes, (place, row["images_per_s_min"]), text, xytext=(0, -4), va="top")
         else:
-            number(axes, (place, row["images_per_s_max"]), text, xytext=(0, 4))
+            panels.number(axes, (place, row["images_per_s_max"]), text, xytext=(0, 4))
         above.add(row["batch_size"])
 
 
@@ -146,4 +126,4 @@ def _signs(frame: pd.DataFrame, shown: pd.DataFrame) -> Sequence[Artist]:
                 "markerfacecolor": "0.4" if ahead else "white",
             }
         signs.append(Line2D([], [], label=f"prefetch {ahead}", **look))
-    return [*signs, *unstable_sign(shown, hatch=False)]
+    return [*signs, *panels.unstable_sign(shown, hatch=False)]

@@ -9,12 +9,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from analysis.figures.kit import style
-from analysis.figures.kit.figure import FigureSpec, caption, distinguishing_settings, how_many, statistic, stems
+from analysis.figures.kit.figure import FigureSpec, checkpoints_told, figures
 from analysis.figures.kit.panels import WHISKER, frame_with_words, unstable_sign, wrapped
 from analysis.paper import BURST_BUFFER
 from analysis.records.frame import rows_of
 from analysis.statistics.checkpoints import NO_TARGET, TIMES
-from analysis.statistics.selection import HOW, saved_how, saving_sets, settled
+from analysis.statistics.selection import HOW, saving_sets, settled
 from analysis.text.plain import DAGGER, significant
 
 if TYPE_CHECKING:
@@ -43,19 +43,9 @@ RIGHT = 1.16
 
 def specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return a figure per set of settings in which a training was saved, all modes together."""
-    sets = {}
-    for key, cells in saving_sets(table, HOW).items():
-        frame = bars(cells[cells["target"] != NO_TARGET])
-        if (frame["status"] == "done").any():
-            sets[key] = cells, frame
-    names, apart = stems("checkpoints", list(sets)), distinguishing_settings(sets)
-    made = []
-    for key, (cells, frame) in sets.items():
-        shown = cells[cells["cell"].isin(frame["cell"][frame["status"] == "done"])]
-        what = f"{statistic(shown)} Of a run, the median of its checkpoints. {how_many(shown)} {saved_how(key.facts)}"
-        words = caption(key.facts, [name for name in apart if name not in HOW], shown, what)
-        made.append(FigureSpec(names[key], TITLE, words, frame, seconds_per_checkpoint))
-    return made
+    known = saving_sets(table, HOW).items()
+    sets = {key: (cells, bars(cells[cells["target"] != NO_TARGET])) for key, cells in known}
+    return figures("checkpoints", TITLE, seconds_per_checkpoint, sets, checkpoints_told, hidden=HOW)
 
 
 def bars(cells: pd.DataFrame) -> pd.DataFrame:

@@ -12,26 +12,13 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis import paper
-from analysis.figures.kit import style
-from analysis.figures.kit.figure import FigureSpec, caption, distinguishing_settings, statistic, stems
-from analysis.figures.kit.panels import (
-    HEADROOM,
-    UNSTABLE_HATCH,
-    clear_of,
-    frame_with_words,
-    gap,
-    median_text,
-    number,
-    several_n,
-    unstable_sign,
-    whiskers,
-    wrapped,
-)
+from analysis.figures.kit import panels, style
+from analysis.figures.kit.figure import FigureSpec, figures, statistic
 from analysis.figures.scaling import PAPER_LINE, PAPER_MARK
 from analysis.records.frame import grouped, rows_of
 from analysis.records.settings import Settings, family_key
 from analysis.statistics.baselines import ACCESS, is_baseline
-from analysis.statistics.selection import settled
+from analysis.statistics.selection import in_order, settled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,17 +44,13 @@ BESIDE = {"read": -0.21, "write": 0.21}
 
 def specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return a figure per set of settings of baselines that read or write a file, as far as any cell is done."""
-    sets = {key: (cells, bars(cells)) for key, cells in _sets(table).items()}
-    sets = {key: both for key, both in sets.items() if (both[1]["status"] == "done").any()}
-    names, apart = stems("table1", list(sets)), distinguishing_settings(sets)
-    made = []
-    for key, (cells, frame) in sets.items():
-        shown = cells[cells["cell"].isin(frame["cell"][frame["status"] == "done"])]
-        engines = ", ".join(sorted(set(shown["engine"]) - {""}))
-        what = f"{statistic(shown)} Measured by {engines or 'an unknown engine'}."
-        words = caption(key.facts, dict.fromkeys([*SIZES, *apart]), shown.assign(tensorflow=""), what)
-        made.append(FigureSpec(names[key], TITLE, words, frame, read_and_written))
-    return made
+    sets = {key: (cells.assign(tensorflow=""), bars(cells)) for key, cells in _sets(table).items()}
+    return figures("table1", TITLE, read_and_written, sets, _what, always=SIZES)
+
+
+def _what(_: Settings, shown: pd.DataFrame, _frame: pd.DataFrame) -> str:
+    engines = ", ".join(sorted(set(shown["engine"]) - {""}))
+    return f"{statistic(shown)} Measured by {engines or 'an unknown engine'}."
 
 
 def _sets(table: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
@@ -88,9 +71,7 @@ def bars(cells: pd.DataFrame) -> pd.DataFrame:
     frame["paper_mb_per_s"] = pd.Series(published, index=frame.index, dtype="float64")
     numbers = [*NUMBERS, "n_valid", "unstable"]
     frame[numbers] = frame[numbers].where(frame["status"] == "done")
-    order = frame["storage_name"].map(paper.place)
-    frame = frame.assign(order=order).sort_values(["order", "storage", "access", "cell"])
-    return frame[COLUMNS].reset_index(drop=True)
+    return in_order(frame, ["access"])[COLUMNS]
 
 
 def read_and_written(frame: pd.DataFrame, title: str, words: str) -> Figure:
@@ -102,39 +83,38 @@ def read_and_written(frame: pd.DataFrame, title: str, words: str) -> Figure:
         figure = Figure(figsize=(max(6.2, 0.9 + 1.15 * len(storages)), 2.9))  # as wide as its signs
         axes = figure.subplots()
         heights = chain(shown["mb_per_s_max"], frame["paper_mb_per_s"].dropna())
-        axes.set_ylim(0, (max(heights, default=0) or 1.0) * HEADROOM)
+        axes.set_ylim(0, (max(heights, default=0) or 1.0) * panels.HEADROOM)
         for row in rows_of(frame):
-            _bar(axes, storages.index(row["storage"]) + beside[row["access"]], row, n=several_n(shown))
+            _bar(axes, storages.index(row["storage"]) + beside[row["access"]], row, n=panels.several_n(shown))
         axes.set_xticks(range(len(storages)), [_name(frame, each) for each in storages])
         axes.tick_params(axis="x", length=0)
         axes.set_xlim(-0.6, len(storages) - 0.4)
         axes.set_ylabel("MB/s")
-        frame_with_words(figure, title, words, [*_signs(frame), *unstable_sign(shown)])
+        panels.frame_with_words(figure, title, words, [*_signs(frame), *panels.unstable_sign(shown)])
     return figure
 
 
 def _bar(axes: Axes, x: float, row: Row, *, n: bool) -> None:
     height, published = row["mb_per_s"], row["paper_mb_per_s"]
     if math.isnan(height):
-        gap(axes, x, row["status"])
+        panels.gap(axes, x, row["status"])
         return
-    hatch = UNSTABLE_HATCH if row["unstable"] is True else None
     color = style.look(row["storage_name"]).color if row["access"] == "read" else "white"
-    axes.bar(x, height, WIDTH, color=color, edgecolor="black", hatch=hatch)
-    whiskers(axes, [x], [row], "mb_per_s")
+    panels.bar(axes, x, height, row, width=WIDTH, color=color)
+    panels.whiskers(axes, [x], [row], "mb_per_s")
     if published > 0:
         inner, outer = WIDTH / 2 + 0.01, WIDTH / 2 + 0.03
         axes.hlines([published] * 2, [x - outer, x + inner - 0.03], [x - inner + 0.03, x + outer], **PAPER_MARK)
         axes.hlines(published, x - inner, x + inner, **PAPER_LINE)
-    foot = clear_of(axes, row["mb_per_s_max"], published, n=n)
-    number(axes, (x, foot), median_text(row, "mb_per_s", n=n))
+    foot = panels.clear_of(axes, row["mb_per_s_max"], published, n=n)
+    panels.number(axes, (x, foot), panels.median_text(row, "mb_per_s", n=n))
 
 
 def _name(frame: pd.DataFrame, storage: str) -> str:
     """Return a storage's name, with its host where the figure has several."""
     hosts = ", ".join(sorted(set(frame["host"][frame["storage"] == storage]) - {""}))
     several = len(set(frame["host"]) - {""}) > 1
-    return wrapped(f"{storage} on {hosts}" if several and hosts else storage)
+    return panels.wrapped(f"{storage} on {hosts}" if several and hosts else storage)
 
 
 def _signs(frame: pd.DataFrame) -> list[Artist]:

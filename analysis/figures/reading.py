@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis import paper
 from analysis.figures.kit import style
-from analysis.figures.kit.figure import FigureSpec, caption, distinguishing_settings, stems
+from analysis.figures.kit.figure import FigureSpec, figures
 from analysis.figures.kit.panels import HEADROOM, frame_with_words, name_panel
-from analysis.records.frame import rows_of
 from analysis.records.settings import Settings, family_key
-from analysis.statistics.selection import both_prefetches, by_prefetch, completed, families, settled, trained
-from analysis.traces import system
-from analysis.traces.typical import facts_of_run, trace_of, typical_runs
+from analysis.statistics.selection import by_prefetch, completed, families, settled, trained
+from analysis.traces import system, typical
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
+    import pandas as pd
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
     from analysis.records.frame import Row
-    from analysis.records.settings import Facts
 
 TITLE = "Fig. 8. Mini-application: read from the storage over time"
 PLACE = ["storage", "storage_name", "prefetch"]
@@ -45,40 +42,28 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
     """Return a figure per set of settings in which runs with and without prefetch were asked for and traced.
 
     Of sets that differ in threads and batch size alone, one: the paper's batch size, else the largest; most threads.
-
-    Parameters
-    ----------
-    runs
-        Every run, as `analysis.records.frame.runs_frame` returns it; only traces that are drawn are read.
-    folders
-        The folder of each cell, where the traces of its runs lie.
+    Only traces that are drawn are read, from the folder of their cell.
     """
     if "trace_file" not in runs:
         return []
     cells = trained(table)
     traced = set(runs["cell"][runs["trace_file"].notna()]).intersection(cells["cell"])
-    typical = typical_runs(runs[runs["cell"].isin(traced)])
+    runs_drawn = typical.typical_runs(runs[runs["cell"].isin(traced)])
     both_by_set = {
         key: both
         for key, both in by_prefetch(families(cells, {"prefetch"}, ["threads"])).items()
         if both["cell"].isin(traced).any()
     }
+    # A trace that is there and cannot be read is reported in a figure, even an empty one.
+    worth = ("done", *system.SPOILT)
     sets = {}
     for alike in best_first(both_by_set):
         for key in alike:
-            frame = samples(both_by_set[key], typical, folders)
-            # A trace that is there and cannot be read is reported in a figure, even an empty one.
-            if frame["status"].isin(["done", *system.SPOILT]).any():
+            frame = samples(both_by_set[key], runs_drawn, folders)
+            if frame["status"].isin(worth).any():
                 sets[key] = both_by_set[key], frame
                 break
-    names, apart = stems("fig8", list(sets)), distinguishing_settings(sets)
-    made = []
-    for key, (both, frame) in sets.items():
-        shown = both[both["cell"].isin(frame["cell"][frame["status"] == "done"])]
-        shown = both if shown.empty else shown
-        words = caption({**key.facts, **both_prefetches(both)}, apart, shown, what_is_drawn(frame))
-        made.append(FigureSpec(names[key], TITLE, words, frame, read_over_time))
-    return made
+    return figures("fig8", TITLE, read_over_time, sets, what_is_drawn, worth=worth)
 
 
 def best_first(keys: Iterable[Settings]) -> Iterable[list[Settings]]:
@@ -94,17 +79,21 @@ def best_first(keys: Iterable[Settings]) -> Iterable[list[Settings]]:
     return [sorted(each, key=rank, reverse=True) for each in alike.values()]
 
 
-def samples(cells: pd.DataFrame, typical: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
+def samples(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
     """Return what is drawn, a row per interval of each trace, MB/s; a cell without a trace keeps one row.
 
     The first row of a trace is its beginning, without a rate.
     """
     frame = completed(settled(cells, PLACE, "wall_s"), [])
-    parts = [_of_cell(row, typical.get(row["cell"], {}), folders) for row in rows_of(frame)]
-    return pd.concat(parts, ignore_index=True)
+    return typical.samples(frame, runs, folders, [*PLACE, *OF_CELL], OF_TRACE, read=_samples)[COLUMNS]
 
 
-def what_is_drawn(frame: pd.DataFrame) -> str:
+def _samples(_: Row, _run: Row, path: Path) -> pd.DataFrame:
+    trace = system.read(path)
+    return trace.samples.assign(source=trace.source)
+
+
+def what_is_drawn(_: Settings, _shown: pd.DataFrame, frame: pd.DataFrame) -> str:
     """Return which run is drawn and by which counter, and where it is the process's own."""
     done = frame[frame["status"] == "done"]
     if done.empty:
@@ -115,23 +104,6 @@ def what_is_drawn(frame: pd.DataFrame) -> str:
         return told
     which = ", ".join(f"{storage} with prefetch {ahead}" for storage, ahead in instead.itertuples(index=False))
     return f"{told} The counter of the storage could not be read for {which}: read by the process instead."
-
-
-def _of_cell(row: Row, run: Row, folders: Mapping[str, Path]) -> pd.DataFrame:
-    """Return the samples of a cell's run, or one row that says why there is none."""
-    facts = facts_of_run(row, run, (*PLACE, *OF_CELL))
-    if facts["status"] != "done":
-        return _one_row(facts)
-    try:
-        trace = system.read(trace_of(facts, folders))
-    except system.TraceError as error:
-        return _one_row({**facts, "status": str(error)})
-    return trace.samples.assign(**facts, source=trace.source)[COLUMNS]
-
-
-def _one_row(facts: Facts) -> pd.DataFrame:
-    empty = {"elapsed_s": float("nan"), "read_mb_per_s": float("nan"), "phase": None, "source": None}
-    return pd.DataFrame([{**dict.fromkeys(COLUMNS), **empty, **facts}])[COLUMNS]
 
 
 def read_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:

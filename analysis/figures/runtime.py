@@ -11,25 +11,11 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis.figures.kit import style
-from analysis.figures.kit.figure import FigureSpec, caption, distinguishing_settings, how_many, statistic, stems
-from analysis.figures.kit.panels import (
-    HEADROOM,
-    IN_A_ROW,
-    UNSTABLE_HATCH,
-    categories,
-    frame_with_words,
-    gap,
-    median_text,
-    number,
-    panels,
-    several_n,
-    unstable_sign,
-    whiskers,
-)
+from analysis.figures.kit import panels, style
+from analysis.figures.kit.figure import FigureSpec, figures, runs_told
 from analysis.records.frame import rows_of
 from analysis.records.settings import Settings, family_key
-from analysis.statistics.selection import both_prefetches, by_prefetch, completed, families, settled, trained
+from analysis.statistics.selection import by_prefetch, completed, families, settled, trained
 from analysis.text.plain import DAGGER, MINUS, significant
 
 if TYPE_CHECKING:
@@ -62,13 +48,7 @@ def specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return a figure per set of settings in which a runtime with prefetch was measured, and asked for without."""
     sets = {key: (cells, bars(cells)) for key, cells in worthy(by_prefetch(families(trained(table), {"prefetch"})))}
     sets = {key: both for key, both in sets.items() if both[1]["runtime_s"].notna().any()}
-    names, apart = stems("fig6", list(sets)), distinguishing_settings(sets)
-    made = []
-    for key, (cells, frame) in sets.items():
-        shown = cells[cells["cell"].isin(frame["cell"][frame["runtime_s"].notna()])]
-        words = caption({**key.facts, **both_prefetches(cells)}, apart, shown, f"{statistic(shown)} {how_many(shown)}")
-        made.append(FigureSpec(names[key], TITLE, words, frame, runtime_over_threads))
-    return made
+    return figures("fig6", TITLE, runtime_over_threads, sets, runs_told())
 
 
 def worthy(sets: Mapping[Settings, pd.DataFrame]) -> list[tuple[Settings, pd.DataFrame]]:
@@ -114,17 +94,17 @@ def runtime_over_threads(frame: pd.DataFrame, title: str, words: str) -> Figure:
     threads = sorted(set(frame["threads"]))
     shown = frame[frame["runtime_s"].notna()]
     with style.sheet():
-        figure, panes = panels(frame, max(1.55, 0.42 * len(threads)))
-        panes[0][0].set_ylim(0, float(shown["runtime_s_max"].max()) * (HEADROOM + LINE))
+        figure, panes = panels.per_storage(frame, max(1.55, 0.42 * len(threads)))
+        panes[0][0].set_ylim(0, float(shown["runtime_s_max"].max()) * (panels.HEADROOM + LINE))
         for place, (axes, cells) in enumerate(panes):
             for _, pair in cells.groupby("threads"):
                 ahead = rows_of(pair[pair["prefetch"] > 0])
                 without = rows_of(pair[pair["prefetch"] == 0])
-                _bar(axes, threads.index(pair["threads"].iloc[0]), ahead[0], without[0], n=several_n(shown))
-            categories(axes, threads)
+                _bar(axes, threads.index(pair["threads"].iloc[0]), ahead[0], without[0], n=panels.several_n(shown))
+            panels.categories(axes, threads)
             axes.set_xlabel("threads")
-            axes.set_ylabel("" if place % IN_A_ROW else "runtime (s)")
-        frame_with_words(figure, title, words, _signs(frame))
+            axes.set_ylabel("" if place % panels.IN_A_ROW else "runtime (s)")
+        panels.frame_with_words(figure, title, words, _signs(frame))
     return figure
 
 
@@ -132,37 +112,32 @@ def _bar(axes: Axes, x: int, ahead: Row, without: Row, *, n: bool) -> None:
     """Draw the runtime with prefetch, what is added without, and the status of the one that is missing."""
     height, excess = ahead["runtime_s"], without["excess_s"]
     if math.isnan(height):
-        gap(axes, x, f"prefetch {ahead['prefetch']}: {ahead['status']}")
+        panels.gap(axes, x, f"prefetch {ahead['prefetch']}: {ahead['status']}")
         return
-    color = style.look(ahead["storage_name"]).color
-    axes.bar(x, height, WIDTH, color=color, edgecolor="black", hatch=_hatch(ahead))
-    whiskers(axes, [x if math.isnan(excess) else x - ASIDE], [ahead], "runtime_s")
-    text = median_text(ahead, "runtime_s", n=n)
+    panels.bar(axes, x, height, ahead, width=WIDTH, color=style.look(ahead["storage_name"]).color)
+    panels.whiskers(axes, [x if math.isnan(excess) else x - ASIDE], [ahead], "runtime_s")
+    text = panels.median_text(ahead, "runtime_s", n=n)
     top = ahead["runtime_s_max"]
     if math.isnan(excess):
         text = f"+ {without['status'].replace(' ', NEW_LINE)}{NEW_LINE}{text}"
     else:
         if excess > 0:
-            axes.bar(x, excess, WIDTH, bottom=height, color="white", edgecolor="black", hatch=_hatch(without))
+            panels.bar(axes, x, excess, without, width=WIDTH, bottom=height, color="white")
         else:
             # Less than nothing cannot stand on top: a line inside the bar.
             axes.hlines(height + excess, x - WIDTH / 2, x + WIDTH / 2, **LESS)
-        whiskers(axes, [x + ASIDE], [without], "runtime_s")
+        panels.whiskers(axes, [x + ASIDE], [without], "runtime_s")
         sign = "+" if excess > 0 else MINUS if excess else "\N{PLUS-MINUS SIGN}"
         mark = DAGGER if without["unstable"] is True else ""
         text = f"{sign}{_added(abs(excess), height)}{mark}\n{text}"
         top = max(top, without["runtime_s_max"])
-    number(axes, (x, top), text)
+    panels.number(axes, (x, top), text)
 
 
 def _added(excess: float, runtime: float) -> str:
     """Return an excess with as many decimals as the runtime that it is added to, at least one."""
     own, theirs = (len(significant(each).partition(".")[2]) for each in (excess, runtime))
     return f"{excess:.{min(own, max(1, theirs))}f}"
-
-
-def _hatch(row: Row) -> str | None:
-    return UNSTABLE_HATCH if row["unstable"] is True else None
 
 
 def _signs(frame: pd.DataFrame) -> Sequence[Artist]:
@@ -175,4 +150,4 @@ def _signs(frame: pd.DataFrame) -> Sequence[Artist]:
         signs.append(Patch(facecolor="white", edgecolor="black", label="+ excess without prefetch"))
     if (frame["excess_s"] <= 0).any():
         signs.append(Line2D([], [], label="without prefetch, where not longer", **LESS))
-    return [*signs, *unstable_sign(shown)]
+    return [*signs, *panels.unstable_sign(shown)]

@@ -14,30 +14,15 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from analysis import paper
-from analysis.figures.kit import style
-from analysis.figures.kit.figure import FigureSpec, caption, distinguishing_settings, statistic, stems
-from analysis.figures.kit.panels import (
-    HEADROOM,
-    IN_A_ROW,
-    UNSTABLE_HATCH,
-    categories,
-    clear_of,
-    frame_with_words,
-    gap,
-    median_text,
-    number,
-    panels,
-    several_n,
-    unstable_sign,
-    whiskers,
-)
+from analysis.figures.kit import panels, style
+from analysis.figures.kit.figure import FigureSpec, figures, statistic
 from analysis.records.frame import grouped, rows_of
 from analysis.statistics.baselines import of_baseline
-from analysis.statistics.selection import settled
+from analysis.statistics.selection import in_order, settled
 from analysis.text.plain import TIMES, UP, significant
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
@@ -75,31 +60,20 @@ MB_MARK: dict[str, Any] = {
 
 def specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return one spec per figure and per set of settings that must not be mixed, as far as any cell is done."""
+    if "benchmark.preprocess" not in table or "threads" not in table:
+        return []
+    counts = table["threads"].map(lambda threads: isinstance(threads, int))
+    micro = table[(table["benchmark"] == paper.MICRO) & counts]
     made = []
-    for figure, (preprocess, title) in FIGURES.items():
-        sets = figure_sets(table, preprocess=preprocess)
-        names, apart = stems(figure, list(sets)), distinguishing_settings(sets)
-        for key, cells in sets.items():
-            shown = cells[drawable(cells)]
-            what = " ".join(filter(None, (statistic(shown), of_baseline(shown))))
-            words = caption(key.facts, apart, shown, what)
-            made.append(FigureSpec(names[key], title, words, bars(cells), thread_scaling))
+    for stem, (preprocess, title) in FIGURES.items():
+        mine = micro[micro["benchmark.preprocess"] == preprocess]
+        sets = {key: (cells, bars(cells)) for key, cells in grouped(mine, mine["set_key"]).items()}
+        made += figures(stem, title, thread_scaling, sets, _what)
     return made
 
 
-def figure_sets(table: pd.DataFrame, *, preprocess: bool) -> Mapping[Settings, pd.DataFrame]:
-    """Return the cells of the micro-benchmark by set key, without the sets in which no cell is done."""
-    if "benchmark.preprocess" not in table or "threads" not in table:
-        return {}
-    wanted = (table["benchmark"] == paper.MICRO) & (table["benchmark.preprocess"] == preprocess)
-    counts = table["threads"].map(lambda threads: isinstance(threads, int))
-    groups = grouped(table[wanted & counts], table["set_key"])
-    return {key: cells for key, cells in groups.items() if drawable(cells).any()}
-
-
-def drawable(cells: pd.DataFrame) -> pd.Series[bool]:
-    """Say which cells are drawn as a bar: done, with a figure, and alone at their place."""
-    return settled(cells, PLACE, "images_per_s")["status"] == "done"
+def _what(_: Settings, shown: pd.DataFrame, _frame: pd.DataFrame) -> str:
+    return " ".join(filter(None, (statistic(shown), of_baseline(shown))))
 
 
 def bars(cells: pd.DataFrame) -> pd.DataFrame:
@@ -112,22 +86,20 @@ def bars(cells: pd.DataFrame) -> pd.DataFrame:
     numbers = [name for name in COLUMNS if name.startswith(("images", "read", "scaling", "paper", "bytes"))]
     frame = frame.assign(percent_of_baseline=frame.get("percent_of_baseline"))
     frame[numbers] = frame[numbers].where(frame["status"] == "done")
-    order = frame["storage_name"].map(paper.place)
-    frame = frame.assign(order=order).sort_values(["order", "storage", "threads", "cell"])
-    return frame[COLUMNS].reset_index(drop=True)
+    return in_order(frame, ["threads"])[COLUMNS]
 
 
 def thread_scaling(frame: pd.DataFrame, title: str, words: str) -> Figure:
     """Draw images/s over threads, a panel per storage, MB/s on the right, min-max as whiskers."""
     threads = sorted(set(frame["threads"]))
     with style.sheet():
-        figure, panes = panels(frame, max(1.55, 0.3 * len(threads)))
-        panes[0][0].set_ylim(0, _top(frame) * HEADROOM)
+        figure, panes = panels.per_storage(frame, max(1.55, 0.3 * len(threads)))
+        panes[0][0].set_ylim(0, _top(frame) * panels.HEADROOM)
         for axes, cells in panes:
             _panel(axes, cells, threads)
-            _numbers(axes, cells, threads, n=several_n(_shown(frame)))
-        signs = _outer_axes(panes, frame, threads, min(len(panes), IN_A_ROW))
-        frame_with_words(figure, title, words, [*signs, *_signs(frame)])
+            _numbers(axes, cells, threads, n=panels.several_n(_shown(frame)))
+        signs = _outer_axes(panes, frame, threads, min(len(panes), panels.IN_A_ROW))
+        panels.frame_with_words(figure, title, words, [*signs, *_signs(frame)])
     return figure
 
 
@@ -136,22 +108,22 @@ def _panel(axes: Axes, cells: pd.DataFrame, threads: Sequence[int]) -> None:
     color = style.look(cells["storage_name"].iloc[0]).color
     shown = rows_of(_shown(cells))
     places = [threads.index(row["threads"]) for row in shown]
-    hatches = [UNSTABLE_HATCH if row["unstable"] is True else None for row in shown]
+    hatches = [panels.UNSTABLE_HATCH if row["unstable"] is True else None for row in shown]
     heights = [row["images_per_s"] for row in shown]
     axes.bar(places, heights, WIDTH, color=color, edgecolor="black", hatch=hatches)
-    whiskers(axes, places, shown, "images_per_s")
+    panels.whiskers(axes, places, shown, "images_per_s")
     for x, row in zip(places, shown, strict=True):
         if row["paper_images_per_s"] > 0:
             _paper_mark(axes, x, row["paper_images_per_s"])
     for row in rows_of(cells[cells["images_per_s"].isna()]):
-        gap(axes, threads.index(row["threads"]), row["status"])
-    categories(axes, threads)
+        panels.gap(axes, threads.index(row["threads"]), row["status"])
+    panels.categories(axes, threads)
 
 
 def _paper_mark(axes: Axes, x: float, height: float) -> None:
     top = axes.get_ylim()[1]
     if height > top:
-        number(axes, (x, top), f"{UP}\n{significant(height)}", xytext=(0, -1), va="top")
+        panels.number(axes, (x, top), f"{UP}\n{significant(height)}", xytext=(0, -1), va="top")
         return
     inner, outer = WIDTH / 2 + 0.01, 0.49
     axes.hlines([height, height], [x - outer, x + inner], [x - inner, x + outer], **PAPER_MARK)
@@ -161,8 +133,8 @@ def _paper_mark(axes: Axes, x: float, height: float) -> None:
 def _numbers(axes: Axes, cells: pd.DataFrame, threads: Sequence[int], *, n: bool) -> None:
     """Write each median above its bar, a dagger where unstable, and n where it is not the same for all."""
     for row in rows_of(_shown(cells)):
-        foot = clear_of(axes, row["images_per_s_max"], row["paper_images_per_s"], n=n)
-        number(axes, (threads.index(row["threads"]), foot), median_text(row, "images_per_s", n=n))
+        foot = panels.clear_of(axes, row["images_per_s_max"], row["paper_images_per_s"], n=n)
+        panels.number(axes, (threads.index(row["threads"]), foot), panels.median_text(row, "images_per_s", n=n))
 
 
 def _outer_axes(
@@ -198,7 +170,7 @@ def _outer_axes(
 
 def _signs(frame: pd.DataFrame) -> list[Artist]:
     """Return what the legend must explain: the signs that occur in this figure, and only those."""
-    signs = unstable_sign(_shown(frame))
+    signs = panels.unstable_sign(_shown(frame))
     if frame["paper_images_per_s"].notna().any():
         label = f"{paper.SOURCE}: its ratio {TIMES} our 1-thread median"
         signs.append(Line2D([], [], label=label, **PAPER_MARK, dashes=(3, 3.5)))

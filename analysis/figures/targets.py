@@ -9,23 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis.figures.kit import style
-from analysis.figures.kit.figure import FigureSpec, caption, distinguishing_settings, how_many, statistic, stems
-from analysis.figures.kit.panels import (
-    HEADROOM,
-    UNSTABLE_HATCH,
-    frame_with_words,
-    gap,
-    median_text,
-    number,
-    several_n,
-    unstable_sign,
-    whiskers,
-    wrapped,
-)
+from analysis.figures.kit import panels, style
+from analysis.figures.kit.figure import FigureSpec, checkpoints_told, figures
 from analysis.records.frame import rows_of
 from analysis.statistics.checkpoints import NO_TARGET
-from analysis.statistics.selection import HOW, MODE, saved_how, saving_sets, settled
+from analysis.statistics.selection import HOW, MODE, saving_sets, settled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,15 +39,7 @@ LONGER: dict[str, Any] = {"color": "black", "linestyle": "dashed"}
 def specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return a figure per set of settings in which a training was saved."""
     sets = {key: (cells, bars(cells)) for key, cells in saving_sets(table, (*HOW, *MODE)).items()}
-    sets = {key: both for key, both in sets.items() if (both[1]["status"] == "done").any()}
-    names, apart = stems("fig9", list(sets)), distinguishing_settings(sets)
-    made = []
-    for key, (cells, frame) in sets.items():
-        shown = cells[cells["cell"].isin(frame["cell"][frame["status"] == "done"])]
-        what = f"{statistic(shown)} Of a run, the median of its checkpoints. {how_many(shown)} {saved_how(key.facts)}"
-        words = caption(key.facts, [name for name in apart if name not in (*HOW, *MODE)], shown, what)
-        made.append(FigureSpec(names[key], TITLE, words, frame, runtime_per_target))
-    return made
+    return figures("fig9", TITLE, runtime_per_target, sets, checkpoints_told, hidden=(*HOW, *MODE))
 
 
 def bars(cells: pd.DataFrame) -> pd.DataFrame:
@@ -87,35 +67,32 @@ def runtime_per_target(frame: pd.DataFrame, title: str, words: str) -> Figure:
         figure = Figure(figsize=(max(4.2, 1.2 + 0.9 * len(targets)), 4.1))
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
         for axes, name, label in ((above, "runtime_s", "runtime (s)"), (below, "checkpoint_s", "one checkpoint (s)")):
-            axes.set_ylim(0, (float(frame[f"{name}_max"].max()) or 1.0) * (HEADROOM + 0.05))
+            axes.set_ylim(0, (float(frame[f"{name}_max"].max()) or 1.0) * (panels.HEADROOM + 0.05))
             for place, row in enumerate(rows_of(targets)):
-                _bar(axes, place, row, name, n=name == "runtime_s" and several_n(shown))
+                _bar(axes, place, row, name, n=name == "runtime_s" and panels.several_n(shown))
             axes.set_ylabel(label)
-        below.set_xticks(range(len(targets)), [wrapped(name) for name in targets["target"]])
+        below.set_xticks(range(len(targets)), [panels.wrapped(name) for name in targets["target"]])
         below.tick_params(axis="x", length=0)
         above.tick_params(axis="x", length=0)
         below.set_xlim(-0.65, len(targets) - 0.35)
-        frame_with_words(figure, title, words, _signs(frame, shown))
+        panels.frame_with_words(figure, title, words, _signs(frame, shown))
     return figure
 
 
 def _bar(axes: Axes, x: int, row: Row, name: str, *, n: bool) -> None:
     height = row[name]
     if math.isnan(height):
-        gap(axes, x, row["status"])
+        panels.gap(axes, x, row["status"])
         return
-    hatch = UNSTABLE_HATCH if row["unstable"] is True else None
-    color = style.look(row["target_name"]).color
-    axes.bar(x, height, WIDTH, color=color, edgecolor="black", hatch=hatch)
-    if name == "runtime_s" and not math.isnan(row["without_s"]):
-        without = row["without_s"]
-        axes.bar(
-            x, min(height, without), WIDTH, color=GRAY, edgecolor="black", hatch=hatch if without > height else None
-        )
-        if without > height:
-            axes.hlines(without, x - WIDTH / 2, x + WIDTH / 2, **LONGER)
-    whiskers(axes, [x], [row], name)
-    number(axes, (x, row[f"{name}_max"]), median_text(row, name, n=n))
+    panels.bar(axes, x, height, row, width=WIDTH, color=style.look(row["target_name"]).color)
+    without = row["without_s"] if name == "runtime_s" else math.nan
+    if without > height:
+        panels.bar(axes, x, height, row, width=WIDTH, color=GRAY)
+        axes.hlines(without, x - WIDTH / 2, x + WIDTH / 2, **LONGER)
+    elif without <= height:
+        axes.bar(x, without, WIDTH, color=GRAY, edgecolor="black")
+    panels.whiskers(axes, [x], [row], name)
+    panels.number(axes, (x, row[f"{name}_max"]), panels.median_text(row, name, n=n))
 
 
 def _signs(frame: pd.DataFrame, shown: pd.DataFrame) -> Sequence[Artist]:
@@ -124,4 +101,4 @@ def _signs(frame: pd.DataFrame, shown: pd.DataFrame) -> Sequence[Artist]:
         signs.append(Patch(facecolor=GRAY, edgecolor="black", label="without checkpoints"))
     if (shown["without_s"] > shown["runtime_s"]).any():
         signs.append(Line2D([], [], label="without checkpoints, where longer", **LONGER))
-    return [*signs, *unstable_sign(shown, "runtime's ")]
+    return [*signs, *panels.unstable_sign(shown, "runtime's ")]

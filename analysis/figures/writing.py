@@ -13,14 +13,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.figures.kit import style
-from analysis.figures.kit.figure import FigureSpec, caption, distinguishing_settings, stems
+from analysis.figures.kit.figure import FigureSpec, figures
 from analysis.figures.kit.panels import HEADROOM, frame_with_words
 from analysis.paper import BURST_BUFFER
-from analysis.records.frame import rows_of
 from analysis.statistics.checkpoints import NO_TARGET, side
 from analysis.statistics.selection import HOW, MODE, saved_how, saving_sets, settled
-from analysis.traces import system
-from analysis.traces.typical import facts_of_run, trace_of, typical_runs
+from analysis.traces import system, typical
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from analysis.records.frame import Row
-    from analysis.records.settings import Facts
+    from analysis.records.settings import Facts, Settings
 
 TITLE = "Fig. 10. Mini-application: written to the storages over time"
 PLACE = ["target", "target_name", "mode"]
@@ -47,24 +45,19 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
     """Return a figure per set of settings in which a training was saved and traced."""
     if "trace_file" not in runs:
         return []
+    worth, hidden = ("done", *system.SPOILT), (*HOW, *MODE)
     sets = {}
-    for key, cells in saving_sets(table, (*HOW, *MODE)).items():
+    for key, cells in saving_sets(table, hidden).items():
         saves = cells[cells["target"] != NO_TARGET]
-        typical = typical_runs(runs[runs["cell"].isin(saves["cell"])], [f"source_{role}" for role in ROLES])
-        if any(isinstance(run["trace_file"], str) for run in typical.values()):
-            frame = samples(saves, typical, folders)
-            if frame["status"].isin(["done", *system.SPOILT]).any():
-                sets[key] = saves, frame
-    names, apart = stems("fig10", list(sets)), distinguishing_settings(sets)
-    made = []
-    for key, (saves, frame) in sets.items():
-        shown = saves[saves["cell"].isin(frame["cell"][frame["status"] == "done"])]
-        shown = saves if shown.empty else shown
-        counters = ", ".join(dict.fromkeys(frame["source"].dropna()))
-        what = f"{_drawn(counters, shown)} {saved_how(key.facts)}"
-        words = caption(key.facts, [name for name in apart if name not in (*HOW, *MODE)], shown, what)
-        made.append(FigureSpec(names[key], TITLE, words, frame, written_over_time))
-    return made
+        drawn = typical.typical_runs(runs[runs["cell"].isin(saves["cell"])], [f"source_{role}" for role in ROLES])
+        if any(isinstance(run["trace_file"], str) for run in drawn.values()):
+            sets[key] = saves, samples(saves, drawn, folders)
+    return figures("fig10", TITLE, written_over_time, sets, _what, hidden=hidden, worth=worth)
+
+
+def _what(key: Settings, shown: pd.DataFrame, frame: pd.DataFrame) -> str:
+    counters = ", ".join(dict.fromkeys(frame["source"].dropna()))
+    return f"{_drawn(counters, shown)} {saved_how(key.facts)}"
 
 
 def _drawn(counters: str, cells: pd.DataFrame) -> str:
@@ -80,30 +73,21 @@ def _drawn(counters: str, cells: pd.DataFrame) -> str:
     return words
 
 
-def samples(cells: pd.DataFrame, typical: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
+def samples(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, Path]) -> pd.DataFrame:
     """Return what is drawn, a row per storage and interval, MB/s; a cell without a trace keeps one row."""
-    parts = [_of_cell(row, typical.get(row["cell"], {}), folders) for row in rows_of(settled(cells, PLACE, "wall_s"))]
-    return pd.concat(parts, ignore_index=True)
+    frame = settled(cells, PLACE, "wall_s")
+    return typical.samples(frame, runs, folders, [*PLACE, *OF_CELL], OF_TRACE, read=_samples)[COLUMNS]
 
 
-def _of_cell(row: Row, run: Row, folders: Mapping[str, Path]) -> pd.DataFrame:
-    facts = facts_of_run(row, run, (*PLACE, *OF_CELL))
-    if facts["status"] != "done":
-        return _one_row(facts)
-    sources = {role: run.get(f"source_{role}") for role in ROLES}
-    names = {role: name for role, name in sources.items() if isinstance(name, str)}
+def _samples(row: Row, run: Row, path: Path) -> pd.DataFrame:
+    names = {role: name for role in ROLES if isinstance(name := run.get(f"source_{role}"), str)}
     if not names:
-        return _one_row({**facts, "status": "no counter of the target"})
+        raise system.TraceError("no counter of the target")
     told = row["set_key"].facts
-    try:
-        path = trace_of(facts, folders)
-        parts = [
-            system.written(path, name).assign(**facts, role=role, source=name, storage=_storage(told, role))
-            for role, name in _each_source_once(names).items()
-        ]
-    except system.TraceError as error:
-        return _one_row({**facts, "status": str(error)})
-    return pd.concat(parts)[COLUMNS]
+    return pd.concat(
+        system.written(path, name).assign(role=role, source=name, storage=_storage(told, role))
+        for role, name in _each_source_once(names).items()
+    )
 
 
 def _each_source_once(names: Mapping[str, str]) -> dict[str, str]:
@@ -117,11 +101,6 @@ def _each_source_once(names: Mapping[str, str]) -> dict[str, str]:
 def _storage(facts: Facts, role: str) -> str:
     """Return the name of the storage of a role, of both where one device is both."""
     return " and ".join(side(facts, each) for each in role.split(" and "))
-
-
-def _one_row(facts: Facts) -> pd.DataFrame:
-    empty = {"elapsed_s": float("nan"), "written_mb_per_s": float("nan")}
-    return pd.DataFrame([{**dict.fromkeys(COLUMNS), **empty, **facts}])[COLUMNS]
 
 
 def written_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:

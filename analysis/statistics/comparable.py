@@ -33,19 +33,11 @@ FEWEST_RUNS = 3
 WIDEST_SPREAD = 0.06
 
 
-def hindrance(cells: Sequence[Cell], *, across: bool = False) -> str:
-    """Return why cells cannot be compared with each other, empty where they can.
-
-    Parameters
-    ----------
-    across
-        Storages of several hosts are compared; the cells of one storage must be of one host all the same.
-    """
-    return unlike(cells, across=across) or weak(cells)
-
-
 def unlike(cells: Sequence[Cell], *, across: bool = False) -> str:
-    """Return what differs between cells and must not: host, quota, software, data; or a device of several names."""
+    """Return what differs between cells and must not: host, quota, software, data; or a device of several names.
+
+    `across`: storages are compared, which may be of several hosts; the cells of one must be of one host all the same.
+    """
     told = [f"{word} {listed(values)}" for name, word in MIXED.items() for values in _several(cells, name, across)]
     told += ["datasets (their checksums differ)"] if len({data for cell in cells if (data := _data(cell))}) > 1 else []
     return f"mixed: {'; '.join(dict.fromkeys(told))}" if told else listed(one_device(cells))

@@ -35,7 +35,7 @@ class Ratio:
     high: float
 
 
-def ratio_of_medians(before: Sequence[float], after: Sequence[float], confidence: float = CONFIDENCE) -> Ratio:
+def ratio_of_medians(before: Sequence[float], after: Sequence[float]) -> Ratio:
     """Return median(after) / median(before) with the percentile interval of the bootstrap; all above 0.
 
     Exchanging before and after turns every number into its inverse.
@@ -44,7 +44,7 @@ def ratio_of_medians(before: Sequence[float], after: Sequence[float], confidence
     ratios = np.divide.outer(others, low_ones).ravel()
     order = np.argsort(ratios)
     ratios, chances = ratios[order], np.multiply.outer(other_weights, weights).ravel()[order]
-    tail = (1 - confidence) / 2 - ROUNDING
+    tail = (1 - CONFIDENCE) / 2 - ROUNDING
     first = int(np.searchsorted(np.cumsum(chances), tail))
     last = len(ratios) - 1 - int(np.searchsorted(np.cumsum(chances[::-1]), tail))
     return Ratio(float(np.median(after) / np.median(before)), float(ratios[first]), float(ratios[last]))

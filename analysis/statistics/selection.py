@@ -75,11 +75,6 @@ def by_prefetch(groups: Mapping[Settings, pd.DataFrame]) -> Mapping[Settings, pd
     return sets
 
 
-def both_prefetches(cells: pd.DataFrame) -> dict[str, str]:
-    """Return the prefetch of a figure as its caption has it: `0 and 1`."""
-    return {"prefetch": " and ".join(map(str, sorted(set(cells["prefetch"]))))}
-
-
 def completed(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
     """Return the cells with a row for each partner that was not asked for: `not measured`, its cell `""`.
 
@@ -97,7 +92,7 @@ def completed(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
 def in_order(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
     """Return the cells in the order of the paper: storage, place, with prefetch before without."""
     order = cells["storage_name"].map(paper.place)
-    by = ["order", "storage", *place, "prefetch", "cell"]
+    by = ["order", "storage", *place, *(["prefetch"] if "prefetch" in cells else []), "cell"]
     ascending = [name != "prefetch" for name in by]
     return cells.assign(order=order).sort_values(by, ascending=ascending).drop(columns="order").reset_index(drop=True)
 
@@ -110,10 +105,7 @@ def _smallest_first(family: tuple[Settings, pd.DataFrame]) -> tuple[int, ...]:
 def saving_sets(table: pd.DataFrame, apart: Iterable[str]) -> Mapping[Settings, pd.DataFrame]:
     """Return by key the cells that differ in nothing but their target: those that save, and the one that does not.
 
-    Parameters
-    ----------
-    apart
-        Settings of how a target is saved to (`HOW`, `MODE`) in which cells of one set do not differ.
+    Nor do cells of one set differ in the settings `apart`, of how a target is saved to (`HOW`, `MODE`).
     """
     cells = with_or_without_checkpoints(table)
     if cells.empty or (cells["target"] == NO_TARGET).all():

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from analysis.records.frame import rows_of
 from analysis.statistics.medians import counted
+from analysis.traces import system
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
-    import pandas as pd
-
     from analysis.records.frame import Row
-    from analysis.records.settings import Facts
 
 
 def typical_runs(runs: pd.DataFrame, more: Sequence[str] = ()) -> Mapping[str, Row]:
@@ -29,16 +30,46 @@ def typical_runs(runs: pd.DataFrame, more: Sequence[str] = ()) -> Mapping[str, R
     return {row["cell"]: row for row in rows_of(good[place == (size - 1) // 2])}
 
 
-def facts_of_run(row: Row, run: Row, names: Iterable[str]) -> dict[str, Any]:
-    """Return what each row of a figure says of a cell and its run; where nothing can be drawn `status` says why."""
-    facts = {name: row[name] for name in names}
-    if facts["status"] != "done":
-        return facts
+def samples(  # noqa: PLR0913 - what samples are made of
+    cells: pd.DataFrame,
+    typical: Mapping[str, Row],
+    folders: Mapping[str, Path],
+    of_cell: Sequence[str],
+    of_trace: Sequence[str],
+    *,
+    read: Callable[[Row, Row, Path], pd.DataFrame],
+) -> pd.DataFrame:
+    """Return what a figure over time draws; a cell without a trace keeps one row, whose `status` says why.
+
+    Parameters
+    ----------
+    of_cell, of_trace
+        The columns, those that each row of a cell repeats and those of its trace.
+    read
+        Returns the samples of a cell's run from its row, its run and its trace.
+    """
+    nothing = {name: math.nan if name.endswith(("elapsed_s", "mb_per_s")) else None for name in of_trace}
+    parts = []
+    for row in rows_of(cells):
+        run = typical.get(row["cell"], {})
+        facts = {name: row[name] for name in of_cell} | _of_run(row, run)
+        found = pd.DataFrame([nothing])
+        try:
+            found = read(row, run, _trace(row, run, folders)) if facts["status"] == "done" else found
+        except system.TraceError as error:
+            facts["status"] = str(error)
+        parts.append(found.assign(**facts)[[*of_cell, *of_trace]])
+    return pd.concat(parts, ignore_index=True)
+
+
+def _of_run(row: Row, run: Row) -> dict[str, Any]:
+    if row["status"] != "done":
+        return {}
     if not isinstance(run.get("trace_file"), str):
-        return facts | {"status": "no trace"}
-    return facts | {"run": run["run"], "runtime_s": run["wall_s"], "file": run["trace_file"]}
+        return {"status": "no trace"}
+    return {"run": run["run"], "runtime_s": run["wall_s"], "file": run["trace_file"]}
 
 
-def trace_of(facts: Facts, folders: Mapping[str, Path]) -> Path:
+def _trace(row: Row, run: Row, folders: Mapping[str, Path]) -> Path:
     """Return where the trace lies: by its name alone, for a record from elsewhere must not point outside its folder."""
-    return folders[facts["cell"]] / str(facts["file"]).rpartition("/")[2]
+    return folders[row["cell"]] / str(run["trace_file"]).rpartition("/")[2]

@@ -23,10 +23,12 @@ from analysis.verdicts.judge import (
     NOT_COMPARABLE,
     NOT_MEASURED,
     SECONDS,
+    SHARE,
     TIMES,
     Finding,
     Verdict,
     judge,
+    middle,
     ratio,
     weakest,
 )
@@ -71,34 +73,31 @@ def order(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
     """Test whether each target of the paper's order gives a shorter runtime than the one before."""
     if len(cells) < len(ORDER):
         return
-    steps = [(ratio(found.values("wall_s"), slow, fast), fast["target"]) for slow, fast in pairwise(cells)]
+    steps = {fast["target"]: ratio(found.values("wall_s"), slow, fast) for slow, fast in pairwise(cells)}
     told = listed(f"{cell['target']} {cell['wall_s']:.4g}" for cell in cells)
-    words = f"runtimes in s: {told}"
-    yield judge(claims.TARGETS, weakest(steps)[0], larger(), words, cells)
+    yield judge(claims.TARGETS, weakest(steps)[0], larger(), f"runtimes in s: {told}")
 
 
 def like_fast(found: Evidence, alone: Cell, buffered: Cell) -> Verdict:
     """Test whether a burst buffer's runtime is that with its fast storage alone: (ratio of the medians) - 1."""
     times = ratio(found.values("wall_s"), buffered, alone)
-    finding = Finding(times.ours - 1, times.low - 1, times.high - 1)
+    finding = Finding(times.ours - 1, times.low - 1, times.high - 1, SHARE, (alone, buffered))
     words = f"runtime {buffered['wall_s']:.4g} s, {alone['wall_s']:.4g} s to {alone['target']} alone"
-    both = (alone, buffered)
-    return judge(claims.LIKE_FAST, finding, alike(both), words, both)
+    return judge(claims.LIKE_FAST, finding, alike(finding.cells), words)
 
 
 def gain(alone: Cell, buffered: Cell) -> Verdict:
     """Test how many times as fast a checkpoint to a burst buffer is; the interval is what the cells' ranges allow."""
-    both = (alone, buffered)
     low, high = (
         alone[f"{COUNTED}{mine}"] / buffered[f"{COUNTED}{other}"]
         for mine, other in (("_min", "_max"), ("_max", "_min"))
     )
-    finding = Finding(alone[COUNTED] / buffered[COUNTED], low, high, TIMES)
+    finding = Finding(alone[COUNTED] / buffered[COUNTED], low, high, TIMES, (alone, buffered))
     words = (
         f"{alone[COUNTED]:.3g} s a checkpoint to {alone['target']}, {buffered[COUNTED]:.3g} s to {buffered['target']};"
         f" runtime {alone['wall_s']:.3g} s and {buffered['wall_s']:.3g} s"
     )
-    return judge(claims.GAIN, finding, at_least(claims.GAIN, both), words, both)
+    return judge(claims.GAIN, finding, at_least(claims.GAIN, finding.cells), words)
 
 
 def size(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
@@ -107,11 +106,11 @@ def size(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
     if not known:
         return
     sizes = [each / BYTES_PER_MB for cell in known for each in found.values("snapshot_bytes")[cell["cell"]]]
-    finding = Finding(statistics.median(sizes), min(sizes), max(sizes), MB)
     width = known[0]["series_key"].facts.get("benchmark.width", 1.0)
     why_not = f"a network of {width:g} times the width" if width != 1 else ""
     words = f"{len(sizes)} runs of {len(known)} cells"
-    verdict = judge(claims.SNAPSHOT, finding, as_printed(claims.SNAPSHOT, None), words, known, why_not=why_not)
+    held = as_printed(claims.SNAPSHOT, None)
+    verdict = judge(claims.SNAPSHOT, middle(sizes, MB, known), held, words, why_not=why_not)
     if verdict.verdict == DIFFERS:  # of a file system, which verdicts are there to test, this would say nothing
         verdict = replace(verdict, verdict=NOT_COMPARABLE, why=f"{words}; the paper does not give its network's widths")
     yield verdict
@@ -124,14 +123,14 @@ def drained(found: Evidence, cell: Cell) -> Iterator[Verdict]:
     )
     beyond = found.all_values("drain_exposed_s").get(cell["cell"])
     if slow and fast and beyond:
-        later = ratio({"slow": slow, "fast": fast}, {"cell": "slow"}, {"cell": "fast"})
+        later = replace(ratio({"slow": slow, "fast": fast}, {"cell": "slow"}, {"cell": "fast"}), cells=(cell,))
         words = (
             f"durable after {statistics.median(slow):.3g} s on the slow, {statistics.median(fast):.3g} s on the fast"
         )
-        yield judge(claims.LATER, later, larger(), words, [cell])
-        finding = Finding(statistics.median(beyond), min(beyond), max(beyond), SECONDS)
+        yield judge(claims.LATER, later, larger(), words)
+        finding = middle(beyond, SECONDS, [cell])
         words = f"{finding.ours:.3g} s of copying after the end of training, {cell['target']}"
-        yield judge(claims.DRAIN, finding, positive(), words, [cell])
+        yield judge(claims.DRAIN, finding, positive(), words)
 
 
 def _sides(buffered: Cell) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from analysis.statistics.training import CONTROL
 from analysis.text.plain import listed
 from analysis.verdicts import claims
 from analysis.verdicts.evidence import cells_of
-from analysis.verdicts.judge import MB_PER_S, SHARE, Finding, Verdict, judge, ratio, weakest
+from analysis.verdicts.judge import MB_PER_S, SHARE, Verdict, judge, middle, ratio, weakest
 from analysis.verdicts.tolerance import as_printed, below, larger
 
 if TYPE_CHECKING:
@@ -61,9 +61,9 @@ def _rates(cells: list[Cell], found: Evidence, access: str) -> Iterator[Verdict]
         claim = RATES[access].get(cell["storage_name"].casefold())
         if claim is not None:
             rates = found.values(FIGURES[access])[cell["cell"]]
-            finding = Finding(statistics.median(rates), min(rates), max(rates), MB_PER_S)
             words = f"{cell['storage']} on {cell['host'] or 'an unknown host'}, {len(rates)} runs"
-            yield judge(claim, finding, as_printed(claim, [cell]), words, [cell], why_not=_small_file(cell))
+            finding = middle(rates, MB_PER_S, [cell])
+            yield judge(claim, finding, as_printed(claim, [cell]), words, why_not=_small_file(cell))
 
 
 def _small_file(cell: Cell) -> str:
@@ -78,10 +78,10 @@ def _order(cells: list[Cell], found: Evidence, access: str) -> Iterator[Verdict]
     by_name = {cell["storage_name"].casefold(): cell for cell in cells}
     if all(name in by_name for name in RATES[access]):
         used = [by_name[name] for name in RATES[access]]
-        steps = [(ratio(found.values(figure), fast, slow), fast["storage"]) for slow, fast in pairwise(used)]
+        steps = {fast["storage"]: ratio(found.values(figure), fast, slow) for slow, fast in pairwise(used)}
         rates = {cell["storage"]: statistics.median(found.values(figure)[cell["cell"]]) for cell in used}
         words = f"MB/s: {listed(f'{name} {rate:.4g}' for name, rate in rates.items())}"
-        yield judge(claim, weakest(steps)[0], larger(), words, used)
+        yield judge(claim, weakest(steps)[0], larger(), words)
 
 
 def _spreads(found: Evidence) -> Iterator[Verdict]:
@@ -97,8 +97,7 @@ def _spreads(found: Evidence) -> Iterator[Verdict]:
             vary = {cell["cell"]: _deviation(values[cell["cell"]]) for cell in cells}
             most = max(vary, key=lambda cell: vary[cell])
             words = f"{len(cells)} cells; the widest is {most}"
-            finding = Finding(vary[most], vary[most], vary[most], SHARE)
-            verdict = judge(claim, finding, below(claim.value), words, cells)
+            verdict = judge(claim, middle([vary[most]], SHARE, cells), below(claim.value), words)
             yield replace(verdict, about=f"every cell of {benchmark}")
 
 

@@ -24,14 +24,7 @@ EVIDENCE = ["benchmark", "status", "storage", "threads", "prefetch", "unstable",
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that was measured.
-
-    Attributes
-    ----------
-    table, runs
-        Medians, one row per cell, with the columns of `analysis.statistics.training` and
-        `analysis.statistics.checkpoints`; and every run.
-    """
+    """All that was measured: medians as `analysis.figures.all.specs` takes them, one row per cell, and every run."""
 
     table: pd.DataFrame
     runs: pd.DataFrame

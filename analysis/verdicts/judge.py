@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+import statistics
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from analysis.statistics.ratio import ratio_of_medians
@@ -37,12 +38,13 @@ COLUMNS = [
 
 @dataclass(frozen=True)
 class Finding:
-    """Ours, and the interval that it may lie in."""
+    """Ours, the interval that it may lie in, and the cells that it rests on."""
 
     ours: float
     low: float
     high: float
-    unit: str = SHARE
+    unit: str
+    cells: tuple[Cell, ...]
 
 
 @dataclass(frozen=True)
@@ -77,14 +79,11 @@ class Verdict:
         }  # fmt: skip
 
 
-def judge(  # noqa: PLR0913 - what a verdict is made of
-    claim: Claim, found: Finding, held: Held, words: str, cells: Iterable[Cell], *, why_not: str = ""
-) -> Verdict:
-    """Hold a finding of cells against where the paper has it; `why_not`, or a hindrance, leaves it not comparable."""
-    evidence = tuple(cells)
-    unstable = [cell["cell"] for cell in evidence if cell["unstable"] is True]
-    verdict, why = _verdict(found, held, why_not or hindrance(claim, evidence), unstable)
-    return Verdict(claim, verdict, f"{why}; {words}" if why else words, evidence, finding=found, held=held)
+def judge(claim: Claim, found: Finding, held: Held, words: str, *, why_not: str = "") -> Verdict:
+    """Hold a finding against where the paper has it; `why_not`, or what hinders its cells, leaves it not comparable."""
+    unstable = [cell["cell"] for cell in found.cells if cell["unstable"] is True]
+    verdict, why = _verdict(found, held, why_not or hindrance(claim, found.cells), unstable)
+    return Verdict(claim, verdict, f"{why}; {words}" if why else words, found.cells, finding=found, held=held)
 
 
 def _verdict(found: Finding, held: Held, why_not: str, unstable: Sequence[str]) -> tuple[str, str]:
@@ -101,26 +100,33 @@ def _verdict(found: Finding, held: Held, why_not: str, unstable: Sequence[str]) 
     return HOLDS if good else DIFFERS, ""
 
 
-def ratio(values: Mapping[str, Sequence[float]], above: Cell, below: Cell) -> Finding:
-    """Return the ratio of two cells' medians with its 95 % interval.
+def middle(values: Sequence[float], unit: str, cells: Iterable[Cell]) -> Finding:
+    """Return the median of values with their range."""
+    return Finding(statistics.median(values), min(values), max(values), unit, tuple(cells))
 
-    Parameters
-    ----------
-    values
-        The figure of each cell's runs, above 0 (`analysis.compare.judge.values_of`).
-    """
+
+def ratio(values: Mapping[str, Sequence[float]], above: Cell, below: Cell) -> Finding:
+    """Return the ratio of two cells' medians with its 95 % interval; `values`: of each cell's runs, above 0."""
     found = ratio_of_medians(values[below["cell"]], values[above["cell"]])
-    return Finding(found.value, found.low, found.high, TIMES)
+    return Finding(found.value, found.low, found.high, TIMES, (below, above))
 
 
 def over(above: Finding, below: Finding) -> Finding:
     """Return the ratio of two ratios; its interval takes each at its worst."""
-    return Finding(above.ours / below.ours, above.low / below.high, above.high / below.low, TIMES)
+    ends = above.ours / below.ours, above.low / below.high, above.high / below.low
+    return Finding(*ends, TIMES, (*above.cells, *below.cells))
 
 
-def weakest(steps: Sequence[tuple[Finding, str]]) -> tuple[Finding, str]:
-    """Return the step of an order that is nearest to not being one, with its words."""
-    return min(steps, key=lambda step: step[0].low)
+def of_all(chosen: Finding, findings: Iterable[Finding]) -> Finding:
+    """Return a finding that was chosen among several: it rests on the cells of all."""
+    cells = {cell["cell"]: cell for each in findings for cell in each.cells}
+    return replace(chosen, cells=tuple(cells.values()))
+
+
+def weakest(steps: Mapping[str, Finding]) -> tuple[Finding, str]:
+    """Return the step of an order that is nearest to not being one, of the cells of all steps, with its name."""
+    name = min(steps, key=lambda each: steps[each].low)
+    return of_all(steps[name], steps.values()), name
 
 
 def _interval(found: Finding) -> str:

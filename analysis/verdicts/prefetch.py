@@ -11,7 +11,7 @@ from analysis.statistics.selection import families, in_order, settled, trained
 from analysis.text.plain import listed
 from analysis.verdicts import claims, reading
 from analysis.verdicts.evidence import cells_of
-from analysis.verdicts.judge import DIFFERS, HOLDS, NOT_COMPARABLE, NOT_MEASURED, Finding, Verdict, judge
+from analysis.verdicts.judge import DIFFERS, HOLDS, NOT_COMPARABLE, NOT_MEASURED, SHARE, Finding, Verdict, judge
 from analysis.verdicts.tolerance import alike
 
 if TYPE_CHECKING:
@@ -70,9 +70,9 @@ def equal_runtime(cells: Sequence[Cell]) -> Verdict:
     times, lows, highs = ([cell[f"wall_s{end}"] for cell in cells] for end in ("", "_min", "_max"))
     middle = statistics.median(times)
     apart, covered = max(0.0, max(lows) - min(highs)), max(highs) - min(lows)
-    finding = Finding((max(times) - min(times)) / middle, apart / middle, covered / middle)
+    finding = Finding((max(times) - min(times)) / middle, apart / middle, covered / middle, SHARE, tuple(cells))
     storages, threads = (listed(cell[name] for cell in cells) for name in ("storage", "threads"))
-    return judge(claims.EQUAL, finding, alike(cells), f"{len(cells)} cells: {storages}; threads {threads}", cells)
+    return judge(claims.EQUAL, finding, alike(cells), f"{len(cells)} cells: {storages}; threads {threads}")
 
 
 def excess(ahead: Cell, none: Cell) -> Verdict:
@@ -81,13 +81,12 @@ def excess(ahead: Cell, none: Cell) -> Verdict:
     (excess - load_s) / runtime without prefetch; its ends take each run's figures at their worst.
     """
     pair = f"{ahead['storage']}, threads {ahead['threads']}"
-    both = (ahead, none)
     added, runtime = none["wall_s"] - ahead["wall_s"], none["wall_s"]
     low = none["wall_s_min"] - ahead["wall_s_max"] - none["load_s_max"]
     high = none["wall_s_max"] - ahead["wall_s_min"] - none["load_s_min"]
     words = f"excess {added:.3g} s, waiting for input {none['load_s']:.3g} s, runtime {runtime:.3g} s"
-    finding = Finding((added - none["load_s"]) / runtime, low / runtime, high / runtime)
-    return replace(judge(claims.EXCESS, finding, alike(both), words, both), pair=pair)
+    finding = Finding((added - none["load_s"]) / runtime, low / runtime, high / runtime, SHARE, (ahead, none))
+    return replace(judge(claims.EXCESS, finding, alike(finding.cells), words), pair=pair)
 
 
 def all_pairs(pairs: Sequence[Verdict], asked: int) -> Verdict:

@@ -12,7 +12,7 @@ from analysis.text.plain import listed
 from analysis.verdicts import claims
 from analysis.verdicts.comparable import emulated
 from analysis.verdicts.evidence import cells_of, headings
-from analysis.verdicts.judge import SECONDS, Finding, Verdict, judge, over, ratio, weakest
+from analysis.verdicts.judge import SECONDS, Verdict, judge, middle, over, ratio, weakest
 from analysis.verdicts.tolerance import between, larger
 
 if TYPE_CHECKING:
@@ -36,11 +36,10 @@ def threads_on_hdd(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
         return
     few, many = common[0], common[-1]
     gains = {name: ratio(found.values("wall_s"), of[few], of[many]) for name, of in places.items()}
-    steps = [(over(gains[HDD], gain), name) for name, gain in gains.items() if name != HDD]
+    steps = {name: over(gains[HDD], gain) for name, gain in gains.items() if name != HDD}
     told = listed(f"{places[name][few]['storage']} {gain.ours:.2f}" for name, gain in gains.items())
-    used = [of[threads] for of in places.values() for threads in (few, many)]
     words = f"runtime with {few} threads over that with {many}: {told}"
-    yield judge(claims.THREADS_ON_HDD, weakest(steps)[0], larger(), words, used)
+    yield judge(claims.THREADS_ON_HDD, weakest(steps)[0], larger(), words)
 
 
 def each_second(found: Evidence, pairs: Sequence[tuple[Cell, Cell]]) -> Iterator[Verdict]:
@@ -51,7 +50,9 @@ def each_second(found: Evidence, pairs: Sequence[tuple[Cell, Cell]]) -> Iterator
     most: dict[str, tuple[Cell, Cell]] = {}
     for pair in sorted(pairs, key=lambda both: both[0]["threads"]):
         most[pair[0]["storage_name"].casefold()] = pair
-    gains = {name: ratio(found.values(READ), *pair) for name, pair in most.items() if name in (HDD, SSD)}
+    gains = {
+        name: replace(ratio(found.values(READ), *pair), cells=pair) for name, pair in most.items() if name in (HDD, SSD)
+    }
     told = listed(
         f"{pair['storage']} {gains[name].ours:.2f}, threads {pair['threads']}"
         for name, (pair, _) in most.items()
@@ -59,12 +60,9 @@ def each_second(found: Evidence, pairs: Sequence[tuple[Cell, Cell]]) -> Iterator
     )
     words = f"MB/s with prefetch over without: {told}"
     if HDD in gains:
-        used = most[HDD]
-        yield judge(claims.READS_MORE, gains[HDD], larger(), words, used)
+        yield judge(claims.READS_MORE, gains[HDD], larger(), words)
     if len(gains) > 1:
-        both = (*most[HDD], *most[SSD])
-        gain = over(gains[HDD], gains[SSD])
-        yield judge(claims.LESS_ON_SSD, gain, larger(), words, both)
+        yield judge(claims.LESS_ON_SSD, over(gains[HDD], gains[SSD]), larger(), words)
 
 
 def steps(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
@@ -76,9 +74,8 @@ def steps(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
         if (name := cell["cell"]) in found.values("compute_s")
     ]
     if seconds:
-        finding = Finding(statistics.median(seconds), min(seconds), max(seconds), SECONDS)
         words = f"{listed(cell['accelerator'] for cell in real)}; {len(seconds)} cells"
-        yield judge(claims.STEP, finding, between(*STEP_S), words, real)
+        yield judge(claims.STEP, middle(seconds, SECONDS, real), between(*STEP_S), words)
 
 
 def of_batches(found: Evidence) -> Iterator[Verdict]:
@@ -90,16 +87,14 @@ def of_batches(found: Evidence) -> Iterator[Verdict]:
         lines: dict[tuple[str, int], list[Cell]] = {}
         for cell in cells_of(rows, ["batch_size"]):
             lines.setdefault((cell["storage"], cell["prefetch"]), []).append(cell)
-        steps = [
-            (ratio(found.values("images_per_s"), large, small), _grown(small, large))
+        steps = {
+            _grown(small, large): ratio(found.values("images_per_s"), large, small)
             for line in lines.values()
             for small, large in pairwise(line)
-        ]
+        }
         if len({ahead > 0 for (_, ahead), line in lines.items() if len(line) > 1}) > 1:  # with prefetch and without
             step, which = weakest(steps)
-            used = [cell for line in lines.values() if len(line) > 1 for cell in line]
-            words = f"the least of {len(steps)} steps: {which}"
-            verdict = judge(claims.BATCH, step, larger(), words, used)
+            verdict = judge(claims.BATCH, step, larger(), f"the least of {len(steps)} steps: {which}")
             yield replace(verdict, about=about)
 
 

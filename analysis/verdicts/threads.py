@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from analysis.text.plain import listed
 from analysis.verdicts import claims
 from analysis.verdicts.devices import FIGURES, baselines
 from analysis.verdicts.evidence import cells_of, headings
-from analysis.verdicts.judge import Finding, Verdict, judge, over, ratio, weakest
+from analysis.verdicts.judge import Finding, Verdict, judge, of_all, over, ratio, weakest
 from analysis.verdicts.tolerance import Held, as_printed, larger
 
 if TYPE_CHECKING:
@@ -50,93 +51,87 @@ def verdicts(found: Evidence) -> Iterator[Verdict]:
 
 def _doubling(found: Evidence, curves: Mapping[str, Curve]) -> Iterator[Verdict]:
     """Test what a second thread gives: almost twice as much on most storages, more on fast ones than on hdd."""
-    gains = {name: _gain(found, curve, 1, 2) for name, curve in curves.items() if {1, 2} <= set(curve)}
+    gains = _gains(found, curves, 1, 2)
     words = f"two threads over one: {_told(gains)}"
     if len(gains) > 1:
         # More than half of the storages reach the lower of the middle two.
         usual = sorted(gains.values(), key=lambda gain: gain.ours)[(len(gains) - 1) // 2]
-        used = [curves[name][threads] for name in gains for threads in (1, 2)]
-        held = Held(ALMOST_TWICE, float("inf"), None, OF_THE_WORD)
-        yield judge(claims.DOUBLED, usual, held, words, used)
+        held = Held(ALMOST_TWICE, math.inf, None, OF_THE_WORD)
+        yield judge(claims.DOUBLED, of_all(usual, gains.values()), held, words)
     known = _by_name(curves, gains)
     if {HDD, SSD, OPTANE} <= set(known):
-        steps = [(over(gains[known[name]], gains[known[HDD]]), name) for name in (SSD, OPTANE)]
-        used = [curves[known[name]][threads] for name in (HDD, SSD, OPTANE) for threads in (1, 2)]
-        yield judge(claims.FAST_DOUBLE, weakest(steps)[0], larger(), words, used)
+        steps = {name: over(gains[known[name]], gains[known[HDD]]) for name in (SSD, OPTANE)}
+        yield judge(claims.FAST_DOUBLE, weakest(steps)[0], larger(), words)
 
 
 def _flat(found: Evidence, curves: Mapping[str, Curve]) -> Iterator[Verdict]:
     """Test whether on hdd threads 4 to 8 gain less than 1 to 2."""
-    known = _by_name(curves, [name for name, curve in curves.items() if {1, 2, 4, 8} <= set(curve)])
-    if HDD in known:
-        curve = curves[known[HDD]]
-        first, last = _gain(found, curve, 1, 2), _gain(found, curve, 4, 8)
-        used = [curve[threads] for threads in (1, 2, 4, 8)]
-        words = f"one to two threads {first.ours:.2f}, four to eight {last.ours:.2f}"
-        yield judge(claims.FLAT, over(first, last), larger(), words, used)
+    first, last = _gains(found, curves, 1, 2), _gains(found, curves, 4, 8)
+    hdd = _by_name(curves, first.keys() & last).get(HDD)
+    if hdd is not None:
+        words = f"one to two threads {first[hdd].ours:.2f}, four to eight {last[hdd].ours:.2f}"
+        yield judge(claims.FLAT, over(first[hdd], last[hdd]), larger(), words)
 
 
 def _lustre(found: Evidence, curves: Mapping[str, Curve]) -> Iterator[Verdict]:
     """Test whether eight threads gain most on lustre."""
-    gains = {name: _gain(found, curve, 1, 8) for name, curve in curves.items() if {1, 8} <= set(curve)}
-    known = _by_name(curves, gains)
-    others = [name for name in gains if name != known.get(LUSTRE)]
-    if LUSTRE in known and others:
-        steps = [(over(gains[known[LUSTRE]], gains[name]), name) for name in others]
-        used = [curves[name][threads] for name in gains for threads in (1, 8)]
-        words = f"eight threads over one: {_told(gains)}"
-        yield judge(claims.LUSTRE_BEST, weakest(steps)[0], larger(), words, used)
+    gains = _gains(found, curves, 1, 8)
+    lustre = _by_name(curves, gains).get(LUSTRE)
+    steps = {name: over(gains[lustre], gain) for name, gain in gains.items() if name != lustre} if lustre else {}
+    if steps:
+        yield judge(claims.LUSTRE_BEST, weakest(steps)[0], larger(), f"eight threads over one: {_told(gains)}")
 
 
 def _bandwidth(found: Evidence, curves: Mapping[str, Curve]) -> Iterator[Verdict]:
     """Test of each storage with a baseline of its own whether that is above the pipeline's best."""
-    figure = FIGURES["read"]
     known = fastest(rows_of(found.table)) if ACCESS in found.table else {}
     plain = {cell["cell"]: cell for rows in baselines(found.table, "read").values() for cell in cells_of(rows)}
-    best = [max(curve.values(), key=lambda cell: cell[MB]) for curve in curves.values()]
-    pairs = [(plain[known[own]["cell"]], cell) for cell in best if (own := baseline_key(cell, "read")) in known]
-    if pairs:
-        steps = [(ratio(found.values(figure), base, cell), cell["storage"]) for base, cell in pairs]
+    steps = {
+        name: ratio(found.values(FIGURES["read"]), plain[known[own]["cell"]], cell)
+        for name, cell in _best(curves).items()
+        if (own := baseline_key(cell, "read")) in known
+    }
+    if steps:
         least, where = weakest(steps)
-        used = [cell for pair in pairs for cell in pair]
-        words = f"baseline over the best of the pipeline, least on {where}; {len(pairs)} storages"
-        yield judge(claims.BELOW_IOR, least, larger(), words, used)
+        words = f"baseline over the best of the pipeline, least on {where}; {len(steps)} storages"
+        yield judge(claims.BELOW_IOR, least, larger(), words)
 
 
 def _preprocessing(found: Evidence, curves: Mapping[bool, Mapping[str, Curve]]) -> Iterator[Verdict]:
     """Test whether the best of each storage is larger where files are read alone."""
-    best = {
-        kind: {name: max(of.values(), key=lambda cell: cell[MB]) for name, of in curves[kind].items()}
-        for kind in curves
-    }
-    both = [name for name in best[True] if name in best[False]]
-    if both:
-        steps = [(ratio(found.values(MB), best[False][name], best[True][name]), name) for name in both]
+    whole, alone = _best(curves[True]), _best(curves[False])
+    steps = {name: ratio(found.values(MB), alone[name], whole[name]) for name in whole if name in alone}
+    if steps:
         least, where = weakest(steps)
-        used = [best[kind][name] for name in both for kind in best]
-        words = f"read only over with preprocessing, the best of each, least on {where}; {len(both)} storages"
-        yield judge(claims.PREPROCESSING, least, larger(), words, used)
+        words = f"read only over with preprocessing, the best of each, least on {where}; {len(steps)} storages"
+        yield judge(claims.PREPROCESSING, least, larger(), words)
 
 
 def _published(found: Evidence, curves: Mapping[bool, Mapping[str, Curve]]) -> Iterator[Verdict]:
     """Test the published ratios; the text does not say of which pipeline they are, so the nearer one counts."""
     for (storage, threads), claim in claims.SCALING.items():
-        ours = [
-            (_gain(found, curve, 1, threads), kind, (curve[1], curve[threads]))
+        ours = {
+            (kind, name): gain
             for kind, by_storage in curves.items()
-            for curve in by_storage.values()
-            if {1, threads} <= set(curve) and curve[1]["storage_name"].casefold() == storage
-        ]
+            for name, gain in _gains(found, by_storage, 1, threads).items()
+            if gain.cells[0]["storage_name"].casefold() == storage
+        }
         if ours:
-            nearest, _, used = min(ours, key=lambda each: abs(each[0].ours - claim.value))
-            told = [f"{PIPELINES[kind]} {gain.ours:.2f}" for gain, kind, _ in ours]
+            _, name = nearest = min(ours, key=lambda each: abs(ours[each].ours - claim.value))
+            told = [f"{PIPELINES[kind]} {gain.ours:.2f}" for (kind, _), gain in ours.items()]
             told += ["the nearer counts"] if len(ours) > 1 else []
-            words = f"{used[0]['storage']}, {threads} threads over one: {listed(told)}"
-            yield judge(claim, nearest, as_printed(claim, used), words, used)
+            words = f"{name}, {threads} threads over one: {listed(told)}"
+            yield judge(claim, ours[nearest], as_printed(claim, ours[nearest].cells), words)
 
 
-def _gain(found: Evidence, curve: Curve, few: int, many: int) -> Finding:
-    return ratio(found.values(RATE), curve[many], curve[few])
+def _gains(found: Evidence, curves: Mapping[str, Curve], few: int, many: int) -> dict[str, Finding]:
+    """Return by storage what many threads give over few, of those that were measured with both."""
+    rates = found.values(RATE)
+    return {name: ratio(rates, of[many], of[few]) for name, of in curves.items() if {few, many} <= set(of)}
+
+
+def _best(curves: Mapping[str, Curve]) -> dict[str, Cell]:
+    return {name: max(curve.values(), key=lambda cell: cell[MB]) for name, curve in curves.items()}
 
 
 def _by_name(curves: Mapping[str, Curve], among: Iterable[str]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from analysis.records.frame import rows_of
 from analysis.records.settings import Settings, describe, distinguishing, suffixes
 from analysis.statistics import comparable
+from analysis.statistics.selection import saved_how
 from analysis.text.plain import DASH
 
 if TYPE_CHECKING:
@@ -42,14 +43,44 @@ class FigureSpec:
         return self.function(self.frame, self.title, self.caption)
 
 
-def stems(figure: str, keys: Sequence[Settings]) -> dict[Settings, str]:
-    """Return the file name of each set's figure: `fig4` for a lone set, else with what distinguishes the sets."""
-    return {key: f"{figure}-{text}" if text else figure for key, text in suffixes(keys).items()} if keys else {}
+def figures(  # noqa: PLR0913 - what a figure is made of
+    stem: str,
+    title: str,
+    function: Callable[[pd.DataFrame, str, str], Figure],
+    sets: Mapping[Settings, tuple[pd.DataFrame, pd.DataFrame]],
+    what: Callable[[Settings, pd.DataFrame, pd.DataFrame], str],
+    *,
+    always: Sequence[str] = (),
+    hidden: Sequence[str] = (),
+    worth: Sequence[str] = ("done",),
+) -> list[FigureSpec]:
+    """Return a figure for each set of cells of which any is worth drawing.
 
-
-def distinguishing_settings(keys: Iterable[Settings]) -> list[str]:
-    """Return the names of the settings that distinguish the sets of a figure."""
-    return distinguishing([key.facts for key in keys])
+    Parameters
+    ----------
+    stem
+        Name of the files of a lone set; of several each has what distinguishes it behind.
+    sets
+        By their settings the cells, and what is drawn of them, with their `status`.
+    what
+        Returns the caption's statistic from the settings, the cells that are shown, and what is drawn.
+    always, hidden
+        Settings that a caption names in any case, or not even where they distinguish sets.
+    worth
+        The statuses of rows that make a figure.
+    """
+    sets = {key: both for key, both in sets.items() if both[1]["status"].isin(worth).any()}
+    names = suffixes(list(sets)) if sets else {}
+    apart = [*always, *(name for name in distinguishing([key.facts for key in sets]) if name not in hidden)]
+    made = []
+    for key, (cells, frame) in sets.items():
+        done = cells[cells["cell"].isin(frame["cell"][frame["status"] == "done"])]
+        shown = cells if done.empty else done
+        ahead = sorted(set(cells["prefetch"].dropna())) if "prefetch" in cells else ()
+        facts = {**key.facts, **({"prefetch": " and ".join(map(str, ahead))} if ahead else {})}
+        words = caption(facts, dict.fromkeys(apart), shown, what(key, shown, frame))
+        made.append(FigureSpec("-".join(filter(None, (stem, names[key]))), title, words, frame, function))
+    return made
 
 
 def caption(facts: Mapping[str, object], apart: Iterable[str], shown: pd.DataFrame, what: str) -> str:
@@ -75,6 +106,16 @@ def statistic(shown: pd.DataFrame, mark: str = "bar") -> str:
     # Rounded down: what is claimed must hold.
     sure = math.floor(10_000 * float(shown["coverage"].min())) / 100
     return f"Median of valid runs ({count}); whiskers min{DASH}max hold the true median with p ≥ {sure:g} %."
+
+
+def runs_told(mark: str = "bar") -> Callable[[Settings, pd.DataFrame, pd.DataFrame], str]:
+    """Return what tells the statistic and the number of runs of a figure."""
+    return lambda _, shown, _frame: f"{statistic(shown, mark)} {how_many(shown)}"
+
+
+def checkpoints_told(key: Settings, shown: pd.DataFrame, _frame: pd.DataFrame) -> str:
+    """Return the statistic of a figure of checkpoints, and how these are made."""
+    return f"{statistic(shown)} Of a run, the median of its checkpoints. {how_many(shown)} {saved_how(key.facts)}"
 
 
 def how_many(shown: pd.DataFrame) -> str:

@@ -40,14 +40,8 @@ CAPTION_LINE, LEGEND_LINE = 0.11, 0.17
 WHISKER: dict[str, Any] = {"fmt": "none", "ecolor": "black", "elinewidth": 0.8, "capthick": 0.8, "capsize": 2.5}
 
 
-def panels(frame: pd.DataFrame, wide: float, high: float = 1.75) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
-    """Return a figure with a panel per storage, in the order of the frame, and what each is to show.
-
-    Parameters
-    ----------
-    wide, high
-        Size of a panel in inches.
-    """
+def per_storage(frame: pd.DataFrame, wide: float, high: float = 1.75) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+    """Return a figure with a panel per storage (its size in inches), in the order of the frame, and what each shows."""
     storages = list(dict.fromkeys(frame["storage"]))
     across, down = min(len(storages), IN_A_ROW), math.ceil(len(storages) / IN_A_ROW)
     figure = Figure(figsize=(max(3.6, 0.9 + across * wide), 1.25 + high * down))
@@ -78,6 +72,11 @@ def categories(axes: Axes, values: Sequence[int]) -> None:
 def wrapped(name: str) -> str:
     """Return a name that may have several words, for a place below a bar."""
     return textwrap.fill(name, 14)
+
+
+def bar(axes: Axes, x: float, height: float, row: Row, **look: Any) -> None:
+    """Draw the bar of a cell, hatched where it is unstable."""
+    axes.bar(x, height, edgecolor="black", hatch=UNSTABLE_HATCH if row["unstable"] is True else None, **look)
 
 
 def gap(axes: Axes, x: float, status: str) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from analysis.text.html import Markup
 
 # A page of 10,000 cells must open on a phone: what is beyond these stands in files, and the page says in which.
-MOST_FIGURES, MOST_SETS, MOST_ROWS, MOST_CELLS, MOST_LINES = 30, 30, 1000, 300, 200
+MOST_FIGURES, MOST_ROWS, MOST_CELLS, MOST_LINES = 30, 1000, 300, 200
 MOST_CSV_BYTES, MOST_SVG_BYTES = 100_000, 300_000
 
 
@@ -24,18 +24,8 @@ MOST_CSV_BYTES, MOST_SVG_BYTES = 100_000, 300_000
 class Results:
     """Everything that an analysis found.
 
-    Attributes
-    ----------
-    found
-        The records, and those that could not be read.
-    table, runs
-        Medians, one row per cell, and every run.
-    tested
-        The verdicts on the paper's claims.
-    drawn, images
-        The figures, and those that the page holds as SVG, by their stem.
-    home
-        The folder that the page, `figures/` and `tables/` lie in.
+    The records read or refused, the medians (one row per cell), every run, the verdicts, the figures, those that the
+    page holds as SVG by their stem, and the folder that the page, `figures/` and `tables/` lie in.
     """
 
     found: Found

@@ -318,7 +318,8 @@ def test_the_limits_that_were_in_force_stand_beside_what_they_proved():
 
 
 def test_a_quota_and_how_far_it_was_used_up_stand_beside_the_machine():
-    held = [run(1, 100.0, quota_cores=0.2, throttled_s=share * 5, elapsed_s=5.0) for share in (0.1, 0.6)]
+    shares = enumerate((0.1, 0.6), start=1)
+    held = [run(n, 100.0, quota_cores=0.2, throttled_s=share * 5, elapsed_s=5.0) for n, share in shares]
     quotas = [record(held), record([run(1, 100.0)], threads=8, host="node2")]
     quotas[0]["provenance"]["quota_cores"] = 0.2
 
