@@ -82,6 +82,14 @@ def job(cells, folder):
 
 
 @pytest.fixture
+def one(job):
+    """The work list of a Slurm job with one cell."""
+    work = job()
+    work["cells"] = work["cells"][:1]
+    return work
+
+
+@pytest.fixture
 def cpus(monkeypatch):
     """As many CPUs as any cell has threads; a function that changes the number."""
 

@@ -10,9 +10,8 @@ import pytest
 
 from campaign.cells import plan, stopping
 from campaign.cli import why
-from campaign.worker.__main__ import Worker
 from campaign.worker.signals import WorkerStoppedError
-from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
+from tests.campaign.fake_template import failed, figures, invalid
 from tests.campaign.work_lists import asked_again, walk
 
 pytestmark = pytest.mark.usefixtures("cpus")
@@ -96,7 +95,8 @@ def test_without_the_key_no_run_is_added_and_none_is_judged(lacks, folder, addin
 
 
 @pytest.mark.shows("max_runs")
-def test_at_max_runs_it_gives_up_and_says_so(folder, adding):
+def test_at_max_runs_it_gives_up_and_says_so_and_why_tells_of_each_run_why_it_was_added(folder, adding, capsys):
+    adding["cells"][0]["dataset"] |= {"files": 1, "bytes": 1}
     template, (recorded,) = walk(folder, adding, *runs_of([*WIDE, 90.0, 110.0, 95.0, 105.0]))
     again, (later,) = walk(folder, asked_again(adding))
 
@@ -107,6 +107,11 @@ def test_at_max_runs_it_gives_up_and_says_so(folder, adding):
     # In order: 90, 90, 95, 95, 100, 105, 110, 110; (110 - 90) / 97.5.
     assert "median of 8 measured runs is 20.51% wide; max_runs=9 is reached" in recorded["reason"]
     assert recorded["checks"][1]["passed"] is False
+    why.main([adding["cells"][0]["id"], str(folder.root)])
+    out = capsys.readouterr().out
+    assert "added        until_spread=0.02: of 5 runs the 93.8% interval of the median was 90.0 to 110.0" in out
+    assert "max_runs=9 is reached" in out
+    assert out.count("  added ") == 3
 
 
 def test_a_done_cell_gets_only_what_is_added_after_a_warm_up_of_its_own(folder, adding):
@@ -123,14 +128,12 @@ def test_a_done_cell_gets_only_what_is_added_after_a_warm_up_of_its_own(folder, 
     assert recorded["checks"][1]["observed"] == pytest.approx(0.02)
 
 
-def test_a_session_that_was_cut_goes_on_where_it_was(folder, job):
-    work = job()
-    work["cells"] = work["cells"][:1]
-    work["conduct"] |= {"until_spread": 0.02, "max_runs": 9}
+def test_a_session_that_was_cut_goes_on_where_it_was(folder, one):
+    one["conduct"] |= {"until_spread": 0.02, "max_runs": 9}
     with pytest.raises(WorkerStoppedError):
-        walk(folder, work, *runs_of([*WIDE, 100.0]), WorkerStoppedError(signal.SIGUSR2))
+        walk(folder, one, *runs_of([*WIDE, 100.0]), WorkerStoppedError(signal.SIGUSR2))
 
-    template, (recorded,) = walk(folder, work, *runs_of([100.0, 100.0]))
+    template, (recorded,) = walk(folder, one, *runs_of([100.0, 100.0]))
 
     measured = [run for run in recorded["runs"] if run["role"] == "measured"]
     assert [run["status"] for run in measured] == ["valid"] * 6 + ["failed"] + ["valid"] * 2
@@ -177,14 +180,8 @@ def test_what_the_worker_that_was_killed_left_is_judged_by_the_plan(folder, cell
     made, conduct = cells
     adding["conduct"] |= {"max_runs": 30}
 
-    class Killed(FakeTemplate):
-        def run(self, *request):
-            if not self.answers:
-                raise KeyboardInterrupt
-            return super().run(*request)
-
     with pytest.raises(KeyboardInterrupt):
-        Worker(folder, adding, Killed(*runs_of(WIDE))).walk()
+        walk(folder, adding, *runs_of(WIDE), KeyboardInterrupt())
 
     loosely, wide, narrow = (
         plan.make(made[:1], {**conduct, "until_spread": share}, folder).entries[0] for share in (None, 0.02, 0.5)
@@ -201,15 +198,3 @@ def test_the_plan_says_how_many_runs_there_may_be(cells, folder):
     assert [(entry.missing, entry.at_most) for entry in planned.entries] == [(5, 29)] * 3
     assert plan.runs_in_words(planned.to_do, asked) == "18 to 90 runs"
     assert plan.runs_in_words(plan.make(made, conduct, folder).to_do, conduct) == "18 runs"
-
-
-def test_why_tells_of_each_run_why_it_was_added(folder, adding, capsys):
-    adding["cells"][0]["dataset"] |= {"files": 1, "bytes": 1}
-    walk(folder, adding, *runs_of([*WIDE, 90.0, 110.0, 95.0, 105.0]))
-
-    why.main([adding["cells"][0]["id"], str(folder.root)])
-
-    out = capsys.readouterr().out
-    assert "added        until_spread=0.02: of 5 runs the 93.8% interval of the median was 90.0 to 110.0" in out
-    assert "max_runs=9 is reached" in out
-    assert out.count("  added ") == 3

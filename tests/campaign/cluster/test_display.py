@@ -85,21 +85,18 @@ def test_on_a_terminal_every_state_that_some_cell_is_in_is_counted_and_no_other(
     assert not re.search("failed|queued|running", some)
 
 
-def test_on_a_terminal_the_reasons_of_the_queue_are_told_in_slurms_words(terminal):
-    reasons = {"Priority": 2, "ReqNodeNotAvail, UnavailableNodes:[red]n[1-3]": 7, "": 1}
+def test_on_a_terminal_the_reasons_of_the_queue_are_told_in_slurms_words_unless_there_is_a_hindrance(terminal):
+    waiting = _picture(
+        counts={"queued": 10}, reasons={"Priority": 2, "ReqNodeNotAvail, UnavailableNodes:[red]n[1-3]": 7, "": 1}
+    )
 
-    (shown,) = terminal(_picture(counts={"queued": 10}, reasons=reasons))
+    (shown,), (hindered,) = terminal(waiting), terminal(waiting, hindrance="nobody answers [red]")
 
     assert "queued 10" in shown
     assert "7 jobs waiting: ReqNodeNotAvail, UnavailableNodes:[red]n[1-3], 2 jobs waiting: Priority" in shown
     assert "1 job waiting: submitted" in shown
-
-
-def test_on_a_terminal_a_hindrance_is_told_in_place_of_the_old_reasons(terminal):
-    (shown,) = terminal(_picture(counts={"queued": 1}, reasons={"Priority": 1}), hindrance="nobody answers [red]")
-
-    assert "nobody answers [red]" in shown
-    assert "Priority" not in shown
+    assert "nobody answers [red]" in hindered
+    assert "Priority" not in hindered
 
 
 def test_on_a_terminal_a_run_that_failed_before_any_rate_of_its_cell_is_told(terminal):

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from campaign.cells import record
 from campaign.cluster import progress
 from campaign.cluster.progress import Follower, Seen, Watched
 from campaign.errors import EnvironmentFaultError
@@ -242,14 +241,6 @@ def test_what_a_worker_wrote_last_is_seen_in_the_look_after_its_end_and_only_the
     assert len(last.news) == 3
     assert _counts(last) == _counts(later) == {"done": 1, "running": 1, "planned": 1}
     assert later.news == []
-
-
-def test_records_of_a_worker_that_has_ended_are_read_no_more(watched, monkeypatch):
-    ended = {"a": Seen("ended"), "b": Seen("ended")}
-    watched.picture(ended)
-    monkeypatch.setattr(record, "read", lambda path: pytest.fail(f"{path} was read"))
-
-    assert _counts(watched.picture(ended)) == {"interrupted": 3}
 
 
 _SEEN = st.sampled_from(["unknown", "queued", "running", "ended"])

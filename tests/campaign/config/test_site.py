@@ -86,26 +86,26 @@ def test_the_tolerance_of_the_site_is_that_of_the_check(key, of_site, of_mine):
     "site.storages.exclusive",
     "site.storages.license",
     "site.storages.stripe_count",
+    "site.storages.stripe_size_mib",
 )
-def test_a_storage_is_where_and_what_the_site_says(of_mine):
-    assert of_mine("storage=lustre")["storage"] == {
-        "name": "lustre", "root": "/lustre/me", "shared": False, "exclusive": "license", "license": "lustre:1",
-        "stripe_count": 4, "stripe_size_mib": None,
-    }  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            ["storage=lustre"],
+            {"root": "/lustre/me", "shared": False, "exclusive": "license", "license": "lustre:1", "stripe_count": 4},
+        ),
+        (["storage=hdd"], {"root": None}),
+        (["storage=tmpfs"], {"root": "/dev/shm", "shared": False}),  # noqa: S108 - no file is made
+        (["storage=site", "storage.name=scratch"], {"root": "/scratch/me", "stripe_size_mib": 16}),
+    ],
+    ids=["all of it", "nothing", "memory", "a name of the user's own"],
+)
+def test_a_storage_is_where_and_what_the_site_says_and_has_defaults_for_the_rest(words, says, of_mine):
+    name = words[-1].partition("=")[2]
+    default = {"shared": True, "exclusive": "lock", "license": None, "stripe_count": None, "stripe_size_mib": None}
 
-
-def test_what_the_site_does_not_say_of_a_storage_has_its_default(of_mine):
-    found = {name: of_mine(f"storage={name}")["storage"] for name in ("hdd", "tmpfs")}
-
-    assert [found["hdd"][key] for key in ("root", "shared", "exclusive", "license")] == [None, True, "lock", None]
-    assert (found["tmpfs"]["root"], found["tmpfs"]["shared"]) == ("/dev/shm", False)  # noqa: S108 - no file is made
-
-
-@pytest.mark.shows("site.storages.stripe_size_mib")
-def test_a_storage_with_a_name_of_the_users_own_is_reached(of_mine):
-    found = of_mine("storage=site", "storage.name=scratch")["storage"]
-
-    assert (found["name"], found["root"], found["stripe_size_mib"]) == ("scratch", "/scratch/me", 16)
+    assert of_mine(*words)["storage"] == {"name": name, **default, **says}
 
 
 def test_storages_of_the_site_can_be_swept(grid):

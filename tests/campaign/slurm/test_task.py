@@ -224,20 +224,16 @@ def test_an_end_is_told_by_its_state_what_the_exit_code_adds_and_the_node(state,
 
 
 @pytest.mark.parametrize(
-    ("state", "live", "queued"),
+    ("states", "live", "queued"),
     [
-        ("PENDING", True, True),
-        ("CONFIGURING", True, True),
-        ("REQUEUED", True, True),
-        ("REQUEUE_HOLD", True, True),
-        ("RUNNING", True, False),
-        ("COMPLETING", True, False),
-        ("SUSPENDED", True, False),
-        *((state, False, False) for state in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL")),
-        *((state, False, False) for state in ("OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "REVOKED", LOST)),
+        (["PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD"], True, True),
+        (["RUNNING", "COMPLETING", "SUSPENDED"], True, False),
+        (["COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL"], False, False),
+        (["OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "REVOKED", LOST], False, False),
     ],
+    ids=["waits", "runs", "is over", "is over for a rarer reason"],
 )
-def test_a_state_means_that_a_task_waits_runs_or_is_over(state, live, queued):
-    task = Task("/batch", 0, state, "", "", "", "7_0")
-
-    assert (task.live, task.queued) == (live, queued)
+def test_a_state_means_that_a_task_waits_runs_or_is_over(states, live, queued):
+    for state in states:
+        task = Task("/batch", 0, state, "", "", "", "7_0")
+        assert (task.live, task.queued) == (live, queued), state

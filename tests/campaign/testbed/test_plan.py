@@ -36,30 +36,22 @@ def position(lines, *words):
     return found
 
 
-def test_a_device_is_throttled_before_it_is_mounted_and_marked_before_it_can_be_used():
-    lines = up(seen(there=False))
-
-    throttled = position(lines, "7:3 163000000", "read_bps")
-    mounted = position(lines, "mount -t ext4", "/dev/loop3 /bed/hdd")
-    marked = position(lines, "echo", "/bed/hdd/.tfio-emulated.json")
-    usable = position(lines, "install -d -m 755 -o 1000 -g 1000 /bed/hdd/data")
-    assert throttled < mounted < marked < usable
-
-
-def test_the_number_of_a_device_is_written_down_before_it_is_throttled():
-    lines = up(seen(there=False))
-
-    written = position(lines, ".tfio-testbed.json", '"numbers": ["7:3", "7:4"]')
-    assert written < position(lines, "7:3 163000000") < position(lines, "7:4 280550000")
-
-
-def test_an_image_has_its_name_only_when_it_is_whole():
+def test_an_image_has_its_name_when_it_is_whole_and_a_device_is_usable_when_it_is_throttled_and_marked():
     lines = up(seen(there=False))
 
     made = lines[position(lines, "install -m 600 /dev/null /bed/hdd.img.new") :][:5]
     assert [line.split()[0] for line in made] == ["install", "truncate", "mkfs.ext4", "sync", "mv"]
     assert made[1] == "truncate --size 3000000000 /bed/hdd.img.new"
     assert made[4] == "mv /bed/hdd.img.new /bed/hdd.img"
+    order = [
+        position(lines, ".tfio-testbed.json", '"numbers": ["7:3", "7:4"]'),
+        position(lines, "7:3 163000000", "read_bps"),
+        position(lines, "mount -t ext4", "/dev/loop3 /bed/hdd"),
+        position(lines, "echo", "/bed/hdd/.tfio-emulated.json"),
+        position(lines, "install -d -m 755 -o 1000 -g 1000 /bed/hdd/data"),
+    ]
+    assert order == sorted(order)
+    assert order[0] < position(lines, "7:4 280550000")
 
 
 @pytest.mark.parametrize(
@@ -174,21 +166,23 @@ def test_a_marker_that_was_being_written_is_ours_to_remove():
     ]
 
 
-@pytest.mark.parametrize(("free_gb", "sizes_gb"), [(100, [3, 12]), (20, [3, 12]), (10, [3, 6]), (9.96, [3, 5.9])])
-def test_a_share_is_what_is_free_and_not_promised_and_at_most_12_gb(free_gb, sizes_gb):
-    lines = up(seen(there=False, free_bytes=round(free_gb * GB)))
+@pytest.mark.parametrize(
+    ("free_gb", "hdd_gb", "names", "sizes_gb"),
+    [
+        (100, 3, ("hdd", "ssd"), [3, 12]),
+        (20, 3, ("hdd", "ssd"), [3, 12]),
+        (10, 3, ("hdd", "ssd"), [3, 6]),
+        (9.96, 3, ("hdd", "ssd"), [3, 5.9]),
+        (20, None, ("hdd", "ssd", "optane", "lustre"), [4.7] * 4),
+    ],
+)
+def test_a_share_is_what_is_free_and_not_promised_and_at_most_12_gb(free_gb, hdd_gb, names, sizes_gb):
+    asked = {name: Wanted(HDD, hdd_gb * GB if name == "hdd" and hdd_gb else None) for name in names}
+    found = seen({name: storage(name) for name in names}, there=False, free_bytes=round(free_gb * GB))
 
-    sizes = [int(line.split()[2]) / GB for line in lines if line.startswith("truncate")]
-    assert sizes == sizes_gb
+    lines = texts(plan.up(asked, OWNER, found))
 
-
-def test_on_20_gb_each_of_four_storages_has_a_share():
-    asked = {name: Wanted(HDD) for name in ("hdd", "ssd", "optane", "lustre")}
-    found = seen({name: storage(name) for name in asked}, there=False, free_bytes=20 * GB)
-
-    sizes = [line.split()[2] for line in texts(plan.up(asked, OWNER, found)) if line.startswith("truncate")]
-
-    assert sizes == ["4700000000"] * 4
+    assert [int(line.split()[2]) / GB for line in lines if line.startswith("truncate")] == sizes_gb
 
 
 def test_what_images_may_still_grow_by_is_not_given_away_twice():
@@ -213,26 +207,7 @@ def test_an_image_does_not_change_its_size():
 
 
 @pytest.mark.parametrize(
-    ("found", "error"),
-    [
-        (seen(strangers=("thesis.tex",)), "no testbed of ours and holds other files, such as thesis.tex"),
-        (
-            seen({"hdd": storage("hdd", mounted="/dev/sdb1"), "ssd": storage("ssd")}, numbers=[]),
-            "/dev/sdb1 is mounted at /bed/hdd, and is not ours",
-        ),
-        (
-            seen({"hdd": storage("hdd", loops=(LOOP0,)), "ssd": storage("ssd")}, numbers=["7:0"]),
-            "the file of /dev/loop0, /bed/hdd.img, was taken away",
-        ),
-    ],
-)
-def test_what_is_not_ours_or_broken_is_refused(found, error):
-    with pytest.raises((UsageError, EnvironmentFaultError), match=error):
-        up(found)
-
-
-@pytest.mark.parametrize(
-    ("found", "missing"),
+    ("found", "why"),
     [
         (
             seen({"hdd": storage("hdd", mounted="/dev/sdb1")}, numbers=[]),
@@ -243,14 +218,23 @@ def test_what_is_not_ours_or_broken_is_refused(found, error):
             seen({"hdd": up_and_running("hdd", LOOP0, HDD)}, numbers=["7:0"], bounds=Io({}, hindrance=("no v2", ""))),
             "no v2",
         ),
-        (seen({"hdd": storage("hdd", size_bytes=3 * GB, loops=(LOOP0,))}, numbers=["7:0"]), "echo '7:0 163000000' >"),
     ],
+    ids=["another mount", "an image that is gone", "no bounds"],
 )
-def test_what_stands_in_the_way_of_a_storage_is_told_as_what_it_lacks(found, missing):
+def test_what_stands_in_the_way_of_a_storage_is_refused_and_told_as_what_it_lacks(found, why):
+    with pytest.raises((UsageError, EnvironmentFaultError), match=why):
+        plan.up({"hdd": Wanted(HDD, 3 * GB)}, OWNER, found)
     told = apply.states(found)["hdd"]
-
     assert told["state"] == "incomplete"
-    assert missing in told["missing"]
+    assert why in told["missing"]
+
+
+def test_the_next_step_is_told_as_what_a_storage_lacks_and_other_files_are_refused():
+    found = seen({"hdd": storage("hdd", size_bytes=3 * GB, loops=(LOOP0,))}, numbers=["7:0"])
+
+    assert "echo '7:0 163000000' >" in apply.states(found)["hdd"]["missing"]
+    with pytest.raises(UsageError, match=r"no testbed of ours and holds other files, such as thesis\.tex"):
+        up(seen(strangers=("thesis.tex",)))
 
 
 def harmless(path):

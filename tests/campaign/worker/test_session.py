@@ -19,14 +19,6 @@ from tests.campaign.work_lists import asked_again, walk
 pytestmark = pytest.mark.usefixtures("cpus")
 
 
-@pytest.fixture
-def one(job):
-    """The work list of a Slurm job with one cell."""
-    work = job()
-    work["cells"] = work["cells"][:1]
-    return work
-
-
 def test_a_second_session_warms_up_again_and_adds_only_what_is_missing(folder, one):
     with pytest.raises(WorkerStoppedError):
         walk(folder, one, figures(1), figures(2), figures(3), WorkerStoppedError())

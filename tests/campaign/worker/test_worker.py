@@ -45,17 +45,16 @@ def test_the_run_is_asked_for_what_the_cell_says(folder, work):
     assert timeout_s == 77
 
 
-def test_the_record_is_on_disk_before_during_and_after_each_run(folder, work):
+def test_the_record_is_on_disk_before_during_and_after_each_run(folder, one):
     seen = []
-    path = folder.record(work["cells"][0]["id"])
+    path = folder.record(one["cells"][0]["id"])
 
     class Looking(FakeTemplate):
         def run(self, *request):
             seen.append([run["status"] for run in record.read(path)["runs"]])
             return super().run(*request)
 
-    work["cells"] = work["cells"][:1]
-    Worker(folder, work, Looking()).walk()
+    Worker(folder, one, Looking()).walk()
 
     assert seen[:3] == [["running"], ["valid", "running"], ["valid", "valid", "running"]]
 
@@ -89,14 +88,13 @@ def test_a_stopped_worker_keeps_what_was_measured_and_tells_of_the_run_under_way
 
 
 @pytest.mark.shows("redo")
-def test_redo_measures_anew_and_loses_nothing(folder, work):
-    work["cells"] = work["cells"][:1]
-    walk(folder, work, *[figures(111)] * 6)
-    work["conduct"]["redo"] = True
+def test_redo_measures_anew_and_loses_nothing(folder, one):
+    walk(folder, one, *[figures(111)] * 6)
+    one["conduct"]["redo"] = True
 
-    _, (recorded,) = walk(folder, asked_again(work), *[figures(222)] * 6)
+    _, (recorded,) = walk(folder, asked_again(one), *[figures(222)] * 6)
 
-    (old,) = folder.cell(work["cells"][0]["id"]).glob("superseded-*/record.json")
+    (old,) = folder.cell(one["cells"][0]["id"]).glob("superseded-*/record.json")
     assert [run["images_per_s"] for run in recorded["runs"]] == [222] * 6
     assert [run["images_per_s"] for run in json.loads(old.read_text())["runs"]] == [111] * 6
 
@@ -272,12 +270,10 @@ def test_on_this_machine_there_is_one_worker_at_a_time_in_a_folder_and_in_jobs_t
 
 
 @pytest.fixture
-def licensed(job):
-    """The work list of a job on one cell whose storage is kept free by a licence."""
-    work = job()
-    work["cells"] = work["cells"][:1]
-    work["cells"][0]["access"] |= {"exclusive": "license", "license": "lustre:1"}
-    return work
+def licensed(one):
+    """The same where the storage is kept free by a licence."""
+    one["cells"][0]["access"] |= {"exclusive": "license", "license": "lustre:1"}
+    return one
 
 
 def test_a_controller_that_does_not_answer_is_asked_again_for_the_proof_of_a_licence(folder, licensed, monkeypatch):
