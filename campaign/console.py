@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rich import progress
 from rich.console import Console
@@ -119,7 +119,7 @@ def preparation() -> Iterator[Progress]:
 
 
 def _on_bars(shown: progress.Progress) -> Progress:
-    tasks: dict[str, Any] = {}
+    tasks: dict[str, progress.TaskID] = {}
 
     def show(what: str, done: int, total: int, of_what: str) -> None:
         if what not in tasks:

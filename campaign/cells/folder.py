@@ -143,13 +143,12 @@ def opened(root: Path) -> tuple[CampaignFolder, Manifest]:
     """Open or create a campaign folder to work in: private to the user, and never somebody else's."""
     folder = CampaignFolder(root.resolve())
     try:
-        if folder.root.exists() and not folder.marker.exists() and any(folder.root.iterdir()):
-            if folder.records.is_dir():
-                return _create(folder)  # its campaign.json was moved away: the records are whole without it
-            raise UsageError(
-                f"{folder.root} holds files and no campaign", "choose an empty or a new folder: campaign_dir=…"
-            )
         if not folder.marker.exists():
+            # Records whose campaign.json was moved away are whole without it.
+            if folder.root.exists() and any(folder.root.iterdir()) and not folder.records.is_dir():
+                raise UsageError(
+                    f"{folder.root} holds files and no campaign", "choose an empty or a new folder: campaign_dir=…"
+                )
             return _create(folder)
     except OSError as error:
         raise EnvironmentFaultError(

@@ -37,10 +37,8 @@ class Entry:
 
 def runs_in_words(entries: Sequence[Entry], conduct: Conduct) -> str:
     """Return how many runs cells lack, with their warm-ups: `24 runs`, or `24 to 120 runs` where some may be added."""
-    few, many = (
-        sum(number + conduct["warmup_runs"] for number in numbers)
-        for numbers in ([entry.missing for entry in entries], [entry.at_most for entry in entries])
-    )
+    warmups = len(entries) * conduct["warmup_runs"]
+    few, many = warmups + sum(entry.missing for entry in entries), warmups + sum(entry.at_most for entry in entries)
     return counted(few, "run") if few == many else f"{few} to {many} runs"
 
 

@@ -99,19 +99,15 @@ def _read(path: Path, *, again: bool = True) -> Record | None:
         return versioned.read_as(path, Record, SCHEMA)
     except OSError as error:
         if again and error.errno in (errno.ENOENT, errno.ESTALE):
-            _reopen_folders(path)
+            for folder in (path.parent.parent, path.parent):
+                # Only then an NFS client asks whether another node has made or replaced it.
+                with contextlib.suppress(OSError):
+                    os.scandir(folder).close()
             return _read(path, again=False)
         if error.errno == errno.ENOENT:
             return None
         hint = "repair the file system or the file's mode; the record is left as it is"
         raise UnreadableRecordError(f"cannot read {path}: {error.strerror}", hint) from error
-
-
-def _reopen_folders(path: Path) -> None:
-    """Open the folders of a record: only then an NFS client asks whether another node has made or replaced it."""
-    for folder in (path.parent.parent, path.parent):
-        with contextlib.suppress(OSError):
-            os.scandir(folder).close()
 
 
 def _fault(record: Record, name: str) -> str | None:

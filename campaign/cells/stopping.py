@@ -93,7 +93,17 @@ def most_missing_runs(record: Known, conduct: Conduct) -> int:
 
 def reason_to_add(record: Record, conduct: Conduct) -> Addition | None:
     """Return why a cell that has all the runs it was asked for is to have another; None where it is not."""
-    return _reason(rates(record), conduct)
+    known = rates(record)
+    if not adds_runs(conduct) or len(known) >= most_runs(conduct) or not _wide(known, conduct):
+        return None
+    found = interval(known)
+    return {
+        "until_spread": conduct["until_spread"],
+        "n": len(known),
+        "interval": [found.low, found.high] if found else None,
+        "confidence": found.confidence if found else None,
+        "width": _width(known),
+    }
 
 
 def rates(record: Record) -> list[float]:
@@ -104,20 +114,6 @@ def rates(record: Record) -> list[float]:
 def measured(record: Record, status: str | None = None) -> list[Run]:
     """List the measured runs (not the warm-ups), all or those of one status."""
     return [run for run in record["runs"] if run["role"] == "measured" and status in (None, run["status"])]
-
-
-def _reason(rates: Sequence[float], conduct: Conduct) -> Addition | None:
-    """Return why another run is to be added to those of these rates; None where none is."""
-    if not adds_runs(conduct) or len(rates) >= most_runs(conduct) or not _wide(rates, conduct):
-        return None
-    found = interval(rates)
-    return {
-        "until_spread": conduct["until_spread"],
-        "n": len(rates),
-        "interval": [found.low, found.high] if found else None,
-        "confidence": found.confidence if found else None,
-        "width": _width(rates),
-    }
 
 
 def check(rates: Sequence[float], conduct: Conduct) -> Check | None:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING
+
 from campaign import console
 from campaign.cells.folder import CampaignFolder, existing
 from campaign.cli import arguments
-from campaign.cluster.cancel import cancel
 from campaign.console import counted
 from campaign.errors import SchedulerError
+from campaign.slurm import client, scheduler
 from campaign.worker.batch import read_all
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from campaign.slurm.task import Task
+    from campaign.worker.batch import Batch
+
+_IDS_A_CALL = 200  # a command line has its limits
+_CHECKS = 6
+_CHECK_EACH_S = 1.0
 
 
 def main(argv: list[str]) -> int:
@@ -40,3 +53,32 @@ def _nothing(folder: CampaignFolder) -> int:
         return 1
     console.say("no job of this campaign is left")
     return 0
+
+
+def cancel(batches: Sequence[Batch]) -> tuple[list[Task], list[Task]]:
+    """Cancel every job of these batches that waits or runs, also where it was believed to be refused or over.
+
+    Returns the jobs that were to end, and those that live on.
+    """
+    jobs = _live(batches)
+    if jobs is None:
+        raise SchedulerError(
+            "the scheduler does not answer: nothing was cancelled", "try again; `squeue --me` shows whether it is back"
+        )
+    for start in range(0, len(jobs), _IDS_A_CALL):
+        client.ask("scancel", *(task.job_id for task in jobs[start : start + _IDS_A_CALL]))
+    left = jobs
+    for _ in range(_CHECKS if jobs else 0):
+        live = _live(batches)
+        left = left if live is None else live
+        if not left:
+            break
+        time.sleep(_CHECK_EACH_S)  # also for one that is about to end, so that `status` shows the end
+    return jobs, [task for task in left if task.state != "COMPLETING"]
+
+
+def _live(batches: Sequence[Batch]) -> list[Task] | None:
+    """List the jobs that wait or run; others may have jobs of the same name, but not in these folders."""
+    folders = {str(batch.folder) for batch in batches}
+    listed = scheduler.listed(sorted({batch.job_name for batch in batches}))
+    return None if listed is None else [task for task in listed if task.live and task.folder in folders]

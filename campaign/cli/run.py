@@ -71,10 +71,7 @@ def carry_out(planned: Plan, argv: Sequence[str], split: command_line.Words) -> 
 
 
 def _request(
-    folder: folders.CampaignFolder,
-    conduct: Conduct,
-    argv: Sequence[str],
-    after: Sequence[Asked] = (),
+    folder: folders.CampaignFolder, conduct: Conduct, argv: Sequence[str], after: Sequence[Asked] = ()
 ) -> Request:
     last = max((str(request.get("utc", "")) for request in after), default="")
     return Request(folder, conduct, secrets.token_hex(4), _later_than(last), argv)

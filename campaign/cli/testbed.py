@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from dataclasses import asdict
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m campaign testbed",
         usage="%(prog)s up [--folder DIR] [--dry-run] [KEY=VALUE ...] | status [--json] | down [--keep] [--dry-run]",
         description=_ABOUT,
-        epilog=_epilog(),
+        epilog=f"keys of up, and their defaults:\n{body_of(files('conf') / 'testbed.yaml')}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -84,12 +85,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--keep", action="store_true", help="of down: the images stay, with the datasets on them")
     parser.add_argument("--json", action="store_true", help="of status: machine-readable, on stdout")
     return parser
-
-
-def _epilog() -> str:
-    from importlib.resources import files  # noqa: PLC0415 - only where somebody may read it
-
-    return f"keys of up, and their defaults:\n{body_of(files('conf') / 'testbed.yaml')}"
 
 
 def _up(options: argparse.Namespace, folder: Path) -> int:
@@ -184,15 +179,8 @@ def _print_state(seen: Seen) -> None:
     console.show(
         f"beneath: {beneath.source} ({beneath.fstype}), {seen.free_bytes / GB:.1f} GB free; none is faster than that"
     )
-    for doubt in _doubts(seen):
-        console.say(f"warning: {doubt}")
-
-
-def _doubts(seen: Seen) -> list[str]:
-    small = [
-        name
-        for name, each in seen.storages.items()
-        if each.size_bytes is not None and each.size_bytes < _BASELINE_BYTES
-    ]
+    sizes = {name: each.size_bytes for name, each in seen.storages.items() if each.size_bytes is not None}
+    small = [name for name, size in sizes.items() if size < _BASELINE_BYTES]
     said = [f"the baseline's file of 5 GB does not fit on {', '.join(small)}"] if small else []
-    return [*seen.bounds.doubts, *said]
+    for doubt in (*seen.bounds.doubts, *said):
+        console.say(f"warning: {doubt}")

@@ -19,7 +19,6 @@ from jobs.checks import unit
 
 if TYPE_CHECKING:
     from campaign.cells.contract import Addition, Record
-    from campaign.cells.folder import CampaignFolder
     from jobs.figures import Run
 
 _MARKS = {True: "ok", False: "FAILED", None: "unverifiable"}
@@ -40,7 +39,9 @@ def main(argv: list[str]) -> int:
         )
     folder, campaign = existing(options.campaign_dir)
     cell = _the_one(arguments.find(folder, options.cell), options.cell, [p.name for p in folder.records.glob("*")])
-    recorded = _read(folder, cell)
+    recorded = record.read(folder.record(cell))
+    if recorded is None:
+        raise EnvironmentFaultError(f"{folder.record(cell)} is gone", "give the command again")
     if options.json:
         print(json.dumps(recorded, indent=1))
     else:
@@ -48,17 +49,9 @@ def main(argv: list[str]) -> int:
             _print_record(recorded, states(folder, campaign)[cell], str(folder.cell(cell)))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise EnvironmentFaultError(
-                f"{folder.record(cell)} is damaged inside: {error}",
-                "restore it, or redo=true",
+                f"{folder.record(cell)} is damaged inside: {error}", "restore it, or redo=true"
             ) from error
     return 0 if recorded["status"] == "done" else 1
-
-
-def _read(folder: CampaignFolder, cell: str) -> Record:
-    recorded = record.read(folder.record(cell))
-    if recorded is None:
-        raise EnvironmentFaultError(f"{folder.record(cell)} is gone", "give the command again")
-    return recorded
 
 
 def _the_one(found: list[str], words: str, ids: list[str]) -> str:

@@ -17,7 +17,7 @@ from campaign.slurm.scheduler import Scheduler
 from campaign.worker.batch import Batch, Fault, read_all
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
     from campaign.cells.folder import CampaignFolder
     from campaign.slurm.task import Key
@@ -39,8 +39,10 @@ class Fleet:
             (str(batch.folder), index) for batch in self._batches.values() for index in batch.open_workers()
         }
         names = sorted({self._batches[folder].job_name for folder, _ in self._open})
-        since = min((self._batches[folder].submitted_utc for folder, _ in self._open), default="")[:10]
-        self._scheduler = Scheduler(facts, names, _day_before(since) if since else "now")
+        dates = [self._batches[folder].submitted_utc[:10] for folder, _ in self._open]
+        # A day more: the accounting counts in local time, we in UTC.
+        since = str(dt.date.fromisoformat(min(dates)) - dt.timedelta(days=1)) if dates else "now"
+        self._scheduler = Scheduler(facts, names, since)
         self._next_s = 0.0
         self._pause_s = _SHORTEST_S
         self.seen: dict[Key, Seen] = dict.fromkeys(sorted(self._open), Seen("unknown", "submitted"))
@@ -99,11 +101,6 @@ class Fleet:
         self.seen[key] = Seen("ended", how, self.seen[key].where)
 
 
-def _day_before(date: str) -> str:
-    """Return the day before an ISO date: the accounting counts in local time, we in UTC."""
-    return str(dt.date.fromisoformat(date) - dt.timedelta(days=1))
-
-
 def of(folder: CampaignFolder, facts: client.Facts | None = None) -> Fleet:
     """Find all open workers of a campaign."""
     return Fleet(read_all(folder), facts or client.facts())
@@ -138,9 +135,10 @@ def settle_records(folder: CampaignFolder, fleet: Fleet) -> list[str]:
             until = deadline if how.startswith("COMPLETED") else 0.0  # its worker says that all are over
             left = _left(folder, batch, index, until)
             if left:
-                why = _why(fault) if (fault := batch.fault(index)) else f"Slurm: {how}"
+                why = _why(batch.fault(index), how)
                 ends[index] = why
-                said.append(f"{_few(left)}: {why}")
+                more = f" and {len(left) - 1} more" if len(left) > 1 else ""
+                said.append(f"{left[0]}{more}: {why}")
                 for cell in left:
                     _close_record(folder, cell, batch.token, why)
         batch.save_ends(ends)
@@ -156,7 +154,10 @@ def _left(folder: CampaignFolder, batch: Batch, index: int, until: float) -> lis
         time.sleep(_CHECK_EACH_S)
 
 
-def _why(fault: Fault) -> str:
+def _why(fault: Fault | None, how: str) -> str:
+    """Return why a worker ended: in its own words, else in Slurm's."""
+    if fault is None:
+        return f"Slurm: {how}"
     return f"{fault['message']} ({fault['hint']})" if fault["hint"] else fault["message"]
 
 
@@ -180,7 +181,3 @@ def _close_record(folder: CampaignFolder, cell: str, token: str, why: str) -> No
         record.fail_open_runs(recorded, f"interrupted: {why}")
         recorded["reason"] = why
         record.write(folder.record(cell), recorded)
-
-
-def _few(cells: Sequence[str]) -> str:
-    return cells[0] if len(cells) == 1 else f"{cells[0]} and {len(cells) - 1} more"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from campaign.cells.contract import Conduct, Data
+    from campaign.cells.contract import Data
     from campaign.cells.folder import CampaignFolder
     from campaign.cells.plan import Entry
     from campaign.worker.work_list import Request
@@ -68,9 +68,7 @@ def work(todo: Sequence[Entry], request: Request) -> None:
     """Prepare the data, start a worker on the cells and watch it to its end."""
     conduct, folder = request.conduct, request.folder
     for entry in todo:
-        _require_accelerator(entry.cell.settings)
-        checkpoint_targets.require_storages(entry.cell.settings)
-        baseline_files.require_engine(entry.cell.settings)
+        _require(entry.cell.settings)
     with console.preparation() as progress:
         data = datasets.datasets(todo, folder, progress, redo=conduct["redo"])
     console.say(f"running {counted(len(todo), 'cell')}, {runs_in_words(todo, conduct)}, in {folder.root}")
@@ -86,7 +84,10 @@ def work(todo: Sequence[Entry], request: Request) -> None:
     _explain_early_end(started.batch, follower)
 
 
-def _require_accelerator(settings: Settings) -> None:
+def _require(settings: Settings) -> None:
+    """See that the storages of snapshots, the baseline's engine and the accelerator of a cell are here."""
+    checkpoint_targets.require_storages(settings)
+    baseline_files.require_engine(settings)
     try:
         accelerator.require_possible(settings.get("accelerator", {}).get("name", "cpu"))
     except NoGpuError as error:
@@ -102,7 +103,9 @@ def submit(request: Request, todo: Sequence[Entry], data: Mapping[str, Data | No
     batch.save()
     path = batch.work_list(0)
     write_json(path, request.work_list(cluster, todo, data))
-    minutes = _minutes_at_most(todo, request.conduct)
+    # submitit's local executor ends a worker after two minutes by default.
+    runs = sum(entry.at_most + request.conduct["warmup_runs"] for entry in todo)
+    minutes = int(runs * request.conduct["run_timeout_s"] / 60) + _MINUTES_MARGIN
     executor = executors.on_this_machine(folder, cluster, batch.job_name, minutes)
     if cluster == "local":
         return LocalWorker(batch, _start(executor, path))
@@ -134,12 +137,6 @@ def wait_for_worker(folder: CampaignFolder) -> None:
         console.say("a worker of an earlier start is still running in this folder; waiting for it to end …")
         lock.acquire()
     lock.release()
-
-
-def _minutes_at_most(todo: Sequence[Entry], conduct: Conduct) -> int:
-    """Bound the worker's time: submitit's local executor ends it after two minutes by default."""
-    runs = sum(entry.at_most + conduct["warmup_runs"] for entry in todo)
-    return int(runs * conduct["run_timeout_s"] / 60) + _MINUTES_MARGIN
 
 
 def _explain_early_end(batch: Batch, follower: Follower) -> None:

@@ -75,7 +75,7 @@ def expected(entries: Sequence[Entry], conduct: Conduct, folder: CampaignFolder)
     known = list(_known(folder))
     if not known:
         return None
-    of_run = [(entry, _seconds(known, _kind(entry.cell.settings))) for entry in entries]
+    of_run = [(entry, _mean(known, _kind(entry.cell.settings))) for entry in entries]
     warmups = conduct["warmup_runs"]
     least = sum((entry.missing + warmups) * seconds for entry, seconds in of_run)
     most = sum((entry.at_most + warmups) * seconds for entry, seconds in of_run)
@@ -97,7 +97,7 @@ def _kind(settings: Settings) -> tuple[str, ...]:
     return tuple(settings[group]["name"] for group in ("benchmark", "dataset", "storage") if group in settings)
 
 
-def _seconds(known: Sequence[tuple[tuple[str, ...], float]], kind: tuple[str, ...]) -> float:
-    """Mean of the runs of this kind or, where there is none, of all."""
+def _mean(known: Sequence[tuple[tuple[str, ...], float]], kind: tuple[str, ...]) -> float:
+    """Return the mean seconds of the runs of this kind or, where there is none, of all."""
     alike = [seconds for other, seconds in known if other == kind]
     return statistics.fmean(alike or [seconds for _, seconds in known])

@@ -41,7 +41,8 @@ class Follower:
     outcomes: Counter[str] = field(default_factory=Counter)  # how many of its cells are done, invalid, failed
     current: tuple[str, Run] | None = None  # ``(cell id, run)`` under way, if any
     waits_for: str = ""
-    _at: int = 0
+    cells_over: int = 0
+    runs_over: int = 0
     _reported: int = 0
 
     @classmethod
@@ -57,7 +58,6 @@ class Follower:
     def __post_init__(self) -> None:
         """Count the runs that are to come."""
         self._foreseen = sum(missing + self.warmup_runs for _, missing in self.cells)
-        self.runs_over = 0
 
     @property
     def runs_total(self) -> int:
@@ -69,21 +69,16 @@ class Follower:
         return max(self._foreseen, self.runs_over)
 
     @property
-    def cells_over(self) -> int:
-        """How many of its cells are over."""
-        return self._at
-
-    @property
     def finished(self) -> bool:
         """Whether all of its cells are over."""
-        return self._at == len(self.cells)
+        return self.cells_over == len(self.cells)
 
     def news(self) -> list[tuple[str, Run]]:
         """Read the records; returns ``(cell id, run)`` of each run that ended since the last call."""
         ended: list[tuple[str, Run]] = []
         self.current, self.waits_for = None, ""
         while not self.finished:
-            cell, missing = self.cells[self._at]
+            cell, missing = self.cells[self.cells_over]
             recorded = self._read(cell)
             if recorded is None:
                 break
@@ -98,7 +93,7 @@ class Follower:
                 break
             self.outcomes[recorded["status"]] += 1
             self._foreseen -= missing + self.warmup_runs - len(over)
-            self._at, self._reported = self._at + 1, 0
+            self.cells_over, self._reported = self.cells_over + 1, 0
         self.runs_over += len(ended)
         return ended
 

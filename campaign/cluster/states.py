@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from campaign.cells import record, stopping
 from campaign.cluster.progress import OVER
@@ -13,11 +13,20 @@ if TYPE_CHECKING:
     from campaign.cells.contract import Manifest
     from campaign.cells.folder import CampaignFolder
     from campaign.cluster.progress import Seen
-    from campaign.worker.batch import Batch
 
 # An end that somebody wanted, or that is not the cell's fault: it is interrupted and not failed.
 _INTERRUPTING = ("CANCELLED", "LOST", "PREEMPTED", "REQUEUED", "REVOKED")
-State = dict[str, Any]
+
+
+class State(TypedDict, total=False):
+    """The state of a cell; every one that is returned has all of it."""
+
+    status: str  # planned, queued, running, done, invalid, failed, interrupted or damaged
+    reason: str | None
+    valid: int  # measured runs
+    measured: int
+    where: str | None  # it runs
+    emulated: list[str]  # storages of its record
 
 
 def states(folder: CampaignFolder, campaign: Manifest) -> dict[str, State]:
@@ -49,7 +58,8 @@ class _Witnesses:
             return {**state, "status": "interrupted"} if lost else state
         over = state["status"] in OVER
         if batch.refused or index in batch.ended:
-            return state if over else {**state, **_ended(batch, index)}
+            refused: State = {"status": "planned", "reason": f"Slurm refused it: {batch.refused}"}
+            return state if over else {**state, **(refused if batch.refused else _of_end(batch.ended[index]))}
         if not (over and token == batch.token):
             begun = state["status"] == "running" and token == batch.token
             self._open[cell] = (str(batch.folder), index), begun
@@ -86,12 +96,6 @@ class _Witnesses:
         return set(first.values())
 
 
-def _ended(batch: Batch, index: int) -> State:
-    if batch.refused:
-        return {"status": "planned", "reason": f"Slurm refused it: {batch.refused}"}
-    return _of_end(batch.ended[index])
-
-
 def _of_end(why: str) -> State:
     wanted = any(word in why for word in _INTERRUPTING)
     return {"status": "interrupted" if wanted else "failed", "reason": why}
@@ -116,7 +120,7 @@ def _recorded(folder: CampaignFolder, cell: str) -> tuple[State, str | None]:
         return {**nothing, "status": "damaged", "reason": fault}, None
     if recorded is None:
         return nothing, None
-    state = {
+    state: State = {
         **nothing,
         "status": recorded["status"],
         "reason": recorded.get("reason"),

@@ -156,7 +156,9 @@ class Array:
 def arrays(entries: Sequence[Entry], request: Request, tasks_at_most: int) -> Iterator[Array]:
     """Put cells into array jobs: one a storage, or several in a row where there are more than an array can hold."""
     ordered = sorted(enumerate(entries), key=lambda item: (_storage(item[1]), item[0]))
-    number = _next_number(request)
+    # The next free number: what was refused is handed over again later, in a folder of its own.
+    taken = request.folder.workers.glob(f"{request.token}-*")
+    number = 1 + max((int(path.name.rpartition("-")[2]) for path in taken), default=-1)
     for _, group in groupby((entry for _, entry in ordered), key=_storage):
         cells, before = list(group), None
         packed = list(_slices(cells, request.conduct["cluster"]["cells_per_job"]))
@@ -166,12 +168,6 @@ def arrays(entries: Sequence[Entry], request: Request, tasks_at_most: int) -> It
             before = Array(request, folder, tasks, done, before)
             yield before
             number, done = number + 1, done + sum(len(task) for task in tasks)
-
-
-def _next_number(request: Request) -> int:
-    """Return the next free number: what was refused is handed over again later, in a folder of its own."""
-    taken = request.folder.workers.glob(f"{request.token}-*")
-    return 1 + max((int(path.name.rpartition("-")[2]) for path in taken), default=-1)
 
 
 def _storage(entry: Entry) -> str:

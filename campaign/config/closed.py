@@ -1,9 +1,10 @@
-"""Every node of a configuration has the keys of its schema: all of them, and no others."""
+"""Words are refused that Hydra would take for something else than was meant, and keys that are not the schemas'."""
 
 from __future__ import annotations
 
 import dataclasses
-from functools import lru_cache
+import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from campaign.config.explain import unknown_key
@@ -15,7 +16,7 @@ from campaign.config.schema import Campaign
 from campaign.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 # Groups whose choices have different keys.
 CHOICES: dict[str, tuple[type, ...]] = {
@@ -24,6 +25,41 @@ CHOICES: dict[str, tuple[type, ...]] = {
     "cluster": (Cluster, Slurm),
     "checkpoint": (NoCheckpoint, Direct, Buffered),
 }
+
+GROUPS = ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster", "paper", "size")
+_WORD = re.compile(r"\+{0,2}([^=]+)=(.*)", re.DOTALL)
+_NO_CHOICE = re.compile(r"\s*\[|.*\$\{", re.DOTALL)  # a list or an interpolation
+_NUMBER = re.compile(r"[+-]?[0-9][0-9_.]*")
+_TRUE_OR_FALSE = ("0", "1")
+
+
+def check_words(overrides: Iterable[str]) -> None:
+    """Refuse a group that is no word, an empty mapping, and a number where true or false is meant."""
+    for word in overrides:
+        if not (parts := _WORD.fullmatch(word)):
+            continue
+        key, value = parts.groups()
+        if key in GROUPS and _NO_CHOICE.match(value):
+            raise UsageError(f"{key}={value} is no choice of a group", f"one word, or several: {key}=one,other")
+        if re.fullmatch(r"\s*\{\s*\}\s*", value):
+            raise UsageError(f"{word} changes nothing", f"name a key of it: {key}.…=…")
+        numbers = [one for one in value.split(",") if _NUMBER.fullmatch(one) and one not in _TRUE_OR_FALSE]
+        if numbers and key in _switches():
+            raise UsageError(f"{key}={numbers[0]} is neither true nor false", f"{key}=true or {key}=false")
+
+
+@cache
+def _switches() -> frozenset[str]:
+    """Name the keys that are true or false."""
+    return frozenset(_switches_of("", Campaign))
+
+
+def _switches_of(path: str, kind: type) -> Iterator[str]:
+    for key, hint in get_type_hints(kind).items():
+        if bool in (hint, *get_args(hint)):
+            yield path + key
+        for node in fields_of(kind)[1].get(key, ("", ()))[1]:
+            yield from _switches_of(f"{path}{key}.", node)
 
 
 def check_keys(point: Mapping[str, Any]) -> None:
@@ -39,7 +75,7 @@ def check_node(path: str, node: Any, kind: type) -> None:
     if not isinstance(node, dict):
         name = path.rstrip(".")
         raise UsageError(f"{name} is no choice of its group", f"see `python -m campaign --help` for {name}")
-    known, nested = _fields(kind)
+    known, nested = fields_of(kind)
     for key in node.keys() - known:
         raise unknown_key(f"{path}{key}", kind)
     for key in known - node.keys():
@@ -55,11 +91,11 @@ def check_node(path: str, node: Any, kind: type) -> None:
 def _fitting(node: Any, kinds: tuple[type, ...]) -> type:
     """Find the schema whose keys are most like those of a node."""
     keys = set(node) if isinstance(node, dict) else set()
-    return min(kinds, key=lambda kind: len(_fields(kind)[0] ^ keys))
+    return min(kinds, key=lambda kind: len(fields_of(kind)[0] ^ keys))
 
 
-@lru_cache
-def _fields(kind: type) -> tuple[set[str], dict[str, tuple[str, tuple[type, ...]]]]:
+@cache
+def fields_of(kind: type) -> tuple[set[str], dict[str, tuple[str, tuple[type, ...]]]]:
     """Name the keys of a schema, and those that are nodes themselves with their schemas."""
     hints = get_type_hints(kind)
     return set(hints), {key: nested for key, hint in hints.items() if (nested := _nested(kind, key, hint))}

@@ -19,28 +19,20 @@ from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.main import main as hydra_main
 
-from campaign.config import odd_words, schema
-from campaign.config.closed import CHOICES
+from campaign.config import schema
+from campaign.config.closed import CHOICES, check_words
 from campaign.config.explain import FULL_ERROR, explained
 from campaign.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from omegaconf import DictConfig
-
     from campaign.cells.contract import Point
 
 _RECIPE = "+paper="
 _SIZES = ("+size=", "size=")
-_NUMBERS = (
-    "iterations=",
-    "dataset.files=",
-    "dataset=",
-    "benchmark.width=",
-    "benchmark.file_mb=",
-    "batch_size=",
-)  # that a size stands for
+# What a size stands for.
+_NUMBERS = ("iterations=", "dataset.files=", "dataset=", "benchmark.width=", "benchmark.file_mb=", "batch_size=")
 _PLUGIN_MODULE = "hydra_plugins.campaign_collect"  # Hydra takes launchers from no other package (1.3)
 
 
@@ -66,15 +58,15 @@ def register() -> None:
 
 def collect(words: Sequence[str]) -> list[Point] | None:
     """Have Hydra compose the grid: a configuration for each point; None where it only showed something (``--cfg``)."""
-    odd_words.check(words)
+    check_words(words)
     register()
     from campaign.config.plugins import COLLECTED, OF_EACH_POINT  # noqa: PLC0415 - after the scan, see there
 
     COLLECTED.clear()
     for one_recipe in _recipe_by_recipe(words):
         for_hydra, OF_EACH_POINT[:] = _divided(one_recipe)
-        with explained(), _command_line(for_hydra), _raw_errors():
-            hydra_main(version_base="1.3", config_path="pkg://conf", config_name="config")(_nothing)()
+        with explained(), _as_called(for_hydra):
+            hydra_main(version_base="1.3", config_path="pkg://conf", config_name="config")(lambda _: None)()
     return [point for batch in COLLECTED for point in batch] if COLLECTED else None
 
 
@@ -118,29 +110,15 @@ def _recipe_by_recipe(words: Sequence[str]) -> list[list[str]]:
     return [[*rest, _RECIPE + name] for name in names]
 
 
-def _nothing(_config: DictConfig) -> None:
-    """Do nothing: Hydra expects a job here."""
-
-
 @contextmanager
-def _command_line(words: Sequence[str]) -> Iterator[None]:
-    """Let Hydra see `words` as the command line."""
-    before, sys.argv = sys.argv, ["campaign", *words]
+def _as_called(words: Sequence[str]) -> Iterator[None]:
+    """Let Hydra see `words` as the command line, and raise its errors: it would print them and exit with 1."""
+    argv, full = sys.argv, os.environ.get(FULL_ERROR)
+    sys.argv, os.environ[FULL_ERROR] = ["campaign", *words], "1"
     try:
         yield
     finally:
-        sys.argv = before
-
-
-@contextmanager
-def _raw_errors() -> Iterator[None]:
-    """Ask Hydra for its exceptions instead of its own print of them and exit code 1."""
-    before = os.environ.get(FULL_ERROR)
-    os.environ[FULL_ERROR] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[FULL_ERROR]
-        else:
-            os.environ[FULL_ERROR] = before
+        sys.argv = argv
+        del os.environ[FULL_ERROR]
+        if full is not None:
+            os.environ[FULL_ERROR] = full

@@ -28,9 +28,8 @@ if TYPE_CHECKING:
 
     from campaign.cells.contract import Point
 
-_WHOLE_NUMBER = re.compile(
-    r"(?!hydra\b)([a-z_][a-z0-9_.]*)=(0|-?[1-9][0-9]{0,17})"
-)  # parsed 50 times faster than Hydra does
+# Parsed 50 times faster than Hydra does.
+_WHOLE_NUMBER = re.compile(r"(?!hydra\b)([a-z_][a-z0-9_.]*)=(0|-?[1-9][0-9]{0,17})")
 
 
 class _Word(NamedTuple):
@@ -92,7 +91,8 @@ class _Base:
 
 def _may_depend(config: DictConfig, keys: Iterable[str]) -> bool:
     parts = {part for key in keys for part in key.split(".")}
-    texts = [text for text in _texts(OmegaConf.to_container(config, resolve=False)) if "${" in text]
+    values = (str(value) for _, value in flat(_container(config, resolve=False)))
+    texts = [text for text in values if "${" in text]
     return any(part in text for part in parts for text in texts)
 
 
@@ -146,17 +146,9 @@ def _fitted(loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequence[st
 
 def _keys(config: DictConfig, group: str) -> set[str]:
     """Return the keys that a choice of a group has, in full; of one that has only a name nothing can be said."""
-    node = cast("dict[str, Any]", OmegaConf.to_container(config[group], resolve=False))
+    node = _container(config[group], resolve=False)
     found = {f"{group}.{key}" for key in node} | {key for key, _ in flat(node, f"{group}.")}
     return found if len(node) > 1 else set()
-
-
-def _texts(node: Any) -> Iterator[str]:
-    if isinstance(node, (dict, list)):
-        for inner in node.values() if isinstance(node, dict) else node:
-            yield from _texts(inner)
-    elif isinstance(node, str):
-        yield node
 
 
 def _is_plain(override: Override) -> bool:
@@ -167,8 +159,7 @@ def _is_plain(override: Override) -> bool:
     return not isinstance(value, (dict, list)) and not (isinstance(value, str) and ("${" in value or value == "???"))
 
 
-def _container(config: DictConfig) -> dict[str, Any]:
-    container = OmegaConf.to_container(config, resolve=True, throw_on_missing=True, enum_to_str=True)
-    if not isinstance(container, dict):  # the primary configuration is a mapping; Hydra itself refuses another
-        raise TypeError(type(container))
-    return {str(key): value for key, value in container.items()}
+def _container(config: DictConfig, *, resolve: bool = True) -> dict[str, Any]:
+    """Return a mapping in plain containers."""
+    found = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve, enum_to_str=True)
+    return cast("dict[str, Any]", found)

@@ -6,42 +6,20 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from campaign.cells.cell import flat
-from campaign.config.closed import check_keys
-from campaign.config.keys import accelerator, benchmark, checkpoint, dataset, runs, site, slurm, storage
+from campaign.config.closed import check_keys, fields_of
+from campaign.config.keys import accelerator, benchmark, checkpoint, dataset, runs, slurm, storage
+from campaign.config.schema import Campaign
 from campaign.errors import UsageError, nearest
+from jobs.settings import ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from campaign.cells.contract import Point
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")  # stands in cell ids, file names and scripts
-_NAMES = (
-    *(f"{key}.name" for key in checkpoint.STORAGES),
-    "benchmark.name",
-    "dataset.name",
-    "storage.name",
-    "accelerator.name",
-    "cluster.name",
-    "site.name",
-)
+_NAMED = (*checkpoint.STORAGES, "benchmark", "dataset", "storage", "accelerator", "cluster", "site")
 _PATHS = ("campaign_dir", "storage.root", "dataset.path", *(f"{key}.root" for key in checkpoint.STORAGES))
-RANGES: dict[str, tuple[float, float]] = {
-    "threads": (1, 1024),
-    "batch_size": (1, 65_536),
-    "prefetch": (0, 1024),
-    "iterations": (1, 10**9),
-    "seed": (0, 2**31 - 1),
-    **site.RANGES,  # first: what a site says is handed on to other keys
-    **accelerator.RANGES,
-    **benchmark.RANGES,
-    **checkpoint.RANGES,
-    **dataset.RANGES,
-    **runs.RANGES,
-    **slurm.RANGES,
-    **storage.RANGES,
-}
-"""The least and the greatest legal value of every number; a key may be without a value, too."""
 _GROUPS = (runs, benchmark, checkpoint, dataset, accelerator, storage, slurm)  # whose values must fit together
 _CHOICES = (
     ("benchmark.name", benchmark.KEYS),
@@ -50,15 +28,28 @@ _CHOICES = (
 )
 
 
+def _ranges(path: str, kind: type) -> Iterator[tuple[str, tuple[float, float]]]:
+    yield from ((f"{path}{key}", bounds) for key, bounds in ranges(kind).items())
+    for key, (how, kinds) in fields_of(kind)[1].items():
+        for each in kinds if how == "one" else ():
+            yield from _ranges(f"{path}{key}.", each)
+
+
+RANGES = dict(_ranges("", Campaign))
+"""The least and the greatest legal value of every number; a key may be without a value, too."""
+
+_OF_A_STORAGE = ranges(storage.SiteStorage)
+
+
 def check(point: Point) -> None:
     """Refuse a composed configuration whose keys or values cannot be meant."""
     check_keys(point)
     values = dict(flat(point))
     of_site = {f"site.storages.{name}": name for name in point["site"]["storages"]}
-    _numbers(values, RANGES | {f"{path}.{key}": limits for path in of_site for key, limits in storage.STRIPES.items()})
+    _numbers(values, RANGES | {f"{path}.{key}": limits for path in of_site for key, limits in _OF_A_STORAGE.items()})
     _texts(
         values,
-        {**{key: values[key] for key in _NAMES if key in values}, **of_site},
+        {**{f"{key}.name": values[f"{key}.name"] for key in _NAMED if f"{key}.name" in values}, **of_site},
         (*_PATHS, *(f"{path}.root" for path in of_site)),
     )
     for key, legal in _CHOICES:

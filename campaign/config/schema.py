@@ -21,6 +21,7 @@ from campaign.config.keys.runs import Checks, Trace
 from campaign.config.keys.site import Site
 from campaign.config.keys.slurm import Cluster, Slurm
 from campaign.config.keys.storage import Storage
+from jobs.settings import key
 
 
 class Cache(Enum):
@@ -49,20 +50,20 @@ class Campaign:
     accelerator: Accelerator = MISSING
     checkpoint: Any = MISSING
     cluster: Any = MISSING
-    threads: int = MISSING
-    batch_size: int = MISSING
-    prefetch: int = MISSING
-    iterations: int | None = MISSING
-    seed: int = MISSING
+    threads: int = key(MISSING, 1, 1024)
+    batch_size: int = key(MISSING, 1, 65_536)
+    prefetch: int = key(MISSING, 0, 1024)
+    iterations: int | None = key(MISSING, 1, 10**9)
+    seed: int = key(MISSING, 0, 2**31 - 1)
     cache: Cache = MISSING
-    runs: int = MISSING
-    warmup_runs: int = MISSING
-    min_valid_runs: int = MISSING
-    until_spread: float | None = MISSING
-    max_runs: int = MISSING
-    run_timeout_s: float = MISSING
-    drain_timeout_s: float = MISSING
-    order_seed: int = MISSING
+    runs: int = key(MISSING, 1, 1000)
+    warmup_runs: int = key(MISSING, 0, 999)
+    min_valid_runs: int = key(MISSING, 1, 1000)
+    until_spread: float | None = key(MISSING, 0, 1)
+    max_runs: int = key(MISSING, 1, 1000)
+    run_timeout_s: float = key(MISSING, 1, 7 * 24 * 3600)
+    drain_timeout_s: float = key(MISSING, 0, 7 * 24 * 3600)
+    order_seed: int = key(MISSING, 0, 2**31 - 1)
     redo: bool = MISSING
     campaign_dir: str = MISSING
     size: Size | None = MISSING

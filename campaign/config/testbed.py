@@ -14,6 +14,7 @@ from campaign.config.closed import check_node
 from campaign.config.explain import explained
 from campaign.errors import UsageError, nearest
 from campaign.testbed.spec import GB, Speed, Wanted
+from jobs.settings import key, ranges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 class Device:
     """One emulated storage."""
 
-    size_gb: float | None = MISSING
-    read_mb_per_s: float | None = MISSING
-    write_mb_per_s: float | None = MISSING
-    read_iops: int | None = MISSING
-    write_iops: int | None = MISSING
+    size_gb: float | None = key(MISSING, 0.06, 1e6)  # below, ext4 has no room for its journal and for files
+    read_mb_per_s: float | None = key(MISSING, 0.1, 1e6)
+    write_mb_per_s: float | None = key(MISSING, 0.1, 1e6)
+    read_iops: int | None = key(MISSING, 1, 1e8)
+    write_iops: int | None = key(MISSING, 1, 1e8)
 
 
 @dataclass
@@ -44,13 +45,6 @@ class Testbed:
 
 
 _STORAGES = tuple(each.name for each in dataclasses.fields(Testbed) if each.name != "storages")
-_RANGES: dict[str, tuple[float, float]] = {
-    "size_gb": (0.06, 1e6),  # below, ext4 has no room for its journal and for files
-    "read_mb_per_s": (0.1, 1e6),
-    "write_mb_per_s": (0.1, 1e6),
-    "read_iops": (1, 1e8),
-    "write_iops": (1, 1e8),
-}
 
 
 def requested(words: Sequence[str]) -> dict[str, Wanted]:
@@ -73,9 +67,9 @@ def _chosen(names: list[str]) -> list[str]:
 
 
 def _wanted(name: str, values: dict[str, Any]) -> Wanted:
-    for key, (least, most) in _RANGES.items():
-        value = values[key]
+    for each, (least, most) in ranges(Device).items():
+        value = values[each]
         if value is not None and not least <= value <= most:
-            raise UsageError(f"{name}.{key}={value} is out of range", f"legal: {least:g} to {most:g}, or null")
+            raise UsageError(f"{name}.{each}={value} is out of range", f"legal: {least:g} to {most:g}, or null")
     size_gb = values.pop("size_gb")
     return Wanted(Speed(**values), None if size_gb is None else round(size_gb * GB))

@@ -53,7 +53,8 @@ class Scheduler:
     silent_since: float | None = None
     _listed: dict[Key, Task] = field(default_factory=dict)
     _ended: dict[Key, Task] = field(default_factory=dict)
-    _absent: dict[Key, _Absence] = field(default_factory=dict)
+    _absent: dict[Key, float] = field(default_factory=dict)  # since which answer of the controller
+    _answered: float = 0.0  # when it answered last
     _asked_accounting: bool = False
 
     def refresh(self, expected: Collection[Key]) -> None:
@@ -73,8 +74,8 @@ class Scheduler:
         ended = self._ended.get(key)
         if ended and (ended.final or self.silent_since is None):  # else it may be in the queue again
             return ended
-        absence = self._absent.get(key)
-        return Task(*key, LOST, "", "", "", "") if absence and absence.is_loss() else None
+        lost = key in self._absent and self._answered - self._absent[key] >= _LOST_AFTER_S
+        return Task(*key, LOST, "", "", "", "") if lost else None
 
     def doubtful(self, key: Key) -> bool:
         """Return whether the controller did not list a task whose end nothing explains yet."""
@@ -88,11 +89,8 @@ class Scheduler:
             return
         self.silent_since = None
         self._listed = {task.key: task for task in tasks}
-        self._absent = {
-            key: _Absence(self._absent[key].since if key in self._absent else now, now)
-            for key in expected
-            if key not in self._listed
-        }
+        self._answered = now
+        self._absent = {key: self._absent.get(key, now) for key in expected if key not in self._listed}
         if self._absent and self.facts.completion_log:
             self._take_ended(from_completion_log(_tail(self.facts.completion_log)), self._absent)
 
@@ -109,17 +107,6 @@ class Scheduler:
     def _take_ended(self, tasks: Iterable[Task], wanted: Collection[Key]) -> None:
         """Keep the last report of each task that has ended; a job that was requeued has several."""
         self._ended.update({task.key: task for task in tasks if task.key in wanted and not task.live})
-
-
-@dataclass(frozen=True)
-class _Absence:
-    """From which answer of the controller to which a task was not in them."""
-
-    since: float
-    latest: float
-
-    def is_loss(self) -> bool:
-        return self.latest - self.since >= _LOST_AFTER_S
 
 
 def _tail(path: os.PathLike[str]) -> str:

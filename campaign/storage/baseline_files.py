@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 
 
 def prepared(
-    settings: Settings,
-    root: Path,
-    layout: lustre.Layout,
-    images: tuple[Path, Manifest] | None,
-    progress: Progress,
+    settings: Settings, root: Path, layout: lustre.Layout, images: tuple[Path, Manifest] | None, progress: Progress
 ) -> Data:
     """Make what a baseline reads, or see that there is room for what it writes.
 
@@ -53,7 +49,7 @@ def prepared(
     return {**found, **cast("Data", lustre.stripe(folder, file, layout))} if file else found
 
 
-def _has_file(settings: Settings) -> bool:
+def has_file(settings: Settings) -> bool:
     """Return whether a benchmark reads or writes a file of ours."""
     return registry.of(settings).data == "file"
 
@@ -64,14 +60,14 @@ def engine(settings: Settings) -> str | None:
     Nothing for another cell, or where the engine is missing: then a run fails and says so.
     """
     with suppress(EngineError):
-        return _chosen(settings) if _has_file(settings) else None
+        return _chosen(settings) if has_file(settings) else None
     return None
 
 
 def require_engine(settings: Settings) -> None:
     """See that the engine of a baseline is here."""
     try:
-        if _has_file(settings):
+        if has_file(settings):
             _chosen(settings)
     except EngineError as error:
         hint = "install or load it; benchmark.engine=builtin needs no other program"
@@ -87,7 +83,7 @@ def request(item: WorkItem, raw: Path) -> FileRequest | None:
 
     None for a cell that is no baseline.
     """
-    if not _has_file(item["settings"]):
+    if not has_file(item["settings"]):
         return None
     data = item["dataset"]
     file = Path(data["folder"]) / (data["file"] or _written(item))
@@ -100,7 +96,7 @@ def tidied(item: WorkItem) -> Iterator[None]:
     try:
         yield
     finally:
-        if _has_file(item["settings"]) and item["dataset"]["file"] is None:
+        if has_file(item["settings"]) and item["dataset"]["file"] is None:
             with suppress(OSError):
                 files.remove(Path(item["dataset"]["folder"]) / _written(item))
 

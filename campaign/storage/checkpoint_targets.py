@@ -33,10 +33,11 @@ def storages(settings: Settings) -> Mapping[str, Mapping[str, Any]]:
 def require_storages(settings: Settings) -> None:
     """See that the storages are there; a relative root is made, as that of a dataset's storage."""
     for role, storage in storages(settings).items():
-        claimed(storage_root(storage, _key(role)), FOLDER, _key(role))
+        claimed(storage_root(storage, key_of(role)), FOLDER, key_of(role))
 
 
-def _key(role: str) -> str:
+def key_of(role: str) -> str:
+    """Return the key of a storage of a checkpoint target in the settings."""
     return "checkpoint" if role == ONLY else f"checkpoint.{role}"
 
 
@@ -83,5 +84,5 @@ def request(item: WorkItem, conduct: Conduct) -> SnapshotRequest | None:
     if not item["targets"]:
         return None
     targets = zip(item["targets"], storages(item["settings"]), strict=True)
-    folders = [str(claimed(Path(root), FOLDER, _key(role)) / item["id"]) for root, role in targets]
+    folders = [str(claimed(Path(root), FOLDER, key_of(role)) / item["id"]) for root, role in targets]
     return {"folders": folders, "drain_timeout_s": conduct["drain_timeout_s"], "leave": False}

@@ -38,7 +38,8 @@ def datasets(entries: Sequence[Entry], folder: CampaignFolder, progress: Progres
     prepared: dict[str, Data] = {}
     for entry in entries:
         settings = entry.cell.settings
-        key = f"{settings.get('dataset')} {settings['storage']} {_own_file(settings) and settings['benchmark']}"
+        own = settings["benchmark"] if baseline_files.has_file(settings) else None
+        key = str((settings.get("dataset"), settings["storage"], own))
         if key not in prepared:
             prepared[key] = _dataset(settings, folder, progress)
         _enough(settings, prepared[key])
@@ -69,10 +70,6 @@ def _enough(settings: Settings, data: Data) -> None:
         enough_data(dict(flat(settings)), data["files"])
 
 
-def _own_file(settings: Settings) -> bool:
-    return registry.of(settings).data == "file"
-
-
 def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress) -> Data:
     """Make or check what one cell reads, or what a baseline reads or writes."""
     storage = settings["storage"]
@@ -82,7 +79,7 @@ def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress) -> 
     try:
         if registry.of(settings).data == "nothing":
             return {**lock, "path": str(root)}
-        if _own_file(settings):
+        if baseline_files.has_file(settings):
             images = _images(settings, root, layout, folder, progress)[::2] if "dataset" in settings else None
             return {**lock, **baseline_files.prepared(settings, root, layout, images, progress)}
         path, held, found = _images(settings, root, layout, folder, progress)
@@ -116,7 +113,11 @@ def _images(
         path, found = _made(wanted, root, layout, progress)
         return path, path, found
     path = Path(wanted["path"])
-    found, held = _scanned(path, folder)
+    found = manifest.scan(path)
+    # The user's own folder is never written to: its manifest is kept with the campaign.
+    held = folder.manifests / hashlib.sha256(str(path).encode()).hexdigest()[:10]
+    held.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files.write(held / manifest.MANIFEST_NAME, found.to_json())
     return path, held, found
 
 
@@ -172,15 +173,6 @@ def _whole(path: Path, spec: ImageSpec) -> manifest.Manifest | None:
             raise
         return None
     return found
-
-
-def _scanned(path: Path, folder: CampaignFolder) -> tuple[manifest.Manifest, Path]:
-    """Scan the user's own folder; its manifest is kept with the campaign, for the folder is never written to."""
-    found = manifest.scan(path)
-    held = folder.manifests / hashlib.sha256(str(path).encode()).hexdigest()[:10]
-    held.mkdir(mode=0o700, parents=True, exist_ok=True)
-    files.write(held / manifest.MANIFEST_NAME, found.to_json())
-    return found, held
 
 
 def _same_as_before(entry: Entry, data: Data, folder: CampaignFolder) -> None:

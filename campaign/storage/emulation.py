@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign.errors import EnvironmentFaultError
-from campaign.storage.checkpoint_targets import storages
-from jobs.checkpoints.run import ONLY
+from campaign.storage.checkpoint_targets import key_of, storages
 from jobs.system.emulated import BOUNDS, emulated
 
 if TYPE_CHECKING:
@@ -88,6 +87,4 @@ def bounds(facts: Node) -> str:
 
 def _keys(settings: Settings) -> dict[str, Mapping[str, Any]]:
     """Return the storages of a checkpoint target by their keys in the settings."""
-    return {
-        "checkpoint" if role == ONLY else f"checkpoint.{role}": storage for role, storage in storages(settings).items()
-    }
+    return {key_of(role): storage for role, storage in storages(settings).items()}

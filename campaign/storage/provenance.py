@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # A cell's runs share these, or its median would mix.
 _MACHINE = ("cpu", "cores", "kernel")
+_STORAGE = ("emulated", "filesystem", "target_filesystems")
 
 
 def node(settings: Settings, path: str, targets: Sequence[str]) -> Provenance:
@@ -49,21 +50,15 @@ def difference(recorded: Record, data: Data, here: Provenance, *, shared: bool) 
     compared: tuple[tuple[str, tuple[str, ...], tuple[Mapping[str, object], Mapping[str, object]]], ...] = (
         ("other data", ("path", "checksum"), (recorded["dataset"], data)),
         ("another machine", _MACHINE if shared else ("host", *_MACHINE), (recorded["provenance"], here)),
-        (
-            "a storage that is another now",
-            ("emulated", "filesystem", "target_filesystems"),
-            (recorded["provenance"], here),
-        ),
+        ("a storage that is another now", _STORAGE, (recorded["provenance"], here)),
         ("another engine", ("engine",), (recorded["provenance"], here)),
         ("other software", ("tensorflow",), software),
     )
     for what, keys, (before, now) in compared:
         for key in keys:
-            if key in before and key in now and before[key] != now[key] and not _one_folder(key, before[key], now[key]):
+            if key not in before or key not in now or before[key] == now[key]:
+                continue
+            # Records of before hold the path of a root with its links.
+            if key != "path" or os.path.realpath(str(before[key])) != os.path.realpath(str(now[key])):
                 return what, key, before[key], now[key]
     return None
-
-
-def _one_folder(key: str, before: object, now: object) -> bool:
-    """Tell whether two paths lead to one folder: records of before hold that of a root with its links."""
-    return key == "path" and os.path.realpath(str(before)) == os.path.realpath(str(now))

@@ -6,7 +6,7 @@ import os
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 from filelock import FileLock, Timeout
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from campaign.testbed.plan import Group
     from campaign.testbed.state import Seen
     from campaign.testbed.steps import Step
+    from jobs.settings import Node
 
 _LOCK = Path("/run/tfio-testbed.lock")  # one for the machine: its loop devices are shared
 _PATIENCE_S = 3.0  # udev may hold a loop device for a moment
 _MOMENT_S = 0.1
-State = dict[str, Any]
 
 
 def up(folder: Path, asked: Mapping[str, Wanted], owner: tuple[int, int]) -> Seen:
@@ -73,12 +73,12 @@ def owner() -> tuple[int, int]:
     return (int(user), int(group)) if user.isdecimal() and group.isdecimal() else (os.geteuid(), os.getegid())
 
 
-def states(seen: Seen) -> dict[str, State]:
+def states(seen: Seen) -> dict[str, Node]:
     """Return the state of each storage, by its name."""
-    return {name: _state(name, dict(facts), seen) for name, facts in (seen.marker or {}).get("storages", {}).items()}
+    return {name: _state(name, facts, seen) for name, facts in (seen.marker["storages"] if seen.marker else {}).items()}
 
 
-def _state(name: str, facts: State, seen: Seen) -> State:
+def _state(name: str, facts: Node, seen: Seen) -> Node:
     each = seen.storages[name]
     bounds = {key: value for key, value in facts.items() if key != "name"}
     begun = each.loops or each.mounted or each.size_bytes is None

@@ -132,14 +132,14 @@ def _bookkeeping(asked: Mapping[str, Wanted], seen: Seen, attached: list[str]) -
     kept = [number for number in seen.numbers if number in mine]
     numbers = list(dict.fromkeys([*kept, *attached]))
     described = _described(asked, seen)
-    now = seen.marker or {}
-    if now.get("storages") != described or seen.numbers != numbers:
+    if not seen.marker or seen.marker["storages"] != described or seen.numbers != numbers:
         steps.append([_marker(seen, described, numbers)])
     return steps
 
 
 def _described(asked: Mapping[str, Wanted], seen: Seen) -> dict[str, object]:
-    return {**(seen.marker or {}).get("storages", {}), **{name: each.facts(name) for name, each in asked.items()}}
+    before = seen.marker["storages"] if seen.marker else {}
+    return {**before, **{name: each.facts(name) for name, each in asked.items()}}
 
 
 def _marker(seen: Seen, storages: Mapping[str, object], numbers: Iterable[str]) -> Write:

@@ -7,18 +7,19 @@ import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import throttle
 from campaign.testbed.spec import DATA
+from jobs.settings import Node  # noqa: TC001 - read with the marker (jobs.shapes)
 from jobs.system import versioned
 from jobs.system.device import mount_of
 from jobs.system.emulated import MARKER as EMULATED
 from jobs.system.emulated import is_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 SCHEMA = 1
 MARKER = ".tfio-testbed.json"
@@ -29,6 +30,14 @@ _DELETED = " (deleted)"  # the kernel's word behind the path of a file that is g
 _STAT_BLOCK = 512  # bytes of a unit of st_blocks, stat(2)
 _LOOP_MAJOR = 7  # Documentation/admin-guide/devices.txt
 _FURTHER = 8  # loop devices that the kernel makes when all are in use
+
+
+class Marker(TypedDict):
+    """What we write down of a testbed: nothing is done by half of it."""
+
+    storages: dict[str, Node]  # the bounds of each
+    numbers: list[str]  # devices that we gave bounds since the boot
+    boot_id: str
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,7 @@ class Storage:
     point_there: bool = False
     loops: tuple[Loop, ...] = ()  # the loop devices that the image is attached to
     mounted: str | None = None  # what is mounted at the point; None for nothing
-    says: Mapping[str, Any] | None = None  # what the mounted file system says of itself
+    says: Node | None = None  # what the mounted file system says of itself
     owner: tuple[int, int] | None = None  # user and group of the data folder; None where there is none
     empty: bool = True  # nothing is in that folder
 
@@ -72,9 +81,7 @@ class Seen:
 
     folder: Path
     there: bool
-    # What we wrote down: ``storages`` (for each its bounds), ``numbers`` of devices that we gave bounds since the
-    # boot ``boot_id``. None: it is no testbed of ours, or none yet.
-    marker: Mapping[str, Any] | None
+    marker: Marker | None  # None: it is no testbed of ours, or none yet
     leftovers: tuple[str, ...]  # names in the folder of markers that were being written
     strangers: tuple[str, ...]  # names in the folder that are not ours
     storages: Mapping[str, Storage]
@@ -88,19 +95,19 @@ class Seen:
     @property
     def numbers(self) -> list[str]:
         """The devices that we gave bounds since the machine was started; the kernel forgets them with the rest."""
-        marker = self.marker or {}
-        given = marker.get("numbers", ()) if marker.get("boot_id") == self.boot_id else ()
+        given = self.marker["numbers"] if self.marker and self.marker["boot_id"] == self.boot_id else []
         return [number for number in given if number not in self.elsewhere]
 
 
-def inspect(folder: Path, names: Mapping[str, Any] | tuple[str, ...] = ()) -> Seen:
+def inspect(folder: Path, names: Iterable[str] = ()) -> Seen:
     """Find the state of the testbed of a folder, and of storages it might get."""
     there = _trusted(folder)
     marker = _marker(folder) if there else None
-    known = dict.fromkeys([*(marker or {}).get("storages", ()), *names])
+    ours = list(marker["storages"]) if marker else []
+    known = dict.fromkeys([*ours, *names])
     backed, idle = _loops()
     storages = {name: _storage(folder, name, backed) for name in known}
-    mine = {path.name for name in (marker or {}).get("storages", ()) for path in _files(storages[name])}
+    mine = {path.name for name in ours for path in _files(storages[name])}
     present = sorted(path.name for path in folder.iterdir()) if there else []
     leftovers = [name for name in present if name.startswith(_BEING_WRITTEN)]
     return Seen(
@@ -158,29 +165,21 @@ def _trusted(folder: Path) -> bool:
     return True
 
 
-def _marker(folder: Path) -> dict[str, Any] | None:
+def _marker(folder: Path) -> Marker | None:
     path = folder / MARKER
     try:
-        marker = versioned.read(path, SCHEMA, ("storages", "numbers"))
-        _require_whole(marker)
+        marker = versioned.read_as(path, Marker, SCHEMA)
+        if not all(map(is_whole, marker["storages"].values())):
+            raise versioned.DamagedFileError("storages without name or bounds")
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, OverflowError) as error:
+    except ValueError as error:
         raise EnvironmentFaultError(f"{path} is no marker of ours: {error}", "restore it, or move it away") from error
     except versioned.NewerFileError as error:
         raise EnvironmentFaultError(
             f"{path} was written by a newer version (schema {error.schema})", "use that version"
         ) from error
     return marker
-
-
-def _require_whole(marker: Mapping[str, Any]) -> None:
-    """Raise ValueError where a marker of ours lacks what it must contain: nothing is done by half of one."""
-    storages, numbers = marker["storages"], marker["numbers"]
-    if not isinstance(storages, dict) or not all(map(is_whole, storages.values())):
-        raise ValueError("storages without name or bounds")
-    if not isinstance(numbers, list) or not all(isinstance(number, str) for number in numbers):
-        raise ValueError("numbers that are none of devices")
 
 
 def _storage(folder: Path, name: str, backed: Mapping[str, list[Loop]]) -> Storage:
@@ -212,7 +211,7 @@ def _is_empty(folder: Path) -> bool:
         return False
 
 
-def _says(point: Path) -> dict[str, Any] | None:
+def _says(point: Path) -> Node | None:
     try:
         said = versioned.load(point / EMULATED)
     except (OSError, ValueError):

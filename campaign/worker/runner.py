@@ -55,13 +55,13 @@ class Template:
             process.communicate()
 
     def _ask(self, request: Mapping[str, Any]) -> Any:
-        process = self.start()
+        process: Any = self.start()  # its pipes are there
         try:
-            _stream(process.stdin).write(json.dumps(request) + "\n")
-            _stream(process.stdin).flush()
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
         except BrokenPipeError:
             return None
-        line = _stream(process.stdout).readline()
+        line = process.stdout.readline()
         return json.loads(line) if line else None
 
     def start(self) -> subprocess.Popen[str]:
@@ -77,7 +77,7 @@ class Template:
                     text=True,
                     env={"TF_CPP_MIN_LOG_LEVEL": "1", **os.environ},
                 )
-            if not _stream(self._process.stdout).readline():
+            if not self._process.stdout or not self._process.stdout.readline():
                 self.close()
                 raise EnvironmentFaultError(
                     f"TensorFlow cannot be imported: {tail(self._log, 1)}",
@@ -112,10 +112,3 @@ def _reason(answer: Mapping[str, Any], timeout_s: float, log: Path) -> str:
         return f"killed by signal {answer['signal']} ({signal.Signals(answer['signal']).name})"
     last = tail(log, 1)
     return f"ended with exit code {answer['exit']}" + (f": {last}" if last else "")
-
-
-def _stream(pipe: Any) -> Any:
-    """Return a pipe that `Popen` has made."""
-    if pipe is None:
-        raise TypeError(pipe)
-    return pipe

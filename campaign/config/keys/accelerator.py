@@ -9,12 +9,12 @@ from omegaconf import MISSING
 
 from campaign.errors import UsageError
 from jobs.benchmarks.registry import benchmarks, names_of
+from jobs.settings import key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NAMES = ("auto", "cpu", "gpu", "emulated")
-RANGES: dict[str, tuple[float, float]] = {"accelerator.step_s": (0, 3600)}
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Accelerator:
     """Group ``accelerator``."""
 
     name: str = MISSING
-    step_s: float | None = MISSING
+    step_s: float | None = key(MISSING, 0, 3600)
 
 
 def check(values: Mapping[str, Any]) -> None:
@@ -35,6 +35,5 @@ def check(values: Mapping[str, Any]) -> None:
         )
     if (step_s is None) == (name == "emulated"):
         raise UsageError(
-            f"accelerator.step_s={step_s} with accelerator={name}",
-            "it is the seconds of accelerator=emulated",
+            f"accelerator.step_s={step_s} with accelerator={name}", "it is the seconds of accelerator=emulated"
         )

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from campaign.errors import UsageError
 from jobs.benchmarks.registry import benchmarks
-from jobs.settings import ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KEYS: dict[str, type] = {name: each.keys for name, each in benchmarks().items()}
 """The types of a benchmark's own keys, by its name."""
-RANGES = {f"benchmark.{key}": limits for each in KEYS.values() for key, limits in ranges(each).items()}
 _PREFIX = "benchmark."
 
 

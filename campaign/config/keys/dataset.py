@@ -9,22 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import MISSING
 
-from campaign.config.keys import checkpoint
 from campaign.errors import UsageError
 from jobs.benchmarks.registry import benchmarks
+from jobs.settings import key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-RANGES: dict[str, tuple[float, float]] = {
-    "dataset.files": (1, 10_000_000),
-    "dataset.median_bytes": (1_000, 100_000_000),
-    "dataset.sigma": (0, 2),
-    "dataset.width": (16, 16_384),
-    "dataset.height": (16, 16_384),
-    "dataset.classes": (1, 100_000),
-    "dataset.seed": (0, 2**31 - 1),
-}
 
 
 @dataclass
@@ -32,13 +22,13 @@ class Synthetic:
     """Group ``dataset``: images made from a seed."""
 
     name: str = MISSING
-    files: int = MISSING
-    median_bytes: int = MISSING
-    sigma: float = MISSING
-    width: int = MISSING
-    height: int = MISSING
-    classes: int = MISSING
-    seed: int = MISSING
+    files: int = key(MISSING, 1, 10_000_000)
+    median_bytes: int = key(MISSING, 1_000, 100_000_000)
+    sigma: float = key(MISSING, 0, 2)
+    width: int = key(MISSING, 16, 16_384)
+    height: int = key(MISSING, 16, 16_384)
+    classes: int = key(MISSING, 1, 100_000)
+    seed: int = key(MISSING, 0, 2**31 - 1)
 
 
 @dataclass
@@ -78,7 +68,11 @@ def enough_data(values: Mapping[str, Any], files: int) -> None:
             if files >= batch_size
             else f"batch_size={files} or less",
         )
-    checkpoint.something_to_save(values.get("checkpoint.every"), iterations, batch_size, files)
+    every, steps = values.get("checkpoint.every"), max(1, files // batch_size) if iterations is None else iterations
+    if every is not None and every > steps:
+        raise UsageError(
+            f"checkpoint.every={every} saves nothing in {steps} iterations", f"checkpoint.every={steps} or less"
+        )
 
 
 @lru_cache

@@ -9,51 +9,32 @@ from omegaconf import MISSING
 
 from campaign.cells import stopping
 from campaign.errors import UsageError
+from jobs.settings import key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-RANGES: dict[str, tuple[float, float]] = {
-    "runs": (1, 1000),
-    "warmup_runs": (0, 999),
-    "min_valid_runs": (1, 1000),
-    "until_spread": (0, 1),
-    "max_runs": (1, 1000),
-    "run_timeout_s": (1, 7 * 24 * 3600),
-    "order_seed": (0, 2**31 - 1),
-    "trace.interval_s": (0.1, 3600),
-    "trace.tail_s": (0, 3600),
-    "checks.resident_max": (0, 1),
-    "checks.device_bytes_min": (0, 1),
-    "checks.time_error_max": (0, 1),
-    "checks.other_mb_per_s_max": (0, 1e6),
-    "checks.other_cpu_max": (0, 1e4),
-    "checks.throttled_max": (0, 1e4),
-    "checks.spread_max": (0, 100),
-    "checks.peak_max": (0, 1000),
-}
 
 
 @dataclass
 class Trace:
     """Node ``trace``."""
 
-    interval_s: float | None = MISSING
-    tail_s: float = MISSING
+    interval_s: float | None = key(MISSING, 0.1, 3600)
+    tail_s: float = key(MISSING, 0, 3600)
 
 
 @dataclass
 class Checks:
     """Node ``checks``."""
 
-    resident_max: float = MISSING
-    device_bytes_min: float = MISSING
-    time_error_max: float = MISSING
-    other_mb_per_s_max: float = MISSING
-    other_cpu_max: float = MISSING
-    throttled_max: float = MISSING
-    spread_max: float = MISSING
-    peak_max: float = MISSING
+    resident_max: float = key(MISSING, 0, 1)
+    device_bytes_min: float = key(MISSING, 0, 1)
+    time_error_max: float = key(MISSING, 0, 1)
+    other_mb_per_s_max: float = key(MISSING, 0, 1e6)
+    other_cpu_max: float = key(MISSING, 0, 1e4)
+    throttled_max: float = key(MISSING, 0, 1e4)
+    spread_max: float = key(MISSING, 0, 100)
+    peak_max: float = key(MISSING, 0, 1000)
 
 
 def check(values: Mapping[str, Any]) -> None:

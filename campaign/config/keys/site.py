@@ -7,15 +7,9 @@ from dataclasses import dataclass
 from omegaconf import MISSING
 
 from campaign.config.keys.storage import SiteStorage  # noqa: TC001 - OmegaConf reads the type
+from jobs.settings import key
 
 YEAR_MIN = 365 * 24 * 60
-RANGES: dict[str, tuple[float, float]] = {
-    "site.gpus_per_node": (0, 64),
-    "site.timeout_max_min": (1, YEAR_MIN),
-    "site.spread_max": (0, 100),
-    "site.other_cpu_max": (0, 1e4),
-    "site.throttled_max": (0, 1e4),
-}
 
 
 @dataclass
@@ -27,10 +21,10 @@ class Site:
     account: str | None = MISSING
     qos: str | None = MISSING
     constraint: str | None = MISSING
-    gpus_per_node: int | None = MISSING
+    gpus_per_node: int | None = key(MISSING, 0, 64)
     modules: list[str] = MISSING
-    timeout_max_min: int | None = MISSING
-    spread_max: float = MISSING
-    other_cpu_max: float = MISSING
-    throttled_max: float = MISSING
+    timeout_max_min: int | None = key(MISSING, 1, YEAR_MIN)
+    spread_max: float = key(MISSING, 0, 100)
+    other_cpu_max: float = key(MISSING, 0, 1e4)
+    throttled_max: float = key(MISSING, 0, 1e4)
     storages: dict[str, SiteStorage] = MISSING

@@ -14,6 +14,7 @@ from omegaconf import MISSING
 
 from campaign.config.keys.site import YEAR_MIN
 from campaign.errors import UsageError
+from jobs.settings import key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,17 +22,6 @@ if TYPE_CHECKING:
     from campaign.cells.contract import Point
 
 HERE, ON_SLURM = ("debug", "local"), ("auto", "slurm")  # choices of the group
-RANGES: dict[str, tuple[float, float]] = {
-    "cluster.timeout_min": (1, YEAR_MIN),
-    "cluster.mem_gb": (0.001, 100_000),
-    "cluster.cpus_per_task": (1, 1024),
-    "cluster.gpus_per_node": (0, 64),
-    "cluster.cells_per_job": (1, 100_000),
-    "cluster.parallel": (1, 100_000),
-    "cluster.max_requeues": (0, 1000),
-    "cluster.signal_delay_s": (1, 65_535),  # sbatch(1), --signal
-    "cluster.save_patience_s": (0, 7 * 24 * 3600),
-}
 
 _LIST = (re.compile(r"[A-Za-z0-9_.,-]+"), "letters, digits and _ . , -")
 _NODES = (re.compile(r"[A-Za-z0-9_.,\[\]-]+"), "node names like n[1-4],n7")
@@ -88,19 +78,19 @@ class Slurm:
     exclude: str | None = MISSING
     dependency: str | None = MISSING
     licenses: str | None = MISSING
-    timeout_min: int = MISSING
-    mem_gb: float | None = MISSING
-    cpus_per_task: int | None = MISSING
-    gpus_per_node: int | None = MISSING
+    timeout_min: int = key(MISSING, 1, YEAR_MIN)
+    mem_gb: float | None = key(MISSING, 0.001, 100_000)
+    cpus_per_task: int | None = key(MISSING, 1, 1024)
+    gpus_per_node: int | None = key(MISSING, 0, 64)
     exclusive: bool = MISSING
     modules: list[str] = MISSING
     extra: dict[str, Any] = MISSING
-    cells_per_job: int = MISSING
-    parallel: int | None = MISSING
-    max_requeues: int = MISSING
-    signal_delay_s: int = MISSING
+    cells_per_job: int = key(MISSING, 1, 100_000)
+    parallel: int | None = key(MISSING, 1, 100_000)
+    max_requeues: int = key(MISSING, 0, 1000)
+    signal_delay_s: int = key(MISSING, 1, 65_535)  # sbatch(1), --signal
     oversubscribe: bool = MISSING
-    save_patience_s: float = MISSING
+    save_patience_s: float = key(MISSING, 0, 7 * 24 * 3600)
 
 
 def check(values: Mapping[str, Any]) -> None:
@@ -121,8 +111,8 @@ def check_words(point: Point) -> None:
     storages = {f"site.storages.{name}": each for name, each in site["storages"].items()}
     nodes: dict[str, Any] = {"site": site, "cluster": cluster, "storage": point["storage"], **storages}
     for path, node in nodes.items():
-        for key in _WORDS.keys() & node.keys():
-            _word(f"{path}.{key}", node[key], *_WORDS[key])
+        for name in _WORDS.keys() & node.keys():
+            _word(f"{path}.{name}", node[name], *_WORDS[name])
         for module in node.get("modules") or ():
             _word(f"{path}.modules: {module!r}", module, _MODULE, "names like cuda/12.2, without spaces")
     for option, value in cluster.get("extra", {}).items():
@@ -140,29 +130,29 @@ def _in_file_names(folder: str) -> None:
         )
 
 
-def _word(key: str, value: str | None, legal: re.Pattern[str], example: str) -> None:
+def _word(path: str, value: str | None, legal: re.Pattern[str], example: str) -> None:
     if value is not None and not legal.fullmatch(value):
-        said = key if repr(value) in key else f"{key}={value!r}"
+        said = path if repr(value) in path else f"{path}={value!r}"
         raise UsageError(f"{said} cannot stand in a batch script", f"legal: {example}")
 
 
 def _extra(option: str, value: Any) -> None:
     """Refuse what is no option of sbatch, not for the user to set, or no plain value."""
-    key = f"cluster.extra.{option}"
+    path = f"cluster.extra.{option}"
     if not _OPTION.fullmatch(option):
         written = option.replace("_", "-").lower()
         cure = (
             f"write {written}" if _OPTION.fullmatch(written) else "options are written as in sbatch --help: mail-type"
         )
-        raise UsageError(f"{key} is no long option of sbatch", cure)
+        raise UsageError(f"{path} is no long option of sbatch", cure)
     for taken in (*_HAS_A_KEY, *_OURS):
         if option == taken or (taken.startswith(option) and option not in _NOT_SHORTENED):
             if taken in _HAS_A_KEY:
-                raise UsageError(f"{key}: --{taken} has a key of its own", f"{_HAS_A_KEY[taken]}=…")
-            raise UsageError(f"{key}: the campaign itself decides about --{taken}", f"leave out {option}")
+                raise UsageError(f"{path}: --{taken} has a key of its own", f"{_HAS_A_KEY[taken]}=…")
+            raise UsageError(f"{path}: the campaign itself decides about --{taken}", f"leave out {option}")
     if isinstance(value, (dict, list)) or (isinstance(value, str) and not (value and value.isprintable())):
         raise UsageError(
-            f"{key}={value!r} is no plain value",
+            f"{path}={value!r} is no plain value",
             "give one line of text, a number, true (the option alone) or null (left out)",
         )
 

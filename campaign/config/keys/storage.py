@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import MISSING
 
 from campaign.errors import UsageError
+from jobs.settings import key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # lfs-setstripe(1): at most 2000 OSTs, -1 for all; a stripe of less than 4 GiB.
-STRIPES: dict[str, tuple[float, float]] = {"stripe_count": (-1, 2000), "stripe_size_mib": (1, 4095)}
-RANGES = {f"storage.{key}": limits for key, limits in STRIPES.items()}
+_STRIPES, _MIB = (-1, 2000), (1, 4095)
 
 
 class Exclusive(Enum):
@@ -36,8 +36,8 @@ class Storage:
     shared: bool = MISSING
     exclusive: Exclusive = MISSING
     license: str | None = MISSING
-    stripe_count: int | None = MISSING
-    stripe_size_mib: int | None = MISSING
+    stripe_count: int | None = key(MISSING, *_STRIPES)
+    stripe_size_mib: int | None = key(MISSING, *_MIB)
 
 
 @dataclass
@@ -48,8 +48,8 @@ class SiteStorage:
     shared: bool | None = None
     exclusive: Exclusive | None = None
     license: str | None = None
-    stripe_count: int | None = None
-    stripe_size_mib: int | None = None
+    stripe_count: int | None = key(None, *_STRIPES)
+    stripe_size_mib: int | None = key(None, *_MIB)
 
 
 def check(values: Mapping[str, Any]) -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from campaign.cli import cancel as verb
-from campaign.cluster import cancel as cancelling
-from campaign.cluster.cancel import cancel
+from campaign.cli import cancel as cancelling
+from campaign.cli.cancel import cancel
 from campaign.errors import SchedulerError
 from tests.campaign.on_disk import leave_batch, squeue_line
 
