@@ -46,7 +46,7 @@ def guarded(argv: list[str]) -> int:
         sys.stdout.flush()
     except CampaignError as error:
         return _report(error)
-    except BrokenPipeError:  # `| head`: nobody reads any more
+    except BrokenPipeError:  # `| head` has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     except KeyboardInterrupt:

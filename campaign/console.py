@@ -8,8 +8,9 @@ import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from rich import progress
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 
 from jobs import checks
 from jobs.terminal import visible
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     Progress = Callable[[str, int, int, str], None]
 
 _WIDE = 200  # columns of a pipe: lines are never folded there
-_SILENT_S, _DRAW_EACH_S, _LINE_EACH_S = 1.0, 0.1, 5.0  # of what is counted
-_PLAIN_STEPS = 4  # lines that a long preparation prints where there is no terminal
+_SILENT_S, _DRAW_EACH_S, _LINE_EACH_S = 1.0, 0.1, 5.0  # of what takes long
 
 _Thing = TypeVar("_Thing")
 stderr = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else _WIDE)
@@ -62,15 +62,15 @@ def agreed(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def bar() -> progress.Progress:
+def bar() -> Bars:
     """Make a progress bar for stderr that costs little: it draws only when it is refreshed."""
-    return progress.Progress(
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(bar_width=24),
-        progress.MofNCompleteColumn(),
-        progress.TextColumn("{task.fields[latest]}"),
-        progress.TextColumn("ETA"),
-        progress.TimeRemainingColumn(elapsed_when_finished=True),
+    return Bars(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[latest]}"),
+        TextColumn("ETA"),
+        TimeRemainingColumn(elapsed_when_finished=True),
         console=stderr,
         auto_refresh=False,
         transient=True,
@@ -85,57 +85,34 @@ def figure(run: Run, digits: int = 1) -> str:
 
 
 def counting(things: Collection[_Thing], what: str) -> Iterator[_Thing]:
-    """Yield the things; where that takes longer than a second, show on stderr how far it is."""
-    pause_s = _DRAW_EACH_S if stderr.is_terminal else _LINE_EACH_S
-    with ExitStack() as stack:
-        show, next_s = None, time.monotonic() + _SILENT_S
+    """Yield the things and show how far it is."""
+    with progress() as show:
         for done, thing in enumerate(things):
-            if (now := time.monotonic()) >= next_s:
-                show = show or stack.enter_context(_counter(what, len(things)))
-                show(done)
-                next_s = now + pause_s
+            show(what, done, len(things), "")
             yield thing
 
 
 @contextmanager
-def _counter(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yield what shows how many things are done."""
-    if not stderr.is_terminal:
-        yield lambda done: say(f"{what}: {done} of {total}")
-        return
-    with bar() as shown:
-        task = shown.add_task(what, total=total, latest="")
-        yield lambda done: shown.update(task, completed=done, refresh=True)
+def progress() -> Iterator[Progress]:
+    """Yield ``show(what, done, total, of_what)``: what takes longer than a second is seen, on a terminal as bars."""
+    pause_s = _DRAW_EACH_S if stderr.is_terminal else _LINE_EACH_S
+    next_s = time.monotonic() + _SILENT_S
+    tasks: dict[str, TaskID] = {}
+    with ExitStack() as stack:
+        bars = bar()
 
+        def show(what: str, done: int, total: int, of_what: str) -> None:
+            nonlocal next_s
+            if (now := time.monotonic()) < next_s:
+                return
+            next_s = now + pause_s
+            if not stderr.is_terminal:
+                say(f"{what}: {done} of {total} {of_what}".rstrip())
+                return
+            if what not in tasks:
+                if not tasks:
+                    stack.enter_context(bars)
+                tasks[what] = bars.add_task(what, total=total, latest=of_what)
+            bars.update(tasks[what], completed=done, total=total, refresh=True)
 
-@contextmanager
-def preparation() -> Iterator[Progress]:
-    """Show how far the making of what is read is; yields ``progress(what, done, total, of_what)``."""
-    if stderr.is_terminal:
-        with bar() as shown:
-            yield _on_bars(shown)
-    else:
-        yield _on_lines()
-
-
-def _on_bars(shown: progress.Progress) -> Progress:
-    tasks: dict[str, progress.TaskID] = {}
-
-    def show(what: str, done: int, total: int, of_what: str) -> None:
-        if what not in tasks:
-            tasks[what] = shown.add_task(f"making {what}", total=total, latest=of_what)
-        shown.update(tasks[what], completed=done, total=total, refresh=True)
-
-    return show
-
-
-def _on_lines() -> Progress:
-    steps: dict[str, int] = {}
-
-    def show(what: str, done: int, total: int, of_what: str) -> None:
-        step = done * _PLAIN_STEPS // max(total, 1)
-        if step > steps.get(what, -1):
-            steps[what] = step
-            say(f"making {what}: {done} of {total} {of_what}")
-
-    return show
+        yield show

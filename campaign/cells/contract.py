@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict
 
 from jobs.figures import Check, Run  # noqa: TC001 - read when records are (jobs.shapes)
 from jobs.settings import Node, Settings
 
+Flat = Mapping[str, Any]
+"""Settings or a whole configuration by dotted keys (`campaign.cells.cell.flat`)."""
 Status = Literal["running", "done", "failed", "invalid"]
 
 
@@ -137,7 +140,7 @@ class Provenance(TypedDict, total=False):
 
 
 class Addition(TypedDict):
-    """Why a run was added that nobody asked for by number: how well the median was known before it."""
+    """Why ``until_spread`` added a run: how well the median was known before it."""
 
     until_spread: float | None
     n: int

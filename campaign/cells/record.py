@@ -161,7 +161,7 @@ def new(cell: Cell, campaign: Submission, dataset: Data) -> Record:
 def begin_run(record: Record, role: str, token: str, added: Addition | None = None) -> Run:
     """Append a run: its number, role and submission (`token`) are written when it starts, never inferred.
 
-    `added` is why it is there although nobody asked for so many (`campaign.cells.stopping.reason_to_add`).
+    `added` is why there are more than were asked for (`campaign.cells.stopping.reason_to_add`).
     """
     number = 1 + max((run["run"] for run in record["runs"]), default=-1)
     run: Run = {"run": number, "role": role, "status": "running", "reason": None, "started_utc": utc_now()}

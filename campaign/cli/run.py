@@ -1,4 +1,4 @@
-"""The main verb, which has no word of its own: collect the grid, plan, run, report."""
+"""The main verb, of a command line without a verb: collect the grid, plan, run, report."""
 
 from __future__ import annotations
 

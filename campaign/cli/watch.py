@@ -21,24 +21,24 @@ def main(argv: list[str]) -> int:
     arguments.add_folder(parser)
     options = parser.parse_args(argv)
     folder, _ = existing(options.campaign_dir)
-    flotilla = fleet.of(folder)
-    flotilla.settle()
+    workers = fleet.of(folder)
+    workers.settle()
     try:
-        if flotilla.open:
-            fleet.follow(folder, flotilla)
+        if workers.open:
+            fleet.follow(folder, workers)
         elif folder.worker_at_work():
             last = batches.read_all(folder)[-1]  # of a worker that was started from another shell
             display.follow_here(Follower.of(folder, last, 0), folder.worker_at_work, _TICK_S)
     except KeyboardInterrupt:
         console.say(f"no longer watched; what runs continues. Come back: python -m campaign watch {folder.root}")
         raise
-    _keep_ends(folder, flotilla)
+    _keep_ends(folder, workers)
     return status.main([str(folder.root)])
 
 
-def _keep_ends(folder: CampaignFolder, flotilla: fleet.Fleet) -> None:
+def _keep_ends(folder: CampaignFolder, workers: fleet.Fleet) -> None:
     """Write down how jobs ended, for Slurm forgets; a front process at work in the folder does so itself."""
-    if all(seen.state != "ended" for seen in flotilla.seen.values()):
+    if all(seen.state != "ended" for seen in workers.seen.values()):
         return
     with suppress(CampaignError, OSError), occupied(folder):
-        fleet.settle_records(folder, flotilla)
+        fleet.settle_records(folder, workers)

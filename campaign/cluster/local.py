@@ -69,7 +69,7 @@ def work(todo: Sequence[Entry], request: Request) -> None:
     conduct, folder = request.conduct, request.folder
     for entry in todo:
         _require(entry.cell.settings)
-    with console.preparation() as progress:
+    with console.progress() as progress:
         data = datasets.datasets(todo, folder, progress, redo=conduct["redo"])
     console.say(f"running {counted(len(todo), 'cell')}, {runs_in_words(todo, conduct)}, in {folder.root}")
     cells = [(entry.cell.id, entry.missing) for entry in todo]
@@ -162,7 +162,7 @@ def _explain_early_end(batch: Batch, follower: Follower) -> None:
 
 
 def _can_write(batch: Batch) -> None:
-    """Find out whether the worker ended because nothing can be written; it could leave no word then."""
+    """Find out whether the worker ended because nothing can be written; it could not say so itself."""
     probe = batch.folder / "probe.json"
     try:
         write_json(probe, None)

@@ -32,32 +32,32 @@ def work(planned: Plan, request: Request, *, sure: bool) -> bool:
     tried: set[str] = set()
     followed = False
     while True:
-        flotilla = _settled(request.folder, facts)
+        workers = _settled(request.folder, facts)
         planned = planned.refreshed()
-        todo = _left(planned, request, flotilla, tried)
+        todo = _left(planned, request, workers, tried)
         refused = None
         if todo:
             sure = sure or _agreed(todo, request, facts)
             refused = _submit(todo, request, facts, tried)
-            flotilla = fleet.of(request.folder, facts)
-        elif not (flotilla.open or followed):
+            workers = fleet.of(request.folder, facts)
+        elif not (workers.open or followed):
             console.say(f"nothing to run: {planned.done} of {len(planned.entries)} cells are done")
-        if request.conduct["detach"] or not flotilla.open:
+        if request.conduct["detach"] or not workers.open:
             break
-        fleet.follow(request.folder, flotilla)
-        _say_all(fleet.settle_records(request.folder, flotilla))
+        fleet.follow(request.folder, workers)
+        _say_all(fleet.settle_records(request.folder, workers))
         followed = True
     if refused:
         raise refused
-    return bool(flotilla.open)
+    return bool(workers.open)
 
 
 def preview(planned: Plan, request: Request) -> list[Entry]:
     """Print the scripts and the price of what would be submitted; returns those cells, and writes nothing."""
     facts = client.facts()
-    flotilla = fleet.of(request.folder, facts)
-    flotilla.settle()
-    taken = _taken(planned, flotilla, "would be followed")
+    workers = fleet.of(request.folder, facts)
+    workers.settle()
+    taken = _taken(planned, workers, "would be followed")
     todo = [entry for entry in planned.to_do if entry.cell.id not in taken]
     arrays = list(submission.arrays(todo, request, facts.tasks_at_most))
     if arrays:
@@ -72,10 +72,10 @@ def refuse_beside_jobs(folder: CampaignFolder) -> None:
     """Refuse to work on this machine while jobs of the campaign live: two workers would write one record."""
     if not any(batch.cluster == "slurm" and batch.open_workers() for batch in read_all(folder)):
         return
-    flotilla = _settled(folder, client.facts())
-    if flotilla.open:
+    workers = _settled(folder, client.facts())
+    if workers.open:
         raise EnvironmentFaultError(
-            f"{counted(len(flotilla.open), 'job')} of this campaign on the cluster, not over as far as Slurm knows",
+            f"{counted(len(workers.open), 'job')} of this campaign on the cluster, not over as far as Slurm knows",
             f"`python -m campaign cancel {folder.root}` ends them; cluster=slurm continues with them; "
             "another folder is free: campaign_dir=…",
         )
@@ -83,29 +83,29 @@ def refuse_beside_jobs(folder: CampaignFolder) -> None:
 
 def _settled(folder: CampaignFolder, facts: client.Facts) -> fleet.Fleet:
     """Find out how the workers are that were open, and write down how they ended."""
-    flotilla = fleet.of(folder, facts)
-    flotilla.settle()
-    _say_all(fleet.settle_records(folder, flotilla))
-    return flotilla
+    workers = fleet.of(folder, facts)
+    workers.settle()
+    _say_all(fleet.settle_records(folder, workers))
+    return workers
 
 
-def _left(planned: Plan, request: Request, flotilla: fleet.Fleet, tried: set[str]) -> list[Entry]:
+def _left(planned: Plan, request: Request, workers: fleet.Fleet, tried: set[str]) -> list[Entry]:
     """List what is neither done nor in a job nor was tried already; `tried` grows by what jobs repeat for redo=true."""
     again = ", which redo=true does not start again" if request.conduct["redo"] else ""
-    taken = _taken(planned, flotilla, f"following them{again}")
+    taken = _taken(planned, workers, f"following them{again}")
     planned.save_verdicts(but=taken)
     if request.conduct["redo"]:
         tried |= taken
     return [entry for entry in planned.to_do if entry.cell.id not in taken | tried]
 
 
-def _taken(planned: Plan, flotilla: fleet.Fleet, what_then: str) -> set[str]:
+def _taken(planned: Plan, workers: fleet.Fleet, what_then: str) -> set[str]:
     """List the cells that are in jobs of an earlier start, and report those that lack runs."""
-    taken = {cell for key in flotilla.open for cell in flotilla.batch(key).cells[key[1]]}
+    taken = {cell for key in workers.open for cell in workers.batch(key).cells[key[1]]}
     here = [entry for entry in planned.to_do if entry.cell.id in taken]
     if here:
         console.say(f"{counted(len(here), 'cell')} wait or run in jobs of an earlier start; {what_then}")
-    if flotilla.open and flotilla.silent_s:
+    if workers.open and workers.silent_s:
         console.say("the scheduler does not answer: jobs of an earlier start are assumed to be alive until it does")
     return taken
 
@@ -121,7 +121,7 @@ def _agreed(todo: Sequence[Entry], request: Request, facts: client.Facts) -> boo
 
 def _submit(todo: Sequence[Entry], request: Request, facts: client.Facts, tried: set[str]) -> SchedulerError | None:
     """Hand over array after array until one is refused; returns the refusal if others were taken."""
-    with console.preparation() as progress:
+    with console.progress() as progress:
         data = datasets.for_jobs(todo, request.folder, progress)
     taken: dict[str, Batch] = {}
     for array in submission.arrays(todo, request, facts.tasks_at_most):

@@ -66,21 +66,21 @@ class _Witnesses:
         return state
 
     def ask_scheduler(self, folder: CampaignFolder, found: dict[str, State]) -> None:
-        """Ask the scheduler, once, for the cells that are in jobs of which nobody knows the end."""
+        """Ask the scheduler, once, for the cells in jobs whose end is not known."""
         if not self._open:
             return
         from campaign.cluster import fleet  # noqa: PLC0415 - only where there are jobs
         from campaign.slurm import client  # noqa: PLC0415 - only where there are jobs
 
-        flotilla = fleet.Fleet(self._batches, client.facts())
-        flotilla.settle()
+        workers = fleet.Fleet(self._batches, client.facts())
+        workers.settle()
         starting = self._starting()
         for cell, (key, begun) in self._open.items():
-            seen = flotilla.seen[key]
+            seen = workers.seen[key]
             if seen.state == "ended":
                 found[cell], _ = _recorded(folder, cell)  # its worker may have written it while Slurm was asked
             if seen.state != "ended" or found[cell]["status"] not in (*OVER, "damaged"):
-                found[cell] |= _seen(seen, found[cell]["reason"], begun=begun, silent=bool(flotilla.silent_s))
+                found[cell] |= _seen(seen, found[cell]["reason"], begun=begun, silent=bool(workers.silent_s))
                 if found[cell]["status"] == "planned" and cell in starting:
                     found[cell] |= {"status": "running", "reason": "starting"}
 

@@ -16,7 +16,9 @@ from campaign.config.schema import Campaign
 from campaign.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
+
+    from campaign.cells.contract import Point
 
 # Groups whose choices have different keys.
 CHOICES: dict[str, tuple[type, ...]] = {
@@ -62,7 +64,7 @@ def _switches_of(path: str, kind: type) -> Iterator[str]:
             yield from _switches_of(f"{path}{key}.", node)
 
 
-def check_keys(point: Mapping[str, Any]) -> None:
+def check_keys(point: Point) -> None:
     """Refuse keys that ``+key=value`` added (nothing would read them) and keys that ``~key`` took away."""
     check_node("", point, Campaign)
     name, of_slurm = point["cluster"]["name"], len(point["cluster"]) > 1

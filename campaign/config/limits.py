@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from campaign.cells.cell import flat
 from campaign.config.closed import check_keys, fields_of
@@ -15,7 +15,7 @@ from jobs.settings import ranges
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from campaign.cells.contract import Point
+    from campaign.cells.contract import Flat, Point
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")  # stands in cell ids, file names and scripts
 _NAMED = (*checkpoint.STORAGES, "benchmark", "dataset", "storage", "accelerator", "cluster", "site")
@@ -60,14 +60,14 @@ def check(point: Point) -> None:
         group.check(values)
 
 
-def _numbers(values: Mapping[str, Any], ranges: Mapping[str, tuple[float, float]]) -> None:
+def _numbers(values: Flat, ranges: Mapping[str, tuple[float, float]]) -> None:
     for key, (least, most) in ranges.items():
         value = values.get(key)
         if value is not None and not least <= value <= most:
             raise UsageError(f"{key}={value} is out of range", f"legal: {least:g} to {most:g}")
 
 
-def _texts(values: Mapping[str, Any], names: Mapping[str, Any], paths: Iterable[str]) -> None:
+def _texts(values: Flat, names: Flat, paths: Iterable[str]) -> None:
     for key, name in names.items():
         if not _NAME.fullmatch(str(name)):
             raise UsageError(f"{key}={name!r} is not a valid name", "letters, digits and '_', at most 32")

@@ -76,7 +76,7 @@ _GROUPS = {"accelerator": Accelerator, "site": Site, "storage": Storage, "cluste
 
 
 def register() -> None:
-    """Store the schemas under ``schema/``, where Hydra offers them to nobody as a choice."""
+    """Store the schemas under ``schema/``, where Hydra does not offer them as choices."""
     store = ConfigStore.instance()
     store.store(group="schema", name="campaign", node=Campaign, package="_global_")
     for name, keys in benchmark.KEYS.items():

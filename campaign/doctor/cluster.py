@@ -166,7 +166,7 @@ def _answer(folder: Path, word: str, job: str) -> Iterator[Finding]:
         yield Finding("nodes", passed=False, message=message, hint="a file system that hangs, or a very slow import")
     elif not (folder / "answered").exists():
         said = (folder / "said").read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        message = f"a job cannot run this code: {said[-1] if said else 'no word'}"
+        message = f"a job cannot run this code: {said[-1] if said else 'nothing was printed'}"
         hint = f"install it where the nodes see it; they would start {sys.executable}"
         yield Finding("nodes", passed=False, message=message, hint=hint)
     else:

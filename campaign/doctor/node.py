@@ -103,7 +103,7 @@ def _tensorflow() -> Finding:
     except subprocess.TimeoutExpired:
         return Finding("tensorflow", passed=False, message=f"import took over {_IMPORT_TIMEOUT_S} s")
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no word"])[-1]
+        last = (done.stderr.strip().splitlines() or ["nothing was printed"])[-1]
         hint = "pip install -c requirements.lock -e ."
         return Finding("tensorflow", passed=False, message=f"cannot be imported: {last}", hint=hint)
     message = f"{done.stdout.strip()}, import {time.perf_counter() - before:.1f} s"

@@ -39,7 +39,7 @@ def prepared(
     mean = listing.total_bytes / len(listing.files) if listing else None
 
     def made(done: int, total: int) -> None:
-        progress(f"the file of {root}", done, total, "MiB")
+        progress(f"making the file of {root}", done, total, "MiB")
 
     file, size, block_bytes = baseline.prepared(settings, folder, mean, made)
     found: Data = {"path": str(path), "folder": str(folder), "file": file.name if file else None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from campaign.storage.locks import lock_path
 from campaign.storage.roots import claimed, place, storage_root
@@ -12,12 +12,12 @@ from jobs.checkpoints.run import FOLDER, ONLY, roles
 from jobs.system.device import Mount, mount_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from campaign.cells.contract import Conduct, Record, WorkItem
     from campaign.cells.folder import CampaignFolder
     from jobs.request import SnapshotRequest
-    from jobs.settings import Settings
+    from jobs.settings import Node, Settings
 
 
 def roots(settings: Settings) -> list[str]:
@@ -25,9 +25,9 @@ def roots(settings: Settings) -> list[str]:
     return [str(Path(each["root"]).expanduser().resolve()) for each in storages(settings).values()]
 
 
-def storages(settings: Settings) -> Mapping[str, Mapping[str, Any]]:
+def storages(settings: Settings) -> dict[str, Node]:
     """Return the storages that snapshots go to; a baseline has none."""
-    return roles(settings["checkpoint"]) if "checkpoint" in settings else {}
+    return {role: {**each} for role, each in roles(settings["checkpoint"]).items()} if "checkpoint" in settings else {}
 
 
 def require_storages(settings: Settings) -> None:

@@ -136,7 +136,7 @@ def _made(wanted: Node, root: Path, layout: lustre.Layout, progress: Progress) -
         spec,
         name=name,
         processes=len(os.sched_getaffinity(0)),
-        progress=lambda done, total: progress(f"dataset {name}", done, total, "images"),
+        progress=lambda done, total: progress(f"making dataset {name}", done, total, "images"),
     )
     manifest.verify(path, found)
     return path, found

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from campaign.errors import EnvironmentFaultError
 from campaign.storage.checkpoint_targets import key_of, storages
 from jobs.system.emulated import BOUNDS, emulated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from campaign.cells.cell import Cell
     from campaign.cells.contract import Provenance
@@ -85,6 +85,6 @@ def bounds(facts: Node) -> str:
     return f"at most {', '.join(known)}" if known else "as fast as what lies beneath"
 
 
-def _keys(settings: Settings) -> dict[str, Mapping[str, Any]]:
+def _keys(settings: Settings) -> dict[str, Node]:
     """Return the storages of a checkpoint target by their keys in the settings."""
     return {key_of(role): storage for role, storage in storages(settings).items()}

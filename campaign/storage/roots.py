@@ -6,16 +6,16 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from campaign.errors import EnvironmentFaultError
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from jobs.settings import Node
 
 
-def storage_root(storage: Mapping[str, Any], key: str = "storage") -> Path:
+def storage_root(storage: Node, key: str = "storage") -> Path:
     """Find the root folder of a storage, that of `key` in the configuration, without a link in its path.
 
     A relative root belongs to the folder that the campaign is started from and is made. An absolute one must be

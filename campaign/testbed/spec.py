@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jobs.settings import Node
 
 GB = 10**9
 DATA = "data"
@@ -39,7 +42,7 @@ class Wanted:
     speed: Speed
     size_bytes: int | None = None
 
-    def facts(self, name: str) -> dict[str, Any]:
+    def facts(self, name: str) -> Node:
         """Return what its file system says of itself (`jobs.system.emulated`)."""
         return {"name": name, **asdict(self.speed)}
 

@@ -155,7 +155,7 @@ def _trusted(folder: Path) -> bool:
         above = "" if each == path else f", above {path},"
         if not stat.S_ISDIR(facts.st_mode):
             raise UsageError(f"{each}{above} is no folder", "name another one, without links: --folder DIR")
-        # What is root's in a sticky folder is renamed by nobody else (inode(7)): /tmp and /dev/shm will do as parents.
+        # In a sticky folder only root renames what is root's (inode(7)): /tmp and /dev/shm will do as parents.
         guarded = above and facts.st_mode & stat.S_ISVTX
         if facts.st_uid != 0 or (facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not guarded):
             raise UsageError(

@@ -89,7 +89,7 @@ class Batch:
             write_json(self.folder / _ENDED, {str(index): why for index, why in self.ended.items()})
 
     def open_workers(self) -> list[int]:
-        """List the workers of which nobody has found out yet that they ended."""
+        """List the workers that have not ended, as far as is known."""
         return [] if self.refused else [index for index in range(len(self.cells)) if index not in self.ended]
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypedDict
 
 from campaign.errors import EnvironmentFaultError
 
@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 _TAIL_LINES = 15
 _JOB = "jobs.run:execute"
 _PRELOAD = ("tensorflow", "jobs.run", "jobs.benchmarks.first_use:before_fork")
+
+
+class _Answer(TypedDict):
+    """How a run ended (`jobs.fork_server`)."""
+
+    result: Run | None
+    exit: int | None
+    signal: int | None
+    timed_out: bool
+    elapsed_s: float
 
 
 class Template:
@@ -42,7 +52,7 @@ class Template:
             self.close()
             return {"status": "failed", "reason": "the template process was killed", "log_tail": tail(log)}
         if answer["result"] is not None:
-            figures: Run = answer["result"]
+            figures = answer["result"]
             figures["elapsed_s_with_fork"] = answer["elapsed_s"]
             return figures
         return {"status": "failed", "reason": _reason(answer, timeout_s, log), "log_tail": tail(log)}
@@ -54,7 +64,7 @@ class Template:
             process.kill()
             process.communicate()
 
-    def _ask(self, request: Mapping[str, Any]) -> Any:
+    def _ask(self, request: Mapping[str, Any]) -> _Answer | None:
         process: Any = self.start()  # its pipes are there
         try:
             process.stdin.write(json.dumps(request) + "\n")
@@ -62,7 +72,8 @@ class Template:
         except BrokenPipeError:
             return None
         line = process.stdout.readline()
-        return json.loads(line) if line else None
+        answer: _Answer | None = json.loads(line) if line else None  # of a process of ours
+        return answer
 
     def start(self) -> subprocess.Popen[str]:
         """Start the template unless it is there; returns when TensorFlow is imported."""
@@ -102,7 +113,7 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
         return ""
 
 
-def _reason(answer: Mapping[str, Any], timeout_s: float, log: Path) -> str:
+def _reason(answer: _Answer, timeout_s: float, log: Path) -> str:
     """Return how a run ended; what it last wrote is the error's own words."""
     if answer["exit"] is None and answer["signal"] is None:
         return f"still running after run_timeout_s={timeout_s:g}, and cannot be killed: the storage does not answer"

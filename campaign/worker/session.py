@@ -142,7 +142,7 @@ def _submission(work: WorkList, position: int) -> Submission:
 
 
 def roles(recorded: Record, owed: int, conduct: Conduct) -> Iterator[tuple[str, Addition | None]]:
-    """Yield the role of each run of a session, and why a run is added that nobody owes.
+    """Yield the role of each run of a session, and why a run is added that is not owed.
 
     Asked for one by one: what the runs before gave is in the record then. As many are begun as the cell may have in
     all, be they valid or not: where nothing is valid it ends.

@@ -50,7 +50,7 @@ def request(*words: str) -> dict[str, Any]:
         cells, conduct = cells_of(collect(["-m", f"campaign_dir={place}/results", *words]) or ())
         folder = opened(Path(place, "results"))[0]
         entries = plan.make(cells, conduct, folder).to_do
-        with console.preparation() as progress:
+        with console.progress() as progress:
             data = datasets(entries, folder, progress, redo=False)
         template = FakeTemplate()
         asked = Request(folder, conduct, "bench", utc_now(), words)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omegaconf import MISSING
 
@@ -12,8 +12,7 @@ from jobs.benchmarks.registry import benchmarks, names_of
 from jobs.settings import key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from campaign.cells.contract import Flat
 NAMES = ("auto", "cpu", "gpu", "emulated")
 
 
@@ -25,8 +24,8 @@ class Accelerator:
     step_s: float | None = key(MISSING, 0, 3600)
 
 
-def check(values: Mapping[str, Any]) -> None:
-    """Refuse an accelerator where nothing computes, and a step of a length that nobody keeps."""
+def check(values: Flat) -> None:
+    """Refuse an accelerator where nothing computes, and the length of a step without ``accelerator=emulated``."""
     name, step_s = values["accelerator.name"], values["accelerator.step_s"]
     if not benchmarks()[values["benchmark.name"]].computes and name != "auto":
         raise UsageError(

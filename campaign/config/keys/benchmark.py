@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from campaign.errors import UsageError
 from jobs.benchmarks.registry import benchmarks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from campaign.cells.contract import Flat
 KEYS: dict[str, type] = {name: each.keys for name, each in benchmarks().items()}
 """The types of a benchmark's own keys, by its name."""
 _PREFIX = "benchmark."
 
 
-def check(values: Mapping[str, Any]) -> None:
+def check(values: Flat) -> None:
     """Refuse keys of another benchmark, and what it refuses itself."""
     name = values["benchmark.name"]
     benchmark = benchmarks()[name]

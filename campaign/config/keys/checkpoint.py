@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omegaconf import MISSING
 
@@ -14,8 +14,7 @@ from jobs.benchmarks.registry import benchmarks, names_of
 from jobs.settings import key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from campaign.cells.contract import Flat
 STORAGES = ("checkpoint", "checkpoint.fast", "checkpoint.slow")  # that have a name and a root, where they are there
 Mode = Enum("Mode", {"sync": "sync", "async": "async"})
 Mode.__doc__ = "What stands still while a snapshot is saved; one of the words is a word of Python's."
@@ -73,7 +72,7 @@ class Buffered(_Saved):
     streams: int = key(MISSING, 1, 256)
 
 
-def check(values: Mapping[str, Any]) -> None:
+def check(values: Flat) -> None:
     """Refuse a target that is nowhere or no target, and keys that would do nothing."""
     name = values["checkpoint.name"]
     if (name == "none", name == "burst_buffer") != ("checkpoint.every" not in values, "checkpoint.streams" in values):
@@ -101,7 +100,7 @@ def check(values: Mapping[str, Any]) -> None:
         )
 
 
-def _no_root(place: str, values: Mapping[str, Any]) -> UsageError:
+def _no_root(place: str, values: Flat) -> UsageError:
     storage, site = values[f"{place}.name"], values["site.name"]
     return UsageError(
         f"checkpoint={values['checkpoint.name']}: storage {storage} has no root here",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omegaconf import MISSING
 
@@ -14,7 +14,7 @@ from jobs.benchmarks.registry import benchmarks
 from jobs.settings import key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from campaign.cells.contract import Flat
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Folder:
     path: str = MISSING
 
 
-def check(values: Mapping[str, Any]) -> None:
+def check(values: Flat) -> None:
     """Refuse a synthetic dataset that cannot be made, or has too few images."""
     files = values.get("dataset.files")
     if files is not None:
@@ -52,7 +52,7 @@ def check(values: Mapping[str, Any]) -> None:
         _can_be_made(tuple(values[f"dataset.{field.name}"] for field in dataclasses.fields(Synthetic)[1:]))
 
 
-def enough_data(values: Mapping[str, Any], files: int) -> None:
+def enough_data(values: Flat, files: int) -> None:
     """Refuse more whole batches than the dataset has images for, and snapshots that none of them would come to."""
     iterations, batch_size = values["iterations"], values["batch_size"]
     if iterations is None and benchmarks()[values["benchmark.name"]].whole_batches and batch_size > files:

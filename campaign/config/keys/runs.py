@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omegaconf import MISSING
 
@@ -12,7 +12,7 @@ from campaign.errors import UsageError
 from jobs.settings import key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from campaign.cells.contract import Flat
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Checks:
     peak_max: float = key(MISSING, 0, 1000)
 
 
-def check(values: Mapping[str, Any]) -> None:
+def check(values: Flat) -> None:
     """Refuse numbers of runs that leave no measured run, or no room for those that ``until_spread`` needs."""
     runs, warmups = values["runs"], values["warmup_runs"]
     if warmups >= runs:

@@ -17,9 +17,7 @@ from campaign.errors import UsageError
 from jobs.settings import key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from campaign.cells.contract import Point
+    from campaign.cells.contract import Flat, Point
 
 HERE, ON_SLURM = ("debug", "local"), ("auto", "slurm")  # choices of the group
 
@@ -93,7 +91,7 @@ class Slurm:
     save_patience_s: float = key(MISSING, 0, 7 * 24 * 3600)
 
 
-def check(values: Mapping[str, Any]) -> None:
+def check(values: Flat) -> None:
     """Refuse jobs that the site would not take, and to leave a campaign to a scheduler that there is not."""
     if values["cluster.name"] in ON_SLURM:
         _job_together(values)
@@ -157,7 +155,7 @@ def _extra(option: str, value: Any) -> None:
         )
 
 
-def _job_together(values: Mapping[str, Any]) -> None:
+def _job_together(values: Flat) -> None:
     """Refuse jobs that the site would not take, or that would get the signal to save before they begin."""
     minutes, longest = values["cluster.timeout_min"], values["site.timeout_max_min"]
     if longest is not None and minutes > longest:

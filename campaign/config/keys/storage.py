@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from omegaconf import MISSING
 
@@ -12,8 +12,7 @@ from campaign.errors import UsageError
 from jobs.settings import key
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from campaign.cells.contract import Flat
 # lfs-setstripe(1): at most 2000 OSTs, -1 for all; a stripe of less than 4 GiB.
 _STRIPES, _MIB = (-1, 2000), (1, 4095)
 
@@ -52,7 +51,7 @@ class SiteStorage:
     stripe_size_mib: int | None = key(None, *_MIB)
 
 
-def check(values: Mapping[str, Any]) -> None:
+def check(values: Flat) -> None:
     """Refuse a storage that is nowhere, or is kept free by a licence that has no name."""
     name, site = values["storage.name"], values["site.name"]
     if values["storage.root"] is None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from campaign.cli import cancel as verb
 from campaign.cli import cancel as cancelling
 from campaign.cli.cancel import cancel
 from campaign.errors import SchedulerError
@@ -59,7 +58,7 @@ def test_a_job_that_was_taken_for_refused_or_for_over_is_cancelled_too(folder, p
     programs.answer("squeue", squeue_line(refused, 0, "RUNNING"), squeue_line(over, 1, "PENDING"))
     _after_scancel(programs)
 
-    code = verb.main([str(folder.root)])
+    code = cancelling.main([str(folder.root)])
 
     assert code == 0
     assert _scancels(programs) == ["scancel 70_0 70_1"]
@@ -71,12 +70,12 @@ def test_a_silent_controller_cancels_nothing_and_that_is_said(folder, programs):
     programs("squeue", "exit 1")
 
     with pytest.raises(SchedulerError, match="does not answer"):
-        verb.main([str(folder.root)])
+        cancelling.main([str(folder.root)])
 
     assert _scancels(programs) == []
 
 
 def test_a_campaign_that_never_went_to_the_cluster_has_no_job_to_ask_for(folder, programs):
-    code = verb.main([str(folder.root)])
+    code = cancelling.main([str(folder.root)])
 
     assert (code, programs.calls) == (0, [])

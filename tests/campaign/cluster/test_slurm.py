@@ -77,11 +77,11 @@ class Scene:
         batch.save()
         return batch
 
-    def follow(self, _folder, flotilla):
-        for key in list(flotilla.open):
-            batch = flotilla.batch(key)
+    def follow(self, _folder, workers):
+        for key in list(workers.open):
+            batch = workers.batch(key)
             self.recorded("done", batch.token, batch.cells[key[1]])
-            flotilla.close([key])
+            workers.close([key])
 
 
 @pytest.fixture
