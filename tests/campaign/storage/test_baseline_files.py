@@ -126,7 +126,7 @@ def test_the_file_is_made_under_the_root_of_the_storage_and_progress_is_told_in_
     assert Path(data["folder"]) / data["file"] == file
     assert file.stat().st_size == data["bytes"] == 8 * MIB
     assert data["block_bytes"] == MIB
-    assert said[-1] == (f"the file of {tmp_path}/data", 8, 8, "MiB")
+    assert said[-1] == (f"making the file of {tmp_path}/data", 8, 8, "MiB")
 
 
 def test_a_baseline_that_is_written_needs_room_and_no_file(prepared, tmp_path, monkeypatch):

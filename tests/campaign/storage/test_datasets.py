@@ -46,7 +46,7 @@ def test_a_dataset_is_made_once_under_the_root_of_its_storage(entry, folder, tmp
     assert data["path"].startswith(f"{tmp_path}/data/datasets/demo-")
     assert data["files"] == 6
     assert data == other
-    assert said[-1] == ("dataset demo", 6, 6, "images")
+    assert said[-1] == ("making dataset demo", 6, 6, "images")
     assert said.count(said[-1]) <= 2
 
 
@@ -175,7 +175,7 @@ def test_a_dataset_is_striped_before_it_is_made_and_proved_again_without_being_s
     proof = [f"getstripe -d {data['path']}", f"getstripe {data['path']}/{first}"]
     assert lfs.read_text().splitlines() == [f"setstripe -c 4 -S 16M {data['path']}", *proof]
     assert data["stripe"] == {"folder": _layout(4, 16), "file": _layout(4, 16)}
-    assert said[-1] == ("dataset demo", 6, 6, "images")
+    assert said[-1] == ("making dataset demo", 6, 6, "images")
     lfs.unlink()
     assert _prepared(folder, striped(stripe_count=4, stripe_size_mib=16))[0] == [data]
     assert lfs.read_text().splitlines() == proof
