@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.burst_buffer import claim, drain, snapshots
+from jobs.burst_buffer import claim, drain, journal, snapshots
 from jobs.burst_buffer.sides import Sides
 from jobs.errors import FolderError
 from jobs.terminal import visible
@@ -51,8 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _drain(fast: Path, slow: Path, pipe: int | None) -> int:
     code = drain.drain(fast, slow, pipe)
     if code == drain.GAVE_UP:
-        why = [event["reason"] for event in drain.Journal(fast).read()[0] if event.get("event") == "failed"]
-        print(f"error: the drain gave up: {visible(why[-1]) if why else 'unknown'}", file=sys.stderr)
+        print(f"error: the drain gave up: {visible(journal.last_reason(fast))}", file=sys.stderr)
         print(f"\nhint: nothing is lost: mend {slow}, then drain again", file=sys.stderr)
     return code
 

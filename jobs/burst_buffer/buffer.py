@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from jobs.burst_buffer import claim, restart, snapshots, staging, transfer
-from jobs.burst_buffer.drain import Journal, Options
+from jobs.burst_buffer.drain import Options
 from jobs.burst_buffer.drainer import Drainer
+from jobs.burst_buffer.journal import Committed, Event, Failure, Journal
 from jobs.burst_buffer.restart import DrainWarning, Snapshot
 from jobs.burst_buffer.sides import Sides
 from jobs.burst_buffer.snapshots import FILES, edge
@@ -81,7 +82,7 @@ class BurstBuffer:
             claim.release(self._locks)
             raise
         self._journal = Journal(self.fast)
-        self._offset = self._journal.read()[1]
+        self._offset = self._journal.read(Event)[1]
         self._drainer = Drainer(self.fast, self.slow)
         self._drainer.poke()
 
@@ -196,9 +197,9 @@ class BurstBuffer:
 
     def troubles(self) -> tuple[str, ...]:
         """Return what went wrong since the last save, or since this was last asked."""
-        events, self._offset = self._journal.read(self._offset)
+        events, self._offset = self._journal.read(Failure, self._offset)
         told = [*self._troubles, *self._drainer.complaints()]
-        told += [f"the drain: {event['event']}: {event['reason']}" for event in events if "reason" in event]
+        told += [f"the drain: {event['event']}: {event['reason']}" for event in events]
         self._troubles = []
         return tuple(dict.fromkeys(told))
 
@@ -236,7 +237,7 @@ class BurstBuffer:
             ``retries`` and ``troubles``. `exposed_s` is the part of the drain after the end of training; durable times
             count from the call of `save`. None: not so far, or not known for the drainer was killed as it ended.
         """
-        events = {event["name"]: event for event in self._journal.read()[0] if event["event"] == "committed"}
+        events = {event["name"]: event for event in self._journal.read(Committed)[0]}
         return [restart.times(snapshot, self.slow, events, training_ended_at) for snapshot in self._saved]
 
     def helpers(self) -> list[int]:

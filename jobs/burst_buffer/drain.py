@@ -7,7 +7,6 @@ died) and nothing is left to drain, and can be killed and started again at any m
 from __future__ import annotations
 
 import errno
-import json
 import os
 import select
 import stat
@@ -19,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from filelock import Timeout
 
 from jobs.burst_buffer import claim, snapshots, transfer
+from jobs.burst_buffer.journal import Journal
 from jobs.burst_buffer.sides import Sides
 from jobs.burst_buffer.snapshots import FILES, edge
 from jobs.errors import BurstBufferError, DamageError, FolderError
-from jobs.system import files, versioned
+from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,34 +85,6 @@ class Trainer:
             select.select([self._pipe], [], [])
             if not os.read(self._pipe, 4096):
                 self._pipe = None
-
-
-class Journal:
-    """What the drainer has to say, a line of JSON for each event; it tells, the manifests alone decide."""
-
-    def __init__(self, fast: Path) -> None:
-        self.path = fast / claim.JOURNAL_NAME
-
-    def tell(self, event: str, **facts: Any) -> None:
-        """Append an event, durably where there is room for it."""
-        line = json.dumps({"event": event, "at": time.time(), **facts}) + "\n"
-        with suppress(OSError), files.append(self.path) as file:
-            file.write(line.encode())
-            file.flush()
-            os.fsync(file.fileno())
-
-    def read(self, offset: int = 0) -> tuple[list[dict[str, Any]], int]:
-        """Return the events behind a byte offset and the offset behind them; a line that was cut is skipped."""
-        try:
-            data = files.read(self.path)[offset:]
-        except OSError:
-            return [], offset
-        whole = data[: data.rfind(b"\n") + 1]
-        events = []
-        for line in whole.splitlines():
-            with suppress(ValueError):
-                events.append(versioned.parsed(line))
-        return events, offset + len(whole)
 
 
 def drain(fast: Path, slow: Path, pipe: int | None = None) -> int:

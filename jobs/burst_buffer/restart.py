@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from jobs import shapes
 from jobs.burst_buffer import snapshots
 from jobs.burst_buffer.snapshots import FILES
 from jobs.errors import DamageError
@@ -13,6 +14,8 @@ from jobs.errors import DamageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from jobs.burst_buffer.journal import Committed
 
 
 class DrainWarning(UserWarning):
@@ -61,9 +64,7 @@ def _in(root: Path) -> list[str]:
         return []
 
 
-def times(
-    snapshot: Snapshot, slow: Path, events: Mapping[str, Mapping[str, Any]], ended_at: float | None
-) -> dict[str, Any]:
+def times(snapshot: Snapshot, slow: Path, events: Mapping[str, Committed], ended_at: float | None) -> dict[str, Any]:
     """Return what a record holds of a snapshot.
 
     `events`: what the drainer told of committed snapshots, by name. `ended_at`: when the training ended, in seconds
@@ -86,11 +87,21 @@ def times(
     return {**line, "drain_s": done - began, "exposed_s": exposed_s, "durable_slow_s": done - snapshot.saved_at}
 
 
-def _committed(folder: Path) -> dict[str, Any] | None:
+class _DrainFacts(TypedDict):
+    """What a manifest on the slow storage says of its drain."""
+
+    drain_started_at: float
+    drain_retries: int
+
+
+def _committed(folder: Path) -> Committed | None:
     """Return what the drainer could not record before it died: the rename of a visible snapshot left its time."""
     try:
         facts = snapshots.read(folder).facts
         at = folder.stat().st_ctime
     except (OSError, DamageError):
         return None
-    return {"at": at, "started_at": facts["drain_started_at"], "retries": facts["drain_retries"]}
+    if shapes.fault(facts, _DrainFacts):
+        return None
+    began, retries = facts["drain_started_at"], facts["drain_retries"]
+    return {"event": "committed", "name": folder.name, "at": at, "started_at": began, "retries": retries}

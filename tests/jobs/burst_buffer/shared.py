@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from jobs.burst_buffer import BurstBuffer, claim, snapshots
-from jobs.burst_buffer.drain import Journal
+from jobs.burst_buffer.journal import Failure, Journal
 from tests.jobs.burst_buffer.child import writer
 
 ROOT = Path(__file__).parents[3]
@@ -24,7 +24,7 @@ def steps(root, state=None):
 
 def reasons(fast):
     """What the journal says of the failures of a drain."""
-    return [event["reason"] for event in Journal(fast).read()[0] if "reason" in event]
+    return [event["reason"] for event in Journal(fast).read(Failure)[0]]
 
 
 def bytes_of(folder):

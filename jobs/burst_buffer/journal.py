@@ -1,0 +1,74 @@
+"""What drainers have to say, a line of JSON for each event: it tells, the manifests alone decide."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+
+from jobs import shapes
+from jobs.burst_buffer import claim
+from jobs.system import files, versioned
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Event(TypedDict):
+    """A line of the journal: what happened, and when in seconds since 1970; more by the kind of event."""
+
+    event: str
+    at: float
+
+
+class Failure(Event):
+    """Something went wrong."""
+
+    reason: str
+
+
+class Committed(Event):
+    """A snapshot reached the slow storage: when its drain began, and how often that had failed before."""
+
+    name: str
+    started_at: float
+    retries: int
+
+
+_Kind = TypeVar("_Kind", bound=Event)
+
+
+class Journal:
+    """The journal of a fast folder."""
+
+    def __init__(self, fast: Path) -> None:
+        self.path = fast / claim.JOURNAL_NAME
+
+    def tell(self, event: str, **facts: Any) -> None:
+        """Append an event, durably where there is room for it."""
+        line = json.dumps({"event": event, "at": time.time(), **facts}) + "\n"
+        with suppress(OSError), files.append(self.path) as file:
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read(self, kind: type[_Kind], offset: int = 0) -> tuple[list[_Kind], int]:
+        """Return the events of a kind behind a byte offset and the offset behind them all; other lines are skipped."""
+        try:
+            data = files.read(self.path)[offset:]
+        except OSError:
+            return [], offset
+        whole = data[: data.rfind(b"\n") + 1]
+        events = []
+        for line in whole.splitlines():
+            with suppress(ValueError):
+                events.append(versioned.parsed(line))
+        return [event for event in events if not shapes.fault(event, kind)], offset + len(whole)
+
+
+def last_reason(fast: Path) -> str:
+    """Return why the last attempt to drain a folder failed."""
+    reasons = [each["reason"] for each in Journal(fast).read(Failure)[0] if each["event"] == "failed"]
+    return reasons[-1] if reasons else "unknown"
