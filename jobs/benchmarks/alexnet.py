@@ -23,7 +23,7 @@ from jobs.errors import UnreadableImageError
 from jobs.settings import key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -37,7 +37,7 @@ _WALL_PARTS = ("startup_s", "load_s", "compute_s", "checkpoint_s", "other_s")
 
 
 def prepare(
-    settings: Mapping[str, Any], paths: Sequence[Path], checkpoints: Checkpoints | None = None
+    settings: Settings, paths: Sequence[Path], checkpoints: Checkpoints | None = None
 ) -> Callable[..., dict[str, Any]]:
     """Start TensorFlow, build the pipeline and what computes, and return what runs the clock.
 
@@ -77,7 +77,7 @@ def prepare(
 
 
 @contextmanager
-def _bad_file_named(names: Sequence[str], settings: Mapping[str, Any]) -> Iterator[None]:
+def _bad_file_named(names: Sequence[str], settings: Settings) -> Iterator[None]:
     """Name the file that TensorFlow fails on where `ignore_errors` is off; its own error does not."""
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
@@ -90,14 +90,14 @@ def _bad_file_named(names: Sequence[str], settings: Mapping[str, Any]) -> Iterat
         raise UnreadableImageError(complaint) from error
 
 
-def images_asked(settings: Mapping[str, Any], files: int) -> int:
+def images_asked(settings: Settings, files: int) -> int:
     """Count the images that a run asks for: ``iterations`` batches, or the whole batches of one epoch, at least one."""
     batch_size: int = settings["batch_size"]
     iterations = settings["iterations"]
     return batch_size * (max(1, files // batch_size) if iterations is None else iterations)
 
 
-def to_save(settings: Mapping[str, Any], paths: Sequence[Path]) -> tuple[int, int]:
+def to_save(settings: Settings, paths: Sequence[Path]) -> tuple[int, int]:
     """Return the number of snapshots of a run and the bytes of each, before anything is built; an index adds kB."""
     benchmark, (_, classes) = settings["benchmark"], pipeline.labels([str(path) for path in paths])
     steps = images_asked(settings, len(paths)) // settings["batch_size"]
@@ -106,7 +106,7 @@ def to_save(settings: Mapping[str, Any], paths: Sequence[Path]) -> tuple[int, in
 
 
 def _build_step(
-    chosen: str, settings: Mapping[str, Any], classes: int, *, saved: bool
+    chosen: str, settings: Settings, classes: int, *, saved: bool
 ) -> tuple[Step, Network | None, dict[str, Any]]:
     """Make what is done with a batch.
 
@@ -131,7 +131,7 @@ def _build_step(
     return idle or network.train, network, {"build_s": time.perf_counter() - began, **size}
 
 
-def _idle_step(chosen: str, settings: Mapping[str, Any]) -> Step | None:
+def _idle_step(chosen: str, settings: Settings) -> Step | None:
     """Return what is done with a batch where nothing is trained; None where the network is."""
     if settings["benchmark"]["control"] == "no_compute":
         return _skip

@@ -19,12 +19,14 @@ from jobs.errors import UnreadableImageError
 from jobs.settings import key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from jobs.settings import Settings
 
-def prepare(settings: Mapping[str, Any], paths: Sequence[Path]) -> Callable[..., dict[str, Any]]:
+
+def prepare(settings: Settings, paths: Sequence[Path]) -> Callable[..., dict[str, Any]]:
     """Start TensorFlow, build the pipeline and return what runs the clock; reads none of `paths` yet.
 
     What is returned takes one argument, `watched`: a context that is entered before the iterator is made and left
@@ -48,7 +50,7 @@ def prepare(settings: Mapping[str, Any], paths: Sequence[Path]) -> Callable[...,
     return measure
 
 
-def images_asked(settings: Mapping[str, Any], files: int) -> int:
+def images_asked(settings: Settings, files: int) -> int:
     """Count the images that a run asks for: ``iterations`` whole batches, or each file once."""
     iterations = settings["iterations"]
     return files if iterations is None else iterations * int(settings["batch_size"])
@@ -58,7 +60,7 @@ def _measure(
     dataset: Any,
     names: Sequence[str],
     wanted: int,
-    settings: Mapping[str, Any],
+    settings: Settings,
     watched: AbstractContextManager[Any],
 ) -> dict[str, Any]:
     """Start the iterator, iterate from the first request to the last batch in hand, then count what was dropped."""

@@ -28,7 +28,9 @@ from jobs.errors import FolderError, RoomError
 from jobs.system import durable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
+
+    from jobs.burst_buffer.claim import Marker
 
 _POLL_S = 0.05
 
@@ -86,7 +88,7 @@ class BurstBuffer:
         self._drainer = Drainer(self.fast, self.slow)
         self._drainer.poke()
 
-    def _open(self, marker: Mapping[str, Any] | None) -> None:
+    def _open(self, marker: Marker | None) -> None:
         """See that a snapshot fits, mark both folders, and finish or roll back what a dead trainer left."""
         for folder in (self.fast, self.slow):
             snapshots.refuse_newer(folder)
@@ -99,7 +101,7 @@ class BurstBuffer:
         edge("marked")
         for folder in (self.fast, self.slow):
             snapshots.recover(folder, ["staging"])
-        if marker is None or marker.get("options") != asdict(self.options):
+        if marker is None or marker["options"] != asdict(self.options):
             self._mark_fast()
         known = [*snapshots.names(self.fast), *snapshots.names(self.slow), *snapshots.names(self.fast, "damaged")]
         self._sequence = max(map(snapshots.sequence, known), default=0)

@@ -6,7 +6,7 @@ import fcntl
 import os
 import secrets
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from filelock import FileLock, Timeout
 
@@ -14,7 +14,7 @@ from jobs.errors import FolderError
 from jobs.system import files, versioned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
 SCHEMA = 1
@@ -27,7 +27,15 @@ _ELSEWHERE = "name folders of your own; in a campaign checkpoint.root=…, check
 _TRAINER_WAIT_S = 5.0  # a drainer that ends tidies up after a dead trainer, under the trainer's lock
 
 
-def read(folder: Path) -> dict[str, Any] | None:
+class Marker(TypedDict):
+    """What the marker of a folder says; ``options`` of its drain has the one of a fast folder, None any other."""
+
+    id: str
+    role: str
+    options: Any
+
+
+def read(folder: Path) -> Marker | None:
     """Return the marker of a folder; None for an empty one, which may be claimed.
 
     Raises FolderError: it is missing, holds somebody else's files, or belongs to a newer version. It has not been
@@ -49,7 +57,7 @@ def read(folder: Path) -> dict[str, Any] | None:
         raise FolderError(
             f"{marker} has {error}, newer than {SCHEMA}", "use the newer version, or a new folder"
         ) from error
-    return value | {key: str(value[key]) for key in ("id", "role")}
+    return {"id": str(value["id"]), "role": str(value["role"]), "options": value.get("options")}
 
 
 def _refuse_strangers(folder: Path) -> None:
@@ -64,7 +72,7 @@ def _refuse_strangers(folder: Path) -> None:
         )
 
 
-def pair(fast: Path, slow: Path) -> tuple[str, dict[str, Any] | None]:
+def pair(fast: Path, slow: Path) -> tuple[str, Marker | None]:
     """Check that two folders can be one burst buffer; returns its id and the marker of the fast one, if it has one.
 
     A new fast folder joins the buffer of the slow one: local disks are new in every job.
@@ -83,7 +91,7 @@ def pair(fast: Path, slow: Path) -> tuple[str, dict[str, Any] | None]:
         )
     if ours and theirs and ours["id"] != theirs["id"]:
         raise FolderError(f"{fast} and {slow} belong to two burst buffers", "name the two folders of one, or new ones")
-    return (theirs or {"id": secrets.token_hex(8)})["id"], ours
+    return theirs["id"] if theirs else secrets.token_hex(8), ours
 
 
 def _require_apart(fast: Path, slow: Path) -> None:
@@ -91,7 +99,7 @@ def _require_apart(fast: Path, slow: Path) -> None:
         raise FolderError(f"{fast} and {slow} lie in one another", "name two folders, on two storages")
 
 
-def alone(folder: Path) -> dict[str, Any] | None:
+def alone(folder: Path) -> Marker | None:
     """Check that a folder can be the only one of a training; returns its marker, None for a new one.
 
     Raises FolderError where it cannot: nothing has been touched.
@@ -101,7 +109,7 @@ def alone(folder: Path) -> dict[str, Any] | None:
     return marker
 
 
-def _require_role(folder: Path, marker: Mapping[str, Any] | None, role: str) -> None:
+def _require_role(folder: Path, marker: Marker | None, role: str) -> None:
     if marker and marker["role"] != role:
         is_what = "is no burst buffer" if marker["role"] == ALONE else f"is the {marker['role']} side of a burst buffer"
         raise FolderError(f"{folder} {is_what}", f"name another {role} folder")
@@ -128,7 +136,7 @@ def _lock_file(folder: Path, user: str) -> Path:
     return folder / f".tfio-burst-buffer.{user}.lock"
 
 
-def hold(fast: Path, slow: Path) -> tuple[list[FileLock], str, dict[str, Any] | None]:
+def hold(fast: Path, slow: Path) -> tuple[list[FileLock], str, Marker | None]:
     """Take two folders for a trainer, making those of which only the last part is missing.
 
     Returns the locks, the id of the buffer, and the marker of the fast folder, None for a new one. Raises FolderError:
@@ -150,7 +158,7 @@ def hold(fast: Path, slow: Path) -> tuple[list[FileLock], str, dict[str, Any] | 
         raise
 
 
-def hold_alone(folder: Path) -> tuple[list[FileLock], dict[str, Any] | None]:
+def hold_alone(folder: Path) -> tuple[list[FileLock], Marker | None]:
     """Take the one folder of a trainer that saves to it directly; the same as `hold` otherwise."""
     _make(folder)
     alone(folder)

@@ -13,7 +13,7 @@ import stat
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from filelock import Timeout
 
@@ -25,8 +25,9 @@ from jobs.errors import BurstBufferError, DamageError, FolderError
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
+
+    from jobs.burst_buffer.claim import Marker
 
 GAVE_UP = 3
 _LOOK_S = 0.5
@@ -60,7 +61,7 @@ class Options:
             raise ValueError("bandwidth_mb_per_s is more than 0, or None for no bound")
 
 
-def options_of(marker: Mapping[str, Any]) -> Options:
+def options_of(marker: Marker) -> Options:
     """Return the options that a fast storage was marked with; raises FolderError for those that nobody knows."""
     try:
         return Options(**marker["options"])

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 from jobs.settings import key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     import tensorflow as tf
+
+    from jobs.settings import Node, Settings
 
 OPTIONS = {"threads": 4, "batch_size": 64, "prefetch": 0, "iterations": None, "seed": 0, "cache": "cold"}
 """Settings of a run by hand that reads images; a test holds that those in conf/ are the same."""
@@ -60,7 +62,7 @@ def labels(paths: Sequence[str]) -> tuple[list[int], int]:
     return [number[folder] for folder in folders], len(number)
 
 
-def build(paths: Sequence[str], settings: Mapping[str, Any]) -> tf.data.Dataset:
+def build(paths: Sequence[str], settings: Settings) -> tf.data.Dataset:
     """Make the pipeline of the micro-benchmark.
 
     Parameters
@@ -82,7 +84,7 @@ def build(paths: Sequence[str], settings: Mapping[str, Any]) -> tf.data.Dataset:
     return dataset.with_options(options(benchmark, settings["threads"]))
 
 
-def build_labelled(paths: Sequence[str], settings: Mapping[str, Any], device: str) -> tf.data.Dataset:
+def build_labelled(paths: Sequence[str], settings: Settings, device: str) -> tf.data.Dataset:
     """Make the pipeline of a training: as `build`, with one-hot labels, and only batches that are whole.
 
     With ``prefetch_to_device`` batches are copied to `device` by the pipeline, and those that ``prefetch`` keeps
@@ -108,7 +110,7 @@ def build_labelled(paths: Sequence[str], settings: Mapping[str, Any], device: st
     return _ahead(copied, settings)
 
 
-def _loaded(paths: Sequence[str], load: Any, settings: Mapping[str, Any]) -> tf.data.Dataset:
+def _loaded(paths: Sequence[str], load: Any, settings: Settings) -> tf.data.Dataset:
     dataset = listing(paths, settings["seed"]).map(load, num_parallel_calls=settings["threads"])
     return dataset.ignore_errors() if settings["benchmark"]["ignore_errors"] else dataset
 
@@ -129,11 +131,11 @@ def _temporary_files_removed() -> Iterator[None]:
             tempfile.tempdir = usual
 
 
-def _ahead(dataset: tf.data.Dataset, settings: Mapping[str, Any]) -> tf.data.Dataset:
+def _ahead(dataset: tf.data.Dataset, settings: Settings) -> tf.data.Dataset:
     return dataset.prefetch(settings["prefetch"]) if settings["prefetch"] else dataset
 
 
-def options(benchmark: Mapping[str, Any], threads: int) -> tf.data.Options:
+def options(benchmark: Node, threads: int) -> tf.data.Options:
     """Return what TensorFlow may change by itself; the paper's TensorFlow 1.10 changed nothing.
 
     TensorFlow's shared pool has one thread a core and would cap ``threads`` there: on two cores, eight parallel

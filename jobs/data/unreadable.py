@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.data import pipeline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from jobs.settings import Settings
 
 _NAMED_FILES = 20  # a record names this many unreadable files; the count is always whole
 
@@ -15,7 +17,7 @@ _NAMED_FILES = 20  # a record names this many unreadable files; the count is alw
 def dropped(
     names: Sequence[str],
     delivered: Sequence[int],
-    settings: Mapping[str, Any],
+    settings: Settings,
     *,
     exhausted: bool,
     whole_batches: bool = False,
@@ -42,14 +44,14 @@ def dropped(
     return len(complaints), named
 
 
-def first_complaint(names: Sequence[str], settings: Mapping[str, Any]) -> str | None:
+def first_complaint(names: Sequence[str], settings: Settings) -> str | None:
     """Name the first file that does not load, in the order of the run; None where all load now."""
     order = pipeline.order(names, settings["seed"])
     complaints = ((names[index], _complaint(names[index], settings)) for index in order)
     return next((f"{name}: {complaint}" for name, complaint in complaints if complaint), None)
 
 
-def _complaint(name: str, settings: Mapping[str, Any]) -> str | None:
+def _complaint(name: str, settings: Settings) -> str | None:
     benchmark = settings["benchmark"]
     preprocess = benchmark.get("preprocess", True)  # a training always does
     return pipeline.why_unreadable(name, preprocess=preprocess, image_size=benchmark["image_size"])
