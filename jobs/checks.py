@@ -9,10 +9,12 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+from jobs.figures import Check
 
-    from jobs.figures import Check, Peak, Run
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from jobs.figures import Peak, Run
 
 _SHOWN_NAMES = 3
 _RATES = (("images_per_s", "images/s"), ("read_mb_per_s", "MB/s"), ("write_mb_per_s", "MB/s"))
@@ -58,17 +60,11 @@ def _rate(run: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def judge(run: Run, cache: str, limits: Limits, peak: Peak | None = None) -> tuple[list[Check], str | None]:
-    """Apply the rules of one run.
+    """Apply the rules of one run; returns the checks, and why the run does not count: None for a valid run.
 
-    `cache`: what it claims of the page cache: ``cold``, ``warm`` or ``as_is``. `peak`: of a run that read from its
-    storage: what that gives by itself at most, ``mb_per_s``, known ``by`` what. Returns the checks, and why the run
-    does not count: None for a valid run.
+    `cache` is what it claims of the page cache, ``cold``, ``warm`` or ``as_is``; `peak` what its storage gives at most.
     """
-    rules: dict[str, tuple[Callable[[Run, Limits], Check], ...]] = {
-        "cold": (cold, device_bytes),
-        "warm": (warm, from_memory),
-        "as_is": (),
-    }
+    rules = {"cold": (cold, device_bytes), "warm": (warm, from_memory), "as_is": ()}
     trained = (finite_loss,) if run.get("step_loss") else ()
     saved = (checkpoints_durable,) if "checkpoints" in run else (reached_device,) if "reached_bytes" in run else ()
     asked = (complete,) if "images" in run or "bytes_asked" in run else ()
@@ -114,9 +110,7 @@ def device_bytes(run: Run, limits: Limits) -> Check:
     if fetched is None:
         return _at_least("device_bytes", None, limits.device_bytes_min, "/proc/self/io is not readable")
     if wanted is None:
-        why = (
-            "files are compressed, or their file system does not list extents: what they have on the device is unknown"
-        )
+        why = "what the files have on the device is unknown: they are compressed, or their file system lists no extents"
         return _at_least("device_bytes", None, limits.device_bytes_min, why)
     counts = {"the process fetched": fetched}
     if (name := run.get("device")) and (count := run.get("device_read_bytes")) is not None:
@@ -147,9 +141,8 @@ def same_data(run: Run, _limits: Limits) -> Check:
         names = ", ".join(run["changed"])
         more = f" and {changed - len(run['changed'])} more" if changed > len(run["changed"]) else ""
         message = f"{changed} files changed since the manifest listed them: {names}{more}"
-    return _check(
-        "same_data", passed=not changed and (read == listed or not whole), observed=read, limit=listed, message=message
-    )
+    passed = not changed and (read == listed or not whole)
+    return Check(rule="same_data", passed=passed, observed=read, limit=listed, message=message)
 
 
 def unthrottled(run: Run, limits: Limits) -> Check:
@@ -168,16 +161,15 @@ def complete(run: Run, _limits: Limits) -> Check:
         moved = run["bytes_written" if "bytes_written" in run else "bytes_read"]
         asked = run["bytes_asked"]
         message = f"{moved / 1e6:.1f} of {asked / 1e6:.1f} MB moved in {run['requests']} requests"
-        return _check("complete", passed=moved == asked, observed=moved, limit=asked, message=message)
+        return Check(rule="complete", passed=moved == asked, observed=moved, limit=asked, message=message)
     delivered, asked, errors = run["images"], run["images_asked"], run["image_errors"]
     message = f"{delivered} of {asked} images delivered"
     if errors:
         names = [bad["file"] for bad in run["unreadable"][:_SHOWN_NAMES]]
         more = f" and {errors - len(names)} more" if errors > len(names) else ""
         message += f", {errors} unreadable: {', '.join(names)}{more}"
-    return _check(
-        "complete", passed=delivered == asked and not errors, observed=delivered, limit=asked, message=message
-    )
+    passed = delivered == asked and not errors
+    return Check(rule="complete", passed=passed, observed=delivered, limit=asked, message=message)
 
 
 def reached_device(run: Run, limits: Limits) -> Check:
@@ -224,8 +216,8 @@ def quiet(run: Run, limits: Limits) -> Check:
     busy = other_cpu * run["elapsed_s"] > _NEGLIGIBLE_CPU_S and other_cpu > most_cpu
     passed = False if loud or busy else None if rate is None else True
     traffic = "traffic of others on the device unknown" if rate is None else f"others moved {rate:.1f} MB/s"
-    return _check(
-        "quiet",
+    return Check(
+        rule="quiet",
         passed=passed,
         observed={"other_mb_per_s": rate, "other_cpu": other_cpu},
         limit={"other_mb_per_s": limits.other_mb_per_s_max, "other_cpu": most_cpu},
@@ -241,7 +233,7 @@ def finite_loss(run: Run, _limits: Limits) -> Check:
     losses = run["step_loss"]
     lost = losses.index(None) + 1 if None in losses else None
     message = f"step {lost}: the loss is no finite number" if lost else f"the last loss is {losses[-1]:.3g}"
-    return _check("finite_loss", passed=lost is None, observed=lost, limit=None, message=message)
+    return Check(rule="finite_loss", passed=lost is None, observed=lost, limit=None, message=message)
 
 
 def checkpoints_durable(run: Run, _limits: Limits) -> Check:
@@ -260,8 +252,8 @@ def checkpoints_durable(run: Run, _limits: Limits) -> Check:
     told = [f"{written[s] / 1e6:.1f} MB written to {s} for {wanted[s] / 1e6:.1f} MB" for s in shares]
     told += [f"bytes written for {t['storage']} unknown" for t in run["targets"] if t["source"] not in shares]
     message = f"{verified} of {asked} snapshots read back on {run['targets'][-1]['storage']}"
-    return _check(
-        "checkpoints_durable",
+    return Check(
+        rule="checkpoints_durable",
         passed=passed,
         observed={"verified": verified, "written_share": min(shares.values(), default=None)},
         limit={"verified": asked, "written_share": 1.0},
@@ -272,8 +264,7 @@ def checkpoints_durable(run: Run, _limits: Limits) -> Check:
 def below_peak(run: Run, peak: Peak, limits: Limits) -> Check:
     """Hold when the bytes of a cold run did not come faster than its storage gives them (paper, Table I).
 
-    A file that one reader reads from end to end is no bound for several readers: where they are faster, there is no
-    telling.
+    A file that one reader reads from end to end is no bound for several readers: what is faster is not judged.
     """
     rate, most = run["read_mb_per_s"], peak["mb_per_s"]
     message = f"{rate:.1f} MB/s, and its storage gives {most:.1f} MB/s by itself ({peak['by']})"
@@ -294,20 +285,9 @@ def spread(rates: Sequence[float], limits: Limits) -> Check:
 
 def _at_most(rule: str, observed: float | None, limit: float, message: str) -> Check:
     passed = None if observed is None else observed <= limit
-    return _check(rule, passed=passed, observed=observed, limit=limit, message=message)
+    return Check(rule=rule, passed=passed, observed=observed, limit=limit, message=message)
 
 
 def _at_least(rule: str, observed: float | None, limit: float, message: str) -> Check:
     passed = None if observed is None else observed >= limit
-    return _check(rule, passed=passed, observed=observed, limit=limit, message=message)
-
-
-def _check(
-    rule: str,
-    *,
-    passed: bool | None,
-    observed: float | Mapping[str, float | None] | None,
-    limit: Any,
-    message: str,
-) -> Check:
-    return {"rule": rule, "passed": passed, "observed": observed, "limit": limit, "message": message}
+    return Check(rule=rule, passed=passed, observed=observed, limit=limit, message=message)

@@ -4,22 +4,7 @@ from __future__ import annotations
 
 
 class JobError(Exception):
-    """What is wrong, and the cure.
-
-    ::
-
-        JobError
-         ├ DatasetError          a dataset, or the file of a baseline, cannot be made, read or trusted
-         ├ UnreadableImageError  an image cannot be loaded, and the run was not to drop it
-         ├ NoGpuError            a GPU was asked for and there is none
-         ├ EngineError           an engine is missing, failed, or its answer cannot be believed
-         └ BurstBufferError
-            ├ FolderError        a folder is missing, somebody else's, of another buffer, of a newer version, or in use
-            ├ RoomError          not enough room for one snapshot
-            └ DamageError        a snapshot's files are not what its manifest says
-
-    `message`: what is wrong, in one line. `hint`: the cure, in plain text.
-    """
+    """What is wrong, in one line, and the cure as a hint, which may be empty."""
 
     exit_code = 2
     """Of a run by hand."""
@@ -62,7 +47,7 @@ class BurstBufferError(JobError):
 
 
 class FolderError(BurstBufferError):
-    """A folder that cannot be used; it has not been touched."""
+    """A folder is missing, in use, somebody else's, of another buffer or a newer version; it has not been touched."""
 
 
 class RoomError(BurstBufferError):

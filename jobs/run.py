@@ -18,13 +18,7 @@ _OBSERVERS, _ = observers(), registry.benchmarks()  # imported now: a forked run
 
 
 def execute(request: Request) -> Run:
-    """Run a benchmark once, here and now.
-
-    Returns
-    -------
-    dict
-        The raw figures of one run with its checks, its ``status`` (valid or invalid) and ``reason``.
-    """
+    """Run a benchmark once, here; returns raw figures, checks, ``status`` (valid or invalid) and ``reason``."""
     entered = time.perf_counter()
     benchmark = registry.of(request["settings"])
     run = _measured(benchmark, request)

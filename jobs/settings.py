@@ -33,11 +33,11 @@ EVERY = tuple(Settings.__annotations__)
 def key(
     default: Any, least: float | None = None, most: float | None = None, *, by_hand: str = "", flag: str = ""
 ) -> Any:
-    """Declare a key of a benchmark as a field of a dataclass.
+    """Declare a key of a benchmark as a field of a dataclass, with the range of its values.
 
-    `default`: of a run by hand; that of a campaign stands in conf/, and a test holds that they are the same. `least,
-    most`: the range of its values; None where any will do. `by_hand`: what it does, in the help of a run by hand, which
-    has no such option without it. `flag`: name of the option where it is not that of the key.
+    The default is of a run by hand; that of a campaign stands in conf/, and a test holds that they are the same.
+    `by_hand` says what it does, in the help of a run by hand, which has no such option without it; `flag` names the
+    option otherwise than the key.
     """
     return field(default=default, metadata={"range": (least, most), "by_hand": by_hand, "flag": flag})
 

@@ -31,10 +31,8 @@ def require_possible(name: str) -> None:
 def choose(name: str) -> str:
     """Return what will compute, ``cpu``, ``gpu`` or ``emulated``; ``auto`` is a GPU where there is one.
 
-    Where no GPU computes, they are hidden from this process; where one does, the first of them is taken. Call it
-    before TensorFlow touches a device.
-
-    Raises NoGpuError for ``gpu`` where there is none.
+    Where no GPU computes, they are hidden from this process; where one does, the first is taken; ``gpu`` without one
+    raises NoGpuError. Call it before TensorFlow touches a device.
     """
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 

@@ -42,13 +42,11 @@ def prepare(
     """Start TensorFlow, build the pipeline and what computes, and return what runs the clock.
 
     With `checkpoints` the network is saved as it trains. Where nothing is trained (``accelerator=emulated``,
-    ``control=no_compute``) it is built all the same, and saved as it was built: the same bytes.
+    ``control=no_compute``) it is built all the same, and saved as it was built: the same bytes. With ``control=no_io``
+    the first batch is loaded here and served again at every step; else none of `paths` is read yet.
 
-    What is returned takes one argument, `watched`: a context that is entered before the iterator is made and left
-    after the last step, both outside the clock. Reads none of `paths` yet, except with ``control=no_io``: the first
-    batch is loaded here and served again at every step.
-
-    Raises jobs.errors.NoGpuError for ``accelerator.name=gpu`` where there is none.
+    What is returned takes a context that is entered before the iterator is made and left after the last step, both
+    outside the clock. Raises NoGpuError for ``accelerator.name=gpu`` where there is none.
     """
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
@@ -108,10 +106,7 @@ def to_save(settings: Settings, paths: Sequence[Path]) -> tuple[int, int]:
 def _build_step(
     chosen: str, settings: Settings, classes: int, *, saved: bool
 ) -> tuple[Step, Network | None, dict[str, Any]]:
-    """Make what is done with a batch.
-
-    Returns it, the network (None where nothing is trained or saved), and what making them took and gave.
-    """
+    """Make what is done with a batch; returns it, the network if one is trained or saved, and what making them took."""
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
     began = time.perf_counter()

@@ -69,8 +69,7 @@ def _scaled(size: int, width: float) -> int:
 class Network:
     """The variables of the network and of Adam, all zero until `warm_up` or `reset`, and what changes them.
 
-    `classes`: number of outputs. `seed`: decides the first weights and every dropout. `benchmark`: ``image_size`` (at
-    least 32 pixels), ``width``, ``learning_rate``, ``dropout``.
+    The `seed` decides the first weights and every dropout; `benchmark` is the node of the settings.
     """
 
     def __init__(self, classes: int, seed: int, benchmark: Mapping[str, Any]) -> None:
@@ -118,10 +117,7 @@ class Network:
         return float(self._step(images, labels).numpy())
 
     def warm_up(self, batch_size: int, device: str) -> None:
-        """Trace a step for batches of this size and do it once, on zeros; then bring all variables to their start.
-
-        The zeros stand on `device`, as the batches are to.
-        """
+        """Trace a step for such batches on `device`, do it on zeros, and bring all variables to their start."""
         import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
         size = self._benchmark["image_size"]

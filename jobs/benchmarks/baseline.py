@@ -66,10 +66,7 @@ class Keys:
 
 @contextmanager
 def begin(request: Request) -> Iterator[Work]:
-    """Make a run ready; what it writes is removed when it is over, also where it fails.
-
-    Raises jobs.errors.EngineError: the engine is missing or failed, or its answer cannot be believed.
-    """
+    """Make a run ready, or raise EngineError; what it writes is removed when it is over, also where it fails."""
     settings, asked = request["settings"], request["baseline"]
     if asked is None:
         raise TypeError(asked)
@@ -139,12 +136,10 @@ def _figures(outcome: Outcome, order: Order) -> dict[str, Any]:
 def prepared(
     settings: Settings, folder: Path, block_bytes: float | None, progress: Callable[[int, int], None]
 ) -> tuple[Path | None, int, int]:
-    """Make the file that is read, or see that there is room for what is written.
+    """Make the file that is read, or see that there is room for what is written; raises DatasetError where that fails.
 
-    `block_bytes`: one request of random_read, which is rounded up to what the storage reads at least. `progress`:
-    called with the MiB of the file that are written and that there will be. Returns the file, None for one that is
-    written; its bytes; the bytes of one request. Raises DatasetError: there is not enough room, or the folder is
-    somebody else's.
+    `block_bytes` of random_read are rounded up to what the storage reads at least; `progress` is told the MiB that are
+    written and that there will be. Returns the file (None for one that is written), its bytes, and those of a request.
     """
     benchmark = settings["benchmark"]
     transfer_mib = benchmark.get("transfer_mib", datafile.TRANSFER_MIB)  # random_read has none

@@ -31,9 +31,8 @@ def begin_with(
 ) -> Callable[[Request], AbstractContextManager[Work]]:
     """Return what makes a run ready.
 
-    `prepare`: starts TensorFlow, builds the pipeline and returns what runs the clock. `images_asked`: counts the images
-    that a run asks for, of so many files. `to_save`: says how many snapshots a run saves and the bytes of each; None
-    for a benchmark that saves none.
+    `prepare` starts TensorFlow, builds the pipeline and returns what runs the clock; `images_asked` counts the images
+    that a run asks for, of so many files; `to_save` says how many snapshots it saves and the bytes of each.
     """
     return partial(_begun, prepare, images_asked, to_save)
 

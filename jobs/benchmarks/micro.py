@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 def prepare(settings: Settings, paths: Sequence[Path]) -> Callable[..., dict[str, Any]]:
     """Start TensorFlow, build the pipeline and return what runs the clock; reads none of `paths` yet.
 
-    What is returned takes one argument, `watched`: a context that is entered before the iterator is made and left
-    after the last batch, both outside the clock.
+    What is returned takes a context that is entered before the iterator is made and left after the last batch, both
+    outside the clock.
     """
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 

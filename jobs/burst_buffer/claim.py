@@ -36,11 +36,7 @@ class Marker(TypedDict):
 
 
 def read(folder: Path) -> Marker | None:
-    """Return the marker of a folder; None for an empty one, which may be claimed.
-
-    Raises FolderError: it is missing, holds somebody else's files, or belongs to a newer version. It has not been
-    touched.
-    """
+    """Return the marker of a folder, None for an empty one; raises FolderError for any other, and touches nothing."""
     marker = folder / MARKER_NAME
     try:
         if fault := files.distrust(folder):
@@ -100,10 +96,7 @@ def _require_apart(fast: Path, slow: Path) -> None:
 
 
 def alone(folder: Path) -> Marker | None:
-    """Check that a folder can be the only one of a training; returns its marker, None for a new one.
-
-    Raises FolderError where it cannot: nothing has been touched.
-    """
+    """Return the marker of the only folder of a training, None for a new one; raises FolderError for another."""
     marker = read(folder)
     _require_role(folder, marker, ALONE)
     return marker
@@ -139,8 +132,8 @@ def _lock_file(folder: Path, user: str) -> Path:
 def hold(fast: Path, slow: Path) -> tuple[list[FileLock], str, Marker | None]:
     """Take two folders for a trainer, making those of which only the last part is missing.
 
-    Returns the locks, the id of the buffer, and the marker of the fast folder, None for a new one. Raises FolderError:
-    they are in use or cannot be one buffer, or their file systems have no locks or are read-only.
+    Returns the locks, the id of the buffer, and the marker of the fast folder, None for a new one. Raises FolderError
+    where they are in use or cannot be one buffer, or their file systems have no locks or are read-only.
     """
     _require_apart(fast, slow)
     _make(fast, slow)

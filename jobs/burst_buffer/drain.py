@@ -91,8 +91,7 @@ class Trainer:
 def drain(fast: Path, slow: Path, pipe: int | None = None) -> int:
     """Drain all that is staged, and go on while the trainer at the other end of `pipe` lives.
 
-    Returns 0 when nothing is left, 3 where it gave up on a slow storage that fails. Raises FolderError: one of the
-    folders is not ours.
+    Returns 0 when nothing is left, `GAVE_UP` for a slow storage that fails; raises FolderError for folders not ours.
     """
     if claim.pair(fast, slow)[1] is None:
         return 0

@@ -65,11 +65,7 @@ def _in(root: Path) -> list[str]:
 
 
 def times(snapshot: Snapshot, slow: Path, events: Mapping[str, Committed], ended_at: float | None) -> dict[str, Any]:
-    """Return what a record holds of a snapshot.
-
-    `events`: what the drainer told of committed snapshots, by name. `ended_at`: when the training ended, in seconds
-    since 1970; None while it goes on.
-    """
+    """Return what a record holds of a snapshot; `ended_at` is None while the training goes on."""
     line = {
         key: getattr(snapshot, key) for key in ("name", "step", "where", "bytes", "blocked_s", "write_s", "waited_s")
     }

@@ -101,11 +101,7 @@ def _order(name: str) -> tuple[int, str]:
 
 
 def read(folder: Path) -> Manifest:
-    """Read the manifest of a snapshot.
-
-    Raises DamageError: there is none, or it is not one of this snapshot; FolderError: it was written by a newer
-    version.
-    """
+    """Read the manifest of a snapshot; raises DamageError where none is good, FolderError for a newer version's."""
     path = folder / MANIFEST_NAME
     match = _NAME.fullmatch(folder.name)
     try:

@@ -22,9 +22,8 @@ def stage(
 ) -> Manifest:
     """Call `write` to fill a snapshot; when this returns it is in `folder`, complete and durable.
 
-    `folder`: what the snapshot is to be called, in a folder that is there: one that is gone is not made anew. `facts`:
-    asked when every file is durable; what it says stands in the manifest. Raises Exception: whatever `write` raises,
-    DamageError for files that could not be restored, OSError; nothing is left then.
+    `facts` is asked when every file is durable, for the manifest. Where `write` raises, files could not be restored or
+    a storage fails, nothing is left. The folder above is not made anew.
     """
     staging = folder.with_name(f"staging-{folder.name}")
     try:
@@ -48,10 +47,7 @@ def stage(
 
 
 def _fingerprint(folder: Path, streams: int) -> tuple[StoredFile, ...]:
-    """Make all files below a folder durable and return their names, sizes and SHA-256.
-
-    Raises DamageError: there is no file, or something that is neither file nor folder: it could not be restored.
-    """
+    """Make all files below a folder durable and return them; raises DamageError for none, and for no files."""
     kinds = {name: stat.S_IFMT(status.st_mode) for name, status in files.tree(folder).items()}
     odd = [name for name, kind in kinds.items() if kind not in (stat.S_IFREG, stat.S_IFDIR)]
     found = sorted(name for name, kind in kinds.items() if kind == stat.S_IFREG)

@@ -25,10 +25,7 @@ _ALIGNMENT = 4096  # that O_DIRECT asks of offset, length and address; open(2): 
 
 
 class Cap:
-    """A bound on the bytes that all streams together move in a second.
-
-    `mb_per_s`: in 10^6 bytes a second; None for no bound.
-    """
+    """A bound on the 10^6 bytes that all streams together move in a second; None for none."""
 
     def __init__(self, mb_per_s: float | None) -> None:
         self._seconds_per_byte = 1e-6 / mb_per_s if mb_per_s else 0.0
@@ -95,11 +92,7 @@ def sync(written: Iterable[Path], folders: Iterable[Path], streams: int = 1) -> 
 def hashes(
     paths: Sequence[Path], *, direct: bool = False, streams: int = 1, cold: bool = False
 ) -> list[tuple[int, str]]:
-    """Return size and SHA-256 of each file, read to its end.
-
-    `direct`: read past the page cache (``O_DIRECT``). `cold`: drop the pages first; on Lustre and NFS the client's
-    alone, on tmpfs none.
-    """
+    """Return size and SHA-256 of each file; `cold` drops its pages first (Lustre, NFS: the client's; tmpfs: none)."""
 
     def one(path: Path) -> tuple[int, str]:
         with _opened(path, os.O_RDONLY | (os.O_DIRECT if direct else 0)) as fd:

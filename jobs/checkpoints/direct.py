@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 class Direct:
     """A folder that keeps the newest snapshots of one training; used as a `jobs.burst_buffer.BurstBuffer`.
 
-    `folder`: empty, or that of an earlier training; made where only its last part is missing. `keep`: snapshots kept.
-    `snapshot_bytes`: size of one snapshot, where it is known before the first: too little room is then said at once.
-    Raises FolderError: the folder is missing, in use, somebody else's or of a newer version; it has not been touched;
-    RoomError: one snapshot does not fit.
+    It is empty or that of an earlier training, and made where only its last part is missing. Raises FolderError for a
+    folder that cannot be used, which has not been touched, and RoomError where one snapshot does not fit.
     """
 
     def __init__(self, folder: Path | str, *, keep: int = 5, snapshot_bytes: int | None = None) -> None:
@@ -46,7 +44,7 @@ class Direct:
     def save(self, step: int, write: Callable[[Path], object]) -> Snapshot:
         """Call `write` to fill a folder; return when it is durable and the oldest are removed. One at a time.
 
-        Raises RoomError: the storage is full; Exception: whatever `write` raises; the snapshot is then not there.
+        Where `write` raises, or RoomError says that the storage is full, the snapshot is not there.
         """
         saved_at, start = time.time(), time.perf_counter()
         self._sequence += 1

@@ -24,10 +24,8 @@ _STATES = (None, "staging", "copying", "removing", "damaged")
 def clear(folders: Sequence[Path], timeout_s: float = TIMEOUT_S) -> None:
     """Remove the folders of a training that is over, the fast one first; missing ones are skipped.
 
-    A drainer that is still at work has nothing left to do once the fast folder is empty, and is waited for.
-
-    `timeout_s`: how long a drainer may take to end; it may be in the middle of a copy. Raises FolderError: one is in
-    use, holds somebody else's files, or was written by a newer version; none has been touched.
+    A drainer that is still at work has nothing left to do once the fast folder is empty, and is waited for. Raises
+    FolderError, before anything is touched, for a folder that is in use, somebody else's or of a newer version.
     """
     ours = [folder for folder in folders if folder.exists()]
     for folder in ours:

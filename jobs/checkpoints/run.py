@@ -34,10 +34,7 @@ _OPTIONS = {option.name for option in fields(Options)}
 
 
 def roles(settings: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the storages that snapshots go to, in the order in which they reach them, each ``name`` and ``root``.
-
-    `settings`: the node ``checkpoint`` of a cell's settings.
-    """
+    """Return the storages of a node ``checkpoint``, ``name`` and ``root``, in the order that snapshots reach them."""
     if settings["name"] == "none":
         return {}
     if "fast" in settings:
@@ -51,9 +48,8 @@ def opened(
 ) -> Iterator[Checkpoints | None]:
     """Open the target of a run; what a run that was killed has left there goes first, and what this one saves at last.
 
-    `asked`: ``folders`` in the order of `roles`, ``drain_timeout_s``, and ``leave``: nothing goes. None: nothing is
-    saved. `to_save`: says how many snapshots there will be, and the bytes of each. Raises jobs.errors.BurstBufferError:
-    there would be none, a folder cannot be used, or they do not fit: before anything is read or trained.
+    `to_save` says how many snapshots there will be, and the bytes of each. Raises BurstBufferError where there would be
+    none, a folder cannot be used or they do not fit: before anything is read or trained.
     """
     if asked is None:
         yield None
@@ -90,11 +86,7 @@ def _make(place: Path) -> None:
 
 
 class Checkpoints:
-    """The snapshots of one run.
-
-    `settings`: the node ``checkpoint``. `folders`: one for each of `roles`. `drain_timeout_s`: how long the drain may
-    go on when the training has ended.
-    """
+    """The snapshots of one run; its folders are in the order of `roles`."""
 
     def __init__(
         self, settings: Mapping[str, Any], folders: Sequence[Path], drain_timeout_s: float, snapshot_bytes: int

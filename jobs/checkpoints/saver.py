@@ -43,10 +43,7 @@ class _Request:
 
 
 class Saver:
-    """Saves while the training stands still.
-
-    `state`: variables, and lists of them, by name. `every`: steps from one snapshot to the next.
-    """
+    """Saves variables, and lists of them, by name, every so many steps while the training stands still."""
 
     def __init__(self, state: Mapping[str, Any], target: Target, every: int) -> None:
         self._state, self._target, self._every = state, target, every
@@ -54,10 +51,7 @@ class Saver:
         self._ended_at: float | None = None
 
     def after(self, step: int) -> None:
-        """Save where the step that has just been done (the first is 1) is one to be saved.
-
-        Raises Exception: whatever the target or TensorFlow raise.
-        """
+        """Save where the step that has just been done (the first is 1) is one to be saved."""
         if step % self._every == 0:
             request = _Request(time.perf_counter())
             self._requests.append(request)
@@ -93,11 +87,7 @@ class Saver:
 
 
 class BackgroundSaver(Saver):
-    """Saves a copy in memory while the training goes on; the training stands still for the copy alone.
-
-    `in_flight`: copies at most, each as large as the state. Where all of them are being written, the training waits for
-    one.
-    """
+    """Saves one of `in_flight` copies in memory while the training goes on; it stands still for the copy alone."""
 
     def __init__(self, state: Mapping[str, Any], target: Target, every: int, in_flight: int) -> None:
         super().__init__(state, target, every)
@@ -142,10 +132,7 @@ class BackgroundSaver(Saver):
 
 
 def restore(files: Path, state: Mapping[str, Any]) -> None:
-    """Bring variables to what a snapshot holds, all of them or none.
-
-    `files`: the folder that a target's `latest` or `save` names.
-    """
+    """Bring variables to what the files of a snapshot hold, all of them or none."""
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
     tf.train.Checkpoint(**state).read(str(files / PREFIX)).assert_consumed()

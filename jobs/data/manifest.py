@@ -89,10 +89,7 @@ def _quantile(ordered: list[int], share: float) -> float:
 
 
 def load(folder: Path) -> Manifest:
-    """Read the manifest of a dataset made by us.
-
-    Raises DatasetError where there is none, or it is damaged or of a later version of this program.
-    """
+    """Read the manifest of a dataset made by us; raises DatasetError where it is missing, damaged or newer."""
     path = folder / MANIFEST_NAME
     try:
         return _parsed(versioned.read(path, SCHEMA, ("files", "checksum"), most_bytes=_MOST_BYTES))
@@ -153,10 +150,7 @@ def scan(folder: Path) -> Manifest:
 
 
 def verify(folder: Path, manifest: Manifest) -> None:
-    """Compare a dataset with its manifest, by the names and sizes of its images; other files do not matter.
-
-    Raises DatasetError where an image is missing, has another size or is not in the manifest.
-    """
+    """Raise DatasetError where names or sizes of images are not those of the manifest; other files do not matter."""
     found = _sizes(folder) if manifest.kind == "folder" else _sizes_of_ours(folder)
     expected = {file.name: file.size for file in manifest.files}
     missing = [name for name in expected if name not in found]

@@ -33,11 +33,7 @@ class PoolBrokenError(Exception):
 def make_images(
     folder: Path, spec: ImageSpec, indices: list[int], processes: int
 ) -> Generator[dict[int, int], None, None]:
-    """Write images, and yield the sizes of those that are there, in bytes by index, as they come.
-
-    Raises PoolBrokenError where a process was killed; OSError: as the system said it to the process that could not
-    write.
-    """
+    """Write images and yield sizes in bytes by index, as they come; PoolBrokenError where a process was killed."""
     batches = [indices[start : start + _BATCH] for start in range(0, len(indices), _BATCH)]
     if not batches:
         return

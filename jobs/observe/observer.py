@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """One thing that is observed of a run; what it has no use for, it leaves as it is here.
-
-    `request, work`: what is asked of the run, and the run, ready to start. `beside`: all observers of the run.
-    """
+    """One thing that is observed of a run, among others (`beside`); what it has no use for, it leaves as it is here."""
 
     place = 50
     """Observers start in the order of their places, so the last is nearest to the clock, and stop the other way."""

@@ -46,14 +46,11 @@ class Clock:
 
 
 class Trace:
-    """Sample from `start` to `stop`, on while `settle` runs, and for `tail_s` after that.
+    """Sample from `start` to `stop`, on while `settle` runs (a drain, say, begun by `finish`), then for `tail_s`.
 
     Samples are due on a fixed grid. One that is so late that the next is nearer than half an interval replaces that;
     rates are over the time that really passed, so their sums are what the kernel counted.
-
-    `paths`: files or folders that exist; what holds them is watched. `interval_s, tail_s`: seconds between samples, and
-    seconds to go on after `stop` (not where the run failed). `file`: the CSV, written by `finish`. `settle`: what goes
-    on after `stop`, a drain say; `finish` calls it, and it returns when that is over.
+    A run that failed has no tail.
     """
 
     clock = Clock()

@@ -31,10 +31,7 @@ def is_full(error: Exception) -> bool:
 
 
 def retry(write: Callable[[], _Made], timeout_s: float) -> _Made:
-    """Call what writes; where the disk is full, read-only or away, call it again, for at most `timeout_s`.
-
-    Raises OSError: it still fails.
-    """
+    """Call what writes; where that fails (disk full, read-only, away), call it again, for at most `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     pause_s = _FIRST_PAUSE_S
     while True:

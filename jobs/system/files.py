@@ -86,11 +86,7 @@ def _explained(error: OSError, path: Path, above: int) -> OSError:
 
 
 def read(path: Path, largest: int = LARGEST_BYTES, owner: int | None = None) -> bytes:
-    """Return the bytes of a regular file.
-
-    Raises OddFileError: it is no regular file, larger than `largest` bytes, or not of the user `owner`; OSError: it
-    cannot be read.
-    """
+    """Return the bytes of a regular file of at most `largest` bytes and of the user `owner`; else OddFileError."""
     with os.fdopen(opened(path), "rb") as file:
         found = os.fstat(file.fileno())
         if owner not in (None, found.st_uid):
@@ -103,11 +99,7 @@ def read(path: Path, largest: int = LARGEST_BYTES, owner: int | None = None) -> 
 
 @contextlib.contextmanager
 def whole(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
-    """Write a file that appears when the block ends, and not at all where it fails; what was there stays till then.
-
-    `durable`: sync the file, and after the rename its folder. Raises OSError: no space, no permission, a link in the
-    path, …; nothing is left then.
-    """
+    """Write a file that appears when the block ends, and not at all where it fails; what was there stays till then."""
     temporary = f".{path.name}.{secrets.token_hex(8)}{TEMPORARY}"
     with _held(path.parent) as folder:
         try:
@@ -159,10 +151,7 @@ def make_folder(folder: Path, *, exist_ok: bool = False, parents: bool = False) 
 
 
 def distrust(folder: Path) -> str:
-    """Say why what is in a folder could be somebody else's doing; empty for a folder that only we or root may write.
-
-    Raises OSError: it is missing, or a link.
-    """
+    """Say why what is in a folder could be somebody else's doing; empty for a folder that only we or root may write."""
     with _held(folder) as descriptor:
         found, above = os.fstat(descriptor), os.stat("..", dir_fd=descriptor)
     if found.st_uid not in (0, os.geteuid()):

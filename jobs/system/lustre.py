@@ -51,10 +51,7 @@ class Layout:
 
 
 def set_layout(folder: Path, layout: Layout) -> None:
-    """Make a folder whose files will have a layout; one that already holds something keeps its own.
-
-    Raises DatasetError: there is no ``lfs``, or it refuses: this is no Lustre, say.
-    """
+    """Make a folder whose files will have a layout; one that already holds something keeps its own."""
     files.make_folder(folder, exist_ok=True, parents=True)
     if files.names(folder):  # files inherit when they are made: it is too late, or has been done
         return
@@ -89,8 +86,8 @@ def stripe(folder: Path, file: Path, layout: Layout) -> dict[str, Any]:
 def parse(text: str) -> dict[str, Any]:
     """Take the output of ``lfs getstripe`` apart.
 
-    Returns ``stripe_count`` (-1: every target), ``stripe_size_bytes``, ``offset`` (first target, -1: any), ``pool`` or
-    None. For a layout with several components, and for what is no layout, the text as it is: ``raw``.
+    ``stripe_count`` (-1: every target), ``stripe_size_bytes``, ``offset`` (-1: any target), ``pool`` or None; for a
+    layout with several components, and for what is no layout, the text as it is: ``raw``.
     """
     pairs = dict(_PAIR.findall(text))  # the path stands before them: should it look like one, the last counts
     pool = pairs.pop("pool", None)

@@ -39,11 +39,7 @@ class _Parts(dict[str, float]):
 
 
 def run(order: Order) -> Outcome:
-    """Do what is asked.
-
-    Raises OSError: the file cannot be opened, read whole or written; EngineError: it has another size than was asked
-    for.
-    """
+    """Do what is asked; raises OSError where the file cannot be used, EngineError where it has another size."""
     before = time.perf_counter()
     outcome = {"read": _read, "write": _write, "random_read": _random_read}[order.access](order)
     return engine.believe(outcome, order, time.perf_counter() - before)

@@ -56,10 +56,7 @@ def whole_blocks(size: float, folder: Path) -> int:
 
 
 def claimed(folder: Path) -> Path:
-    """Make a folder ours, or find that it is; `folder` is returned.
-
-    Raises DatasetError: it holds somebody else's files, or cannot be made.
-    """
+    """Make a folder ours, or find that it is, and return it; raises DatasetError for somebody else's."""
     with _explained(folder):
         files.make_folder(folder, exist_ok=True, parents=True)
         if fault := files.distrust(folder):
@@ -75,11 +72,7 @@ def claimed(folder: Path) -> Path:
 
 
 def made(folder: Path, size: int, progress: Callable[[int, int], None]) -> Path:
-    """Return the file of `size` bytes that is read, made where there is none.
-
-    `progress`: called with the MiB that are written and that there will be. Raises DatasetError: there is not enough
-    room, or it cannot be written.
-    """
+    """Return the file of `size` bytes that is read, made where there is none; `progress` gets MiB done and in all."""
     path = folder / f"read-{size}.bin"
     with _explained(folder):
         if not _is_whole(path, size):

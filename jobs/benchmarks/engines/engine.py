@@ -54,9 +54,8 @@ class Outcome:
 def chosen(engine: str, access: str) -> str:
     """Return the engine that a setting means on this machine: ``auto`` is IOR, else fio, else the built-in one.
 
-    IOR has no threads, so that readers at once would need a launcher of MPI: it reads at no random places.
-
-    Raises EngineError: the one that is asked for is not on ``PATH``.
+    IOR has no threads, so that readers at once would need a launcher of MPI: it reads at no random places. Raises
+    EngineError where the one that is asked for is not on ``PATH``.
     """
     if engine == AUTO:
         able = (FIO,) if access == "random_read" else (IOR, FIO)
@@ -89,11 +88,7 @@ def takes_direct(file: Path, access: str) -> bool:
 
 
 def believe(outcome: Outcome, order: Order, elapsed_s: float) -> Outcome:
-    """Return an outcome that does not contradict itself.
-
-    `elapsed_s`: seconds that passed here while the engine was at work. Raises EngineError: its figures are no figures,
-    another amount was moved than was asked for, or its time is longer than ours.
-    """
+    """Return an outcome that contradicts neither itself nor order and seconds passed here; else raises EngineError."""
     asked = order.file_bytes if order.access != "random_read" else outcome.requests * order.block_bytes
     rate = outcome.rate
     figures = (outcome.moved_bytes, outcome.requests, outcome.wall_s, *([] if rate is None else [rate]))

@@ -29,12 +29,7 @@ _NO_NUMBER = re.compile(r"(?<=[:\[,\s])[+-]?(?:nan|inf(?:inity)?)(?=[\s,\]}])", 
 
 
 def run(engine: ModuleType, raw: Path | None, order: Order) -> Outcome:
-    """Have a program do what is asked.
-
-    `engine`: `jobs.benchmarks.engines.fio` or `jobs.benchmarks.engines.ior`: its ``command`` says what to run, its
-    ``outcome`` reads the answer. `raw`: where all the words of the program are kept. Raises EngineError: it failed, or
-    its answer cannot be read or believed.
-    """
+    """Have a program do what is asked; `engine` is the module of its command and answer, `raw` keeps its words."""
     command = engine.command(order)
     before = time.perf_counter()
     answer = said(command, order.file.parent, raw)
@@ -42,10 +37,7 @@ def run(engine: ModuleType, raw: Path | None, order: Order) -> Outcome:
 
 
 def believed(engine: ModuleType, answer: str, order: Order, elapsed_s: float) -> Outcome:
-    """Read the answer of a program that took `elapsed_s`.
-
-    Raises EngineError: it is not whole, figures are missing or no numbers, or they contradict each other.
-    """
+    """Read the answer of a program; raises EngineError where it is not whole or contradicts itself."""
     try:
         return engines.believe(engine.outcome(answer, order), order, elapsed_s)
     except EngineError as error:
@@ -54,10 +46,7 @@ def believed(engine: ModuleType, answer: str, order: Order, elapsed_s: float) ->
 
 
 def said(command: Sequence[str], folder: Path, raw: Path | None) -> str:
-    """Run a program in a folder and return what it printed; all of its words are kept in `raw`.
-
-    Raises EngineError: it cannot be started, or ends with another exit code than 0.
-    """
+    """Run a program in a folder and return what it printed; raises EngineError if it fails; `raw` keeps its words."""
     try:
         done = programs.run(command, cwd=folder, preexec_fn=die_with_parent)  # else it would go on to use the storage
     except OSError as error:

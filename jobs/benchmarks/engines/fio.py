@@ -54,10 +54,7 @@ def _readers(order: Order) -> dict[str, Any]:
 
 
 def outcome(answer: str, order: Order) -> Outcome:
-    """Read fio's answer: one JSON document with one (grouped) job, whatever stands around it.
-
-    Raises EngineError: there is none or more than one, or figures are missing or no numbers.
-    """
+    """Read fio's answer: one JSON document with one job, whatever stands around it; else raises EngineError."""
     found = [document for document in external.documents(answer) if "jobs" in document]
     if len(found) != 1:
         raise EngineError(f"it gave {len(found)} answers" if found else "it gave no whole answer")

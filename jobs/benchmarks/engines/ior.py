@@ -38,10 +38,7 @@ def command(order: Order) -> list[str]:
 
 
 def outcome(answer: str, order: Order) -> Outcome:
-    """Read IOR's answer.
-
-    Raises EngineError: it has no result of the access or several, or figures are missing or no numbers.
-    """
+    """Read IOR's answer; raises EngineError where it has not one whole result of the access."""
     texts = _INNERMOST.findall(answer)
     found = [result for text in texts for result in external.documents(text) if _is_result(result, order)]
     if len(found) != 1:
