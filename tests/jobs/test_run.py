@@ -13,7 +13,7 @@ import pytest
 
 from jobs import checks
 from jobs.benchmarks.benchmark import Work
-from jobs.observe import emulation
+from jobs.observe import storages
 from jobs.system import layers, page_cache
 from jobs.system.clock import utc_now
 from tests.jobs.jobs_factory import (
@@ -291,12 +291,12 @@ def test_the_garbage_collector_has_next_to_nothing_to_look_through_within_the_cl
     [("real", (), False), ("twin", (), True), ("real", ("twin",), True)],
 )
 def test_a_run_says_whether_one_of_its_storages_is_emulated(folder, saves, emulated, monkeypatch, tmp_path):
-    for module in (layers, emulation):
+    for module in (layers, storages):
         monkeypatch.setattr(module, "emulated", lambda path: {"name": "hdd"} if path.name == "twin" else None)
-    checkpoints = SimpleNamespace(folders=[tmp_path / each for each in saves]) if saves else None
+    checkpoints = SimpleNamespace(folders=[tmp_path / each for each in saves], figures=dict) if saves else None
     (tmp_path / folder).mkdir()
 
-    observer = emulation.Emulation({}, Work(dict, tmp_path / folder, checkpoints=checkpoints))
+    observer = storages.Storages({}, Work(dict, tmp_path / folder, checkpoints=checkpoints))
 
     assert observer.figures() == {"emulated": emulated}
 
