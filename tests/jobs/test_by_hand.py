@@ -9,6 +9,7 @@ import pytest
 
 from tests.jobs.jobs_factory import truncate, write_jpegs
 
+BUSY = ("quiet", "time_adds_up")  # others may take the processor, or the disk
 BLOCKED = ("hydra", "omegaconf", "submitit", "pandas", "matplotlib")
 
 
@@ -34,7 +35,7 @@ def test_the_figures_are_json_on_standard_output_and_nothing_else_is(without_the
 
     figures = json.loads(done.stdout)
     assert (figures["images"], figures["image_errors"], len(figures["step_load_s"])) == (24, 0, 3)
-    assert all(check["passed"] for check in figures["checks"] if check["rule"] != "quiet")
+    assert all(check["passed"] for check in figures["checks"] if check["rule"] not in BUSY)
     assert done.returncode == (0 if figures["status"] == "valid" else 1)  # others may be loud meanwhile
     assert sorted(path.name for path in disk.iterdir()) == ["blocked", "data"]
 

@@ -14,10 +14,6 @@ if TYPE_CHECKING:
 VALID, INVALID, REFUSED, SET_ASIDE = "valid", "invalid", "refused", "set aside"
 
 
-class FooledError(AssertionError):
-    """The tool did not answer as expected."""
-
-
 class NotStagedError(Exception):
     """The lie did not happen, so nothing was tested."""
 
@@ -28,24 +24,14 @@ class MissingError(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """What the tool answered.
+    """What the tool answered."""
 
-    Attributes
-    ----------
-    status
-        `VALID`, `INVALID`, `REFUSED` (nothing was measured or compared), `SET_ASIDE` (earlier runs were kept apart).
-    complaints
-        What it found wrong, each as ``rule: message``.
-    remarks
-        Everything that it printed or recorded, complaints included.
-    passed
-        Rules that passed in at least one measured run.
-    """
-
-    status: str
-    complaints: tuple[str, ...]
-    remarks: tuple[str, ...]
-    passed: frozenset[str] = frozenset()
+    status: (
+        str  # `VALID`, `INVALID`, `REFUSED` (nothing was measured or compared), `SET_ASIDE` (earlier runs kept apart)
+    )
+    complaints: tuple[str, ...]  # what it found wrong, each as ``rule: message``
+    remarks: tuple[str, ...]  # everything that it printed or recorded, complaints included
+    passed: frozenset[str] = frozenset()  # rules that passed in at least one measured run
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -55,21 +41,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the tool must answer.
+    """What the tool must answer."""
 
-    Attributes
-    ----------
-    status
-        Every status that is right.
-    words
-        Regular expression, case ignored, that one of `Answer.words` must match; empty: none is needed.
-    untrue
-        Rules that must not pass, because what they state would be untrue.
-    """
-
-    status: tuple[str, ...]
-    words: str = ""
-    untrue: frozenset[str] = frozenset()
+    status: tuple[str, ...]  # every status that is right
+    words: str = ""  # regular expression, case ignored, that one of `Answer.words` must match; empty: none is needed
+    untrue: frozenset[str] = frozenset()  # rules that must not pass, because what they state would be untrue
 
     def problem(self, answer: Answer) -> str | None:
         """Describe what is wrong with an answer; None where it is right."""
@@ -88,53 +64,30 @@ class Expected:
 
 @dataclass(frozen=True)
 class Lie:
-    """One lie.
-
-    Attributes
-    ----------
-    name, done
-        Its name, and one sentence that says what is done.
-    expected
-        What the tool must answer.
-    run
-        Stages the lie in a workspace and runs the tool; returns the truth in words, and the answer.
-    today
-        How the tool is fooled today; empty where it is not. Whoever mends the check removes it.
-    unseen
-        Why no check can see the lie; empty where one can.
-    """
+    """One lie: `run` stages it in a workspace and runs the tool, and returns the truth in words, and the answer."""
 
     name: str
-    done: str
+    done: str  # one sentence
     expected: Expected
     run: Callable[[Workspace], tuple[str, Answer]]
-    today: str = ""
-    unseen: str = ""
+    unseen: str = ""  # why no check can see the lie; empty where one can
 
 
 LIES: dict[str, Lie] = {}
 
 
-def lie(
-    done: str, expected: Expected, *, today: str = "", unseen: str = ""
-) -> Callable[..., Callable[..., tuple[str, Answer]]]:
+def lie(done: str, expected: Expected, *, unseen: str = "") -> Callable[..., Callable[..., tuple[str, Answer]]]:
     """Register the function below as a lie, under the function's name."""
 
     def register(run: Callable[[Workspace], tuple[str, Answer]]) -> Callable[[Workspace], tuple[str, Answer]]:
-        LIES[run.__name__] = Lie(run.__name__, done, expected, run, today, unseen)
+        LIES[run.__name__] = Lie(run.__name__, done, expected, run, unseen)
         return run
 
     return register
 
 
 def confirmed(happened: object, truth: str) -> str:
-    """Return the truth in words.
-
-    Raises
-    ------
-    NotStagedError
-        The instruments show that the lie did not happen.
-    """
+    """Return the truth in words; NotStagedError where the instruments show that the lie did not happen."""
     if not happened:
         raise NotStagedError(f"the lie did not happen: {truth}")
     return truth

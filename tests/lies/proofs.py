@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from tests.lies.lie import VALID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,20 +16,40 @@ if TYPE_CHECKING:
 _INTRODUCTION = """\
 # What the proofs see, and what they do not
 
-Storages, neighbours, libraries and records can make a number look better than it is. Here each known way is staged for
-real, the truth is measured by instruments that the tool does not use, and the tool is run against it. The table shows
-what it answered. `python -m tests.lies --write docs/proofs.md` makes this page (as root, with a C compiler, FUSE 3 and
-btrfs-progs; it takes some minutes), and each lie is a test, `tests/lies/test_lies.py`.
+A number can look better than its storage is: pages were in memory all the time, a cache below the file system answered,
+the files lie elsewhere, a clock goes slowly, a record was edited. Each way that is known here is staged for real; what
+really happened is measured with instruments that the tool does not use (the counters of loop devices and FUSE servers,
+mincore(2), a second clock), and the tool runs against it as its users run it.
+
+*valid*: the run counts. *invalid*: it is recorded with its reason and does not count. *refused*: nothing was measured
+or compared. *set aside*: earlier runs are kept apart from the new ones.
+
+`python -m tests.lies --write docs/proofs.md` makes this page (as root, with a C compiler, FUSE 3 and btrfs-progs; it
+takes some minutes), and each row is a test, `tests/lies/test_lies.py`.
 """
-_HEAD = """\
-| what is done | what really happened | what the tool answered | by the check | as it must |
-| --- | --- | --- | --- | --- |"""
-_OF_CLAIMS = ("holds", "differs")
+_FOUND = """
+## Lies, and what the tool answers
+
+| the lie | what really happened | what the tool said | by which check |
+| --- | --- | --- | --- |"""
+_HONEST = """
+## Odd, but honest: these must count
+
+| what is odd | what really happened | what the tool said | by which check |
+| --- | --- | --- | --- |"""
 _UNSEEN = """
 ## What no check can see
 
-This is what *proved* does not cover.
-"""
+This is what *proved* does not cover: the tool calls these runs valid."""
+# What an answer begins with where no check of a run gave it, and who gave it.
+_OTHERS = {
+    "error": "the plan, before anything runs",
+    "warning": "the reader of records",
+    "not comparable": "the rules of what may be compared",
+    "holds": "",
+    "differs": "",
+}
+_WORKSPACE = re.compile(r"/\S*?tfio-lies-\w+")
 
 
 @dataclass(frozen=True)
@@ -59,12 +82,27 @@ class Row:
     def markdown(self) -> str:
         """The row of the page."""
         if self.answer is None:
-            return f"| {self.lie.done} | not staged: {self.missing} | | | |"
-        rule = self.words.partition(": ")[0]
-        named = f"`{rule}`" if rule.isidentifier() and rule not in _OF_CLAIMS else ""
-        right = f"**no**: {self.problem}" if self.problem else "yes"
-        cells = [each.replace("|", "\\|") for each in (self.lie.done, self.truth, self._told, named, right)]
+            return f"| {self.lie.done} | not staged: {self.missing} | | |"
+        rule, message = self._decided
+        wrong = f" **This is wrong: {self.problem}.**" if self.problem else ""
+        told = f"*{self.answer.status}*" + (f": {message}" if message else "") + wrong
+        cells = (_WORKSPACE.sub("…", each).replace("|", "\\|") for each in (self.lie.done, self.truth, told, rule))
         return f"| {' | '.join(cells)} |"
+
+    @property
+    def unseen(self) -> str:
+        """The paragraph of the page where no check can see the lie."""
+        happened = f"What really happened: {self.truth}." if self.answer else f"(Not staged: {self.missing}.)"
+        wrong = f" **The tool's answer is not as expected: {self.problem}.**" if self.problem else ""
+        return f"\n**{self.lie.done}** {self.lie.unseen} {happened}{wrong}"
+
+    @property
+    def _decided(self) -> tuple[str, str]:
+        """Which check decided, or who else, empty where nobody did; and what it said."""
+        first, _, message = self.words.partition(": ")
+        if first in _OTHERS:
+            return _OTHERS[first], message if _OTHERS[first] else self.words
+        return (f"`{first}`", message) if first.isidentifier() else ("", self.words)
 
     @property
     def _told(self) -> str:
@@ -74,10 +112,12 @@ class Row:
 
 def page(rows: Sequence[Row]) -> str:
     """Return docs/proofs.md."""
-    seen, unseen = ([row for row in rows if bool(row.lie.unseen) == each] for each in (False, True))
+    unseen = [row for row in rows if row.lie.unseen]
+    honest = [row for row in rows if not row.lie.unseen and row.lie.expected.status == (VALID,)]
+    found = [row for row in rows if row not in unseen and row not in honest]
     right = sum(not row.problem and row.answer is not None for row in rows)
-    lines = [_INTRODUCTION, _HEAD, *(row.markdown for row in seen), "", f"{right} of {len(rows)} are as they must be."]
-    if unseen:
-        lines += [_UNSEEN, _HEAD, *(row.markdown for row in unseen), ""]
-        lines += [f"- {row.lie.done} {row.lie.unseen}" for row in unseen]
+    lines = [_INTRODUCTION, f"{right} of {len(rows)} answers are as they must be."]
+    for head, those in ((_FOUND, found), (_HONEST, honest)):
+        lines += [head, *(row.markdown for row in those)] if those else []
+    lines += [_UNSEEN, *(row.unseen for row in unseen)] if unseen else []
     return "\n".join(lines) + "\n"

@@ -77,6 +77,11 @@ def mount(stack: contextlib.ExitStack, what: str | Path, point: Path, *options: 
     return point
 
 
+def memory(stack: contextlib.ExitStack, point: Path, mib: int) -> Path:
+    """Mount a file system in memory of so many MiB."""
+    return mount(stack, "none", point, "-t", "tmpfs", "-o", f"size={mib}m,mode=755")
+
+
 def disk(stack: contextlib.ExitStack, file: Path, point: Path, *options: str, mib: int = 32, fs: str = "ext4") -> Disk:
     """Make a file system in `file`, attach it to a loop device, and mount it."""
     need(f"mkfs.{fs}")

@@ -91,18 +91,10 @@ class Workspace:
         inside: tuple[str, ...] = (),
         **environment: str,
     ) -> Answer:
-        """Run a tiny campaign.
+        """Run a tiny campaign with these words besides `TINY`.
 
-        Parameters
-        ----------
-        words
-            Of its command line, besides those of `TINY`.
-        on_line
-            Called with each line of its progress, as soon as it is there.
-        inside
-            Command that takes the campaign's command as its arguments and runs it.
-        environment
-            Variables added to the environment.
+        `on_line` is called with each line of its progress as soon as it is there; `inside` is a command that takes the
+        campaign's as its arguments and runs it.
         """
         command = [*inside, sys.executable, "-m", "campaign", *TINY, *words]
         lines = []
@@ -121,14 +113,9 @@ class Workspace:
     def analysis(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run the analysis alone."""
         return subprocess.run(
-            [sys.executable, "-m", "analysis", *words],
-            cwd=self.folder,
-            env=self._environment({}),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+            [sys.executable, "-m", "analysis", *words], cwd=self.folder, env=self._environment({}),
+            capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+        )  # fmt: skip
 
     def records(self) -> list[dict[str, Any]]:
         """Read the records, without those that were set aside."""
@@ -141,16 +128,9 @@ class Workspace:
     @contextlib.contextmanager
     def _process(self, command: list[str], environment: dict[str, str], out: Any) -> Iterator[subprocess.Popen[str]]:
         with subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env=self._environment(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        ) as running:
+            command, cwd=self.folder, env=self._environment(environment), stdin=subprocess.DEVNULL, stdout=out,
+            stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
+        ) as running:  # fmt: skip
             limit = threading.Timer(TIMEOUT_S, _end_processes, [self._token])
             limit.start()
             try:
@@ -177,15 +157,7 @@ class Workspace:
 
 
 def run(lie: Lie) -> tuple[str, Answer]:
-    """Run a lie in a workspace; where its neighbours were too late it did not happen, and is tried again.
-
-    Raises
-    ------
-    MissingError
-        This machine lacks what the lie needs.
-    NotStagedError
-        The lie did not happen, however often it was tried.
-    """
+    """Run a lie in a workspace; where its neighbours were too late it did not happen, and is tried again."""
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(NotStagedError), opened() as workspace:
             return lie.run(workspace)

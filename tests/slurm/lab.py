@@ -77,28 +77,16 @@ def missing(*, accounting: bool = False) -> str | None:
 
 @dataclass
 class Lab:
-    """One cluster.
+    """One cluster of virtual nodes with so many CPUs each.
 
-    Attributes
-    ----------
-    folder
-        Everything lies in it; short, for a unix socket's path is limited.
-    nodes, cpus
-        Virtual nodes, and CPUs of each.
-    max_array
-        ``MaxArraySize``: the largest array index plus one.
-    accounting
-        With slurmdbd and MariaDB, so that ``sacct`` answers (a job is in it about 1 s after it became eligible, 4 s
-        just after the start).
-    memory_limit
-        A job whose processes together exceed its ``--mem`` is killed within about 1 s. Without cgroups the state is
-        ``FAILED``, exit code ``0:9``, not ``OUT_OF_MEMORY``.
+    With `accounting` (slurmdbd and MariaDB) ``sacct`` answers: a job is in it about 1 s after it became eligible, 4 s
+    just after the start. With `memory_limit` a job whose processes together exceed its ``--mem`` is killed within about
+    1 s; without cgroups the state is ``FAILED``, exit code ``0:9``, not ``OUT_OF_MEMORY``.
     """
 
-    folder: Path
+    folder: Path  # everything lies in it; short, for a unix socket's path is limited
     nodes: int = 4
     cpus: int = 2
-    max_array: int = 1001
     accounting: bool = False
     memory_limit: bool = False
     _ports: dict[str | int, int] = field(default_factory=dict, repr=False)
@@ -275,7 +263,7 @@ class Lab:
         limited = _MEMORY_LIMITED.format(per_cpu=_MEMORY_MB // self.cpus)
         return (_HERE / "slurm.conf.in").read_text().format(
             host=host, port=self._ports["slurmctld"], folder=self.folder, nodes=nodes, count=self.nodes,
-            max_array=self.max_array, first_job_id=int(time.time()) % 60_000_000,
+            first_job_id=int(time.time()) % 60_000_000,
             accounting=accounted if self.accounting else none, memory=limited if self.memory_limit else _MEMORY_FREE,
         )  # fmt: skip
 

@@ -19,7 +19,7 @@ from jobs.burst_buffer.sides import Sides
 from jobs.errors import RoomError
 from tests.jobs.burst_buffer.child import contents, writer
 from tests.jobs.burst_buffer.shared import reasons, saved, steps
-from tests.jobs.burst_buffer.storages import tmpfs
+from tests.lies import setup
 
 pytestmark = pytest.mark.long
 
@@ -32,15 +32,15 @@ def blob(folder):
 
 
 @pytest.fixture
-def small_fast(folders):
-    with tmpfs(folders[0], 4) as remount:
-        yield remount
+def small_fast(folders, staged):
+    staged(setup.memory, folders[0], 4)
 
 
 @pytest.fixture
-def small_slow(folders):
-    with tmpfs(folders[1], 1) as remount:
-        yield remount
+def small_slow(folders, staged):
+    """Make the slow folder a storage of 1 MiB; returns what changes its options."""
+    point = staged(setup.memory, folders[1], 1)
+    return lambda options: setup.call("mount", "-o", f"remount,{options}", point)
 
 
 def test_a_full_fast_storage_blocks_until_the_drainer_has_made_room(folders, small_fast):
@@ -334,13 +334,3 @@ def test_nothing_that_makes_room_ever_takes_the_newest_snapshot(tmp_path_factory
                     getattr(sides, {"evict": "evict_one", "retain": "retain"}[deed])()
                 found = buffer.latest()
                 assert newest is None if found is None else blob(found) == bytes([newest]) * 10
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 1}', '{"schema": "one"}'])
-def test_a_manifest_that_cannot_be_read_is_damage(folders, idle, text):
-    with contextlib.closing(BurstBuffer(*folders)) as buffer:
-        names = [buffer.save(step, writer(step)).name for step in (1, 2)]
-        (folders[0] / names[1] / snapshots.MANIFEST_NAME).write_text(text)
-
-        with pytest.warns(DrainWarning, match=r"manifest.json cannot be read"):
-            assert buffer.latest() == folders[0] / names[0] / "files"

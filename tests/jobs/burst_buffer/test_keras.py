@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jobs.burst_buffer import snapshots
-from tests.jobs.burst_buffer.storages import tmpfs
+from tests.lies import setup
 
 
 @pytest.fixture
@@ -30,9 +30,10 @@ def test_a_restart_has_weights_optimiser_and_next_loss_of_a_training_that_was_ne
     assert told["losses"][0] == told["losses"][1]
 
 
-def test_tensorflow_meeting_a_full_fast_storage_waits_for_the_drainer(run, tmp_path):
-    with tmpfs(tmp_path / "fast", 4):
-        told = run("fill", fast=str(tmp_path / "fast"), slow=str(tmp_path / "slow"))
+def test_tensorflow_meeting_a_full_fast_storage_waits_for_the_drainer(run, tmp_path, staged):
+    staged(setup.memory, tmp_path / "fast", 4)
+
+    told = run("fill", fast=str(tmp_path / "fast"), slow=str(tmp_path / "slow"))
 
     assert told == {"drained": True, "steps": [0, 1, 2, 3, 4]}
     names = snapshots.names(tmp_path / "slow")

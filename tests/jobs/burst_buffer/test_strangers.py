@@ -12,7 +12,7 @@ from jobs.burst_buffer.restart import DrainWarning
 from jobs.errors import DamageError
 from tests.jobs.burst_buffer.child import writer
 from tests.jobs.burst_buffer.shared import by_hand, drainer_ended, saved, steps
-from tests.jobs.burst_buffer.storages import tmpfs
+from tests.lies import setup
 
 
 @pytest.fixture(scope="module")
@@ -127,15 +127,13 @@ def test_empty_folders_that_are_named_like_snapshots_push_no_good_one_out(slow):
     assert kept[0] == good[-1]
 
 
-def test_a_drain_that_gives_up_says_why(tmp_path, idle):
-    with tmpfs(tmp_path / "slow", 1):
-        options = {"attempts": 1, "backoff_s": 0.0}
-        with contextlib.closing(BurstBuffer(tmp_path / "fast", tmp_path / "slow", **options)) as buffer:
-            buffer.save(1, writer(1))
-        with contextlib.suppress(OSError):
-            (tmp_path / "slow" / "ballast").write_bytes(bytes(1 << 20))
+def test_a_drain_that_gives_up_says_why(folders, idle, staged):
+    staged(setup.memory, folders[1], 1)
+    saved(folders, 1, attempts=1, backoff_s=0.0)
+    with contextlib.suppress(OSError):
+        (folders[1] / "ballast").write_bytes(bytes(1 << 20))
 
-        done = by_hand("drain", tmp_path / "fast", tmp_path / "slow")
+    done = by_hand("drain", *folders)
 
     assert done.returncode == 3
     assert "ENOSPC" in done.stderr

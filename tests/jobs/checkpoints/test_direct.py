@@ -9,7 +9,7 @@ from jobs.burst_buffer import BurstBuffer, claim, snapshots
 from jobs.checkpoints.direct import Direct
 from jobs.errors import FolderError, RoomError
 from tests.jobs.burst_buffer.child import contents, writer
-from tests.jobs.burst_buffer.storages import tmpfs
+from tests.lies import setup
 
 
 @pytest.fixture
@@ -120,8 +120,8 @@ def test_too_little_room_for_one_snapshot_is_said_before_the_training(folder):
         Direct(folder, snapshot_bytes=1 << 60)
 
 
-def test_a_storage_that_runs_full_says_so_and_keeps_what_is_there(tmp_path):
-    with tmpfs(tmp_path / "small", 4), closing(Direct(tmp_path / "small")) as target:
+def test_a_storage_that_runs_full_says_so_and_keeps_what_is_there(tmp_path, staged):
+    with closing(Direct(staged(setup.memory, tmp_path / "small", 4))) as target:
         first = target.save(1, writer(1, size=3 << 20))
 
         with pytest.raises(RoomError, match="is full"):

@@ -17,8 +17,8 @@ from jobs.data import manifest
 from jobs.errors import BurstBufferError, FolderError, RoomError
 from jobs.system import durable
 from tests.jobs.burst_buffer.child import writer
-from tests.jobs.burst_buffer.storages import tmpfs
 from tests.jobs.jobs_factory import DEAF, check, make_alexnet_settings, write_classes
+from tests.lies import setup
 
 CHILD = Path(__file__).parents[1] / "burst_buffer" / "child.py"
 DIRECT = {"name": "hdd", "root": "/hdd", **DEFAULTS, "every": 2}
@@ -173,9 +173,10 @@ def test_a_drain_that_does_not_end_in_time_makes_the_run_invalid(save, tmp_path)
         assert list(folder.parent.iterdir()) == []
 
 
-def test_a_storage_too_small_for_all_that_is_kept_ends_the_run_before_the_training(save, tmp_path):
-    with tmpfs(tmp_path / "hdd", 8):
-        figures = save(DIRECT)
+def test_a_storage_too_small_for_all_that_is_kept_ends_the_run_before_the_training(save, tmp_path, staged):
+    staged(setup.memory, tmp_path / "hdd", 8)
+
+    figures = save(DIRECT)
 
     assert figures["status"] == "failed"
     assert "snapshots of 3 MB do not fit" in figures["log_tail"]

@@ -23,7 +23,7 @@ from jobs.data.journal import Journal
 from jobs.data.make import dataset_id, make
 from jobs.data.manifest import ImageFile, Manifest, load, scan, verify
 from jobs.errors import DatasetError
-from tests.jobs.burst_buffer.storages import tmpfs
+from tests.lies import setup
 
 ODD = ("", "{", "[]", "7", "null", "\xff", "[" * 100_000, '{"schema": 1}', '{"schema": 1e999}', '{"schema": []}')
 ROOT = Path(__file__).parents[3]
@@ -298,17 +298,16 @@ def test_too_little_space_is_said_before_anything_is_made(tmp_path, monkeypatch)
     assert not list(tmp_path.rglob("*.jpg"))
 
 
-def test_a_device_that_fills_up_is_an_error_with_a_cure_and_leaves_whole_files_only(tmp_path, monkeypatch):
+def test_a_device_that_fills_up_is_an_error_with_a_cure_and_leaves_whole_files_only(tmp_path, monkeypatch, staged):
     monkeypatch.setattr(module, "_require_space", lambda *_: None)
-    full = tmp_path / "full"
+    full = staged(setup.memory, tmp_path / "full", 1)
 
-    with tmpfs(full, 1):
-        with pytest.raises(DatasetError, match="No space left") as caught:
-            make(full / "dataset", LARGE, name="test", processes=2)
+    with pytest.raises(DatasetError, match="No space left") as caught:
+        make(full / "dataset", LARGE, name="test", processes=2)
 
-        assert "free some space" in caught.value.hint
-        assert not list(full.rglob("*.tmp"))
-        assert all(path.read_bytes().endswith(b"\xff\xd9") for path in full.rglob("*.jpg"))
+    assert "free some space" in caught.value.hint
+    assert not list(full.rglob("*.tmp"))
+    assert all(path.read_bytes().endswith(b"\xff\xd9") for path in full.rglob("*.jpg"))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from jobs.observe import trace, trace_sources
 from jobs.observe.trace import Trace
 from jobs.system import page_cache
 from jobs.system.device import Mount, device_of
-from tests.jobs.loop_devices import mounted
+from tests.lies import setup
 
 MIB = 2**20
 GROUPS = {
@@ -299,18 +299,18 @@ def test_two_paths_on_one_device_show_it_once(run, disk):
     assert found["sources"] == dict.fromkeys([f"dsk/{device_of(disk).name}", *GROUPS], "ok")
 
 
-def test_a_loop_device_and_the_device_of_its_file_are_both_traced(run, disk):
+def test_a_loop_device_and_the_device_of_its_file_are_both_traced(run, disk, staged):
     under = device_of(disk).name
-    with mounted(disk) as (name, point):
-        path = point / "file"
-        path.write_bytes(os.urandom(8 * MIB))
-        page_cache.sync(point)
-        page_cache.evict([disk / "bed/loop.img"])
-        before, before_under = kernel(name)[0], kernel(under)[0]
+    name, point = staged(setup.disk, disk / "image", disk / "point")
+    path = point / "file"
+    path.write_bytes(os.urandom(8 * MIB))
+    page_cache.sync(point)
+    page_cache.evict([disk / "image"])
+    before, before_under = kernel(name)[0], kernel(under)[0]
 
-        _, rows = run(lambda: read_cold(path, 1), paths=[point, disk])
+    _, rows = run(lambda: read_cold(path, 1), paths=[point, disk])
 
-        read, read_under = kernel(name)[0] - before, kernel(under)[0] - before_under
+    read, read_under = kernel(name)[0] - before, kernel(under)[0] - before_under
     groups = [column for column in rows[0] if column.startswith("dsk/")]
     assert groups == [f"dsk/{device} {what}" for device in (name, under) for what in ("read", "writ")]
     assert read >= 8 * MIB

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from jobs.system import device
 from jobs.system.device import Device, Mount, device_of, devices_behind, mount_of
-from tests.jobs.loop_devices import attached, mounted
+from tests.lies import setup
 
 RECORDED = r"""
 22 1 8:2 / / rw,relatime shared:1 - ext4 /dev/sda2 rw
@@ -169,17 +169,19 @@ def test_behind_a_device_of_several_members_are_their_whole_disks_each_once(tmp_
     assert devices_behind(tmp_path) == [Device("sdz"), Device("md0"), Device("sda"), Device("sdb")]
 
 
-def test_behind_a_loop_device_is_the_device_of_its_file(disk):
-    with mounted(disk) as (name, point):
-        assert devices_behind(point) == [Device(name), *devices_behind(disk)]
-        assert device_of(point) == Device(name)
+def test_behind_a_loop_device_is_the_device_of_its_file(disk, staged):
+    name, point = staged(setup.disk, disk / "image", disk / "point")
+
+    assert devices_behind(point) == [Device(name), *devices_behind(disk)]
+    assert device_of(point) == Device(name)
 
 
-def test_behind_a_loop_device_of_a_block_device_is_that_device(disk, monkeypatch):
-    with mounted(disk) as (name, _), attached(Path("/dev", name)) as over:
-        monkeypatch.setattr(device, "device_of", lambda path: Device(over.name))
+def test_behind_a_loop_device_of_a_block_device_is_that_device(disk, monkeypatch, staged):
+    name, _ = staged(setup.disk, disk / "image", disk / "point")
+    over = staged(setup.attach, f"/dev/{name}")
+    monkeypatch.setattr(device, "device_of", lambda path: Device(over))
 
-        assert devices_behind(disk)[:2] == [Device(over.name), Device(name)]
+    assert devices_behind(disk)[:2] == [Device(over), Device(name)]
 
 
 @pytest.mark.parametrize("file", ["/gone/disk.img", "/gone/disk.img (deleted)", "."])

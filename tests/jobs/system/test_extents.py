@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from jobs.system import page_cache
 from jobs.system.extents import Fetch, to_fetch
+from tests.lies import setup
 
 MIB = 1 << 20
 
@@ -74,18 +73,9 @@ def test_it_is_what_a_cold_read_fetches(shape, disk):
 
 
 @pytest.fixture(params=["ext4", "xfs", "btrfs"])
-def mounted(request, tmp_path):
+def mounted(request, tmp_path, staged):
     """A file system of this kind on a loop device."""
-    if os.geteuid() != 0 or not shutil.which(f"mkfs.{request.param}"):
-        pytest.skip(f"needs root and mkfs.{request.param}")
-    image, point = tmp_path / "image", tmp_path / "mounted"
-    point.mkdir()
-    with image.open("wb") as file:
-        file.truncate(400 * MIB)
-    subprocess.run([f"mkfs.{request.param}", "-q", image], check=True, capture_output=True)
-    subprocess.run(["mount", "-o", "loop", image, point], check=True)
-    yield point
-    subprocess.run(["umount", "-l", point], check=True)
+    return staged(setup.disk, tmp_path / "image", tmp_path / "mounted", mib=400, fs=request.param).point
 
 
 @pytest.mark.long
@@ -99,7 +89,7 @@ def test_so_it_is_on_other_file_systems(mounted):
 @pytest.mark.long
 @pytest.mark.parametrize("mounted", ["btrfs"], indirect=True)
 def test_of_a_compressed_file_nobody_can_tell(mounted):
-    subprocess.run(["mount", "-o", "remount,compress-force=zstd", mounted], check=True)
+    setup.call("mount", "-o", "remount,compress-force=zstd", mounted)
     (mounted / "text").write_bytes(b"word " * 100_000)
     page_cache.sync(mounted)
 

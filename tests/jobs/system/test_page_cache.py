@@ -6,7 +6,6 @@ import errno
 import mmap
 import os
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from jobs.system import page_cache
 from jobs.system.page_cache import Residency, evict, read_through, residency, sync
 from tests.jobs.jobs_factory import PAGE, eventually, pages, read_all, write_jpegs
+from tests.lies import setup
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files that belong to another user")
 
@@ -200,22 +200,14 @@ def test_a_second_name_of_a_file_is_in_memory_when_it_is_read(disk, method):
     assert (found.pages, found.resident, found.fetch.linked, found.fetch.bytes) == (9, 6, 2, 3 * PAGE)
 
 
-@needs_root
-def test_on_an_overlay_the_pages_of_the_file_below_are_counted_and_evicted(disk, method):
-    lower, upper, work, merged = (disk / name for name in ("lower", "upper", "work", "merged"))
-    for folder in (lower, upper, work, merged):
-        folder.mkdir()
-    page_file(lower / "a", 5)
-    where = f"lowerdir={lower},upperdir={upper},workdir={work}"
-    if subprocess.run(["mount", "-t", "overlay", "overlay", "-o", where, merged], check=False).returncode:
-        pytest.skip("this kernel mounts no overlay here")
-    try:
-        read_through([merged / "a"])
-        before = residency([merged / "a"])
-        evict([merged / "a"])
-        after = residency([merged / "a"])
-    finally:
-        subprocess.run(["umount", "-l", merged], check=True)
+def test_on_an_overlay_the_pages_of_the_file_below_are_counted_and_evicted(disk, method, staged):
+    (disk / "lower").mkdir()
+    page_file(disk / "lower" / "a", 5)
+    file = staged(setup.overlay, disk / "lower", disk) / "a"
+
+    read_through([file])
+    before = residency([file])
+    evict([file])
 
     assert (before.resident, before.pages, before.method) == (5, 5, "mincore")
-    assert after.resident == 0
+    assert residency([file]).resident == 0

@@ -24,7 +24,7 @@ def symbolic_links(workspace: Workspace) -> tuple[str, Answer]:
     answer = workspace.campaign(links)
     moved = other.read_bytes() - before
     watched = sorted({str(run["device"]) for run in workspace.measured()})
-    truth = f"{other.device} gave {moved / 1e6:.1f} MB; the device in the record is {', '.join(watched) or 'none'}"
+    truth = f"{other.device} gave {moved / 1e6:.1f} MB; recorded is {', '.join(watched) or 'no run'}"
     return confirmed(links.stat().st_dev != other.point.stat().st_dev, truth), answer
 
 
