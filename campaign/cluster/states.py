@@ -44,7 +44,7 @@ class _Witnesses:
 
     def __init__(self, folder: CampaignFolder) -> None:
         self._batches = batches.read_all(folder)
-        self._of = {cell: (batch, index) for cell, batch, index in batches.latest(self._batches)}
+        self._of = batches.latest(self._batches)
         self._at_work = folder.worker_at_work()
         self._open: dict[str, tuple[tuple[str, int], bool]] = {}
 

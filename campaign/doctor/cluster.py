@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from campaign.cluster import submission
-from campaign.doctor.node import Finding
+from campaign.doctor.node import Answer, Finding
 from campaign.errors import CampaignError
 from campaign.slurm import client
 from campaign.storage.roots import storage_root
@@ -170,7 +170,12 @@ def _answer(folder: Path, word: str, job: str) -> Iterator[Finding]:
         hint = f"install it where the nodes see it; they would start {sys.executable}"
         yield Finding("nodes", passed=False, message=message, hint=hint)
     else:
-        answer = versioned.load(folder / "answered")
+        try:
+            answer = versioned.read_as(folder / "answered", Answer)
+        except ValueError as error:
+            message = f"the probe job's answer cannot be read: {error}"
+            yield Finding("nodes", passed=False, message=message, hint="what else prints there when Python starts?")
+            return
         message = f"a job on {answer['host']} read and wrote {folder.parent}, and runs this code"
         yield Finding("nodes", passed=answer["word"] == word, message=message)
         for found in answer["findings"]:

@@ -2,10 +2,7 @@
 
 On a node of a cluster `doctor` has a job do it::
 
-    python -m campaign.doctor.node ASKED.json > FOUND.json
-
-``ASKED.json`` holds ``word`` (anything), and ``storages`` and ``checks`` as in a configuration, but that a storage also
-has ``cold``: are cells to find its files out of memory. The answer has the same word, ``host`` and ``findings``.
+    python -m campaign.doctor.node ASKED.json > ANSWER.json
 """
 
 from __future__ import annotations
@@ -20,20 +17,19 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from campaign.errors import CampaignError
 from campaign.storage import emulation, locks
 from campaign.storage.roots import storage_root
 from jobs.observe import counters
+from jobs.settings import Node  # noqa: TC001 - read with the request (jobs.shapes)
 from jobs.system import page_cache, versioned
 from jobs.system.device import device_of, mount_of
 from jobs.system.emulated import emulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from jobs.settings import Node
 
 _PROBE_BYTES = 8 << 20
 _WATCH_S = 1.0
@@ -51,6 +47,22 @@ class Finding:
     passed: bool | None  # False: campaigns will fail here; None: they will run, with a figure worse or less proved
     message: str
     hint: str = ""
+
+
+class Asked(TypedDict):
+    """What a node is to examine."""
+
+    word: str  # anything: the answer has it, too
+    storages: list[Node]  # as in a configuration, and ``cold``: are cells to find its files out of memory
+    checks: dict[str, float]
+
+
+class Answer(TypedDict):
+    """What was found on it."""
+
+    word: str
+    host: str
+    findings: list[Node]
 
 
 def python() -> Finding:
@@ -188,9 +200,10 @@ def _can_be_cold(what: str, folder: Path) -> Finding:
 
 def main(asked: str) -> int:
     """Examine this machine as the file asks, and print what was found as JSON."""
-    request = versioned.load(Path(asked))
+    request = versioned.read_as(Path(asked), Asked)
     found = [asdict(finding) for finding in machine(request["storages"], request["checks"])]
-    print(json.dumps({"word": request["word"], "host": platform.node(), "findings": found}))
+    answer: Answer = {"word": request["word"], "host": platform.node(), "findings": found}
+    print(json.dumps(answer))
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, TypedDict
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import throttle
 from campaign.testbed.spec import DATA
-from jobs.settings import Node  # noqa: TC001 - read with the marker (jobs.shapes)
+from jobs.settings import Node
 from jobs.system import versioned
 from jobs.system.device import mount_of
 from jobs.system.emulated import MARKER as EMULATED
@@ -212,11 +213,9 @@ def _is_empty(folder: Path) -> bool:
 
 
 def _says(point: Path) -> Node | None:
-    try:
-        said = versioned.load(point / EMULATED)
-    except (OSError, ValueError):
-        return None
-    return said if isinstance(said, dict) else None
+    with suppress(OSError, ValueError):
+        return versioned.read_as(point / EMULATED, Node)
+    return None
 
 
 def _loops() -> tuple[dict[str, list[Loop]], tuple[Loop, ...]]:

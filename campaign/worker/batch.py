@@ -22,7 +22,7 @@ from jobs.system import versioned
 from jobs.system.files import write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from campaign.cells.folder import CampaignFolder
@@ -100,11 +100,9 @@ def read_all(folder: CampaignFolder) -> list[Batch]:
     return sorted(found, key=lambda batch: (batch.submitted_utc, len(batch.folder.name), batch.folder.name))
 
 
-def latest(batches: list[Batch]) -> Iterator[tuple[str, Batch, int]]:
-    """Yield each cell with the batch and the worker that had it last."""
-    last = {cell: (batch, index) for batch in batches for index, cells in enumerate(batch.cells) for cell in cells}
-    for cell, (batch, index) in last.items():
-        yield cell, batch, index
+def latest(batches: list[Batch]) -> dict[str, tuple[Batch, int]]:
+    """Return the batch and the worker that had each cell last."""
+    return {cell: (batch, index) for batch in batches for index, cells in enumerate(batch.cells) for cell in cells}
 
 
 def _read(folder: Path) -> Batch:

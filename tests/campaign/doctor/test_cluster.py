@@ -94,6 +94,15 @@ def test_code_that_the_node_does_not_have_is_found_out(programs, examined, monke
     assert "/nowhere/bin/python" in nodes.message + nodes.hint
 
 
+def test_an_answer_that_something_else_printed_into_is_found_out(examined, no_tensorflow, tmp_path):
+    (tmp_path / "light" / "sitecustomize.py").write_text("print('welcome')", encoding="utf-8")
+
+    (nodes,) = _of(examined(f"storage.root={tmp_path}"), "nodes")
+
+    assert nodes.passed is False
+    assert "the probe job's answer cannot be read" in nodes.message
+
+
 @pytest.mark.parametrize(
     ("squeue", "passed", "said"),
     [

@@ -39,7 +39,7 @@ def test_a_campaign_that_was_never_started_has_no_batches(folder):
 def test_a_cell_belongs_to_the_worker_that_had_it_last(made):
     early, late = made(), made("second-0", cells=(("d",), ("b",)), utc=LATER)
 
-    found = {cell: (batch, index) for cell, batch, index in batches.latest([early, late])}
+    found = batches.latest([early, late])
 
     assert found == {"a": (early, 0), "b": (late, 1), "c": (early, 1), "d": (late, 0)}
 
