@@ -7,8 +7,6 @@ def visible(text: str) -> str:
     """Escape all characters but line ends and tabs that are not printable, as those of control sequences."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() or each in "\n\t" else _escaped(each) for each in text)
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode("ascii") for each in text
+    )

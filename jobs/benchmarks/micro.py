@@ -57,11 +57,7 @@ def images_asked(settings: Settings, files: int) -> int:
 
 
 def _measure(
-    dataset: Any,
-    names: Sequence[str],
-    wanted: int,
-    settings: Settings,
-    watched: AbstractContextManager[Any],
+    dataset: Any, names: Sequence[str], wanted: int, settings: Settings, watched: AbstractContextManager[Any]
 ) -> dict[str, Any]:
     """Start the iterator, iterate from the first request to the last batch in hand, then count what was dropped."""
     with watched:

@@ -93,11 +93,8 @@ def names(root: Path, state: str | None = None) -> list[str]:
     Folders with other names are skipped.
     """
     found = map(_NAME.fullmatch, files.names(root))
-    return sorted((match["name"] for match in found if match and match["state"] == state), key=_order)
-
-
-def _order(name: str) -> tuple[int, str]:
-    return sequence(name), name
+    visible = [match["name"] for match in found if match and match["state"] == state]
+    return sorted(visible, key=lambda name: (sequence(name), name))
 
 
 def read(folder: Path) -> Manifest:

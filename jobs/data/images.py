@@ -61,21 +61,17 @@ class ImageSpec:
     def __post_init__(self) -> None:
         """Refuse what cannot be made."""
         if min(self.files, self.classes) < 1 or self.classes > self.files:
-            msg = f"{self.files} files in {self.classes} classes: each class needs one file or more"
-            raise ValueError(msg)
+            raise ValueError(f"{self.files} files in {self.classes} classes: each class needs one file or more")
         if min(self.width, self.height) < 16 or max(self.width, self.height) > 16_384:  # noqa: PLR2004
-            msg = f"{self.width}x{self.height} pixels: sides go from 16 to 16384"
-            raise ValueError(msg)
+            raise ValueError(f"{self.width}x{self.height} pixels: sides go from 16 to 16384")
         if self.seed < 0 or not 0 <= self.sigma <= 1.5:  # noqa: PLR2004 - e^(3 x 1.5) is a factor of 90 either way
-            msg = f"seed {self.seed}, sigma {self.sigma}: the seed is 0 or more, sigma goes from 0 to 1.5"
-            raise ValueError(msg)
+            raise ValueError(f"seed {self.seed}, sigma {self.sigma}: the seed is 0 or more, sigma goes from 0 to 1.5")
         low, high = (math.ceil(bits * self.width * self.height / 8) + _HEADER_BYTES for bits in _BITS_RANGE)
         if not low <= self.median_bytes <= high:
-            msg = (
+            raise ValueError(
                 f"median_bytes {self.median_bytes}: photographs of {self.width}x{self.height} pixels"
                 f" have {low} to {high} bytes; change median_bytes, width or height"
             )
-            raise ValueError(msg)
 
 
 _HEADER_BYTES = 620  # markers and tables of a baseline JPEG with three components
@@ -148,10 +144,7 @@ def _steer(picture: Photograph, quality: int, target_bytes: int) -> bytes:
         before = (detail, error)
         detail = min(_MOST_DETAIL, max(_LEAST_DETAIL, detail - min(1.5, max(-1.5, error / slope))))
         if detail == before[0]:
-            quality, before = (
-                min(_QUALITIES[-1], max(_QUALITIES[0], quality - round(math.copysign(4, error)))),
-                None,
-            )
+            quality, before = (min(_QUALITIES[-1], max(_QUALITIES[0], quality - round(math.copysign(4, error)))), None)
     return best
 
 

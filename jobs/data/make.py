@@ -56,11 +56,6 @@ def _parameters(spec: ImageSpec) -> dict[str, Any]:
     return {**asdict(spec), "sigma": float(spec.sigma)}
 
 
-def _allocated(sizes: list[int]) -> int:
-    """Return what files of these sizes take on the device in bytes."""
-    return sum(-(-size // _BLOCK) * _BLOCK + _LISTING_BYTES for size in sizes)
-
-
 def _silent(_done: int, _total: int) -> None:
     """Report nothing."""
 
@@ -192,7 +187,8 @@ def _has_size(status: os.stat_result | None, size: int) -> bool:
 
 def _require_space(folder: Path, sizes: list[int]) -> None:
     """Raise DatasetError where files of these sizes would not fit."""
-    needed, free = _allocated(sizes), shutil.disk_usage(folder).free
+    needed = sum(-(-size // _BLOCK) * _BLOCK + _LISTING_BYTES for size in sizes)
+    free = shutil.disk_usage(folder).free
     if needed > free:
         message = f"{folder} needs {needed / 1e6:,.0f} MB more, and its device has {free / 1e6:,.0f} MB free"
         raise DatasetError(message, _MORE_SPACE)

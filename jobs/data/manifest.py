@@ -119,8 +119,7 @@ def _parsed(document: Mapping[str, Any]) -> Manifest:
         classes=tuple(document["classes"]),
     )
     if manifest.checksum != document["checksum"]:
-        msg = "its list of files does not have its checksum"
-        raise ValueError(msg)
+        raise ValueError("its list of files does not have its checksum")
     return manifest
 
 
@@ -158,11 +157,7 @@ def verify(folder: Path, manifest: Manifest) -> None:
     added = [name for name in found if name not in expected]
     complaints = [
         f"{len(names)} {what} ({_some(names)})"
-        for what, names in (
-            ("missing", missing),
-            ("of the wrong size", resized),
-            ("not in the manifest", added),
-        )
+        for what, names in (("missing", missing), ("of the wrong size", resized), ("not in the manifest", added))
         if names
     ]
     if complaints:

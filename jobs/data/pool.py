@@ -86,14 +86,10 @@ def _end_with_parent() -> None:
 
 
 def _write_batch(indices: list[int]) -> dict[int, int]:
-    """Write some images; return their sizes in bytes by index."""
-    return {index: _write(index) for index in indices}
-
-
-def _write(index: int) -> int:
-    """Write one image, in full or not at all; return its size in bytes."""
-    path = _Work.folder / file_name(_Work.spec, index)
-    data = image_bytes(_Work.spec, index, _Work.targets[index])
-    with files.whole(path, durable=False) as file:
-        file.write(data)
-    return len(data)
+    """Write some images, each in full or not at all; return their sizes in bytes by index."""
+    sizes = {}
+    for index in indices:
+        data = image_bytes(_Work.spec, index, _Work.targets[index])
+        with files.whole(_Work.folder / file_name(_Work.spec, index), durable=False) as file:
+            sizes[index] = file.write(data)
+    return sizes

@@ -15,12 +15,7 @@ _NAMED_FILES = 20  # a record names this many unreadable files; the count is alw
 
 
 def dropped(
-    names: Sequence[str],
-    delivered: Sequence[int],
-    settings: Settings,
-    *,
-    exhausted: bool,
-    whole_batches: bool = False,
+    names: Sequence[str], delivered: Sequence[int], settings: Settings, *, exhausted: bool, whole_batches: bool = False
 ) -> tuple[int, list[dict[str, str]]]:
     """Count and name the files that the pipeline dropped, after the clock has stopped.
 
