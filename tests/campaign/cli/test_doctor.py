@@ -41,20 +41,33 @@ def test_a_storage_without_locks_is_found_out_where_it_is_to_be_locked(tmp_path,
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("caches", "cold"), [("cold", True), ("warm", False), ("as_is", False), ("as_is,cold", True)])
-def test_a_storage_is_to_be_cold_where_a_cell_asks_for_it(caches, cold, tmp_path, monkeypatch):
-    seen = []
+@pytest.mark.parametrize(
+    ("words", "looked_at"),
+    [
+        ("cache=cold", {"local": (True, "lock")}),
+        ("cache=warm", {"local": (False, "lock")}),
+        ("cache=as_is", {"local": (False, "lock")}),
+        ("cache=as_is,cold", {"local": (True, "lock")}),
+        (
+            "benchmark=alexnet storage.exclusive=none checkpoint=hdd checkpoint.root=. checkpoint.every=2",
+            {"local": (True, "none"), "hdd": (False, "lock")},
+        ),
+    ],
+)
+def test_a_storage_is_looked_at_for_what_it_is_to_do(words, looked_at, tmp_path, monkeypatch):
+    seen = {}
+
+    def machine(storages, _):
+        seen.update({storage["name"]: (storage["cold"], storage["exclusive"]) for storage in storages})
+        return []
+
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(node, "machine", lambda storages, checks: seen.extend(storages) or [])
+    monkeypatch.setattr(node, "machine", machine)
 
-    code = doctor.main(["-m", "cluster=local", f"cache={caches}"])
-
-    assert code == 0
-    assert [storage["cold"] for storage in seen] == [cold]
+    assert doctor.main(["-m", "cluster=local", *words.split()]) == 0
+    assert seen == looked_at
 
 
-def test_a_relative_root_that_each_node_has_for_itself_is_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
+def test_a_relative_root_that_each_node_has_for_itself_is_refused():
     with pytest.raises(UsageError, match=r"needs an absolute storage\.root"):
         doctor.main(["cluster=slurm", "storage.shared=false"])

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import psutil
@@ -36,13 +35,6 @@ child = subprocess.Popen(["sleep", "60"], start_new_session=True)
 print(child.pid, flush=True)
 time.sleep(60)
 """
-
-
-@pytest.fixture
-def said(monkeypatch, capsys):
-    """A function that returns what was told on stderr."""
-    monkeypatch.setattr(console, "stderr", console.Console(stderr=True, width=200))
-    return lambda: capsys.readouterr().err
 
 
 @pytest.fixture
@@ -85,20 +77,13 @@ def test_a_worker_lives_until_its_process_has_ended_though_nobody_has_waited_for
     assert process.returncode is None
 
 
-def test_a_worker_that_had_ended_before_anybody_looked_is_not_alive_and_not_stopped(batch):
-    worker = LocalWorker(batch, None)
-
-    worker.stop()
-
-    assert not worker.alive()
-
-
-def test_a_worker_is_asked_to_end(started):
+def test_a_worker_is_asked_to_end_unless_it_had_ended_before_anybody_looked(started, batch):
     worker, process, _ = started(_POLITE)
 
-    worker.stop()
+    for each in (worker, LocalWorker(batch, None)):
+        each.stop()
+        assert not each.alive()
 
-    assert not worker.alive()
     assert process.stdout.read() == "asked to end\n"
 
 
@@ -113,30 +98,19 @@ def test_a_worker_that_does_not_end_is_killed_with_all_that_it_started(started, 
     assert _ends(LocalWorker(batch, child))
 
 
-def test_an_earlier_worker_is_waited_for_and_that_is_told(folder, said, monkeypatch):
+def test_an_earlier_worker_is_waited_for_and_that_is_told(folder, monkeypatch):
+    said, held = [], folder.worker_lock()
     monkeypatch.setattr(local, "_PATIENCE_S", 0.01)
-    held, seen = folder.worker_lock(), []
+    monkeypatch.setattr(console, "say", lambda text: (said.append((text, held.is_locked)), held.release()))
+
+    local.wait_for_worker(folder)
     held.acquire()
-    told, say = threading.Event(), console.say
-    monkeypatch.setattr(console, "say", lambda text: (say(text), told.set()))
-    waiting = threading.Thread(target=lambda: (local.wait_for_worker(folder), seen.append(held.is_locked)))
-    waiting.start()
-    assert told.wait(timeout=10)
-    waited = waiting.is_alive()
-
-    held.release()
-    waiting.join(timeout=10)
-
-    assert waited
-    assert not waiting.is_alive()
-    assert "a worker of an earlier start is still running" in said()
-    assert folder.worker_at_work() is False
-
-
-def test_where_no_worker_is_at_work_nothing_is_told(folder, said):
     local.wait_for_worker(folder)
 
-    assert said() == ""
+    ((text, waited),) = said  # nothing where no worker is at work
+    assert "a worker of an earlier start is still running" in text
+    assert waited
+    assert folder.worker_at_work() is False
 
 
 @pytest.fixture

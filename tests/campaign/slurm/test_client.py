@@ -26,6 +26,7 @@ SlurmctldParameters     = enable_configless,idle_on_node_suspend=1
 
 Slurmctld(primary) at n1 is UP
 """
+NO_TEXT = ("jobcomp/none", "jobcomp/elasticsearch", "(null)")
 TRACES = ("SLURM_JOB_ID", "SBATCH_PARTITION", "SRUN_DEBUG", "SQUEUE_FORMAT", "SACCT_FORMAT", "SCANCEL_USER")
 KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURMISH")
 
@@ -101,27 +102,26 @@ def test_a_cluster_is_where_sbatch_knows_where_it_is_even_if_it_is_down(
     assert client.found() is is_cluster
 
 
-def test_facts_are_read_from_what_scontrol_says(programs):
-    programs.answer("scontrol", *CONFIG.splitlines())
-    programs("sacct", "exit 1")
+@pytest.mark.parametrize(
+    ("config", "version", "log", "numbers"),
+    [
+        (CONFIG, ("22.05.8", "lab"), Path("/var/log/slurm/job completions.log"), (3600, 2001)),
+        ("", ("unknown", "unknown"), None, (300, 1001)),  # Slurm's defaults, of a controller that is down
+        ("MaxArraySize = 0", ("unknown", "unknown"), None, (300, 1)),
+        *((f"JobCompLoc = /x\nJobCompType = {kind}", ("unknown",) * 2, None, (300, 1001)) for kind in NO_TEXT),
+    ],
+)
+def test_facts_are_read_from_what_scontrol_says(config, version, log, numbers, programs):
+    programs.answer("scontrol", *config.splitlines())
+    if not config:
+        programs("scontrol", "exit 1")
 
     facts = client.facts()
 
     assert programs.calls == ["scontrol show config"]
-    assert (facts.version, facts.cluster, facts.accounting) == ("22.05.8", "lab", True)
-    assert facts.completion_log == Path("/var/log/slurm/job completions.log")
-    assert (facts.remembers_s, facts.tasks_at_most) == (3600, 2001)
-
-
-def test_a_controller_that_is_down_leaves_the_defaults_of_slurm(programs):
-    programs("scontrol", "exit 1")
-    programs("sacct", "exit 1")
-
-    facts = client.facts()
-
-    assert (facts.version, facts.cluster, facts.accounting) == ("unknown", "unknown", True)
-    assert facts.completion_log is None
-    assert (facts.remembers_s, facts.tasks_at_most) == (300, 1001)
+    assert (facts.version, facts.cluster) == version
+    assert facts.completion_log == log
+    assert (facts.remembers_s, facts.tasks_at_most) == numbers
 
 
 @pytest.mark.parametrize(
@@ -131,6 +131,7 @@ def test_a_controller_that_is_down_leaves_the_defaults_of_slurm(programs):
         ("accounting_storage/slurmdbd", False, False),
         ("accounting_storage/none", True, False),
         ("(null)", True, False),
+        ("unknown", True, True),
     ],
 )
 def test_the_accounting_is_worth_a_question_where_there_is_one_and_sacct(kind, sacct, worth_asking, programs):
@@ -138,15 +139,6 @@ def test_the_accounting_is_worth_a_question_where_there_is_one_and_sacct(kind, s
         programs("sacct", "exit 1")
 
     assert Facts(f"AccountingStorageType   = {kind}").accounting is worth_asking
-
-
-@pytest.mark.parametrize("kind", ["jobcomp/none", "jobcomp/elasticsearch", "(null)"])
-def test_a_completion_log_that_is_no_text_is_none(kind):
-    assert Facts(f"JobCompLoc = /var/log/x\nJobCompType = {kind}").completion_log is None
-
-
-def test_a_cluster_that_takes_no_arrays_takes_single_tasks():
-    assert Facts("MaxArraySize = 0").tasks_at_most == 1
 
 
 @pytest.mark.parametrize(

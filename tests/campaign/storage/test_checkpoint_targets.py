@@ -8,7 +8,6 @@ import pytest
 from filelock import FileLock, Timeout
 
 from campaign.cells.cell import make_cell
-from campaign.cli import doctor
 from campaign.config import limits
 from campaign.config.collect import collect
 from campaign.config.points import cells_of
@@ -25,7 +24,6 @@ storages:
   optane: {root: /mnt/optane}
   scratch: {root: /scratch/me}
 """
-STORAGE = {"name": "s", "root": "/s", "exclusive": "none"}
 ALEXNET = ("benchmark=alexnet", "iterations=4", "checkpoint.every=2")
 
 
@@ -221,14 +219,6 @@ def test_a_relative_root_belongs_to_the_folder_the_campaign_is_started_from(tmp_
 
     assert checkpoint_targets.roots(cell.settings) == [str(tmp_path / "data")]
     assert (tmp_path / "data").is_dir()
-
-
-def test_doctor_looks_at_the_storages_of_the_target(saved):
-    points = [{"storage": STORAGE, "cache": "cold", **cell.settings} | {"storage": STORAGE} for cell in saved[0]]
-
-    found = {each["name"]: (each["cold"], each["exclusive"]) for each in doctor._storages(points)}  # noqa: SLF001
-
-    assert found == {"s": (True, "none"), "hdd": (False, "lock"), "optane": (False, "lock")}
 
 
 def test_one_storage_under_two_names_is_no_burst_buffer(tmp_path):

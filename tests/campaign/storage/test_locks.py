@@ -55,14 +55,19 @@ def test_what_slurm_does_is_proved_by_what_it_granted_and_no_file_is_locked(how,
     assert not lock.exists()
 
 
-def test_a_lock_is_proved_by_its_file_and_the_wait_for_it(tmp_path):
+def test_a_lock_is_proved_by_its_file_which_another_user_can_take_whatever_the_umask(tmp_path):
     lock = tmp_path / "lock"
+    before = os.umask(0o077)
 
-    with held("lock", lock, {"Licenses": "lustre:1"}) as proof, pytest.raises(Timeout):
-        FileLock(lock).acquire(timeout=0)
+    try:
+        with held("lock", lock, {"Licenses": "lustre:1"}) as proof, pytest.raises(Timeout):
+            FileLock(lock).acquire(timeout=0)
+    finally:
+        os.umask(before)
 
     assert (proof["how"], proof["lock"]) == ("lock", str(lock))
     assert proof["waited_s"] >= 0
+    assert lock.stat().st_mode & 0o777 == 0o666
 
 
 def test_the_lock_is_let_go_when_a_run_fails(tmp_path):
@@ -93,17 +98,6 @@ def test_a_process_that_is_killed_does_not_keep_the_storage(holder, tmp_path):
 
     with FileLock(tmp_path / "lock").acquire(timeout=0) as again:
         assert again.is_locked
-
-
-def test_another_user_of_the_storage_can_take_the_lock_whatever_the_umask(tmp_path):
-    before = os.umask(0o077)
-    try:
-        with held("lock", tmp_path / "lock", {}):
-            mode = (tmp_path / "lock").stat().st_mode & 0o777
-    finally:
-        os.umask(before)
-
-    assert mode == 0o666
 
 
 def test_a_file_system_without_locks_is_the_environment_s_fault(tmp_path, monkeypatch):

@@ -20,10 +20,13 @@ def made(folder):
     return make
 
 
-def test_a_batch_is_found_again_as_it_was_saved(folder, made):
+def test_a_batch_is_found_again_as_it_was_saved_for_its_owner_alone(folder, made):
+    assert batches.read_all(folder) == []
     one, other = made(job_id="77"), made("second-0", utc=LATER, refused="invalid partition")
 
     assert batches.read_all(folder) == [one, other]
+    assert (one.open_workers(), other.open_workers()) == ([0, 1], [])
+    assert one.folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_batches_come_back_oldest_first_and_those_of_one_submission_in_their_order(folder, made):
@@ -32,20 +35,12 @@ def test_batches_come_back_oldest_first_and_those_of_one_submission_in_their_ord
     assert batches.read_all(folder) == [ninth, tenth, late]
 
 
-def test_a_campaign_that_was_never_started_has_no_batches(folder):
-    assert batches.read_all(folder) == []
-
-
 def test_a_cell_belongs_to_the_worker_that_had_it_last(made):
     early, late = made(), made("second-0", cells=(("d",), ("b",)), utc=LATER)
 
     found = batches.latest([early, late])
 
     assert found == {"a": (early, 0), "b": (late, 1), "c": (early, 1), "d": (late, 0)}
-
-
-def test_a_batch_is_private_to_its_owner(made):
-    assert made().folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_how_workers_ended_is_kept_and_what_was_known_first_stands(folder, made):
@@ -62,10 +57,6 @@ def test_how_workers_ended_is_kept_and_what_was_known_first_stands(folder, made)
 
     assert found.ended == {0: "Slurm: NODE_FAIL", 1: "done"}
     assert found.open_workers() == []
-
-
-def test_a_refused_batch_has_no_open_workers(made):
-    assert made(refused="invalid partition").open_workers() == []
 
 
 def test_the_error_that_a_worker_left_is_its_own_where_it_could_be_written_whole(made):
