@@ -73,7 +73,10 @@ def test_an_emulated_storage_that_was_seen_to_give_as_many_readers_less_judges_b
     assert Peaks(folder).of(cell) == {"by": seen["cell"]["id"], "mb_per_s": 150.0, "bounds": True}
 
 
-def test_a_baseline_of_an_emulated_storage_is_what_it_gave(folder):
+def test_a_baseline_is_what_a_storage_gave_whatever_else_is_known(folder):
+    leave(folder, RANDOM, [70.0])
+
+    assert Peaks(folder).of(leave(folder, READ, [160.0])) is None
     assert Peaks(folder).of(leave(folder, READ, [300.0], **played(163.0))) is None
 
 
@@ -108,12 +111,6 @@ def test_of_several_baselines_the_fastest_judges(micro, folder):
         leave(folder, [*READ, f"benchmark.engine={engine}"], [rate])
 
     assert micro()["mb_per_s"] == 170.0
-
-
-def test_a_baseline_is_judged_by_none(folder):
-    leave(folder, RANDOM, [70.0])
-
-    assert Peaks(folder).of(leave(folder, READ, [160.0])) is None
 
 
 def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there(folder, point):

@@ -213,10 +213,6 @@ def test_those_who_only_look_are_told_what_is_wrong_with_a_record(text, written)
     assert str(path) in fault
 
 
-def test_there_is_no_record_where_there_is_no_file(tmp_path):
-    assert record.read(tmp_path / "record.json") is None
-
-
 _WRITER = """
 import sys
 from dataclasses import asdict

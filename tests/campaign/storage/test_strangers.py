@@ -41,23 +41,16 @@ def theirs(settings, folder, scratch):
     return data
 
 
-def test_what_only_we_may_write_to_keeps_its_place(tmp_path):
-    assert claimed(tmp_path, "baseline") == tmp_path / "baseline"
-    assert (tmp_path / "baseline").is_dir()
-
-
 @pytest.mark.parametrize("mode", [0o1777, 0o775])
-def test_where_others_may_write_too_each_user_has_a_folder(scratch, mode):
+def test_where_others_may_write_too_each_user_has_a_folder(mode, scratch, tmp_path):
     scratch.chmod(mode)
 
     assert claimed(scratch, "baseline") == scratch / OWN / "baseline"
     assert files.distrust(scratch / OWN) == ""
-
-
-def test_what_is_ours_already_keeps_its_place(scratch):
-    files.make_folder(scratch / "baseline")
-
-    assert place(scratch, "baseline") == scratch / "baseline"
+    assert claimed(tmp_path, "baseline") == tmp_path / "baseline"  # only we may write there
+    assert (tmp_path / "baseline").is_dir()
+    files.make_folder(scratch / "datasets")
+    assert place(scratch, "datasets") == scratch / "datasets"  # what is ours already keeps its place
 
 
 @pytest.mark.parametrize("taken", [OWN, f"{OWN}/baseline"])

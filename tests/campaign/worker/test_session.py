@@ -229,46 +229,35 @@ def test_a_worker_whose_cell_a_later_submission_took_leaves_it_and_goes_on_with_
     work = job()
     template = TakenOver(folder, asked_again(work))
 
-    well = Worker(folder, work, template).walk()
+    assert Worker(folder, work, template).walk()
 
-    assert well
-    assert folder.record(work["cells"][0]["id"]).read_bytes() == template.theirs
-    assert [record.read(folder.record(item["id"]))["status"] for item in work["cells"][1:]] == ["done", "done"]
+    records = [folder.record(item["id"]) for item in work["cells"]]
+    assert records[0].read_bytes() == template.theirs
+    assert [record.read(path)["status"] for path in records[1:]] == ["done", "done"]
 
 
 @pytest.mark.parametrize("later", [True, False])
-def test_a_worker_that_is_stopped_when_its_cell_is_another_s_ends_all_the_same(later, folder, job):
-    work = job()
-    template = TakenOver(folder, asked_again(work) if later else work, figures(), figures(), WorkerStoppedError())
+def test_a_worker_that_is_stopped_when_its_cell_is_another_s_ends_all_the_same(later, folder, one):
+    template = TakenOver(folder, asked_again(one) if later else one, figures(), figures(), WorkerStoppedError())
 
     with pytest.raises(WorkerStoppedError):
-        Worker(folder, work, template).walk()
+        Worker(folder, one, template).walk()
 
-    assert folder.record(work["cells"][0]["id"]).read_bytes() == template.theirs
+    assert folder.record(one["cells"][0]["id"]).read_bytes() == template.theirs
 
 
-def test_of_two_workers_that_begin_at_once_the_later_one_has_the_cell_whoever_writes_first(folder, job):
-    work = job()
-    item = work["cells"][0]
-    first, second = (session.begin(folder, work, item)[0] for _ in range(2))
+def test_of_two_workers_that_begin_at_once_the_later_one_has_the_cell_whoever_writes_first(folder, one):
+    item = one["cells"][0]
+    first, second = (session.begin(folder, one, item)[0] for _ in range(2))
 
     record.write(folder.record(item["id"]), first)
 
     session.make_sure_it_is_ours(folder, second)
     with pytest.raises(session.TakenOverError):
         session.make_sure_it_is_ours(folder, first)
-
-
-@pytest.mark.parametrize("claim", [None, "{"])
-def test_a_claim_that_somebody_took_away_is_nobody_s(claim, folder, job):
-    work = job()
-    item = work["cells"][0]
-    recorded, _ = session.begin(folder, work, item)
-    folder.claim(item["id"]).unlink()
-    if claim:
-        folder.claim(item["id"]).write_text(claim)
-
-    session.make_sure_it_is_ours(folder, recorded)
+    for spoil in (lambda claim: claim.write_text("{"), lambda claim: claim.unlink()):
+        spoil(folder.claim(item["id"]))
+        session.make_sure_it_is_ours(folder, first)  # then it is nobody's
 
 
 def test_a_record_that_cannot_be_read_now_is_left_where_it_is(folder, job, monkeypatch):
