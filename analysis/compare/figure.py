@@ -18,7 +18,7 @@ from analysis.figures.kit.figure import FigureSpec
 from analysis.figures.kit.panels import WHISKER, frame_with_words
 from analysis.records.frame import rows_of
 from analysis.records.merit import HIGHER
-from analysis.statistics.values import RATE, READ, RUNTIME, WRITTEN
+from analysis.statistics.medians import RATE, READ, RUNTIME, WRITTEN
 from analysis.text.plain import TIMES, share
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import pandas as pd
 
 from analysis.records.merit import HIGHER
 from analysis.statistics.comparable import FEWEST_RUNS, looser
+from analysis.statistics.medians import values_of
 from analysis.statistics.ratio import ROUNDING, ratio_of_medians
-from analysis.statistics.values import values_of
 from analysis.text.plain import share
 
 if TYPE_CHECKING:

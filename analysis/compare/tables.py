@@ -13,7 +13,7 @@ from analysis import paper
 from analysis.compare.judge import FASTER, SLOWER, VERDICTS
 from analysis.records.frame import rows_of
 from analysis.records.settings import distinguishing, is_storage
-from analysis.statistics.values import RATE, READ, WRITTEN
+from analysis.statistics.medians import RATE, READ, WRITTEN
 from analysis.text.plain import DASH, NONE, TIMES, escaped, line, number
 
 if TYPE_CHECKING:

@@ -13,13 +13,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any
 
-FIGURES = ("images_per_s", "read_mb_per_s", "write_mb_per_s", "wall_s")
+FIGURES = RATE, READ, WRITTEN, RUNTIME = "images_per_s", "read_mb_per_s", "write_mb_per_s", "wall_s"
 BYTES_PER_MB = 10**6
 
 
 def counted(runs: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
     """Return the cell and these columns of the runs that count: measured, and valid. The only place that decides it."""
     return runs.loc[(runs["role"] == "measured") & (runs["status"] == "valid"), ["cell", *names]]
+
+
+def values_of(runs: pd.DataFrame, figure: str) -> dict[str, list[float]]:
+    """Return a figure of each cell's runs that count, where it is above 0."""
+    good = counted(runs, [figure])
+    good = good[good[figure] > 0]
+    return {str(cell): values.tolist() for cell, values in good.groupby("cell")[figure]}
 
 
 def medians(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:

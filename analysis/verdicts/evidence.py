@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.records.frame import rows_of
 from analysis.records.settings import Settings, describe, distinguishing
 from analysis.statistics.comparable import COLUMNS
-from analysis.statistics.medians import counted
-from analysis.statistics.values import values_of
+from analysis.statistics.medians import counted, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -16,18 +16,21 @@ import statistics
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from analysis.statistics import comparable
 from analysis.statistics.ratio import ratio_of_medians
 from analysis.text.plain import listed
-from analysis.verdicts.comparable import emulated, hindrance
+from analysis.verdicts.claims import EACH, STORAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
+    from analysis.records.settings import Facts
     from analysis.verdicts.claims import Claim
     from analysis.verdicts.evidence import Cell
     from analysis.verdicts.tolerance import Held
 
+SMOKE = "smoke"
 HOLDS, DIFFERS, NOT_COMPARABLE, NOT_MEASURED = "holds", "differs", "not comparable", "not measured"
 SHARE, TIMES, MB_PER_S, MB, SECONDS = "share", "times", "MB/s", "MB", "s"
 COLUMNS = [
@@ -82,8 +85,36 @@ class Verdict:
 def judge(claim: Claim, found: Finding, held: Held, words: str, *, why_not: str = "") -> Verdict:
     """Hold a finding against where the paper has it; `why_not`, or what hinders its cells, leaves it not comparable."""
     unstable = [cell["cell"] for cell in found.cells if cell["unstable"] is True]
-    verdict, why = _verdict(found, held, why_not or hindrance(claim, found.cells), unstable)
+    verdict, why = _verdict(found, held, why_not or _hindrance(claim, found.cells), unstable)
     return Verdict(claim, verdict, f"{why}; {words}" if why else words, found.cells, finding=found, held=held)
+
+
+def _hindrance(claim: Claim, cells: Sequence[Cell]) -> str:
+    """Return what keeps cells from being held against a claim, `""` for nothing."""
+    told = "" if claim.compares == EACH else comparable.unlike(cells, across=claim.compares == STORAGES)
+    told = told or comparable.weak(cells)
+    small = claim.number and any(cell["size"] == SMOKE for cell in cells)
+    return told or ("size smoke is a small version of the paper's experiment" if small else _elsewhere(claim, cells))
+
+
+def _elsewhere(claim: Claim, cells: Sequence[Cell]) -> str:
+    """Return that a number of the paper's own devices is of no other, unless these are emulated."""
+    if not claim.machine:
+        return ""
+    strange = [
+        cell["site"] or "none"
+        for cell in cells
+        if cell["site"] not in claim.machine.split(" or ")
+        and not (claim.emulable and "storage" in emulated(cell["series_key"].facts))
+    ]
+    return f"a number of the paper's own {claim.machine}, and this is site {listed(strange)}" if strange else ""
+
+
+def emulated(facts: Facts) -> list[str]:
+    """Return the parts of a cell's settings that are emulated: its accelerator, a storage, a checkpoint target."""
+    parts = ["accelerator"] if facts.get("accelerator.name") == "emulated" else []
+    marked = [name.rpartition(".")[0] for name, value in facts.items() if name.endswith(".emulated") and value is True]
+    return parts + marked
 
 
 def _verdict(found: Finding, held: Held, why_not: str, unstable: Sequence[str]) -> tuple[str, str]:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from analysis.statistics.selection import BATCH_PLACE, batch_sets, in_order, settled, trained
 from analysis.text.plain import listed
 from analysis.verdicts import claims
-from analysis.verdicts.comparable import emulated
 from analysis.verdicts.evidence import cells_of, headings
-from analysis.verdicts.judge import SECONDS, Verdict, judge, middle, over, ratio, weakest
+from analysis.verdicts.judge import SECONDS, Verdict, emulated, judge, middle, over, ratio, weakest
 from analysis.verdicts.tolerance import between, larger
 
 if TYPE_CHECKING:

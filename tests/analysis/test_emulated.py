@@ -119,8 +119,9 @@ def test_the_page_says_it_first_and_of_each_storage(tmp_path):
 
     page = re.sub(r"<[^>]+>|\s+", " ", (folder / "report.html").read_text(encoding="utf-8"))
 
-    head = page[: page.index("measured runs")]
-    assert f"Emulated: hdd, at most {WORDS} (as storage), 2 of 8 cells." in head
+    head = page[: page.index("Median, min and max")]
+    assert "Emulated: hdd, lustre, optane, ssd." in head
+    assert f"hdd, at most {WORDS} (as storage), 2 of 8 cells." in head
     assert "lustre (emulated)" in page[page.index("file system") :]
 
 
@@ -137,7 +138,7 @@ def test_the_head_of_the_page_has_a_line_for_each_storage_whatever_it_was_used_f
 
     page = (folder / "report.html").read_text(encoding="utf-8")
 
-    assert sorted(re.findall(r"Emulated: ([^<]*)\.<", page)) == [
+    assert sorted(re.findall(r"<li>([^<]* of 5 cells)\.<", page)) == [
         f"hdd, at most {WORDS} (as storage, slow side of the burst buffer), 3 of 5 cells",
         "hdd, at most 20 MB/s read, 133.14 MB/s written, 80 reads/s (as storage), 1 of 5 cells",
         f"optane, at most {WORDS} (as fast side of the burst buffer), 1 of 5 cells",

@@ -65,6 +65,12 @@ def test_without_the_run_without_checkpoints_nothing_is_gray():
     assert "without checkpoints" not in words(figure)
 
 
+def test_the_runtime_without_checkpoints_of_another_host_is_no_gray():
+    frame = figures_of(saved("none", [90.0] * 3, host="node2"), saved("hdd", [100.0] * 3))["fig9"].frame
+
+    assert frame.set_index("target")["without_s"].isna().tolist() == [False, True]
+
+
 def test_where_a_run_without_checkpoints_took_longer_the_whole_bar_is_gray_and_a_dash_says_how_long():
     figure = figures_of(saved("none", [100.0] * 3), saved("hdd", [97.0] * 3))["fig9"].drawn()
     above = figure.axes[0]

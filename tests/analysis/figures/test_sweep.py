@@ -42,6 +42,14 @@ def test_the_figure_of_merit_is_drawn_over_what_was_swept_a_line_per_storage(tmp
     assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2", "4"]
 
 
+def test_points_of_several_hosts_are_not_joined_and_the_caption_says_why(tmp_path):
+    (spec,) = drawn(tmp_path, *swept("hdd")[:2], *swept("hdd", host="node2")[2:])
+
+    styles = {line.get_linestyle() for line in spec.drawn().axes[0].lines if len(line.get_xdata()) == 3}
+    assert "-" not in styles
+    assert "Not comparable: mixed: hosts node1, node2." in spec.caption
+
+
 def test_words_are_categories_and_each_swept_setting_has_a_panel_the_others_held(tmp_path):
     records = [
         toy([float(size)] * 3, size=size, benchmark__layout=layout)

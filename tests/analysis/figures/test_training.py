@@ -116,6 +116,15 @@ def test_a_partner_that_nobody_asked_for_is_told_and_is_no_cell_left_out():
     assert spec.left_out.empty
 
 
+def test_an_excess_over_another_hosts_runtime_is_none_and_the_caption_says_why():
+    spec = figures_of(training([100.0] * 3), training([140.0] * 3, prefetch=0, host="node2"))["fig6"]
+
+    assert spec.left_out["status"].tolist() == ["without partner"]
+    assert "Not comparable" not in spec.caption  # of what is drawn, which is of one host
+    both = figures_of(*pair(threads=1), *pair(threads=2, host="node2"))["fig6"]
+    assert "Not comparable: mixed: hosts node1, node2." in both.caption
+
+
 def test_figure_6_needs_both_prefetches():
     assert figures_of(training([1.0], threads=1), training([1.0], threads=2)) == {}
     assert figures_of(training([1.0], prefetch=0)) == {}
