@@ -21,6 +21,8 @@ from jobs.system.device import device_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from jobs.request import SnapshotRequest
+    from jobs.settings import Node
     from jobs.system.device import Device
 
 FOLDER = "checkpoints"
@@ -44,7 +46,7 @@ def roles(settings: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 @contextmanager
 def opened(
-    settings: Mapping[str, Any], asked: Mapping[str, Any] | None, to_save: Callable[[], tuple[int, int]]
+    settings: Node, asked: SnapshotRequest | None, to_save: Callable[[], tuple[int, int]]
 ) -> Iterator[Checkpoints | None]:
     """Open the target of a run; what a run that was killed has left there goes first, and what this one saves at last.
 
@@ -88,9 +90,7 @@ def _make(place: Path) -> None:
 class Checkpoints:
     """The snapshots of one run; its folders are in the order of `roles`."""
 
-    def __init__(
-        self, settings: Mapping[str, Any], folders: Sequence[Path], drain_timeout_s: float, snapshot_bytes: int
-    ) -> None:
+    def __init__(self, settings: Node, folders: Sequence[Path], drain_timeout_s: float, snapshot_bytes: int) -> None:
         self._settings, self._folders, self._drain_timeout_s = settings, folders, drain_timeout_s
         self._target = _target(settings, folders, snapshot_bytes)
         self._saver: Saver | None = None
@@ -173,7 +173,7 @@ class Checkpoints:
         return not snapshots.verify(folder) if folder.exists() else newer >= self._settings["keep"]
 
 
-def _target(settings: Mapping[str, Any], folders: Sequence[Path], snapshot_bytes: int) -> BurstBuffer | Direct:
+def _target(settings: Node, folders: Sequence[Path], snapshot_bytes: int) -> BurstBuffer | Direct:
     if len(folders) == 1:
         return Direct(folders[0], keep=settings["keep"], snapshot_bytes=snapshot_bytes)
     options = {key: value for key, value in settings.items() if key in _OPTIONS}

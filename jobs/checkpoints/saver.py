@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from jobs.burst_buffer.restart import Snapshot
 
+    State = Mapping[str, Any]  # variables, and lists of them, by name
+
 
 class Target(Protocol):
     """Where snapshots go: `jobs.checkpoints.direct.Direct` or `jobs.burst_buffer.BurstBuffer`."""
@@ -45,7 +47,7 @@ class _Request:
 class Saver:
     """Saves variables, and lists of them, by name, every so many steps while the training stands still."""
 
-    def __init__(self, state: Mapping[str, Any], target: Target, every: int) -> None:
+    def __init__(self, state: State, target: Target, every: int) -> None:
         self._state, self._target, self._every = state, target, every
         self._requests: list[_Request] = []
         self._ended_at: float | None = None
@@ -79,7 +81,7 @@ class Saver:
     def _save(self, step: int, request: _Request) -> None:
         self._write(step, request, self._state)
 
-    def _write(self, step: int, request: _Request, state: Mapping[str, Any]) -> None:
+    def _write(self, step: int, request: _Request, state: State) -> None:
         """Save values to the target, then the whole of its file system (paper III.C)."""
         request.began_s = time.perf_counter()
         snapshot = self._target.save(step, _writer(state))
@@ -89,9 +91,9 @@ class Saver:
 class BackgroundSaver(Saver):
     """Saves one of `in_flight` copies in memory while the training goes on; it stands still for the copy alone."""
 
-    def __init__(self, state: Mapping[str, Any], target: Target, every: int, in_flight: int) -> None:
+    def __init__(self, state: State, target: Target, every: int, in_flight: int) -> None:
         super().__init__(state, target, every)
-        self._copies: SimpleQueue[dict[str, Any]] = SimpleQueue()
+        self._copies: SimpleQueue[State] = SimpleQueue()
         for _ in range(in_flight):
             copy = _like(state)
             _fill(copy, state)  # a first copy costs more than the others; this one is nobody's time
@@ -120,7 +122,7 @@ class BackgroundSaver(Saver):
         _fill(copy, self._state)
         self._writing.append(self._pool.submit(self._write_copy, step, request, copy))
 
-    def _write_copy(self, step: int, request: _Request, copy: dict[str, Any]) -> None:
+    def _write_copy(self, step: int, request: _Request, copy: State) -> None:
         try:
             self._write(step, request, copy)
         finally:
@@ -131,30 +133,30 @@ class BackgroundSaver(Saver):
             self._writing.popleft().result()
 
 
-def restore(files: Path, state: Mapping[str, Any]) -> None:
+def restore(files: Path, state: State) -> None:
     """Bring variables to what the files of a snapshot hold, all of them or none."""
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
     tf.train.Checkpoint(**state).read(str(files / PREFIX)).assert_consumed()
 
 
-def _writer(state: Mapping[str, Any]) -> Callable[[Path], object]:
+def _writer(state: State) -> Callable[[Path], object]:
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
     checkpoint = tf.train.Checkpoint(**state)
     return lambda folder: checkpoint.write(str(folder / PREFIX))
 
 
-def _like(state: Mapping[str, Any]) -> dict[str, Any]:
+def _like(state: State) -> State:
     """Make variables of the same shapes in the host's memory."""
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
     with tf.device("/CPU:0"):
-        made: dict[str, Any] = tf.nest.map_structure(lambda one: tf.Variable(tf.zeros_like(one)), dict(state))
+        made: State = tf.nest.map_structure(lambda one: tf.Variable(tf.zeros_like(one)), dict(state))
     return made
 
 
-def _fill(copy: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+def _fill(copy: State, state: State) -> None:
     """Bring the values of `state` into `copy`."""
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 

@@ -61,27 +61,13 @@ def _silent(_done: int, _total: int) -> None:
 
 
 def make(folder: Path, spec: ImageSpec, *, name: str, processes: int, progress: Progress = _silent) -> Manifest:
-    """Make a dataset, or complete or repair what is there of it.
+    """Make a dataset, or complete or repair what is there of it; equal specs give equal bytes.
 
-    Parameters
-    ----------
-    folder
-        Where; usually `<storage root>/datasets/<dataset_id(name, spec)>`. It is made where it is missing. A
-        dataset that is complete is returned without a write, so it may lie on a read-only file system.
-    spec
-        What the images are like. Equal values give equal bytes, whatever `processes`.
-    name
-        The dataset's name, for its id.
-    processes
-        How many to use; each has one core's worth of work. They are spawned, so a script that calls this
-        needs its `if __name__ == "__main__"`.
-    progress
-        Called in this process with the number of images that are done and that there will be.
-
-    Raises
-    ------
-    DatasetError
-        Where the folder holds something else, the device is full or read-only, or a process was killed.
+    The folder, usually ``<storage root>/datasets/<dataset_id(name, spec)>``, is made where it is missing. A complete
+    dataset is returned without a write, so it may lie on a read-only file system. The `processes` are spawned, so a
+    script that calls this needs its ``if __name__ == "__main__"``; `progress` is told how many images are done and how
+    many there will be. Raises DatasetError where the folder holds something else, the device is full or read-only, or a
+    process was killed.
     """
     identity = dataset_id(name, spec)
     with _explained(folder):

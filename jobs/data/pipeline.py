@@ -63,20 +63,9 @@ def labels(paths: Sequence[str]) -> tuple[list[int], int]:
 
 
 def build(paths: Sequence[str], settings: Settings) -> tf.data.Dataset:
-    """Make the pipeline of the micro-benchmark.
+    """Make the pipeline of the micro-benchmark: batches ``(index int32 (n,), bytes read int32 (n,), payload)``.
 
-    Parameters
-    ----------
-    paths
-        Image files, JPEG or PNG.
-    settings
-        ``threads``, ``batch_size``, ``prefetch`` (batches), ``seed`` and the node ``benchmark``.
-
-    Returns
-    -------
-    tf.data.Dataset
-        Batches ``(index int32 (n,), bytes read int32 (n,), payload)``; the payload is float32
-        ``(n, image_size, image_size, 3)``, or the files' contents where ``preprocess`` is off.
+    The payload is float32 ``(n, image_size, image_size, 3)``, or the files' contents where ``preprocess`` is off.
     """
     benchmark = settings["benchmark"]
     load = _loader(preprocess=benchmark["preprocess"], image_size=benchmark["image_size"])
@@ -85,16 +74,10 @@ def build(paths: Sequence[str], settings: Settings) -> tf.data.Dataset:
 
 
 def build_labelled(paths: Sequence[str], settings: Settings, device: str) -> tf.data.Dataset:
-    """Make the pipeline of a training: as `build`, with one-hot labels, and only batches that are whole.
+    """Make the pipeline of a training: as `build` with one-hot labels, float32 ``(n, classes)``, in whole batches only.
 
     With ``prefetch_to_device`` batches are copied to `device` by the pipeline, and those that ``prefetch`` keeps
     ready stand there; without it they stand in the host's memory and the step that takes one copies it.
-
-    Returns
-    -------
-    tf.data.Dataset
-        Batches ``(index int32 (n,), bytes read int32 (n,), images float32 (n, image_size, image_size, 3),
-        labels float32 (n, classes))``.
     """
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
