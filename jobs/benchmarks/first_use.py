@@ -1,6 +1,6 @@
 """What TensorFlow does once in each process at its first use, and what of it a run need not do.
 
-There is no public word for any of it: a version that does not know these is left as it is, and its runs start later.
+TensorFlow has no public interface for it: a version without these functions is left as it is, and its runs start later.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from contextlib import suppress
 
 
 def before_fork() -> None:
-    """Have TensorFlow complete its registries of operations and kernels, once for all runs that are forked from here.
+    """Complete TensorFlow's registries of operations and kernels, once for all runs that are forked from this process.
 
     No operation runs, no device is touched and no thread is started.
     """
@@ -21,10 +21,10 @@ def before_fork() -> None:
 
 
 def run_operations_directly() -> None:
-    """Have TensorFlow run what is outside the pipeline operation by operation, without a function around each.
+    """Run operations outside the pipeline directly, not each in a function of its own as TensorFlow does by default.
 
-    Each kind of operation costs a process some 4 ms otherwise, for the passes over its function: together they were the
-    largest part of what a run cost beyond its work. The function that the pipeline maps stays one.
+    The optimization passes over such a function take some 4 ms for each kind of operation in each process, which was
+    the largest part of a run's cost beyond its work. The function that the pipeline maps is not affected.
     """
     with suppress(ImportError, AttributeError):
         from tensorflow.python import pywrap_tfe  # noqa: PLC0415 - costs seconds
