@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from analysis.errors import AnalysisError
+from analysis.text.plain import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +43,7 @@ def guarded(work: Callable[[], int]) -> int:
     try:
         return work()
     except AnalysisError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {visible(str(error))}\n")
         return EXIT_USAGE
     except BrokenPipeError:
         # The reader (`| head`) has stopped reading; all files were written before the first line was printed.
@@ -52,5 +53,5 @@ def guarded(work: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except OSError as error:
-        sys.stderr.write(f"error: {error}\n\nhint: mend what is named here; the records are untouched\n")
+        sys.stderr.write(f"error: {visible(str(error))}\n\nhint: mend what is named here; the records are untouched\n")
         return EXIT_USAGE

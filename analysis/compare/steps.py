@@ -71,7 +71,7 @@ def compare(before: Path, after: Path, known_as: Mapping[str, str], out: Path, *
     drawn = specs(table, sides, better)
     written = [path for each in drawn for path in save.save(each.drawn(), each.frame, out, each.stem)]
     forget(out, written)
-    written.append(save.write(out / "comparison.md", tables.markdown(table, sides).encode()))
+    written.append(save.write(out / "comparison.md", tables.markdown(table, sides).encode(errors="backslashreplace")))
     written.append(save.write(out / "comparison.csv", save.csv(table)))
     if not quiet:
         _note(table)

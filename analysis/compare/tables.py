@@ -14,7 +14,7 @@ from analysis.compare.judge import FASTER, SLOWER, VERDICTS
 from analysis.records.frame import rows_of
 from analysis.records.settings import distinguishing, is_storage
 from analysis.statistics.medians import RATE, READ, WRITTEN
-from analysis.text.plain import DASH, NONE, TIMES, escaped, line, number
+from analysis.text.plain import DASH, NONE, TIMES, code, escaped, line, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -81,7 +81,7 @@ def markdown(table: pd.DataFrame, sides: Sequence[str]) -> str:
         lines += [f"## {escaped(heading)}", "", line([*HEADINGS, "cell of A", "cell of B"])]
         lines += [line(["---", *["---:"] * 4, *["---"] * 4])]
         for row in rows_of(rows):
-            ids = [f"`{row[name]}`" if isinstance(row[name], str) else NONE for name in ("cell_a", "cell_b")]
+            ids = [code(row[name]) if isinstance(row[name], str) else NONE for name in ("cell_a", "cell_b")]
             lines.append(line([*map(escaped, texts(row)), *ids]))
         lines.append("")
     return "\n".join(lines)

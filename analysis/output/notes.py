@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from analysis.figures.kit import save
 from analysis.records.versioned import UnreadableError, content
+from analysis.text.plain import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -63,4 +64,4 @@ def forget(folder: Path, written: Iterable[Path]) -> list[Path]:
 
 def say(text: str) -> None:
     """Write to stderr."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{visible(text)}\n")

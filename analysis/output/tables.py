@@ -16,7 +16,7 @@ from analysis.statistics.checkpoints import NO_TARGET, of_checkpoint
 from analysis.statistics.medians import not_counted
 from analysis.statistics.sweeps import is_plain, orderly, plain_sets, swept
 from analysis.statistics.training import is_training
-from analysis.text.plain import DAGGER, MINUS, NONE, escaped, line, number, one_line, share, times
+from analysis.text.plain import DAGGER, MINUS, NONE, code, escaped, line, number, one_line, share, times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,10 +47,10 @@ def write(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, folder:
         columns=[name for name in (*KEYS, *OF_COMPARISON, "no_scaling", "scaling_unstable") if name != "storage"]
     )
     return [
-        save.write(folder / "medians.md", markdown(table, runs).encode()),
+        save.write(folder / "medians.md", markdown(table, runs).encode(errors="backslashreplace")),
         save.write(folder / "medians.csv", save.csv(plain)),
         save.write(folder / "runs.csv", save.csv(runs)),
-        save.write(folder / "verdicts.md", verdicts(tested).encode()),
+        save.write(folder / "verdicts.md", verdicts(tested).encode(errors="backslashreplace")),
         save.write(folder / "verdicts.csv", save.csv(tested)),
     ]
 
@@ -100,14 +100,14 @@ def markdown(table: pd.DataFrame, runs: pd.DataFrame) -> str:
         shown = columns(rows, whole=True)
         lines += [f"## {escaped(heading)}", "", line([*(each.heading for each in shown), "cell"])]
         lines += [line(["---" if each.left else "---:" for each in shown] + ["---"])]
-        lines += [line([*(_cell(each, row) for each in shown), f"`{row['cell']}`"]) for row in rows_of(rows)]
+        lines += [line([*(_cell(each, row) for each in shown), code(row["cell"])]) for row in rows_of(rows)]
         lines.append("")
     if has_controls(table):
         lines += [BETWEEN, ""]
     if has_baselines(table):
         lines += [OF_BASELINE, ""]
     if complaints := [*unfinished(table), *excluded(runs)]:
-        lines += ["## Not counted", "", *(f"- `{cell}`: {escaped(text)}" for cell, text in complaints), ""]
+        lines += ["## Not counted", "", *(f"- {code(cell)}: {escaped(text)}" for cell, text in complaints), ""]
     return "\n".join(lines)
 
 

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
+from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
@@ -17,7 +18,7 @@ from analysis.records.devices import one_device
 from analysis.records.frame import rows_of
 from analysis.statistics.sweeps import is_plain
 from analysis.statistics.training import is_training
-from analysis.text.plain import DAGGER, NONE, times
+from analysis.text.plain import DAGGER, NONE, one_line, times, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 PIPED_WIDTH = 120
 # A name up to this long stands on one line where there is room ("optane (emulated)"): remarks are folded first.
 NAME_WIDTH = 20
+# More rows are in the files: laying them out takes longer than reading all records.
+MOST_ROWS = 200
 VERDICT_STYLE = {"holds": "green", "differs": "red"}
 
 
@@ -43,17 +46,24 @@ def show(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, written:
 
 def put_paths(written: Iterable[Path]) -> None:
     """Print the paths of what was written, one a line, never wrapped, so that they can be copied."""
-    put(Text("\n".join(map(str, written))), whole_lines=True)
+    _print(visible(str(path)) for path in written)
 
 
-def put(*what: RenderableType, whole_lines: bool = False) -> None:
-    """Print to stdout; rendered to text first, so that a closed pipe is met by our one handler."""
+def put(*what: RenderableType) -> None:
+    """Print to stdout; what came from records cannot act on a terminal: of control sequences those of styles are ours.
+
+    Rendered to text first, so that a closed pipe is met by our one handler.
+    """
     console = _console()
+    parts = [Segment(visible(each.text), each.style) for each in console.render(Group(*what))]
     with console.capture() as captured:
-        console.print(Group(*what), soft_wrap=whole_lines)
+        console.print(Segments(parts), end="")
+    _print(line.rstrip() for line in captured.get().splitlines())
+
+
+def _print(lines: Iterable[str]) -> None:
     if sys.stdout is None:  # closed by who started us
         return
-    lines = (line.rstrip() for line in captured.get().splitlines())
     if hasattr(sys.stdout, "reconfigure"):
         # A terminal that knows no dash or dagger still gets its figures.
         sys.stdout.reconfigure(errors="replace")
@@ -63,31 +73,41 @@ def put(*what: RenderableType, whole_lines: bool = False) -> None:
 
 def _console() -> Console:
     free = "COLUMNS" in os.environ or (sys.stdout is not None and sys.stdout.isatty())
-    return Console(width=None if free else PIPED_WIDTH, highlight=False, soft_wrap=False)
+    return Console(width=None if free else PIPED_WIDTH, highlight=False, markup=False, emoji=False)
 
 
 def summary(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[RenderableType]:
     """Yield the tables of medians and of scaling, set by set, then everything that did not count."""
-    short = short_ids(table["cell"])
-    for heading, rows in tables.sections(table):
-        yield Text(heading, style="bold")
+    short, room = short_ids(table["cell"]), MOST_ROWS
+    for heading, every in tables.sections(table):
+        if room <= 0:
+            break
+        rows, room = every.head(room), room - len(every)
+        yield Text(one_line(heading), style="bold")
         yield medians(rows, short)
         if not is_training(rows).all() and not is_plain(rows).all() and (ratios := scaling(rows)):
             yield Text("")
             yield ratios
         yield Text("")
+    yield from _more(len(table) - MOST_ROWS, "medians.csv")
     if table["unstable"].fillna(value=False).any():
         yield Text(f"{DAGGER} unstable: (max - min) / median is above checks.spread_max\n")
     for told in one_device(rows_of(table)):
         yield Text(f"{told}: what differs between them is not the storage\n")
     if complaints := [*tables.unfinished(table), *tables.excluded(runs)]:
         yield Text("Not counted", style="bold")
-        yield not_counted(complaints, short)
+        yield not_counted(complaints[:MOST_ROWS], short)
+        yield from _more(len(complaints) - MOST_ROWS, "medians.md")
         yield Text("")
     if tables.has_controls(table):
         yield Text(f"{tables.BETWEEN}\n")
     if tables.has_baselines(table):
         yield Text(f"{tables.OF_BASELINE}\n")
+
+
+def _more(count: int, file: str) -> Iterable[Text]:
+    if count > 0:
+        yield Text(f"\N{HORIZONTAL ELLIPSIS} and {count:,} more, in tables/{file}\n")
 
 
 def verdicts(tested: pd.DataFrame, *, whole: bool = False) -> Iterable[RenderableType]:
@@ -146,7 +166,7 @@ def _medians(rows: pd.DataFrame, short: dict[str, str], shown: Sequence[Column],
     table.add_column("checks", overflow="fold")
     table.add_column("cell", no_wrap=True)
     for row in rows_of(rows):
-        texts = [each.text(row) + DAGGER * (each.daggered and row["unstable"] is True) for each in shown]
+        texts = [one_line(each.text(row)) + DAGGER * (each.daggered and row["unstable"] is True) for each in shown]
         checks = row["checks"] if row["status"] == "done" else f"{row['status'].upper()}; {row['checks']}"
         table.add_row(*texts, checks, short[row["cell"]], style=None if row["status"] == "done" else "red")
     return table

@@ -7,7 +7,17 @@ import reprlib
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from analysis.records.merit import BYTES_READ, BYTES_WRITTEN, HIGHER, LOWER, OF_BEFORE, PIPELINE, STORAGE, TRAINING
+from analysis.records.merit import (
+    BYTES_READ,
+    BYTES_WRITTEN,
+    HIGHER,
+    LOWER,
+    OF_BEFORE,
+    PIPELINE,
+    STORAGE,
+    TRAINING,
+    Merit,
+)
 from analysis.records.shape import (
     NUMBERS,
     amount,
@@ -17,7 +27,9 @@ from analysis.records.shape import (
     flag,
     flat,
     keyed,
+    line,
     maybe,
+    named,
     number,
     one_of,
     sound,
@@ -52,21 +64,30 @@ RUN = keyed(
     {
         **dict.fromkeys(FIGURES, amount),
         **dict.fromkeys(COUNTS, count),
-        **dict.fromkeys((*WORDS, "reason", "started_utc"), text),
+        **dict.fromkeys(WORDS, line),
+        **dict.fromkeys(("reason", "started_utc"), text),
         "bytes_written": count,
+        **dict.fromkeys(("elapsed_s", "throttled_s"), amount),
         "wall_parts": each_of(text),
         "trace": keyed({}, {"file": text}),
-        "targets": each_of(keyed({"role": text, "source": maybe(text)})),
+        "targets": each_of(keyed({"role": line, "source": maybe(line)})),
         "checkpoints": each_of(keyed(dict.fromkeys(OF_SNAPSHOT, maybe(amount)), {"bytes": amount})),
         "checks": each_of(CHECK),
         "added": keyed({}, {"until_spread": number, "n": count, "width": number}),
     },
     others=flat,
 )
-SETTINGS = keyed({}, {**dict.fromkeys((*OF_PIPELINE, "iterations"), count), "cache": text}, others=sound)
+OF_SETTINGS = keyed({}, dict.fromkeys((*OF_PIPELINE, "iterations"), count))
+
+
+def _settings(value: Any) -> None:
+    named(value)
+    OF_SETTINGS(value)
+
+
 CELL = keyed(
-    {"id": text, "benchmark": text, "benchmark_version": count, "settings": SETTINGS},
-    {"kind": one_of(STORAGE, PIPELINE, TRAINING), "figure": text, "unit": text, "better": one_of(HIGHER, LOWER)},
+    {"id": line, "benchmark": line, "benchmark_version": count, "settings": _settings},
+    {"kind": one_of(STORAGE, PIPELINE, TRAINING), "figure": line, "unit": line, "better": one_of(HIGHER, LOWER)},
 )
 PROVENANCE = keyed({}, {"host": text, "quota_cores": amount, "emulated": each_key(each_key(sound))}, others=sound)
 RECORD = keyed(
@@ -109,6 +130,9 @@ def contradictions(record: Mapping[str, Any], figure: str) -> Iterator[str]:
 
 def _of_cell(cell: Mapping[str, Any]) -> Iterator[str]:
     benchmark, kind = cell["benchmark"], cell.get("kind")
+    said = [name for name in Merit._fields if cell.get(name) is not None]
+    if len(said) not in (0, len(Merit._fields)):
+        yield f"of {', '.join(Merit._fields)} cell has {', '.join(said)} alone"
     known = OF_BEFORE[benchmark].kind if benchmark in OF_BEFORE else kind
     if kind not in (None, known):
         yield f"cell.kind is {kind}, and {benchmark} is of the kind {known}"

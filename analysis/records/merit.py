@@ -33,7 +33,7 @@ UNKNOWN = Merit(PIPELINE, "wall_s", "s", LOWER)
 
 def merit_of(cell: Mapping[str, Any]) -> Merit:
     """Return what the part `cell` of a record says of its benchmark, in one of before what its benchmark was for."""
-    if "kind" in cell:
+    if all(cell.get(name) is not None for name in Merit._fields):
         return Merit(*(cell[name] for name in Merit._fields))
     known = OF_BEFORE.get(cell["benchmark"], UNKNOWN)
     group = cell["settings"].get("benchmark")

@@ -218,4 +218,4 @@ def _distinct(many: Sequence[Facts], names: Sequence[str]) -> set[tuple[str, ...
 
 
 def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:6]
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:6]

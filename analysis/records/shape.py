@@ -44,6 +44,12 @@ def text(value: Any) -> None:
         raise MisfitError(value, "text")
 
 
+def line(value: Any) -> None:
+    """Take text that can stand in a name: without line ends and control characters."""
+    if type(value) is not str or not value.isprintable():
+        raise MisfitError(value, "printable text")
+
+
 def flag(value: Any) -> None:
     """Take true and false."""
     if type(value) is not bool:
@@ -76,6 +82,19 @@ def sound(value: Any) -> None:
         each_key(sound)(value)
     elif type(value) is list:
         each_of(sound)(value)
+
+
+def named(value: Any) -> None:
+    """Take any value as `sound` does, whose texts and keys can stand in names."""
+    if type(value) is str:
+        line(value)
+    elif type(value) is dict:
+        each_key(named)(value)
+        each_of(line)(list(value))
+    elif type(value) is list:
+        each_of(named)(value)
+    else:
+        sound(value)
 
 
 def flat(value: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,19 +17,38 @@ DAGGER = "\N{DAGGER}"
 UP = "\N{UPWARDS ARROW}"
 # Joins a word and its number where lines are wrapped.
 JOINT = "\N{NO-BREAK SPACE}"
+SPACES = f"\n\t{JOINT}"
+# Begins HTML; a mere "less than" does not.
+TAG = re.compile("<(?=[A-Za-z/!?])")
 # Stands where there is no figure.
 NONE = DASH
 
 
+def visible(text: str) -> str:
+    """Return a text that does not act on a terminal: of all that is not printable, line ends and spaces alone stay."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each in SPACES else _escape(each) for each in text)
+
+
+def _escape(letter: str) -> str:
+    return letter.encode("unicode_escape").decode()
+
+
 def one_line(text: str) -> str:
-    """Return a reason without line breaks or control characters of the program that gave it."""
-    line = " ".join(text.split())
-    return line if line.isprintable() else "".join(letter if letter.isprintable() else " " for letter in line)
+    """Return a text without line breaks, control characters shown."""
+    return visible(" ".join(text.split()))
 
 
 def escaped(text: str) -> str:
-    """Return a text that fits into one cell of a Markdown table."""
-    return one_line(text).replace("|", "\\|")
+    """Return a text that fits into one cell of a Markdown table, and is no HTML and no link there."""
+    return TAG.sub("&lt;", one_line(text)).replace("|", "\\|").replace("](", "]\\(")
+
+
+def code(text: str) -> str:
+    """Return a text as code in Markdown, in a table too."""
+    line = escaped(text).replace("`", "'")
+    return f"`{line}`"
 
 
 def line(cells: Iterable[str]) -> str:

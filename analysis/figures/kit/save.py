@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
 from matplotlib import rcParams
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
@@ -18,8 +19,11 @@ from analysis.figures.kit import style
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import pandas as pd
     from matplotlib.figure import Figure
+
+
+# With one of these a spreadsheet begins a formula.
+ACTIVE = ("=", "+", "-", "@", "\t", "\r")
 
 
 def save(figure: Figure, drawn: pd.DataFrame, folder: Path, stem: str) -> list[Path]:
@@ -57,9 +61,24 @@ def rendered(figure: Figure, ending: str, metadata: dict[str, str | None]) -> by
 def csv(frame: pd.DataFrame) -> bytes:
     r"""Return a frame as UTF-8 CSV with full precision and Unix line ends; missing is empty.
 
-    Bytes of a file name that are no text are written as `\udc80` to `\udcff`.
+    Bytes of a file name that are no text are written as `\udc80` to `\udcff`. A text that a spreadsheet would take for
+    a formula has an apostrophe before it.
     """
-    return frame.to_csv(index=False, lineterminator="\n").encode(errors="backslashreplace")
+    plain = frame.rename(columns=_inert)
+    for name, kind in plain.dtypes.items():
+        if isinstance(kind, pd.CategoricalDtype):
+            plain[name] = plain[name].cat.rename_categories(_inert)
+        elif kind.kind == "O" and (active := plain[name].map(_is_active).astype(bool)).any():
+            plain[name] = plain[name].mask(active, "'" + plain[name].astype(str))
+    return plain.to_csv(index=False, lineterminator="\n").encode(errors="backslashreplace")
+
+
+def _is_active(cell: object) -> bool:
+    return isinstance(cell, str) and cell.startswith(ACTIVE)
+
+
+def _inert(cell: object) -> object:
+    return f"'{cell}" if _is_active(cell) else cell
 
 
 def write(path: Path, content: bytes) -> Path:

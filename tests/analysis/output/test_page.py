@@ -249,10 +249,10 @@ def test_whatever_a_record_holds_is_text(tmp_path):
     made = record([run(1, 2.0, checks=[check(HOSTILE, passed=True) | {"message": HOSTILE}])], host=HOSTILE[:-3])
     made["provenance"] |= {"cpu": HOSTILE, "versions": {HOSTILE: HOSTILE}, "git": "unknown", "device": None}
     failed = record([], threads=8, storage="<b>&\"'") | {"status": "failed", "reason": HOSTILE}
-    failed["cell"]["settings"]["dataset"][HOSTILE] = HOSTILE
+    failed["cell"]["settings"]["dataset"][HOSTILE[:-3]] = HOSTILE[:-3]
     store(tmp_path, made, failed)
     (tmp_path / "campaign.json").write_text(
-        json.dumps({"requests": [{"words": [HOSTILE], "utc": HOSTILE, "cells": []}]}), encoding="utf-8"
+        json.dumps({"schema": 1, "requests": [{"words": [HOSTILE], "utc": HOSTILE, "cells": []}]}), encoding="utf-8"
     )
 
     page = page_of(tmp_path)

@@ -1,0 +1,280 @@
+"""Results of others: records of any shape and text are refused by key or are harmless, and the others are reported."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import json
+import os
+import re
+import shutil
+import statistics
+from contextlib import contextmanager
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from analysis.__main__ import main
+from analysis.cli import report
+from analysis.figures.kit.draw import Drawing
+from analysis.records import read
+from analysis.records.versioned import without_steps
+from analysis.text.html import Markup
+from tests.analysis.baseline_records import baseline
+from tests.analysis.figures.test_sweep import toy
+from tests.analysis.record_factory import check, id_of, record, run, store
+from tests.analysis.saving_factory import saved
+from tests.analysis.training_factory import training, with_traces
+
+ESCAPE, FORMULA, TAG, LINES = (
+    "\x1b[2J\x1b]0;x\x07",
+    "=1+cmd|' /c calc'!A1",
+    "<script>alert(1)</script>",
+    "a\nb\r|`c`\ud800",
+)
+JUNK = (
+    None, True, -1, 0.5, 2**70, 10**400, float("nan"), float("inf"), 1.7e308, "", "valid", "threads", "alexnet",
+    "training", ESCAPE, FORMULA, TAG, LINES, "[/red]", "$\\frac{", [], [1, [2, {"a": 3}]], {}, {"name": 5},
+)  # fmt: skip
+NAMES = ("threads", "n_valid", "spread", "cell", "run", "series_key", "target", "emulated", "wall_s", "new", ESCAPE)
+MERIT = {"kind": "training", "figure": "wall_s", "unit": "s", "better": "lower"}
+GOOD = [
+    *(record([100.0 * n, 101.0 * n, 102.0 * n], threads=n, storage=s) for n in (1, 2) for s in ("hdd", "ssd")),
+    *(training([10.0, 10.1, 10.2], prefetch=n, storage="hdd") for n in (0, 1)),
+    saved("hdd", [10.0, 11.0, 12.0]), saved("none", [9.0, 9.1, 9.2]), saved("optane to hdd", [9.5, 9.6, 9.7]),
+    baseline([100.0, 101.0, 102.0], storage="hdd"), baseline([50.0, 51.0, 52.0], "write", storage="hdd"),
+    *(toy([5.0, 6.0, 7.0], size=size) for size in (1, 2)),
+]  # fmt: skip
+
+
+def places(value):
+    """Yield each object and list within a value, with each of its keys."""
+    for key in value if isinstance(value, dict) else range(len(value)):
+        yield value, key
+        if isinstance(value[key], (dict, list)):
+            yield from places(value[key])
+
+
+@st.composite
+def damaged(draw):
+    """Return the bytes of a good record that was changed in one to three places."""
+    made = copy.deepcopy(draw(st.sampled_from(GOOD)))
+    name = id_of(made)
+    for _ in range(draw(st.integers(1, 3))):
+        holder, key = draw(st.sampled_from(list(places(made))))
+        match draw(st.sampled_from(["delete", "replace", "replace", "add", "double"])):
+            case "delete":
+                del holder[key]
+            case "add" if isinstance(holder, dict):
+                holder[draw(st.sampled_from(NAMES))] = copy.deepcopy(draw(st.sampled_from(JUNK)))
+            case "double" if isinstance(holder, list):
+                holder.append(copy.deepcopy(holder[key]))
+            case _:
+                holder[key] = copy.deepcopy(draw(st.sampled_from(JUNK)))
+        if not made:
+            break
+    text = bytearray(json.dumps(made).encode())
+    if draw(st.integers(0, 9)) == 0:
+        text[draw(st.integers(0, len(text) - 1))] = draw(st.integers(0, 255))
+    return name, bytes(text)
+
+
+@contextmanager
+def undrawn(specs, _within_page):
+    yield (Drawing({}, Markup()) for _ in specs)
+
+
+def median_of(value):
+    """Return the median of the figure of merit of a record as JSON, None without one."""
+    figure = value["cell"].get("figure", "images_per_s")
+    rates = [each[figure] for each in value["runs"] if (each["role"], each["status"]) == ("measured", "valid")]
+    return statistics.median(rates) if rates else None
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(damaged(), min_size=1, max_size=3), st.integers(0, 3))
+def test_whatever_a_record_holds_the_others_are_reported_and_no_number_comes_from_a_refused_one(
+    tmp_path, monkeypatch, odd, number
+):
+    monkeypatch.setattr(report, "drawings", undrawn)
+    shutil.rmtree(tmp_path / "results", ignore_errors=True)
+    honest = GOOD[number]
+    folder = store(tmp_path / "results", *(each for each in GOOD if id_of(each) not in dict(odd) or each is honest))
+    others = {path.parent.name for path in folder.glob("records/*/record.json")}
+    for name, text in odd:
+        place = folder / "records" / f"odd-{name}"
+        place.mkdir(exist_ok=True)
+        (place / "record.json").write_bytes(text)
+
+    assert main([str(folder)]) in (0, 1)
+
+    found = read.read(folder)
+    assert others <= {each.cell for each in found.records} | {each.path.parent.name for each in found.skipped}
+    with (folder / "tables" / "medians.csv").open(newline="") as file:
+        rows = {row["cell"]: row for row in csv.DictReader(file)}
+    assert len(rows) == len(found.records)
+    for each in found.records:
+        value = json.loads((each.folder / "record.json").read_text())
+        if each.benchmark == "micro" and (median := median_of(value)) and each.cell in rows:
+            assert float(rows[each.cell]["images_per_s"]) == pytest.approx(median)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"run": 1}, "2 of its runs have the number 1"),
+        ({"images_per_s": 1000.0}, "runs[2].images_per_s is 1000, and images / wall_s is 512 / 5.12"),
+        ({"read_mb_per_s": 20.0}, "runs[2].read_mb_per_s is 20"),
+        ({"images_per_s": -100.0}, "has -100.0 at runs[2].images_per_s, where a number from 0"),
+        ({"images": 600, "images_per_s": None}, "runs[2].images is 600, and images_asked 512"),
+        ({"images": 500, "images_per_s": 500 / 5.12}, "runs[2] is complete, with 500 of 512 images"),
+        ({"images": 0, "images_per_s": 0.0}, "runs[2] is valid, and its images_per_s is 0.0"),
+        ({"checks": [check("cold", passed=False)]}, "runs[2] is valid, and its check cold failed"),
+        ({"checks": [{**check("cold", passed=True, limit=0.01), "observed": 0.5}]}, "passed with 0.5, and its limit"),
+        ({"checks": [{**check("warm", passed=True, limit=0.9), "observed": 0.5}]}, "runs[2].checks[0], warm, passed"),
+        ({"checks": [check("time_adds_up", passed=True, limit=0.01)], "load_s": 0.5}, "make up 0.51 s"),
+        ({"status": "fine"}, "runs[2].status, where one of running, valid, invalid, failed"),
+        ({"wall_s": 10**400}, "at runs[2].wall_s"),
+    ],
+)
+def test_a_run_that_cannot_be_true_sets_its_record_aside_by_key(campaign, change, why):
+    odd = record([100.0] * 3, storage="odd")
+    odd["runs"][2] |= change
+
+    found = read.read(store(campaign, odd))
+
+    assert len(found.records) == 4
+    assert why in found.skipped[0].why
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (MERIT | {"kind": "pipeline"}, "cell.kind is pipeline, and alexnet is of the kind training"),
+        ({"kind": "training"}, "of kind, figure, unit, better cell has kind alone"),
+        ({"settings": {"threads": 1, "batch_size": 1}}, "it has no cell.settings.prefetch"),
+        ({"settings": {"threads": "8"}}, "has '8' at cell.settings.threads"),
+        ({"settings": {ESCAPE: 8}}, "at cell.settings[0], where printable text belongs"),
+        ({"benchmark": LINES}, "at cell.benchmark, where printable text belongs"),
+    ],
+)
+def test_a_cell_that_cannot_be_true_is_refused_by_key(campaign, change, why):
+    odd = training([10.0] * 3)
+    odd["cell"] |= change
+
+    assert why in read.read(store(campaign, odd)).skipped[0].why
+
+
+def sparse(path):
+    with path.open("wb") as file:
+        file.truncate((1 << 30) + 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (os.mkfifo, "is no regular file"),
+        (os.mkdir, "is no regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "is no regular file"),
+        (lambda path: path.symlink_to("/proc/self/stat"), "is no regular file"),
+        (sparse, "is larger than 1073741824 bytes"),
+        (lambda path: path.write_text('{"schema": ' + "[" * 10**5), "is nested too deep"),
+        (lambda path: path.write_text("9" * 10**5), "is not whole JSON"),
+        (lambda path: path.write_text('{"schema": 1, "runs": 1e999}'), "lacks the key"),
+        (lambda path: path.write_text('"' + " " * (1 << 26) + '"'), "is larger than 67108864 bytes without its steps"),
+    ],
+)
+def test_a_record_that_is_no_file_of_ours_is_named_and_never_waited_for(campaign, capsys, make, why):
+    path = min(campaign.glob("records/*/record.json"))
+    path.unlink()
+    make(path)
+
+    assert main([str(campaign), "--quiet"]) == 1
+
+    assert f"warning: {path} {why}" in capsys.readouterr().err
+    assert path.parent.name in (campaign / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_folder_that_is_a_link_is_named_and_not_read(campaign, tmp_path):
+    elsewhere = store(tmp_path / "elsewhere", record([1.0]))
+    (campaign / "records" / "linked").symlink_to(next(elsewhere.glob("records/*")))
+
+    found = read.read(campaign)
+
+    assert (len(found.records), found.skipped[0].why) == (4, "lies in a folder that is a link")
+
+
+def test_traces_the_commands_and_the_list_of_figures_are_not_waited_for(tmp_path, capsys):
+    folder = tmp_path / "results"
+    made = [with_traces(training([10.0, 10.1, 10.2], prefetch=n), folder) for n in (0, 1)]
+    store_beside(folder, *made)
+    for path in [
+        *folder.glob("records/*/trace-*.csv"),
+        folder / "campaign.json",
+        folder / "figures/.written-by-analysis",
+    ]:
+        path.unlink(missing_ok=True)
+        path.parent.mkdir(exist_ok=True)
+        os.mkfifo(path)
+
+    assert main([str(folder)]) == 2  # the list cannot be replaced, and says so
+
+    err = capsys.readouterr().err
+    assert "fig8 does not show" in err or "is there and is no file" in err
+
+
+def store_beside(folder, *records):
+    for each in records:
+        (folder / "records" / id_of(each) / "record.json").write_text(json.dumps(each), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"x": "step_1", "a": [3]}',
+        '{"step_a": ["x"]}',
+        '{"step_a": [[1]]}',
+        '"step_',
+        '{"step_a": [1',
+        '{"step_a": 5, "b":[4]}',
+    ],
+)
+def test_what_is_no_array_of_steps_stays(text):
+    assert without_steps(text.encode()) == text.encode()
+    assert without_steps(b'{"step_a": [1, 2.5], "b": [3]}') == b'{"step_a": [], "b": [3]}'
+
+
+def test_text_of_others_acts_neither_on_a_terminal_nor_in_a_spreadsheet_nor_in_a_page(tmp_path, capsys):
+    records = []
+    for number, text in enumerate((ESCAPE, FORMULA, TAG, LINES, "@x", "\t=1", "[/red]", "$\\frac{")):
+        name = text if text.isprintable() else "odd"
+        odd = record([100.0, 101.0, run(3, 1.0, status="failed", reason=text)], storage=name, threads=2, host=text)
+        odd["cell"] |= {"id": f"{name}-{number}"}
+        odd["cell"]["settings"]["dataset"] |= {"name": name, name: name}
+        records.append(odd)
+    folder = store(tmp_path / "results", record([1.0]))
+    for number in range(len(records)):
+        (folder / "records" / str(number)).mkdir()
+    for path, odd in zip(sorted(folder.glob("records/?")), records, strict=True):
+        (path / "record.json").write_text(json.dumps(odd), encoding="utf-8")
+    broken = folder / "records" / "broken\x1b[2J"
+    broken.mkdir()
+    (broken / "record.json").write_text(json.dumps(ESCAPE), encoding="utf-8")
+
+    main([str(folder), "--junit", str(tmp_path / "junit.xml")])
+    main(["verdicts", str(folder)])
+    main(["compare", str(folder), str(store(tmp_path / "other", record([2.0]))), "--out", str(tmp_path / "compared")])
+
+    out, err = capsys.readouterr()
+    assert all(letter.isprintable() or letter in "\n\N{NO-BREAK SPACE}" for letter in out + err)
+    assert "\\x1b[2J" in out
+    assert "broken\\x1b[2J" in err
+    for path in [*folder.glob("tables/*.csv"), *folder.glob("figures/*.csv"), tmp_path / "compared" / "comparison.csv"]:
+        with path.open(newline="", encoding="utf-8") as file:
+            cells = [cell for row in csv.reader(file) for cell in row]
+        assert not [cell for cell in cells if re.match(r"[=@\t\r]|[+-](?![0-9.])", cell)]
+    for path in [*folder.glob("tables/*.md"), tmp_path / "compared" / "comparison.md", folder / "report.html"]:
+        assert not re.search("<script>|[\x00-\x08\x1b]", path.read_text(encoding="utf-8"))
+    ET.parse(tmp_path / "junit.xml")  # noqa: S314 - ours
