@@ -69,13 +69,13 @@ def execute(template, tmp_path):
 
 @pytest.fixture
 def job(template, tmp_path):
-    """Run a function of `template_jobs` in a fresh process that has TensorFlow; `folder` is that of the files."""
+    """Run a function of a module in a fresh process that has TensorFlow; `folder` is that of the files."""
 
-    def run(function, names=(), **argument):
+    def run(function, names=(), of="tests.jobs.template_jobs", **argument):
         argument = {"names": [str(name) for name in names], **argument}
         if names:
             argument.setdefault("folder", str(Path(names[0]).parent))
-        answer = template.run(argument, tmp_path / "job.log", 60, job=f"tests.jobs.template_jobs:{function}")
+        answer = template.run(argument, tmp_path / "job.log", 120, job=f"{of}:{function}")
         assert "value" in answer, answer
         return answer["value"]
 

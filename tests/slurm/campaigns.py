@@ -104,14 +104,13 @@ class Campaign:
         return [line.split()[0] for line in lines if str(self.cwd) in line]
 
 
-def wait(ready, timeout_s: float = _PATIENCE_S) -> float:
-    """Wait until something is so; returns the seconds it took."""
+def wait(ready, timeout_s: float = _PATIENCE_S) -> None:
+    """Wait until something is so."""
     started = time.monotonic()
     while not ready():
         if time.monotonic() - started > timeout_s:
             raise TimeoutError(f"not so after {timeout_s} s: {ready}")
         time.sleep(0.2)
-    return time.monotonic() - started
 
 
 def interrupt(front: subprocess.Popen) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import time
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -14,7 +13,6 @@ import pytest
 from tests.slurm.campaigns import LONG, Campaign, interrupt, wait
 
 _TOLD_WITHIN_S = 30
-_FULL_S = 6.0  # long enough for a worker to come to its next record, and for the front process to say so
 
 
 @pytest.fixture
@@ -25,6 +23,17 @@ def campaign(lab, tmp_path):
 def _span(run):
     started = datetime.fromisoformat(run["started_utc"].replace("Z", "+00:00"))
     return started, started + timedelta(seconds=run["elapsed_s_with_fork"])
+
+
+def _finishes_whole(campaign):
+    """The same command measures what is missing, and nothing twice."""
+    _finishes(campaign, *LONG)
+    assert len(campaign.measured()) == 39
+
+
+def _one_after_the_other(campaign):
+    spans = sorted(_span(run) for recorded in campaign.records() for run in recorded["runs"])
+    return all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
 def _finishes(campaign, *words):
@@ -43,8 +52,7 @@ def test_a_grid_runs_to_its_figures_and_each_job_had_the_storage_alone(campaign,
     assert done.returncode == 0, done.stderr
     assert list(campaign.cwd.glob("results/figures/*.png"))
     assert campaign.job_states() == ["COMPLETED"] * 4
-    spans = sorted(_span(run) for recorded in campaign.records() for run in recorded["runs"])
-    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+    assert _one_after_the_other(campaign)
     assert {run["exclusive"]["how"] for run in campaign.measured()} == {"lock"}
     assert {recorded["provenance"]["slurm"]["SLURM_ARRAY_JOB_ID"] for recorded in campaign.records()} == {
         campaign.job()
@@ -72,8 +80,7 @@ def test_a_licence_keeps_jobs_apart_and_the_grant_is_recorded(campaign):
 
     assert done.returncode == 0, done.stderr
     assert {run["exclusive"]["licenses"] for run in campaign.measured()} == {"lustre:1"}
-    spans = sorted(_span(run) for recorded in campaign.records() for run in recorded["runs"])
-    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+    assert _one_after_the_other(campaign)
 
 
 _SAVED = (
@@ -102,8 +109,7 @@ def test_the_snapshots_of_a_job_are_drained_before_it_ends_and_proved(campaign, 
     runs = campaign.measured()
     assert [len(run["checkpoints"]) for run in runs] == [4] * 4
     assert all(line["durable_slow_s"] and line["verified"] for run in runs for line in run["checkpoints"])
-    spans = sorted(_span(run) for recorded in campaign.records() for run in recorded["runs"])
-    assert all(end <= start for (_, end), (start, _) in pairwise(spans))  # the storages are one at a time's
+    assert _one_after_the_other(campaign)  # the storages are one at a time's
     assert _left(campaign) == []
 
 
@@ -167,37 +173,28 @@ def test_a_failed_cell_ends_its_job_with_a_failure(campaign):
 
 
 @pytest.mark.long
-def test_a_cancelled_job_keeps_what_was_measured_and_the_same_command_finishes(campaign, lab):
+@pytest.mark.parametrize(
+    ("end", "state", "status"),
+    [
+        (lambda campaign: campaign.lab.run("scancel", campaign.job()), "CANCELLED", "interrupted"),
+        (lambda campaign: campaign.worker().kill(), "FAILED", "failed"),
+    ],
+    ids=["cancelled", "worker killed"],
+)
+def test_a_job_that_is_ended_is_told_keeps_its_runs_and_the_same_command_finishes(campaign, end, state, status):
     with campaign.under_way(*LONG) as front:
         campaign.wait_for_runs()
-        lab.run("scancel", campaign.job())
-        seconds = wait(lambda: front.poll() is not None)
+        end(campaign)
+        wait(lambda: front.poll() is not None, _TOLD_WITHIN_S)
         told = front.communicate()[0]
 
     kept = len(campaign.measured())
-    assert (front.returncode, seconds < _TOLD_WITHIN_S) == (1, True), told
-    assert campaign.job_states() == ["CANCELLED"]
-    assert [status for status, _ in campaign.status().values()] == ["interrupted"]
-    assert "CANCELLED" in told
-    _finishes(campaign, *LONG)
-    assert len(campaign.measured()) == 39
+    assert front.returncode == 1, told
+    assert campaign.job_states() == [state]
+    ((found, reason),) = campaign.status().values()
+    assert (found, state in told, state in reason or state == "CANCELLED") == (status, True, True)
+    _finishes_whole(campaign)
     assert kept >= 2
-
-
-@pytest.mark.long
-def test_a_killed_worker_is_told_and_the_same_command_finishes(campaign):
-    with campaign.under_way(*LONG) as front:
-        campaign.wait_for_runs()
-        campaign.worker().kill()
-        seconds = wait(lambda: front.poll() is not None)
-
-    assert (front.returncode, seconds < _TOLD_WITHIN_S) == (1, True)
-    assert campaign.job_states() == ["FAILED"]
-    ((status, reason),) = campaign.status().values()
-    assert status == "failed"
-    assert "FAILED" in reason
-    _finishes(campaign, *LONG)
-    assert len(campaign.measured()) == 39
 
 
 @pytest.mark.long
@@ -229,9 +226,8 @@ def test_a_front_process_that_is_killed_loses_nothing_and_repeats_nothing(campai
 
     assert campaign.job_states()[0] in ("PENDING", "RUNNING")
     submitted = lab.calls("sbatch")
-    _finishes(campaign, *LONG)
+    _finishes_whole(campaign)
     assert lab.calls("sbatch") == submitted
-    assert len(campaign.measured()) == 39
 
 
 @pytest.mark.long
@@ -341,8 +337,7 @@ def test_a_controller_that_lost_its_state_is_found_out_and_the_same_command_fini
     assert "LOST" in told
     assert campaign("cancel").returncode == 0
     assert lab.run("squeue", "-h", "-j", job, "-o", "%T") in ("RUNNING", "PENDING"), "another job has the id now"
-    _finishes(campaign, *LONG)
-    assert len(campaign.measured()) == 39
+    _finishes_whole(campaign)
 
 
 @pytest.mark.long
@@ -409,9 +404,9 @@ def test_a_full_disk_is_waited_for_and_loses_nothing(lab, tmp_path):
             subprocess.run(["dd", "if=/dev/zero", f"of={filler}", "bs=4k"], check=False, capture_output=True)
             warned = campaign("status").stderr
             kept = len(campaign.measured())
-            time.sleep(_FULL_S)
+            told = next(line for line in front.stdout if "is full" in line)
             filler.unlink()
-            told = front.communicate(timeout=100)[0]
+            front.communicate(timeout=100)
         (recorded,) = campaign.records()
         measured = [(run["status"], run["reason"]) for run in recorded["runs"] if run["role"] == "measured"]
     finally:

@@ -70,15 +70,6 @@ def test_equal_seeds_give_equal_losses_and_another_seed_gives_others(train, lear
     assert one[1:] != other[1:]
 
 
-@pytest.mark.long
-def test_what_the_network_is_like_changes_the_losses(train, learnable):
-    others = [{"learning_rate": 1e-2}, {"dropout": 0.7}, {"width": 0.03}, {"image_size": 48}]
-
-    found = [tuple(train(learnable[::30], **changes)["step_loss"]) for changes in ({}, *others)]
-
-    assert len(set(found)) == 5
-
-
 @pytest.mark.parametrize(
     ("changes", "images", "steps"),
     [

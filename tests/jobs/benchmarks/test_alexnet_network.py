@@ -73,12 +73,6 @@ def test_the_first_loss_prefers_no_class(fit):
     assert fit(stop=1, classes=7)["losses"] == [pytest.approx(math.log(7), rel=1e-6)]
 
 
-def test_it_learns_what_can_be_learned(fit):
-    losses = fit(stop=40, batch_size=16)["losses"]
-
-    assert np.mean(losses[-5:]) < 0.5 * math.log(4)
-
-
 def test_one_step_is_traced_before_the_first_batch_and_none_after(fit):
     assert fit(stop=3)["traces"] == 1
 
@@ -129,14 +123,6 @@ def test_dropout_is_another_at_each_step_and_the_same_each_time(job, dropout, di
 
     assert len(set(losses)) == different
     assert again == losses
-
-
-@pytest.mark.long
-def test_equal_seeds_give_equal_losses_and_others_do_not(fit):
-    runs = [fit(stop=5, dropout=0.5, seed=seed)["losses"] for seed in (1, 1, 2)]
-
-    assert runs[0] == runs[1]
-    assert runs[0][1:] != runs[2][1:]
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
 """The burst buffer under TensorFlow's own checkpoints."""
 
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,14 +11,8 @@ from tests.lies import setup
 
 
 @pytest.fixture
-def run(template, tmp_path):
-    def run(function, **argument):
-        named = f"tests.jobs.burst_buffer.template_jobs:{function}"
-        answer = template.run(argument, tmp_path / "job.log", 120, job=named)
-        assert "value" in answer, answer
-        return answer["value"]
-
-    return run
+def run(job):
+    return partial(job, of="tests.jobs.burst_buffer.template_jobs")
 
 
 def test_a_restart_has_weights_optimiser_and_next_loss_of_a_training_that_was_never_cut(run, tmp_path):

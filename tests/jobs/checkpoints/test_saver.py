@@ -1,21 +1,15 @@
 """What is saved is what is restored; and what goes on behind the training's back."""
 
+from functools import partial
+
 import pytest
 
 from jobs.burst_buffer import snapshots
 
 
 @pytest.fixture
-def run(template, tmp_path):
-    """Run a function of `checkpoint_jobs` in a fresh process that has TensorFlow."""
-
-    def run(function, **argument):
-        named = f"tests.jobs.checkpoints.checkpoint_jobs:{function}"
-        answer = template.run(argument, tmp_path / "job.log", 120, job=named)
-        assert "value" in answer, answer
-        return answer["value"]
-
-    return run
+def run(job):
+    return partial(job, of="tests.jobs.checkpoints.checkpoint_jobs")
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

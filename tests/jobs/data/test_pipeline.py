@@ -19,44 +19,45 @@ def names(shared_images):
     return [str(path) for path in sorted(shared_images.iterdir())]
 
 
-@pytest.mark.shows("threads")
-@pytest.mark.parametrize("threads", [1, 3, 8])
-def test_threads_is_the_number_of_files_that_are_read_at_once(job, paths, threads):
-    assert job("reads_at_once", names=paths, settings=make_settings(threads=threads), expected=threads) == threads
-
-
-def test_without_a_private_pool_the_cores_cap_the_threads(job, paths):
-    if len(paths) < CORES * 2:
+@pytest.mark.shows("threads", "benchmark.private_threads")
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        *((make_settings(threads=threads), threads) for threads in (1, 3, 8)),
+        (make_settings(threads=2 * CORES, private_threads=0), CORES),  # without a private pool the cores are the cap
+        (make_settings(threads=8, private_threads=5), 5),
+        *((make_alexnet_settings(threads=8, prefetch_to_device=each), 8) for each in (False, True)),
+    ],
+)
+def test_threads_is_the_number_of_files_that_are_read_at_once(job, paths, settings, expected):
+    if len(paths) < expected:
         pytest.skip("more cores than files")
-    settings = make_settings(threads=CORES * 2, private_threads=0)
 
-    assert job("reads_at_once", names=paths, settings=settings, expected=CORES) == CORES
+    assert job("reads_at_once", names=paths, settings=settings, expected=expected) == expected
 
 
-@pytest.mark.shows("benchmark.private_threads")
-def test_a_private_pool_that_is_smaller_caps_the_threads(job, paths):
-    settings = make_settings(threads=8, private_threads=5)
-
-    assert job("reads_at_once", names=paths, settings=settings, expected=5) == 5
+TO_DEVICE = {"prefetch_to_device": True}
 
 
 @pytest.mark.shows("prefetch")
 @pytest.mark.parametrize(
-    ("changes", "opened"),
+    ("make", "changes", "opened"),
     [
-        ({}, 2 + 1),  # one batch, and the call that is always under way
-        ({"threads": 4}, 2 + 4),
-        ({"prefetch": 1}, 2 * 2 + 1),
-        ({"prefetch": 3}, 4 * 2 + 1),
-        ({"batch_size": 5, "prefetch": 1}, 2 * 5 + 1),
+        (make_settings, {}, 2 + 1),  # one batch, and the call that is always under way
+        (make_settings, {"threads": 4}, 2 + 4),
+        (make_settings, {"prefetch": 1}, 2 * 2 + 1),
+        (make_settings, {"prefetch": 3}, 4 * 2 + 1),
+        (make_settings, {"batch_size": 5, "prefetch": 1}, 2 * 5 + 1),
+        (make_alexnet_settings, {}, 2 + 1),
+        (make_alexnet_settings, {"prefetch": 2}, 3 * 2 + 1),
+        (make_alexnet_settings, TO_DEVICE, 2 + 1),
+        (make_alexnet_settings, {**TO_DEVICE, "prefetch": 2}, 3 * 2 + 1),
     ],
 )
-def test_prefetch_is_the_number_of_batches_made_ahead(job, paths, tmp_path, changes, opened):
-    settings = make_settings(**{"threads": 1, "batch_size": 2, **changes})
+def test_prefetch_is_the_number_of_batches_made_ahead(job, paths, make, changes, opened):
+    settings = make(**{"threads": 1, "batch_size": 2, **changes})
 
-    found = job("opened_ahead", names=paths, settings=settings, expected=opened)
-
-    assert len(found) == opened
+    assert len(job("opened_ahead", names=paths, settings=settings, expected=opened)) == opened
 
 
 @pytest.mark.shows("benchmark.autotune")
@@ -147,24 +148,11 @@ def test_the_payload_has_the_size_that_was_asked_for(job, names, size):
     assert [batch[2:] for batch in batches] == [[[8, size, size, 3], "float32"]] * 3
 
 
-def test_the_last_batch_holds_the_rest(job, names):
-    batches = job("delivered", names=names, settings=make_settings(batch_size=7))
-
-    assert [len(batch[0]) for batch in batches] == [7, 7, 7, 3]
-
-
 @pytest.mark.shows("benchmark.preprocess")
 def test_without_preprocessing_the_payload_is_the_file(job, names):
     found = job("contents", names=names, settings=make_settings(preprocess=False))
 
     assert [bytes.fromhex(text) for text in found] == [Path(name).read_bytes() for name in names]
-
-
-def test_bytes_read_are_those_of_the_files(job, names):
-    batches = job("delivered", names=names, settings=make_settings(threads=3))
-
-    found = dict(pair for batch in batches for pair in zip(batch[0], batch[1], strict=True))
-    assert found == {index: Path(name).stat().st_size for index, name in enumerate(names)}
 
 
 def test_png_and_grey_images_are_delivered_as_three_channels(job, tmp_path):
@@ -178,7 +166,6 @@ def test_png_and_grey_images_are_delivered_as_three_channels(job, tmp_path):
     assert [batch[2:] for batch in batches] == [[[2, 32, 32, 3], "float32"]]
 
 
-TO_DEVICE = {"prefetch_to_device": True}
 folders = st.lists(st.sampled_from(["/a/b", "/a", "/a/b/c", "/a/bc", "/z"]), min_size=1)
 
 
@@ -230,27 +217,3 @@ def test_a_batch_stands_on_the_device_that_computes_where_that_is_asked_for(job,
 )
 def test_the_copy_to_the_device_comes_last_but_for_the_batches_that_are_kept_there(job, names, changes, last):
     assert job("transformations", names=names, settings=make_alexnet_settings(**changes), last=last) is True
-
-
-@pytest.mark.parametrize("to_device", [False, True])
-def test_a_training_reads_with_as_many_threads_wherever_its_batches_stand(job, paths, to_device):
-    settings = make_alexnet_settings(threads=8, prefetch_to_device=to_device)
-
-    assert job("reads_at_once", names=paths, settings=settings, expected=8) == 8
-
-
-@pytest.mark.parametrize(
-    ("changes", "opened"),
-    [
-        ({"prefetch": 0}, 2 + 1),
-        ({"prefetch": 2}, 3 * 2 + 1),
-        ({**TO_DEVICE, "prefetch": 0}, 2 + 1),
-        ({**TO_DEVICE, "prefetch": 2}, 3 * 2 + 1),
-    ],
-)
-def test_a_training_has_as_many_batches_made_ahead_wherever_they_stand(job, paths, tmp_path, changes, opened):
-    settings = make_alexnet_settings(threads=1, batch_size=2, **changes)
-
-    found = job("opened_ahead", names=paths, settings=settings, expected=opened)
-
-    assert len(found) == opened
