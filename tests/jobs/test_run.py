@@ -4,9 +4,7 @@ import csv
 import mmap
 import os
 import shutil
-import tempfile
 from dataclasses import asdict
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -245,24 +243,13 @@ def test_the_load_of_a_run_itself_is_not_that_of_others(execute, long_data):
     assert quiet["observed"]["other_cpu"] + figures["cpu_s"] / figures["elapsed_s"] <= cores * 1.1
 
 
-@pytest.fixture
-def foreign():
-    """Images of root in a folder that every user may enter."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can make files that belong to another user")
-    folder = Path(tempfile.mkdtemp(prefix="tfio-test-"))
-    folder.chmod(0o755)
-    write_jpegs(folder / "data", 24)
-    yield folder
-    shutil.rmtree(folder)
-
-
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files that belong to another user")
 @pytest.mark.parametrize("readable_io", [True, False])
-def test_on_files_of_somebody_else_the_bytes_prove_the_cold_cache_or_nothing_does(job, foreign, readable_io):
-    read_all(files(foreign / "data"))
+def test_on_files_of_somebody_else_the_bytes_prove_the_cold_cache_or_nothing_does(job, scratch, readable_io):
+    write_jpegs(scratch / "data", 24)
 
     figures = job(
-        "execute_as_nobody", request=make_request(foreign / "data", foreign / "held"), readable_io=readable_io
+        "execute_as_nobody", request=make_request(scratch / "data", scratch / "held"), readable_io=readable_io
     )
 
     proofs = [check(figures, rule)["passed"] for rule in ("cold", "device_bytes")]

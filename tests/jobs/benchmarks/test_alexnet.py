@@ -32,7 +32,7 @@ def train(job, paths):
 
 @pytest.fixture(scope="module")
 def learnable(tmp_path_factory):
-    return write_classes(tmp_path_factory.mktemp("learnable"), files=480, classes=CLASSES)
+    return write_classes(tmp_path_factory.mktemp("learnable"), files=320, classes=CLASSES)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def unlearnable(learnable, tmp_path_factory):
 def test_it_learns_the_classes_from_the_pixels(train, learnable):
     losses = train(learnable, **LEARNING)["step_loss"]
 
-    assert len(losses) == 60
+    assert len(losses) == 40
     assert losses[0] == pytest.approx(math.log(CLASSES))
     assert np.mean(losses[-10:]) < 0.8 * math.log(CLASSES)
 

@@ -5,9 +5,6 @@
 import errno
 import mmap
 import os
-import shutil
-import tempfile
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -29,15 +26,6 @@ def method(request, monkeypatch):
     elif not page_cache._has_cachestat():
         pytest.skip("cachestat(2) came with Linux 6.5")
     return request.param
-
-
-@pytest.fixture
-def world_readable():
-    """Make a folder that every user may enter; pytest's own are private."""
-    folder = Path(tempfile.mkdtemp(prefix="tfio-test-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
 
 
 def page_file(path, count):
@@ -163,10 +151,10 @@ def test_the_fraction_is_the_share_of_pages_and_unknown_as_soon_as_one_file_is(p
 
 @needs_root
 @pytest.mark.parametrize("way", ["cachestat", "mincore"])
-def test_files_of_somebody_else_are_unverifiable_unless_they_may_be_written(world_readable, job, way):
+def test_files_of_somebody_else_are_unverifiable_unless_they_may_be_written(scratch, job, way):
     if way == "cachestat" and not page_cache._has_cachestat():
         pytest.skip("cachestat(2) came with Linux 6.5")
-    paths = write_jpegs(world_readable / "data", 6)
+    paths = write_jpegs(scratch / "data", 6)
 
     theirs, unknown = job("residency_as_nobody", names=paths, method=way)
     os.chown(paths[0], 65534, 65534)
