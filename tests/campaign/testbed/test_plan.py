@@ -116,6 +116,15 @@ def test_a_bound_that_is_no_longer_asked_for_is_taken_away():
     assert "echo '7:0 0' > /blkio/blkio.throttle.write_bps_device" in lines
 
 
+def test_a_bound_left_on_a_number_that_is_somebody_elses_by_now_is_cleared():
+    found = whole(numbers=["7:0", "7:1", "7:5"], bounds=limited(("7:0", HDD), ("7:1", SSD), ("7:5", SSD)))
+
+    lines = up(found)
+
+    assert lines[:2] == [f"echo '7:5 0' > /blkio/blkio.throttle.{kind}_bps_device" for kind in ("read", "write")]
+    assert '"numbers": ["7:0", "7:1"]' in lines[2]
+
+
 def test_bounds_of_devices_that_we_never_had_stay():
     found = whole(bounds=limited(("7:0", HDD), ("7:1", SSD), ("7:6", SSD), ("253:0", HDD)))
 
