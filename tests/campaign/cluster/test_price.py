@@ -59,3 +59,9 @@ def test_runs_that_may_be_added_are_expected_too(folder, leave):
 
     assert (found.least_s, found.most_s) == (600.0, 1200.0)
     assert str(found).startswith("about 10 to 20 min")
+
+
+def test_the_price_of_jobs_is_from_the_fewest_runs_to_the_most():
+    one = price.Price(jobs=1, timeout_min=60, max_requeues=0, runs=price.Expected(1785, 7185, 6))
+
+    assert "about 0.50 to 2.00 expected" in str(one)
