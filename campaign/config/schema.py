@@ -72,21 +72,21 @@ class Campaign:
     checks: Checks = field(default_factory=Checks)
 
 
-_GROUPS = {"accelerator": Accelerator, "site": Site, "storage": Storage, "cluster": Cluster, "slurm": Slurm}
+_SCHEMAS: dict[str, dict[str, type]] = {
+    "": {"accelerator": Accelerator, "site": Site, "storage": Storage, "cluster": Cluster, "slurm": Slurm},
+    "/benchmark": benchmark.KEYS,
+    "/dataset": {"synthetic": Synthetic, "folder": Folder},
+    "/checkpoint": {"none": NoCheckpoint, "direct": Direct, "buffered": Buffered},
+}
 
 
 def register() -> None:
     """Store the schemas under ``schema/``, where Hydra does not offer them as choices."""
     store = ConfigStore.instance()
     store.store(group="schema", name="campaign", node=Campaign, package="_global_")
-    for name, keys in benchmark.KEYS.items():
-        store.store(group="schema/benchmark", name=name, node=keys)
-    store.store(group="schema/dataset", name="synthetic", node=Synthetic)
-    store.store(group="schema/dataset", name="folder", node=Folder)
-    for name, node in {"none": NoCheckpoint, "direct": Direct, "buffered": Buffered}.items():
-        store.store(group="schema/checkpoint", name=name, node=node)
-    for name, node in _GROUPS.items():
-        store.store(group="schema", name=name, node=node)
+    for group, nodes in _SCHEMAS.items():
+        for name, node in nodes.items():
+            store.store(group=f"schema{group}", name=name, node=node)
     OmegaConf.register_new_resolver("site_storage", _site_storage, replace=True)
     OmegaConf.register_new_resolver("site_storage_root", _site_storage_root, replace=True)
     OmegaConf.register_new_resolver("by_size", _by_size, replace=True)

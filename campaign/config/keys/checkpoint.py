@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from omegaconf import MISSING
 
+from campaign.config.keys.storage import no_root
 from campaign.errors import UsageError
 from jobs.benchmarks.registry import benchmarks, names_of
 from jobs.settings import key
@@ -88,7 +89,7 @@ def check(values: Flat) -> None:
         )
     for place in STORAGES:
         if f"{place}.root" in values and values[f"{place}.root"] is None:
-            raise _no_root(place, values)
+            raise no_root(place, f"checkpoint={name}: storage {values[f'{place}.name']}", values)
     if name == "burst_buffer":
         fast, slow = (values[f"checkpoint.{side}.root"] for side in ("fast", "slow"))
         if Path(fast).expanduser().resolve() == Path(slow).expanduser().resolve():
@@ -98,11 +99,3 @@ def check(values: Flat) -> None:
             f"checkpoint.in_flight={values['checkpoint.in_flight']} with checkpoint.mode=sync: there is no copy",
             "checkpoint.mode=async, or leave in_flight away",
         )
-
-
-def _no_root(place: str, values: Flat) -> UsageError:
-    storage, site = values[f"{place}.name"], values["site.name"]
-    return UsageError(
-        f"checkpoint={values['checkpoint.name']}: storage {storage} has no root here",
-        f"{place}.root=…, or site=… with a file that gives storages.{storage}.root (site={site} does not)",
-    )

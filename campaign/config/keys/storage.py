@@ -51,14 +51,20 @@ class SiteStorage:
     stripe_size_mib: int | None = key(None, *_MIB)
 
 
+def no_root(place: str, what: str, values: Flat) -> UsageError:
+    """Say that a storage is nowhere; `place` is its key in the configuration."""
+    name, site = values[f"{place}.name"], values["site.name"]
+    return UsageError(
+        f"{what} has no root here",
+        f"{place}.root=…, or site=… with a file that gives storages.{name}.root (site={site} does not)",
+    )
+
+
 def check(values: Flat) -> None:
     """Refuse a storage that is nowhere, or is kept free by a licence that has no name."""
-    name, site = values["storage.name"], values["site.name"]
+    name = values["storage.name"]
     if values["storage.root"] is None:
-        raise UsageError(
-            f"storage={name} has no root here",
-            f"storage.root=…, or site=… with a file that gives storages.{name}.root (site={site} does not)",
-        )
+        raise no_root("storage", f"storage={name}", values)
     if values["storage.exclusive"] == "license" and values["storage.license"] is None:
         raise UsageError(
             f"storage.exclusive=license: storage={name} has no licence here",
