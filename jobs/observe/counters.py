@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from jobs.observe.observer import Observer
 from jobs.observe.trace_sources import Written
 from jobs.system import cgroup
-from jobs.system.clock import kernel_s
+from jobs.system.clock import moment
 from jobs.system.device import device_of
 
 if TYPE_CHECKING:
@@ -147,9 +146,10 @@ def reading(device: Device | None, saves: Saves | None = None, lowest: Device | 
     """Read all counters now."""
     ticks = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    at_s, kernel_s = moment()
     return Reading(
-        at_s=time.perf_counter(),
-        kernel_s=kernel_s(),
+        at_s=at_s,
+        kernel_s=kernel_s,
         process=_process_io(),
         device=device.traffic() if device else None,
         # guest time (fields 8, 9) is contained in user and nice

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import platform
+import time
 from datetime import datetime, timezone
 
 _libc = ctypes.CDLL(None)
 
 _CLOCK_BOOTTIME = 7  # include/uapi/linux/time.h
+_TRIES = 3
 _CLOCK_GETTIME = {"x86_64": 228, "aarch64": 113}.get(platform.machine())  # asm/unistd.h
 
 
@@ -25,6 +27,13 @@ def kernel_s() -> float | None:
     if _CLOCK_GETTIME is None or _libc.syscall(_CLOCK_GETTIME, _CLOCK_BOOTTIME, ctypes.byref(now)) != 0:
         return None
     return float(now.seconds + now.nanoseconds / 1e9)
+
+
+def moment() -> tuple[float, float | None]:
+    """Return one moment by `time.perf_counter` and by the kernel's clock: of a few tries the least interrupted one."""
+    tries = [(time.perf_counter(), kernel_s(), time.perf_counter()) for _ in range(_TRIES)]
+    at_s, kernel, _ = min(tries, key=lambda each: each[2] - each[0])
+    return at_s, kernel
 
 
 def utc_now() -> str:

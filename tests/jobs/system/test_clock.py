@@ -1,0 +1,12 @@
+import time
+
+from jobs.system import clock
+
+
+def test_two_clocks_are_read_at_the_moment_that_was_least_interrupted(monkeypatch):
+    readings = iter([1.0, 1.5, 2.0, 2.001, 3.0, 3.2])
+    kernel = iter([101.4, 102.0, 103.1])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(readings))
+    monkeypatch.setattr(clock, "kernel_s", lambda: next(kernel))
+
+    assert clock.moment() == (2.0, 102.0)
