@@ -44,7 +44,7 @@ def difference(recorded: Record, data: Data, here: Provenance, *, shared: bool) 
     """Find out what keeps earlier runs from being continued here: other data, another machine, another TensorFlow.
 
     Nodes of one kind may share a cell where they share the storage; a disk of one node is not that of another. Returns
-    what differs, in words; the key; what it was; what it is. None where nothing does.
+    what differs, in words; its dotted key; what it was; what it is. None where nothing does.
     """
     software = recorded["provenance"].get("versions", {}), here["versions"]
     compared: tuple[tuple[str, tuple[str, ...], tuple[Mapping[str, object], Mapping[str, object]]], ...] = (
@@ -60,5 +60,16 @@ def difference(recorded: Record, data: Data, here: Provenance, *, shared: bool) 
                 continue
             # Records of before hold the path of a root with its links.
             if key != "path" or os.path.realpath(str(before[key])) != os.path.realpath(str(now[key])):
-                return what, key, before[key], now[key]
+                return what, *_first_part(key, before[key], now[key])
     return None
+
+
+def _first_part(key: str, before: Any, now: Any) -> tuple[str, Any, Any]:
+    """Return the first part that both have and that differs, by its dotted key; else the whole."""
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        before, now = dict(enumerate(before)), dict(enumerate(now))
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name in before:
+            if name in now and before[name] != now[name]:
+                return _first_part(f"{key}.{name}", before[name], now[name])
+    return key, before, now

@@ -24,12 +24,8 @@ def _difference(before, now, *, shared=True):
     ("key", "now", "what"),
     [
         *((key, value, "another machine") for key, value in {"cpu": "Z80", "cores": 512, "kernel": "2.4"}.items()),
-        *(
-            ("filesystem", {**DISK, key: value}, STORAGE)
-            for key, value in {"source": "/dev/sdb", "fsid": "77", "device": "8:16", "options": "rw,sync"}.items()
-        ),
-        ("target_filesystems", [{**DISK, "device": "8:16"}], STORAGE),
         ("emulated", TWIN, STORAGE),
+        ("target_filesystems", [DISK, DISK], STORAGE),
         ("engine", "ior", "another engine"),
     ],
 )
@@ -37,6 +33,17 @@ def test_a_difference_says_what_differs_and_how(key, now, what):
     assert _difference(HERE, HERE | {key: now}) == (what, key, HERE[key], now)
     assert _difference(HERE | {key: now}, HERE) == (what, key, now, HERE[key])
     assert _difference(HERE | {key: now}, HERE | {key: now}) is None
+
+
+@pytest.mark.parametrize(
+    ("part", "now"), {"source": "/dev/sdb", "fsid": "77", "device": "8:16", "options": "rw,sync"}.items()
+)
+def test_of_a_file_system_the_part_that_differs_is_said(part, now):
+    other = {**DISK, part: now}
+
+    assert _difference(HERE, HERE | {"filesystem": other}) == (STORAGE, f"filesystem.{part}", DISK[part], now)
+    found = _difference(HERE, HERE | {"target_filesystems": [other]})
+    assert found == (STORAGE, f"target_filesystems.0.{part}", DISK[part], now)
 
 
 def test_other_software_is_a_difference():
@@ -53,7 +60,9 @@ def test_another_node_of_the_same_kind_is_one_only_where_the_storage_is_not_shar
 def test_a_twin_at_another_speed_is_another_storage():
     slower = {"storage": {**TWIN["storage"], "read_mb_per_s": 100.0}}
 
-    assert _difference(HERE | {"emulated": TWIN}, HERE | {"emulated": slower})[0] == STORAGE
+    found = _difference(HERE | {"emulated": TWIN}, HERE | {"emulated": slower})
+
+    assert found == (STORAGE, "emulated.storage.read_mb_per_s", 163.0, 100.0)
 
 
 @pytest.mark.parametrize("key", ["emulated", "filesystem", "target_filesystems", "engine"])
