@@ -139,6 +139,14 @@ def test_a_record_that_parses_and_is_malformed_is_damaged(change, point, tmp_pat
         record.read(path)
 
 
+def test_a_record_in_the_folder_of_another_cell_is_damaged(written):
+    path, made = written
+    record.write(path, {**made, "cell": {**made["cell"], "id": "another"}})
+
+    with pytest.raises(record.DamagedRecordError, match="it is of the cell another"):
+        record.read(path)
+
+
 def test_a_newer_record_is_refused_with_the_cure(tmp_path):
     path = tmp_path / "record.json"
     path.write_text(json.dumps({"schema": 2, "runs": [], "status": "done"}))
