@@ -50,7 +50,8 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # a third of a million objects: a collection of them costs a child tenths of a second, and copied pages
     print(json.dumps({"ready": True, "pid": os.getpid()}), file=answers)
-    while line := _read_line():
+    # One request at a time: behind it nothing is buffered that `select` in `_await` would miss. A torn one is the end.
+    while (line := sys.stdin.buffer.readline()).endswith(b"\n"):
         try:
             answer = fork_and_wait(json.loads(line))
         except _RequesterGoneError:
@@ -162,17 +163,6 @@ def _kill_group(child: int) -> None:
     """Kill what is left of the child's session, its own children too."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
-
-
-def _read_line() -> bytes:
-    """Read one request, byte-exact and unbuffered, so that `select` in `_await` sees all that is left."""
-    line = b""
-    while not line.endswith(b"\n"):
-        byte = os.read(sys.stdin.fileno(), 1)
-        if not byte:
-            return b""
-        line += byte
-    return line
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from jobs.benchmarks.alexnet_network import Network
 from jobs.data import pipeline
 from jobs.errors import NoGpuError
 from jobs.system import page_cache
+from tests.jobs.jobs_factory import eventually
 
 _LIBC = ctypes.CDLL(None)
 _IN_OPEN = 0x20
@@ -42,10 +43,6 @@ def echo(argument):
     return {"value": argument["value"]}
 
 
-def large(argument):
-    return {"value": "x" * argument["size"]}
-
-
 def fail(_argument):
     message = "on purpose"
     raise ValueError(message)
@@ -57,10 +54,6 @@ def leave(argument):
 
 def die(argument):
     os.kill(os.getpid(), argument["signal"])
-
-
-def touch_null(_argument):
-    return ctypes.string_at(0)
 
 
 def hang(argument):
@@ -121,12 +114,6 @@ class _Opened:
         return names
 
 
-def wait_until(condition, within_s=20.0):
-    deadline = time.monotonic() + within_s
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.005)
-
-
 def _benchmark(settings):
     return {"micro": micro, "alexnet": alexnet}[settings["benchmark"]["name"]]
 
@@ -151,7 +138,7 @@ def reads_at_once(argument):
     leases = _Leases(argument["names"])
     iterator = iter(_build(argument))
     threading.Thread(target=lambda: list(iterator), daemon=True).start()
-    wait_until(lambda: len(leases.waiting()) >= argument["expected"])
+    eventually(lambda: len(leases.waiting()) >= argument["expected"])
     time.sleep(STILL_S)
     return {"value": len(leases.waiting())}
 
@@ -167,7 +154,7 @@ def opened_ahead(argument):
         names.extend(opened.names())
         return len(names) >= argument["expected"]
 
-    wait_until(enough)
+    eventually(enough)
     time.sleep(STILL_S)
     return {"value": names + opened.names()}
 
@@ -216,7 +203,7 @@ def order_with_a_late_file(argument):
 
     thread = threading.Thread(target=take)
     thread.start()
-    wait_until(lambda: len(order) > 1, within_s=1.0)
+    eventually(lambda: len(order) > 1, within_s=1.0)
     leases.release()
     thread.join()
     return {"value": order}

@@ -88,9 +88,5 @@ def test_an_invalid_run_ends_with_one_and_says_why_and_without_decoding_it_is_va
 def test_each_word_has_its_effect(job, data, words, expected):
     figures, _ = job("by_hand", words=[str(data), "--image-size", "32", *words])
 
-    seen = {
-        "steps": len(figures["step_load_s"]),
-        "images": figures["images"],
-        "first": figures["checks"][0]["rule"],
-    }
+    seen = {"steps": len(figures["step_load_s"]), "images": figures["images"], "first": figures["checks"][0]["rule"]}
     assert {key: seen[key] for key in expected} == expected

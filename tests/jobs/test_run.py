@@ -274,8 +274,7 @@ def test_the_garbage_collector_has_next_to_nothing_to_look_through_within_the_cl
 
 
 @pytest.mark.parametrize(
-    ("folder", "saves", "emulated"),
-    [("real", (), False), ("twin", (), True), ("real", ("twin",), True)],
+    ("folder", "saves", "emulated"), [("real", (), False), ("twin", (), True), ("real", ("twin",), True)]
 )
 def test_a_run_says_whether_one_of_its_storages_is_emulated(folder, saves, emulated, monkeypatch, tmp_path):
     for module in (layers, storages):

@@ -313,10 +313,7 @@ def test_a_fast_copy_found_damaged_by_the_drainer_is_never_committed(folders, id
 
 
 @settings(deadline=None, max_examples=25)
-@given(
-    st.lists(st.sampled_from(["save", "drain", "evict", "retain"]), max_size=12),
-    st.integers(1, 3),
-)
+@given(st.lists(st.sampled_from(["save", "drain", "evict", "retain"]), max_size=12), st.integers(1, 3))
 def test_nothing_that_makes_room_ever_takes_the_newest_snapshot(tmp_path_factory, deeds, keep):
     root = tmp_path_factory.mktemp("buffer")
     folders, newest = (root / "fast", root / "slow"), None

@@ -10,7 +10,8 @@ from jobs.burst_buffer import BurstBuffer, snapshots
 from jobs.checkpoints import saver
 from jobs.checkpoints.direct import Direct
 from jobs.checkpoints.saver import BackgroundSaver, Saver
-from tests.jobs.template_jobs import STILL_S, wait_until
+from tests.jobs.jobs_factory import eventually
+from tests.jobs.template_jobs import STILL_S
 
 CLASSES, SIZE, BATCH = 3, 32, 4
 BENCHMARK = {"image_size": SIZE, "width": 0.05, "learning_rate": 1e-2, "dropout": 0.5}
@@ -119,7 +120,7 @@ def in_flight(argument):
 
     thread = threading.Thread(target=train)
     thread.start()
-    wait_until(lambda: len(done) >= argument["in_flight"])
+    eventually(lambda: len(done) >= argument["in_flight"])
     time.sleep(STILL_S)
     still = len(done)
     gate.open.set()
@@ -141,7 +142,7 @@ def failing(argument):
     try:
         for step in range(1, 9):
             saving.after(step)
-            wait_until(lambda: all(each.done() for each in saving._writing))  # noqa: SLF001 - it tells nobody
+            eventually(lambda: all(each.done() for each in saving._writing))  # noqa: SLF001 - it tells nobody
         saving.finish()
     except OSError as error:
         return {"value": [step, str(error)]}

@@ -77,12 +77,7 @@ def start(tmp_path):
     def begin(folder, images):
         command = [sys.executable, str(script), str(folder)]
         process = subprocess.Popen(
-            command,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
         started.append(process)
         for line in process.stdout:
@@ -354,15 +349,7 @@ def test_an_id_follows_from_name_and_parameters(seed, sigma):
 
 
 def test_sub_folders_are_classes_and_images_of_all_spellings_are_found(tmp_path):
-    for name in (
-        "cat/b.JPG",
-        "cat/a.png",
-        "dog/x.jpeg",
-        "dog/deep/y.PNG",
-        "top.jpg",
-        "dog/readme.txt",
-        "cat/._a.png",
-    ):
+    for name in ("cat/b.JPG", "cat/a.png", "dog/x.jpeg", "dog/deep/y.PNG", "top.jpg", "dog/readme.txt", "cat/._a.png"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"12345")

@@ -118,9 +118,7 @@ def test_what_is_not_told_makes_unknown_what_rests_on_it(before, after, known):
 def test_bytes_of_others_are_never_negative_and_never_hide_a_write(ours, theirs, written, start):
     before = replace(BEFORE, process={"read_bytes": start, "write_bytes": 0}, device=(start, start))
     after = replace(
-        AFTER,
-        process={"read_bytes": start + ours, "write_bytes": 0},
-        device=(start + theirs, start + written),
+        AFTER, process={"read_bytes": start + ours, "write_bytes": 0}, device=(start + theirs, start + written)
     )
 
     assert between(before, after)["other_bytes"] == max(theirs - ours, 0) + written

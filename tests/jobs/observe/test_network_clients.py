@@ -100,8 +100,7 @@ def test_statistics_that_are_for_root_alone_are_an_error_of_permission(llite):
 
 
 @pytest.mark.parametrize(
-    ("point", "traffic"),
-    [("/home", (536_870_912, 5_242_880)), ("/mnt/data sets", (2_621_440, 0)), ("/over", (50, 60))],
+    ("point", "traffic"), [("/home", (536_870_912, 5_242_880)), ("/mnt/data sets", (2_621_440, 0)), ("/over", (50, 60))]
 )
 def test_nfs_counts_what_went_to_and_from_the_server(mountstats, point, traffic):
     assert Nfs(point).traffic() == traffic

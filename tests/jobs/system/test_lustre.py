@@ -125,8 +125,7 @@ def test_the_suffix_tells_every_layout_from_every_other():
 
 
 @pytest.mark.parametrize(
-    ("layout", "options"),
-    [(Layout(4, 16), "-c 4 -S 16M"), (Layout(-1, None), "-c -1"), (Layout(None, 1), "-S 1M")],
+    ("layout", "options"), [(Layout(4, 16), "-c 4 -S 16M"), (Layout(-1, None), "-c -1"), (Layout(None, 1), "-S 1M")]
 )
 def test_a_folder_is_striped_before_it_holds_anything(layout, options, fake_lfs, tmp_path):
     lfs = fake_lfs()
