@@ -151,6 +151,12 @@ class HandClock:
     def sleep(self, seconds):
         self._now_s += seconds
 
+    def slow_turns(self, steps):
+        """A range whose turns take their time, as work does that no part of a run names."""
+        for step in range(steps):
+            self.sleep(0.02)
+            yield step
+
 
 class Tensor:
     """Values as a batch of TensorFlow holds them; counts its copies."""

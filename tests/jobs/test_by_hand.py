@@ -1,7 +1,6 @@
-"""A benchmark by hand: its figures on standard output, without Hydra, submitit or a campaign."""
+"""Benchmarks by hand: their figures on standard output, without Hydra, submitit or a campaign."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -10,28 +9,30 @@ import pytest
 from tests.jobs.jobs_factory import truncate, write_jpegs
 
 BUSY = ("quiet", "time_adds_up")  # others may take the processor, or the disk
+BUILTIN = ("--engine", "builtin")
 BLOCKED = ("hydra", "omegaconf", "submitit", "pandas", "matplotlib")
 
 
 @pytest.fixture
-def without_the_campaign(tmp_path):
-    """An environment in which what `jobs/` must not need cannot be imported."""
+def _without_the_campaign(tmp_path, monkeypatch):
+    """What `jobs/` must not need cannot be imported."""
     for name in BLOCKED:
         folder = tmp_path / "blocked" / name
         folder.mkdir(parents=True)
         (folder / "__init__.py").write_text(f"raise ModuleNotFoundError('{name} is blocked', name='{name}')\n")
-    return {**os.environ, "PYTHONPATH": str(tmp_path / "blocked")}
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "blocked"))
 
 
-def by_hand(environment, *words):
-    command = [sys.executable, "-m", "jobs", "micro", *map(str, words)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+def by_hand(*words):
+    command = [sys.executable, "-m", "jobs", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_the_figures_are_json_on_standard_output_and_nothing_else_is(without_the_campaign, disk):
+@pytest.mark.usefixtures("_without_the_campaign")
+def test_the_figures_are_json_on_standard_output_and_nothing_else_is(disk):
     write_jpegs(disk / "data", 24)
 
-    done = by_hand(without_the_campaign, disk / "data", "--threads", 2, "--batch-size", 8, "--image-size", 32)
+    done = by_hand("micro", disk / "data", "--threads", 2, "--batch-size", 8, "--image-size", 32)
 
     figures = json.loads(done.stdout)
     assert (figures["images"], figures["image_errors"], len(figures["step_load_s"])) == (24, 0, 3)
@@ -40,19 +41,21 @@ def test_the_figures_are_json_on_standard_output_and_nothing_else_is(without_the
     assert sorted(path.name for path in disk.iterdir()) == ["blocked", "data"]
 
 
+@pytest.mark.usefixtures("_without_the_campaign")
 @pytest.mark.parametrize("words", [(), ("--help",), ("--threads", "many", "folder"), ("--cache", "hot", "folder")])
-def test_usage_errors_end_with_two_and_help_with_zero(without_the_campaign, words):
-    done = by_hand(without_the_campaign, *words)
+def test_usage_errors_end_with_two_and_help_with_zero(words):
+    done = by_hand("micro", *words)
 
     assert done.returncode == (0 if words == ("--help",) else 2)
     assert "usage: python -m jobs micro" in done.stdout + done.stderr
 
 
+@pytest.mark.usefixtures("_without_the_campaign")
 @pytest.mark.parametrize("folder", ["missing", "empty"])
-def test_a_folder_without_images_ends_with_two_and_a_hint(without_the_campaign, tmp_path, folder):
+def test_a_folder_without_images_ends_with_two_and_a_hint(tmp_path, folder):
     (tmp_path / "empty").mkdir()
 
-    done = by_hand(without_the_campaign, tmp_path / folder)
+    done = by_hand("micro", tmp_path / folder)
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: ")
@@ -90,3 +93,68 @@ def test_each_word_has_its_effect(job, data, words, expected):
 
     seen = {"steps": len(figures["step_load_s"]), "images": figures["images"], "first": figures["checks"][0]["rule"]}
     assert {key: seen[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize("access", ["write", "read", "random_read"])
+def test_the_figures_of_a_baseline_are_json_on_standard_output(access, disk):
+    done = by_hand("baseline", disk, "--access", access, "--file-mb", 60, "--threads", 2, *BUILTIN)
+
+    figures = json.loads(done.stdout)
+    assert done.returncode == (0 if figures["status"] == "valid" else 1)
+    assert figures["bytes_asked"] == figures["bytes_written" if access == "write" else "bytes_read"]
+    assert figures["bytes_asked"] <= 4 * 16 * 2**20
+    assert {check["rule"] for check in figures["checks"]} >= {"complete", "time_adds_up", "quiet"}
+    assert not list(disk.glob("baseline/written-*"))
+
+
+def test_an_engine_that_is_missing_ends_in_three_and_a_folder_of_somebody_elses_in_two(disk, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    (disk / "baseline").mkdir()
+    (disk / "baseline" / "thesis.tex").write_text("mine")
+
+    (disk / "other").mkdir()
+    refused = by_hand("baseline", disk, "--file-mb", 1, *BUILTIN)
+    missing = by_hand("baseline", disk / "other", "--file-mb", 1, "--engine", "ior")
+
+    assert (refused.returncode, missing.returncode) == (2, 3)
+    assert "not ours" in refused.stderr
+    assert "no program ior" in missing.stderr
+
+
+def test_a_folder_that_is_not_there_is_not_made(disk):
+    done = by_hand("baseline", disk / "scratch" / "mine", "--file-mb", 1)
+
+    assert done.returncode == 2
+    assert f"{disk / 'scratch' / 'mine'} is no folder" in done.stderr
+    assert not list(disk.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--file-mb", "0"), ("--transfer-mib", "-1"), ("--block-bytes", "x"), ("--threads", "0")]
+)
+def test_a_number_that_is_none_is_wrong_usage(disk, flag, value):
+    done = by_hand("baseline", disk, flag, value)
+
+    assert done.returncode == 2
+    assert f"argument {flag}: {value} is not 1 or more" in done.stderr
+    assert not list(disk.glob("baseline/*"))
+
+
+def test_blocks_are_rounded_up_to_what_the_device_reads_at_least(disk):
+    done = by_hand("baseline", disk, "--access", "random_read", "--file-mb", 16, "--block-bytes", 1000, *BUILTIN)
+
+    assert done.returncode in (0, 1), done.stderr
+    assert json.loads(done.stdout)["read_bytes_each"] % 512 == 0
+
+
+def test_what_the_operating_system_refuses_is_told_with_the_file(disk):
+    (disk / "baseline").mkdir()
+    lock = disk / "baseline" / ".tfio-baseline.lock"
+    (disk / "baseline" / ".tfio-baseline").write_text("")
+    lock.symlink_to(disk / "precious")
+
+    done = by_hand("baseline", disk, "--file-mb", 16, *BUILTIN)
+
+    assert done.returncode == 2
+    assert str(lock) in done.stderr
+    assert not (disk / "precious").exists()

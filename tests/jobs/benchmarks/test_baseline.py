@@ -8,13 +8,11 @@ import threading
 import zlib
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from jobs.benchmarks.engines import builtin, datafile
 from jobs.benchmarks.engines import engine as engines
 from jobs.benchmarks.engines.engine import Outcome
-from jobs.errors import DatasetError, EngineError
+from jobs.errors import EngineError
 from jobs.system import page_cache
 from tests.jobs.benchmarks.baseline_factory import MIB, execute, order, read_file
 from tests.jobs.jobs_factory import check
@@ -278,80 +276,3 @@ def test_the_engine_is_ior_or_else_fio_or_else_our_own(programs, access, engine,
     if not programs:
         with pytest.raises(EngineError, match=r"engine=fio: there is no program fio"):
             engines.chosen("fio", access)
-
-
-@given(st.integers(1, 10_000), st.integers(1, 1024))
-def test_a_file_has_whole_transfers_and_at_least_the_bytes_asked_for(file_mb, transfer_mib):
-    size = datafile.whole_bytes(file_mb, transfer_mib)
-
-    assert size % (transfer_mib * MIB) == 0
-    assert 0 <= size - file_mb * 10**6 < transfer_mib * MIB
-
-
-def test_the_file_that_is_read_is_made_once_and_cannot_be_made_smaller(disk):
-    file = read_file(disk)
-    made = file.stat()
-
-    again = read_file(disk).stat()
-
-    assert (again.st_ino, again.st_mtime_ns) == (made.st_ino, made.st_mtime_ns)
-    assert len(zlib.compress(file.read_bytes(), 1)) > 0.99 * 8 * MIB
-
-
-def test_a_file_whose_making_was_killed_is_made_anew(disk, monkeypatch):
-    folder = datafile.claimed(disk / "baseline")
-    with monkeypatch.context() as patch:
-        patch.setattr("os.replace", _killed)
-        patch.setattr("os.unlink", lambda *_, **__: None)
-        with pytest.raises(KeyboardInterrupt):
-            datafile.made(folder, 8 * MIB, lambda *_: None)
-    assert not (folder / f"read-{8 * MIB}.bin").exists()
-
-    assert read_file(disk).stat().st_size == 8 * MIB
-    assert [path.suffix for path in folder.iterdir() if path.name.startswith("read")] == [".bin"]
-
-
-def test_a_file_system_without_locks_is_refused_and_no_marker_is_left_in_place_of_a_lock(disk, monkeypatch):
-    def missing(*_):
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-
-    monkeypatch.setattr("fcntl.flock", missing)
-    with pytest.raises(DatasetError, match="Function not implemented") as refused:
-        read_file(disk)
-
-    assert "-o flock" in refused.value.hint
-    assert not list(disk.glob("baseline/read-*"))
-
-
-def test_others_who_may_write_to_the_folder_can_take_its_lock_too(disk):
-    before = os.umask(0)
-    try:
-        read_file(disk)
-    finally:
-        os.umask(before)
-
-    assert (disk / "baseline" / ".tfio-baseline.lock").stat().st_mode & 0o777 == 0o666
-
-
-def _killed(*_, **__):
-    raise KeyboardInterrupt
-
-
-def test_a_folder_with_somebody_elses_files_is_not_touched(tmp_path):
-    (tmp_path / "baseline").mkdir()
-    (tmp_path / "baseline" / "thesis.tex").write_text("mine")
-
-    with pytest.raises(DatasetError, match="not ours"):
-        datafile.claimed(tmp_path / "baseline")
-
-    assert [path.name for path in (tmp_path / "baseline").iterdir()] == ["thesis.tex"]
-
-
-def test_too_little_room_is_told_before_a_byte_is_written(tmp_path):
-    folder = datafile.claimed(tmp_path / "baseline")
-
-    with pytest.raises(DatasetError, match="MB free") as refused:
-        datafile.made(folder, 1 << 60, lambda *_: None)
-
-    assert "benchmark.file_mb" in refused.value.hint
-    assert not list(folder.glob("read-*"))

@@ -1,7 +1,5 @@
 """The clock and the book-keeping of `micro`, against what really happened."""
 
-import builtins
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,12 +106,7 @@ def test_all_unreadable_files_are_counted_and_twenty_named(measure, paths, bad):
 
 
 def test_work_that_no_part_names_shows_as_time_that_does_not_add_up(clock, monkeypatch):
-    def slow_turns(steps):
-        for step in builtins.range(steps):
-            clock.sleep(0.02)
-            yield step
-
-    monkeypatch.setattr(micro, "range", slow_turns, raising=False)
+    monkeypatch.setattr(micro, "range", clock.slow_turns, raising=False)
 
     _, figures = micro._iterate(iter([(Tensor([0]), Tensor([10]), None)] * 5), 5)  # noqa: SLF001 - the clock alone
 
@@ -121,10 +114,7 @@ def test_work_that_no_part_names_shows_as_time_that_does_not_add_up(clock, monke
 
 
 def test_with_iterations_the_files_that_prove_the_cache_are_those_surely_asked_for(job, paths):
-    names = [str(path) for path in paths]
-    settings = make_settings(batch_size=4, iterations=2)
-
-    requested, delivered = job("requested", names=names, settings=settings)
+    requested, delivered = job("requested", names=paths, settings=make_settings(batch_size=4, iterations=2))
 
     assert requested == delivered
     assert len(requested) == 8

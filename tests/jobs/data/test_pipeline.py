@@ -61,7 +61,7 @@ def test_prefetch_is_the_number_of_batches_made_ahead(job, paths, make, changes,
 
 
 @pytest.mark.shows("benchmark.autotune")
-def test_autotune_makes_batches_ahead_that_nobody_asked_for(job, paths, tmp_path):
+def test_autotune_makes_batches_ahead_that_nobody_asked_for(job, paths):
     settings = make_settings(threads=1, batch_size=2, prefetch=0, autotune=True)
 
     found = job("opened_ahead", names=paths, settings=settings, expected=4)
@@ -69,7 +69,7 @@ def test_autotune_makes_batches_ahead_that_nobody_asked_for(job, paths, tmp_path
     assert len(found) > 2 + 1
 
 
-def test_files_are_opened_in_the_order_of_the_seed(job, paths, tmp_path):
+def test_files_are_opened_in_the_order_of_the_seed(job, paths):
     settings = make_settings(threads=1, batch_size=24, seed=7)
 
     found = job("opened_ahead", names=paths, settings=settings, expected=24)
@@ -95,23 +95,18 @@ def test_delivery_is_in_the_order_of_the_seed_however_many_threads(job, names, t
     assert [index for batch in batches for index in batch[0]] == job("order_of_list", names=names, seed=5)
 
 
-def test_deterministic_delivery_waits_for_a_late_file(job, paths):
-    order = job("order_of_list", names=paths, seed=1)
-    settings = make_settings(threads=4, batch_size=1)
-
-    found = job("order_with_a_late_file", names=paths, late=str(paths[order[0]]), settings=settings)
-
-    assert found == order
-
-
 @pytest.mark.shows("benchmark.deterministic")
-def test_delivery_that_need_not_be_deterministic_lets_others_overtake_a_late_file(job, paths):
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_deterministic_delivery_waits_for_a_late_file_and_other_delivery_lets_others_overtake_it(
+    job, paths, deterministic
+):
     order = job("order_of_list", names=paths, seed=1)
-    settings = make_settings(threads=4, batch_size=1, deterministic=False)
+    settings = make_settings(threads=4, batch_size=1, deterministic=deterministic)
 
     found = job("order_with_a_late_file", names=paths, late=str(paths[order[0]]), settings=settings)
 
-    assert found.index(order[0]) > 1
+    assert (found == order) is deterministic
+    assert deterministic or found.index(order[0]) > 1
     assert sorted(found) == sorted(order)
 
 

@@ -14,19 +14,8 @@ from jobs.observe import machine
 from tests.jobs.jobs_factory import ROOT
 
 FACTS = {
-    *(
-        "host",
-        "cpu",
-        "cores",
-        "affinity",
-        "quota_cores",
-        "cpu_governor",
-        "memory_bytes",
-        "kernel",
-        "python",
-        "versions",
-    ),
-    *("git", "mount", "device", "boot_id", "slurm"),
+    *("host", "cpu", "cores", "affinity", "quota_cores", "cpu_governor", "memory_bytes", "kernel", "python"),
+    *("versions", "git", "mount", "device", "boot_id", "slurm"),
 }
 
 
