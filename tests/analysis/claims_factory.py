@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from analysis.verdicts.checklist import verdicts
-from tests.analysis.record_factory import id_of, of_benchmark, record, run
+from tests.analysis import baseline_records
+from tests.analysis.record_factory import record
 from tests.analysis.training_factory import frames
 
 
@@ -15,14 +16,7 @@ def at(made, site):
 
 def baseline(storage, access, rates, *, limit=0.04, emulated=None, **settings):
     """Return a record of a storage's own rate in MB/s."""
-    figure = "write_mb_per_s" if access == "write" else "read_mb_per_s"
-    times = [{"wall_s": 57.344 / rate, "read_mb_per_s": None, figure: rate} for rate in rates]
-    runs = [run(n, 1.0) | figures for n, figures in enumerate(times, 1)]
-    for each in runs:
-        del each["images_per_s"]
-    benchmark = {"name": "baseline", "access": access, "file_mb": 5000}
-    made = record(runs, storage=storage, benchmark=benchmark, **settings)
-    of_benchmark(made, "baseline", id_of(made).replace("micro-demo", f"baseline-{access}"))
+    made = baseline_records.baseline(rates, access, storage=storage, **settings)
     made["checks"][0] |= {"limit": limit}
     if emulated is not None:
         made["cell"]["settings"]["storage"]["emulated"] = emulated

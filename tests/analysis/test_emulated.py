@@ -14,7 +14,7 @@ from analysis.figures.kit import style
 from analysis.statistics.checkpoints import side, target
 from tests.analysis.record_factory import record, store
 from tests.analysis.saving_factory import paper_like
-from tests.analysis.training_factory import figures_of, grid
+from tests.analysis.training_factory import figures_of, grid, words
 
 pytestmark = pytest.mark.long
 
@@ -41,10 +41,6 @@ def scaling():
 
 def rows_of(path):
     return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
-
-
-def words(figure):
-    return [text.get_text() for text in figure.findobj(lambda each: hasattr(each, "get_text")) if text.get_text()]
 
 
 def test_the_panels_of_fig_4_say_it_and_keep_the_papers_order_colours_and_ratios():

@@ -68,14 +68,14 @@ def grid(storages=("hdd", "ssd", "lustre"), threads=(1, 2, 4, 8), **settings):
     ]  # fmt: skip
 
 
-def with_traces(made, folder, *, shift=0.0, **shape):
-    """Give each measured run of a record a trace in the record's folder; return the record."""
+def with_traces(made, folder, text=None, *, shift=0.0, **shape):
+    """Give each measured run of a record this trace, or one of its own, in the record's folder; return the record."""
     place = folder / "records" / id_of(made)
     place.mkdir(parents=True, exist_ok=True)
     for each in made["runs"]:
         name = f"trace-{each['run']}.csv"
         each["trace"] = {"file": name, "interval_s": 1.0, "samples": 9, "cpu_s": 0.1, "sources": {"dsk/vda": "ok"}}
-        (place / name).write_text(trace_text(shift=shift + each["run"], **shape), encoding="utf-8")
+        (place / name).write_text(text or trace_text(shift=shift + each["run"], **shape), encoding="utf-8")
     return made
 
 
@@ -108,3 +108,8 @@ def table_of(*made):
 def figures_of(*made, folder=None):
     """Return the specs of records by file name."""
     return {spec.stem: spec for spec in specs(*frames(*made, folder=folder))}
+
+
+def words(figure):
+    """Return every text of a figure."""
+    return [text.get_text() for text in figure.findobj(lambda each: hasattr(each, "get_text")) if text.get_text()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 
 import pytest
 from matplotlib.patches import Rectangle, StepPatch
@@ -11,11 +10,9 @@ from matplotlib.patches import Rectangle, StepPatch
 from analysis.__main__ import main
 from analysis.figures.kit import save
 from analysis.traces import system
-from analysis.verdicts import claims
-from analysis.verdicts.checklist import verdicts
 from tests.analysis.record_factory import id_of, store, unstable
 from tests.analysis.saving_factory import paper_like, saved
-from tests.analysis.training_factory import figures_of, frames, grid
+from tests.analysis.training_factory import figures_of, grid, with_traces, words
 
 BUFFER = "optane to hdd"
 SOURCES = {"fast": "dsk/nvme0n1", "slow": "dsk/sda"}
@@ -24,10 +21,6 @@ SOURCES = {"fast": "dsk/nvme0n1", "slow": "dsk/sda"}
 def bars(axes):
     """Return the heights of the bars, from left to right."""
     return [(round(bar.get_x(), 2), bar.get_height()) for bar in axes.patches if isinstance(bar, Rectangle)]
-
-
-def words(figure):
-    return [text.get_text() for text in figure.findobj(lambda each: hasattr(each, "get_text"))]
 
 
 def test_figure_9_has_a_bar_per_target_in_the_papers_order_and_the_runtime_without_checkpoints_in_gray():
@@ -149,24 +142,14 @@ def written(sources, rates, tail):
     return "\n".join([*lines, *(",".join(map(str, row)) for row in rows)]) + "\n"
 
 
-def traced(made, folder, text):
-    """Give each measured run this trace; return the record."""
-    place = folder / "records" / id_of(made)
-    place.mkdir(parents=True)
-    for run in made["runs"]:
-        run["trace"] = {"file": f"trace-{run['run']}.csv", "interval_s": 1.0, "samples": 9, "cpu_s": 0.1, "sources": {}}
-        (place / run["trace"]["file"]).write_text(text, encoding="utf-8")
-    return made
-
-
 @pytest.fixture
 def both(tmp_path):
     """A training straight to hdd, and one whose burst buffer goes on for two seconds after its end."""
     direct = written(["dsk/sdb", "dsk/sda"], [[0, 0, 0, 0], [9e7, 0, 8e7, 0]], tail=0)
     buffered = written(["dsk/nvme0n1", "dsk/sda"], [[4e8, 0, 0, 0], [0, 1e8, 5e7, 2e7]], tail=2)
     return [
-        traced(saved("hdd", [4.0], sources={"only": "dsk/sda"}), tmp_path, direct),
-        traced(saved(BUFFER, [2.0], sources=SOURCES), tmp_path, buffered),
+        with_traces(saved("hdd", [4.0], sources={"only": "dsk/sda"}), tmp_path, direct),
+        with_traces(saved(BUFFER, [2.0], sources=SOURCES), tmp_path, buffered),
     ]
 
 
@@ -190,7 +173,7 @@ def test_figure_10_shows_what_was_written_to_each_storage_and_the_end_of_the_app
 
 def test_what_two_storages_wrote_in_one_second_stands_upon_each_other_and_fits(both, tmp_path):
     text = written(["dsk/nvme0n1", "dsk/sda"], [[4e8, 1e8], [4e8, 1e8]], tail=1)
-    made = traced(saved(BUFFER, [1.0], sources=SOURCES, streams=2), tmp_path, text)
+    made = with_traces(saved(BUFFER, [1.0], sources=SOURCES, streams=2), tmp_path, text)
 
     spec = figures_of(both[0], made, folder=tmp_path)["fig10"]
     *_, axes = spec.drawn().axes
@@ -239,7 +222,7 @@ def test_the_table_tells_which_share_of_the_runtime_went_into_checkpoints(tmp_pa
 )
 def test_the_caption_of_figure_10_says_whose_bytes_and_why_a_capped_drain_comes_in_bursts(both, tmp_path, how, bursts):
     text = written(["dsk/nvme0n1", "dsk/sda"], [[4e8, 0], [0, 1e8]], tail=1)
-    made = traced(saved(BUFFER, [1.0], sources=SOURCES, **how), tmp_path, text)
+    made = with_traces(saved(BUFFER, [1.0], sources=SOURCES, **how), tmp_path, text)
 
     caption = figures_of(both[0], made, folder=tmp_path)["fig10"].caption
 
@@ -249,7 +232,7 @@ def test_the_caption_of_figure_10_says_whose_bytes_and_why_a_capped_drain_comes_
 
 def test_one_device_that_is_both_sides_is_drawn_once(tmp_path):
     text = written(["dsk/vda"], [[1e8, 2e8]], tail=1)
-    made = traced(saved(BUFFER, [1.0], sources={"fast": "dsk/vda", "slow": "dsk/vda"}), tmp_path, text)
+    made = with_traces(saved(BUFFER, [1.0], sources={"fast": "dsk/vda", "slow": "dsk/vda"}), tmp_path, text)
 
     frame = figures_of(made, folder=tmp_path)["fig10"].frame
 
@@ -263,7 +246,7 @@ def test_one_device_that_is_both_sides_is_drawn_once(tmp_path):
 )
 def test_a_target_that_was_not_counted_says_so(both, tmp_path, sources, status):
     text = written(["dsk/sda"], [[1e8, 2e8]], tail=0)
-    made = traced(saved("ssd", [1.0], sources=sources), tmp_path, text)
+    made = with_traces(saved("ssd", [1.0], sources=sources), tmp_path, text)
 
     figure = figures_of(*both, made, folder=tmp_path)["fig10"].drawn()
 
@@ -279,51 +262,6 @@ def test_what_was_written_by_one_counter_is_read_from_a_trace(tmp_path):
     assert found["phase"].tolist() == ["iteration", "iteration", "tail"]
     with pytest.raises(system.TraceError, match="missing"):
         system.written(tmp_path / "gone.csv", "dsk/b")
-
-
-def claimed(*made):
-    rows = verdicts(*frames(*made)[:2])
-    return rows[rows["claim"] == claims.GAIN.text].to_dict("records")
-
-
-@pytest.mark.parametrize(
-    ("buffered_s", "verdict"),
-    [(2.0, "holds"), (1.0, "holds"), (2.08, "holds"), (2.2, "differs")],
-)
-def test_the_papers_gain_holds_where_ours_is_as_large_within_the_tolerance(buffered_s, verdict):
-    made = [saved("hdd", [180.0] * 3, (5.2,) * 3), saved(BUFFER, [160.0] * 3, (buffered_s, buffered_s, 7.0))]
-
-    (row,) = claimed(*made)
-
-    assert row["verdict"] == verdict
-    assert row["ours"] == pytest.approx(5.2 / buffered_s)
-    assert json.loads(row["interval"]) == pytest.approx([5.2 / buffered_s] * 2)
-    assert (row["unit"], row["tolerance"]) == ("times", pytest.approx(0.08))
-    assert "runtime 180 s and 160 s" in row["why"]
-    assert set(row["cells"].split()) == {id_of(each) for each in made}
-
-
-def test_the_gain_is_not_measured_without_its_slow_storage_alone_and_not_told_of_what_saves_behind_the_back():
-    buffer = saved(BUFFER, [160.0] * 3, (1.0, 1.0, 7.0))
-
-    assert [row["verdict"] for row in claimed(buffer, saved("ssd", [170.0] * 3))] == ["not measured"]
-    (behind,) = claimed(saved(BUFFER, [160.0] * 3, mode="async"), saved("hdd", [160.0] * 3, mode="async"))
-    assert (behind["verdict"], behind["about"]) == ("not measured", "")
-
-
-@pytest.mark.long
-def test_the_gain_is_not_comparable_across_hosts_nor_where_an_unstable_cell_leaves_it_open():
-    direct, buffer = saved("hdd", [180.0] * 3, (5.2,) * 3), saved(BUFFER, [160.0] * 3, (2.0, 2.0, 7.0))
-    elsewhere = saved(BUFFER, [160.0] * 3, (2.0, 2.0, 7.0), host="node2")
-    shaky = unstable(saved("hdd", [180.0] * 3, (5.2,) * 3))
-    for place, run in enumerate(run for run in shaky["runs"] if "checkpoints" in run):
-        for line in run["checkpoints"]:
-            line["blocked_s"] -= place
-    shaky["checks"][0]["limit"] = 0.04
-
-    assert [row["verdict"] for row in claimed(direct, elsewhere)] == ["not comparable"]
-    assert [row["verdict"] for row in claimed(shaky, buffer)] == ["not comparable"]
-    assert [row["verdict"] for row in claimed(direct, buffer)] == ["holds"]
 
 
 def test_where_no_run_came_to_save_anything_there_are_tables_and_no_figure(tmp_path, capsys):

@@ -6,12 +6,21 @@ import pytest
 from matplotlib.container import ErrorbarContainer
 from matplotlib.patches import Rectangle, StepPatch
 
-from analysis.figures.batches import points
 from analysis.figures.kit import save
 from analysis.traces import system
 from analysis.traces.typical import typical_runs
 from tests.analysis.record_factory import id_of, record, unstable
-from tests.analysis.training_factory import HEADER, figures_of, frames, grid, step, trace_text, training, with_traces
+from tests.analysis.training_factory import (
+    HEADER,
+    figures_of,
+    frames,
+    grid,
+    step,
+    trace_text,
+    training,
+    with_traces,
+    words,
+)
 
 
 def boxes(figure):
@@ -19,10 +28,6 @@ def boxes(figure):
     return [
         [(bar.get_y(), bar.get_height()) for bar in axes.patches if isinstance(bar, Rectangle)] for axes in figure.axes
     ]
-
-
-def words(figure):
-    return [text.get_text() for text in figure.findobj(lambda each: hasattr(each, "get_text"))]
 
 
 def pair(**settings):
@@ -66,36 +71,27 @@ def test_the_csv_of_figure_6_is_what_it_shows_and_two_saves_are_the_same_bytes(t
     assert [path.read_bytes() for path in written[0]] == [path.read_bytes() for path in written[1]]
 
 
-def test_without_an_excess_nothing_white_stands_on_the_bar_and_the_minus_is_told():
-    figure = figures_of(training([100.0]), training([97.0], prefetch=0))["fig6"].drawn()
-
-    assert boxes(figure) == [[(0, 100.0)]]
-    assert "\N{MINUS SIGN}3.0\n100" in words(figure)
-
-
 @pytest.mark.parametrize(
-    ("without", "runtime", "told"),
+    ("runtime", "without", "told"),
     [
-        (3.021, 2.6, "+0.42\n2.60"),
-        (3.0, 3.0962, "\N{MINUS SIGN}0.10\n3.10"),
-        (180.5, 150.25, "+30.2\n150"),
-        (3000, 1000, "+2000\n1000"),
+        # As many decimals as the runtime, and at least one.
+        (2.6, training([3.021], prefetch=0), "+0.42\n2.60"),
+        (3.0962, training([3.0], prefetch=0), "\N{MINUS SIGN}0.10\n3.10"),
+        (150.25, training([180.5], prefetch=0), "+30.2\n150"),
+        (1000, training([3000], prefetch=0), "+2000\n1000"),
+        (100.0, training([97.0], prefetch=0), "\N{MINUS SIGN}3.0\n100"),
+        (100.0, training([140.0], prefetch=0) | {"status": "failed"}, "+ failed\n100"),
     ],
 )
-def test_an_excess_has_as_many_decimals_as_its_runtime_and_at_least_one(without, runtime, told):
-    figure = figures_of(training([runtime]), training([without], prefetch=0))["fig6"].drawn()
+def test_an_excess_stands_upon_its_runtime_and_over_it_in_figures_or_why_there_is_none(runtime, without, told):
+    spec = figures_of(training([runtime]), without)["fig6"]
+    figure = spec.drawn()
 
+    excess = without["runs"][1]["wall_s"] - runtime
+    white = excess > 0 and without["status"] == "done"
+    assert boxes(figure) == [[(0, runtime), *([(runtime, pytest.approx(excess))] if white else [])]]
     assert told in words(figure)
-
-
-def test_a_partner_that_failed_leaves_its_status_in_place_of_the_excess():
-    ahead, none = pair()
-
-    spec = figures_of(ahead, none | {"status": "failed"})["fig6"]
-
-    assert boxes(spec.drawn()) == [[(0, 100.0)]]
-    assert "+ failed\n100" in words(spec.drawn())
-    assert spec.left_out["status"].tolist() == ["failed"]
+    assert spec.left_out["status"].tolist() == [each for each in [without["status"]] if each != "done"]
 
 
 def test_without_the_bar_there_is_nothing_for_an_excess_to_stand_on():
@@ -125,15 +121,19 @@ def test_an_excess_over_another_hosts_runtime_is_none_and_the_caption_says_why()
     assert "Not comparable: mixed: hosts node1, node2." in both.caption
 
 
-def test_figure_6_needs_both_prefetches():
-    assert figures_of(training([1.0], threads=1), training([1.0], threads=2)) == {}
-    assert figures_of(training([1.0], prefetch=0)) == {}
-
-
-def test_controls_are_in_no_figure():
-    made = [training([1.0], control="no_io", prefetch=p, threads=n, batch_size=n) for p in (0, 1) for n in (1, 2)]
-
-    assert figures_of(*made) == {}
+@pytest.mark.parametrize(
+    ("made", "drawn"),
+    [
+        ([training([1.0], threads=n) for n in (1, 2)], []),
+        ([training([1.0], prefetch=0)], []),
+        ([training([1.0], control="no_io", prefetch=p, threads=n, batch_size=n) for p in (0, 1) for n in (1, 2)], []),
+        (pair(), ["fig6"]),
+        ([record([1.0]), *pair()], ["fig4", "fig6"]),
+    ],
+)
+def test_figures_are_drawn_of_what_is_there(made, drawn):
+    """Figure 6 needs both prefetches, 7 several batch sizes, 8 a trace, and controls are in none."""
+    assert list(figures_of(*made)) == drawn
 
 
 def test_each_prefetch_has_a_figure_of_its_own_against_none():
@@ -211,14 +211,6 @@ def test_a_missing_point_breaks_the_line_and_is_named_with_its_status():
     assert spec.left_out["batch_size"].tolist() == [32]
 
 
-def test_two_cells_at_one_point_are_both_left_out():
-    twin = training([9.0], batch_size=16)
-    twin["cell"]["id"] = "another-id-123456"
-    table, _, _ = frames(training([5.0], batch_size=16), twin)
-
-    assert points(table)["status"].tolist() == ["ambiguous"] * 2
-
-
 def test_figure_8_draws_the_trace_of_the_median_run_gray_with_prefetch_and_white_without(tmp_path):
     runs = [step(1, 120.0), step(2, 100.0), step(3, 110.0), step(4, 130.0), step(5, 90.0, status="invalid")]
     made = [with_traces(training(runs, prefetch=ahead), tmp_path) for ahead in (1, 0)]
@@ -262,36 +254,27 @@ def test_where_the_device_was_not_read_the_process_speaks_and_the_caption_says_s
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "told", "both"),
     [
-        (lambda path: path.unlink(), "trace missing"),
-        (lambda path: path.write_text("a,b\n1,2\n", encoding="utf-8"), "trace unreadable"),
-        (lambda path: path.write_text("", encoding="utf-8"), "trace unreadable"),
-        (lambda path: path.write_bytes(b"\xff\xfe\x00"), "trace unreadable"),
-        (lambda path: path.write_text(trace_text(rates=()), encoding="utf-8"), "trace without reads"),
+        (lambda path: path.unlink(), "trace missing", False),
+        (lambda path: path.write_text("a,b\n1,2\n", encoding="utf-8"), "trace unreadable", False),
+        (lambda path: path.write_text("a,b\n1,2\n", encoding="utf-8"), "trace unreadable", True),
+        (lambda path: path.write_text("", encoding="utf-8"), "trace unreadable", False),
+        (lambda path: path.write_bytes(b"\xff\xfe\x00"), "trace unreadable", False),
+        (lambda path: path.write_text(trace_text(rates=()), encoding="utf-8"), "trace without reads", False),
     ],
 )
-def test_a_trace_that_cannot_be_read_is_told_and_the_other_one_is_drawn(tmp_path, spoil, told):
+def test_a_trace_that_cannot_be_read_is_told_and_the_other_one_is_drawn(tmp_path, spoil, told, both):
     made = [with_traces(each, tmp_path) for each in pair()]
-    for path in (tmp_path / "records" / made[1]["cell"]["id"]).glob("trace-2.csv"):
-        spoil(path)
-    made[1]["runs"] = [made[1]["runs"][2]]
+    spoilt = made if both else made[1:]
+    for each in spoilt:
+        spoil(tmp_path / "records" / id_of(each) / "trace-2.csv")
 
     spec = figures_of(*made, folder=tmp_path)["fig8"]
 
-    assert f"prefetch 0: {told}" in words(spec.drawn())
-    assert spec.left_out["status"].tolist() == [told]
-
-
-def test_where_no_trace_can_be_read_the_figure_says_so(tmp_path):
-    made = [with_traces(each, tmp_path) for each in pair()]
-    for path in tmp_path.rglob("trace-*.csv"):
-        path.write_text("a,b\n1,2\n", encoding="utf-8")
-
-    spec = figures_of(*made, folder=tmp_path)["fig8"]
-
-    assert "prefetch 0: trace unreadable; prefetch 1: trace unreadable" in words(spec.drawn())
-    assert spec.caption.startswith("No trace could be read.")
+    assert "; ".join(f"prefetch {place}: {told}" for place in range(len(spoilt))) in words(spec.drawn())
+    assert spec.left_out["status"].tolist() == [told] * len(spoilt)
+    assert spec.caption.startswith("No trace could be read.") == both
 
 
 def test_a_record_cannot_point_outside_its_folder(tmp_path):
@@ -319,28 +302,15 @@ def test_of_threads_and_batch_sizes_figure_8_shows_the_papers_batch_and_most_thr
     assert f"threads 8, batch {drawn}" in spec.caption
 
 
-def test_without_any_trace_there_is_no_figure_8():
-    assert list(figures_of(*pair())) == ["fig6"]
-
-
-def test_no_trace_is_read_of_a_set_that_is_not_drawn(tmp_path, monkeypatch):
+def test_traces_are_read_of_the_sets_and_the_runs_that_are_drawn_alone(tmp_path, monkeypatch):
     read, places = system.read, []
-    monkeypatch.setattr(system, "read", lambda path: places.append(path.parent.name) or read(path))
-    of_two, of_eight = ([training([60.0], threads=n, prefetch=ahead) for ahead in (0, 1)] for n in (2, 8))
+    monkeypatch.setattr(system, "read", lambda path: places.append((path.parent.name, path.name)) or read(path))
+    drawn, lone = pair(threads=8), training([100.0] * 3, seed=5)
+    made = [with_traces(each, tmp_path) for each in (*pair(threads=2), *drawn, lone)]
 
-    figures_of(*(with_traces(each, tmp_path) for each in (*of_two, *of_eight)), folder=tmp_path)
+    figures_of(*made, folder=tmp_path)
 
-    assert set(places) == {id_of(each) for each in of_eight}
-
-
-def test_traces_are_read_of_the_drawn_runs_alone(tmp_path, monkeypatch):
-    read, names = system.read, []
-    monkeypatch.setattr(system, "read", lambda path: names.append(path.name) or read(path))
-    lone = with_traces(training([100.0] * 3, seed=5), tmp_path)
-
-    figures_of(*(with_traces(each, tmp_path) for each in pair()), lone, folder=tmp_path)
-
-    assert names == ["trace-2.csv"] * 2
+    assert sorted(places) == sorted((id_of(each), "trace-2.csv") for each in drawn)
 
 
 @pytest.mark.parametrize("group", ["llite/scratch", "nfs/home"])
@@ -373,7 +343,3 @@ def test_the_median_run_of_an_even_number_is_the_lower_one_of_the_middle():
     typical = typical_runs(runs.assign(trace_file="x"))
 
     assert [each["wall_s"] for each in typical.values()] == [2.0]
-
-
-def test_micro_and_mini_application_have_their_own_figures():
-    assert list(figures_of(record([1.0]), *pair())) == ["fig4", "fig6"]

@@ -122,22 +122,23 @@ def test_a_campaign_of_both_benchmarks_has_the_tables_of_both():
     assert "## alexnet: dataset demo (512 files), batch 64, prefetch 1, iterations 142, cold cache, acc" in text
 
 
-@pytest.mark.parametrize(("size", "told"), [("smoke", ", size smoke"), ("paper", ", size paper"), (None, "")])
-def test_the_size_is_told_in_headings_and_captions_where_one_was_asked_for(size, told):
-    made = [training([200.0], prefetch=ahead, size=size, threads=n) for ahead in (0, 1) for n in (1, 2)]
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"size": "smoke"}, "cpu, size smoke"),
+        ({"size": "paper"}, "cpu, size paper"),
+        ({}, "cpu"),
+        ({"step_s": 1.0}, "emulated, 1 s a step"),
+    ],
+)
+def test_the_accelerator_and_the_size_that_was_asked_for_are_told_in_headings_and_captions(settings, told):
+    made = [training([200.0], prefetch=ahead, threads=n, **settings) for ahead in (0, 1) for n in (1, 2)]
 
-    assert f"accelerator cpu{told}\n" in markdown_of(*made)
-    assert f"accelerator cpu{told}. " in figures_of(*made)["fig6"].caption
+    text = markdown_of(*made)
 
-
-def test_an_emulated_accelerator_is_named_with_its_seconds_in_headings_captions_and_table():
-    made = [training([200.0], prefetch=ahead, step_s=1.0, threads=n) for ahead in (0, 1) for n in (1, 2)]
-
-    text, caption = markdown_of(*made), figures_of(*made)["fig6"].caption
-
-    assert "accelerator emulated, 1 s a step\n" in text
-    assert "| emulated |" in text
-    assert "accelerator emulated, 1 s a step. " in caption
+    assert f"accelerator {told}\n" in text
+    assert ("| emulated |" in text) == ("step_s" in settings)
+    assert f"accelerator {told}. " in figures_of(*made)["fig6"].caption
 
 
 def test_the_accelerator_is_what_the_runs_had_and_all_are_named_where_they_differ():
