@@ -14,12 +14,11 @@ import importlib
 import json
 import os
 import signal
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 from jobs.observe.machine import describe
-from tests.bench.bench import ROOT
+from tests.bench.bench import ROOT, said
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,8 +67,10 @@ def _where() -> dict[str, str]:
     """Name the commit and the machine."""
     facts = describe(ROOT)
     words = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    commit = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    return {"commit": commit, "machine": f"{facts['cores']} cores, {facts['cpu']}, Linux {facts['kernel']}"}
+    return {
+        "commit": said(words, cwd=str(ROOT)).strip(),
+        "machine": f"{facts['cores']} cores, {facts['cpu']}, Linux {facts['kernel']}",
+    }
 
 
 def write(answer: dict[str, Any]) -> None:

@@ -84,9 +84,12 @@ def _process(words: Sequence[str], folder: str) -> Process:
         "print(json.dumps([used.ru_utime + used.ru_stime, wall, used.ru_maxrss * 1024 / 1e6]))\n"
         "sys.exit(done.returncode)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, *words], cwd=folder, env=QUIET, capture_output=True, text=True, check=False
-    )
+    return Process(*json.loads(said([sys.executable, "-c", script, *words], cwd=folder)))
+
+
+def said(words: Sequence[str], given: str = "", cwd: str | None = None) -> str:
+    """Run a program and return what it prints; one that fails ends the bench with its own words."""
+    done = subprocess.run(words, cwd=cwd, env=QUIET, input=given, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        sys.exit(f"python -m {' '.join(words)}\n{done.stderr}")
-    return Process(*json.loads(done.stdout))
+        sys.exit(f"{' '.join(words)}\n{done.stderr}")
+    return done.stdout

@@ -57,7 +57,7 @@ IN_MEMORY = "/dev/shm"  # noqa: S108 - in memory, as the docstring says
 
 def measure(size_gb: float, orbax: str, **of_one: float) -> Iterator[Figure]:
     """Measure every way of saving, one after the other."""
-    from tests.bench.bench import QUIET, Figure  # noqa: PLC0415 - Orbax's interpreter does without
+    from tests.bench.bench import Figure, said  # noqa: PLC0415 - Orbax's interpreter does without
     from tests.bench.throttled import HDD, OPTANE, throttled  # noqa: PLC0415
 
     stood = {}
@@ -68,11 +68,8 @@ def measure(size_gb: float, orbax: str, **of_one: float) -> Iterator[Figure]:
         for way in (*OURS, TENSORFLOW, *([ORBAX] if orbax else [])):
             os.sync()
             asked = {**of_one, "way": way, "folders": [str(root / way.replace(" ", "-")) for root in roots]}
-            command = [orbax if way == ORBAX else sys.executable, __file__, json.dumps(asked)]
-            done = subprocess.run(command, env=QUIET, capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                sys.exit(f"{way}\n{done.stderr}")
-            found = json.loads(done.stdout.splitlines()[-1])
+            answer = said([orbax if way == ORBAX else sys.executable, __file__, json.dumps(asked)])
+            found = json.loads(answer.splitlines()[-1])
             stood[way] = sum(found["stood_s"])
             yield Figure(f"{way}: a snapshot", statistics.median(found["stood_s"]), "s")
             yield Figure(f"{way}: at the end", found["end_s"], "s")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign.worker.runner import Template
-from tests.bench.bench import QUIET, Figure, request
+from tests.bench.bench import Figure, request, said
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -49,12 +48,5 @@ def measure(runs: int, files: int) -> Iterator[Figure]:
 def _fresh(argument: Mapping[str, Any]) -> float:
     """Do the same run in an interpreter of its own."""
     started = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-c", _FRESH],
-        input=json.dumps(argument),
-        env=QUIET,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return time.perf_counter() - started - float(json.loads(done.stdout)["wall_s"])
+    answer = said([sys.executable, "-c", _FRESH], json.dumps(argument))
+    return time.perf_counter() - started - float(json.loads(answer)["wall_s"])

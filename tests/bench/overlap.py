@@ -12,13 +12,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.bench.bench import QUIET, Figure
+from tests.bench.bench import Figure, said
 from tests.bench.throttled import HDD, throttled
 
 if TYPE_CHECKING:
@@ -45,8 +44,8 @@ def measure(  # noqa: PLR0913, PLR0917 - the keys of a size
                 f"dataset.classes={min(102, iterations * batch)}",
                 f"runs={runs + 1}", "min_valid_runs=1", f"checks.other_cpu_max={other_cpu}",
             )  # fmt: skip
-            _campaign(*common, "prefetch=0,1")
-            _campaign(*common, "benchmark.control=no_io")
+            for words in ("prefetch=0,1", "benchmark.control=no_io"):
+                said([sys.executable, "-m", "campaign", *common, words])
         records = [
             json.loads(path.read_text(encoding="utf-8")) for path in Path(place).glob("results/records/*/record.json")
         ]
@@ -57,13 +56,6 @@ def measure(  # noqa: PLR0913, PLR0917 - the keys of a size
     yield Figure(
         "of the input hidden by prefetch 1", 100 * (1 - (with_it - alone) / (without - alone)), "%", "at least 95"
     )
-
-
-def _campaign(*words: str) -> None:
-    command = [sys.executable, "-m", "campaign", *words]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, env=QUIET, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(f"the campaign ended with {done.returncode}\n{done.stderr}")
 
 
 def _what(record: dict[str, Any]) -> str:

@@ -31,6 +31,7 @@ from PIL import Image
 
 from jobs.data.images import ImageSpec, image_bytes, size_targets
 from tests.bench.bench import Figure
+from tests.jobs.jobs_factory import spectral_slope
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,20 +97,6 @@ def quantisation(image: Image.Image, quality: int) -> list[int]:
     return Image.open(io.BytesIO(encoded(image, quality))).quantization[0]
 
 
-def slope(sample: Sample) -> float:
-    """Exponent of the amplitude spectrum, averaged over directions; -1 is the classic value of nature."""
-    grey = np.asarray(sample.image.convert("L"), dtype=float)
-    side = min(grey.shape)
-    window = np.hanning(side)
-    grey = (grey[:side, :side] - grey[:side, :side].mean()) * window * window[:, None]
-    amplitude = np.abs(np.fft.fftshift(np.fft.fft2(grey)))
-    y, x = np.indices(amplitude.shape) - side // 2
-    radius = np.hypot(y, x).astype(int).ravel()
-    mean = np.bincount(radius, amplitude.ravel()) / np.bincount(radius)
-    band = np.arange(4, int(0.4 * side))
-    return float(np.polyfit(np.log(band), np.log(mean[band]), 1)[0])
-
-
 def bits_at(sample: Sample, quality: int) -> float:
     return 8 * len(encoded(sample.image, quality)) / sample.pixels
 
@@ -166,7 +153,7 @@ def compare(title: str, photos: list[Sample], ours: list[Sample], repeats: int) 
     rows = {
         "JPEG quality of the file": lambda s, _: s.quality,
         "bits per pixel of the file": lambda s, _: 8 * len(s.data) / s.pixels,
-        "slope of the spectrum": lambda s, _: slope(s),
+        "slope of the spectrum": lambda s, _: spectral_slope(s.image),
         "bits per pixel at quality 75": lambda s, _: bits_at(s, 75),
         "bits per pixel at quality 90": lambda s, _: bits_at(s, 90),
         "AC coefficients kept at 90, %": lambda s, _: 100 * busy_coefficients(s),

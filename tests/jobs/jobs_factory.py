@@ -74,6 +74,20 @@ def write_classes(folder, files, classes=4):
     return sorted(folder.rglob("*.jpg"))
 
 
+def spectral_slope(picture):
+    """Exponent of the amplitude spectrum, averaged over directions; -1 is the classic value of nature."""
+    grey = np.asarray(picture.convert("L"), dtype=float)
+    side = min(grey.shape)
+    window = np.hanning(side)
+    grey = (grey[:side, :side] - grey[:side, :side].mean()) * window * window[:, None]
+    amplitude = np.abs(np.fft.fftshift(np.fft.fft2(grey)))
+    y, x = np.indices(amplitude.shape) - side // 2
+    radius = np.hypot(y, x).astype(int).ravel()
+    mean = np.bincount(radius, amplitude.ravel()) / np.bincount(radius)
+    band = np.arange(4, int(0.4 * side))
+    return float(np.polyfit(np.log(band), np.log(mean[band]), 1)[0])
+
+
 def make_settings(**changes):
     """Return a cell's settings; a change goes where its key belongs."""
     return _changed({}, _BENCHMARK, changes)

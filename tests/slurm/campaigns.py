@@ -47,14 +47,15 @@ class Campaign:
         return self(*WORDS, *words)
 
     @contextmanager
-    def under_way(self, *words: str):
-        """Start the campaign in the background; what is left of its front process is killed."""
+    def under_way(self, *words: str, runs: int = 0):
+        """Start the campaign in the background, up to so many measured runs; in the end its front process is killed."""
         front = subprocess.Popen(
             [sys.executable, "-m", "campaign", *WORDS, *words], cwd=self.cwd, env=self.lab.environment,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             start_new_session=True,
         )  # fmt: skip
         try:
+            wait(lambda: len(self.measured()) >= runs)
             yield front
         finally:
             front.kill()
@@ -78,10 +79,6 @@ class Campaign:
         """Ask what the cells are: ``{readable name: (status, reason)}``."""
         cells = json.loads(self("status", "--json").stdout)["cells"]
         return {name.rpartition("-")[0]: (cell["status"], str(cell["reason"])) for name, cell in cells.items()}
-
-    def wait_for_runs(self, number: int = 2) -> None:
-        """Wait until so many measured runs are recorded."""
-        wait(lambda: len(self.measured()) >= number)
 
     def worker(self) -> psutil.Process:
         """Find the worker that is at work."""

@@ -15,8 +15,7 @@ _PATIENCE_S = 300  # a node's silence is noticed after 25-30 s, and the other wo
 @pytest.mark.long
 def test_a_worker_whose_node_fell_silent_leaves_its_cell_to_the_one_that_slurm_began_elsewhere(lab, tmp_path):
     campaign = Campaign(lab, tmp_path)
-    with campaign.under_way(*LONG, "runs=1000", "cluster.timeout_min=60") as front:
-        campaign.wait_for_runs()
+    with campaign.under_way(*LONG, "runs=1000", "cluster.timeout_min=60", runs=2) as front:
         first, node = campaign.worker().pid, campaign.measured()[0]["node"]
         lab.kill_node(int(node[1:]))
         wait(lambda: campaign.job_states() == ["PENDING"])

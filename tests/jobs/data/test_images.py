@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from jobs.data.images import ImageSpec, file_name, image_bytes, label, size_targets
+from tests.jobs.jobs_factory import spectral_slope
 
 SPEC = ImageSpec(files=24, median_bytes=4_000, sigma=0.4, width=128, height=96, classes=3, seed=5)
 
@@ -138,19 +139,6 @@ def test_amplitude_falls_with_frequency_as_in_photographs():
     slopes = [spectral_slope(image(image_bytes(spec, index, 112_000))) for index in range(spec.files)]
 
     assert -1.9 < np.median(slopes) < -1.0  # noise has 0, nature about -1, real photographs -0.9 to -1.6 here
-
-
-def spectral_slope(picture):
-    grey = np.asarray(picture.convert("L"), dtype=float)
-    side = min(grey.shape)
-    window = np.hanning(side)
-    grey = (grey[:side, :side] - grey.mean()) * window * window[:, None]
-    amplitude = np.abs(np.fft.fftshift(np.fft.fft2(grey)))
-    y, x = np.indices(amplitude.shape) - side // 2
-    radius = np.hypot(y, x).astype(int).ravel()
-    mean = np.bincount(radius, amplitude.ravel()) / np.bincount(radius)
-    band = np.arange(4, int(0.4 * side))
-    return np.polyfit(np.log(band), np.log(mean[band]), 1)[0]
 
 
 def colours(picture):
