@@ -75,10 +75,20 @@ def test_the_targets_of_fig_9_say_it_in_the_papers_order():
     assert any("images on ssd (emulated)." in " ".join(word.split()) for word in words(figure))
 
 
-def test_a_target_of_which_one_side_is_real_says_it_of_the_other():
-    facts = {"checkpoint.name": "burst_buffer", "checkpoint.fast.name": "optane", "checkpoint.slow.name": "hdd"}
+BUFFER = {"checkpoint.name": "burst_buffer", "checkpoint.fast.name": "optane", "checkpoint.slow.name": "hdd"}
 
-    assert target(facts | {"checkpoint.slow.emulated": True}) == "burst buffer, optane to hdd (emulated)"
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        (target(BUFFER | {"checkpoint.slow.emulated": True}), "burst buffer, optane to hdd (emulated)"),
+        (side({"checkpoint.name": "optane", "checkpoint.emulated": True}, "only"), "optane (emulated)"),
+        (side(BUFFER | {"checkpoint.fast.emulated": True}, "fast"), "optane (emulated)"),
+    ],
+)
+def test_a_target_says_it_of_the_side_that_is_not_real(named, told):
+    assert named == told
+    assert style.look("optane (emulated)") == style.KNOWN["optane"]
 
 
 def test_every_text_of_a_report_says_it_wherever_it_names_a_storage(tmp_path, capsys, monkeypatch):
@@ -171,11 +181,3 @@ def test_a_twin_is_compared_with_what_it_plays_and_named(tmp_path):
     (row,) = rows_of(tmp_path / "comparison.csv")
     assert row["label"].startswith("hdd \N{RIGHTWARDS ARROW} hdd (emulated)")
     assert row["verdict"] == "slower"
-
-
-@pytest.mark.parametrize(("role", "key"), [("only", "checkpoint"), ("fast", "checkpoint.fast")])
-def test_what_fig_10_calls_a_storage_says_it_and_has_its_colour(role, key):
-    label = side({f"{key}.name": "optane", f"{key}.emulated": True}, role)
-
-    assert label == "optane (emulated)"
-    assert style.look(label) == style.KNOWN["optane"]

@@ -11,6 +11,7 @@ from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.figures.kit import save
 from tests.analysis.record_factory import check, id_of, record, run, store, unstable
+from tests.analysis.training_factory import grid, training
 
 ROOT = Path(__file__).parents[3]
 BARE = """
@@ -83,22 +84,22 @@ def test_piped_output_is_plain_and_cuts_nothing(campaign, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("columns", ["80", "120"])
-def test_no_figure_is_cut_at_any_usual_width(tmp_path, capsys, monkeypatch, columns):
+def test_no_figure_or_cell_is_cut_at_any_usual_width(tmp_path, capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", columns)
     long = "cold: 99.00 % of the pages were in memory before the start, and much more is to be said about it"
     bad = [run(n, 1e6, status="invalid", reason=long, checks=[check("cold", passed=False)]) for n in (1, 2)]
-    store(
-        tmp_path,
-        record([20481.5, 20590.5, 20700.5], storage="nvme-scratch"),
-        record([*bad, 5e4], storage="ssd"),
-    )
+    made = [record([20481.5, 20590.5, 20700.5], storage="nvme-scratch"), record([*bad, 5e4], storage="ssd")]
+    made += [*grid(("nvme-scratch",)), training([60.0] * 3, control="no_io", storage="nvme-scratch")]
+    store(tmp_path, *made)
 
     main([str(tmp_path)])
 
     out = capsys.readouterr().out
     assert max(len(line) for line in out.splitlines() if not line.startswith("/")) <= int(columns)
+    assert all(id_of(each)[-10:] in out for each in made)
     assert "20482\N{EN DASH}20700" in out
     assert "2 measured runs invalid" in out
+    assert "runtime" in out
     assert "…" not in out
 
 

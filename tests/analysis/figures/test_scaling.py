@@ -194,13 +194,6 @@ def test_a_legend_is_no_wider_than_the_figure_and_has_no_room_for_a_column_more(
     assert legend._ncols == len(labels) or widths[1] > 0.97 * wide  # noqa: SLF001
 
 
-def test_the_caption_tells_dataset_batch_cache_host_and_software():
-    caption = plates_of(record([1.0], host="blackdog"))[0].caption
-
-    for fact in ("demo (512 files)", "batch 64", "prefetch 0", "cold cache", "blackdog", "TensorFlow 2.21.0"):
-        assert fact in caption
-
-
 def test_nothing_done_draws_nothing():
     assert plates_of(record([1.0]) | {"status": "failed"}) == []
 

@@ -7,7 +7,6 @@ import math
 
 import pytest
 
-from analysis import paper
 from analysis.__main__ import main
 from analysis.cli.compare import main as compare
 from analysis.output import tables
@@ -58,17 +57,18 @@ def test_the_share_of_a_cell_is_of_random_reads_by_as_many_readers_or_else_of_th
 @pytest.mark.parametrize(
     ("cell", "given_by"),
     [
-        ({"storage": "hdd"}, {}),
-        ({"host": "node2"}, {}),
-        ({"cache": "warm"}, {}),
-        ({"cache": "as_is"}, {}),
-        ({"threads": 8}, {"access": "random_read"}),
-        ({"dataset__seed": 7}, {"access": "random_read"}),
-        ({}, {"access": "write"}),
+        ({"storage": "hdd"}, baseline([160.0] * 3)),
+        ({"host": "node2"}, baseline([160.0] * 3)),
+        ({"cache": "warm"}, baseline([160.0] * 3)),
+        ({"cache": "as_is"}, baseline([160.0] * 3)),
+        ({"threads": 8}, baseline([160.0] * 3, "random_read")),
+        ({"dataset__seed": 7}, baseline([160.0] * 3, "random_read")),
+        ({}, baseline([160.0] * 3, "write")),
+        ({}, baseline([160.0]) | {"status": "invalid"}),
     ],
 )
 def test_another_storage_host_or_way_to_read_says_nothing_of_a_cell(cell, given_by):
-    table, *_ = frames(micro(40.0, **cell), baseline([160.0] * 3, **given_by))
+    table, *_ = frames(micro(40.0, **cell), given_by)
 
     assert table["percent_of_baseline"].isna().all()
     assert set(table["baseline"]) == {""}
@@ -81,18 +81,6 @@ def test_of_two_baselines_the_faster_one_is_what_the_storage_gives():
     table, *_ = frames(made := micro(50.0), slow, fast)
 
     assert row_of(table, made)["baseline"] == id_of(fast)
-
-
-def test_a_baseline_that_is_not_done_says_nothing():
-    table, *_ = frames(micro(40.0), baseline([160.0]) | {"status": "invalid"})
-
-    assert table["percent_of_baseline"].isna().all()
-
-
-def test_without_baselines_the_table_is_as_it_was():
-    table, *_ = frames(micro(40.0))
-
-    assert "percent_of_baseline" not in table
 
 
 def test_the_tables_say_the_share_and_which_baseline_it_is_of():
@@ -126,9 +114,10 @@ def test_the_caption_of_a_figure_says_which_share_the_cells_got():
     assert fig4.frame["percent_of_baseline"].tolist() == pytest.approx([25.0, 50.0])
 
 
-def test_where_nothing_is_known_no_share_is_told():
+def test_without_baselines_the_table_is_as_it_was_and_no_share_is_told():
     table, _, (fig4,) = frames(micro(40.0))
 
+    assert "percent_of_baseline" not in table
     assert of_baseline(table) == ""
     assert "by itself" not in fig4.caption
 
@@ -171,13 +160,6 @@ def test_engines_that_were_asked_for_have_figures_of_their_own():
     _, _, drawn = frames(*(baseline([150.0] * 3, engine=name) for name in ("fio", "builtin")))
 
     assert sorted(spec.stem for spec in drawn) == ["table1-engine-builtin", "table1-engine-fio"]
-
-
-def test_the_published_numbers_are_those_of_table_1():
-    assert paper.peak("HDD", "read") == 163.0
-    assert paper.peak("lustre", "write") == 991.914
-    assert paper.peak("hdd", "random_read") is None
-    assert paper.peak("nvme", "read") is None
 
 
 def test_a_campaign_of_baselines_alone_is_reported(tmp_path, capsys, monkeypatch):

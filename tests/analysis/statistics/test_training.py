@@ -159,21 +159,6 @@ def test_an_accelerator_left_alone_is_the_same_whether_named_or_not_and_is_not_t
     assert "auto" not in made["fig4"].caption
 
 
-@pytest.mark.parametrize("columns", ["80", "120"])
-def test_every_runtime_and_cell_is_whole_at_any_usual_width(tmp_path, capsys, monkeypatch, columns):
-    monkeypatch.setenv("COLUMNS", columns)
-    made = [*grid(("nvme-scratch",)), *controls(storage="nvme-scratch")]
-    store(tmp_path, *made)
-
-    main([str(tmp_path)])
-
-    out = capsys.readouterr().out
-    assert max(len(line) for line in out.splitlines() if not line.startswith("/")) <= int(columns)
-    assert all(id_of(each)[-10:] in out for each in made)
-    assert "…" not in out
-    assert "runtime" in out
-
-
 def test_a_micro_campaign_tells_no_verdicts_and_has_no_columns_of_the_mini_application(campaign, capsys):
     main([str(campaign)])
 
