@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from analysis.figures.kit import panels, style
 from analysis.figures.kit.figure import FigureSpec, figures, runs_told
 from analysis.records.frame import rows_of
-from analysis.statistics.selection import BATCH_PLACE, batch_sets, in_order, settled, trained
+from analysis.statistics.selection import BATCH_PLACE, batch_sets, in_order, of_done, settled, trained
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 
 TITLE = "Fig. 7. Mini-application: throughput over batch size"
 FIGURE = "images_per_s"
-NUMBERS = [FIGURE, f"{FIGURE}_min", f"{FIGURE}_max", "n_valid", "unstable"]
-COLUMNS = ["storage", "storage_name", "batch_size", "prefetch", *NUMBERS, "status", "host", "accelerator", "cell"]
+NUMBERS = [FIGURE, f"{FIGURE}_min", f"{FIGURE}_max"]
+COLUMNS = [
+    "storage", "storage_name", "batch_size", "prefetch", *NUMBERS, "n_valid", "unstable", "status", "host",
+    "accelerator", "cell",
+]  # fmt: skip
 # Both curves are a little beside their batch size, so that equal points are seen as two.
 ASIDE = 0.09
 # Below the marks, which a short whisker would deface.
@@ -45,9 +48,7 @@ def specs(table: pd.DataFrame) -> list[FigureSpec]:
 
 def points(cells: pd.DataFrame) -> pd.DataFrame:
     """Return what is drawn, in the paper's order; a cell without a point keeps its row, without numbers."""
-    frame = in_order(settled(cells, BATCH_PLACE, FIGURE), ["batch_size"]).astype({"n_valid": "Int64"})
-    frame[NUMBERS] = frame[NUMBERS].where(frame["status"] == "done")
-    return frame[COLUMNS]
+    return of_done(in_order(settled(cells, BATCH_PLACE, FIGURE), ["batch_size"]), NUMBERS)[COLUMNS]
 
 
 def throughput_over_batch_size(frame: pd.DataFrame, title: str, words: str) -> Figure:

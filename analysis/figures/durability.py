@@ -14,14 +14,11 @@ from analysis.figures.kit.panels import WHISKER, frame_with_words, unstable_sign
 from analysis.paper import BURST_BUFFER
 from analysis.records.frame import rows_of
 from analysis.statistics.checkpoints import NO_TARGET, TIMES
-from analysis.statistics.selection import HOW, saving_sets, settled
+from analysis.statistics.selection import HOW, of_done, saving_sets, settled
 from analysis.text.plain import DAGGER, significant
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pandas as pd
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
     from analysis.records.frame import Row
@@ -50,10 +47,7 @@ def specs(table: pd.DataFrame) -> list[FigureSpec]:
 
 def bars(cells: pd.DataFrame) -> pd.DataFrame:
     """Return what is drawn, a row per target and mode; seconds from the end of the step that is saved."""
-    frame = settled(cells, PLACE, "snapshot_blocked_s").astype({"n_valid": "Int64"}).reindex(columns=COLUMNS)
-    numbers = [*NUMBERS, "n_valid", "unstable"]
-    frame[numbers] = frame[numbers].where(frame["status"] == "done")
-    return frame
+    return of_done(settled(cells, PLACE, "snapshot_blocked_s").reindex(columns=COLUMNS), NUMBERS)
 
 
 def seconds_per_checkpoint(frame: pd.DataFrame, title: str, words: str) -> Figure:
@@ -66,11 +60,15 @@ def seconds_per_checkpoint(frame: pd.DataFrame, title: str, words: str) -> Figur
         axes.set_xlim(0, float(longest) * RIGHT)
         for place, row in enumerate(rows):
             _bars(axes, place, row)
-        axes.set_yticks(range(len(rows)), [_name(row) for row in rows])
+        axes.set_yticks(range(len(rows)), [f"{wrapped(row['target'])}\n{row['mode']}" for row in rows])
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xlabel("seconds since the end of the step")
-        frame_with_words(figure, title, words, [*_signs(), *unstable_sign(frame, "runtime's ", hatch=False)])
+        signs = [
+            Patch(facecolor=fill.get("color", "0.7"), edgecolor="black", hatch=fill.get("hatch"), label=kind)
+            for _, kind, fill in KINDS
+        ]
+        frame_with_words(figure, title, words, [*signs, *unstable_sign(frame, "runtime's ", hatch=False)])
     return figure
 
 
@@ -82,24 +80,9 @@ def _bars(axes: Axes, place: int, row: Row) -> None:
     kinds = [kind for kind in KINDS if (drains or kind is not KINDS[-1]) and not math.isnan(row[kind[0]])]
     for number, (name, _, fill) in enumerate(kinds):
         middle, y = row[name], place + (number - (len(kinds) - 1) / 2) * HEIGHT
-        axes.barh(y, middle, HEIGHT, **_fill(row["target_name"], fill))
+        axes.barh(y, middle, HEIGHT, **{"color": style.look(row["target_name"]).color, "edgecolor": "black"} | fill)
         low, high = row[f"{name}_min"], row[f"{name}_max"]
         if high > low:
             axes.errorbar(middle, y, xerr=[[middle - low], [high - middle]], **WHISKER)
         text = significant(middle) + (DAGGER if row["unstable"] is True else "")
         axes.annotate(text, (high, y), (4, 0), textcoords="offset points", va="center", size=6.5)
-
-
-def _fill(target: str, fill: dict[str, Any]) -> dict[str, Any]:
-    return {"color": style.look(target).color, "edgecolor": "black", **fill}
-
-
-def _name(row: Row) -> str:
-    return f"{wrapped(row['target'])}\n{row['mode']}"
-
-
-def _signs() -> Sequence[Artist]:
-    return [
-        Patch(facecolor=fill.get("color", "0.7"), edgecolor="black", hatch=fill.get("hatch"), label=words)
-        for _, words, fill in KINDS
-    ]

@@ -18,7 +18,7 @@ from analysis.figures.scaling import PAPER_LINE, PAPER_MARK
 from analysis.records.frame import grouped, rows_of
 from analysis.records.settings import Settings, family_key
 from analysis.statistics.baselines import ACCESS, is_baseline
-from analysis.statistics.selection import in_order, settled
+from analysis.statistics.selection import in_order, of_done, settled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,12 +65,10 @@ def _sets(table: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
 def bars(cells: pd.DataFrame) -> pd.DataFrame:
     """Return what is drawn, in the paper's order, MB/s; a cell without a bar keeps its row, without numbers."""
     cells = cells.assign(access=cells[ACCESS])
-    frame = settled(cells, PLACE, "mb_per_s").astype({"n_valid": "Int64"}).copy()
+    frame = of_done(settled(cells, PLACE, "mb_per_s"), NUMBERS).copy()
     pairs = zip(frame["storage_name"], frame["access"], strict=True)
     published = [paper.peak(name, access) for name, access in pairs]
     frame["paper_mb_per_s"] = pd.Series(published, index=frame.index, dtype="float64")
-    numbers = [*NUMBERS, "n_valid", "unstable"]
-    frame[numbers] = frame[numbers].where(frame["status"] == "done")
     return in_order(frame, ["access"])[COLUMNS]
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis import paper
 from analysis.figures.kit import style
 from analysis.figures.kit.figure import FigureSpec, figures
-from analysis.figures.kit.panels import HEADROOM, frame_with_words, name_panel
+from analysis.figures.kit.panels import frame_with_words, name_panel, over_time, why_nothing
 from analysis.records.settings import Settings, family_key
 from analysis.statistics.selection import by_prefetch, completed, families, settled, trained
 from analysis.traces import system, typical
@@ -19,11 +18,11 @@ from analysis.traces import system, typical
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
-    from typing import Any
 
     import pandas as pd
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from analysis.records.frame import Row
 
@@ -114,17 +113,12 @@ def read_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:
     storages = list(dict.fromkeys(frame["storage"]))
     hosts = len(set(frame["host"]) - {""}) > 1
     with style.sheet():
-        figure = Figure(figsize=(6.0, 1.25 + 1.3 * len(storages)))
-        grid = list(figure.subplots(len(storages), 1, sharex=True, sharey=True, squeeze=False).flat)
-        highest, longest = (float(frame[name].fillna(0).max()) or 1.0 for name in ("read_mb_per_s", "elapsed_s"))
-        grid[0].set_ylim(0, highest * HEADROOM)
-        grid[0].set_xlim(0, longest)
+        highest, longest = (float(frame[name].fillna(0).max()) for name in ("read_mb_per_s", "elapsed_s"))
+        figure, grid = over_time(len(storages), highest, longest, "MB/s read")
         for axes, storage in zip(grid, storages, strict=True):
             cells = frame[frame["storage"] == storage]
             _panel(axes, cells)
             name_panel(axes, cells, several_hosts=hosts)
-            axes.set_ylabel("MB/s read")
-        grid[-1].set_xlabel("time since the first call of the iterator (s)")
         frame_with_words(figure, title, words, _signs(frame))
     return figure
 
@@ -138,7 +132,7 @@ def _panel(axes: Axes, cells: pd.DataFrame) -> None:
         else:
             missing.append(f"prefetch {prefetch}: {trace['status'].iloc[0]}")
     if missing:
-        axes.set_title("; ".join(missing), loc="right", fontsize=7, fontweight="normal", color="0.4")
+        why_nothing(axes, "; ".join(missing))
 
 
 def _trace(axes: Axes, trace: pd.DataFrame, *, prefetch: int) -> None:

@@ -15,7 +15,7 @@ from analysis.figures.kit import panels, style
 from analysis.figures.kit.figure import FigureSpec, figures, runs_told
 from analysis.records.frame import rows_of
 from analysis.records.settings import Settings, family_key
-from analysis.statistics.selection import by_prefetch, completed, families, settled, trained
+from analysis.statistics.selection import by_prefetch, completed, families, of_done, settled, trained
 from analysis.text.plain import DAGGER, MINUS, significant
 
 if TYPE_CHECKING:
@@ -73,17 +73,14 @@ def bars(cells: pd.DataFrame) -> pd.DataFrame:
     host, there is nothing for an excess to stand on.
     """
     frame = completed(settled(cells, [*PLACE, "prefetch"], "wall_s"), ["threads"])
-    frame = frame.astype({"n_valid": "Int64"}).rename(columns={old: new for new, old in RUNTIME.items()})
-    numbers = [*RUNTIME, "n_valid", "unstable"]
-    frame[numbers] = frame[numbers].where(frame["status"] == "done")
+    frame = of_done(frame.rename(columns={old: new for new, old in RUNTIME.items()}), RUNTIME)
     partner = [*PLACE, "host"]
     base = frame[frame["prefetch"] > 0].set_index(partner)["runtime_s"].dropna()
     below = frame[partner].join(base.rename("below"), on=partner)["below"]
     frame["excess_s"] = (frame["runtime_s"] - below).where(frame["prefetch"] == 0)
     alone = (frame["prefetch"] == 0) & below.isna() & (frame["status"] == "done")
     frame["status"] = frame["status"].mask(alone, "without partner")
-    frame[numbers] = frame[numbers].mask(alone)
-    return frame[COLUMNS]
+    return of_done(frame, RUNTIME)[COLUMNS]
 
 
 def runtime_over_threads(frame: pd.DataFrame, title: str, words: str) -> Figure:

@@ -15,7 +15,7 @@ from analysis.figures.kit import style
 from analysis.figures.kit.figure import FigureSpec, caption, how_many, statistic
 from analysis.figures.kit.panels import HEADROOM, WHISKER, frame_with_words
 from analysis.records.frame import rows_of
-from analysis.statistics.selection import settled
+from analysis.statistics.selection import of_done, settled
 from analysis.statistics.sweeps import held, is_number, orderly, plain_sets, swept
 from analysis.text.plain import DASH
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 STORAGE = "storage"
 PLACE = ["swept", "value", "storage"]
-NUMBERS = ["median", "min", "max", "n_valid", "unstable"]
 COLUMNS = [
-    "swept", "value", "held", "storage", "storage_name", *NUMBERS, "figure", "unit", "better", "status", "host", "cell",
+    "swept", "value", "held", "storage", "storage_name", "median", "min", "max", "n_valid", "unstable", "figure",
+    "unit", "better", "status", "host", "cell",
 ]  # fmt: skip
 IN_A_ROW = 3
 HOLLOW: dict[str, Any] = {
@@ -84,8 +84,7 @@ def points(cells: pd.DataFrame) -> pd.DataFrame:
     figure = str(frame["figure"].iloc[0])
     ends = {"median": figure, "min": f"{figure}_min", "max": f"{figure}_max"}
     frame = frame.assign(**{name: frame.get(column) for name, column in ends.items()})
-    frame = settled(frame.astype(dict.fromkeys(ends, "float64")), PLACE, "median").astype({"n_valid": "Int64"})
-    frame[NUMBERS] = frame[NUMBERS].where(frame["status"] == "done")
+    frame = of_done(settled(frame.astype(dict.fromkeys(ends, "float64")), PLACE, "median"), ends)
     places = [
         (
             names.index(row["swept"]) if row["swept"] in names else 0,

@@ -13,7 +13,7 @@ from analysis.figures.kit import panels, style
 from analysis.figures.kit.figure import FigureSpec, checkpoints_told, figures
 from analysis.records.frame import rows_of
 from analysis.statistics.checkpoints import NO_TARGET
-from analysis.statistics.selection import HOW, MODE, saving_sets, settled
+from analysis.statistics.selection import HOW, MODE, of_done, saving_sets, settled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,10 +47,8 @@ def bars(cells: pd.DataFrame) -> pd.DataFrame:
 
     `without_s` is its runtime, of cells of the same host; `checkpoint_s` is how long training stood still for one.
     """
-    frame = settled(cells, PLACE, "wall_s").astype({"n_valid": "Int64"})
-    frame = frame.rename(columns={old: new for new, old in (RUNTIME | CHECKPOINT).items()}).reindex(columns=COLUMNS)
-    numbers = [*RUNTIME, *CHECKPOINT, "n_valid", "unstable"]
-    frame[numbers] = frame[numbers].where(frame["status"] == "done")
+    frame = settled(cells, PLACE, "wall_s").rename(columns={old: new for new, old in (RUNTIME | CHECKPOINT).items()})
+    frame = of_done(frame.reindex(columns=COLUMNS), [*RUNTIME, *CHECKPOINT])
     without = frame[frame["target"] == NO_TARGET]
     base = without.set_index("host")["runtime_s"].to_dict() if len(without) == 1 else {}
     return frame.assign(without_s=frame["host"].map(base).astype("float64"))

@@ -8,13 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.figures.kit import style
 from analysis.figures.kit.figure import FigureSpec, figures
-from analysis.figures.kit.panels import HEADROOM, frame_with_words
+from analysis.figures.kit.panels import frame_with_words, over_time, why_nothing
 from analysis.paper import BURST_BUFFER
 from analysis.statistics.checkpoints import NO_TARGET, side
 from analysis.statistics.selection import HOW, MODE, saved_how, saving_sets, settled
@@ -23,13 +22,13 @@ from analysis.traces import system, typical
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-    from typing import Any
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from analysis.records.frame import Row
-    from analysis.records.settings import Facts, Settings
+    from analysis.records.settings import Settings
 
 TITLE = "Fig. 10. Mini-application: written to the storages over time"
 PLACE = ["target", "target_name", "mode"]
@@ -80,27 +79,19 @@ def samples(cells: pd.DataFrame, runs: Mapping[str, Row], folders: Mapping[str, 
 
 
 def _samples(row: Row, run: Row, path: Path) -> pd.DataFrame:
-    names = {role: name for role in ROLES if isinstance(name := run.get(f"source_{role}"), str)}
-    if not names:
+    roles: dict[str, list[str]] = {}  # one device may be both sides of a burst buffer
+    for role in ROLES:
+        if isinstance(name := run.get(f"source_{role}"), str):
+            roles.setdefault(name, []).append(role)
+    if not roles:
         raise system.TraceError("no counter of the target")
-    told = row["set_key"].facts
+    facts = row["set_key"].facts
     return pd.concat(
-        system.written(path, name).assign(role=role, source=name, storage=_storage(told, role))
-        for role, name in _each_source_once(names).items()
+        system.written(path, name).assign(
+            role=" and ".join(each), source=name, storage=" and ".join(side(facts, role) for role in each)
+        )
+        for name, each in roles.items()
     )
-
-
-def _each_source_once(names: Mapping[str, str]) -> dict[str, str]:
-    """Return the sources by role; where one device is both sides of a burst buffer, it is `fast and slow`."""
-    roles: dict[str, list[str]] = {}
-    for role, name in names.items():
-        roles.setdefault(name, []).append(role)
-    return {" and ".join(each): name for name, each in roles.items()}
-
-
-def _storage(facts: Facts, role: str) -> str:
-    """Return the name of the storage of a role, of both where one device is both."""
-    return " and ".join(side(facts, each) for each in role.split(" and "))
 
 
 def written_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:
@@ -110,16 +101,11 @@ def written_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:
     """
     cells = [cell for _, cell in frame.groupby("cell", sort=False)]
     with style.sheet():
-        figure = Figure(figsize=(6.0, 1.25 + 1.3 * len(cells)))
-        grid = list(figure.subplots(len(cells), 1, sharex=True, sharey=True, squeeze=False).flat)
         highest = frame.groupby(["cell", "elapsed_s"])["written_mb_per_s"].sum().max()
-        grid[0].set_ylim(0, (highest if highest > 0 else 1.0) * HEADROOM)
-        grid[0].set_xlim(0, frame["elapsed_s"].fillna(0).max() or 1.0)
+        figure, grid = over_time(len(cells), highest, frame["elapsed_s"].fillna(0).max(), "MB/s written")
         for axes, cell in zip(grid, cells, strict=True):
             axes.set_title(cell["target"].iloc[0])
-            axes.set_ylabel("MB/s written")
             _panel(axes, cell)
-        grid[-1].set_xlabel("time since the first call of the iterator (s)")
         frame_with_words(figure, title, words, _signs(frame))
     return figure
 
@@ -127,7 +113,7 @@ def written_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:
 def _panel(axes: Axes, cell: pd.DataFrame) -> None:
     """Draw the storages of one target, stacked, and where its application ended."""
     if cell["status"].iloc[0] != "done":
-        axes.set_title(cell["status"].iloc[0], loc="right", fontsize=7, fontweight="normal", color="0.4")
+        why_nothing(axes, cell["status"].iloc[0])
         return
     beneath: Any = 0.0
     for _, trace in cell.groupby("role", sort=False):  # counters of one trace: its intervals are those of all

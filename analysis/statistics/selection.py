@@ -149,6 +149,14 @@ def settled(cells: pd.DataFrame, place: list[str], figure: str) -> pd.DataFrame:
     return cells.assign(status=cells["status"].mask(without, "without figures").mask(twins, "ambiguous"))
 
 
+def of_done(frame: pd.DataFrame, numbers: Iterable[str]) -> pd.DataFrame:
+    """Return the frame with these numbers, `n_valid` and `unstable` of the cells that are done alone."""
+    names = [*numbers, "n_valid", "unstable"]
+    frame = frame.astype({"n_valid": "Int64"})
+    frame[names] = frame[names].where(frame["status"] == "done")
+    return frame
+
+
 def batch_sets(cells: pd.DataFrame) -> Mapping[Settings, pd.DataFrame]:
     """Return the cells that differ at most in storage, batch size and prefetch.
 

@@ -55,6 +55,23 @@ def per_storage(frame: pd.DataFrame, wide: float, high: float = 1.75) -> tuple[F
     return figure, made
 
 
+def over_time(panes: int, highest: float, longest: float, label: str) -> tuple[Figure, list[Axes]]:
+    """Return a figure with a panel below the other, of rates up to the highest over seconds up to the longest."""
+    figure = Figure(figsize=(6.0, 1.25 + 1.3 * panes))
+    grid = list(figure.subplots(panes, 1, sharex=True, sharey=True, squeeze=False).flat)
+    grid[0].set_ylim(0, (highest if highest > 0 else 1.0) * HEADROOM)
+    grid[0].set_xlim(0, longest or 1.0)
+    for axes in grid:
+        axes.set_ylabel(label)
+    grid[-1].set_xlabel("time since the first call of the iterator (s)")
+    return figure, grid
+
+
+def why_nothing(axes: Axes, words: str) -> None:
+    """Say at the right above a panel why something is not drawn in it."""
+    axes.set_title(words, loc="right", fontsize=7, fontweight="normal", color="0.4")
+
+
 def name_panel(axes: Axes, cells: pd.DataFrame, *, several_hosts: bool) -> None:
     """Write the storage over its panel, with its hosts where the figure has several."""
     hosts = ", ".join(sorted(set(cells["host"]) - {""}))
