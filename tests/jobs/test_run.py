@@ -1,5 +1,6 @@
 """Real runs: what makes one count, and each proof seen to fail on purpose."""
 
+import contextlib
 import csv
 import mmap
 import os
@@ -204,33 +205,24 @@ def test_more_batches_than_there_are_images_make_a_run_incomplete(execute, data)
     assert check(figures, "complete")["passed"] is False
 
 
-def test_traffic_of_others_on_the_device_makes_a_run_invalid(execute, long_data, disk):
-    other = disk / "other"
+@pytest.mark.parametrize(
+    ("others", "what"), [([OTHER_READER], "other_mb_per_s"), ([OTHER_HOG] * 2, "other_cpu")], ids=["traffic", "work"]
+)
+def test_traffic_of_others_on_the_device_or_their_work_makes_a_run_invalid(execute, long_data, disk, others, what):
+    other, most = disk / "other", DEFAULTS[f"{what}_max"]
     other.write_bytes(bytes(64 << 20))
     os.sync()
-    limits = {**DEAF, "other_mb_per_s_max": DEFAULTS["other_mb_per_s_max"]}
 
-    with other_process(OTHER_READER, str(other)):
-        figures = execute(long_data, limits=limits, threads=1)
+    with contextlib.ExitStack() as stack:
+        for script in others:
+            stack.enter_context(other_process(script, str(other)))
+        figures = execute(long_data, limits={**DEAF, f"{what}_max": most}, threads=1)
 
     quiet = check(figures, "quiet")
-    assert figures["status"] == "invalid"
-    assert quiet["passed"] is False
-    assert quiet["observed"]["other_mb_per_s"] > DEFAULTS["other_mb_per_s_max"]
-    assert quiet["limit"]["other_mb_per_s"] == DEFAULTS["other_mb_per_s_max"]
+    assert (figures["status"], quiet["passed"]) == ("invalid", False)
+    assert quiet["observed"][what] > most
+    assert quiet["limit"][what] == most
     assert figures["reason"].startswith("quiet: others moved ")
-
-
-def test_work_of_others_on_the_processors_makes_a_run_invalid(execute, long_data):
-    limits = {**DEAF, "other_cpu_max": DEFAULTS["other_cpu_max"]}
-
-    with other_process(OTHER_HOG), other_process(OTHER_HOG):
-        figures = execute(long_data, limits=limits, threads=1)
-
-    quiet = check(figures, "quiet")
-    assert figures["status"] == "invalid"
-    assert quiet["passed"] is False
-    assert quiet["observed"]["other_cpu"] > DEFAULTS["other_cpu_max"]
 
 
 def test_the_load_of_a_run_itself_is_not_that_of_others(execute, long_data):

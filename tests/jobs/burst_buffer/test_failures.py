@@ -56,25 +56,19 @@ def test_a_full_fast_storage_blocks_until_the_drainer_has_made_room(folders, sma
     assert blob(latest(*folders)) == bytes([5]) * (15 * MB // 10)
 
 
-def test_a_full_fast_storage_falls_through_where_that_was_asked_for(folders, small_fast, idle):
-    with contextlib.closing(BurstBuffer(*folders, when_full="fall_through")) as buffer:
+@pytest.mark.usefixtures("small_fast", "idle")
+@pytest.mark.parametrize(("keep", "where", "kept"), [(5, "slow", [0, 1, 2, 3]), (1, "fast", [3])])
+def test_a_full_fast_storage_falls_through_where_asked_and_what_the_slow_one_would_not_keep_is_not_drained(
+    folders, keep, where, kept
+):
+    with contextlib.closing(BurstBuffer(*folders, when_full="fall_through", keep=keep)) as buffer:
         saved = [buffer.save(step, writer(step, 15 * MB // 10)) for step in range(4)]
+        told = {line["step"]: line["durable_slow_s"] for line in buffer.report()}
 
-        assert [snapshot.where for snapshot in saved] == ["fast", "fast", "slow", "slow"]
-        assert blob(buffer.latest()) == bytes([3]) * (15 * MB // 10)
-        assert buffer.report()[3]["durable_slow_s"] == saved[3].blocked_s
-    assert drain.drain(*folders) == 0
-    assert steps(folders[1]) == [0, 1, 2, 3]
-
-
-def test_what_the_slow_storage_would_not_keep_is_not_drained_for_ever(folders, small_fast, idle):
-    with contextlib.closing(BurstBuffer(*folders, when_full="fall_through", keep=1)) as buffer:
-        for step in range(4):
-            buffer.save(step, writer(step, 15 * MB // 10))
-
+        assert [snapshot.where for snapshot in saved] == ["fast", "fast", "slow", where]
+        assert told[3] == (saved[3].blocked_s if where == "slow" else None)
         assert drain.drain(*folders) == 0
-
-        assert steps(folders[1]) == [3]
+        assert steps(folders[1]) == kept
         assert blob(buffer.latest()) == bytes([3]) * (15 * MB // 10)
         assert buffer.drained(0)
 
