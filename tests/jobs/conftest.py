@@ -60,9 +60,8 @@ def order(job, paths):
 def execute(template, tmp_path):
     """Run a benchmark once in a fresh process and return its figures."""
 
-    def run(folder, *, through=template, **changes):
-        request = make_request(folder, tmp_path / "held", **changes)
-        return through.run(request, tmp_path / "run.log", 60)
+    def run(folder, **changes):
+        return template.run(make_request(folder, tmp_path / "held", **changes), tmp_path / "run.log", 60)
 
     return run
 

@@ -42,10 +42,10 @@ _ALEXNET = {
 }
 
 
-def write_jpegs(folder, count, side=64, seed=0):
+def write_jpegs(folder, count, side=64):
     """Write noise, about 5 kB a file at 64 pixels, and put it on the device."""
     folder.mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     paths = [folder / f"{number:03d}.jpg" for number in range(count)]
     for path in paths:
         Image.fromarray(rng.integers(0, 255, (side, side, 3), dtype=np.uint8)).save(path, quality=90)
@@ -53,9 +53,9 @@ def write_jpegs(folder, count, side=64, seed=0):
     return paths
 
 
-def write_slow_jpeg(path, side=4000):
+def write_slow_jpeg(path):
     """Write a file that is small on the device and takes long to decode."""
-    Image.fromarray(np.zeros((side, side), dtype=np.uint8)).save(path)
+    Image.fromarray(np.zeros((4000, 4000), dtype=np.uint8)).save(path)
 
 
 def truncate(path):

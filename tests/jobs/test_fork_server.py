@@ -47,8 +47,8 @@ def log(tmp_path):
 
 @pytest.fixture
 def ask(light, log):
-    def run(function, timeout_s=30.0, **argument):
-        return light.run(argument, log, timeout_s, job=f"tests.jobs.template_jobs:{function}")
+    def run(function, timeout_s=30.0, into=log, **argument):
+        return light.run(argument, into, timeout_s, job=f"tests.jobs.template_jobs:{function}")
 
     return run
 
@@ -148,19 +148,14 @@ def test_what_a_library_prints_while_it_is_imported_is_in_the_log_of_the_templat
     assert "hello from the import" in (tmp_path / "template.log").read_text()
 
 
-def test_each_run_has_its_own_log(light, tmp_path):
-    light.run({}, tmp_path / "one.log", 30, job="tests.jobs.template_jobs:fail")
-    light.run({"value": 1}, tmp_path / "two.log", 30, job="tests.jobs.template_jobs:echo")
-
-    assert "on purpose" in (tmp_path / "one.log").read_text()
-    assert (tmp_path / "two.log").read_text() == ""
-
-
-def test_a_log_that_cannot_be_opened_costs_no_run(light, tmp_path):
-    said = light.run({}, tmp_path / "missing" / "run.log", 30, job="tests.jobs.template_jobs:chatter")
+def test_each_run_has_its_own_log_and_one_that_cannot_be_opened_costs_no_run(ask, tmp_path):
+    ask("fail", into=tmp_path / "one.log")
+    said = ask("chatter", into=tmp_path / "missing" / "run.log")
+    ask("echo", into=tmp_path / "two.log", value=1)
 
     assert said["value"] == ""
-    assert light.run({"value": 1}, tmp_path / "run.log", 30, job="tests.jobs.template_jobs:echo")["value"] == 1
+    assert "on purpose" in (tmp_path / "one.log").read_text()
+    assert (tmp_path / "two.log").read_text() == ""
 
 
 def test_killing_the_template_kills_its_run_and_the_next_run_works(ask, light, tmp_path):

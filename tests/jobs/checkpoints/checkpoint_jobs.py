@@ -7,6 +7,7 @@ from pathlib import Path
 
 from jobs.benchmarks.alexnet_network import Network
 from jobs.burst_buffer import BurstBuffer, snapshots
+from jobs.burst_buffer.restart import Snapshot
 from jobs.checkpoints import saver
 from jobs.checkpoints.direct import Direct
 from jobs.checkpoints.saver import BackgroundSaver, Saver
@@ -87,16 +88,10 @@ class _Gate:
         folder.mkdir()
         write(folder)
         self.given.append(step)
-        return snapshots_of(folder, step)
+        return Snapshot(snapshots.new_name(1, step), step, folder, "only", 1, 0.0, 0.0, 0.0, 0.0)
 
     def report(self, _ended_at=None):
         return [{"step": step, "durable_fast_s": 0.0, "durable_slow_s": None} for step in self.given]
-
-
-def snapshots_of(folder, step):
-    from jobs.burst_buffer.restart import Snapshot  # noqa: PLC0415
-
-    return Snapshot(snapshots.new_name(1, step), step, folder, "only", 1, 0.0, 0.0, 0.0, 0.0)
 
 
 def in_flight(argument):
