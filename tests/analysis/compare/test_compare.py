@@ -136,23 +136,6 @@ def test_a_cell_that_one_campaign_lacks_is_told(tmp_path):
 
 
 @pytest.mark.long
-def test_the_same_storage_at_another_place_is_the_same_cell(tmp_path):
-    _, rows = compared(tmp_path, [cell()], [cell(200.0, storage__root="/scratch", host="node9")])
-
-    assert rows["local threads=4"]["verdict"] == "faster"
-
-
-@pytest.mark.long
-def test_a_storage_of_another_name_is_found_where_each_campaign_has_one(tmp_path):
-    before, after = ([cell(rate, threads=n, storage=name) for n in (1, 2)] for rate, name in ((9, "hdd"), (18, "nvme")))
-
-    _, rows = compared(tmp_path, before, after)
-
-    arrow = "hdd \N{RIGHTWARDS ARROW} nvme threads="
-    assert {label: row["verdict"] for label, row in rows.items()} == {f"{arrow}1": "faster", f"{arrow}2": "faster"}
-
-
-@pytest.mark.long
 def test_of_several_storages_none_is_guessed_until_it_is_named(tmp_path, capsys):
     before = [cell(storage="hdd"), cell(storage="ssd")]
     after = [cell(storage="ssd"), cell(50.0, storage="optane")]
@@ -168,15 +151,26 @@ def test_of_several_storages_none_is_guessed_until_it_is_named(tmp_path, capsys)
 
 
 @pytest.mark.long
-def test_a_storage_that_is_named_otherwise_is_not_matched_by_its_id(tmp_path):
-    before = [cell(storage="hdd"), cell(storage="ssd")]
-    after = [cell(70.0, storage="hdd"), cell(storage="ssd")]
+@pytest.mark.parametrize(
+    ("before", "after", "words", "told"),
+    [
+        ([cell()], [cell(200.0, storage__root="/scratch", host="node9")], [], {"local threads=4": "faster"}),
+        # Where each campaign has one storage, they are the same; by another name a cell is not found by its id.
+        (
+            [cell(9, threads=n, storage="hdd") for n in (1, 2)], [cell(18, threads=n, storage="nvme") for n in (1, 2)], [],
+            {f"hdd \N{RIGHTWARDS ARROW} nvme threads={n}": "faster" for n in (1, 2)},
+        ),
+        (
+            [cell(storage="hdd"), cell(storage="ssd")], [cell(70.0, storage="hdd"), cell(storage="ssd")],
+            ["--match", "hdd:ssd", "--match", "ssd:hdd"],
+            {"hdd \N{RIGHTWARDS ARROW} ssd threads=4": "no change", "ssd \N{RIGHTWARDS ARROW} hdd threads=4": "slower"},
+        ),
+    ],
+)  # fmt: skip
+def test_a_cell_is_found_on_a_storage_of_another_place_or_name(tmp_path, before, after, words, told):
+    _, rows = compared(tmp_path, before, after, *words)
 
-    _, rows = compared(tmp_path, before, after, "--match", "hdd:ssd", "--match", "ssd:hdd")
-
-    arrow = "\N{RIGHTWARDS ARROW}"
-    told = {label: row["verdict"] for label, row in rows.items()}
-    assert told == {f"hdd {arrow} ssd threads=4": "no change", f"ssd {arrow} hdd threads=4": "slower"}
+    assert {label: row["verdict"] for label, row in rows.items()} == told
 
 
 @pytest.mark.long
