@@ -157,8 +157,8 @@ def test_of_several_storages_none_is_guessed_until_it_is_named(tmp_path, capsys)
         ([cell()], [cell(200.0, storage__root="/scratch", host="node9")], [], {"local threads=4": "faster"}),
         # Where each campaign has one storage, they are the same; by another name a cell is not found by its id.
         (
-            [cell(9, threads=n, storage="hdd") for n in (1, 2)], [cell(18, threads=n, storage="nvme") for n in (1, 2)], [],
-            {f"hdd \N{RIGHTWARDS ARROW} nvme threads={n}": "faster" for n in (1, 2)},
+            [cell(9, threads=n, storage="hdd") for n in (1, 2)], [cell(18, threads=n, storage="nvme") for n in (1, 2)],
+            [], {f"hdd \N{RIGHTWARDS ARROW} nvme threads={n}": "faster" for n in (1, 2)},
         ),
         (
             [cell(storage="hdd"), cell(storage="ssd")], [cell(70.0, storage="hdd"), cell(storage="ssd")],
