@@ -103,7 +103,8 @@ def progress() -> Iterator[Progress]:
 
         def show(what: str, done: int, total: int, of_what: str) -> None:
             nonlocal next_s
-            if (now := time.monotonic()) < next_s:
+            # The last of a bar that is shown is not left out: it would stop short.
+            if (now := time.monotonic()) < next_s and not (done == total and what in tasks):
                 return
             next_s = now + pause_s
             if not stderr.is_terminal:

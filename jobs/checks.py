@@ -31,7 +31,7 @@ class Limits:
     """The thresholds of the checks; the defaults are those of the configuration's ``checks`` node."""
 
     resident_max: float = 0.01  # share of the files' pages that may be in memory before a cold run
-    device_bytes_min: float = 0.9  # bytes fetched from the device as a share of the bytes that the pipeline read, cold
+    device_bytes_min: float = 0.9  # bytes fetched from the device as a share of the blocks of the files, cold
     time_error_max: float = 0.01  # share of the wall time that the named parts may miss
     other_mb_per_s_max: float = 5.0  # what everybody else may move on the device during the run
     other_cpu_max: float = 0.5  # cores that everybody else may keep busy

@@ -153,7 +153,7 @@ def _object(checks: Mapping[str, Check], others: Check | None, needed: frozenset
     def check(value: Any) -> None:
         if type(value) is not dict:
             raise MisfitError(value, "an object")
-        for key in needed.difference(value):
+        for key in sorted(needed.difference(value)):
             raise MisfitError(MISSING, "").within(f".{key}")
         for key, each in value.items():
             if inner := checks.get(key, others):

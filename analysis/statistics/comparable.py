@@ -51,8 +51,7 @@ def weak(cells: Sequence[Cell]) -> str:
 
 def looser(cells: Iterable[Cell]) -> str:
     """Return that some cells were judged by looser checks than their site's: of that no tolerance can be made."""
-    words = [each for cell in cells if (each := _looser(cell))]
-    return f"judged by looser checks than the site's: {listed(words)}" if words else ""
+    return next((why for cell in cells if (why := _looser(cell))), "")
 
 
 def _several(cells: Sequence[Cell], name: str, across: bool) -> Iterator[list[str]]:  # noqa: FBT001
@@ -78,5 +77,8 @@ def _data(cell: Cell) -> str:
 
 
 def _looser(cell: Cell) -> str:
+    if words := cell["looser_checks"]:
+        return f"judged by looser checks than the site's: {words}"
     limit = cell["spread_limit"]
-    return cell["looser_checks"] or (f"checks.spread_max={limit:g}" if limit > WIDEST_SPREAD else "")
+    wide = f"judged by checks.spread_max={limit:g}, too wide to compare anything (at most {WIDEST_SPREAD:g})"
+    return wide if limit > WIDEST_SPREAD else ""

@@ -65,17 +65,17 @@ def scaling(table: pd.DataFrame) -> dict[str, pd.Series[Any]]:
     one = table[done & (table["threads"] == 1)] if "threads" in table else table[:0]
     one = one[~one["series_key"].duplicated(keep=False)]
     base = table["series_key"].map(one.set_index("series_key")["images_per_s"]).astype("float64")
+    base = base.where(base > 0)
     ratio = (table["images_per_s"] / base).where(done)
     lines = table.loc[ratio.notna()].reindex(columns=[*comparable.COLUMNS, "unstable"]).astype({"unstable": object})
     ones = {row["series_key"]: row for row in rows_of(lines.loc[lines.index.intersection(one.index)])}
     pairs = [(ones[row["series_key"]], row) for row in rows_of(lines)]
-    unlike = pd.Series(map(comparable.unlike, pairs), index=lines.index, dtype=object).reindex(
-        table.index, fill_value=""
-    )
-    weak = pd.Series(map(comparable.weak, pairs), index=lines.index, dtype=object).reindex(table.index, fill_value="")
-    unstable = pd.Series(
-        [any(row["unstable"] is True for row in pair) for pair in pairs], index=lines.index, dtype=bool
-    )
+
+    def told(words: Iterable[str]) -> pd.Series[Any]:
+        return pd.Series(list(words), index=lines.index, dtype=object).reindex(table.index, fill_value="")
+
+    unlike, weak = told(map(comparable.unlike, pairs)), told(map(comparable.weak, pairs))
+    unstable = pd.Series([any(row["unstable"] is True for row in pair) for pair in pairs], lines.index, dtype=bool)
     return {
         "scaling": ratio.where(unlike == ""),
         "no_scaling": unlike.where(unlike != "", weak),

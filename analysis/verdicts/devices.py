@@ -68,7 +68,7 @@ def _rates(cells: list[Cell], found: Evidence, access: str) -> Iterator[Verdict]
 
 def _small_file(cell: Cell) -> str:
     """Return that the file is smaller than the paper's: it does not show what a device does over a long time."""
-    file_mb = cell["series_key"].facts.get("benchmark.file_mb", paper.FILE_MB)
+    file_mb = cell["series_key"].facts.get("benchmark.file_mb") or paper.FILE_MB
     return f"the file has {file_mb:,} MB, and the paper's {paper.FILE_MB:,}" if file_mb < paper.FILE_MB else ""
 
 

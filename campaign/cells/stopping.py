@@ -57,8 +57,8 @@ def interval(values: Sequence[float]) -> Interval | None:
 
 
 def adds_runs(conduct: Conduct) -> bool:
-    """Return whether runs are to be added; a work list of before the key does not ask."""
-    return conduct.get("until_spread") is not None
+    """Return whether runs are to be added."""
+    return conduct["until_spread"] is not None
 
 
 def most_runs(conduct: Conduct) -> int:

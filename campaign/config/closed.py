@@ -60,7 +60,8 @@ def _switches_of(path: str, kind: type) -> Iterator[str]:
     for key, hint in get_type_hints(kind).items():
         if bool in (hint, *get_args(hint)):
             yield path + key
-        for node in fields_of(kind)[1].get(key, ("", ()))[1]:
+        how, nodes = fields_of(kind)[1].get(key, ("", ()))
+        for node in nodes if how == "one" else ():
             yield from _switches_of(f"{path}{key}.", node)
 
 

@@ -45,6 +45,7 @@ class Campaign:
 
     benchmark: Any = MISSING
     dataset: Any = MISSING
+    # Before what it hands values on to, so that a wrong one is told by its own key.
     site: Site = MISSING
     storage: Storage = MISSING
     accelerator: Accelerator = MISSING

@@ -48,7 +48,7 @@ class Scheduler:
 
     facts: client.Facts
     names: Collection[str]  # job names to ask for
-    since: str  # date of the first submission, ISO 8601: the accounting is asked from the day before
+    since: str  # from when the accounting is asked: a date, ISO 8601, or now
     ask: Callable[..., str | None] = client.ask
     silent_since: float | None = None
     _listed: dict[Key, Task] = field(default_factory=dict)

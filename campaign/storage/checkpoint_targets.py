@@ -27,7 +27,7 @@ def roots(settings: Settings) -> list[str]:
 
 def storages(settings: Settings) -> dict[str, Node]:
     """Return the storages that snapshots go to; a baseline has none."""
-    return {role: {**each} for role, each in roles(settings["checkpoint"]).items()} if "checkpoint" in settings else {}
+    return roles(settings["checkpoint"]) if "checkpoint" in settings else {}
 
 
 def require_storages(settings: Settings) -> None:

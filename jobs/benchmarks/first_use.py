@@ -1,6 +1,6 @@
 """What TensorFlow does once in each process at its first use, and what of it a run need not do.
 
-TensorFlow has no public interface for it: a version without these functions is left as it is, and its runs start later.
+TensorFlow has no public interface for it: where another version refuses, in whatever way, its runs start later.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ def before_fork() -> None:
 
     No operation runs, no device is touched and no thread is started.
     """
-    with suppress(ImportError, AttributeError):
+    with suppress(Exception):
         from tensorflow.python.framework import kernels, op_def_registry  # noqa: PLC0415 - costs seconds
 
         kernels.get_registered_kernels_for_op("NoOp")
@@ -26,7 +26,7 @@ def run_operations_directly() -> None:
     The optimization passes over such a function take some 4 ms for each kind of operation in each process, which was
     the largest part of a run's cost beyond its work. The function that the pipeline maps is not affected.
     """
-    with suppress(ImportError, AttributeError):
+    with suppress(Exception):
         from tensorflow.python import pywrap_tfe  # noqa: PLC0415 - costs seconds
         from tensorflow.python.eager import context  # noqa: PLC0415
 

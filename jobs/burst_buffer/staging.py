@@ -47,7 +47,7 @@ def stage(
 
 
 def _fingerprint(folder: Path, streams: int) -> tuple[StoredFile, ...]:
-    """Make all files below a folder durable and return them; raises DamageError for none, and for no files."""
+    """Make all files below a folder durable and return them; DamageError without any, or where one is no file."""
     kinds = {name: stat.S_IFMT(status.st_mode) for name, status in files.tree(folder).items()}
     odd = [name for name, kind in kinds.items() if kind not in (stat.S_IFREG, stat.S_IFDIR)]
     found = sorted(name for name, kind in kinds.items() if kind == stat.S_IFREG)

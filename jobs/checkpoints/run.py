@@ -35,7 +35,7 @@ DEFAULTS_BUFFERED = {**DEFAULTS, "when_full": "block", "bandwidth_mb_per_s": Non
 _OPTIONS = {option.name for option in fields(Options)}
 
 
-def roles(settings: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def roles(settings: Node) -> dict[str, Node]:
     """Return the storages of a node ``checkpoint``, ``name`` and ``root``, in the order that snapshots reach them."""
     if settings["name"] == "none":
         return {}

@@ -29,7 +29,8 @@ _RSS = 1  # field of /proc/self/statm, in pages
 class Source:
     """A group of columns."""
 
-    name: str  # the two rows of the header
+    # The two rows of the header.
+    name: str
     columns: tuple[str, ...]
     # Takes the kernel's counts now; may raise OSError, or ValueError or LookupError for text of another form.
     read: Callable[[], tuple[int, ...]]

@@ -34,7 +34,7 @@ class Layout:
 
     # Targets (OSTs) that a file is spread over, -1 for all; None leaves it to the file system.
     stripe_count: int | None = None
-    stripe_size_mib: int | None = None  # miB that lie on one target before the next has its turn; None as above
+    stripe_size_mib: int | None = None  # MiB that lie on one target before the next has its turn; None as above
 
     @property
     def asked(self) -> bool:

@@ -24,6 +24,7 @@ _CACHESTAT = 451  # one number on every architecture, include/uapi/asm-generic/u
 _PROT_READ, _MAP_SHARED = 1, 1
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _CHUNK = 1 << 20
+_CAREFUL = os.O_RDONLY | os.O_NONBLOCK  # a pipe in the place of a file is not waited for
 _STACKED = ("overlay", "overlayfs")  # their inodes have no pages of their own: `cachestat` finds none, `mincore` all
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -71,16 +72,14 @@ def sync(folder: Path) -> None:
 
 
 def evict(paths: Iterable[Path]) -> None:
-    """Advise the kernel to drop the clean pages of `paths`; files that cannot be opened are skipped."""
+    """Advise the kernel to drop the clean pages of `paths`; what cannot be opened, or is no file, is skipped."""
     for path in paths:
-        try:
-            fd = os.open(path, os.O_RDONLY)
-        except OSError:
-            continue
-        try:
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)  # length 0: to the end of the file
-        finally:
-            os.close(fd)
+        with contextlib.suppress(OSError):
+            fd = os.open(path, _CAREFUL)
+            try:
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)  # length 0: to the end of the file
+            finally:
+                os.close(fd)
 
 
 def cooled(paths: Sequence[Path], requested: Sequence[Path], folder: Path) -> Residency:
@@ -113,7 +112,7 @@ def residency(paths: Iterable[Path]) -> Residency:
     usual = _cachestat if _has_cachestat() else _mincore
     for path in paths:
         try:
-            fd = os.open(path, os.O_RDONLY)
+            fd = os.open(path, _CAREFUL)
         except OSError:
             unverifiable += 1
             continue

@@ -93,7 +93,7 @@ def caption(facts: Mapping[str, object], apart: Iterable[str], shown: pd.DataFra
     software = f"; TensorFlow {versions}" if versions else ""
     ran_on = shown.get("accelerator", ())
     unlike = comparable.unlike(rows_of(shown.reindex(columns=comparable.COLUMNS)), across=True)
-    warning = f" Not comparable: {unlike}." if unlike else ""
+    warning = f" Not comparable ({unlike})." if unlike else ""
     return f"{what} {_capital(describe(facts, apart, ran_on, shown['size']))}. {where}{software}.{warning}"
 
 

@@ -64,13 +64,12 @@ def csv(frame: pd.DataFrame) -> bytes:
     Bytes of a file name that are no text are written as `\udc80` to `\udcff`. A text that a spreadsheet would take for
     a formula has an apostrophe before it.
     """
-    plain = frame.rename(columns=_inert)
+    plain = frame.copy(deep=False)
     for name, kind in plain.dtypes.items():
-        if isinstance(kind, pd.CategoricalDtype):
-            plain[name] = plain[name].cat.rename_categories(_inert)
-        elif kind.kind == "O" and (active := plain[name].map(_is_active).astype(bool)).any():
-            plain[name] = plain[name].mask(active, "'" + plain[name].astype(str))
-    return plain.to_csv(index=False, lineterminator="\n").encode(errors="backslashreplace")
+        if (isinstance(kind, pd.CategoricalDtype) or kind.kind == "O") and any(map(_is_active, plain[name].unique())):
+            plain[name] = plain[name].astype(object).map(_inert)
+    names = [str(_inert(name)) for name in plain]
+    return plain.to_csv(index=False, header=names, lineterminator="\n").encode(errors="backslashreplace")
 
 
 def _is_active(cell: object) -> bool:

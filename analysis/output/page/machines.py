@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from analysis.output.page.results import MOST_LINES, some
 from analysis.records.settings import EMULATED, storage_name
 from analysis.text.html import joined, table, tag
-from analysis.text.plain import NONE
+from analysis.text.plain import NONE, share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,13 +46,13 @@ def _listing(records: Sequence[Record], facts: Callable[[Record], dict[str, str]
 
 
 def _held_back(records: Sequence[Record]) -> dict[int, float]:
-    """Return by machine, of those with a CPU quota, the largest share of a run for which it was used up."""
+    """Return by machine (equal ones are one object) with a CPU quota the largest share of a run that it held up."""
     shares: dict[int, float] = {}
     for record in records:
         for run in record.runs if record.quota_cores is not None else ():
             held_s, elapsed_s = (run.figures.get(name, 0.0) for name in ("throttled_s", "elapsed_s"))
-            share = held_s / elapsed_s if elapsed_s > 0 else 0.0
-            shares[id(record.provenance)] = max(share, shares.get(id(record.provenance), 0.0))
+            held = held_s / elapsed_s if elapsed_s > 0 else 0.0
+            shares[id(record.provenance)] = max(held, shares.get(id(record.provenance), 0.0))
     return shares
 
 
@@ -76,8 +76,8 @@ def _machine(held_back: Mapping[int, float], record: Record) -> dict[str, str]:
 def _quota(record: Record, held_back: Mapping[int, float]) -> str:
     if record.quota_cores is None:
         return "none"
-    share = held_back.get(id(record.provenance), 0.0)
-    return f"{record.quota_cores:g} cores, used up for {share:.0%} of a run at most".replace("%", " %")
+    most = held_back.get(id(record.provenance), 0.0)
+    return f"{record.quota_cores:g} cores, used up for {share(most)} of a run at most"
 
 
 def _storage(record: Record) -> dict[str, str]:

@@ -47,7 +47,7 @@ def test_points_of_several_hosts_are_not_joined_and_the_caption_says_why(tmp_pat
 
     styles = {line.get_linestyle() for line in spec.drawn().axes[0].lines if len(line.get_xdata()) == 3}
     assert "-" not in styles
-    assert "Not comparable: mixed: hosts node1, node2." in spec.caption
+    assert "Not comparable (mixed: hosts node1, node2)." in spec.caption
 
 
 def test_words_are_categories_and_each_swept_setting_has_a_panel_the_others_held(tmp_path):

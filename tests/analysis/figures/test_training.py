@@ -118,7 +118,7 @@ def test_an_excess_over_another_hosts_runtime_is_none_and_the_caption_says_why()
     assert spec.left_out["status"].tolist() == ["without partner"]
     assert "Not comparable" not in spec.caption  # of what is drawn, which is of one host
     both = figures_of(*pair(threads=1), *pair(threads=2, host="node2"))["fig6"]
-    assert "Not comparable: mixed: hosts node1, node2." in both.caption
+    assert "Not comparable (mixed: hosts node1, node2)." in both.caption
 
 
 @pytest.mark.parametrize(

@@ -120,18 +120,19 @@ def test_two_names_of_one_device_are_not_two_storages():
 
 
 @pytest.mark.parametrize(
-    ("limit", "looser", "verdict"),
-    [(0.04, [], "differs"), (0.06, [], "holds"), (0.07, [], "not comparable"),
-     (0.06, ["checks.spread_max=0.06 (the site's: 0.01)"], "not comparable")],
+    ("limit", "looser", "verdict", "why"),
+    [(0.04, [], "differs", ""), (0.06, [], "holds", ""), (0.07, [], "not comparable", "too wide to compare"),
+     (0.06, ["checks.spread_max=0.06 (the site's: 0.01)"], "not comparable", "looser checks than the site's")],
 )  # fmt: skip
-def test_looser_checks_than_the_sites_widen_no_tolerance(limit, looser, verdict):
+def test_looser_checks_than_the_sites_widen_no_tolerance(limit, looser, verdict, why):
     made = [training([wall] * 3, limit=limit, **place) for wall, place in ((100.0, HERE), (110.0, THERE))]
     made[0]["looser_checks"] = looser
 
     row = claimed(EQUAL, *made)
 
     assert row["verdict"] == verdict
-    assert ("looser checks than the site's" in row["why"]) == (verdict == "not comparable")
+    assert why in row["why"]
+    assert ("judged by" in row["why"]) == (verdict == "not comparable")
 
 
 def test_an_excess_of_two_hosts_is_none():

@@ -20,7 +20,9 @@ from jobs.checks import Limits
 from jobs.system import durable, files
 from tests.campaign.fake_template import figures
 
-CONDUCT = {"runs": 6, "warmup_runs": 1, "min_valid_runs": 3, "site": {}, "checks": asdict(Limits())}
+CONDUCT = {
+    "runs": 6, "warmup_runs": 1, "min_valid_runs": 3, "until_spread": None, "site": {}, "checks": asdict(Limits()),
+}  # fmt: skip
 
 
 def _record(point, *runs):
@@ -86,7 +88,7 @@ def test_what_is_missing_follows_from_what_is_there(point):
 
 @given(st.integers(0, 8), st.integers(0, 8), st.integers(2, 12))
 def test_asking_for_what_is_missing_ends(valid, bad, runs):
-    conduct = {"runs": runs, "warmup_runs": 1, "min_valid_runs": 1}
+    conduct = {**CONDUCT, "runs": runs, "min_valid_runs": 1}
     made = {"status": "invalid", "runs": []}
     made["runs"] = [{"role": "measured", "status": "valid"}] * valid + [{"role": "measured", "status": "invalid"}] * bad
 

@@ -18,6 +18,37 @@ from tests.lies import setup
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files that belong to another user")
 
 
+class SlowDevice:
+    """A kernel that drops what is clean at once, and on which dirty pages stay dirty until they are synced."""
+
+    dirty, resident = True, 8
+
+    def evict(self, _paths):
+        self.resident = self.resident if self.dirty else 0
+
+    def sync(self, _folder):
+        self.dirty = False
+
+    def residency(self, _paths):
+        return Residency(8, self.resident, 0, "fake")
+
+
+def test_dirty_pages_are_synced_before_the_last_eviction_however_slow_the_device(monkeypatch, tmp_path):
+    device = SlowDevice()
+    for name in ("evict", "sync", "residency"):
+        monkeypatch.setattr(page_cache, name, getattr(device, name))
+
+    assert page_cache.cooled([], [], tmp_path).resident == 0
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+
+    evict([tmp_path / "pipe"])
+
+    assert residency([tmp_path / "pipe"]).fraction in (None, 0)
+
+
 @pytest.fixture(params=["cachestat", "mincore"])
 def method(request, monkeypatch):
     """Ask the kernel in each of the two ways."""
