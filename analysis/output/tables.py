@@ -13,6 +13,7 @@ from analysis.records.frame import KEYS, OF_COMPARISON, grouped, rows_of
 from analysis.records.settings import describe, distinguishing, family_key
 from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.checkpoints import NO_TARGET, of_checkpoint
+from analysis.statistics.comparable import looser_cells
 from analysis.statistics.medians import not_counted
 from analysis.statistics.sweeps import is_plain, orderly, plain_sets, swept
 from analysis.statistics.training import is_training
@@ -102,6 +103,8 @@ def markdown(table: pd.DataFrame, runs: pd.DataFrame) -> str:
         lines += [line(["---" if each.left else "---:" for each in shown] + ["---"])]
         lines += [line([*(_cell(each, row) for each in shown), code(row["cell"])]) for row in rows_of(rows)]
         lines.append("")
+    for told in looser_cells(rows_of(table)):
+        lines += [escaped(told), ""]
     if has_controls(table):
         lines += [BETWEEN, ""]
     if has_baselines(table):

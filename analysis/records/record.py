@@ -29,7 +29,10 @@ TEXTS = (*WORDS[:1], "emulated", *WORDS[1:], "trace_file", "source_only", "sourc
 ACCELERATOR = {"name": "auto", "step_s": None}
 CHECKPOINT = {"name": "none"}
 # What the report shows of the machine; records of one machine share it.
-OF_MACHINE = ("cpu", "cores", "memory_bytes", "quota_cores", "kernel", "python", "versions", "git", "mount", "device")
+OF_MACHINE = (
+    "cpu", "cores", "memory_bytes", "quota_cores", "kernel", "python", "versions", "git", "mount", "device",
+    "target_filesystems",
+)  # fmt: skip
 
 
 class Check(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from analysis.records.devices import NAMED, one_device
@@ -31,6 +32,9 @@ COLUMNS = (
 FEWEST_RUNS = 3
 # As much as the runs of the paper's own machines vary (Section IV.B): as a tolerance more would let anything hold.
 WIDEST_SPREAD = 0.06
+CURE_OF_LOOSER = (
+    "cure: measure without them, or put a tolerance that is right for the machine into the file of its site (conf/site)"
+)
 
 
 def unlike(cells: Sequence[Cell], *, across: bool = False) -> str:
@@ -52,6 +56,13 @@ def weak(cells: Sequence[Cell]) -> str:
 def looser(cells: Iterable[Cell]) -> str:
     """Return that some cells were judged by looser checks than their site's: of that no tolerance can be made."""
     return next((why for cell in cells if (why := _looser(cell))), "")
+
+
+def looser_cells(cells: Sequence[Cell]) -> list[str]:
+    """Return a line for those cells that were judged by the same looser checks: how many they are, and the cure."""
+    counts = Counter(words for cell in cells if (words := looser([cell])))
+    many = f"of {len(cells):,} cell{'s' * (len(cells) != 1)}"
+    return [f"{n:,} {many} {words}; not compared with others; {CURE_OF_LOOSER}" for words, n in counts.items()]
 
 
 def _several(cells: Sequence[Cell], name: str, across: bool) -> Iterator[list[str]]:  # noqa: FBT001

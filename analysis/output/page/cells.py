@@ -13,6 +13,7 @@ from analysis.records import read
 from analysis.records.contract import RECORD
 from analysis.records.frame import rows_of
 from analysis.records.versioned import UnreadableError, load
+from analysis.statistics.comparable import looser, looser_cells
 from analysis.text.html import address, folded, joined, link, table, tag
 from analysis.text.plain import DAGGER, NONE, number, share
 
@@ -41,6 +42,7 @@ def medians(results: Results) -> Markup:
             break
         parts += [tag("h3", heading), _medians(rows.head(room), detailed)]
         room -= len(rows)
+    parts += [tag("p", told, class_="notice") for told in looser_cells(rows_of(results.table))]
     if tables.has_controls(results.table):
         parts.append(tag("p", tables.BETWEEN))
     if tables.has_baselines(results.table):
@@ -98,6 +100,7 @@ def _cell(record: Record, row: Row, results: Results) -> Markup:
     return folded(
         head,
         tag("p", record.reason),
+        tag("p", looser([row])),
         tag("p", tag("code", settings), class_="settings"),
         tag("ul", *_checks(raw.get("checks") or ())),
         tag("div", *map(_run, raw.get("runs") or ()), class_="runs"),

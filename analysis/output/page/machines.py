@@ -1,4 +1,4 @@
-"""Where it ran: machines with their software, storages with what lay behind them."""
+"""Where it ran: machines with their software, storages, those of checkpoints too, with what lay behind them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from analysis.output.page.results import MOST_LINES, some
+from analysis.output.page.summary import ROLES
 from analysis.records.settings import EMULATED, storage_name
+from analysis.statistics.checkpoints import NO_TARGET
 from analysis.text.html import joined, table, tag
 from analysis.text.plain import NONE, share
 
@@ -20,29 +22,39 @@ if TYPE_CHECKING:
     from analysis.records.record import Record
     from analysis.text.html import Markup
 
+# The storages of a checkpoint target: their keys in the settings, and their roles in a run, in the order of a record.
+ONLY, SIDES = {"checkpoint": "only"}, {"checkpoint.fast": "fast", "checkpoint.slow": "slow"}
+
 
 def machines(results: Results) -> Markup:
     """Return the machines with their software, and the storages with what lay behind them."""
     records = results.found.records
     return joined(
         [
-            *_listing(records, partial(_machine, _held_back(records)), "machines"),
-            *_listing(records, _storage, "storages"),
+            *_listing(records, partial(_machines, _held_back(records)), "machines"),
+            *_listing(records, _storages, "storages"),
         ]
     )
 
 
-def _listing(records: Sequence[Record], facts: Callable[[Record], dict[str, str]], what: str) -> Iterator[Markup]:
+def _listing(records: Sequence[Record], facts: Callable[[Record], list[dict[str, str]]], what: str) -> Iterator[Markup]:
     """Yield a table of each kind of record by these facts, with its number of cells."""
-    alike = Counter((id(each.provenance), each.host, _name(each)) for each in records)
-    first = {(id(each.provenance), each.host, _name(each)): each for each in records}
+    kinds = [_kind(each) for each in records]
+    alike, of_kind = Counter(kinds), dict(zip(kinds, records, strict=True))
     groups: Counter[tuple[tuple[str, str], ...]] = Counter()
     for kind, count in alike.items():
-        groups[tuple(facts(first[kind]).items())] += count
+        for each in facts(of_kind[kind]):
+            groups[tuple(each.items())] += count
     rows = [[*(value for _, value in known), f"{count:,}"] for known, count in list(groups.items())[:MOST_LINES]]
-    headings = [*facts(records[0]), "cells"]
+    headings = [*facts(records[0])[0], "cells"]
     yield table(headings, rows, [*[True] * (len(headings) - 1), False])
     yield tag("p", some(len(rows), len(groups), what, "the records"))
+
+
+def _kind(record: Record) -> tuple[Any, ...]:
+    """Return what records agree in that have the same lines."""
+    targets = [(_name_at(record, key), record.settings.get(f"{key}.root")) for key in _targets(record)]
+    return id(record.provenance), record.host, _name(record), *targets, *_sources(record).items()
 
 
 def _held_back(records: Sequence[Record]) -> dict[int, float]:
@@ -56,11 +68,11 @@ def _held_back(records: Sequence[Record]) -> dict[int, float]:
     return shares
 
 
-def _machine(held_back: Mapping[int, float], record: Record) -> dict[str, str]:
+def _machines(held_back: Mapping[int, float], record: Record) -> list[dict[str, str]]:
     told, git, versions = record.provenance, _part(record, "git"), _part(record, "versions")
     memory = told.get("memory_bytes")
     commit = str(git.get("commit", ""))
-    return {
+    facts = {
         "host": record.host or NONE,
         "processor": _word(told.get("cpu")),
         "cores": _word(told.get("cores")),
@@ -71,6 +83,7 @@ def _machine(held_back: Mapping[int, float], record: Record) -> dict[str, str]:
         "software": ", ".join(f"{name} {version}" for name, version in versions.items()) or NONE,
         "commit": f"{commit[:12]}{' with changes' if git.get('dirty') is True else ''}" or NONE,
     }
+    return [facts]
 
 
 def _quota(record: Record, held_back: Mapping[int, float]) -> str:
@@ -80,17 +93,48 @@ def _quota(record: Record, held_back: Mapping[int, float]) -> str:
     return f"{record.quota_cores:g} cores, used up for {share(most)} of a run at most"
 
 
-def _storage(record: Record) -> dict[str, str]:
+def _storages(record: Record) -> list[dict[str, str]]:
+    """Return the storage of the data, then those of the checkpoint target, whose mount points no record has."""
     mount, device = _part(record, "mount"), _part(record, "device")
+    told = ", ".join(f"{name} {_word(value)}" for name, value in device.items())
+    lines = [_storage(record, _name(record), mount.get("point"), mount, told)]
+    known, sources = record.provenance.get("target_filesystems"), _sources(record)
+    below = known if isinstance(known, list) else []
+    for place, (key, role) in enumerate(_targets(record).items()):
+        mounted = below[place] if place < len(below) and isinstance(below[place], dict) else {}
+        name, root = f"{_name_at(record, key)}, {ROLES[key]}", f"root {_word(record.settings.get(f'{key}.root'))}"
+        counter = sources.get(f"source_{role}", "")
+        lines.append(_storage(record, name, root, mounted, counter and f"name {counter.removeprefix('dsk/')}"))
+    return lines
+
+
+def _storage(record: Record, name: str, place: Any, mounted: Mapping[str, Any], device: str) -> dict[str, str]:
     return {
-        "storage": _name(record),
+        "storage": name,
         "host": record.host or NONE,
-        "mount": _word(mount.get("point")),
-        "source": _word(mount.get("source")),
-        "file system": _word(mount.get("fstype")),
-        "options": _word(mount.get("options")),
-        "device": ", ".join(f"{name} {_word(value)}" for name, value in device.items()) or NONE,
+        "mount": _word(place),
+        "source": _word(mounted.get("source")),
+        "file system": _word(mounted.get("fstype")),
+        "options": _word(mounted.get("options")),
+        "device": device or NONE,
     }
+
+
+def _targets(record: Record) -> Mapping[str, str]:
+    """Return the keys of the storages that snapshots go to, with their roles."""
+    if record.settings.get("checkpoint.name") in (None, NO_TARGET):
+        return {}
+    return SIDES if "checkpoint.fast.name" in record.settings else ONLY
+
+
+def _sources(record: Record) -> dict[str, str]:
+    """Return by role the kernel's counters of the devices that snapshots went to, as its runs name them."""
+    named = (run.texts.items() for run in record.runs)
+    return {name: text for texts in named for name, text in texts if name.startswith("source_")}
+
+
+def _name_at(record: Record, key: str) -> str:
+    return _word(record.settings.get(f"{key}.name")) + EMULATED * (key in record.emulated)
 
 
 def _name(record: Record) -> str:

@@ -21,8 +21,10 @@ CLAIMS = {
     "warm": "the files were in memory just before the start",
     "from_memory": "next to nothing was fetched from the device",
     "complete": "every image asked for was delivered",
+    "same_data": "the files were what their list says, and as many bytes were read",
     "time_adds_up": "the parts, each measured by itself, make up the wall time",
     "quiet": "others used the device (MB/s) and the processors (cores) no more than the limit",
+    "unthrottled": "no CPU quota held the run back for a larger share of its time than the limit",
     "checkpoints_durable": "every snapshot was read back as it was written, and its bytes came to its devices",
     "below_peak": "the throughput is not above what the storage gives by itself",
     "reached_device": "what was written came to the device in the time of the run",
@@ -31,7 +33,7 @@ CLAIMS = {
     "spread": "the measured runs of the cell agree: (max - min) / median",
 }
 # Their limit is what was asked of the run.
-OF_THE_RUN = ("complete", "checkpoints_durable", "finite_loss")
+OF_THE_RUN = ("complete", "same_data", "checkpoints_durable", "finite_loss")
 # How a check ends: proved, failed, unverifiable.
 ENDS = (True, False, None)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import html
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 from analysis.__main__ import main
 from analysis.errors import AnalysisError
 from analysis.figures.kit import save
+from analysis.statistics.comparable import CURE_OF_LOOSER
 from tests.analysis.record_factory import check, id_of, record, run, store, unstable
 from tests.analysis.training_factory import grid, training
 
@@ -134,6 +136,24 @@ def test_an_unstable_cell_is_marked_in_the_summary_and_in_the_markdown(tmp_path,
 
     assert "125†" in capsys.readouterr().out
     assert "125 †" in (tmp_path / "tables" / "medians.md").read_text(encoding="utf-8")
+
+
+def test_cells_that_were_judged_by_looser_checks_are_said_below_their_medians_with_the_cure(tmp_path, capsys):
+    loose = record([100.0, 101.0, 102.0]) | {"looser_checks": ["checks.resident_max=1 (the site's: 0.01)"]}
+    store(tmp_path, loose, record([50.0, 51.0, 52.0], threads=1))
+
+    main([str(tmp_path)])
+
+    said = (
+        "1 of 2 cells judged by looser checks than the site's: checks.resident_max=1 (the site's: 0.01); not compared"
+    )
+    told = {
+        "terminal": " ".join(capsys.readouterr().out.split()),
+        "Markdown": (tmp_path / "tables" / "medians.md").read_text(encoding="utf-8"),
+        "page": html.unescape((tmp_path / "report.html").read_text(encoding="utf-8")),
+    }
+    assert [where for where, text in told.items() if text.count(f"{said} with others; {CURE_OF_LOOSER}") != 1] == []
+    assert "<p>judged by looser checks" in told["page"]
 
 
 def test_when_nothing_is_done_tables_are_written_and_the_missing_figure_is_told(tmp_path, capsys):

@@ -14,9 +14,12 @@ from pandas import read_csv
 from analysis.__main__ import main
 from analysis.output.page import machines, proofs, results
 from analysis.records.record import parse
+from jobs import checks
 from tests.analysis.record_factory import check, id_of, record, run, store, unstable
+from tests.analysis.saving_factory import saved
 from tests.analysis.training_factory import grid, training, with_traces
 
+CONTRACT = Path(__file__).parents[2] / "contract"
 HOSTILE = "<script>alert('1')</script>\"&\u202e\x07\udcff"
 SHOWN = "<script>alert('1')</script>\"&\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"
 
@@ -297,7 +300,7 @@ def test_the_limits_keep_the_largest_page_within_what_a_phone_opens():
 
 def test_the_limits_that_were_in_force_stand_beside_what_they_proved():
     checks = [check("quiet", passed=True, limit={"other_mb_per_s": 5.0, "other_cpu": cpu}) for cpu in (0.5, 0.75)]
-    checks += [check("complete", passed=True, limit=512)]
+    checks += [check(rule, passed=True, limit=62_300_000) for rule in ("complete", "same_data")]
     made = record([run(1, 100.0, checks=checks)]) | {"checks": [check("spread", passed=False, limit=0.04)]}
     found = SimpleNamespace(records=[parse(made)])
 
@@ -306,9 +309,40 @@ def test_the_limits_that_were_in_force_stand_beside_what_they_proved():
     cells = (re.findall("<t[hd][^>]*>(.*?)</t[hd]>", line) for line in page.split("<tr>"))
     rows = {row[0]: row[1:] for row in cells if row}
     assert rows["quiet"][:4] == ["2", "0", "0", "5, 0.5 to 0.75"]
-    assert rows["complete"][:4] == ["1", "0", "0", "\N{EN DASH}"]
+    assert rows["complete"][:4] == rows["same_data"][:4] == ["1", "0", "0", "\N{EN DASH}"]
     assert rows["spread"][:4] == ["0", "1", "0", "0.04"]
     assert rows["complete"][4] == proofs.CLAIMS["complete"]
+
+
+def test_every_rule_that_a_record_can_have_has_its_claim_in_words():
+    found = {each["rule"] for path in CONTRACT.rglob("record.json") for each in _checks(json.loads(path.read_text()))}
+    made = {
+        name for name, rule in vars(checks).items() if getattr(rule, "__annotations__", {}).get("return") == "Check"
+    }
+
+    assert len(found) >= 8
+    assert sorted({*found, *made} - {*proofs.CLAIMS, "_at_most", "_at_least"}) == []
+
+
+def _checks(made):
+    return [*made["checks"], *(each for one in made["runs"] for each in one.get("checks", ()))]
+
+
+def test_the_storages_of_snapshots_are_listed_with_what_the_record_has_of_them():
+    made = saved("optane to hdd", [100.0], sources={"fast": "dsk/nvme0n1", "slow": "dsk/sda"})
+    fast = {"source": "/dev/nvme0n1p1", "fstype": "xfs", "options": "rw", "fsid": "1", "device": "259:1"}
+    made["provenance"] |= {"target_filesystems": [fast, "unknown"], "emulated": {"checkpoint.slow": {"name": "hdd"}}}
+    found = SimpleNamespace(records=[parse(made), parse(saved("ssd", [100.0]))])
+
+    told = str(machines.machines(SimpleNamespace(found=found)))
+
+    rows = [re.findall("<td[^>]*>(.*?)</td>", line) for line in told.split("<tr>")]
+    none = "\N{EN DASH}"
+    assert [row[0] for row in rows if row and row[0].startswith("ssd")] == ["ssd", "ssd, checkpoint target"]
+    assert ["optane, fast side of the burst buffer", "node1", "root /optane", "/dev/nvme0n1p1", "xfs", "rw",
+            "name nvme0n1", "1"] in rows  # fmt: skip
+    assert ["hdd (emulated), slow side of the burst buffer", "node1", "root /hdd", none, none, none, "name sda",
+            "1"] in rows  # fmt: skip
 
 
 def test_a_quota_and_how_far_it_was_used_up_stand_beside_the_machine():

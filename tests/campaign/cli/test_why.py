@@ -35,6 +35,16 @@ def test_a_run_is_told_whatever_its_trace_lacks(trace, told, cells, folder, caps
     assert [line.split(None, 1)[1] for line in out.splitlines() if line.startswith("  trace ")] == told
 
 
+def test_looser_checks_than_the_sites_are_told_with_the_cure(cells, folder, capsys):
+    looser = ["checks.spread_max=0.2 (the site's: 0.04)"]
+    leave_record(folder, cells[0][0], data=DATA, looser_checks=looser)
+
+    why.main([cells[0][0].id, str(folder.root)])
+
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("  looser "))
+    assert f"judged by looser checks than the site's: {looser[0]}; not compared with others; cure: " in line
+
+
 def test_a_flag_may_stand_between_cell_and_folder(cells, folder, capsys):
     cell = leave_record(folder, cells[0][0], data=DATA)["cell"]["id"]
 
