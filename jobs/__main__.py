@@ -60,6 +60,14 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Help that names a default where there is one to name: none of a switch, and none that is nothing."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        unnamed = action.default is None or isinstance(action.default, bool)
+        return action.help if unnamed else super()._get_help_string(action)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse the command line, run the benchmark once and print the run as JSON.
 
@@ -77,6 +85,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     except OSError as error:
         sys.exit(_complain(str(error), "name a folder on a storage that works", 2))
     print(json.dumps(figures, indent=1))
+    if figures["reason"]:
+        print(f"{figures['status']}: {figures['reason']}", file=sys.stderr)
     sys.exit(0 if figures["status"] == "valid" else 1)
 
 
@@ -92,9 +102,9 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
         _add_options(
             names.add_parser(
                 name,
-                help=f"kind: {benchmark.kind}",
+                help=benchmark.about,
                 description="Run the benchmark once and print the run's figures and checks as JSON.",
-                formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+                formatter_class=_Help,
             ),
             benchmark,
         )
@@ -125,7 +135,7 @@ def _add_key(parser: argparse.ArgumentParser, each: Field[Any]) -> None:
     flag, text = each.metadata["flag"] or f"--{each.name.replace('_', '-')}", each.metadata["by_hand"]
     if isinstance(each.default, bool):
         action = "store_false" if each.default else "store_true"
-        parser.add_argument(flag, dest=each.name, action=action, help=f"{text}%(default).0s", default=each.default)
+        parser.add_argument(flag, dest=each.name, action=action, help=text, default=each.default)
         return
     words = choices(each)
     kind: dict[str, Any] = {"choices": words} if words else {"type": _number(each)}

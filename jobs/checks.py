@@ -128,7 +128,8 @@ def from_memory(run: Run, limits: Limits) -> Check:
     fetched, read = run["device_bytes"], run["bytes_read"]
     if fetched is None:
         return _at_most("from_memory", None, limits.resident_max, "/proc/self/io is not readable")
-    message = f"{fetched / 1e6:.1f} MB came from the device for {read / 1e6:.1f} MB read"
+    amounts = f"{fetched / 1e6:.1f} MB came from the device for {read / 1e6:.1f} MB read"
+    message = f"{amounts} (at most {limits.resident_max:.2%})"
     return _at_most("from_memory", fetched / read if read else 0.0, limits.resident_max, message)
 
 
@@ -215,16 +216,19 @@ def quiet(run: Run, limits: Limits) -> Check:
     most_cpu = limits.other_cpu_max + serving_s / run["elapsed_s"]
     busy = other_cpu * run["elapsed_s"] > _NEGLIGIBLE_CPU_S and other_cpu > most_cpu
     passed = False if loud or busy else None if rate is None else True
-    traffic = "traffic of others on the device unknown" if rate is None else f"others moved {rate:.1f} MB/s"
+    moved = (
+        f"moved {rate:.1f} MB/s (at most {limits.other_mb_per_s_max:g})"
+        if rate is not None
+        else "moved an unknown amount"
+    )
+    kept = f"kept {other_cpu:.2f} cores busy (at most {round(most_cpu, 2):g})"
+    first, then = (kept, moved) if busy and not loud else (moved, kept)
     return Check(
         rule="quiet",
         passed=passed,
         observed={"other_mb_per_s": rate, "other_cpu": other_cpu},
         limit={"other_mb_per_s": limits.other_mb_per_s_max, "other_cpu": most_cpu},
-        message=(
-            f"{traffic} (at most {limits.other_mb_per_s_max:g}) and kept {other_cpu:.2f} cores busy"
-            f" (at most {round(most_cpu, 2):g})"
-        ),
+        message=f"others {first} and {then}",
     )
 
 
@@ -277,7 +281,8 @@ def below_peak(run: Run, peak: Peak, limits: Limits) -> Check:
 def spread(rates: Sequence[float], limits: Limits) -> Check:
     """Hold when the measured runs of a cell agree: (max - min) / median of their rates."""
     if len(rates) <= 1:
-        return _at_most("spread", None, limits.spread_max, f"only {len(rates)} valid measured run")
+        message = "only 1 valid measured run" if rates else "no valid measured run"
+        return _at_most("spread", None, limits.spread_max, message)
     observed = (max(rates) - min(rates)) / statistics.median(rates)
     message = f"(max - min) / median of {len(rates)} measured runs is {observed:.2%} (at most {limits.spread_max:.2%})"
     return _at_most("spread", observed, limits.spread_max, message)

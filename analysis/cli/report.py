@@ -41,7 +41,7 @@ def report(folder: Path, out: Path | None, junit: Path | None = None, *, quiet: 
         tabled = tables.write(table, runs, tested, home / "tables")
         written, images = put(drawn, ready, home / "figures")
     written += tabled
-    note(drawn, forget(home / "figures", written), quiet=quiet)
+    note(drawn, forget(home / "figures", written), table["benchmark"], quiet=quiet)
     results = Results(found, table, runs, tested, drawn, images, home)
     written.append(save.write(home / "report.html", page(results)))
     written += [save.write(junit, document(tested))] if junit else []

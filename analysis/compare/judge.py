@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from analysis.records.merit import HIGHER
-from analysis.statistics.comparable import FEWEST_RUNS, looser
+from analysis.statistics.comparable import CURE_OF_LOOSER, FEWEST_RUNS, looser
 from analysis.statistics.medians import values_of
 from analysis.statistics.ratio import ROUNDING, ratio_of_medians
 from analysis.text.plain import share
@@ -93,13 +93,16 @@ def _hindrances(pair: Pair, values: Sequence[Sequence[float]]) -> Iterator[str]:
         return
     if before.facts["benchmark_version"] != after.facts["benchmark_version"]:
         yield f"benchmark versions {before.facts['benchmark_version']} and {after.facts['benchmark_version']}"
+    loose: dict[str, list[str]] = {}
     for side, cell, runs in zip(SIDES, (before, after), values, strict=True):
         if cell.row["status"] != "done":
             yield f"{side.upper()} is {cell.row['status']}"
         elif len(runs) < FEWEST_RUNS:
             yield f"{side.upper()} has {len(runs)} valid run{'s' * (len(runs) != 1)}, fewer than {FEWEST_RUNS}"
         elif words := looser([cell.row]):
-            yield f"{side.upper()} was {words}"
+            loose.setdefault(words, []).append(side.upper())
+    for words, sides in loose.items():
+        yield f"{'both were' if len(sides) == len(SIDES) else f'{sides[0]} was'} {words}; {CURE_OF_LOOSER}"
     if before.facts["data"] != after.facts["data"] and before.facts["data"] and after.facts["data"]:
         yield "other data: the checksums of the datasets differ"
 

@@ -73,7 +73,7 @@ BATCH, PREFETCH, CONTROLS = (
     for name in OF_TRAINING
 )
 CHECKPOINT = Column("checkpoint", lambda row: ", ".join(filter(None, (row["target"], row["mode"]))), left=True)
-ONE_CHECKPOINT = Column("s a checkpoint", lambda row: number(row.get("snapshot_blocked_s", math.nan)))
+ONE_CHECKPOINT = Column("one checkpoint, s", lambda row: number(row.get("snapshot_blocked_s", math.nan)))
 RATE_BESIDE = _median("images/s", "images_per_s")
 
 OF_BASELINE = Column("of baseline", lambda row: share(row["percent_of_baseline"] / 100))
@@ -125,6 +125,7 @@ def columns(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
     idle = [column for column, name in varied if len(set(rows[name])) == 1]
     idle += [] if rows["between"].notna().any() else [BETWEEN]
     idle += [] if "target" in rows and (rows["target"] != NO_TARGET).any() else [CHECKPOINT, ONE_CHECKPOINT, SAVING]
+    idle += [ACCELERATOR] if len(rows["accelerator"].drop_duplicates()) == 1 else []
     shown = tuple(each for each in (TRAINING_WHOLE if whole else TRAINING) if each not in idle)
     return _after(shown, INPUT, beside) if whole else shown
 

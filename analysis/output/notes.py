@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from analysis.figures.kit.figure import FigureSpec
     from analysis.records.read import Skipped
 
-NEEDED = (
-    "Table I needs a done baseline that reads or writes, Figs 4 and 5 need a done cell of micro, Figs 6 to 8 done cells"
-    " of alexnet with prefetch and without, Figs 9 and 10 one that saves snapshots"
-)
+NEEDED = {
+    "baseline": "Table I needs a done baseline that reads or writes",
+    "micro": "Figs 4 and 5 need a done cell of micro",
+    "alexnet": "Figs 6 to 8 need done cells of alexnet with prefetch and without, Figs 9 and 10 one with snapshots",
+}
+"""What the figures of a benchmark need."""
 MOST_BYTES = 1 << 20
 LIST_NAME = ".written-by-analysis"
 
@@ -30,12 +32,13 @@ def warn(skipped: Iterable[Skipped]) -> None:
         say(f"warning: {each.path} {each.why}; skipped\nhint: {each.cure}")
 
 
-def note(drawn: Sequence[FigureSpec], old: Iterable[Path], *, quiet: bool) -> None:
-    """Say what the figures do not show."""
+def note(drawn: Sequence[FigureSpec], old: Iterable[Path], benchmarks: Iterable[str], *, quiet: bool) -> None:
+    """Say what the figures of the benchmarks that were measured do not show."""
     if quiet:
         return
     if not drawn:
-        say(f"note: no figure is drawn: {NEEDED}")
+        needed = [NEEDED.get(name, f"that of {name} needs a done cell") for name in dict.fromkeys(benchmarks)]
+        say(f"note: no figure is drawn: {'; '.join(needed)}")
     for spec in drawn:
         for row in spec.left_out.to_dict("records"):
             say(f"note: {spec.stem} does not show {row['cell']}: {row['status']}")

@@ -11,10 +11,10 @@ from analysis.figures.kit import save
 from analysis.output.columns import OF_TRAINING, columns
 from analysis.records.frame import KEYS, OF_COMPARISON, grouped, rows_of
 from analysis.records.settings import describe, distinguishing, family_key
+from analysis.statistics import medians
 from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.checkpoints import NO_TARGET, of_checkpoint
 from analysis.statistics.comparable import looser_cells
-from analysis.statistics.medians import not_counted
 from analysis.statistics.sweeps import is_plain, orderly, plain_sets, swept
 from analysis.statistics.training import is_training
 from analysis.text.plain import DAGGER, MINUS, NONE, code, escaped, line, number, one_line, share, times
@@ -109,7 +109,7 @@ def markdown(table: pd.DataFrame, runs: pd.DataFrame) -> str:
         lines += [BETWEEN, ""]
     if has_baselines(table):
         lines += [OF_BASELINE, ""]
-    if complaints := [*unfinished(table), *excluded(runs)]:
+    if complaints := not_counted(table, runs):
         lines += ["## Not counted", "", *(f"- {code(cell)}: {escaped(text)}" for cell, text in complaints), ""]
     return "\n".join(lines)
 
@@ -167,21 +167,30 @@ def has_baselines(table: pd.DataFrame) -> bool:
     return "percent_of_baseline" in table and bool(table["percent_of_baseline"].notna().any())
 
 
-def unfinished(table: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return `(cell, status: reason)` of each cell that is not done."""
-    rows = table[table["status"] != "done"]
-    texts = rows["status"] + rows["reason"].map(lambda reason: f": {one_line(reason)}" if reason else "")
-    return [(cell, f"cell {text}") for cell, text in zip(rows["cell"], texts, strict=True)]
+def not_counted(table: pd.DataFrame, runs: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return `(cell, status: reason)` of each cell that is not done, then its runs, or others', that do not count.
 
-
-def excluded(runs: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return `(cell, "3 measured runs invalid: reason")` for each cell and kind of reason."""
+    Runs whose reason is the one that their cell gives (`0 of 5 measured runs valid, 5 needed; quiet: …`) are counted
+    there, and have no entry of their own.
+    """
+    left = table[table["status"] != "done"]
+    reasons = {cell: one_line(reason or "") for cell, reason in zip(left["cell"], left["reason"], strict=True)}
+    counts: dict[str, list[str]] = {}
     told = []
-    for row in rows_of(not_counted(runs)):
+    for row in rows_of(medians.not_counted(runs)):
         what = "warm-up" if row["role"] == "warmup" else str(row["role"])
         some = f"{row['count']} {what} run{'s' if row['count'] > 1 else ''} {row['status']}"
-        told.append((str(row["cell"]), f"{some}: {one_line(row['reason']) or 'no reason recorded'}"))
-    return told
+        cell, reason = str(row["cell"]), one_line(row["reason"])
+        of_cell = reasons.get(cell, "").partition("; ")[2]
+        if of_cell and of_cell.partition(":")[0] == reason.partition(":")[0]:
+            counts.setdefault(cell, []).append(some)
+        else:
+            told.append((cell, f"{some}: {reason or 'no reason recorded'}"))
+    cells = []
+    for cell, status in zip(left["cell"], left["status"], strict=True):
+        text = ": ".join(filter(None, [f"cell {status}", reasons[cell]]))
+        cells.append((cell, f"{text} ({', '.join(counts[cell])})" if cell in counts else text))
+    return cells + told
 
 
 def _cell(column: Column, row: Row) -> str:

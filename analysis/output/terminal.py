@@ -97,7 +97,7 @@ def summary(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[RenderableType]
         yield Text(f"{told}\n")
     for told in one_device(rows_of(table)):
         yield Text(f"{told}: what differs between them is not the storage\n")
-    if complaints := [*tables.unfinished(table), *tables.excluded(runs)]:
+    if complaints := tables.not_counted(table, runs):
         yield Text("Not counted", style="bold")
         yield not_counted(complaints[:MOST_ROWS], short)
         yield from _more(len(complaints) - MOST_ROWS, "medians.md")

@@ -32,9 +32,7 @@ COLUMNS = (
 FEWEST_RUNS = 3
 # As much as the runs of the paper's own machines vary (Section IV.B): as a tolerance more would let anything hold.
 WIDEST_SPREAD = 0.06
-CURE_OF_LOOSER = (
-    "cure: measure without them, or put a tolerance that is right for the machine into the file of its site (conf/site)"
-)
+CURE_OF_LOOSER = "cure: measure without them, or put the tolerance into the site's file (conf/site)"
 
 
 def unlike(cells: Sequence[Cell], *, across: bool = False) -> str:

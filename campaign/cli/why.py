@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 _MARKS = {True: "ok", False: "FAILED", None: "unverifiable"}
 _OF_LOOSER = (
-    "not compared with others; cure: measure without them, or put a tolerance that is right for the machine into the"
-    " file of its site (conf/site)"
+    "not compared with others; cure: measure without them, or put the tolerance into the site's file (conf/site)"
 )
 
 

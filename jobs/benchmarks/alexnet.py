@@ -246,6 +246,7 @@ BENCHMARK = _Alexnet(
     keys=Keys,
     begin=images.begin_with(prepare, images_asked, to_save),
     figure=Figure("wall_s", "s", "lower"),
+    about="train AlexNet from a folder of images, as the paper's mini-application does, and save snapshots if asked",
     rate=images.RATE,
     options={"accelerator": {"name": "auto", "step_s": None}, "checkpoint": {"name": "none"}, **pipeline.OPTIONS},
     computes=True,

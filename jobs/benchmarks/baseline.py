@@ -193,6 +193,7 @@ BENCHMARK = _Baseline(
     keys=Keys,
     begin=begin,
     figure=Figure("read_mb_per_s", "MB/s"),
+    about="write or read one file: what the storage gives by itself, without TensorFlow",
     data="file",
     settings=("benchmark", "storage", "cache"),
     options={"threads": 4, "seed": 0, "cache": "cold"},

@@ -60,6 +60,7 @@ class Benchmark:
     keys: type  # its own keys, a dataclass of `jobs.settings.key`; the first is ``name``
     begin: Callable[[Request], AbstractContextManager[Work]]  # makes a run ready: a context that gives its `Work`
     figure: Figure  # its figure of merit
+    about: str = ""  # what it does, in the help of runs by hand
     rate: Figure | None = None  # the rate whose spread over the runs of a cell is judged; None: the figure of merit
     # What is prepared for it on the storage: ``images``, a ``file``, or ``nothing``.
     data: Literal["images", "file", "nothing"] = "images"

@@ -6,6 +6,9 @@ import sys
 
 import pytest
 
+from jobs import run
+from jobs.__main__ import main
+from jobs.benchmarks import registry
 from tests.jobs.jobs_factory import truncate, write_jpegs
 
 BUSY = ("quiet", "time_adds_up")  # others may take the processor, or the disk
@@ -48,6 +51,31 @@ def test_usage_errors_end_with_two_and_help_with_zero(words):
 
     assert done.returncode == (0 if words == ("--help",) else 2)
     assert "usage: python -m jobs micro" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("words", [[], *([name] for name in registry.benchmarks())], ids=str)
+def test_help_says_what_each_benchmark_does_and_names_the_defaults_that_there_are(words, capsys):
+    with pytest.raises(SystemExit):
+        main([*words, "--help"])
+
+    text = " ".join(capsys.readouterr().out.split())
+    assert "(default: None)" not in text
+    if words:
+        assert "(default: 4)" in text
+    else:
+        assert all(f"{name} {each.about[:20]}" in text for name, each in registry.benchmarks().items())
+        assert all(each.about for each in registry.benchmarks().values())
+
+
+def test_a_run_that_does_not_count_says_why_on_standard_error(data, monkeypatch, capsys):
+    found = {"status": "invalid", "reason": "quiet: others moved 9 MB/s"}
+    monkeypatch.setattr(run, "execute", lambda _request: found)
+
+    with pytest.raises(SystemExit) as ended:
+        main(["micro", str(data)])
+
+    told = capsys.readouterr()
+    assert (ended.value.code, json.loads(told.out), told.err) == (1, found, "invalid: quiet: others moved 9 MB/s\n")
 
 
 @pytest.mark.usefixtures("_without_the_campaign")

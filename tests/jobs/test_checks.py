@@ -100,6 +100,25 @@ def test_what_else_a_rule_considers(run, rule, passed):
     assert verdicts(run)[rule] is passed
 
 
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        ({}, "others moved 0.0 MB/s (at most 5) and kept 0.00 cores busy (at most 0.5)"),
+        ({"other_cpu": 2.0}, "others kept 2.00 cores busy (at most 0.5) and moved 0.0 MB/s (at most 5)"),
+        ({"other_bytes": 60 * MB, "other_cpu": 2.0}, "others moved 6.0 MB/s (at most 5) and kept 2.00 cores busy"),
+        ({"other_bytes": None}, "others moved an unknown amount and kept 0.00 cores busy (at most 0.5)"),
+    ],
+)
+def test_what_others_had_too_much_of_is_named_first(run, message):
+    assert checks.quiet({**GOOD, "other_bytes": 0, "other_cpu": 0.0, **run}, LIMITS)["message"].startswith(message)
+
+
+def test_what_may_be_fetched_of_a_warm_run_is_said():
+    message = checks.from_memory({**GOOD, "device_bytes": 2 * MB, "bytes_read": 100 * MB}, LIMITS)["message"]
+
+    assert message == "2.0 MB came from the device for 100.0 MB read (at most 1.00%)"
+
+
 def test_the_first_three_unreadable_files_are_named_and_the_rest_counted():
     bad = [{"file": f"/data/{number}.jpg", "error": "no JPEG"} for number in range(5)]
 
@@ -180,12 +199,12 @@ def test_spread_is_the_range_over_the_median(values, observed, passed):
     assert check["passed"] is passed
 
 
-@pytest.mark.parametrize("values", [[], [100.0]])
-def test_the_spread_of_fewer_than_two_runs_is_unverifiable(values):
+@pytest.mark.parametrize(("values", "told"), [([], "no valid measured run"), ([100.0], "only 1 valid measured run")])
+def test_the_spread_of_fewer_than_two_runs_is_unverifiable(values, told):
     check = checks.spread(values, LIMITS)
 
     assert (check["passed"], check["observed"]) == (None, None)
-    assert f"{len(values)} valid measured run" in check["message"]
+    assert check["message"] == told
 
 
 @given(rates, st.integers(-8, 8))

@@ -222,7 +222,7 @@ def test_traffic_of_others_on_the_device_or_their_work_makes_a_run_invalid(execu
     assert (figures["status"], quiet["passed"]) == ("invalid", False)
     assert quiet["observed"][what] > most
     assert quiet["limit"][what] == most
-    assert figures["reason"].startswith("quiet: others moved ")
+    assert figures["reason"].startswith(f"quiet: others {'moved' if what == 'other_mb_per_s' else 'kept'} ")
 
 
 def test_the_load_of_a_run_itself_is_not_that_of_others(execute, long_data):

@@ -54,7 +54,7 @@ def medians(results: Results) -> Markup:
 
 def not_counted(results: Results) -> Markup:
     """Return what does not count, cell by cell, and why."""
-    complaints = [*tables.unfinished(results.table), *tables.excluded(results.runs)]
+    complaints = tables.not_counted(results.table, results.runs)
     if not complaints:
         return tag("p", "Every cell is done and every run counts.")
     told = (tag("li", tag("code", cell), f": {text}") for cell, text in complaints[:MOST_LINES])
@@ -87,6 +87,9 @@ def _medians(rows: pd.DataFrame, detailed: set[str]) -> Markup:
     told = []
     for row in rows_of(rows):
         texts = [each.text(row) + f" {DAGGER}" * (each.daggered and row["unstable"] is True) for each in shown]
+        # Words are broken into lines where the page is narrow, so that no column is off it.
+        sides = zip(shown, texts, strict=True)
+        texts = [tag("span", text, class_="wraps") if each.left else text for each, text in sides]
         cell = tag("code", row["cell"].rpartition("-")[2], title=row["cell"])
         told.append([*texts, link(f"#cell-{row['cell']}", cell) if row["cell"] in detailed else cell])
     return table([*(each.heading for each in shown), "cell"], told, [*(each.left for each in shown), True])

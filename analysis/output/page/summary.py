@@ -45,7 +45,7 @@ def summary(results: Results) -> Markup:
     told = [
         f"{len(cells):,} cells: {_counted(cells['status'])}" + (f"; {unstable:,} unstable" if unstable else ""),
         f"{len(measured):,} measured runs: {_counted(measured['status'])}",
-        f"The paper's claims, set by set: {_counted(claims)}",
+        f"The paper's claims, each once for every set of settings: {counted_claims(claims)}",
         f"Measured {_utc(stamps[0])} to {_utc(stamps[-1])} UTC" if stamps else "Measured at an unknown time",
     ]
     return joined([tag("p", ". ".join(told), "."), *(_notice(*lines) for lines in warnings(results))])
@@ -124,6 +124,13 @@ def _is_number(value: object) -> bool:
 def _utc(stamp: str) -> str:
     """Return a stamp of a record to the minute, as people write it."""
     return stamp[: len("2026-01-01T00:00")].replace("T", " ")
+
+
+def counted_claims(verdicts: pd.Series[str]) -> str:
+    """Return how many claims there are of each verdict, in words: `1 differs, 2 hold`."""
+    several = {"holds": "hold", "differs": "differ"}
+    counts = verdicts.value_counts().items()
+    return ", ".join(f"{n:,} {several.get(str(word), word) if n > 1 else word}" for word, n in counts) or "none"
 
 
 def _counted(values: pd.Series[str]) -> str:

@@ -13,7 +13,7 @@ from analysis.errors import AnalysisError
 from analysis.figures.kit import save
 from analysis.statistics.comparable import CURE_OF_LOOSER
 from tests.analysis.record_factory import check, id_of, record, run, store, unstable
-from tests.analysis.training_factory import grid, training
+from tests.analysis.training_factory import grid, step, training
 
 ROOT = Path(__file__).parents[3]
 BARE = """
@@ -127,6 +127,37 @@ def test_every_cell_that_did_not_count_is_listed_with_its_reason(tmp_path, capsy
     assert "1 measured run failed: killed by signal 9 (SIGKILL)\n" in out
     assert f"fig4 does not show {id_of(bad)}: failed" in err
     assert "killed by signal 9 (SIGKILL)" in (tmp_path / "tables" / "medians.md").read_text(encoding="utf-8")
+
+
+def test_a_reason_that_a_cell_shares_with_its_runs_is_listed_once(tmp_path, capsys):
+    loud = [run(n, 1.0, status="invalid", reason=f"quiet: others moved {n}.0 MB/s") for n in (1, 2)]
+    cold = run(3, 1.0, status="invalid", reason="cold: 99 %")
+    bad = record([*loud, cold]) | {"status": "invalid"}
+    bad["reason"] = "0 of 3 measured runs valid, 3 needed; quiet: others moved 1.0 MB/s"
+    store(tmp_path, bad)
+
+    main([str(tmp_path)])
+
+    cell = f"- `{id_of(bad)}`: "
+    text = (tmp_path / "tables" / "medians.md").read_text(encoding="utf-8")
+    assert [line.removeprefix(cell) for line in text.splitlines() if line.startswith(cell)] == [
+        f"cell invalid: {bad['reason']} (2 measured runs invalid)",
+        "1 measured run invalid: cold: 99 %",
+    ]
+    note = "note: no figure is drawn: Figs 4 and 5 need a done cell of micro"
+    assert note in capsys.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize(("other", "shown"), [("cpu", False), ("gpu", True)])
+def test_an_accelerator_has_a_column_where_the_heading_does_not_say_it_of_all(tmp_path, other, shown):
+    runs = [[step(n, 100.0, accelerator=name) for n in (1, 2, 3)] for name in ("cpu", other)]
+    store(tmp_path, training(runs[0], threads=8), training(runs[1], threads=4))
+
+    main([str(tmp_path), "--quiet"])
+
+    text = (tmp_path / "tables" / "medians.md").read_text(encoding="utf-8")
+    (heading,) = (line for line in text.splitlines() if line.startswith("| storage"))
+    assert ("| accelerator |" in heading) is shown
 
 
 def test_an_unstable_cell_is_marked_in_the_summary_and_in_the_markdown(tmp_path, capsys):

@@ -15,6 +15,7 @@ from analysis.compare.judge import COLUMNS
 from analysis.compare.steps import Side, comparison
 from analysis.records.frame import cells_frame, runs_frame
 from analysis.records.record import parse
+from analysis.statistics.comparable import CURE_OF_LOOSER
 from analysis.statistics.medians import medians
 from tests.analysis.record_factory import id_of, record, run, store, unstable
 from tests.analysis.training_factory import training
@@ -123,6 +124,19 @@ def with_few_runs(made):
 )
 def test_what_cannot_be_compared_is_never_faster_or_slower_and_says_why(tmp_path, spoil, why):
     assert only(compared(tmp_path, [cell()], [spoil(cell(50.0))])) == (2, "not comparable", why)
+
+
+@pytest.mark.parametrize(("sides", "told"), [("ab", "both were judged by"), ("b", "B was judged by")])
+def test_looser_checks_are_said_once_with_the_cure(tmp_path, sides, told):
+    made = [
+        cell() | {"looser_checks": ["checks.spread_max=0.05 (the site's: 0.04)"] * (side in sides)} for side in "ab"
+    ]
+
+    code, verdict, why = only(compared(tmp_path, made[:1], made[1:]))
+
+    assert (code, verdict) == (2, "not comparable")
+    words = "looser checks than the site's: checks.spread_max=0.05 (the site's: 0.04)"
+    assert why == f"{told} {words}; {CURE_OF_LOOSER}"
 
 
 def test_a_cell_that_one_campaign_lacks_is_told(tmp_path):

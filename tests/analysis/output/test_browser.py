@@ -6,7 +6,8 @@ import pytest
 
 from analysis.__main__ import main
 from tests.analysis.output.browser import Browser, found
-from tests.analysis.record_factory import record, run, store, unstable
+from tests.analysis.record_factory import check, record, run, store, unstable
+from tests.analysis.saving_factory import paper_like
 from tests.analysis.training_factory import grid
 
 pytestmark = [
@@ -57,6 +58,20 @@ def test_it_is_read_without_complaint_and_without_scrolling_sideways(browser, pa
     assert browser.value("document.querySelectorAll('svg').length") >= 3
     # Six points of print are what a reader of a journal must put up with.
     assert browser.value(SMALLEST_LETTER) >= 6.5 * 4 / 3 - 0.1
+
+
+def test_every_column_of_a_training_with_snapshots_is_on_a_page_of_1280(browser, tmp_path):
+    made = paper_like()
+    for each in made:
+        each["provenance"]["emulated"] = {"storage": {"name": "ssd"}}
+        for one in each["runs"][1:]:
+            one["checks"] = [check(rule, passed=None) for rule in ("device_bytes", "checkpoints_durable")]
+    main([str(store(tmp_path, *made)), "--quiet"])
+
+    browser.open(tmp_path / "report.html", 1280)
+
+    boxes = "[...document.querySelectorAll('#medians .scroll')]"
+    assert browser.value(f"{boxes}.map(each => each.scrollWidth - each.clientWidth)") == [0]
 
 
 def test_folded_parts_open_without_a_script(browser, page):

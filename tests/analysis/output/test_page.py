@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from urllib.parse import unquote
 
 import pytest
-from pandas import read_csv
+from pandas import Series, read_csv
 
 from analysis.__main__ import main
-from analysis.output.page import machines, proofs, results
+from analysis.output.page import machines, proofs, results, summary
 from analysis.records.record import parse
 from jobs import checks
 from tests.analysis.record_factory import check, id_of, record, run, store, unstable
@@ -167,6 +167,14 @@ def test_the_summary_counts_what_the_records_hold(whole, page):
     valid = sum(each["status"] == "valid" for each in measured)
     assert f"{len(records)} cells: {len(records) - 1} done, 1 failed; 1 unstable." in page.text
     assert f"{len(measured)} measured runs: {valid} valid, 1 invalid." in page.text
+
+
+def test_the_verdicts_are_counted_in_plain_words():
+    counts = {"holds": 2, "differs": 1, "not measured": 3}
+    words = Series([verdict for verdict, n in counts.items() for _ in range(n)])
+
+    assert sorted(summary.counted_claims(words).split(", ")) == ["1 differs", "2 hold", "3 not measured"]
+    assert summary.counted_claims(words[:0]) == "none"
 
 
 def test_the_question_is_answered_before_what_proves_it(page):
