@@ -95,7 +95,7 @@ def test_the_least_number_of_valid_runs_decides_over_a_cell(point):
     made = record.new(make_cell(point), {}, {})
     for status in ("valid", "valid", "invalid"):
         record.begin_run(made, "measured", "t").update(figures(), status=status, reason="because")
-    conduct = {"runs": 4, "warmup_runs": 1, "site": {}, "checks": dataclasses.asdict(Limits())}
+    conduct = {"runs": 4, "warmup_runs": 1, "until_spread": None, "site": {}, "checks": dataclasses.asdict(Limits())}
 
     decided = {}
     for least in (2, 3):
