@@ -36,6 +36,7 @@ def report(folder: Path, out: Path | None, junit: Path | None = None, *, quiet: 
     all_of_it = measured(folder)
     found, table, runs, tested = all_of_it.found, all_of_it.table, all_of_it.runs, all_of_it.tested
     home = out or found.home
+    save.must_be_own(home, "tables", "figures")
     drawn = specs(table, runs, {record.cell: record.folder for record in found.records})
     with drawings(drawn, MOST_FIGURES) as ready:
         tabled = tables.write(table, runs, tested, home / "tables")

@@ -54,6 +54,7 @@ def compare(before: Path, after: Path, known_as: Mapping[str, str], out: Path, *
     AnalysisError
         If there are no two campaigns to compare, or no cell that both have.
     """
+    save.must_be_own(out)
     found = read.read(before), read.read(after)
     if found[0].home.resolve() == found[1].home.resolve():
         message = f"{before} and {after} are the same campaign"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import reprlib
+import statistics
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ from analysis.records.shape import (
     named,
     number,
     one_of,
+    short,
     sound,
     text,
 )
@@ -69,6 +71,7 @@ RUN = keyed(
         "bytes_written": count,
         **dict.fromkeys(("elapsed_s", "throttled_s"), amount),
         "wall_parts": each_of(text),
+        "rate": keyed({}, {"key": line}),
         "trace": keyed({}, {"file": text}),
         "targets": each_of(keyed({"role": line, "source": maybe(line)})),
         "checkpoints": each_of(
@@ -90,11 +93,27 @@ def _settings(value: Any) -> None:
     OF_SETTINGS(value)
 
 
+def _emulated(value: Any) -> None:
+    named(value)
+    each_key(each_key(sound))(value)
+
+
 CELL = keyed(
     {"id": line, "benchmark": line, "benchmark_version": count, "settings": _settings},
     {"kind": one_of(STORAGE, PIPELINE, TRAINING), "figure": line, "unit": line, "better": one_of(HIGHER, LOWER)},
 )
-PROVENANCE = keyed({}, {"host": text, "quota_cores": amount, "emulated": each_key(each_key(sound))}, others=sound)
+PROVENANCE = keyed(
+    {},
+    {
+        "host": short,
+        "quota_cores": amount,
+        "emulated": _emulated,
+        "versions": keyed({}, {"tensorflow": short}, others=sound),
+        "mount": keyed({}, {"source": short}, others=sound),
+        "device": keyed({}, {"name": short}, others=sound),
+    },
+    others=sound,
+)
 RECORD = keyed(
     {
         "schema": count,
@@ -104,11 +123,11 @@ RECORD = keyed(
     },
     {
         "reason": text,
-        "campaign": keyed({}, {"size": text, "site": text}),
+        "campaign": keyed({}, {"size": short, "site": short}),
         "dataset": keyed({}, {"path": text, "checksum": text}),
         "provenance": PROVENANCE,
         "checks": each_of(CHECK),
-        "looser_checks": each_of(text),
+        "looser_checks": each_of(short),
     },
 )
 REQUEST = keyed({"words": each_of(text), "cells": each_of(text), "utc": text})
@@ -127,6 +146,8 @@ def contradictions(record: Mapping[str, Any], figure: str) -> Iterator[str]:
     """Yield what cannot be true of a record of the right shape, by its key; `figure` is its figure of merit."""
     yield from _of_cell(record["cell"])
     yield from _of_checks(record.get("checks") or (), "checks")
+    if record["status"] != "running":
+        yield from _spread(record)
     numbers = Counter(run["run"] for run in record["runs"])
     yield from (f"{count} of its runs have the number {run}" for run, count in numbers.items() if count > 1)
     for place, run in enumerate(record["runs"]):
@@ -172,18 +193,45 @@ def _of_valid(run: Mapping[str, Any], checks: Sequence[Mapping[str, Any]], place
             yield f"{place} is valid, and its check {check['rule']} failed"
         elif check["passed"] and check["rule"] == "complete" and run.get("images") != run.get("images_asked"):
             yield f"{place} is complete, with {run.get('images')} of {run.get('images_asked')} images"
+        elif check["passed"] and check["rule"] == "complete" and run.get("image_errors"):
+            yield f"{place} is complete, with {run['image_errors']} image_errors"
         elif check["passed"] and check["rule"] == "time_adds_up":
             yield from _time(run, check.get("limit"), place)
 
 
 def _time(run: Mapping[str, Any], limit: Any, place: str) -> Iterator[str]:
-    parts: list[Any] = [run.get(part) for part in run.get("wall_parts") or PARTS]
-    wall_s, known = run["wall_s"], {type(each) for each in (*parts, limit)} <= NUMBERS
-    if known and abs(wall_s - sum(parts)) > (limit + ROUNDED) * wall_s:
-        yield f"{place} passed time_adds_up, and the parts of its wall_s, {wall_s:g} s, make up {sum(parts):g} s"
+    parts: dict[str, Any] = {part: run.get(part) for part in run.get("wall_parts") or PARTS}
+    if lacking := [part for part, value in parts.items() if type(value) not in NUMBERS]:
+        yield f"{place} passed time_adds_up, and its {lacking[0]} is {reprlib.repr(parts[lacking[0]])}"
+        return
+    wall_s, total = run["wall_s"], sum(parts.values())
+    if type(limit) in NUMBERS and abs(wall_s - total) > (limit + ROUNDED) * wall_s:
+        yield f"{place} passed time_adds_up, and the parts of its wall_s, {wall_s:g} s, make up {total:g} s"
+
+
+def _spread(record: Mapping[str, Any]) -> Iterator[str]:
+    """Hold a passed spread against the rates that `jobs/checks.py` judges."""
+    valid = [run for run in record["runs"] if (run["role"], run["status"]) == ("measured", VALID)]
+    rates = [rate for run in valid if type(rate := run.get(_rate(run))) in NUMBERS]
+    for check in record.get("checks") or ():
+        value: Any = check.get("observed")
+        if check["rule"] != "spread" or not check["passed"] or type(value) not in NUMBERS:
+            continue
+        if len(rates) <= 1:
+            yield f"its check spread passed, with {len(rates)} valid measured runs"
+        elif max(rates) - min(rates) > (value + ROUNDED) * statistics.median(rates):
+            found = f"(max - min) / median is ({max(rates):g} - {min(rates):g}) / {statistics.median(rates):g}"
+            yield f"its check spread passed with {value:g}, and {found}"
+
+
+def _rate(run: Mapping[str, Any]) -> str:
+    named: str | None = (run.get("rate") or {}).get("key")
+    return named or next((name for name in RATES if name in run), "")
 
 
 def _of_checks(checks: Sequence[Mapping[str, Any]], place: str) -> Iterator[str]:
+    many = Counter(check["rule"] for check in checks)
+    yield from (f"{place} has {count} of the rule {rule}" for rule, count in many.items() if count > 1)
     for at, check in enumerate(checks):
         value: Any = check.get("observed")
         rule, limit = check["rule"], check.get("limit")

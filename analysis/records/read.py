@@ -80,10 +80,16 @@ def _with_records(folder: Path) -> list[Path]:
     """Return the folders in a folder that hold a record, sorted; nothing where there is no such folder."""
     try:
         with os.scandir(folder) as entries:
-            names = [entry.name for entry in entries if entry.is_dir()]
+            return [folder / name for name in sorted(entry.name for entry in entries if _has_record(entry))]
     except OSError:
         return []
-    return [folder / name for name in sorted(names) if os.path.lexists(f"{folder}/{name}/{FILE}")]
+
+
+def _has_record(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir() and os.path.lexists(f"{entry.path}/{FILE}")
+    except OSError:  # a link to itself, or into a closed folder: `read` names it
+        return True
 
 
 def without_copies(good: Sequence[tuple[Path, Record]]) -> tuple[tuple[Record, ...], tuple[Skipped, ...]]:

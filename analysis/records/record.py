@@ -17,6 +17,7 @@ from analysis.records.merit import STORAGE, Merit, merit_of
 from analysis.records.settings import flatten
 from analysis.records.shape import NUMBERS
 from analysis.records.versioned import UnreadableError
+from analysis.text.plain import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -151,16 +152,16 @@ def _record(value: Mapping[str, Any], folder: Path) -> Record:
         # A record does not say whether it is still being worked on.
         status="unfinished" if value["status"] == "running" else value["status"],
         reason=value.get("reason") or "",
-        host=provenance.get("host") or "",
-        device=device_of(provenance),
-        tensorflow=_tensorflow(provenance),
+        host=one_line(provenance.get("host") or ""),
+        device=one_line(device_of(provenance)),
+        tensorflow=one_line((provenance.get("versions") or {}).get("tensorflow") or ""),
         provenance=_machine(provenance),
         checks=_checks(value),
         runs=tuple(map(_run, value["runs"])),
-        size=campaign.get("size") or "",
-        site=campaign.get("site") or "",
+        size=one_line(campaign.get("size") or ""),
+        site=one_line(campaign.get("site") or ""),
         spread_limit=limits[-1] if limits and type(limits[-1]) in NUMBERS else None,
-        looser_checks=", ".join(value.get("looser_checks") or ()),
+        looser_checks=one_line(", ".join(value.get("looser_checks") or ())),
         quota_cores=provenance.get("quota_cores"),
         folder=folder,
         emulated=provenance.get("emulated") or {},
@@ -181,11 +182,6 @@ def _data(dataset: Mapping[str, Any], kind: str) -> str:
     """Name the bytes that were read; those of a storage's own file are random, and mean nothing."""
     place = "" if kind == STORAGE else dataset.get("path")
     return dataset.get("checksum") or place or ""
-
-
-def _tensorflow(provenance: Mapping[str, Any]) -> str:
-    versions = provenance.get("versions")
-    return str(versions.get("tensorflow") or "") if isinstance(versions, dict) else ""
 
 
 def _run(run: Mapping[str, Any]) -> Run:

@@ -14,6 +14,8 @@ Check = Callable[[Any], None]
 # Beyond any figure of a campaign, and far from where sums and products of such figures leave a float.
 MOST = 2.0**64
 NUMBERS = frozenset({int, float})
+# Letters of a name; a path has at most 4,096 bytes, and no host's name more than 255.
+LONGEST = 1000
 MISSING = object()
 
 
@@ -44,10 +46,18 @@ def text(value: Any) -> None:
         raise MisfitError(value, "text")
 
 
+def short(value: Any) -> None:
+    """Take text that a figure can show: of at most `LONGEST` letters."""
+    text(value)
+    if len(value) > LONGEST:
+        raise MisfitError(value, f"text of at most {LONGEST} letters")
+
+
 def line(value: Any) -> None:
-    """Take text that can stand in a name: without line ends and control characters."""
+    """Take text that can stand in a name: as `short` does, without line ends and control characters."""
     if type(value) is not str or not value.isprintable():
         raise MisfitError(value, "printable text")
+    short(value)
 
 
 def flag(value: Any) -> None:

@@ -15,7 +15,7 @@ from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Patch
 from matplotlib.textpath import TextPath
 
-from analysis.text.plain import DAGGER, DASH, JOINT, significant
+from analysis.text.plain import DAGGER, DASH, JOINT, significant, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +35,8 @@ POINTS_PER_INCH = 72
 CAPTION_SIZE, TITLE_SIZE = 6.5, 9.0
 # Of the figure's width that words take, between margins.
 WORDS_WIDTH = 0.97
+# Letters of a caption.
+LONGEST = 4000
 # Inches that a further line of them takes.
 CAPTION_LINE, LEGEND_LINE = 0.11, 0.17
 WHISKER: dict[str, Any] = {"fmt": "none", "ecolor": "black", "elinewidth": 0.8, "capthick": 0.8, "capsize": 2.5}
@@ -169,6 +171,7 @@ def frame_with_words(figure: Figure, title: str, words: str, signs: Sequence[Art
 
 def filled(words: str, wide: float, size: float) -> str:
     """Break words into lines of at most `wide` inches, as wide as they are drawn at this size in points."""
+    words = visible(words if len(words) <= LONGEST else f"{words[:LONGEST]}\N{HORIZONTAL ELLIPSIS}")
     space = _points("n n", size) - 2 * _points("n", size)
     lines: list[list[str]] = [[]]
     taken = 0.0

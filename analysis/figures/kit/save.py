@@ -6,7 +6,7 @@ import io
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from matplotlib import rcParams
@@ -15,6 +15,7 @@ from matplotlib.backends.backend_pdf import FigureCanvasPdf
 
 from analysis.errors import AnalysisError
 from analysis.figures.kit import style
+from analysis.text.plain import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +42,21 @@ def contents(figure: Figure, drawn: pd.DataFrame, stem: str) -> dict[str, bytes]
     return {".pdf": pdf, ".png": png, ".csv": csv(drawn)}
 
 
+def must_be_own(home: Path, *names: str) -> None:
+    """Refuse places that are no folders; below `home`, links too, for what lies behind one is not ours to replace.
+
+    Raises
+    ------
+    AnalysisError
+        If one of them is such a place.
+    """
+    for place in (home, *(home / name for name in names)):
+        linked = place != home and place.is_symlink()
+        if linked or (place.exists() and not place.is_dir()):
+            hint = "remove or rename it, or name another place: --out DIR"
+            raise AnalysisError(f"{place} is {'a link' if linked else 'no folder'}", hint)
+
+
 def put(files: Mapping[str, bytes], folder: Path, stem: str) -> list[Path]:
     """Write files that hold these bytes, by their endings; return their paths."""
     return [write(folder / f"{stem}{ending}", content) for ending, content in files.items()]
@@ -61,23 +77,26 @@ def rendered(figure: Figure, ending: str, metadata: dict[str, str | None]) -> by
 def csv(frame: pd.DataFrame) -> bytes:
     r"""Return a frame as UTF-8 CSV with full precision and Unix line ends; missing is empty.
 
-    Bytes of a file name that are no text are written as `\udc80` to `\udcff`. A text that a spreadsheet would take for
-    a formula has an apostrophe before it.
+    What is not printable is written as on a terminal, `\x1b`; bytes of a file name that are no text as `\udc80` to
+    `\udcff`. A text that a spreadsheet would take for a formula has an apostrophe before it.
     """
     plain = frame.copy(deep=False)
     for name, kind in plain.dtypes.items():
-        if (isinstance(kind, pd.CategoricalDtype) or kind.kind == "O") and any(map(_is_active, plain[name].unique())):
+        if (isinstance(kind, pd.CategoricalDtype) or kind.kind == "O") and any(map(_acts, plain[name].unique())):
             plain[name] = plain[name].astype(object).map(_inert)
     names = [str(_inert(name)) for name in plain]
     return plain.to_csv(index=False, header=names, lineterminator="\n").encode(errors="backslashreplace")
 
 
-def _is_active(cell: object) -> bool:
-    return isinstance(cell, str) and cell.startswith(ACTIVE)
+def _acts(cell: object) -> bool:
+    return isinstance(cell, str) and _inert(cell) != cell
 
 
-def _inert(cell: object) -> object:
-    return f"'{cell}" if _is_active(cell) else cell
+def _inert(cell: Any) -> Any:
+    if not isinstance(cell, str):
+        return cell
+    text = visible(cell)
+    return f"'{text}" if text.startswith(ACTIVE) else text
 
 
 def write(path: Path, content: bytes) -> Path:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +14,7 @@ import matplotlib.style
 from analysis.records.settings import bare
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator
 
 SHEET = Path(__file__).with_name("figure.mplstyle")
 
@@ -48,6 +50,12 @@ def look(storage: str) -> Look:
     return Look(COLORS[number % len(COLORS)], MARKERS[number // len(COLORS) % len(MARKERS)])
 
 
-def sheet() -> AbstractContextManager[None]:
-    """Return the context in which figures are drawn and saved; the user's own matplotlibrc is ignored."""
-    return matplotlib.style.context(SHEET, after_reset=True)
+@contextmanager
+def sheet() -> Iterator[None]:
+    """Draw and save figures within this; the user's own matplotlibrc is ignored.
+
+    A letter that the font lacks is drawn as a box, without a warning: the tables and the page have it.
+    """
+    with matplotlib.style.context(SHEET, after_reset=True), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"(?s)Glyph .* missing from font")
+        yield

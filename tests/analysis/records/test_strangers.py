@@ -136,6 +136,9 @@ def test_whatever_a_record_holds_the_others_are_reported_and_no_number_comes_fro
         ({"checks": [{**check("cold", passed=True, limit=0.01), "observed": 0.5}]}, "passed with 0.5, and its limit"),
         ({"checks": [{**check("warm", passed=True, limit=0.9), "observed": 0.5}]}, "runs[2].checks[0], warm, passed"),
         ({"checks": [check("time_adds_up", passed=True, limit=0.01)], "load_s": 0.5}, "make up 0.51 s"),
+        ({"image_errors": 3}, "runs[2] is complete, with 3 image_errors"),
+        ({"checks": [check("time_adds_up", passed=True, limit=0.01)], "load_s": None}, "and its load_s is None"),
+        ({"checks": [check("cold", passed=True)] * 2}, "runs[2].checks has 2 of the rule cold"),
         ({"status": "fine"}, "runs[2].status, where one of running, valid, invalid, failed"),
         ({"wall_s": 10**400}, "at runs[2].wall_s"),
     ],
@@ -176,6 +179,7 @@ def test_what_is_odd_and_honest_is_read(campaign):
         ({"settings": {"threads": "8"}}, "has '8' at cell.settings.threads"),
         ({"settings": {ESCAPE: 8}}, "at cell.settings[0], where printable text belongs"),
         ({"benchmark": LINES}, "at cell.benchmark, where printable text belongs"),
+        ({"benchmark": "x" * 1001}, "at cell.benchmark, where text of at most 1000 letters belongs"),
     ],
 )
 def test_a_cell_that_cannot_be_true_is_refused_by_key(campaign, change, why):
@@ -183,6 +187,53 @@ def test_a_cell_that_cannot_be_true_is_refused_by_key(campaign, change, why):
     odd["cell"] |= change
 
     assert why in read.read(store(campaign, odd)).skipped[0].why
+
+
+@pytest.mark.parametrize(("status", "refused"), [("done", True), ("running", False)])
+def test_a_passed_spread_is_held_against_the_runs_of_a_record_that_is_over(campaign, status, refused):
+    odd = record([100.0, 101.0, 150.0], storage="odd") | {"status": status}
+    odd["checks"] = [check("spread", passed=True, limit=0.04) | {"observed": 0.01}]
+
+    told = [each.why for each in read.read(store(campaign, odd)).skipped]
+
+    why = "its check spread passed with 0.01, and (max - min) / median is (150 - 100) / 101"
+    assert told == ([f"contradicts itself: {why}"] if refused else [])
+
+
+def test_a_link_to_itself_costs_that_entry_alone(campaign):
+    (campaign / "records" / "loop").symlink_to("loop")
+
+    found = read.read(campaign)
+
+    assert (len(found.records), [each.path.parent.name for each in found.skipped]) == (4, ["loop"])
+
+
+@pytest.mark.parametrize("name", ["figures", "tables"])
+@pytest.mark.parametrize(
+    ("make", "why"), [(lambda path: path.symlink_to(path.parents[1]), "a link"), (os.mkfifo, "no")]
+)
+def test_nothing_is_written_where_a_folder_of_results_is_none(campaign, capsys, name, make, why):
+    make(campaign / name)
+
+    assert main([str(campaign), "--quiet"]) == 2
+
+    err = capsys.readouterr().err
+    assert f"{campaign / name} is {why}" in err
+    assert "--out DIR" in err
+
+
+@pytest.mark.parametrize("text", ["a\ud800", "\x1b[2J\x00", "\u4e2d\u6587", "x" * 1000])
+def test_text_of_others_in_a_figure_is_drawn_and_says_nothing_on_stderr(tmp_path, capfd, recwarn, text):
+    made = [record([100.0 * n, 101.0 * n, 102.0 * n], threads=n, host=text) for n in (1, 2)]
+    for each in made:
+        each["provenance"]["versions"] = {"tensorflow": text}
+        each["campaign"] = {"size": text}
+
+    assert main([str(store(tmp_path / "results", *made)), "--quiet"]) == 0
+
+    assert list(tmp_path.glob("results/figures/fig4*.pdf"))
+    assert not [each for each in recwarn if "Glyph" in str(each.message)]
+    assert "Glyph" not in capfd.readouterr().err
 
 
 def sparse(path):
@@ -293,6 +344,7 @@ def test_text_of_others_acts_neither_on_a_terminal_nor_in_a_spreadsheet_nor_in_a
         with path.open(newline="", encoding="utf-8") as file:
             cells = [cell for row in csv.reader(file) for cell in row]
         assert not [cell for cell in cells if re.match(r"[=@\t\r]|[+-](?![0-9.])", cell)]
+        assert not [cell for cell in cells if re.search("[\x00-\x08\x1b\x7f-\x9f]", cell)]
     for path in [*folder.glob("tables/*.md"), tmp_path / "compared" / "comparison.md", folder / "report.html"]:
         assert not re.search("<script>|[\x00-\x08\x1b]", path.read_text(encoding="utf-8"))
     ET.parse(tmp_path / "junit.xml")  # noqa: S314 - ours
