@@ -146,12 +146,12 @@ def contradictions(record: Mapping[str, Any], figure: str) -> Iterator[str]:
     """Yield what cannot be true of a record of the right shape, by its key; `figure` is its figure of merit."""
     yield from _of_cell(record["cell"])
     yield from _of_checks(record.get("checks") or (), "checks")
-    if record["status"] != "running":
-        yield from _spread(record)
     numbers = Counter(run["run"] for run in record["runs"])
     yield from (f"{count} of its runs have the number {run}" for run, count in numbers.items() if count > 1)
     for place, run in enumerate(record["runs"]):
         yield from (f"{why} (run {run['run']})" for why in _of_run(run, f"runs[{place}]", figure))
+    if record["status"] != "running":
+        yield from _spread(record)
 
 
 def _of_cell(cell: Mapping[str, Any]) -> Iterator[str]:
