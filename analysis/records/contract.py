@@ -36,6 +36,7 @@ from analysis.records.shape import (
     short,
     sound,
     text,
+    unless_text,
 )
 
 if TYPE_CHECKING:
@@ -109,8 +110,9 @@ PROVENANCE = keyed(
         "quota_cores": amount,
         "emulated": _emulated,
         "versions": keyed({}, {"tensorflow": short}, others=sound),
-        "mount": keyed({}, {"source": short}, others=sound),
-        "device": keyed({}, {"name": short}, others=sound),
+        # Or the word unknown: an overlay, FUSE, network file systems and memory have no device.
+        "mount": unless_text(keyed({}, {"source": short}, others=sound)),
+        "device": unless_text(keyed({}, {"name": short}, others=sound)),
     },
     others=sound,
 )

@@ -60,6 +60,15 @@ def line(value: Any) -> None:
     short(value)
 
 
+def unless_text(inner: Check) -> Check:
+    """Take short text in the place of something else, too."""
+
+    def check(value: Any) -> None:
+        (short if type(value) is str else inner)(value)
+
+    return check
+
+
 def flag(value: Any) -> None:
     """Take true and false."""
     if type(value) is not bool:

@@ -163,10 +163,12 @@ def test_what_is_odd_and_honest_is_read(campaign):
     nothing["cell"] |= {"benchmark": "loss", "kind": "pipeline", "figure": "lost", "unit": "files", "better": "lower"}
     nothing["runs"] = [each | {"lost": 0} for each in nothing["runs"]]
     still = training([10.0] * 3, storage="still", images_per_s=0)
+    layered = record([100.0] * 3, storage="overlay")
+    layered["provenance"] |= {"device": "unknown", "mount": "unknown", "host": "unknown"}
 
-    found = read.read(store(campaign, unread, drained, nothing, still))
+    found = read.read(store(campaign, unread, drained, nothing, still, layered))
 
-    assert (len(found.records), found.skipped) == (8, ())
+    assert (len(found.records), found.skipped) == (9, ())
     assert main([str(campaign), "--quiet"]) == 0
 
 
