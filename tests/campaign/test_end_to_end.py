@@ -261,7 +261,7 @@ def test_a_truncated_image_is_named_and_the_campaign_says_that_it_failed(command
     mended = command(*words, "redo=true")
 
     assert (broken.returncode, why.returncode) == (1, 1)
-    assert "1 unreadable: " in broken.stdout
+    assert "1 unreadable:" in broken.stdout
     assert "unreadable   " in why.stdout
     assert "cats/7.jpg: jpeg::Uncompress failed" in why.stdout
     assert changed.returncode == 2
