@@ -21,6 +21,7 @@ from jobs.errors import NoGpuError
 from jobs.terminal import visible
 from tests.campaign.command_line import TINY
 from tests.campaign.work_lists import slurm_conduct, walk, work_list
+from tests.jobs.odd_json import ODD, changed
 
 CAMPAIGN = Path(__file__).parents[2] / "campaign"
 _PRINTERS = {"console.py", "__main__.py", "help.py", "reproduce.py", "node.py"}  # the last four: words of ours, or JSON
@@ -73,33 +74,14 @@ def test_a_file_of_a_campaign_that_is_none_is_named_and_not_waited_for(results, 
         assert path.name in said
 
 
-def _replaced(value, number, by):
-    """The same JSON with its node of that number replaced; None where it has fewer."""
-    left = [number]
-
-    def walked(node):
-        left[0] -= 1
-        if left[0] == -1:
-            return by
-        if isinstance(node, dict):
-            return {key: walked(each) for key, each in node.items()}
-        return [walked(each) for each in node] if isinstance(node, list) else node
-
-    made = walked(value)
-    return made if left[0] < 0 else None
-
-
-_ODD = st.sampled_from([None, True, -1, 7, 10**18, 1.7e308, -1.5, "", "x", "\x1b", [], {}, [[]], [None], {"a": []}])
-
-
-@given(change=st.tuples(st.booleans(), st.integers(0, 400), _ODD))
+@given(change=st.tuples(st.booleans(), st.integers(0, 400), ODD))
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_an_odd_value_anywhere_is_shown_or_refused_by_its_key(results, folder, cells, change):
     written = results.read_text()
     marker = folder.marker.read_text()
     in_record, number, by = change
     path = results if in_record else folder.marker
-    odd = _replaced(json.loads(path.read_text()), number, by)
+    odd = changed(json.loads(path.read_text()), number, by)
     assume(odd is not None)
     path.write_text(json.dumps(odd))
 

@@ -13,25 +13,7 @@ from jobs.data import journal, manifest
 from jobs.errors import DamageError, DatasetError, FolderError
 from jobs.system import emulated
 from tests.jobs.jobs_factory import write_jpegs
-
-GONE = object()
-ODD = st.sampled_from([GONE, None, True, -1, 10**18, 1.7e308, -1.5, "", "x", "../x", "\x1b", [], {}, [[]], {"a": []}])
-
-
-def changed(value, number, by):
-    """The same JSON with its node of that number replaced or gone; None where it has fewer."""
-    left = [number]
-
-    def walked(node):
-        left[0] -= 1
-        if left[0] == -1:
-            return by
-        if isinstance(node, dict):
-            return {key: made for key, each in node.items() if (made := walked(each)) is not GONE}
-        return [made for each in node if (made := walked(each)) is not GONE] if isinstance(node, list) else node
-
-    made = walked(value)
-    return made if left[0] < 0 and made is not GONE else None
+from tests.jobs.odd_json import ODD, changed
 
 
 def _dataset(root):
