@@ -194,7 +194,8 @@ def job_id_despite(batch: Batch, error: Exception) -> str:
         time.sleep(pause_s)
         listed = scheduler.listed([batch.job_name])
         for task in listed or ():
-            if task.folder == str(batch.folder):
+            # Slurm keeps a job that it has refused, as FAILED (BadConstraints) and without a node.
+            if task.folder == str(batch.folder) and (task.live or task.node):
                 return task.job_id.partition("_")[0]
         if listed is not None and not _CAME_TOO_LATE.search(said):
             break

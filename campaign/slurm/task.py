@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 LOST = "LOST"  # our state of a task that no source knows
 Key = tuple[str, int]  # working directory, index
 SQUEUE_FORMAT = "%F|%K|%T|%r|%N|%Z"
+_SQUEUE_HEAD = "ARRAY_JOB_ID|"  # of the line above the jobs, which proves an answer without any to be squeue's
+_SQUEUE_LINE = re.compile(r"(\d+)\|(\d+|N/A)\|([A-Z_]+)\|([^|]*)\|([^|]*)\|(/.*)")
 SACCT_FORMAT = "JobID,State,ExitCode,NodeList,Reason,WorkDir"
-_LIVE = {
-    "COMPLETING", "CONFIGURING", "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD",
-    "RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SUSPENDED",
+# A state that is none of these, of a Slurm to come, is taken for one of a job that lives.
+_ENDED = {
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
+    "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT", LOST,
 }  # fmt: skip
 _QUEUED = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 _BEGUN_AGAIN = {"BOOT_FAIL", "NODE_FAIL", "PREEMPTED"}
@@ -49,7 +52,7 @@ class Task:
     @property
     def live(self) -> bool:
         """Whether it waits, runs or may run again."""
-        return self.state in _LIVE
+        return self.state not in _ENDED
 
     @property
     def final(self) -> bool:
@@ -73,12 +76,18 @@ class Task:
         return f"{self.state}{details}{f' on {self.node}' if self.node else ''}"
 
 
-def from_squeue(text: str) -> Iterator[Task]:
-    """Read ``squeue -h -r -o SQUEUE_FORMAT``."""
-    for line in text.splitlines():
-        job, index, state, reason, node, folder = (*line.split("|", 5), "", "", "", "", "")[:6]
-        if index.isdigit():
-            yield Task(folder, int(index), state, _plain(reason), _plain(node), "", f"{job}_{index}")
+def from_squeue(text: str) -> list[Task] | None:
+    """Read ``squeue -r -o SQUEUE_FORMAT``; None where any of it is not what squeue prints: that is no answer."""
+    head, *lines = text.splitlines() or [""]
+    matches = [_SQUEUE_LINE.fullmatch(line) for line in lines]
+    if not head.startswith(_SQUEUE_HEAD) or None in matches:
+        return None
+    found = [match.groups() for match in matches if match]
+    return [
+        Task(folder, int(index), state, _plain(reason), _plain(node), "", f"{job}_{index}")
+        for job, index, state, reason, node, folder in found
+        if index.isdecimal()
+    ]
 
 
 def from_sacct(text: str) -> Iterator[Task]:

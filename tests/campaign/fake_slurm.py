@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+SQUEUE_HEAD = "ARRAY_JOB_ID|ARRAY_TASK_ID|STATE|REASON|NODELIST|WORK_DIR"
+
 
 class Programs:
     """Slurm's clients as scripts, the only programs on PATH; each logs its words."""
@@ -17,6 +19,8 @@ class Programs:
         program.chmod(0o755)
 
     def answer(self, name, *lines):
+        if name == "squeue":
+            lines = (SQUEUE_HEAD, *lines)
         (self.folder / f"{name}.answer").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         self(name, f"cat {self.folder}/{name}.answer")
 

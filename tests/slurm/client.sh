@@ -1,8 +1,13 @@
 #!/bin/sh
-# A client of Slurm that counts its calls and fails where it was told to: Lab.silence, Lab.refuse_submissions.
+# A client of Slurm that counts its calls and fails where it was told to: Lab.silence, Lab.garble,
+# Lab.refuse_submissions.
 program=${0##*/}
 notes=@FOLDER@/clients
 printf . >>"$notes/$program.calls"
+if [ -e "$notes/$program.garbled" ]; then
+  echo "This system is under maintenance | see the web page"
+  exit 0
+fi
 if [ -e "$notes/$program.silent" ]; then # the words and codes of 22.05.8 when nobody answers
   failure="Unable to contact slurm controller (connect failure)"
   case $program in

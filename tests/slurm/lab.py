@@ -190,10 +190,16 @@ class Lab:
         for program in programs:
             self._note(f"{program}.silent").touch()
 
+    def garble(self, *programs: str) -> None:
+        """Let these clients print something of a wrapper's and exit with 0, for whoever uses ``environment``."""
+        for program in programs:
+            self._note(f"{program}.garbled").touch()
+
     def unsilence(self, *programs: str) -> None:
-        """Let these clients, or all, answer again."""
+        """End what `silence` and `garble` began, for these clients or for all."""
         for program in programs or CLIENTS:
-            self._note(f"{program}.silent").unlink(missing_ok=True)
+            for fault in ("silent", "garbled"):
+                self._note(f"{program}.{fault}").unlink(missing_ok=True)
 
     def refuse_submissions(self, after: int = 0, message: str = TOO_MANY) -> None:
         """Let ``sbatch`` work ``after`` times more, then print the message and exit 1."""

@@ -358,6 +358,37 @@ def test_a_submission_that_is_refused_leaves_nothing_behind_that_hangs(campaign,
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("words", [(), ("detach=true",)])
+@pytest.mark.parametrize("wish", ["threads=4", "cluster.mem_gb=9999"])
+def test_a_job_that_no_node_can_run_is_refused_although_slurm_keeps_it(campaign, wish, words):
+    done = campaign.go("runs=3", wish, *words)
+
+    assert done.returncode == 4
+    assert "Requested node configuration is not available" in done.stderr
+    assert "submitted" not in done.stderr
+    assert campaign.job_states() == ["FAILED"]
+    assert {status for status, _ in campaign.status().values()} == {"planned"}
+
+
+@pytest.mark.long
+def test_nothing_is_submitted_on_an_answer_that_is_none(campaign, lab):
+    with campaign.under_way(*LONG, runs=2):
+        pass
+    submitted = lab.calls("sbatch")
+    lab.garble("squeue", "sacct")
+
+    done = campaign.go(*LONG, "detach=true")
+    cancelled = campaign("cancel")
+    told = campaign.status()
+    lab.unsilence()
+
+    assert "the scheduler does not answer" in done.stderr
+    assert [reason for _, reason in told.values()] == ["the scheduler does not answer"]
+    assert (cancelled.returncode, lab.calls("sbatch")) == (4, submitted)
+    assert campaign.job_states() == ["RUNNING"]
+
+
+@pytest.mark.long
 def test_what_was_refused_half_way_is_submitted_when_the_rest_is_over(campaign, lab, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()

@@ -5,6 +5,7 @@ import pytest
 from campaign.cli import cancel as cancelling
 from campaign.cli.cancel import cancel
 from campaign.errors import SchedulerError
+from tests.campaign.fake_slurm import SQUEUE_HEAD
 from tests.campaign.on_disk import leave_batch, squeue_line
 
 
@@ -15,7 +16,7 @@ def time(clock):
 
 def _after_scancel(programs, *lines):
     """Let the controller answer this once scancel was called."""
-    (programs.folder / "later").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (programs.folder / "later").write_text("".join(f"{line}\n" for line in (SQUEUE_HEAD, *lines)), encoding="utf-8")
     programs("scancel", f"cp {programs.folder}/later {programs.folder}/squeue.answer")
 
 

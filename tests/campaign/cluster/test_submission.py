@@ -6,6 +6,7 @@ from campaign.cluster import submission
 from campaign.cluster.submission import job_id_despite
 from campaign.errors import SchedulerError
 from campaign.worker.batch import read_all
+from tests.campaign.fake_slurm import SQUEUE_HEAD
 from tests.campaign.on_disk import leave_batch, squeue_line
 
 TIMED_OUT = RuntimeError("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation")
@@ -38,8 +39,8 @@ def test_a_job_that_slurm_lists_was_taken_whatever_sbatch_said(error, batch, pro
 
 @pytest.mark.parametrize("error", [TIMED_OUT, UNREACHED])
 def test_a_job_that_a_busy_controller_lists_late_was_taken(error, batch, programs, time):
-    (programs.folder / "answer").write_text("\n".join(_listed(batch)))
-    programs("squeue", f"[ $(wc -l < {programs.log}) -lt 4 ] || cat {programs.folder}/answer")
+    (programs.folder / "answer").write_text("\n".join((SQUEUE_HEAD, *_listed(batch))))
+    programs("squeue", f"head -$([ $(wc -l < {programs.log}) -lt 4 ] && echo 1 || echo 9) {programs.folder}/answer")
 
     assert job_id_despite(batch, error) == "70"
     assert time.now == 1010.0
@@ -62,6 +63,15 @@ def test_what_slurm_refuses_outright_is_asked_for_once(batch, programs, folder):
         job_id_despite(batch, REFUSED)
 
     assert len(programs.calls) == 1
+    assert read_all(folder)[0].refused == "invalid partition specified: nowhere"
+
+
+def test_a_job_that_slurm_keeps_as_refused_is_refused(batch, programs, folder):
+    programs.answer("squeue", squeue_line(batch, 0, "FAILED", "BadConstraints"))
+
+    with pytest.raises(SchedulerError, match="refused 2 jobs"):
+        job_id_despite(batch, REFUSED)
+
     assert read_all(folder)[0].refused == "invalid partition specified: nowhere"
 
 

@@ -8,6 +8,7 @@ from campaign.slurm import scheduler
 from campaign.slurm.client import Facts
 from campaign.slurm.scheduler import Scheduler
 from campaign.slurm.task import LOST, SACCT_FORMAT, SQUEUE_FORMAT
+from tests.campaign.fake_slurm import SQUEUE_HEAD
 
 FOLDER = "/home/me/results/workers/first-0"
 KEY = (FOLDER, 1)
@@ -29,7 +30,8 @@ class Asked:
 
     def __call__(self, *words):
         self.calls.append(words)
-        return self.answers.pop(0)
+        answer = self.answers.pop(0)
+        return answer if answer is None or words[0] != "squeue" else f"{SQUEUE_HEAD}\n{answer}"
 
     @property
     def programs(self):
@@ -98,7 +100,7 @@ def test_the_controller_is_asked_for_our_jobs_of_any_state_task_by_task():
 
     (words,) = known.ask.calls
     assert words[0] == "squeue"
-    assert {"-h", "-r", "--all", "--states=all", f"--user={os.getuid()}", "--name=tfio-a,tfio-b"} <= set(words)
+    assert {"-r", "--all", "--states=all", f"--user={os.getuid()}", "--name=tfio-a,tfio-b"} <= set(words)
     assert words[-2:] == ("-o", SQUEUE_FORMAT)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from campaign.slurm.task import LOST, Task, from_completion_log, from_sacct, from_squeue
+from tests.campaign.fake_slurm import SQUEUE_HEAD
 
 RECORDED = Path(__file__).parent / "recorded"
 MOMENTS = ("early", "late", "after")
@@ -55,11 +56,15 @@ def _lines(name):
 
 def _squeue(moment):
     """What our own format would have shown: Slurm gives a job that is no array the index N/A."""
-    shown = []
+    shown = [SQUEUE_HEAD]
     for job, _name, state, reason, node, folder, *_ in _lines(f"squeue-r.{moment}.txt"):
         number, _, index = job.partition("_")
         shown.append("|".join((number, index or "N/A", state, reason, node, folder)))
     return "\n".join(shown)
+
+
+def _of_controller(line):
+    return from_squeue(f"{SQUEUE_HEAD}\n{line}\n")
 
 
 def _sacct(moment):
@@ -165,20 +170,33 @@ GARBAGE = [
 ]
 
 
-@pytest.mark.parametrize("line", GARBAGE)
-@pytest.mark.parametrize("read", [from_squeue, from_sacct, from_completion_log])
-def test_a_line_that_is_no_answer_is_passed_over_and_the_next_one_read(read, line):
-    good = {
-        from_squeue: "7|1|RUNNING|None|n1|/batch",
-        from_sacct: "7_1|RUNNING|0:0|n1|None|/batch",
-        from_completion_log: "JobId=8 JobState=RUNNING NodeList=n1 WorkDir=/batch ArrayJobId=7 ArrayTaskId=1",
-    }[read]
+LINES = {
+    from_sacct: "7_1|RUNNING|0:0|n1|None|/batch",
+    from_completion_log: "JobId=8 JobState=RUNNING NodeList=n1 WorkDir=/batch ArrayJobId=7 ArrayTaskId=1",
+}
 
-    found = list(read(f"{line}\n{good}\n{line}\n"))
+
+@pytest.mark.parametrize("line", GARBAGE)
+@pytest.mark.parametrize("read", LINES)
+def test_a_line_that_explains_no_end_is_passed_over_and_the_next_one_read(read, line):
+    found = list(read(f"{line}\n{LINES[read]}\n{line}\n"))
 
     assert [(*task.key, task.state, task.node, task.job_id) for task in found] == [
         ("/batch", 1, "RUNNING", "n1", "7_1")
     ]
+
+
+@pytest.mark.parametrize(
+    "line", [*GARBAGE, "7|1|RUNNING", "7|1|RUNNING|None|n1|", "7|1|RUNNING|None|n1|/batch\n7|2|PEN"]
+)
+def test_what_squeue_does_not_print_is_no_answer_of_the_controller(line):
+    assert _of_controller(line) is None
+
+
+@pytest.mark.parametrize("text", ["", "\n", "7|1|RUNNING|None|n1|/batch\n"])
+def test_an_answer_without_its_head_is_none_and_one_with_nothing_below_it_lists_no_job(text):
+    assert from_squeue(text) is None
+    assert from_squeue(f"{SQUEUE_HEAD}\n") == []
 
 
 @pytest.mark.parametrize(
@@ -191,13 +209,12 @@ def test_a_list_of_indices_that_slurm_cut_short_does_not_hide_the_next_line(job)
 
 
 def test_a_line_that_ends_early_has_no_folder_and_so_is_nobody_s():
-    for task in (*from_squeue("7|1|RUNNING"), *from_sacct("7_1|FAILED")):
-        assert task.key == ("", 1)
+    assert [task.key for task in from_sacct("7_1|FAILED")] == [("", 1)]
 
 
 def test_a_work_folder_may_have_any_name():
     folder = "/home/me/my results|x"
-    (controller,) = from_squeue(f"7|1|RUNNING|None|n1|{folder}")
+    (controller,) = _of_controller(f"7|1|RUNNING|None|n1|{folder}")
     (accounting,) = from_sacct(f"7_1|RUNNING|0:0|n1|None|{folder}")
     (logged,) = from_completion_log(f"JobId=8 JobState=FAILED WorkDir={folder} ReservationName= ArrayTaskId=1 ")
 
@@ -227,7 +244,7 @@ def test_an_end_is_told_by_its_state_what_the_exit_code_adds_and_the_node(state,
     ("states", "live", "queued"),
     [
         (["PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD"], True, True),
-        (["RUNNING", "COMPLETING", "SUSPENDED"], True, False),
+        (["RUNNING", "COMPLETING", "SUSPENDED", "A_STATE_TO_COME"], True, False),
         (["COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL"], False, False),
         (["OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "REVOKED", LOST], False, False),
     ],
