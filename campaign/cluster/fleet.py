@@ -14,7 +14,7 @@ from campaign.cluster import display
 from campaign.cluster.progress import Follower, Seen, Watched, until_over
 from campaign.slurm import client
 from campaign.slurm.scheduler import Scheduler
-from campaign.worker.batch import Batch, Fault, read_all
+from campaign.worker.batch import Batch, read_all
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -27,6 +27,8 @@ _TICK_S = 1.0
 _SETTLE_CHECKS = 6
 _LATE_S = 5.0  # in which a record may come into sight that a node has written (NFS)
 _CHECK_EACH_S = 1.0
+_SLURM = "Slurm: "  # before its words
+_INTERRUPTING = ("CANCELLED", "LOST", "PREEMPTED", "REQUEUED", "REVOKED")
 _SILENT_S = 10.0  # a shorter silence is not reported
 
 
@@ -135,7 +137,7 @@ def settle_records(folder: CampaignFolder, fleet: Fleet) -> list[str]:
             until = deadline if how.startswith("COMPLETED") else 0.0  # its worker says that all are over
             left = _left(folder, batch, index, until)
             if left:
-                why = _why(batch.fault(index), how)
+                why = explained(batch, index, how)
                 ends[index] = why
                 more = f" and {len(left) - 1} more" if len(left) > 1 else ""
                 said.append(f"{left[0]}{more}: {why}")
@@ -154,11 +156,17 @@ def _left(folder: CampaignFolder, batch: Batch, index: int, until: float) -> lis
         time.sleep(_CHECK_EACH_S)
 
 
-def _why(fault: Fault | None, how: str) -> str:
-    """Return why a worker ended: in its own words, else in Slurm's."""
-    if fault is None:
-        return f"Slurm: {how}"
-    return f"{fault['message']} ({fault['hint']})" if fault["hint"] else fault["message"]
+def explained(batch: Batch, index: int, how: str) -> str:
+    """Return why a worker ended: in its own words, else in Slurm's with what its log says last."""
+    if fault := batch.fault(index):
+        return f"{fault['message']} ({fault['hint']})" if fault["hint"] else fault["message"]
+    said = "" if how.startswith(_INTERRUPTING) else batch.last_words(index)
+    return f"{_SLURM}{how}; {said}" if said else f"{_SLURM}{how}"
+
+
+def is_interruption(why: str) -> bool:
+    """Return whether a worker was ended by somebody, or by what is not its cells' fault."""
+    return why.removeprefix(_SLURM).startswith(_INTERRUPTING)
 
 
 def _by_batch(fleet: Fleet) -> list[tuple[Batch, dict[int, str]]]:

@@ -19,7 +19,6 @@ from campaign.errors import EnvironmentFaultError
 from campaign.storage import baseline_files, checkpoint_targets, datasets
 from campaign.worker import __main__ as worker
 from campaign.worker.batch import Batch
-from campaign.worker.runner import tail
 from jobs.benchmarks import accelerator
 from jobs.errors import NoGpuError
 from jobs.system.files import write_json
@@ -152,11 +151,9 @@ def _explain_early_end(batch: Batch, follower: Follower) -> None:
                 "submitit's controller was killed; the worker is still running",
                 "`python -m campaign status` shows it; the same command waits for it and continues from there",
             )
-        logs = sorted(batch.folder.glob("*.err"), key=lambda log: log.stat().st_mtime)
-        said = tail(logs[-1], 1) if logs else ""
         left = len(follower.cells) - follower.cells_over
         raise EnvironmentFaultError(
-            f"the worker ended with {left} cells to go: {said or 'it left no message'}",
+            f"the worker ended with {left} cells to go: {batch.last_words(0) or 'it left no message'}",
             f"its logs are in {batch.folder}; the same command continues from here",
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypedDict
 
 from campaign.cells import record, stopping
+from campaign.cluster import fleet
 from campaign.cluster.progress import OVER
 from campaign.storage import emulation
 from campaign.worker import batch as batches
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
     from campaign.cells.contract import Manifest
     from campaign.cells.folder import CampaignFolder
     from campaign.cluster.progress import Seen
-
-# An end that somebody wanted, or that is not the cell's fault: it is interrupted and not failed.
-_INTERRUPTING = ("CANCELLED", "LOST", "PREEMPTED", "REQUEUED", "REVOKED")
 
 
 class State(TypedDict, total=False):
@@ -69,7 +67,6 @@ class _Witnesses:
         """Ask the scheduler, once, for the cells in jobs whose end is not known."""
         if not self._open:
             return
-        from campaign.cluster import fleet  # noqa: PLC0415 - only where there are jobs
         from campaign.slurm import client  # noqa: PLC0415 - only where there are jobs
 
         workers = fleet.Fleet(self._batches, client.facts())
@@ -80,7 +77,11 @@ class _Witnesses:
             if seen.state == "ended":
                 found[cell], _ = _recorded(folder, cell)  # its worker may have written it while Slurm was asked
             if seen.state != "ended" or found[cell]["status"] not in (*OVER, "damaged"):
-                found[cell] |= _seen(seen, found[cell]["reason"], begun=begun, silent=bool(workers.silent_s))
+                found[cell] |= (
+                    _of_end(fleet.explained(workers.batch(key), key[1], seen.why))
+                    if seen.state == "ended"
+                    else _seen(seen, found[cell]["reason"], begun=begun, silent=bool(workers.silent_s))
+                )
                 if found[cell]["status"] == "planned" and cell in starting:
                     found[cell] |= {"status": "running", "reason": "starting"}
 
@@ -97,14 +98,11 @@ class _Witnesses:
 
 
 def _of_end(why: str) -> State:
-    wanted = any(word in why for word in _INTERRUPTING)
-    return {"status": "interrupted" if wanted else "failed", "reason": why}
+    return {"status": "interrupted" if fleet.is_interruption(why) else "failed", "reason": why}
 
 
 def _seen(seen: Seen, reason: str | None, *, begun: bool, silent: bool) -> State:
-    """Return the state of a worker in words, for a cell that it has or has not begun."""
-    if seen.state == "ended":
-        return _of_end(f"Slurm: {seen.why}")
+    """Return the state of a worker that lives in words, for a cell that it has or has not begun."""
     if silent:
         return {"status": "running" if begun else "queued", "reason": "the scheduler does not answer"}
     if seen.state in ("queued", "unknown"):

@@ -20,8 +20,9 @@ from campaign.doctor.node import Answer, Finding
 from campaign.errors import CampaignError
 from campaign.slurm import client
 from campaign.storage.roots import storage_root
+from campaign.worker.runner import tail
 from jobs.system import versioned
-from jobs.system.files import write_json
+from jobs.system.files import write, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -37,6 +38,7 @@ _END_TIMEOUT_S = 30.0
 _PROBE_MIN = 10
 _PROBE_TIMEOUT_S = 400.0  # a first import of TensorFlow from a busy network file system takes minutes
 _ASK_EACH_S = 1.0
+_OPENING = "touch begun; trap 'touch over' EXIT; exec > said 2>&1"
 _SAID = re.compile(r"sbatch: (?:error: )?(.*)")
 
 
@@ -134,17 +136,19 @@ def _end(job: str) -> None:
 
 
 def _send(array: submission.Array, folder: Path) -> str | None:
-    """Submit the probe with the options of a real job, but for the array, its length and its folder."""
-    python = shlex.quote(sys.executable)
-    probe = "; ".join(array.setup()) + (
-        f"; cd {shlex.quote(str(folder))} && touch begun && "
-        f"{python} -m campaign.doctor.node asked > answered.tmp 2> said && mv answered.tmp answered; touch over"
-    )
+    """Submit the probe with the options and the preparations of a real job, but for its array, length and folder."""
+    examine = f"{shlex.quote(sys.executable)} -m campaign.doctor.node asked"
+    steps = [(line, line) for line in array.setup()] + [
+        (examine, f"{examine} > answered.tmp && mv answered.tmp answered")
+    ]
+    noted = [f"echo {shlex.quote(name)} > step\n{line}" for name, line in steps]
+    probe = folder / "probe.sh"
+    write(probe, "\n".join(("#!/bin/bash", f"cd {shlex.quote(str(folder))} || exit", _OPENING, *noted, "")))
     options = [line.removeprefix("#SBATCH ") for line in array.script(None).splitlines() if line.startswith("#SBATCH")]
     dropped = ("--array", "--chdir", "--error", "--output", "--time", "--signal", "--requeue", "--dependency")
     kept = [shlex.split(option)[0] for option in options if not option.startswith(dropped)]
     minutes = min(_PROBE_MIN, array.request.conduct["cluster"]["timeout_min"])
-    own = (f"--time={minutes}", f"--chdir={folder}", "--output=/dev/null", f"--wrap={probe}")
+    own = (f"--time={minutes}", f"--chdir={folder}", "--output=/dev/null", str(probe))
     text = client.ask("sbatch", "--parsable", *kept, *own)
     return text.strip().partition(";")[0] if text else None
 
@@ -165,9 +169,11 @@ def _answer(folder: Path, word: str, job: str) -> Iterator[Finding]:
         message = f"the probe job has not answered after {_PROBE_TIMEOUT_S:.0f} s"
         yield Finding("nodes", passed=False, message=message, hint="a file system that hangs, or a very slow import")
     elif not (folder / "answered").exists():
-        said = (folder / "said").read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        message = f"a job cannot run this code: {said[-1] if said else 'nothing was printed'}"
-        hint = f"install it where the nodes see it; they would start {sys.executable}"
+        step, said = tail(folder / "step", 1), tail(folder / "said", 1)
+        message = f"a job failed at `{step}`: {said or 'nothing was printed'}"
+        hint = f"install this code where the nodes see it; they would start {sys.executable}"
+        if sys.executable not in step:
+            hint = "correct site.modules; or load what is missing another way"
         yield Finding("nodes", passed=False, message=message, hint=hint)
     else:
         try:

@@ -13,11 +13,13 @@ A batch is found again by its folder, from any process on any day: nothing here 
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from campaign.errors import EnvironmentFaultError
+from campaign.worker.runner import tail
 from jobs.system import versioned
 from jobs.system.files import write_json
 
@@ -29,6 +31,10 @@ if TYPE_CHECKING:
 
 _FILE = "batch.json"
 _ENDED = "ended.json"
+_OF_ANY_END = re.compile(
+    r"srun: (error: \S+ task|Terminating)|slurmstepd\S*: (error: )?\*\*\*"
+)  # Slurm's, below the cause
+_LONGEST_LINE = 300
 _Shape = TypeVar("_Shape")
 
 
@@ -74,6 +80,13 @@ class Batch:
         with suppress(OSError, ValueError):
             return versioned.read_as(self.work_list(index).with_suffix(".error.json"), Fault)
         return None
+
+    def last_words(self, index: int) -> str:
+        """Return the last telling line of one worker's log, and the log's path; empty where there is none."""
+        logs = sorted(self.folder.glob(f"*_{index}_0_log.err" if self.cluster == "slurm" else "*_log.err"))
+        lines = [line for line in tail(logs[-1]).splitlines() if line.strip()] if logs else []
+        telling = [line for line in lines if not _OF_ANY_END.match(line)] or lines
+        return f"{telling[-1][:_LONGEST_LINE]} ({logs[-1]})" if telling else ""
 
     def save(self) -> None:
         """Write ``batch.json``; its folder is made where there is none."""

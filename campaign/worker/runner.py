@@ -7,18 +7,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypedDict
 
 from campaign.errors import EnvironmentFaultError
+from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from jobs.figures import Run
 
-_TAIL_LINES = 15
+_TAIL_LINES, _TAIL_BYTES = 15, 1 << 16
 _JOB = "jobs.run:execute"
 _PRELOAD = ("tensorflow", "jobs.run", "jobs.benchmarks.first_use:before_fork")
 
@@ -107,10 +107,12 @@ class Template:
 def tail(log: Path, lines: int = _TAIL_LINES) -> str:
     """Return the last lines of a log; empty where there is none."""
     try:
-        with log.open(encoding="utf-8", errors="replace") as file:
-            return "".join(deque(file, maxlen=lines)).strip()
+        with open(files.opened(log), "rb") as file:  # noqa: PTH123 - a descriptor
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            said = file.read(_TAIL_BYTES).decode(errors="replace")
     except OSError:
         return ""
+    return "\n".join(said.splitlines()[-lines:]).strip()
 
 
 def _reason(answer: _Answer, timeout_s: float, log: Path) -> str:

@@ -169,6 +169,16 @@ def test_a_failed_cell_ends_its_job_with_a_failure(campaign):
 
 
 @pytest.mark.long
+def test_why_a_job_could_not_begin_is_told_at_once_and_in_status_by_its_log(campaign):
+    done = campaign.go("runs=3", "cluster.modules=[nosuch]")
+
+    ((status, reason),) = campaign.status().values()
+    assert (done.returncode, status) == (1, "failed")
+    assert re.search(r"Slurm: FAILED.* on n\d; .*module: command not found \(/.*_0_0_log.err\)", reason)
+    assert reason in done.stderr
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("end", "state", "status"),
     [

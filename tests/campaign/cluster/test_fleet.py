@@ -6,8 +6,10 @@ from itertools import pairwise
 import pytest
 
 from campaign.cells import record
+from campaign.cells.folder import CampaignFolder
 from campaign.cluster import fleet
 from campaign.cluster.progress import Seen
+from campaign.cluster.states import states
 from campaign.slurm import scheduler
 from campaign.slurm.client import Facts
 from campaign.worker.batch import read_all
@@ -268,6 +270,34 @@ def test_what_a_worker_said_of_its_end_is_told_rather_than_slurm_s_word(batch, s
     assert said == [f"{ids[2]}: no such module: CUDA"]
     assert record.read(path)["runs"][0]["reason"] == "interrupted: no such module: CUDA"
     assert _ends(made) == {"1": "no such module: CUDA"}
+
+
+SRUN = "srun: error: n1: task 0: Exited with exit code 2"
+
+
+@pytest.mark.parametrize(
+    ("state", "log", "says"),
+    [
+        ("FAILED", ["old", "execve(): python: No such file", SRUN], "execve(): python: No such file"),
+        ("FAILED", ["srun: error: n1: task 0: Killed"], "srun: error: n1: task 0: Killed"),
+        ("OUT_OF_MEMORY", ["x" * 400, "", SRUN], "x" * 300),
+        ("FAILED", [], None),
+        ("CANCELLED", ["slurmstepd: error: *** JOB 70 ON n1 CANCELLED ***"], None),
+    ],
+)
+def test_why_a_job_failed_is_told_by_the_last_telling_line_of_its_log(state, log, says, batch, settled):
+    made = batch()
+    ((cell,), folder) = made.cells[1], CampaignFolder(made.folder.parents[1])
+    path = made.folder / "70_1_0_log.err"
+    path.write_text("\n".join(log))
+    (made.folder / "70_0_0_log.err").write_text("of another worker")
+
+    (said,) = settled(made, "RUNNING", state)
+
+    assert said == f"{cell}: Slurm: {state} on n1" + (f"; {says} ({path})" if says else "")
+    assert states(folder, {"requests": [{"cells": [cell]}]})[cell]["status"] == (
+        "interrupted" if state == "CANCELLED" else "failed"
+    )
 
 
 def test_what_a_completed_worker_wrote_may_come_into_sight_late(batch, settled, begun, time):

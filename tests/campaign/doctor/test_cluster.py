@@ -17,7 +17,7 @@ from campaign.worker.work_list import Request
 pytestmark = pytest.mark.long
 
 CONFIG = "ClusterName = toy\nSLURM_VERSION = 22.05.8\nAccountingStorageType = accounting_storage/none\n"
-RUN = 'for word in "$@"; do case "$word" in --wrap=*) sh -c "${word#--wrap=}" ;; esac; done; echo 77'
+RUN = 'for word in "$@"; do :; done; bash "$word"; echo 77'
 
 
 @pytest.fixture(autouse=True)
@@ -90,8 +90,18 @@ def test_code_that_the_node_does_not_have_is_found_out(programs, examined, monke
     (nodes,) = _of(examined(), "nodes")
 
     assert nodes.passed is False
-    assert "a job cannot run this code" in nodes.message
-    assert "/nowhere/bin/python" in nodes.message + nodes.hint
+    assert "a job failed at `/nowhere/bin/python -m campaign.doctor.node asked`: " in nodes.message
+    assert "No such file or directory" in nodes.message
+    assert "install this code" in nodes.hint
+
+
+def test_the_step_before_the_code_that_a_node_cannot_do_is_named(examined):
+    (nodes,) = _of(examined("cluster.modules=[cuda/12.2]"), "nodes")
+
+    assert nodes.passed is False
+    assert "a job failed at `module load cuda/12.2 || exit 3`: " in nodes.message
+    assert "module: command not found" in nodes.message
+    assert "site.modules" in nodes.hint
 
 
 def test_an_answer_that_something_else_printed_into_is_found_out(examined, no_tensorflow, tmp_path):
