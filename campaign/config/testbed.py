@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra import compose, initialize_config_module
@@ -13,11 +16,19 @@ from omegaconf import MISSING, OmegaConf
 from campaign.config.closed import check_node
 from campaign.config.explain import explained
 from campaign.errors import UsageError, nearest
-from campaign.testbed.spec import GB, Speed, Wanted
+from campaign.testbed.spec import GB, Model, Speed, Wanted
 from jobs.settings import key, ranges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+class Behaviour(Enum):
+    """What a storage is like beyond its size."""
+
+    auto = "auto"
+    physical = "physical"
+    rates = "rates"
 
 
 @dataclass
@@ -29,6 +40,44 @@ class Device:
     write_mb_per_s: float | None = key(MISSING, 0.1, 1e6)
     read_iops: int | None = key(MISSING, 1, 1e8)
     write_iops: int | None = key(MISSING, 1, 1e8)
+    path_us: float = key(MISSING, 0, 1e6)
+
+
+@dataclass
+class Disk(Device):
+    """A hard disk: one arm over turning platters."""
+
+    seek_track_ms: float = key(MISSING, 0, 1e4)
+    seek_average_ms: float = key(MISSING, 0, 1e4)
+    rpm: float = key(MISSING, 1, 1e6)
+    capacity_gb: float = key(MISSING, 0.1, 1e6)
+    queue: int = key(MISSING, 1, 1024)
+    cache_mb: float = key(MISSING, 1, 1e4)
+    interface_mb_per_s: float = key(MISSING, 1, 1e6)
+
+
+@dataclass
+class Flash(Device):
+    """A solid-state drive: channels that work at once, one bus."""
+
+    read_us: float = key(MISSING, 0, 1e6)
+    write_us: float = key(MISSING, 0, 1e6)
+    channels: int = key(MISSING, 1, 256)
+
+
+@dataclass
+class Server(Device):
+    """A parallel file system: a metadata server, and storage targets that have disks."""
+
+    round_trip_us: float = key(MISSING, 0, 1e6)
+    metadata_us: float = key(MISSING, 0, 1e6)
+    seek_average_ms: float = key(MISSING, 0, 1e4)
+    rpm: float = key(MISSING, 1, 1e6)
+    disk_mb_per_s: float = key(MISSING, 0.1, 1e6)
+    disks: int = key(MISSING, 1, 64)
+    osts: int = key(MISSING, 1, 64)
+    stripe_mib: float = key(MISSING, 0.0625, 1024)
+    read_ahead_mb: float = key(MISSING, 0, 1e4)
 
 
 @dataclass
@@ -38,13 +87,15 @@ class Testbed:
     __test__ = False  # no class of tests, whatever pytest makes of its name
 
     storages: list[str] = MISSING
-    hdd: Device = field(default_factory=Device)
-    ssd: Device = field(default_factory=Device)
-    optane: Device = field(default_factory=Device)
-    lustre: Device = field(default_factory=Device)
+    model: Behaviour = MISSING
+    hdd: Disk = field(default_factory=Disk)
+    ssd: Flash = field(default_factory=Flash)
+    optane: Flash = field(default_factory=Flash)
+    lustre: Server = field(default_factory=Server)
 
 
-_STORAGES = tuple(each.name for each in dataclasses.fields(Testbed) if each.name != "storages")
+_KINDS: dict[str, type[Device]] = {"hdd": Disk, "ssd": Flash, "optane": Flash, "lustre": Server}
+_FUSE = Path("/dev/fuse")
 
 
 def requested(words: Sequence[str]) -> dict[str, Wanted]:
@@ -54,22 +105,35 @@ def requested(words: Sequence[str]) -> dict[str, Wanted]:
         composed = compose("testbed", overrides=list(words))
         values: dict[str, Any] = OmegaConf.to_container(composed, resolve=True)  # type: ignore[assignment] # a mapping
     check_node("", values, Testbed)
-    return {name: _wanted(name, values[name]) for name in _chosen(values["storages"])}
+    behaves = values["model"] is Behaviour.physical or (values["model"] is Behaviour.auto and lacking() is None)
+    if values["model"] is Behaviour.physical and (what := lacking()):
+        raise UsageError(f"model=physical needs {what}", "install it, or take model=rates")
+    return {name: _wanted(name, values[name], behaves=behaves) for name in _chosen(values["storages"])}
+
+
+def lacking() -> str | None:
+    """Return what a model needs and this machine lacks."""
+    if not _FUSE.exists():
+        return "FUSE, which this kernel lacks (/dev/fuse)"
+    return None if shutil.which("cc") else "a C compiler (cc)"
 
 
 def _chosen(names: list[str]) -> list[str]:
     for name in names:
-        if name not in _STORAGES:
-            raise UsageError(f"storages: there is no '{name}'", nearest(name, _STORAGES))
+        if name not in _KINDS:
+            raise UsageError(f"storages: there is no '{name}'", nearest(name, _KINDS))
     if not names:
-        raise UsageError("storages=[] asks for nothing", f"legal here: {', '.join(_STORAGES)}")
+        raise UsageError("storages=[] asks for nothing", f"legal here: {', '.join(_KINDS)}")
     return list(dict.fromkeys(names))
 
 
-def _wanted(name: str, values: dict[str, Any]) -> Wanted:
-    for each, (least, most) in ranges(Device).items():
+def _wanted(name: str, values: dict[str, Any], *, behaves: bool) -> Wanted:
+    kind = _KINDS[name]
+    for each, (least, most) in ranges(kind).items():
         value = values[each]
         if value is not None and not least <= value <= most:
             raise UsageError(f"{name}.{each}={value} is out of range", f"legal: {least:g} to {most:g}, or null")
     size_gb = values.pop("size_gb")
-    return Wanted(Speed(**values), None if size_gb is None else round(size_gb * GB))
+    speed = Speed(**{each.name: values.pop(each.name) for each in dataclasses.fields(Speed)})
+    model = Model(kind.__name__.lower(), values) if behaves else None
+    return Wanted(speed, None if size_gb is None else round(size_gb * GB), model)

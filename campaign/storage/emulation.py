@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 from campaign.errors import EnvironmentFaultError
 from campaign.storage.checkpoint_targets import key_of, storages
-from jobs.system.emulated import BOUNDS, emulated
+from jobs.system.emulated import BOUNDS, emulated, model_behind, served
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from campaign.cells.cell import Cell
     from campaign.cells.contract import Provenance
+    from campaign.testbed.spec import Wanted
     from jobs.settings import Node, Settings
 
+_CURE = "python -m campaign testbed up"
 _UNITS = {
     "read_mb_per_s": "MB/s read",
     "write_mb_per_s": "MB/s written",
@@ -42,21 +44,33 @@ def unbounded(places: Iterable[str]) -> str | None:
     None where all are, or where the kernel's bounds cannot be seen from here.
     """
     from campaign.testbed import throttle  # noqa: PLC0415 - a campaign on real storages does without
-    from campaign.testbed.spec import Speed  # noqa: PLC0415
+    from campaign.testbed.spec import Wanted  # noqa: PLC0415
 
     for place in places:
         facts = emulated(Path(place)) or {}
         if not facts.keys() >= BOUNDS:
             continue
         device = Path(place).stat().st_dev
-        number, wanted = f"{os.major(device)}:{os.minor(device)}", Speed(**{key: facts[key] for key in BOUNDS})
+        number, wanted = f"{os.major(device)}:{os.minor(device)}", Wanted.of(facts, None)
+        who = "its model does not serve" if not _serves(Path(place), wanted) else None
         with suppress(EnvironmentFaultError):
-            if throttle.find().steps(number, wanted.limits()):
-                return (
-                    f"{place} is on an emulated {facts['name']} that the kernel does not bound as it says"
-                    f" ({bounds(facts)}): python -m campaign testbed up"
-                )
+            who = who or ("the kernel does not bound" if throttle.find().steps(number, wanted.limits()) else None)
+        if who:
+            return f"{place} is on an emulated {facts['name']} that {who} as it says ({bounds(facts)}): {_CURE}"
     return None
+
+
+def _serves(place: Path, wanted: Wanted) -> bool:
+    """Return whether the server of a model has the parameters that the storage says it has, and no faults."""
+    model = model_behind(place)
+    if model is None or wanted.model is None:
+        return model is None and wanted.model is None
+    try:
+        said = served(model)
+    except (OSError, ValueError):
+        return False
+    words = (f"kind={said['kind']}", *(f"{key}={value:.10g}" for key, value in said["parameters"].items()))
+    return set(wanted.words()) <= set(words) and not any(said["faults"].values())
 
 
 def names(settings: Settings, provenance: Provenance) -> list[str]:

@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 from campaign import console
 from campaign.errors import EnvironmentFaultError
 from campaign.testbed import plan
-from campaign.testbed.spec import Speed, Wanted
+from campaign.testbed.spec import Wanted
 from campaign.testbed.state import inspect
 
 if TYPE_CHECKING:
@@ -80,9 +80,9 @@ def states(seen: Seen) -> dict[str, Node]:
 
 def _state(name: str, facts: Node, seen: Seen) -> Node:
     each = seen.storages[name]
-    bounds = {key: value for key, value in facts.items() if key != "name"}
-    begun = each.loops or each.mounted or each.size_bytes is None
-    missing = _missing(name, Speed(**bounds), seen) if begun else None
+    said = {key: value for key, value in facts.items() if key != "name"}
+    begun = each.attached or each.mounted or each.size_bytes is None
+    missing = _missing(name, Wanted.of(facts, each.size_bytes), seen) if begun else None
     state = "down" if not begun else "incomplete" if missing else "up"
     return {
         "emulated": True,
@@ -90,17 +90,17 @@ def _state(name: str, facts: Node, seen: Seen) -> Node:
         "missing": missing,
         "root": str(each.root),
         "size_bytes": each.size_bytes,
-        "device": each.loops[0].path if each.loops else None,
-        **bounds,
+        "device": each.attached[0].path if each.attached else None,
+        **said,
     }
 
 
-def _missing(name: str, speed: Speed, seen: Seen) -> str | None:
+def _missing(name: str, wanted: Wanted, seen: Seen) -> str | None:
     """Return what a storage lacks: its next step, or what stands in the way of any; None where it is up."""
     each = seen.storages[name]
     try:
         # What is not made is not counted: asked for in full, a storage would be said to lack room.
-        steps = plan.up({name: Wanted(speed, each.size_bytes)}, each.owner or owner(), seen)
+        steps = plan.up({name: wanted}, each.owner or owner(), seen)
     except EnvironmentFaultError as error:
         return error.message
     return str(steps[0][0]) if steps else None

@@ -7,16 +7,19 @@ command that was killed at any moment is continued by the next one.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed.spec import GB
-from campaign.testbed.state import MARKER, SCHEMA, unfinished
+from campaign.testbed.state import MARKER, SCHEMA, source, unfinished
 from campaign.testbed.steps import Step, Write, run
+from jobs.system.emulated import DEVICE
 from jobs.system.emulated import MARKER as EMULATED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from campaign.testbed.spec import Wanted
     from campaign.testbed.state import Loop, Seen, Storage
@@ -37,17 +40,25 @@ def up(asked: Mapping[str, Wanted], owner: tuple[int, int], seen: Seen) -> list[
     """
     _refuse_foreign(asked, seen)
     sizes = _sizes(asked, seen)
-    loops = _loops(asked, seen)
     steps: list[Group] = [] if seen.there else [[run("mkdir", "-p", "-m", "755", seen.folder)]]
-    attached = [loop.number for name in asked for loop in seen.storages[name].loops]
+    for name, wanted in asked.items():
+        if _is_otherwise(seen.storages[name], wanted):
+            steps += _detached(seen.storages[name])
+            seen = replace(seen, storages={**seen.storages, name: _without_device(seen.storages[name])})
+    loops = _loops(asked, seen)
+    attached = [loop.number for name in asked for loop in seen.storages[name].attached]
     steps += _bookkeeping(asked, seen, attached)
-    for name in asked:
+    if any(wanted.model for wanted in asked.values()) and seen.program.name not in seen.programs:
+        new = seen.program.with_suffix(".new")
+        steps.append([run("cc", "-O2", "-o", new, source(), "-lm"), run("mv", new, seen.program)])
+    for name, wanted in asked.items():
         steps += _image(seen.storages[name], sizes[name])
+        steps += _device(seen.storages[name], wanted, seen.program)
     coming = [loop.number for loop in loops.values()]
     if missing := [number for number in coming if number not in attached]:
         steps += [[_marker(seen, _described(asked, seen), [*seen.numbers, *attached, *missing])]]
     for name, wanted in asked.items():
-        steps += [[step] for step in seen.bounds.steps(loops[name].number, wanted.speed.limits())]
+        steps += [[step] for step in seen.bounds.steps(loops[name].number, wanted.limits())]
         steps += _mount(name, seen.storages[name], loops[name], wanted, owner)
     return steps
 
@@ -56,9 +67,8 @@ def down(seen: Seen, *, keep: bool) -> list[Group]:
     """Return what takes a testbed away; with `keep` its images stay, with what is on them, for the next `up`."""
     steps: list[Group] = []
     for each in reversed(list(seen.storages.values())):
-        steps += [[run("umount", each.point)]] if each.ours_mounted else []
-        steps += [[run("losetup", "--detach", loop.path)] for loop in each.loops]
-    attached = [loop.number for each in seen.storages.values() for loop in each.loops]
+        steps += _detached(each)
+    attached = [loop.number for each in seen.storages.values() for loop in each.attached]
     for number in dict.fromkeys([*seen.numbers, *attached]):
         steps += [[step] for step in seen.bounds.steps(number, {})]
     if seen.marker is None and not seen.leftovers:
@@ -76,7 +86,9 @@ def _refuse_foreign(asked: Iterable[str], seen: Seen) -> None:
         )
     for name in asked:
         each = seen.storages[name]
-        theirs = {each.image.name, unfinished(each.image).name, each.point.name}.intersection(seen.strangers)
+        theirs = {each.image.name, unfinished(each.image).name, each.point.name, each.model.name}.intersection(
+            seen.strangers
+        )
         if theirs and not each.mounted:
             raise UsageError(
                 f"{seen.folder / min(theirs)} is there already, and not ours", "move it away, or name another --folder"
@@ -85,9 +97,9 @@ def _refuse_foreign(asked: Iterable[str], seen: Seen) -> None:
             raise EnvironmentFaultError(
                 f"{each.mounted} is mounted at {each.point}, and is not ours", "unmount it, or name another --folder"
             )
-        if each.loops and each.size_bytes is None:
+        if each.attached and each.size_bytes is None:
             raise EnvironmentFaultError(
-                f"the file of {each.loops[0].path}, {each.image}, was taken away", "python -m campaign testbed down"
+                f"the file of {each.attached[0].path}, {each.image}, was taken away", "python -m campaign testbed down"
             )
 
 
@@ -118,15 +130,37 @@ def _sizes(asked: Mapping[str, Wanted], seen: Seen) -> dict[str, int]:
     return {**dict.fromkeys(new, share), **fixed, **there}
 
 
+def _is_otherwise(each: Storage, wanted: Wanted) -> bool:
+    """Return whether a storage has a device, and not the one that is asked for: its model is another, or has died."""
+    if wanted.model is None:
+        return bool(each.served or each.model_mounted)
+    runs = each.model_mounted and not each.stuck and each.server is not None and each.server.words == wanted.words()
+    return bool(each.loops or ((each.served or each.model_mounted) and not runs))
+
+
+def _detached(each: Storage) -> list[Group]:
+    """Return what takes a storage's device away; one whose model does not answer is cut off first, so that all ends."""
+    steps: list[Group] = [[run("kill", "-KILL", each.server.pid)]] if each.stuck and each.server else []
+    lazy = ["--lazy"] if each.stuck else []  # who still has a file open there has an error already
+    steps += [[run("umount", *lazy, each.point)]] if each.ours_mounted else []
+    steps += [[run("losetup", "--detach", loop.path)] for loop in each.attached]
+    return [*steps, [run("umount", "--lazy", each.model)]] if each.model_mounted else steps
+
+
+def _without_device(each: Storage) -> Storage:
+    gone = replace(each, loops=(), served=(), model_mounted=False, server=None)
+    return replace(gone, mounted=None, says=None, owner=None, empty=True) if each.ours_mounted else gone
+
+
 def _loops(asked: Iterable[str], seen: Seen) -> dict[str, Loop]:
     """Return the loop device of each storage; where it has none yet, the one that the kernel will give it."""
     coming = iter(seen.idle)
-    return {name: loops[0] if (loops := seen.storages[name].loops) else next(coming) for name in asked}
+    return {name: loops[0] if (loops := seen.storages[name].attached) else next(coming) for name in asked}
 
 
 def _bookkeeping(asked: Mapping[str, Wanted], seen: Seen, attached: list[str]) -> list[Group]:
     """Write down what is asked for before it is made; give up the bounds of devices that are no longer ours."""
-    mine = {loop.number for each in seen.storages.values() for loop in each.loops}
+    mine = {loop.number for each in seen.storages.values() for loop in each.attached}
     stale = [number for number in seen.numbers if number not in mine]
     steps: list[Group] = [[step] for number in stale for step in seen.bounds.steps(number, {})]
     kept = [number for number in seen.numbers if number in mine]
@@ -154,19 +188,31 @@ def _marker(seen: Seen, storages: Mapping[str, object], numbers: Iterable[str]) 
 
 
 def _image(each: Storage, size: int) -> list[Group]:
-    """Return what makes a storage's file and attaches it."""
+    """Return what makes a storage's file."""
     new = unfinished(each.image)
-    make: Group = [
-        run("install", "-m", "600", "/dev/null", new),  # empty, and never readable by others: it holds all files
-        run("truncate", "--size", size, new),
-        run("mkfs.ext4", "-q", "-F", "-m", 0, "-E", _AT_ONCE, new),
-        run("sync", new),
-        run("mv", new, each.image),
+    if each.size_bytes is not None:
+        return [[run("rm", "-f", new)]] if each.unfinished else []
+    return [
+        [
+            run("install", "-m", "600", "/dev/null", new),  # empty, and never readable by others: it holds all files
+            run("truncate", "--size", size, new),
+            run("mkfs.ext4", "-q", "-F", "-m", 0, "-E", _AT_ONCE, new),
+            run("sync", new),
+            run("mv", new, each.image),
+        ]
     ]
-    steps: list[Group] = [] if each.loops else [[run("losetup", "--find", each.image)]]
-    if each.size_bytes is None:
-        return [make, *steps]
-    return [[run("rm", "-f", new)], *steps] if each.unfinished else steps
+
+
+def _device(each: Storage, wanted: Wanted, program: Path) -> list[Group]:
+    """Return what makes a block device of the file: with a model, of the file that serves it in the model's time."""
+    if each.attached:
+        return []
+    if wanted.model is None:
+        return [[run("losetup", "--find", each.image)]]
+    steps: list[Group] = [] if each.model_there else [[run("mkdir", "-m", "755", each.model)]]
+    if not each.model_mounted:
+        steps.append([run(program, each.model, each.image, *wanted.words())])
+    return [*steps, [run("losetup", "--find", "--direct-io=on", each.model / DEVICE)]]
 
 
 def _mount(name: str, each: Storage, loop: Loop, wanted: Wanted, owner: tuple[int, int]) -> list[Group]:
@@ -191,5 +237,6 @@ def _remove(seen: Seen) -> list[Group]:
             steps.append([run("rm", "-f", each.image, unfinished(each.image))])
         if each.point_there and each not in stay and each.point.name not in seen.strangers:
             steps.append([run("rmdir", each.point)])
-    last: Group = [run("rm", "-f", *(seen.folder / name for name in (*seen.leftovers, MARKER)))]
+        steps += [[run("rmdir", each.model)]] if each.model_there else []
+    last: Group = [run("rm", "-f", *(seen.folder / name for name in (*seen.programs, *seen.leftovers, MARKER)))]
     return [*steps, last if seen.strangers or stay else [*last, run("rmdir", seen.folder)]]

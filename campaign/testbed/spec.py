@@ -1,11 +1,15 @@
-"""The speed and the size of an emulated storage."""
+"""The speed, the behaviour and the size of an emulated storage."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from jobs.system.emulated import BOUNDS
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from jobs.settings import Node
 
 GB = 10**9
@@ -13,6 +17,7 @@ DATA = "data"
 """Folder at the top of each storage that is a campaign's root: where nothing is mounted, there is none."""
 FOLDER_VARIABLE = "CAMPAIGN_TESTBED"
 DEFAULT_FOLDER = "/var/lib/tfio-testbed"
+_UNBOUNDED = 1e6  # MB/s, beyond what any memory moves
 
 
 @dataclass(frozen=True)
@@ -36,15 +41,45 @@ class Speed:
 
 
 @dataclass(frozen=True)
+class Model:
+    """What a storage does beyond its MB/s: latency, seeks, queues (`storage_model.c`)."""
+
+    kind: str  # disk, flash or server
+    parameters: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Wanted:
     """An emulated storage: its speed, and its size; None: an equal share of what is free beneath, at most 12 GB."""
 
     speed: Speed
     size_bytes: int | None = None
+    model: Model | None = None  # None: MB/s alone, by the kernel's throttle
+
+    @classmethod
+    def of(cls, facts: Node, size_bytes: int | None) -> Wanted:
+        """Return what was asked for when `facts` were made of it."""
+        said = dict(facts.get("model") or {})
+        model = Model(said.pop("kind"), said) if said else None
+        return cls(Speed(**{key: facts[key] for key in BOUNDS}), size_bytes, model)
 
     def facts(self, name: str) -> Node:
         """Return what its file system says of itself (`jobs.system.emulated`)."""
-        return {"name": name, **asdict(self.speed)}
+        model = {"kind": self.model.kind, **self.model.parameters} if self.model else None
+        return {"name": name, **asdict(self.speed), "model": model}
+
+    def limits(self) -> dict[str, int]:
+        """Return what the kernel is to bound: all, or what the model does not; in bytes and requests a second."""
+        served = ("read_bps", "write_bps") if self.model else ()
+        return {kind: limit for kind, limit in self.speed.limits().items() if kind not in served}
+
+    def words(self) -> tuple[str, ...]:
+        """Return what the model's server is told."""
+        if self.model is None:
+            return ()
+        rates = {key: asdict(self.speed)[key] or _UNBOUNDED for key in ("read_mb_per_s", "write_mb_per_s")}
+        figures = {**rates, **self.model.parameters}
+        return (f"kind={self.model.kind}", *(f"{key}={value:.10g}" for key, value in figures.items()))
 
 
 def _bytes(mb_per_s: float | None) -> int | None:

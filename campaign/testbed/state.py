@@ -1,23 +1,27 @@
-"""What there is of a testbed: its folder, images, loop devices, mounts and bounds, each read from its own source."""
+"""What there is of a testbed: its folder, images, models, loop devices, mounts and bounds, each from its own source."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.resources import files as packaged
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
+
+import psutil
 
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import throttle
 from campaign.testbed.spec import DATA
 from jobs.settings import Node
 from jobs.system import versioned
-from jobs.system.device import mount_of
+from jobs.system.device import mounts
+from jobs.system.emulated import DEVICE, MODEL_TYPE, is_whole, served
 from jobs.system.emulated import MARKER as EMULATED
-from jobs.system.emulated import is_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,6 +35,9 @@ _DELETED = " (deleted)"  # the kernel's word behind the path of a file that is g
 _STAT_BLOCK = 512  # bytes of a unit of st_blocks, stat(2)
 _LOOP_MAJOR = 7  # Documentation/admin-guide/devices.txt
 _FURTHER = 8  # loop devices that the kernel makes when all are in use
+_HELD = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE)
+_SOURCE = "storage_model.c"
+_PROGRAM = "storage_model-"  # and a part of the digest of its source: another version is another program
 
 
 class Marker(TypedDict):
@@ -50,6 +57,15 @@ class Loop:
 
 
 @dataclass(frozen=True)
+class Server:
+    """The process that serves the model of a storage."""
+
+    pid: int
+    words: tuple[str, ...]  # of its command line, KEY=VALUE
+    answers: bool = True  # it is not stopped, and holds no answers back
+
+
+@dataclass(frozen=True)
 class Storage:
     """What there is of one emulated storage."""
 
@@ -60,6 +76,10 @@ class Storage:
     unfinished: bool = False  # an image was being made
     point_there: bool = False
     loops: tuple[Loop, ...] = ()  # the loop devices that the image is attached to
+    served: tuple[Loop, ...] = ()  # those that the file of its model is attached to
+    model_there: bool = False  # the folder of its model
+    model_mounted: bool = False
+    server: Server | None = None
     mounted: str | None = None  # what is mounted at the point; None for nothing
     says: Node | None = None  # what the mounted file system says of itself
     owner: tuple[int, int] | None = None  # user and group of the data folder; None where there is none
@@ -73,7 +93,22 @@ class Storage:
     @property
     def ours_mounted(self) -> bool:
         """Whether it is our device, and not somebody else's, that is mounted."""
-        return self.mounted in [loop.path for loop in self.loops]
+        return self.mounted in [loop.path for loop in self.attached]
+
+    @property
+    def attached(self) -> tuple[Loop, ...]:
+        """Its loop devices, with a model and without."""
+        return (*self.loops, *self.served)
+
+    @property
+    def model(self) -> Path:
+        """The folder whose one file is the device of a storage with a model."""
+        return self.point.with_name(f"{self.point.name}.model")
+
+    @property
+    def stuck(self) -> bool:
+        """Whether its model is mounted and does not answer: nothing in the storage may be touched then."""
+        return self.model_mounted and not (self.server and self.server.answers)
 
 
 @dataclass(frozen=True)
@@ -90,6 +125,7 @@ class Seen:
     idle: tuple[Loop, ...]  # loop devices that are free, in the order in which the kernel gives them away
     free_bytes: int
     boot_id: str
+    programs: tuple[str, ...] = ()  # names in the folder of the programs that serve models
     # Numbers of the loop devices that are those of another testbed now, whose bounds are not ours to take.
     elsewhere: frozenset[str] = frozenset()
 
@@ -99,6 +135,16 @@ class Seen:
         given = self.marker["numbers"] if self.marker and self.marker["boot_id"] == self.boot_id else []
         return [number for number in given if number not in self.elsewhere]
 
+    @property
+    def program(self) -> Path:
+        """The program that serves models, where it is or is to be."""
+        return self.folder / f"{_PROGRAM}{hashlib.sha256(source().read_bytes()).hexdigest()[:8]}"
+
+
+def source() -> Path:
+    """Return where the source of that program is."""
+    return Path(str(packaged("campaign.testbed") / _SOURCE))
+
 
 def inspect(folder: Path, names: Iterable[str] = ()) -> Seen:
     """Find the state of the testbed of a folder, and of storages it might get."""
@@ -107,21 +153,24 @@ def inspect(folder: Path, names: Iterable[str] = ()) -> Seen:
     ours = list(marker["storages"]) if marker else []
     known = dict.fromkeys([*ours, *names])
     backed, idle = _loops()
-    storages = {name: _storage(folder, name, backed) for name in known}
+    servers = _servers(folder) if known and there else {}
+    storages = {name: _storage(folder, name, backed, servers) for name in known}
     mine = {path.name for name in ours for path in _files(storages[name])}
     present = sorted(path.name for path in folder.iterdir()) if there else []
     leftovers = [name for name in present if name.startswith(_BEING_WRITTEN)]
+    programs = [name for name in present if marker and name.startswith(_PROGRAM)]
     return Seen(
         folder=folder,
         there=there,
         marker=marker,
         leftovers=tuple(leftovers),
-        strangers=tuple(name for name in present if name not in (*mine, *leftovers, MARKER)),
+        strangers=tuple(name for name in present if name not in (*mine, *leftovers, *programs, MARKER)),
         storages=storages,
         bounds=throttle.find(),
         idle=idle,
         free_bytes=shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free,
         boot_id=_BOOT_ID.read_text(encoding="ascii").strip(),
+        programs=tuple(programs),
         elsewhere=frozenset(
             loop.number for file, loops in backed.items() if _of_another(file, folder) for loop in loops
         ),
@@ -130,14 +179,15 @@ def inspect(folder: Path, names: Iterable[str] = ()) -> Seen:
 
 def _of_another(file: str, folder: Path) -> bool:
     """Return whether a file that a loop device is attached to lies in a testbed of another folder."""
-    lies = Path(file.removesuffix(_DELETED)).parent
+    path = Path(file.removesuffix(_DELETED))
+    lies = path.parents[1] if path.name == DEVICE else path.parent
     return str(lies) != os.path.realpath(folder) and (lies / MARKER).exists()
 
 
 def _files(storage: Storage) -> list[Path]:
     """Return what is ours of a storage that we wrote down before we made it; no folder in which somebody has files."""
     hides = storage.point_there and not storage.mounted and not _is_empty(storage.point)
-    return [storage.image, unfinished(storage.image), *([] if hides else [storage.point])]
+    return [storage.image, unfinished(storage.image), storage.model, *([] if hides else [storage.point])]
 
 
 def unfinished(image: Path) -> Path:
@@ -183,32 +233,71 @@ def _marker(folder: Path) -> Marker | None:
     return marker
 
 
-def _storage(folder: Path, name: str, backed: Mapping[str, list[Loop]]) -> Storage:
-    image, point = folder / f"{name}.img", folder / name
+def _storage(folder: Path, name: str, backed: Mapping[str, list[Loop]], servers: Mapping[str, Server]) -> Storage:
+    bare = Storage(folder / f"{name}.img", folder / name)
+    image, point = bare.image, bare.point
     facts = image.lstat() if image.exists() else None
-    mount = mount_of(point)
-    mounted = mount.source if mount.point == os.path.realpath(point) else None
-    data = (point / DATA).stat() if mounted and (point / DATA).is_dir() else None
-    real = os.path.realpath(image)
-    return Storage(
-        image=image,
-        point=point,
+    real = {path: f"{os.path.realpath(folder)}/{path.name}" for path in (image, point, bare.model)}
+    file, model = real[image], real[bare.model]
+    over = mounts()
+    mounted = next((mount.source for mount in reversed(over) if mount.point == real[point]), None)
+    each = replace(
+        bare,
         size_bytes=facts.st_size if facts else None,
         allocated_bytes=facts.st_blocks * _STAT_BLOCK if facts else 0,
         unfinished=unfinished(image).exists(),
-        point_there=point.is_dir(),
-        loops=tuple(backed.get(real, []) + backed.get(real + _DELETED, [])),
+        loops=tuple(backed.get(file, []) + backed.get(file + _DELETED, [])),
+        served=tuple(backed.get(f"{model}/{DEVICE}", [])),
+        model_mounted=any(mount.point == model and mount.fstype == MODEL_TYPE for mount in over),
+        server=servers.get(str(bare.model)),
         mounted=mounted,
+    )
+    if each.stuck:
+        return replace(each, model_there=True, point_there=True)
+    data = _status(point / DATA) if mounted else None
+    return replace(
+        each,
+        model_there=each.model.is_dir(),
+        point_there=point.is_dir(),
         says=_says(point) if mounted else None,
         owner=(data.st_uid, data.st_gid) if data else None,
         empty=data is None or _is_empty(point / DATA),
     )
 
 
+def _status(folder: Path) -> os.stat_result | None:
+    with suppress(OSError):
+        return folder.stat() if folder.is_dir() else None
+    return None
+
+
+def _servers(folder: Path) -> dict[str, Server]:
+    """Return the servers of the models of a folder, by the folder that each serves."""
+    found = {}
+    for process in psutil.process_iter(["cmdline", "status", "uids"]):
+        program, *words = process.info["cmdline"] or [""]
+        # Anybody can have such a command line; only root's process serves.
+        if words and program.startswith(f"{folder}/{_PROGRAM}") and process.info["uids"].real == 0:
+            stopped = process.info["status"] in (
+                psutil.STATUS_STOPPED,
+                psutil.STATUS_TRACING_STOP,
+                psutil.STATUS_ZOMBIE,
+            )
+            found[words[0]] = Server(process.pid, tuple(words[2:]), not stopped and _answers(Path(words[0])))
+    return found
+
+
+def _answers(model: Path) -> bool:
+    try:
+        return not served(model)["faults"]["hang"]
+    except (OSError, ValueError, KeyError):
+        return False
+
+
 def _is_empty(folder: Path) -> bool:
     try:
         return not any(folder.iterdir())
-    except PermissionError:  # `status` is for everybody
+    except OSError:  # `status` is for everybody; the device may have gone
         return False
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from jobs.system import files, versioned
-from jobs.system.device import UNKNOWN, mount_of
+from jobs.system.device import UNKNOWN, backing_file, device_of, mount_of, mounts
 
 MARKER = ".tfio-emulated.json"
 """File at the top of an emulated file system; what it says is read with it, so it cannot be lost on the way."""
 
 ROOT = 0
 _LARGEST_BYTES = 1 << 16
+MODEL_TYPE = "fuse.tfio"
+"""Type of the file system whose one file is the device of a storage with a model (``storage_model.c``)."""
+DEVICE, STATE = "device", "state"
 BOUNDS = frozenset({"read_mb_per_s", "write_mb_per_s", "read_iops", "write_iops"})
 
 
@@ -40,3 +43,35 @@ def is_whole(facts: object) -> bool:
         return False
     bounds = [facts[key] for key in BOUNDS if facts[key] is not None]
     return all(type(bound) in (int, float) and 0 < bound <= sys.float_info.max for bound in bounds)
+
+
+class Served(TypedDict):
+    """What the server of a model says of itself: its parameters, and what it did since it was started."""
+
+    kind: str
+    parameters: dict[str, float]
+    faults: dict[str, float]
+    pid: int
+    reads: int
+    writes: int
+    flushes: int
+    read_bytes: int
+    written_bytes: int
+    in_flight: int
+    busy_s: float  # with a request in flight
+    queue_s: float  # the sum over all requests
+    late_s: float  # by which answers came later than the model says, summed
+    cpu_s: float
+
+
+def model_behind(path: Path) -> Path | None:
+    """Return the folder of the model that serves the storage which holds `path`; None where there is none."""
+    device = device_of(path)
+    file = backing_file(device) if device else None
+    served = file is not None and any(each.point == str(file.parent) and each.fstype == MODEL_TYPE for each in mounts())
+    return file.parent if file and served else None
+
+
+def served(model: Path) -> Served:
+    """Return what a model's server says; raises OSError where it does not answer, DamagedFileError for another's."""
+    return versioned.read_as(model / STATE, Served)

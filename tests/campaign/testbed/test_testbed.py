@@ -377,7 +377,7 @@ def test_the_command_makes_tells_and_takes_away(bed, capsys):
 
     assert [each[0] for each in (preview, made, told, gone, after)] == [0, 0, 0, 0, 1]
     assert nothing is False
-    assert f"losetup --find {bed}/hdd.img" in preview[1]
+    assert f"losetup --find --direct-io=on {bed}/hdd.model/device" in preview[1]
     assert "emulated" in made[1]
     assert f"export CAMPAIGN_TESTBED={bed}" in made[2]
     told = json.loads(told[1])
