@@ -8,7 +8,7 @@ from campaign import console
 from campaign.cluster import fleet, price, submission
 from campaign.console import counted
 from campaign.errors import CampaignError, EnvironmentFaultError, SchedulerError
-from campaign.slurm import client
+from campaign.slurm import client, scheduler
 from campaign.storage import datasets
 from campaign.worker.batch import read_all
 
@@ -121,6 +121,11 @@ def _agreed(todo: Sequence[Entry], request: Request, facts: client.Facts) -> boo
 
 def _submit(todo: Sequence[Entry], request: Request, facts: client.Facts, tried: set[str]) -> SchedulerError | None:
     """Hand over array after array until one is refused; returns the refusal if others were taken."""
+    if not facts.text and scheduler.listed([request.token]) is None:
+        raise SchedulerError(
+            "the scheduler does not answer: nothing was submitted",
+            "`scontrol ping` shows whether it is back; then the same command",
+        )
     with console.progress() as progress:
         data = datasets.for_jobs(todo, request.folder, progress)
     taken: dict[str, Batch] = {}

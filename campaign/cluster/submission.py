@@ -197,7 +197,7 @@ def job_id_despite(batch: Batch, error: Exception) -> str:
             # Slurm keeps a job that it has refused, as FAILED (BadConstraints) and without a node.
             if task.folder == str(batch.folder) and (task.live or task.node):
                 return task.job_id.partition("_")[0]
-        if listed is not None and not _CAME_TOO_LATE.search(said):
+        if client.given_up() or (listed is not None and not _CAME_TOO_LATE.search(said)):
             break
     if listed is None:
         raise SchedulerError(

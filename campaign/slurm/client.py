@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
+import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from campaign import console
 from jobs.system import programs
 
 if TYPE_CHECKING:
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 _PREFIXES = ("SLURM_", "SBATCH_", "SRUN_", "SALLOC_", "SQUEUE_", "SACCT_", "SCANCEL_", "SINFO_")
 _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 _TIMEOUT_S = 20.0
+_PATIENCE_S = 10.0  # with all questions to which no answer comes; and until it is worth asking again
+_SAY_AFTER_S = 2.0
 _UNCONFIGURED = "configuration source"  # of "Could not establish a configuration source"
 
 
@@ -44,17 +50,71 @@ def scrubbed() -> Iterator[None]:
         os.environ.update(taken)
 
 
-def ask(*words: str) -> str | None:
-    """Run a client and return what it prints; None where it is missing, fails or does not answer in time."""
+@dataclass
+class _Silence:
+    """How long we have waited since the last answer, in all."""
+
+    waited_s: float = 0.0
+    asked: float = -math.inf  # when a question ended last
+    said: bool = False
+
+    @property
+    def left_s(self) -> float:
+        """Seconds for which the next question may wait."""
+        if time.monotonic() - self.asked >= _PATIENCE_S:
+            self.waited_s = 0.0
+        return max(0.0, _PATIENCE_S - self.waited_s)
+
+    def say(self) -> None:
+        """Say once what is waited for."""
+        if not self.said:
+            self.said = True
+            console.say(f"waiting up to {_PATIENCE_S:.0f} s for Slurm's controller …")
+
+
+_silence = _Silence()
+
+
+def given_up() -> bool:
+    """Return whether the controller has been silent for so long that it is not asked for a while."""
+    return _silence.left_s <= 0
+
+
+def ask(*words: str, patient: bool = False) -> str | None:
+    """Run a client and return what it prints; None where it is missing, fails or does not answer in time.
+
+    All questions in a row to which no answer comes wait 10 s together, and then none is asked for 10 s; one that is
+    `patient` waits for itself.
+    """
     try:
-        done = _run(*words)
+        done = _run(*words) if patient else _asked(*words)
     except (OSError, subprocess.SubprocessError):
         return None
     return None if done.returncode else done.stdout
 
 
-def _run(*words: str) -> subprocess.CompletedProcess[str]:
-    return programs.run(words, environment(), timeout=_TIMEOUT_S)
+def _asked(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a client within what is left of our patience."""
+    started, left_s = time.monotonic(), _silence.left_s
+    if not left_s:
+        raise subprocess.TimeoutExpired(words, 0)
+    herald = threading.Timer(_SAY_AFTER_S, _silence.say)
+    herald.start()
+    answered = False
+    try:
+        done = _run(*words, timeout_s=left_s)
+        answered = done.returncode == 0
+        return done
+    finally:
+        herald.cancel()
+        now = time.monotonic()
+        _silence.waited_s = 0.0 if answered else _silence.waited_s + now - started
+        _silence.asked = now
+        _silence.said &= not answered
+
+
+def _run(*words: str, timeout_s: float = _TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+    return programs.run(words, environment(), timeout=timeout_s)
 
 
 def found() -> bool:
@@ -65,7 +125,7 @@ def found() -> bool:
     if shutil.which("sbatch") is None:
         return False
     try:
-        done = _run("sinfo", "-h", "-o", "%P")
+        done = _asked("sinfo", "-h", "-o", "%P")
     except (subprocess.TimeoutExpired, OSError):  # a controller that hangs; no sinfo to ask with
         return True
     return done.returncode == 0 or _UNCONFIGURED not in done.stderr

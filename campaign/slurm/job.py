@@ -29,7 +29,7 @@ def restarts() -> int:
 def described() -> dict[str, str]:
     """Return what Slurm says of this job; empty outside one, or where it does not answer."""
     number = os.environ.get("SLURM_JOB_ID")
-    text = client.ask("scontrol", "-o", "show", "job", number) if number else None
+    text = client.ask("scontrol", "-o", "show", "job", number, patient=True) if number else None
     pairs = (word.partition("=") for word in (text or "").split())
     return {key: value for key, _, value in pairs if key in _FACTS}
 
@@ -37,7 +37,7 @@ def described() -> dict[str, str]:
 def requeue() -> bool:
     """Put this job back into the queue; Slurm ends this process soon after. False where it refuses."""
     number = os.environ.get("SLURM_JOB_ID")
-    return number is not None and client.ask("scontrol", "requeue", number) is not None
+    return number is not None and client.ask("scontrol", "requeue", number, patient=True) is not None
 
 
 def begun_too_often(cluster: Cluster, fault: Path) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from campaign.cells.folder import opened
 from campaign.config.points import cells_of
+from campaign.slurm import client
 from campaign.worker import __main__ as worker
 from tests.campaign.command_line import CommandLine
 from tests.campaign.fake_slurm import Clock, Programs
@@ -132,4 +133,5 @@ def programs(tmp_path, monkeypatch):
     folder = tmp_path / "programs"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setattr(client, "_silence", client._Silence())  # noqa: SLF001 - of the test before
     return Programs(folder)

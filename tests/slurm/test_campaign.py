@@ -354,6 +354,19 @@ def test_a_scheduler_that_does_not_answer_for_a_while_is_waited_out(campaign, la
 
 
 @pytest.mark.long
+def test_while_the_controller_is_away_nothing_is_submitted_and_each_command_says_what_it_waits_for(campaign, lab):
+    lab.stop_controller()
+
+    done = campaign.go("runs=3")
+
+    assert done.returncode == 4
+    assert "waiting up to 10 s for Slurm's controller" in done.stderr
+    assert "nothing was submitted" in done.stderr
+    assert lab.calls("sbatch") == 0
+    assert not (campaign.cwd / "results").exists()
+
+
+@pytest.mark.long
 def test_a_submission_that_is_refused_leaves_nothing_behind_that_hangs(campaign, lab):
     lab.refuse_submissions()
 

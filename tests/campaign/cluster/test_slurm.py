@@ -89,6 +89,7 @@ def scene(folder, point, programs, clock, monkeypatch):
     points = [copy.deepcopy(point) for _ in range(2)]
     points[1]["storage"]["root"] = "/elsewhere"
     scene = Scene(folder, points, programs)
+    programs.answer("scontrol", "ClusterName = toy")
     clock(fleet, scheduler)
     monkeypatch.setattr(Array, "hand_over", lambda array, *_: scene.hand_over(array))
     monkeypatch.setattr(fleet, "follow", scene.follow)
@@ -102,6 +103,15 @@ def test_each_cell_that_is_not_done_is_submitted_once(scene):
 
     assert sorted(scene.asked) == sorted([[scene.one], [scene.other]])
     assert left is False
+
+
+def test_nothing_is_submitted_to_a_cluster_that_does_not_answer(scene):
+    scene.programs("scontrol", "exit 1")
+
+    with pytest.raises(SchedulerError, match="nothing was submitted"):
+        scene.go()
+
+    assert scene.asked == []
 
 
 def test_what_a_job_of_an_earlier_start_does_anew_is_not_done_anew_once_more(scene):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -71,11 +72,34 @@ def test_a_client_answers_with_what_it_prints_bytes_that_are_no_text_and_all(pro
 
 @pytest.mark.parametrize("text", [None, "echo half; exit 1", "echo half; exec sleep 60"])
 def test_a_client_that_is_missing_fails_or_hangs_does_not_answer(text, programs, monkeypatch):
-    monkeypatch.setattr(client, "_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(client, "_PATIENCE_S", 0.5)
     if text:
         programs("squeue", text)
 
     assert client.ask("squeue") is None
+
+
+def test_all_questions_to_a_silent_controller_wait_ten_seconds_together_and_ten_later_it_is_asked_again(
+    programs, clock, monkeypatch
+):
+    time, waits, takes = clock(client), [], iter((4.0, 60.0, 3.0, 0.0, 60.0))
+
+    def run(*_, timeout_s):
+        waits.append(timeout_s)
+        took = next(takes)
+        time.now += min(took, timeout_s)
+        if took > timeout_s:
+            raise subprocess.TimeoutExpired("squeue", timeout_s)
+        return subprocess.CompletedProcess([], returncode=took > 0, stdout="ok")
+
+    monkeypatch.setattr(client, "_run", run)
+    before = [client.ask("squeue") for _ in range(4)]
+    silent = client.given_up()
+    time.now += 10.0
+    after = [client.ask("squeue") for _ in range(4)]
+
+    assert (before, silent, after) == ([None] * 4, True, [None, "ok", None, None])
+    assert waits == [10.0, 6.0, 10.0, 7.0, 10.0]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +117,7 @@ def test_a_client_that_is_missing_fails_or_hangs_does_not_answer(text, programs,
 def test_a_cluster_is_where_sbatch_knows_where_it_is_even_if_it_is_down(
     sbatch, sinfo, is_cluster, programs, monkeypatch
 ):
-    monkeypatch.setattr(client, "_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(client, "_PATIENCE_S", 0.5)
     if sbatch:
         programs("sbatch", "exit 1")
     if sinfo:
