@@ -17,8 +17,8 @@ python -m campaign verdicts [FOLDER] [--json] [--junit FILE] [--strict]
        python -m analysis verdicts [FOLDER] ...      the same without TensorFlow
 """
 EPILOG = """\
-exit codes: 0 no claim differs, 1 some claim differs (with --strict also: is not measured or not comparable),
-2 wrong usage, or a record that cannot be read
+exit codes: 0 no claim differs, 1 some claim differs (with --strict also: is not measured, not
+comparable, or emulated), 2 wrong usage, or a record that cannot be read
 """
 EXIT_DIFFERS, EXIT_UNREAD = 1, 2
 
@@ -44,7 +44,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--junit", metavar="FILE", type=Path, help="write them as JUnit's XML, for Jenkins or GitLab, too"
     )
-    made.add_argument("--strict", action="store_true", help="each claim must be measured, comparable, and hold")
+    made.add_argument(
+        "--strict",
+        action="store_true",
+        help="each claim must be measured, comparable, and hold; not on what is emulated",
+    )
     return made
 
 

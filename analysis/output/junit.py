@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 from analysis.output import tables
 from analysis.records.frame import rows_of
 from analysis.text.plain import one_line
-from analysis.verdicts.judge import DIFFERS, HOLDS
+from analysis.verdicts.judge import DIFFERS, HOLDS, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # What XML 1.0 cannot hold, however it is escaped (https://www.w3.org/TR/xml/#charsets).
 UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-CLASS = "paper"
+CLASS = "paper"  # of what was measured on hardware; else with the kind of emulation behind it
 
 
 def document(tested: pd.DataFrame) -> bytes:
@@ -47,10 +47,11 @@ def _suite(row: Row) -> ET.Element:
     for name, value in told.items():
         ET.SubElement(properties, "property", name=name, value=_fit(value))
     name = ": ".join(filter(None, (row["claim"], row["about"])))
-    case = ET.SubElement(suite, "testcase", classname=CLASS, name=_fit(name))
+    kind = kind_of(row["emulated"])
+    case = ET.SubElement(suite, "testcase", classname=f"{CLASS}, {kind}" if kind else CLASS, name=_fit(name))
     if row["verdict"] != HOLDS:
-        kind = "failure" if row["verdict"] == DIFFERS else "skipped"
-        ET.SubElement(case, kind, type=row["verdict"], message=_fit(tables.why_of(row)))
+        outcome = "failure" if row["verdict"] == DIFFERS else "skipped"
+        ET.SubElement(case, outcome, type=row["verdict"], message=_fit(tables.why_of(row)))
     words = f"{tables.verdict_of(row)}: {tables.why_of(row)}"
     ET.SubElement(case, "system-out").text = _fit(words)
     return suite

@@ -18,6 +18,7 @@ from analysis.statistics.comparable import looser_cells
 from analysis.statistics.sweeps import is_plain, orderly, plain_sets, swept
 from analysis.statistics.training import is_training
 from analysis.text.plain import DAGGER, MINUS, NONE, code, escaped, line, number, one_line, share, times
+from analysis.verdicts.judge import BY_MODEL, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -143,7 +144,8 @@ def evidence(row: Row) -> tuple[str, str, str]:
 
 def verdict_of(row: Row) -> str:
     """Return a verdict in words, with what of the cells it rests on was emulated."""
-    return f"{row['verdict']} (emulated {row['emulated']})" if row["emulated"] else str(row["verdict"])
+    kind, told = kind_of(row["emulated"]), row["emulated"]
+    return f"{row['verdict']} ({told if kind == BY_MODEL else f'{kind} {told}'})" if kind else str(row["verdict"])
 
 
 def why_of(row: Row) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from analysis.records import emulation
 from analysis.records.contract import COUNTS, FIGURES
 from analysis.records.record import TEXTS
 from analysis.records.settings import IMPLIED, family_key, series_key, set_key, storage_labels, storage_name
@@ -206,5 +207,5 @@ def _facts(record: Record) -> Facts:
         "benchmark_version": record.benchmark_version,
         "data": record.data,
         IMPLIED: record.merit.kind,
-        **{f"{key}.emulated": True for key in record.emulated},
+        **{f"{key}.emulated": emulation.mark(facts) for key, facts in record.emulated.items()},
     }

@@ -28,7 +28,7 @@ PLAIN = (
 )  # fmt: skip
 # Written where no accelerator was named; the runs say which one they had.
 ACCELERATOR_LEFT_ALONE = (None, "auto")
-EMULATED = " (emulated)"
+EMULATED, MODELLED = " (emulated)", " (emulated, model)"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -81,7 +81,17 @@ def storage_name(flat: Facts) -> str:
 
 def with_emulated(name: str, facts: Facts, key: str) -> str:
     """Return the name of the storage at a key of the settings, and that it was emulated if it was."""
-    return f"{name}{EMULATED}" if facts.get(f"{key}.emulated") else name
+    mark = facts.get(f"{key}.emulated")
+    return f"{name}{MODELLED if isinstance(mark, str) else EMULATED}" if mark else name
+
+
+def models(facts: Facts) -> list[str]:
+    """Return the models in words of the storages of a cell, where each of its storages is one; else nothing."""
+    target = ["checkpoint"] if facts.get("checkpoint.name", "none") != "none" else []
+    sides = [role for role in ("checkpoint.fast", "checkpoint.slow") if f"{role}.name" in facts]
+    marks = [facts.get(f"{role}.emulated") for role in ("storage", *(sides or target))]
+    told = [mark for mark in marks if isinstance(mark, str)]
+    return told if len(told) == len(marks) else []
 
 
 def bare(label: str) -> str:

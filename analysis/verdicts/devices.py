@@ -17,7 +17,7 @@ from analysis.statistics.training import CONTROL
 from analysis.text.plain import listed
 from analysis.verdicts import claims
 from analysis.verdicts.evidence import cells_of
-from analysis.verdicts.judge import MB_PER_S, SHARE, Verdict, judge, middle, ratio, weakest
+from analysis.verdicts.judge import MB_PER_S, SHARE, Verdict, by_model, judge, middle, ratio, weakest
 from analysis.verdicts.tolerance import as_printed, below, larger
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ def _rates(cells: list[Cell], found: Evidence, access: str) -> Iterator[Verdict]
 def _small_file(cell: Cell) -> str:
     """Return that the file is smaller than the paper's: it does not show what a device does over a long time."""
     file_mb = cell["series_key"].facts.get("benchmark.file_mb") or paper.FILE_MB
-    return f"the file has {file_mb:,} MB, and the paper's {paper.FILE_MB:,}" if file_mb < paper.FILE_MB else ""
+    small = file_mb < paper.FILE_MB and not by_model([cell])
+    return f"the file has {file_mb:,} MB, and the paper's {paper.FILE_MB:,}" if small else ""
 
 
 def _order(cells: list[Cell], found: Evidence, access: str) -> Iterator[Verdict]:

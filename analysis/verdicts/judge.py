@@ -16,6 +16,7 @@ import statistics
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from analysis.records.settings import models
 from analysis.statistics import comparable
 from analysis.statistics.ratio import ratio_of_medians
 from analysis.text.plain import listed
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 SMOKE = "smoke"
 HOLDS, DIFFERS, NOT_COMPARABLE, NOT_MEASURED = "holds", "differs", "not comparable", "not measured"
+EMULATED, BY_MODEL = "emulated", "emulated (model)"
 SHARE, TIMES, MB_PER_S, MB, SECONDS = "share", "times", "MB/s", "MB", "s"
 COLUMNS = [
     "claim", "kind", "about", "pair", "source", "published", "ours", "unit", "interval", "tolerance", "tolerance_from",
@@ -70,14 +72,15 @@ class Verdict:
     def row(self) -> dict[str, Any]:
         """The row of the table (`COLUMNS`); `cells` are ids between blanks, `interval` is JSON, low and high."""
         found, tolerance = self.finding, self.held.tolerance if self.held else None
-        parts = dict.fromkeys(part for cell in self.cells for part in emulated(cell["series_key"].facts))
+        played = ", ".join(dict.fromkeys(part for cell in self.cells for part in emulated(cell["series_key"].facts)))
         return {
             "claim": self.claim.text, "kind": self.claim.kind, "about": self.about, "pair": self.pair,
             "source": self.claim.source, "published": self.claim.published, "ours": found.ours if found else None,
             "unit": found.unit if found else "", "interval": _interval(found) if found else "",
             "tolerance": None if tolerance is None or math.isnan(tolerance) else tolerance,
             "tolerance_from": self.held.source if self.held else "", "verdict": self.verdict,
-            "emulated": ", ".join(parts), "why": self.why, "measure": self.claim.measure,
+            "emulated": f"{BY_MODEL}: {played}" if by_model(self.cells) else played, "why": self.why,
+            "measure": self.claim.measure,
             "cells": " ".join(dict.fromkeys(cell["cell"] for cell in self.cells)),
         }  # fmt: skip
 
@@ -86,6 +89,7 @@ def judge(claim: Claim, found: Finding, held: Held, words: str, *, why_not: str 
     """Hold a finding against where the paper has it; `why_not`, or what hinders its cells, leaves it not comparable."""
     unstable = [cell["cell"] for cell in found.cells if cell["unstable"] is True]
     verdict, why = _verdict(found, held, why_not or _hindrance(claim, found.cells), unstable)
+    words = "; ".join([words, *(by_model(found.cells) if verdict == DIFFERS else [])])
     return Verdict(claim, verdict, f"{why}; {words}" if why else words, found.cells, finding=found, held=held)
 
 
@@ -93,7 +97,7 @@ def _hindrance(claim: Claim, cells: Sequence[Cell]) -> str:
     """Return what keeps cells from being held against a claim, `""` for nothing."""
     told = "" if claim.compares == EACH else comparable.unlike(cells, across=claim.compares == STORAGES)
     told = told or comparable.weak(cells)
-    small = claim.number and any(cell["size"] == SMOKE for cell in cells)
+    small = claim.number and any(cell["size"] == SMOKE for cell in cells) and not by_model(cells)
     return told or ("size smoke is a small version of the paper's experiment" if small else _elsewhere(claim, cells))
 
 
@@ -112,9 +116,24 @@ def _elsewhere(claim: Claim, cells: Sequence[Cell]) -> str:
 
 def emulated(facts: Facts) -> list[str]:
     """Return the parts of a cell's settings that are emulated: its accelerator, a storage, a checkpoint target."""
-    parts = ["accelerator"] if facts.get("accelerator.name") == "emulated" else []
-    marked = [name.rpartition(".")[0] for name, value in facts.items() if name.endswith(".emulated") and value is True]
-    return parts + marked
+    parts = ["accelerator"] if facts.get("accelerator.name") == EMULATED else []
+    marks = {name.rpartition(".")[0]: value for name, value in facts.items() if name.endswith(".emulated") and value}
+    return parts + list(marks)
+
+
+def by_model(cells: Iterable[Cell]) -> list[str]:
+    """Return the models of all storages of some cells, in words; nothing where one of them is none.
+
+    What a model serves it serves the same in a small experiment as in a large one: it can be held against the paper's
+    numbers at any size. A verdict on it is one on the model, and shows nothing of hardware.
+    """
+    told = [models(cell["series_key"].facts) for cell in cells]
+    return list(dict.fromkeys(each for one in told for each in one)) if told and all(told) else []
+
+
+def kind_of(emulated: str) -> str:
+    """Return of what kind a verdict is by its column `emulated`: `""` if it is of hardware, `EMULATED`, `BY_MODEL`."""
+    return BY_MODEL if emulated.startswith(BY_MODEL) else EMULATED * bool(emulated)
 
 
 def _verdict(found: Finding, held: Held, why_not: str, unstable: Sequence[str]) -> tuple[str, str]:

@@ -19,17 +19,21 @@ if TYPE_CHECKING:
 
     from analysis.verdicts.evidence import Cell, Evidence
 
-HDD, SSD = "hdd", "ssd"
+HDD, SSD, LUSTRE = "hdd", "ssd", "lustre"
 READ = "read_mb_per_s"
 # Seconds that a step computes "in most of the benchmark configurations" (Section VII).
 STEP_S = (1.0, 2.0)
 
 
 def threads_on_hdd(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
-    """Test whether threads shorten the runtime without prefetch most on hdd: ratio of the gains, hdd over another."""
+    """Test whether threads shorten the runtime without prefetch most on hdd: ratio of the gains, hdd over another.
+
+    Lustre is none of the others: the paper shows no run on it without prefetch (Fig. 6).
+    """
     places: dict[str, dict[int, Cell]] = {}
     for cell in cells:
-        places.setdefault(cell["storage_name"].casefold(), {})[cell["threads"]] = cell
+        if (name := cell["storage_name"].casefold()) != LUSTRE:
+            places.setdefault(name, {})[cell["threads"]] = cell
     common = sorted(set.intersection(*(set(of) for of in places.values()))) if places else []
     if HDD not in places or len(places) < 2 or len(common) < 2:  # noqa: PLR2004 - a comparison has two sides
         return

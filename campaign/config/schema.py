@@ -21,6 +21,7 @@ from campaign.config.keys.runs import Checks, Trace
 from campaign.config.keys.site import Site
 from campaign.config.keys.slurm import Cluster, Slurm
 from campaign.config.keys.storage import Storage
+from jobs.benchmarks.registry import names_of
 from jobs.settings import key
 
 
@@ -90,6 +91,8 @@ def register() -> None:
             store.store(group=f"schema{group}", name=name, node=node)
     OmegaConf.register_new_resolver("site_storage", _site_storage, replace=True)
     OmegaConf.register_new_resolver("site_storage_root", _site_storage_root, replace=True)
+    OmegaConf.register_new_resolver("site_accelerator", _site_accelerator, replace=True)
+    OmegaConf.register_new_resolver("if_emulated", _if_emulated, replace=True)
     OmegaConf.register_new_resolver("by_size", _by_size, replace=True)
 
 
@@ -106,6 +109,16 @@ def _site_storage_root(name: str, default: Any, *, _root_: DictConfig) -> Any:
         return _root_.storage.root
     said = _root_.site.storages.get(name)
     return default if said is None or said.root is None else said.root
+
+
+def _site_accelerator(*, _root_: DictConfig) -> Any:
+    """Return what the site trains on; where nothing is trained, what fits any benchmark."""
+    return _root_.site.accelerator if _root_.benchmark.name in names_of("computes") else "auto"
+
+
+def _if_emulated(accelerator: str, step_s: float) -> float | None:
+    """Return the seconds of a step where the accelerator is emulated; others take what they take."""
+    return step_s if accelerator == "emulated" else None
 
 
 def _by_size(paper: Any, smoke: Any, *, _root_: DictConfig) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any, TypedDict
@@ -17,6 +18,10 @@ _LARGEST_BYTES = 1 << 16
 MODEL_TYPE = "fuse.tfio"
 """Type of the file system whose one file is the device of a storage with a model (``storage_model.c``)."""
 DEVICE, STATE = "device", "state"
+KINDS = ("disk", "flash", "server")
+"""Kinds of models (`campaign.testbed`); a storage without one has its bounds alone."""
+_NAME, _TEXT = re.compile(r"[a-z][a-z0-9_]{0,39}"), re.compile(r"[\x20-\x7e]{1,80}")
+_MOST_PARAMETERS = 32
 BOUNDS = frozenset({"read_mb_per_s", "write_mb_per_s", "read_iops", "write_iops"})
 
 
@@ -24,8 +29,9 @@ def emulated(path: Path) -> dict[str, Any] | None:
     """Return what is emulated where `path` lies; None for a real storage.
 
     Returns ``name`` of the storage that it emulates and its `BOUNDS`, each None where it is as fast as what lies
-    beneath. A marker that is not whole is one all the same: of a storage whose name is unknown, and no bounds are
-    known. One that is not root's means nothing: only root can make a testbed.
+    beneath; and ``model``, None or missing where there is none: its ``kind``, of `KINDS`, and its parameters, numbers
+    or short texts. A marker that is not whole is one all the same: of a storage whose name is unknown, and no bounds
+    are known. One that is not root's means nothing: only root can make a testbed.
     """
     marker = Path(mount_of(path).point, MARKER)
     try:
@@ -38,11 +44,27 @@ def emulated(path: Path) -> dict[str, Any] | None:
 
 
 def is_whole(facts: object) -> bool:
-    """Return whether a marker has a name, and every bound as None or as a number that can be written down."""
+    """Return whether a marker has a name, each bound as None or as a number that can be written down, and a model."""
     if not isinstance(facts, dict) or not isinstance(facts.get("name"), str) or not facts.keys() >= BOUNDS:
         return False
     bounds = [facts[key] for key in BOUNDS if facts[key] is not None]
-    return all(type(bound) in (int, float) and 0 < bound <= sys.float_info.max for bound in bounds)
+    bounded = all(type(bound) in (int, float) and 0 < bound <= sys.float_info.max for bound in bounds)
+    return bounded and _is_model(facts.get("model"))
+
+
+def _is_model(model: object) -> bool:
+    """Return whether it is None or flat: a known kind, and numbers or short texts under short names."""
+    if not isinstance(model, dict):
+        return model is None
+    named = len(model) <= _MOST_PARAMETERS and all(_NAME.fullmatch(name) for name in model)
+    return named and model.get("kind") in KINDS and all(map(_is_parameter, model.values()))
+
+
+def _is_parameter(value: object) -> bool:
+    if isinstance(value, str):
+        return _TEXT.fullmatch(value) is not None
+    largest = sys.float_info.max
+    return isinstance(value, (int, float)) and type(value) is not bool and -largest <= value <= largest
 
 
 class Served(TypedDict):

@@ -91,6 +91,23 @@ def test_a_target_says_it_of_the_side_that_is_not_real(named, told):
     assert style.look("optane (emulated)") == style.KNOWN["optane"]
 
 
+def test_of_a_model_every_place_says_that_it_is_one(tmp_path, capsys):
+    made = scaling()
+    for each in made:
+        each["provenance"]["emulated"]["storage"]["model"] = {"kind": "disk", "queue": 32, "rotation_ms": 8.33}
+    folder = store(tmp_path, *made)
+
+    assert main([str(folder), "--junit", str(tmp_path / "verdicts.xml")]) == 0
+
+    terminal = " ".join(capsys.readouterr().out.split())
+    assert "hdd (emulated, model)" in terminal
+    assert "differs (emulated (model): storage)" in terminal
+    page = re.sub(r"<[^>]+>|\s+", " ", (folder / "report.html").read_text(encoding="utf-8"))
+    assert f"hdd is a model of a disk, {WORDS}, queue 32, rotation_ms 8.33 (as storage), 2 of 8 cells." in page
+    assert "emulated (model): " in page[: page.index("Measured")]
+    assert 'classname="paper, emulated (model)"' in (tmp_path / "verdicts.xml").read_text(encoding="utf-8")
+
+
 def test_every_text_of_a_report_says_it_wherever_it_names_a_storage(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")  # no heading is folded
     cells = [*scaling(), *map(twin, grid(storages=("hdd", "ssd"), threads=(1, 2))), *map(twin, paper_like())]

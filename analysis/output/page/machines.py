@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from analysis.output.page.results import MOST_LINES, some
 from analysis.output.page.summary import ROLES
-from analysis.records.settings import EMULATED, storage_name
+from analysis.records.emulation import mark
+from analysis.records.settings import storage_name, with_emulated
 from analysis.statistics.checkpoints import NO_TARGET
 from analysis.text.html import joined, table, tag
 from analysis.text.plain import NONE, share
@@ -134,11 +135,16 @@ def _sources(record: Record) -> dict[str, str]:
 
 
 def _name_at(record: Record, key: str) -> str:
-    return _word(record.settings.get(f"{key}.name")) + EMULATED * (key in record.emulated)
+    return _marked(_word(record.settings.get(f"{key}.name")), record, key)
 
 
 def _name(record: Record) -> str:
-    return _word(storage_name(record.settings)) + EMULATED * ("storage" in record.emulated)
+    return _marked(_word(storage_name(record.settings)), record, "storage")
+
+
+def _marked(name: str, record: Record, key: str) -> str:
+    facts = record.emulated.get(key)
+    return name if facts is None else with_emulated(name, {f"{key}.emulated": mark(facts)}, key)
 
 
 def _part(record: Record, name: str) -> Mapping[str, Any]:

@@ -6,9 +6,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from analysis.output.page.results import MOST_LINES
+from analysis.records import emulation
 from analysis.records.devices import one_device
 from analysis.records.frame import rows_of
 from analysis.text.html import folded, joined, tag
+from analysis.verdicts.judge import BY_MODEL, EMULATED, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,13 +22,6 @@ if TYPE_CHECKING:
     from analysis.records.settings import Facts
     from analysis.text.html import Markup
 
-EMULATED = "emulated"
-BOUNDS = {
-    "read_mb_per_s": "MB/s read",
-    "write_mb_per_s": "MB/s written",
-    "read_iops": "reads/s",
-    "write_iops": "writes/s",
-}
 ROLES = {
     "storage": "storage",
     "checkpoint": "checkpoint target",
@@ -39,7 +34,7 @@ def summary(results: Results) -> Markup:
     """Return in a few lines how much was measured, and what the reader must know before any figure."""
     cells, runs = results.table, results.runs
     measured = runs[runs["role"] == "measured"]
-    claims = results.tested["verdict"][results.tested["pair"] == ""]
+    claims = results.tested[results.tested["pair"] == ""]
     stamps = sorted(set(runs["started_utc"]) - {""})
     unstable = int(cells["unstable"].fillna(value=False).sum())
     told = [
@@ -111,10 +106,11 @@ def _storages(records: Iterable[Record]) -> Counter[str]:
 
 def _at_most(facts: Facts) -> str:
     """Name an emulated storage and its bounds; those of an unreadable marker are not known (`jobs.system.emulated`)."""
-    if not BOUNDS.keys() & facts.keys():
+    if isinstance(told := emulation.mark(facts), str):
+        return told
+    if not emulation.BOUNDS.keys() & facts.keys():
         return f"{facts.get('name', '')}, of unknown speed"
-    known = (f"{facts[each]:g} {unit}" for each, unit in BOUNDS.items() if _is_number(facts.get(each)))
-    return f"{facts.get('name', '')}, at most {', '.join(known) or 'what lies beneath'}"
+    return f"{facts.get('name', '')}, at most {', '.join(emulation.bounds(facts)) or 'what lies beneath'}"
 
 
 def _is_number(value: object) -> bool:
@@ -126,11 +122,18 @@ def _utc(stamp: str) -> str:
     return stamp[: len("2026-01-01T00:00")].replace("T", " ")
 
 
-def counted_claims(verdicts: pd.Series[str]) -> str:
-    """Return how many claims there are of each verdict, in words: `1 differs, 2 hold`."""
+def counted_claims(claims: pd.DataFrame) -> str:
+    """Return how many claims there are of each verdict, in words: `1 differs, 2 hold`; emulated ones by themselves."""
+    kinds = claims["emulated"].map(kind_of)
+    told = ((kind, claims["verdict"][kinds == kind]) for kind in ("", EMULATED, BY_MODEL))
+    parts = [f"{kind}: {_of_each(each)}" if kind else _of_each(each) for kind, each in told if len(each)]
+    return "; ".join(parts) or "none"
+
+
+def _of_each(verdicts: pd.Series[str]) -> str:
     several = {"holds": "hold", "differs": "differ"}
     counts = verdicts.value_counts().items()
-    return ", ".join(f"{n:,} {several.get(str(word), word) if n > 1 else word}" for word, n in counts) or "none"
+    return ", ".join(f"{n:,} {several.get(str(word), word) if n > 1 else word}" for word, n in counts)
 
 
 def _counted(values: pd.Series[str]) -> str:

@@ -24,6 +24,7 @@ class Site:
     gpus_per_node: int | None = key(MISSING, 0, 64)
     modules: list[str] = MISSING
     timeout_max_min: int | None = key(MISSING, 1, YEAR_MIN)
+    accelerator: str = MISSING
     spread_max: float = key(MISSING, 0, 100)
     other_cpu_max: float = key(MISSING, 0, 1e4)
     throttled_max: float = key(MISSING, 0, 1e4)

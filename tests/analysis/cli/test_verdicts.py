@@ -79,6 +79,16 @@ def test_a_pair_that_differs_is_told_by_its_claim(monkeypatch, capsys, tmp_path)
     assert well(rows, strict=False)
 
 
+@pytest.mark.parametrize(
+    ("emulated", "reproduced"), [("", True), ("storage", False), ("emulated (model): storage", False)]
+)
+def test_what_holds_where_something_is_emulated_is_not_the_paper_reproduced(emulated, reproduced):
+    rows = verdicts(*frames(*curve("hdd", GOOD))[:2]).assign(verdict="holds", emulated=emulated)
+
+    assert well(rows, strict=False)
+    assert well(rows, strict=True) is reproduced
+
+
 def test_every_claim_is_printed_with_what_measures_it(holds, capsys):
     main([str(holds)])
 

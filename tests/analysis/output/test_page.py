@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from urllib.parse import unquote
 
 import pytest
-from pandas import Series, read_csv
+from pandas import DataFrame, concat, read_csv
 
 from analysis.__main__ import main
 from analysis.output.page import machines, proofs, results, summary
@@ -171,10 +171,13 @@ def test_the_summary_counts_what_the_records_hold(whole, page):
 
 def test_the_verdicts_are_counted_in_plain_words():
     counts = {"holds": 2, "differs": 1, "not measured": 3}
-    words = Series([verdict for verdict, n in counts.items() for _ in range(n)])
+    told = DataFrame({"verdict": [verdict for verdict, n in counts.items() for _ in range(n)], "emulated": ""})
+    by_model = DataFrame({"verdict": ["holds"] * 2, "emulated": "emulated (model): storage"})
 
-    assert sorted(summary.counted_claims(words).split(", ")) == ["1 differs", "2 hold", "3 not measured"]
-    assert summary.counted_claims(words[:0]) == "none"
+    assert sorted(summary.counted_claims(told).split(", ")) == ["1 differs", "2 hold", "3 not measured"]
+    assert summary.counted_claims(told[:0]) == "none"
+    both = summary.counted_claims(concat([by_model, told[2:3], told[:1].assign(emulated="storage")]))
+    assert both == "1 differs; emulated: 1 holds; emulated (model): 2 hold"
 
 
 def test_the_question_is_answered_before_what_proves_it(page):

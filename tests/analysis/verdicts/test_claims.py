@@ -166,6 +166,36 @@ def test_an_emulated_storage_is_named_beside_the_number_of_the_device_it_plays()
     assert [(row["kind"], row["emulated"]) for row in (real, twin)] == [("device", ""), ("device", "storage")]
 
 
+MODEL = "hdd is a model of a disk, 163 MB/s read, queue 32"
+
+
+@pytest.mark.parametrize(
+    ("claim", "made", "verdict"),
+    [
+        (claims.READ["hdd"], [smoke(table_1("twin", emulated=MODEL, file_mb=400))], "holds"),
+        (claims.READ["hdd"], [smoke(table_1("twin", emulated=True, file_mb=400))], "not comparable"),
+        (claims.SCALING["hdd", 2], curve("hdd", {1: 100, 2: 165}), "holds"),
+        (claims.SCALING["hdd", 2], curve("hdd", {1: 100, 2: 105}), "differs"),
+    ],
+)
+def test_a_model_can_be_held_against_the_papers_numbers_at_any_size_and_it_is_said_of_the_verdict(claim, made, verdict):
+    for each in made:
+        each["cell"]["settings"]["storage"].setdefault("emulated", MODEL)
+    row = told(claim, *map(smoke, made))
+
+    kind = "storage" if made[0]["cell"]["settings"]["storage"]["emulated"] is True else "emulated (model): storage"
+    assert (row["verdict"], row["emulated"]) == (verdict, kind)
+    assert (MODEL in row["why"]) == (verdict == "differs"), "what differs says why by the model's own figures"
+
+
+def test_one_storage_that_is_no_model_makes_no_verdict_of_the_model():
+    slow, fast = curve("hdd", HDD), curve("lustre", LUSTRE)
+    for each in fast:
+        each["cell"]["settings"]["storage"]["emulated"] = MODEL
+
+    assert told(claims.LUSTRE_BEST, *slow, *fast)["emulated"] == "storage"
+
+
 @pytest.mark.parametrize(
     ("sites", "named"), [(["twin"], "twin"), (["twin", "tegner"], "mysite"), (["none"], "mysite"), ([""], "mysite")]
 )

@@ -80,6 +80,13 @@ HDD, ALONE = reading("hdd", 6.0, 5.0), saved("optane", [150.0] * 3)
     [
         (claims.THREADS_ON_HDD, [*THREADS, *runtimes("ssd", {8: 190.0})], "holds", (240 / 160) / (200 / 190)),
         (claims.THREADS_ON_HDD, [*THREADS, *runtimes("ssd", {8: 120.0})], "differs", (240 / 160) / (200 / 120)),
+        # The paper has no lustre without prefetch.
+        (
+            claims.THREADS_ON_HDD,
+            [*THREADS, *runtimes("ssd", {8: 190.0}), *runtimes("lustre", {1: 400.0, 8: 100.0})],
+            "holds",
+            (240 / 160) / (200 / 190),
+        ),
         (claims.READS_MORE, HDD, "holds", 6 / 5),
         (claims.READS_MORE, reading("hdd", 5.0, 5.0), "differs", 1),
         (claims.LESS_ON_SSD, [*HDD, *reading("ssd", 5.5, 5.0)], "holds", (6 / 5) / (5.5 / 5)),

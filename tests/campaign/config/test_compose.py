@@ -174,7 +174,7 @@ def test_a_recipe_of_checkpoints_has_the_papers_targets_and_its_five_snapshots(r
         assert point["checkpoint"]["name"] == "none" or point["iterations"] // point["checkpoint"]["every"] == 5
 
 
-@pytest.mark.parametrize(("size", "file_mb"), [([], 5000), (["+size=smoke"], 200)])
+@pytest.mark.parametrize(("size", "file_mb"), [([], 5000), (["+size=smoke"], 400)])
 def test_the_recipe_of_table_1_reads_and_writes_a_file_on_each_storage(size, file_mb):
     points = collect(["-m", "+paper=table1", "site=blackdog", "storage=hdd,ssd", *size])
 
@@ -189,7 +189,7 @@ def test_a_smoke_recipe_has_fewer_files_and_a_thinner_network(words):
     of_paper, of_smoke = (collect(["-m", *each])[0] for each in (["+paper=fig6"], words))
 
     assert (of_paper["dataset"]["files"], of_paper["benchmark"]["width"]) == (9144, 1.0)
-    assert (of_smoke["dataset"]["files"], of_smoke["benchmark"]["width"]) == (768, 0.125)
+    assert (of_smoke["dataset"]["files"], of_smoke["benchmark"]["width"]) == (160, 0.125)
     assert of_smoke["size"] == "smoke"
 
 
@@ -202,7 +202,9 @@ def test_all_recipes_together_are_one_campaign(size):
 
     assert len(cells) == len({cell.id for cell in cells}) > len(recipes.split(","))
     trainings = [cell.settings for cell in cells if cell.benchmark == "alexnet"]
-    assert {each["iterations"] for each in trainings} <= {None, 100}, "two recipes measure the same under two names"
+    assert {each["iterations"] for each in trainings} <= {None, 100 if size == "paper" else 10}, (
+        "two recipes measure the same under two names"
+    )
     assert conduct["size"] == size
 
 

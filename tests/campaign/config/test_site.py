@@ -50,8 +50,9 @@ def of_mine(grid):
 def test_the_default_site_knows_nothing(point):
     known = {key: value for key, value in point["site"].items() if value is not None}
 
-    assert known.keys() == {"name", "modules", "spread_max", "other_cpu_max", "throttled_max", "storages"}
-    assert (known["name"], known["modules"], known["storages"]) == ("none", [], {})
+    tolerances = {"spread_max", "other_cpu_max", "throttled_max"}
+    assert known.keys() == {"name", "modules", "accelerator", "storages"} | tolerances
+    assert (known["name"], known["modules"], known["accelerator"], known["storages"]) == ("none", [], "auto", {})
 
 
 @pytest.mark.shows(
@@ -64,6 +65,24 @@ def test_what_the_site_says_of_its_scheduler_is_the_default_of_the_cluster(clust
     assert {key: found[key] for key in OF_SITE} == OF_SITE
     assert found["modules"] == ["gcc/12.2", "cuda"]
     assert found["name"] == cluster
+
+
+@pytest.mark.shows("site.accelerator")
+@pytest.mark.parametrize(
+    ("words", "trained_on"),
+    [
+        (["+paper=fig6"], ("emulated", 1.0)),
+        (["+paper=fig6", "+size=smoke"], ("emulated", 0.18)),
+        (["+paper=fig6", "+size=smoke", "accelerator.step_s=0.5"], ("emulated", 0.5)),
+        (["+paper=fig6", "+size=smoke", "accelerator=cpu"], ("cpu", None)),
+        (["+paper=fig6", "site.accelerator=auto"], ("auto", None)),
+        (["+paper=fig4"], ("auto", None)),
+    ],
+)
+def test_a_training_runs_on_what_the_site_has_unless_another_is_asked_for(words, trained_on):
+    points = collect(["-m", "site=twin", *words])
+
+    assert {(point["accelerator"]["name"], point["accelerator"]["step_s"]) for point in points} == {trained_on}
 
 
 def test_the_command_line_overrules_the_site(of_mine):

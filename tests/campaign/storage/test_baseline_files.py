@@ -97,7 +97,7 @@ def test_a_smoke_campaign_has_a_small_file():
     plain, smoke = (compose_any("benchmark=baseline", *more) for more in ([], ["+size=smoke"]))
 
     assert plain["benchmark"]["file_mb"] == 5000
-    assert smoke["benchmark"]["file_mb"] == 200
+    assert smoke["benchmark"]["file_mb"] == 400
 
 
 @pytest.mark.parametrize(

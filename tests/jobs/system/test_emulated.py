@@ -14,6 +14,7 @@ from jobs.system.device import Mount
 from jobs.system.emulated import MARKER, emulated
 
 FACTS = {"name": "hdd", "read_mb_per_s": 163.0, "write_mb_per_s": 133.14, "read_iops": None, "write_iops": None}
+DISK = {"kind": "disk", "rotation_ms": 8.33, "queue": 32, "source": "a datasheet"}
 
 
 @pytest.fixture
@@ -24,10 +25,11 @@ def point(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_what_a_file_system_says_of_itself_holds_for_all_that_is_on_it(point):
-    (point / MARKER).write_text(json.dumps(FACTS))
+@pytest.mark.parametrize("facts", [FACTS, FACTS | {"model": None}, FACTS | {"model": DISK}])
+def test_what_a_file_system_says_of_itself_holds_for_all_that_is_on_it(point, facts):
+    (point / MARKER).write_text(json.dumps(facts))
 
-    assert emulated(point) == emulated(point / "data/datasets/demo") == FACTS
+    assert emulated(point) == emulated(point / "data/datasets/demo") == facts
 
 
 def test_a_marker_that_is_not_at_the_top_of_a_file_system_says_nothing(point):
@@ -45,6 +47,14 @@ def test_a_marker_that_is_not_at_the_top_of_a_file_system_says_nothing(point):
         *(
             json.dumps(FACTS | {"read_mb_per_s": odd})
             for odd in ("fast", [1], True, 0, -1.0, math.nan, math.inf, 10**400)
+        ),
+        *(
+            json.dumps(FACTS | {"model": odd})
+            for odd in (
+                *("disk", {}, [], {"kind": "tape"}, {"kind": ["disk"]}, {"queue": 32}, DISK | {"n" * 41: 1}),
+                *(DISK | {"queue": value} for value in (None, True, math.nan, 10**400, [32], {}, "", "\x1b", "x" * 81)),
+                DISK | {f"more_{number}": 1 for number in range(32)},
+            )
         ),
     ],
 )
