@@ -460,6 +460,8 @@ static size_t list(char *text, size_t room, uint64_t from)
     return used;
 }
 
+static void submit_late(struct request *r) { submit(r, r->due); }
+
 /* Hand a request of the device to the model. */
 static void begin(const struct fuse_in_header *in, int request, uint64_t off, uint32_t len, int error)
 {
@@ -471,16 +473,25 @@ static void begin(const struct fuse_in_header *in, int request, uint64_t off, ui
     *(request == READ ? &done.reads : request == WRITE ? &done.writes : &done.flushes) += 1;
     *(request == READ ? &done.read_bytes : &done.written_bytes) += len;
     ns longer = spoil(r);
-    if (r->error || longer)
-        reply_at(r, now() + longer);
+    if (r->error)
+        reply_at(r, now());
+    else if (longer)
+        at_time(r, now() + longer, submit_late);
     else
         submit(r, now());
 }
 
+/* How much of what is asked for lies on the device: the kernel lets through what is asked for with O_DIRECT. */
+static uint32_t within(uint64_t off, uint32_t len)
+{
+    return off >= image_bytes ? 0 : image_bytes - off < len ? (uint32_t)(image_bytes - off) : len;
+}
+
 static void write_device(const struct fuse_in_header *in, const struct fuse_write_in *asked, const char *data)
 {
-    ssize_t moved = pwrite(image_fd, data, asked->size, (off_t)asked->offset);
-    begin(in, WRITE, asked->offset, asked->size, moved < 0 ? errno : moved < asked->size ? ENOSPC : 0);
+    uint32_t len = within(asked->offset, asked->size);
+    ssize_t moved = pwrite(image_fd, data, len, (off_t)asked->offset);
+    begin(in, WRITE, asked->offset, len, moved < 0 ? errno : moved < asked->size ? ENOSPC : 0);
 }
 
 static void serve(const struct fuse_in_header *in, char *body)
@@ -521,7 +532,7 @@ static void serve(const struct fuse_in_header *in, char *body)
     case FUSE_READ: {
         const struct fuse_read_in *asked = (void *)body;
         if (node == DEVICE)
-            return begin(in, READ, asked->offset, asked->size, 0);
+            return begin(in, READ, asked->offset, within(asked->offset, asked->size), 0);
         size_t all = show(node, text, sizeof text), from = asked->offset < all ? asked->offset : all;
         return (void)answer(in->unique, 0, text + from, all - from < asked->size ? all - from : asked->size);
     }
@@ -531,13 +542,14 @@ static void serve(const struct fuse_in_header *in, char *body)
         if (node == DEVICE)
             return write_device(in, asked, body + sizeof *asked);
         body[sizeof *asked + asked->size] = 0;
-        return (void)answer(in->unique, change_faults(body + sizeof *asked), &out, sizeof out);
+        int refused = change_faults(body + sizeof *asked);
+        return (void)answer(in->unique, refused, &out, refused ? 0 : sizeof out);
     }
     case FUSE_FSYNC:
         return node == DEVICE ? begin(in, FLUSH, 0, 0, 0) : answer(in->unique, 0, NULL, 0);
     case FUSE_FALLOCATE: {
         const struct fuse_fallocate_in *asked = (void *)body;
-        int failed = fallocate(image_fd, (int)asked->mode, (off_t)asked->offset, (off_t)asked->length);
+        int failed = fallocate(image_fd, (int)asked->mode | FALLOC_FL_KEEP_SIZE, (off_t)asked->offset, (off_t)asked->length);
         return (void)answer(in->unique, failed ? errno : 0, NULL, 0);
     }
     case FUSE_STATFS: {
