@@ -87,6 +87,7 @@ class Run(TypedDict, total=False):
     elapsed_s: float
     kernel_s: float | None
     emulated: bool
+    served: dict[str, dict[str, float]]
     step_loss: list[float | None]
     checkpoints: list[dict[str, Any]]
     checkpoints_asked: int

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
 
 from jobs.observe.observer import Observer
-from jobs.system.emulated import emulated
+from jobs.system.emulated import emulated, model_behind, served
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
+
+    from jobs.system.emulated import Served
+
+_COUNTED = ("reads", "writes", "flushes", "read_bytes", "written_bytes", "busy_s", "queue_s", "late_s", "cpu_s")
 
 
 class Storages(Observer):
@@ -16,12 +22,38 @@ class Storages(Observer):
 
     place = 90
 
-    def figures(self) -> Mapping[str, Any]:
-        """Return ``emulated``; of a run that saves, what `jobs.checkpoints.run.Checkpoints.figures` says, too."""
+    def start(self) -> None:
+        """Ask the servers of models what they did so far."""
         saved = self.work.checkpoints
-        if saved is None:
-            return {"emulated": self.work.below.emulated}
-        return {"emulated": self.work.below.emulated or any(map(emulated, saved.folders)), **saved.figures()}
+        folders = (self.work.folder, *(saved.folders if saved else ()))
+        self._emulated = any(map(emulated, folders))
+        models = {model_behind(folder) for folder in folders} if self._emulated else set()
+        self._before = {model: said for model in models if model and (said := _said(model))}
+
+    def stop(self, *, failed: bool) -> None:  # noqa: ARG002
+        """Ask again; what a drain moves later is not the run's."""
+        self._after = {model: said for model in self._before if (said := _said(model))}
+
+    def figures(self) -> Mapping[str, Any]:
+        """Return ``emulated``; of a run that saves, what `jobs.checkpoints.run.Checkpoints.figures` says, too.
+
+        And ``served``, where models serve storages: by their names, requests, bytes, and the seconds of `Served`.
+        """
+        found: dict[str, Any] = {"emulated": self._emulated}
+        if self._after:
+            found["served"] = {model.stem: _less(now, self._before[model]) for model, now in self._after.items()}
+        return found | (self.work.checkpoints.figures() if self.work.checkpoints else {})
+
+
+def _said(model: Path) -> Served | None:
+    with suppress(OSError, ValueError):
+        return served(model)
+    return None
+
+
+def _less(after: Served, before: Served) -> dict[str, float]:
+    late, early = cast("Mapping[str, float]", after), cast("Mapping[str, float]", before)
+    return {key: round(late[key] - early[key], 6) for key in _COUNTED}
 
 
 OBSERVER = Storages

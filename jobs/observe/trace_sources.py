@@ -6,10 +6,12 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jobs.observe.network_clients import client_of
 from jobs.system.device import devices_behind, mount_of, read_kernel
+from jobs.system.emulated import model_behind, served
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,10 +44,12 @@ class Source:
 def sources_of(paths: Sequence[Path]) -> tuple[list[Source], dict[str, str]]:
     """Find what there is to sample; a path of which nothing can be told has a line among the states."""
     traffic: dict[str, Traffic] = {}
+    models: dict[Path, None] = {}
     states = {}
     for path in paths:
         try:
             found = traffic_behind(path)
+            models |= {model: None for model in [model_behind(path)] if model}
         except OSError as error:
             states[str(path)] = f"not readable: {reason(error)}"
             continue
@@ -54,6 +58,7 @@ def sources_of(paths: Sequence[Path]) -> tuple[list[Source], dict[str, str]]:
             states[str(path)] = f"no device and no client's statistics: {mount_of(path).fstype}"
     sources = [
         *(Source(name, ("read", "writ"), read, _rates) for name, read in traffic.items()),
+        *(Source(f"model/{model.stem}", ("req", "depth", "busy"), partial(_model, model), _served) for model in models),
         Source("process", ("read", "writ"), _process, _rates),
         Source("io pressure", ("some", "full"), _pressure, _shares),
         Source("total cpu usage", ("usr", "sys", "idl", "wai", "stl"), _cpu, _percents),
@@ -97,6 +102,18 @@ class Written:
         with suppress(OSError, ValueError, LookupError):
             return self._read()[1] if self._read else None
         return None
+
+
+def _model(model: Path) -> tuple[int, ...]:
+    """Return requests, microseconds of all of them, and microseconds with one in flight, of a model's storage."""
+    said = served(model)
+    return said["reads"] + said["writes"], round(said["queue_s"] * 1e6), round(said["busy_s"] * 1e6)
+
+
+def _served(counts: Sequence[int], seconds: float) -> Sequence[float | None]:
+    """Return requests a second, how many are in flight on average, and in which percent of the time one is."""
+    requests, queue_us, busy_us = counts
+    return [requests / seconds, queue_us / 1e6 / seconds, busy_us / 1e4 / seconds]
 
 
 def _process() -> tuple[int, ...]:
