@@ -24,10 +24,9 @@ class Storages(Observer):
 
     def start(self) -> None:
         """Ask the servers of models what they did so far."""
-        saved = self.work.checkpoints
-        folders = (self.work.folder, *(saved.folders if saved else ()))
-        self._emulated = any(map(emulated, folders))
-        models = {model_behind(folder) for folder in folders} if self._emulated else set()
+        saves = self.work.checkpoints.folders if self.work.checkpoints else ()
+        self._emulated = self.work.below.emulated or any(map(emulated, saves))
+        models = {model_behind(folder) for folder in (self.work.folder, *saves)} if self._emulated else set()
         self._before = {model: said for model in models if model and (said := _said(model))}
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002

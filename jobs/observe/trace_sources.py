@@ -49,11 +49,12 @@ def sources_of(paths: Sequence[Path]) -> tuple[list[Source], dict[str, str]]:
     for path in paths:
         try:
             found = traffic_behind(path)
-            models |= {model: None for model in [model_behind(path)] if model}
+            model = model_behind(path) if any(name.startswith("dsk/loop") for name in found) else None
         except OSError as error:
             states[str(path)] = f"not readable: {reason(error)}"
             continue
         traffic.update(found)
+        models |= {model: None} if model else {}
         if not found:
             states[str(path)] = f"no device and no client's statistics: {mount_of(path).fstype}"
     sources = [

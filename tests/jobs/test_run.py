@@ -6,6 +6,7 @@ import mmap
 import os
 import shutil
 from dataclasses import asdict
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -271,12 +272,21 @@ def test_the_garbage_collector_has_next_to_nothing_to_look_through_within_the_cl
 def test_a_run_says_whether_one_of_its_storages_is_emulated(folder, saves, emulated, monkeypatch, tmp_path):
     for module in (layers, storages):
         monkeypatch.setattr(module, "emulated", lambda path: {"name": "hdd"} if path.name == "twin" else None)
+    did = dict.fromkeys(("reads", "writes", "flushes", "read_bytes", "written_bytes", "busy_s", "queue_s"), 5)
+    said = iter(({**did, "late_s": 0.1, "cpu_s": 1.0}, {**did, "reads": 7, "late_s": 0.1, "cpu_s": 1.5}))
+    monkeypatch.setattr(storages, "model_behind", lambda path: Path("/bed/hdd.model") if path.name == "twin" else None)
+    monkeypatch.setattr(storages, "served", lambda model: next(said))
     checkpoints = SimpleNamespace(folders=[tmp_path / each for each in saves], figures=dict) if saves else None
     (tmp_path / folder).mkdir()
 
     observer = storages.Storages({}, Work(dict, tmp_path / folder, checkpoints=checkpoints))
+    observer.start()
+    observer.stop(failed=False)
 
-    assert observer.figures() == {"emulated": emulated}
+    figures = observer.figures()
+    assert figures["emulated"] == emulated
+    twin = {"hdd": {**dict.fromkeys(did, 0), "reads": 2, "late_s": 0, "cpu_s": 0.5}}
+    assert figures.get("served") == (twin if emulated else None)
 
 
 def test_counters_and_trace_are_of_the_same_time(execute, data, tmp_path):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from jobs.observe import trace, trace_sources
 from jobs.observe.trace import Trace
 from jobs.system import page_cache
-from jobs.system.device import Mount, device_of
+from jobs.system.device import Device, Mount, device_of
 from tests.lies import setup
 
 MIB = 2**20
@@ -423,6 +423,22 @@ def test_network_file_systems_are_traced_by_their_client(run, tmp_path, monkeypa
     assert [found["sources"][name] for name in ("llite/scratch", "nfs/home")] == ["ok", "ok"]
     assert total(rows, "llite/scratch read") == pytest.approx(2 * MIB, rel=0.01)  # the two take turns with the counter
     assert total(rows, "nfs/home read") == pytest.approx(2 * MIB, rel=0.01)
+
+
+def test_the_model_of_an_emulated_storage_is_traced_with_its_queue(run, tmp_path, monkeypatch):
+    said = iter({"reads": 10 * n, "writes": 5 * n, "queue_s": 0.4 * n, "busy_s": 0.1 * n} for n in range(99))
+    monkeypatch.setattr(trace_sources, "devices_behind", lambda path: [Device("loop7")])
+    monkeypatch.setattr(trace_sources, "model_behind", lambda path: Path("/bed/hdd.model"))
+    monkeypatch.setattr(trace_sources, "served", lambda model: next(said))
+    monkeypatch.setattr(Device, "traffic", lambda self: (0, 0))
+
+    found, rows = run(paths=[tmp_path])
+
+    assert found["sources"]["model/hdd"] == "ok"
+    steps = len(rows) - 1
+    assert total(rows, "model/hdd req") == pytest.approx(15 * steps, rel=0.01)
+    assert total(rows, "model/hdd depth") == pytest.approx(0.4 * steps, rel=0.01)
+    assert total(rows, "model/hdd busy") == pytest.approx(100 * 0.1 * steps, rel=0.01)
 
 
 def test_paths_of_which_nothing_can_be_told_are_named(run, tmp_path):
