@@ -1,0 +1,53 @@
+"""Reads what the profiler has saved.
+
+python -m jobs.profiler report FILE           the summary of a profile (Profile.save, or a spill), as text
+python -m jobs.profiler report FILE --json    the same figures as JSON
+python -m jobs.profiler chrome FILE OUT       its calls as a trace for chrome://tracing or Perfetto
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.profiler import ProfilerError, chrome, report, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Do what the words say; returns the exit code: 2 for a file that cannot be read or written."""
+    asked = _parsed(words)
+    try:
+        window = table.read(asked.file)
+        if asked.verb == "chrome":
+            chrome.write(asked.out.parent.resolve() / asked.out.name, window)
+        elif asked.json:
+            print(json.dumps(report.figures(window), indent=1))
+        else:
+            print("\n".join(report.lines(window)))
+    except (ProfilerError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _parsed(words: Sequence[str] | None) -> argparse.Namespace:
+    about = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m jobs.profiler", description=__doc__, formatter_class=about)
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    shown = verbs.add_parser("report", help="print the summary of a profile")
+    shown.add_argument("file", type=Path)
+    shown.add_argument("--json", action="store_true", help="print its figures as JSON")
+    drawn = verbs.add_parser("chrome", help="write its calls as a Chrome trace")
+    drawn.add_argument("file", type=Path)
+    drawn.add_argument("out", type=Path)
+    return parser.parse_args(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,718 @@
+/* Records the POSIX and STDIO calls of this process while a window is open.
+ *
+ * profiler_start opens a window on memory of the caller's, profiler_stop ends it; between windows a hook costs a load
+ * and a branch. A call belongs to the window in which it began and ended: one that is under way when its window ends is
+ * not recorded, only counted. `gate` holds the number of the open window and how many threads are recording: no thread
+ * enters after profiler_stop, which waits for those inside, so that the memory may then go away.
+ *
+ * What outlives a window is a name's number, and nothing else: what a descriptor refers to is looked up again in each
+ * window, for between windows nobody sees it closed. */
+#define _GNU_SOURCE
+#include "hooks.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+enum operation { /* as OPERATIONS of jobs/profiler/window.py; those of STDIO come last */
+    OPEN = 1, CLOSE, READ, PREAD, READV, PREADV, WRITE, PWRITE, WRITEV, PWRITEV, SEEK, FSYNC, FDSYNC, STAT, ACCESS,
+    UNLINK, RENAME, RENAMED, MMAP, DUP, OPENDIR, SENDFILE, COPY_RANGE, FOPEN, FDOPEN, FREAD, FWRITE, FSEEK, FFLUSH, FCLOSE
+};
+
+enum { FILES = 1 << 22, BUCKETS = 1 << 23, DESCRIPTORS = 1 << 20, ARENA = 1 << 20, FILTERED = -1, FULL = -2 };
+enum { STDIO = 1, ONLY_BYTES = 1 << 16 };
+
+struct file {
+    const char *name;
+    uint32_t length, hash;
+    struct {
+        _Atomic uint32_t window;
+        int32_t number; /* in that window; or FILTERED, FULL */
+    } in[2];            /* as a file of POSIX calls, of STDIO calls */
+};
+
+static struct file *files; /* the first is "no file" */
+static uint32_t file_count = 1;
+static _Atomic uint32_t *buckets;
+static _Atomic uint64_t *descriptors; /* number of the window, number of the file */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of new names, and of a window's files and names */
+
+static _Atomic uint32_t open_window; /* its number, 0: none is open; on a line of its own, which is hardly ever written */
+static struct {
+    _Alignas(64) _Atomic uint64_t gate; /* number of the window << 32 | threads that are recording */
+    _Atomic uint64_t events, dropped, straddled, read_bytes, written_bytes;
+} now_in;
+static struct window window;
+static uint64_t window_files, name_bytes;
+static int64_t started;
+static uint32_t last_window;
+static pid_t owner;
+static char only[ONLY_BYTES];
+
+static _Thread_local struct {
+    pid_t thread;
+    char recording; /* a signal's handler must not record inside a record */
+    char loaded;    /* a module may have been loaded */
+    char vforked;   /* this may be a child of vfork */
+} my __attribute__((tls_model("initial-exec")));
+
+static inline int64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+/* ---- names ---- */
+
+static uint32_t hash_of(const char *name, size_t length) {
+    uint64_t hash = length * 0x9E3779B97F4A7C15u, word = 0;
+    for (; length >= 8; name += 8, length -= 8) {
+        memcpy(&word, name, 8);
+        hash = (hash ^ word) * 0xD6E8FEB86659FD93u, hash ^= hash >> 32;
+    }
+    word = 0;
+    memcpy(&word, name, length);
+    hash = (hash ^ word) * 0xD6E8FEB86659FD93u;
+    return (uint32_t)(hash >> 32) ^ (uint32_t)hash;
+}
+
+static const char *kept(const char *name, size_t length) {
+    static char *room;
+    static size_t left;
+    if (left < length + 1) {
+        room = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        left = room == MAP_FAILED ? 0 : ARENA;
+        if (!left) return NULL;
+    }
+    char *copy = memcpy(room, name, length);
+    room += length + 1, left -= length + 1;
+    return copy;
+}
+
+/* Return the number of a name, one for ever; 0 where there is no room for one more. */
+static uint32_t number_of(const char *name, size_t length) {
+    uint32_t hash = hash_of(name, length), at = hash % BUCKETS, number;
+    int locked = 0;
+    for (;; at = (at + 1) % BUCKETS) {
+        number = atomic_load_explicit(&buckets[at], memory_order_acquire);
+        if (!number && !locked) { /* not there; look again, so that nobody else can put it there */
+            pthread_mutex_lock(&lock);
+            locked = 1;
+            number = atomic_load_explicit(&buckets[at], memory_order_acquire);
+        }
+        if (!number) break;
+        const struct file *file = &files[number];
+        if (file->hash == hash && file->length == length && !memcmp(file->name, name, length)) break;
+    }
+    if (!number && file_count < FILES && (files[file_count].name = kept(name, length))) {
+        files[file_count].length = (uint32_t)length, files[file_count].hash = hash;
+        number = file_count++;
+        atomic_store_explicit(&buckets[at], number, memory_order_release);
+    }
+    if (locked) pthread_mutex_unlock(&lock);
+    return number;
+}
+
+/* Return the number of what the descriptor refers to; looked up once in a window. */
+static uint32_t file_of(int fd, uint32_t in) {
+    if (fd < 0) return number_of("<no descriptor>", 15);
+    uint64_t known = fd < DESCRIPTORS ? atomic_load(&descriptors[fd]) : 0;
+    if (known >> 32 == in) return (uint32_t)known;
+    char link[32], name[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, name, sizeof name);
+    if (length <= 0) return number_of("<no descriptor>", 15);
+    if (name[0] != '/') { /* pipe:[1234], socket:[1234]: one name for all of a kind */
+        char *number = memchr(name, ':', (size_t)length);
+        if (number && number[1] == '[' && number[2] >= '0' && number[2] <= '9') length = number - name;
+    }
+    uint32_t number = number_of(name, (size_t)length);
+    if (fd < DESCRIPTORS) atomic_compare_exchange_strong(&descriptors[fd], &known, (uint64_t)in << 32 | number);
+    return number;
+}
+
+static void refers(int fd, uint32_t in, uint32_t number) {
+    if (fd >= 0 && fd < DESCRIPTORS) atomic_store(&descriptors[fd], (uint64_t)in << 32 | number);
+}
+
+/* Return the number of a path; a relative one is taken from its folder. An empty one means the descriptor itself. */
+static uint32_t path_of(int folder, const char *path, uint32_t in) {
+    char name[2 * PATH_MAX];
+    if (!path || !*path) return file_of(folder, in);
+    size_t length = strnlen(path, PATH_MAX), before = 0;
+    if (*path == '/') return number_of(path, length);
+    if (folder != AT_FDCWD) {
+        const struct file *above = &files[file_of(folder, in)];
+        if (above->name && above->length < PATH_MAX) memcpy(name, above->name, before = above->length);
+    } else if (getcwd(name, PATH_MAX)) before = strlen(name);
+    while (length > 1 && path[0] == '.' && path[1] == '/') path += 2, length -= 2;
+    if (before && length == 1 && path[0] == '.') return number_of(name, before);
+    if (before > 1) name[before++] = '/';
+    memcpy(name + before, path, length);
+    return number_of(name, before + length);
+}
+
+/* ---- a window's files ---- */
+
+static int asked_for(const struct file *file) {
+    if (!window.only) return 1;
+    for (const char *each = window.only; *each; each += strlen(each) + 1) {
+        size_t length = strlen(each);
+        if (file->length >= length && !memcmp(file->name, each, length) && (file->length == length || file->name[length] == '/'))
+            return 1;
+    }
+    return 0;
+}
+
+static int32_t enlisted(const struct file *file, int module) {
+    if (!asked_for(file)) return FILTERED;
+    uint64_t bytes = 8 + ((uint64_t)file->length + 7) / 8 * 8;
+    if (window_files == window.file_capacity || name_bytes + bytes > window.name_capacity) return FULL;
+    uint32_t *entry = (uint32_t *)(window.names + name_bytes);
+    memcpy(entry + 2, file->name, file->length);
+    entry[0] = (uint32_t)window_files << 1 | (uint32_t)module;
+    __atomic_store_n(&entry[1], file->length, __ATOMIC_RELEASE); /* last: zero means that the entry is not whole */
+    name_bytes += bytes;
+    return (int32_t)window_files++;
+}
+
+/* Return the number of a file among those of the window, which it joins with its first call. */
+static int32_t number_in_window(uint32_t number, int module, uint32_t in) {
+    struct file *file = &files[number];
+    if (!number || !file->length) return FULL;
+    if (atomic_load_explicit(&file->in[module].window, memory_order_acquire) != in) {
+        pthread_mutex_lock(&lock);
+        if (atomic_load_explicit(&file->in[module].window, memory_order_relaxed) != in) {
+            file->in[module].number = enlisted(file, module);
+            atomic_store_explicit(&file->in[module].window, in, memory_order_release);
+        }
+        pthread_mutex_unlock(&lock);
+    }
+    return file->in[module].number;
+}
+
+/* ---- Darshan's counters ---- */
+
+static const int64_t size_edges[] = {100, 1 << 10, 10 << 10, 100 << 10, 1 << 20, 4 << 20, 10 << 20, 100 << 20, 1 << 30};
+
+/* Count one more of a value, among the first four different ones; zero is none. */
+static void common(int64_t *values, uint32_t *counts, int64_t value) {
+    for (int i = 0; value && i < 4; i++)
+        if (!counts[i] || values[i] == value) {
+            values[i] = value, counts[i]++;
+            return;
+        }
+}
+
+/* Add the time of a call to a sum, without what overlaps the one before. */
+static void spend(int64_t *sum, int64_t *last_end, const struct event *e) {
+    *sum += e->start > *last_end ? e->end - e->start : e->end > *last_end ? e->end - *last_end : 0;
+    *last_end = e->end;
+}
+
+static void span(int64_t *first, int64_t *last, const struct event *e) {
+    if (!*first || e->start < *first) *first = e->start;
+    *last = e->end;
+}
+
+static void transfer(struct counters *c, const struct event *e, int writes) {
+    int64_t bytes = e->returned, elapsed = e->end - e->start;
+    int64_t *last = writes ? &c->last_written : &c->last_read, *most = writes ? &c->max_write_time : &c->max_read_time;
+    int64_t *furthest = writes ? &c->max_byte_written : &c->max_byte_read, *start = writes ? &c->write_start : &c->read_start;
+    int size = 0;
+    while (size < 9 && bytes > size_edges[size]) size++;
+    (writes ? c->size_write : c->size_read)[size]++;
+    *(writes ? &c->writes : &c->reads) += 1, *(writes ? &c->bytes_written : &c->bytes_read) += bytes;
+    if (e->offset >= 0) {
+        *(writes ? &c->seq_writes : &c->seq_reads) += e->offset > *last;
+        *(writes ? &c->consec_writes : &c->consec_reads) += e->offset == *last + 1;
+        common(c->stride, c->stride_count, e->offset > *last && *last ? e->offset - *last - 1 : 0);
+        *last = e->offset + bytes - 1;
+        if (*last > *furthest) *furthest = *last;
+    }
+    common(c->access_size, c->access_count, bytes);
+    c->rw_switches += c->last == (writes ? 'r' : 'w'), c->last = writes ? 'w' : 'r';
+    if (elapsed > *most) *most = elapsed, *(writes ? &c->max_write_time_size : &c->max_read_time_size) = bytes;
+    if (!*start || e->start < *start) *start = e->start;
+    spend(writes ? &c->write_time : &c->read_time, writes ? &c->write_end : &c->read_end, e);
+}
+
+static void count(struct counters *c, const struct event *e, int operation) {
+    uint32_t *calls = NULL;
+    if (e->returned < 0) return; /* as Darshan: what failed is no operation */
+    switch (operation) {
+    case READ: case PREAD: case READV: case PREADV: case FREAD: transfer(c, e, 0); return;
+    case WRITE: case PWRITE: case WRITEV: case PWRITEV: case FWRITE: transfer(c, e, 1); return;
+    case OPEN: case FOPEN:
+        c->last_read = c->last_written = 0, c->opens++;
+        span(&c->open_start, &c->open_end, e), spend(&c->meta_time, &c->meta_end, e);
+        return;
+    case CLOSE: case FCLOSE:
+        span(&c->close_start, &c->close_end, e), spend(&c->meta_time, &c->meta_end, e);
+        return;
+    case FSYNC: case FDSYNC: case FFLUSH:
+        *(operation == FSYNC ? &c->fsyncs : operation == FDSYNC ? &c->fdsyncs : &c->flushes) += 1;
+        spend(&c->write_time, &c->write_end, e);
+        return;
+    case FDOPEN: calls = &c->fdopens; break;
+    case DUP: calls = &c->dups; break;
+    case SEEK: case FSEEK: calls = &c->seeks; break;
+    case STAT: calls = &c->stats; break;
+    case MMAP: calls = &c->mmaps; break;
+    case RENAME: calls = &c->rename_sources; break;
+    case RENAMED: calls = &c->rename_targets; break;
+    default: return; /* Darshan has no counter for it */
+    }
+    *calls += 1;
+    spend(&c->meta_time, &c->meta_end, e);
+}
+
+/* ---- recording ---- */
+
+static int enter(uint32_t in) {
+    uint64_t gate = atomic_load(&now_in.gate);
+    do
+        if (gate >> 32 != in) {
+            atomic_fetch_add(&now_in.straddled, 1);
+            return 0;
+        }
+    while (!atomic_compare_exchange_weak(&now_in.gate, &gate, gate + 1));
+    return 1;
+}
+
+struct call {
+    int64_t start, end;
+    uint32_t in;
+    int error;
+};
+
+static void record(const struct call *call, int operation, uint32_t file, int fd, int64_t offset, int64_t length, int64_t returned) {
+    if (!enter(call->in)) return;
+    int reads = (operation >= READ && operation <= PREADV) || operation == FREAD || operation == SENDFILE ||
+                operation == COPY_RANGE;
+    int writes = (operation >= WRITE && operation <= PWRITEV) || operation == FWRITE;
+    if (reads && returned > 0) atomic_fetch_add_explicit(&now_in.read_bytes, (uint64_t)returned, memory_order_relaxed);
+    if (writes && returned > 0) atomic_fetch_add_explicit(&now_in.written_bytes, (uint64_t)returned, memory_order_relaxed);
+    int32_t number = number_in_window(file, operation >= FOPEN ? STDIO : 0, call->in);
+    if (!my.thread) my.thread = gettid();
+    struct event made = {call->start, call->end, offset, length, returned, my.thread, number, fd,
+                         (uint16_t)(returned < 0 ? call->error : 0), 0};
+    if (number == FULL) atomic_fetch_add(&now_in.dropped, 1);
+    else if (number >= 0 && window.events) {
+        uint64_t at = atomic_fetch_add_explicit(&now_in.events, 1, memory_order_relaxed);
+        if (at < window.event_capacity) {
+            memcpy(&window.events[at], &made, offsetof(struct event, operation));
+            atomic_store_explicit(&window.events[at].operation, (uint16_t)operation, memory_order_release);
+        } else atomic_fetch_add(&now_in.dropped, 1);
+    } else if (number >= 0) {
+        struct counters *counters = &window.counters[number];
+        while (atomic_exchange_explicit(&counters->lock, 1, memory_order_acquire)) sched_yield();
+        count(counters, &made, operation);
+        atomic_store_explicit(&counters->lock, 0, memory_order_release);
+    }
+    atomic_fetch_sub_explicit(&now_in.gate, 1, memory_order_release);
+}
+
+/* Return the number of the open window, 0 for none: then a hook is only the call itself. */
+static uint32_t watching(void) {
+    uint32_t in = atomic_load_explicit(&open_window, memory_order_acquire);
+    if (__builtin_expect(!in, 1)) return 0;
+    if (my.recording) {
+        atomic_fetch_add(&now_in.dropped, 1);
+        return 0;
+    }
+    if (my.vforked && getpid() != owner) return 0;
+    my.vforked = 0;
+    if (my.loaded) {
+        int error = errno;
+        my.loaded = 0, my.recording = 1;
+        if (scan(NULL, 0)) my.loaded = 1;
+        my.recording = 0, errno = error;
+    }
+    return in;
+}
+
+/* Call, with stamps before and after, and then what records it; errno is the call's. */
+#define WATCHED(type, before, made, ...)              \
+    struct call call = {.in = watching()};                      \
+    if (!call.in) return made;                               \
+    int fd_before = -1;                                      \
+    uint32_t file = 0;                                       \
+    (void)fd_before, (void)file;                             \
+    before;                                                  \
+    call.start = now();                                      \
+    type returned = made;                                    \
+    call.error = errno;                                      \
+    call.end = now();                                        \
+    my.recording = 1;                                        \
+    __VA_ARGS__;                                             \
+    my.recording = 0;                                        \
+    errno = call.error;                                      \
+    return returned
+
+/* What must be done before the call keeps errno, too. */
+#define BEFORE(...)           \
+    {                         \
+        int error = errno;    \
+        my.recording = 1;     \
+        __VA_ARGS__;          \
+        my.recording = 0;     \
+        errno = error;        \
+    }
+
+/* Where a read or write at the file's own position began; -1 for what has none, as a pipe. */
+static int64_t began(int fd, int64_t returned) {
+    int64_t position = lseek(fd, 0, SEEK_CUR);
+    return position < 0 || returned < 0 ? -1 : position - returned;
+}
+
+static int64_t length_of(const struct iovec *parts, int count) {
+    int64_t sum = 0;
+    for (int i = 0; i < count; i++) sum += (int64_t)parts[i].iov_len;
+    return sum;
+}
+
+/* A path that the kernel could not read is not read here either. */
+#define PATH(folder, path) (returned == -1 && call.error == EFAULT ? 0 : path_of(folder, path, call.in))
+#define FAILED (returned == -1 ? -1 : 0)
+
+static int opened(const struct call *call, uint32_t file, int flags, int returned) {
+    if (returned >= 0) refers(returned, call->in, file);
+    record(call, OPEN, file, returned, -1, flags, returned);
+    return returned;
+}
+
+#define OPENED(folder, flags, made) WATCHED(int, , made, opened(&call, PATH(folder, path), flags, returned))
+#define MODE(flags)                                          \
+    mode_t mode = 0;                                         \
+    if ((flags) & O_CREAT || ((flags) & O_TMPFILE) == O_TMPFILE) { \
+        va_list more;                                        \
+        va_start(more, flags);                               \
+        mode = va_arg(more, mode_t);                         \
+        va_end(more);                                        \
+    }
+
+static int hook_open(const char *path, int flags, ...) {
+    MODE(flags)
+    OPENED(AT_FDCWD, flags, open(path, flags, mode));
+}
+static int hook_open_2(const char *path, int flags) { OPENED(AT_FDCWD, flags, open(path, flags, 0)); }
+static int hook_openat(int folder, const char *path, int flags, ...) {
+    MODE(flags)
+    OPENED(folder, flags, openat(folder, path, flags, mode));
+}
+static int hook_openat_2(int folder, const char *path, int flags) { OPENED(folder, flags, openat(folder, path, flags, 0)); }
+static int hook_creat(const char *path, mode_t mode) { OPENED(AT_FDCWD, O_CREAT, creat(path, mode)); }
+
+static uint32_t forgotten(int fd, uint32_t in) { /* before the call: afterwards the number may be another thread's file */
+    uint32_t file = file_of(fd, in);
+    if (fd >= 0 && fd < DESCRIPTORS) atomic_store(&descriptors[fd], 0);
+    return file;
+}
+static int hook_close(int fd) {
+    WATCHED(int, BEFORE(file = forgotten(fd, call.in)), close(fd),
+            record(&call, CLOSE, file, fd, -1, -1, returned));
+}
+
+#define AT_POSITION(operation, made, length) \
+    WATCHED(ssize_t, , made, record(&call, operation, file_of(fd, call.in), fd, began(fd, returned), length, returned))
+#define AT_OFFSET(operation, made, length) \
+    WATCHED(ssize_t, , made, record(&call, operation, file_of(fd, call.in), fd, offset, length, returned))
+
+static ssize_t hook_read(int fd, void *to, size_t n) { AT_POSITION(READ, read(fd, to, n), (int64_t)n); }
+static ssize_t hook_read_chk(int fd, void *to, size_t n, size_t room) {
+    if (n > room) abort(); /* as __chk_fail does */
+    return hook_read(fd, to, n);
+}
+static ssize_t hook_write(int fd, const void *from, size_t n) { AT_POSITION(WRITE, write(fd, from, n), (int64_t)n); }
+static ssize_t hook_readv(int fd, const struct iovec *parts, int count) {
+    AT_POSITION(READV, readv(fd, parts, count), FAILED ? -1 : length_of(parts, count));
+}
+static ssize_t hook_writev(int fd, const struct iovec *parts, int count) {
+    AT_POSITION(WRITEV, writev(fd, parts, count), FAILED ? -1 : length_of(parts, count));
+}
+static ssize_t hook_pread(int fd, void *to, size_t n, off_t offset) { AT_OFFSET(PREAD, pread(fd, to, n, offset), (int64_t)n); }
+static ssize_t hook_pread_chk(int fd, void *to, size_t n, off_t offset, size_t room) {
+    if (n > room) abort();
+    return hook_pread(fd, to, n, offset);
+}
+static ssize_t hook_pwrite(int fd, const void *from, size_t n, off_t offset) {
+    AT_OFFSET(PWRITE, pwrite(fd, from, n, offset), (int64_t)n);
+}
+static ssize_t hook_preadv(int fd, const struct iovec *parts, int count, off_t offset) {
+    AT_OFFSET(PREADV, preadv(fd, parts, count, offset), FAILED ? -1 : length_of(parts, count));
+}
+static ssize_t hook_pwritev(int fd, const struct iovec *parts, int count, off_t offset) {
+    AT_OFFSET(PWRITEV, pwritev(fd, parts, count, offset), FAILED ? -1 : length_of(parts, count));
+}
+static ssize_t hook_preadv2(int fd, const struct iovec *parts, int count, off_t offset, int flags) {
+    if (offset == -1) { AT_POSITION(PREADV, preadv2(fd, parts, count, offset, flags), FAILED ? -1 : length_of(parts, count)); }
+    AT_OFFSET(PREADV, preadv2(fd, parts, count, offset, flags), FAILED ? -1 : length_of(parts, count));
+}
+static ssize_t hook_pwritev2(int fd, const struct iovec *parts, int count, off_t offset, int flags) {
+    if (offset == -1) { AT_POSITION(PWRITEV, pwritev2(fd, parts, count, offset, flags), FAILED ? -1 : length_of(parts, count)); }
+    AT_OFFSET(PWRITEV, pwritev2(fd, parts, count, offset, flags), FAILED ? -1 : length_of(parts, count));
+}
+static off_t hook_lseek(int fd, off_t offset, int from) {
+    WATCHED(off_t, , lseek(fd, offset, from), record(&call, SEEK, file_of(fd, call.in), fd, offset, -1, returned));
+}
+
+#define OF_DESCRIPTOR(operation, made) \
+    WATCHED(int, , made, record(&call, operation, file_of(fd, call.in), fd, -1, -1, returned))
+#define OF_PATH(operation, folder, made) \
+    WATCHED(int, , made, record(&call, operation, PATH(folder, path), -1, -1, -1, returned))
+
+static int hook_fsync(int fd) { OF_DESCRIPTOR(FSYNC, fsync(fd)); }
+static int hook_fdatasync(int fd) { OF_DESCRIPTOR(FDSYNC, fdatasync(fd)); }
+static int hook_fstat(int fd, struct stat *to) { OF_DESCRIPTOR(STAT, fstat(fd, to)); }
+static int hook_stat(const char *path, struct stat *to) { OF_PATH(STAT, AT_FDCWD, stat(path, to)); }
+static int hook_lstat(const char *path, struct stat *to) { OF_PATH(STAT, AT_FDCWD, lstat(path, to)); }
+static int hook_fstatat(int folder, const char *path, struct stat *to, int flags) {
+    OF_PATH(STAT, folder, fstatat(folder, path, to, flags));
+}
+static int hook_statx(int folder, const char *path, int flags, unsigned mask, struct statx *to) {
+    OF_PATH(STAT, folder, statx(folder, path, flags, mask, to));
+}
+/* What a program that was linked with glibc before 2.33 calls; the version has had one value only. */
+static int hook_xstat(int version, const char *path, struct stat *to) { return (void)version, hook_stat(path, to); }
+static int hook_lxstat(int version, const char *path, struct stat *to) { return (void)version, hook_lstat(path, to); }
+static int hook_fxstat(int version, int fd, struct stat *to) { return (void)version, hook_fstat(fd, to); }
+static int hook_fxstatat(int version, int folder, const char *path, struct stat *to, int flags) {
+    return (void)version, hook_fstatat(folder, path, to, flags);
+}
+static int hook_access(const char *path, int mode) { OF_PATH(ACCESS, AT_FDCWD, access(path, mode)); }
+static int hook_faccessat(int folder, const char *path, int mode, int flags) {
+    OF_PATH(ACCESS, folder, faccessat(folder, path, mode, flags));
+}
+static int hook_unlink(const char *path) { OF_PATH(UNLINK, AT_FDCWD, unlink(path)); }
+static int hook_unlinkat(int folder, const char *path, int flags) { OF_PATH(UNLINK, folder, unlinkat(folder, path, flags)); }
+
+#define RENAMED_TO(made)                                                     \
+    WATCHED(int, , made,                                           \
+            record(&call, RENAME, PATH(folder, path), -1, -1, -1, returned); \
+            record(&call, RENAMED, PATH(to_folder, to), -1, -1, -1, returned))
+static int hook_renameat2(int folder, const char *path, int to_folder, const char *to, unsigned flags) {
+    RENAMED_TO(renameat2(folder, path, to_folder, to, flags));
+}
+static int hook_renameat(int folder, const char *path, int to_folder, const char *to) {
+    RENAMED_TO(renameat(folder, path, to_folder, to));
+}
+static int hook_rename(const char *path, const char *to) {
+    const int folder = AT_FDCWD, to_folder = AT_FDCWD;
+    RENAMED_TO(rename(path, to));
+}
+
+static void *hook_mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset) {
+    if (flags & MAP_ANONYMOUS || fd < 0) return mmap(at, n, protection, flags, fd, offset);
+    WATCHED(void *, , mmap(at, n, protection, flags, fd, offset),
+            record(&call, MMAP, file_of(fd, call.in), fd, offset, (int64_t)n, returned == MAP_FAILED ? -1 : 0));
+}
+
+static void duplicated(const struct call *call, int fd, int returned) {
+    uint32_t file = file_of(fd, call->in);
+    refers(returned, call->in, file);
+    record(call, DUP, file, fd, -1, -1, returned);
+}
+#define DUPLICATED(made) WATCHED(int, , made, duplicated(&call, fd, returned))
+static int hook_dup(int fd) { DUPLICATED(dup(fd)); }
+static int hook_dup2(int fd, int to) { DUPLICATED(dup2(fd, to)); }
+static int hook_dup3(int fd, int to, int flags) { DUPLICATED(dup3(fd, to, flags)); }
+static int hook_fcntl(int fd, int command, ...) {
+    va_list more;
+    va_start(more, command);
+    long argument = va_arg(more, long);
+    va_end(more);
+    if (command != F_DUPFD && command != F_DUPFD_CLOEXEC) return fcntl(fd, command, argument);
+    DUPLICATED(fcntl(fd, command, argument));
+}
+
+static DIR *hook_opendir(const char *path) {
+    WATCHED(DIR *, , opendir(path),
+            record(&call, OPENDIR, !returned && call.error == EFAULT ? 0 : path_of(AT_FDCWD, path, call.in), -1, -1, -1, returned ? 0 : -1));
+}
+static ssize_t hook_sendfile(int to, int fd, off_t *offset, size_t n) {
+    WATCHED(ssize_t, , sendfile(to, fd, offset, n),
+            record(&call, SENDFILE, file_of(fd, call.in), fd, offset && !FAILED ? *offset - returned : -1, (int64_t)n, returned));
+}
+static ssize_t hook_copy_file_range(int fd, off_t *offset, int to, off_t *to_offset, size_t n, unsigned flags) {
+    WATCHED(ssize_t, , copy_file_range(fd, offset, to, to_offset, n, flags),
+            record(&call, COPY_RANGE, file_of(fd, call.in), fd, offset && !FAILED ? *offset - returned : -1, (int64_t)n, returned));
+}
+
+/* ---- STDIO; the reads and writes below a stream are libc's own and not seen ---- */
+
+static int64_t stream_began(FILE *stream, int64_t returned) {
+    int64_t position = ftello(stream);
+    return position < 0 ? -1 : position - returned;
+}
+
+static FILE *hook_fopen(const char *path, const char *mode) {
+    WATCHED(FILE *, , fopen(path, mode), {
+        file = !returned && call.error == EFAULT ? 0 : path_of(AT_FDCWD, path, call.in);
+        fd_before = returned ? fileno(returned) : -1;
+        if (returned) refers(fd_before, call.in, file);
+        record(&call, FOPEN, file, fd_before, -1, -1, returned ? 0 : -1);
+    });
+}
+static FILE *hook_fdopen(int fd, const char *mode) {
+    WATCHED(FILE *, , fdopen(fd, mode),
+            record(&call, FDOPEN, file_of(fd, call.in), fd, -1, -1, returned ? 0 : -1));
+}
+#define STREAMED(operation, made)                                                             \
+    WATCHED(size_t, , made,                                                         \
+            record(&call, operation, file_of(fileno(stream), call.in), fileno(stream),        \
+                   stream_began(stream, (int64_t)(returned * size)), (int64_t)(size * n), (int64_t)(returned * size)))
+static size_t hook_fread(void *to, size_t size, size_t n, FILE *stream) { STREAMED(FREAD, fread(to, size, n, stream)); }
+static size_t hook_fread_unlocked(void *to, size_t size, size_t n, FILE *stream) {
+    STREAMED(FREAD, fread_unlocked(to, size, n, stream));
+}
+static size_t hook_fread_chk(void *to, size_t room, size_t size, size_t n, FILE *stream) {
+    if (size && n > room / size) abort();
+    return hook_fread(to, size, n, stream);
+}
+static size_t hook_fwrite(const void *from, size_t size, size_t n, FILE *stream) {
+    STREAMED(FWRITE, fwrite(from, size, n, stream));
+}
+static size_t hook_fwrite_unlocked(const void *from, size_t size, size_t n, FILE *stream) {
+    STREAMED(FWRITE, fwrite_unlocked(from, size, n, stream));
+}
+static int hook_fseeko(FILE *stream, off_t offset, int from) {
+    WATCHED(int, , fseeko(stream, offset, from),
+            record(&call, FSEEK, file_of(fileno(stream), call.in), fileno(stream), offset, -1, returned));
+}
+static int hook_fflush(FILE *stream) {
+    if (!stream) return fflush(stream); /* all streams: whose bytes they were cannot be told */
+    WATCHED(int, , fflush(stream),
+            record(&call, FFLUSH, file_of(fileno(stream), call.in), fileno(stream), -1, -1, returned));
+}
+static int hook_fclose(FILE *stream) {
+    WATCHED(int, BEFORE(fd_before = fileno(stream); file = forgotten(fd_before, call.in)), fclose(stream),
+            record(&call, FCLOSE, file, fd_before, -1, -1, returned));
+}
+
+/* A module that is loaded gets its hooks when this thread looks for something in it, or with its next call. dlopen and
+ * dlsym know their caller by the address they return to: so nothing may come after them, and the compiler makes of each
+ * a jump. */
+#define UNTRACED __attribute__((no_sanitize("address", "thread")))
+static void *(*real_dlopen)(const char *, int);
+UNTRACED static void *hook_dlopen(const char *path, int flags) {
+    my.loaded = 1;
+    return real_dlopen(path, flags);
+}
+
+static void *(*real_dlsym)(void *, const char *);
+UNTRACED static void *hook_dlsym(void *handle, const char *name) {
+    if (my.loaded) watching();
+    return real_dlsym(handle, name);
+}
+
+/* A child of vfork uses our memory until it execs, but has descriptors of its own: its calls are no calls of ours. It
+ * returns into the frame that it was called from, so this, too, must be a jump. */
+static pid_t (*real_vfork)(void);
+UNTRACED static pid_t hook_vfork(void) {
+    my.vforked = 1;
+    return real_vfork();
+}
+
+#define HOOK(name, function) {#name, (void *)(function), NULL}
+#define HOOKS(name, function) HOOK(name, function), HOOK(name##64, function) /* on these machines they are one */
+struct hook hooks[] = {
+    HOOKS(open, hook_open), HOOKS(openat, hook_openat), HOOKS(creat, hook_creat), HOOK(__open_2, hook_open_2),
+    HOOK(__open64_2, hook_open_2), HOOK(__openat_2, hook_openat_2), HOOK(__openat64_2, hook_openat_2), HOOK(close, hook_close),
+    HOOK(read, hook_read), HOOK(__read_chk, hook_read_chk), HOOK(readv, hook_readv), HOOKS(pread, hook_pread),
+    HOOK(__pread_chk, hook_pread_chk), HOOK(__pread64_chk, hook_pread_chk), HOOKS(preadv, hook_preadv),
+    HOOK(preadv2, hook_preadv2), HOOK(preadv64v2, hook_preadv2), HOOK(write, hook_write), HOOK(writev, hook_writev),
+    HOOKS(pwrite, hook_pwrite), HOOKS(pwritev, hook_pwritev), HOOK(pwritev2, hook_pwritev2), HOOK(pwritev64v2, hook_pwritev2),
+    HOOKS(lseek, hook_lseek), HOOK(fsync, hook_fsync), HOOK(fdatasync, hook_fdatasync), HOOKS(stat, hook_stat),
+    HOOKS(lstat, hook_lstat), HOOKS(fstat, hook_fstat), HOOKS(fstatat, hook_fstatat), HOOK(statx, hook_statx),
+    HOOKS(__xstat, hook_xstat), HOOKS(__lxstat, hook_lxstat), HOOKS(__fxstat, hook_fxstat), HOOKS(__fxstatat, hook_fxstatat),
+    HOOK(access, hook_access), HOOK(faccessat, hook_faccessat), HOOK(unlink, hook_unlink), HOOK(unlinkat, hook_unlinkat),
+    HOOK(rename, hook_rename), HOOK(renameat, hook_renameat), HOOK(renameat2, hook_renameat2), HOOKS(mmap, hook_mmap),
+    HOOK(dup, hook_dup), HOOK(dup2, hook_dup2), HOOK(dup3, hook_dup3), HOOKS(fcntl, hook_fcntl), HOOK(opendir, hook_opendir),
+    HOOKS(sendfile, hook_sendfile), HOOK(copy_file_range, hook_copy_file_range), HOOKS(fopen, hook_fopen),
+    HOOK(fdopen, hook_fdopen), HOOK(fread, hook_fread), HOOK(fread_unlocked, hook_fread_unlocked),
+    HOOK(__fread_chk, hook_fread_chk), HOOK(fwrite, hook_fwrite), HOOK(fwrite_unlocked, hook_fwrite_unlocked),
+    HOOK(fseek, hook_fseeko), HOOKS(fseeko, hook_fseeko), HOOK(fflush, hook_fflush), HOOK(fclose, hook_fclose),
+    HOOK(dlopen, hook_dlopen), HOOK(dlsym, hook_dlsym), HOOK(vfork, hook_vfork),
+};
+const unsigned hook_count = sizeof hooks / sizeof *hooks;
+
+/* ---- windows ---- */
+
+static void in_child(void) { /* of fork: its calls are not the window's, and a window of its own begins empty */
+    atomic_store(&open_window, 0);
+    atomic_store(&now_in.gate, 0);
+    pthread_mutex_init(&lock, NULL);
+    forget_lock();
+    memset(&my, 0, sizeof my);
+}
+
+int profiler_attach(struct attached *answer) {
+    if (!files) {
+        size_t bytes[] = {FILES * sizeof *files, BUCKETS * sizeof *buckets, DESCRIPTORS * sizeof *descriptors};
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        char *room = mmap(NULL, bytes[0] + bytes[1] + bytes[2], PROT_READ | PROT_WRITE, flags, -1, 0);
+        if (room == MAP_FAILED) return errno;
+        real_dlopen = dlopen, real_dlsym = dlsym, real_vfork = vfork;
+        buckets = (void *)(room + bytes[0]), descriptors = (void *)(room + bytes[0] + bytes[1]), files = (void *)room;
+        pthread_atfork(NULL, NULL, in_child);
+    }
+    return scan(answer, 1);
+}
+
+int profiler_start(const struct window *asked) {
+    size_t bytes = 0;
+    if (atomic_load(&open_window) || (uint32_t)atomic_load(&now_in.gate)) return EBUSY;
+    window = *asked;
+    if (asked->only) {
+        while (asked->only[bytes]) bytes += strlen(asked->only + bytes) + 1;
+        if (bytes + 1 > sizeof only) return E2BIG;
+        memcpy(only, asked->only, bytes + 1);
+        window.only = only;
+    }
+    window_files = name_bytes = 0, owner = getpid(), last_window++;
+    last_window += !last_window;
+    now_in.events = now_in.dropped = now_in.straddled = now_in.read_bytes = now_in.written_bytes = 0;
+    started = now();
+    atomic_store(&now_in.gate, (uint64_t)last_window << 32);
+    atomic_store(&open_window, last_window);
+    return 0;
+}
+
+int profiler_stop(struct totals *answer) {
+    uint64_t gate = atomic_load(&now_in.gate);
+    answer->ended = now(), answer->started = started;
+    atomic_store(&open_window, 0);
+    while (!atomic_compare_exchange_weak(&now_in.gate, &gate, (uint32_t)gate)) {}
+    for (int tries = 0; atomic_load(&now_in.gate) && tries < 40000; tries++)
+        if (tries < 100) sched_yield();
+        else nanosleep(&(struct timespec){0, 50000}, NULL);
+    uint64_t events = atomic_load(&now_in.events);
+    answer->events = events < window.event_capacity ? events : window.event_capacity;
+    answer->files = window_files, answer->name_bytes = name_bytes, answer->dropped = atomic_load(&now_in.dropped);
+    answer->straddled = atomic_load(&now_in.straddled);
+    answer->read_bytes = atomic_load(&now_in.read_bytes), answer->written_bytes = atomic_load(&now_in.written_bytes);
+    return atomic_load(&now_in.gate) ? EAGAIN : 0;
+}
+
+/* Count recorded events as a window with counters would have. */
+void profiler_count(const struct event *events, uint64_t n, struct counters *counters) {
+    for (uint64_t i = 0; i < n; i++)
+        if (events[i].operation && events[i].file >= 0) count(&counters[events[i].file], &events[i], events[i].operation);
+}

@@ -1,0 +1,70 @@
+/* What the hook library gives, and what its two halves share: hooks.c knows the calls, slots.c who makes them. */
+#ifndef PROFILER_HOOKS_H
+#define PROFILER_HOOKS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define EXPORTED __attribute__((visibility("default")))
+
+struct event { /* 56 bytes; nanoseconds of CLOCK_REALTIME */
+    int64_t start, end, offset, length, returned; /* offset, length: -1 where there is none */
+    int32_t thread, file, descriptor;
+    uint16_t error;
+    _Atomic uint16_t operation; /* written last: zero means that the event is not whole */
+};
+
+struct counters { /* as COUNTERS of jobs/profiler/window.py; meaning and edges are those of Darshan 3.4 */
+    int64_t bytes_read, bytes_written, max_byte_read, max_byte_written, last_read, last_written;
+    int64_t max_read_time_size, max_write_time_size;
+    int64_t open_start, read_start, write_start, close_start, open_end, read_end, write_end, close_end, meta_end;
+    int64_t read_time, write_time, meta_time, max_read_time, max_write_time;
+    int64_t access_size[4], stride[4];
+    uint32_t access_count[4], stride_count[4], size_read[10], size_write[10];
+    uint32_t opens, fdopens, dups, reads, writes, seeks, stats, mmaps, fsyncs, fdsyncs, rename_sources, rename_targets;
+    uint32_t consec_reads, consec_writes, seq_reads, seq_writes, rw_switches, flushes;
+    uint32_t last; /* 'r' or 'w' */
+    _Atomic uint32_t lock;
+};
+
+struct window { /* what profiler_start is given; `events` or `counters`, the other is NULL */
+    struct event *events;
+    uint64_t event_capacity;
+    struct counters *counters;
+    uint64_t file_capacity;
+    char *names; /* a log: number of the file, its length, its bytes, padded to 8 */
+    uint64_t name_capacity;
+    const char *only; /* folders and files, each ended by a NUL, then an empty one; NULL: all */
+};
+
+struct totals { /* what profiler_stop answers */
+    uint64_t events, files, name_bytes, dropped, straddled, read_bytes, written_bytes;
+    int64_t started, ended;
+};
+
+struct attached {
+    int64_t slots, modules;
+    char foreign[256]; /* a library that has put its own functions into slots; empty: there is none */
+};
+
+/* Each answers 0 or an errno. */
+EXPORTED int profiler_attach(struct attached *answer);     /* let the calls of this process come here */
+EXPORTED int profiler_detach(void);                        /* give every slot back */
+EXPORTED int profiler_start(const struct window *asked);   /* EBUSY: a window is open */
+EXPORTED int profiler_stop(struct totals *answer);         /* EAGAIN: a thread still records, so the memory must stay */
+EXPORTED void profiler_count(const struct event *events, uint64_t n, struct counters *counters);
+
+/* A function of the C library, what is called in its place, and where this library itself finds the function. */
+struct hook {
+    const char *name;
+    void *function, *expected;
+};
+extern struct hook hooks[];
+extern const unsigned hook_count;
+
+/* Patch the slots of modules that were not there before; 0, or an errno. `wait`: for a scan that is under way. */
+int scan(struct attached *answer, int wait);
+
+/* After fork: the thread that held the lock of the slots is not in the child. */
+void forget_lock(void);
+#endif

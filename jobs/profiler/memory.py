@@ -1,0 +1,99 @@
+"""The memory of a window: a head, its events or counters, the log of its names; anonymous, or a file that stays."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jobs.profiler.window import COUNTERS, EVENT, MODULES
+from jobs.system import files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEAD_BYTES = 4096
+MAGIC = b"tfio-posix-1\n"
+_NAME_BYTES = 128  # room for each name; long ones use that of short ones
+_NORESERVE = 0x4000  # pages take memory when they are first written (mmap(2))
+_ENTRY = struct.Struct("<II")
+
+
+@dataclass(frozen=True)
+class Room:
+    """How much a window can hold."""
+
+    mode: str
+    events: int
+    files: int
+
+    @property
+    def names_at(self) -> int:
+        """Return the offset of the log of names, in bytes; events or counters end there."""
+        return HEAD_BYTES + (self.events * EVENT.itemsize if self.mode == "trace" else self.files * COUNTERS.itemsize)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of it all."""
+        return self.names_at + self.files * _NAME_BYTES
+
+    def mapped(self, spill: Path | None) -> mmap.mmap:
+        """Return memory of zeros; that of a file `spill`, which must not be there yet, if one is named.
+
+        The file's blocks are reserved: a full disk is an error here and not, later, the end of the process.
+        """
+        if spill is None:
+            return mmap.mmap(-1, self.size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
+        descriptor = files.opened(spill, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, self.size_bytes)
+            return mmap.mmap(descriptor, self.size_bytes)
+        except OSError:
+            files.remove(spill, missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+
+    def head(self, started_ns: int) -> bytes:
+        """Return the head, so that a file explains itself."""
+        words = json.dumps({**asdict(self), "process": os.getpid(), "started_ns": started_ns})
+        return (MAGIC + words.encode() + b"\n").ljust(HEAD_BYTES, b"\0")
+
+    def events_in(self, memory: Any) -> np.ndarray[Any, Any]:
+        """Return all the room for events as an array of EVENT."""
+        return np.frombuffer(memory, EVENT, self.events, HEAD_BYTES)
+
+    def counters_in(self, memory: Any, number: int) -> np.ndarray[Any, Any]:
+        """Return the counters of the first `number` files."""
+        return np.frombuffer(memory, COUNTERS, number, HEAD_BYTES)
+
+    def names_in(self, memory: Any) -> tuple[list[str], list[str]]:
+        """Return the paths and the modules of the files, by number; ends at an entry that is not whole."""
+        paths: list[str] = []
+        modules: list[str] = []
+        memory, at = memoryview(memory), self.names_at
+        while at + _ENTRY.size <= self.size_bytes:
+            number, length = _ENTRY.unpack_from(memory, at)
+            end = at + _ENTRY.size + length
+            if not length or end > self.size_bytes or number >> 1 != len(paths):
+                break
+            paths.append(os.fsdecode(bytes(memory[at + _ENTRY.size : end])))
+            modules.append(MODULES[number & 1])
+            at = end + -length % 8
+        return paths, modules
+
+
+def room_of(head: bytes) -> tuple[Room, dict[str, Any]]:
+    """Read a head: the room, and ``process`` and ``started_ns``; ValueError where it is none."""
+    if not head.startswith(MAGIC):
+        raise ValueError("it is not what a window leaves")
+    told = json.loads(head[len(MAGIC) :].partition(b"\n")[0])
+    room = Room(str(told["mode"]), int(told["events"]), int(told["files"]))
+    if room.mode not in ("trace", "counters") or min(room.events, room.files) < 1:
+        raise ValueError("its head is damaged")
+    return room, {key: int(told[key]) for key in ("process", "started_ns")}

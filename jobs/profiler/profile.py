@@ -1,0 +1,203 @@
+"""Profiles this process between a start and a stop: every POSIX and STDIO call, wherever in it the call is made."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.profiler import chrome, table
+from jobs.profiler.library import Asked, Attached, ProfilerError, Totals, library, must, seen
+from jobs.profiler.memory import HEAD_BYTES, Room
+from jobs.profiler.window import Window
+
+if TYPE_CHECKING:
+    import mmap
+    from collections.abc import Sequence
+
+    import numpy as np
+
+    from jobs.profiler.window import Files
+
+MODES = ("trace", "counters")
+_GREATEST = {"events": 1 << 30, "files": 1 << 22}
+_OPEN: list[Profile] = []  # the window that is open: it may not go away when nobody else holds it
+_STUCK: list[mmap.mmap] = []  # memory of windows in which a thread was stopped while it recorded
+
+
+def attach() -> tuple[int, int]:
+    """Let the calls of this process be seen; returns how many slots are patched, and in how many modules.
+
+    The first `Profile.start` does it. Raises ProfilerError: no library, no memory, or somebody else's functions stand
+    in the slots.
+    """
+    found = Attached()
+    must(library().profiler_attach(ctypes.byref(found)), "attach to this process")
+    if found.foreign:
+        detach()
+        raise ProfilerError(
+            f"{os.fsdecode(found.foreign)} has put its own functions into this process",
+            "use one profiler at a time (dftracer and gotcha cannot share; a preloaded libdarshan can)",
+        )
+    return found.slots, found.modules
+
+
+def detach() -> None:
+    """Give the process its own calls back; the library stays, for a thread may be inside."""
+    must(library().profiler_detach(), "detach")
+
+
+class Profile:
+    """A window on the calls of this process; one at a time, as many as you like one after the other.
+
+    Modes: ``trace`` keeps every call, at most `events` of them, 56 bytes each; ``counters`` keeps sums for each of at
+    most `max_files` files, 432 bytes each. What finds no room is counted in `dropped`. `only`: folders or files; calls
+    on others are not kept. `spill`: a file, not there yet, that holds all of it while it happens, so that what was seen
+    by then is left when the process is killed (`jobs.profiler.table.read`).
+    """
+
+    def __init__(
+        self,
+        mode: str = "trace",
+        only: Sequence[str | Path] = (),
+        events: int = 4_000_000,
+        max_files: int = 1 << 20,
+        spill: str | Path | None = None,
+    ) -> None:
+        if mode not in MODES:
+            raise ProfilerError(f"mode is {mode!r}", f"take one of: {', '.join(MODES)}")
+        for name, value in (("events", events), ("files", max_files)):
+            if not 1 <= value <= _GREATEST[name]:
+                raise ProfilerError(f"room for {value} {name}", f"ask for 1 to {_GREATEST[name]}")
+        self._room = Room(mode, events, max_files)
+        self._only = b"".join(os.fsencode(each) + b"\0" for path in only for each in _names(Path(path)))
+        self._spill = _absolute(spill) if spill else None
+        self._memory: mmap.mmap | None = None
+        self._process = 0
+        self._window: Window | None = None
+
+    def start(self) -> None:
+        """Open the window. Raises ProfilerError: another one is open, there is no memory, or see `attach`."""
+        if self._memory is not None and self._process == os.getpid():
+            raise ProfilerError("this window is open already", "stop it first")
+        attach()
+        room = self._room
+        try:
+            memory = room.mapped(self._spill)
+        except OSError as error:
+            raise ProfilerError(f"no room for {room.size_bytes / 1e6:.0f} MB: {error}", "ask for less") from error
+        here = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        trace = room.mode == "trace"
+        asked = Asked(
+            events=here + HEAD_BYTES if trace else None,
+            event_capacity=room.events if trace else 0,
+            counters=None if trace else here + HEAD_BYTES,
+            file_capacity=room.files,
+            names=here + room.names_at,
+            name_capacity=room.size_bytes - room.names_at,
+            only=self._only + b"\0" if self._only else None,
+        )
+        if self._spill:
+            memory[:HEAD_BYTES] = room.head(time.time_ns())
+        self._process, self._window = os.getpid(), None
+        self._before = _process_bytes()
+        must(library().profiler_start(ctypes.byref(asked)), "open a window; only one can be open in a process")
+        self._memory = memory
+        _OPEN[:] = [self]
+
+    def stop(self) -> Window:
+        """End the window and return what it has seen. Raises ProfilerError: it is not open in this process."""
+        memory, self._memory = self._memory, None
+        if memory is None or self._process != os.getpid():
+            raise ProfilerError("no window is open in this process", "start one; a window does not outlive a fork")
+        totals = Totals()
+        stuck = library().profiler_stop(ctypes.byref(totals))
+        _OPEN.clear()
+        after = _process_bytes()
+        if stuck:
+            _STUCK.append(memory)
+        self._window = Window(
+            mode=self._room.mode,
+            started_ns=totals.started,
+            ended_ns=totals.ended,
+            process=self._process,
+            dropped=totals.dropped + bool(stuck),
+            straddled=totals.straddled,
+            read_bytes=totals.read_bytes,
+            written_bytes=totals.written_bytes,
+            kernel_read_bytes=after[0] - self._before[0] - self._before[2] if after and self._before else None,
+            kernel_written_bytes=after[1] - self._before[1] if after and self._before else None,
+            **seen(self._room, memory, totals.events),
+        )
+        return self._window
+
+    def __enter__(self) -> Profile:  # noqa: PYI034 - typing.Self needs Python 3.11
+        """Open the window."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it, unless the block has, or a fork."""
+        if self._memory is not None and self._process == os.getpid():
+            self.stop()
+
+    @property
+    def window(self) -> Window:
+        """Return all that was seen; ProfilerError before the window has ended."""
+        if self._window is None:
+            raise ProfilerError("the window has not ended", "call stop() first")
+        return self._window
+
+    def save(self, path: str | Path) -> None:
+        """Write all of it to a file that `python -m jobs.profiler report` and `jobs.profiler.table.read` read."""
+        table.write(_absolute(path), self.window)
+
+    def chrome(self, path: str | Path) -> None:
+        """Write the calls as a trace that chrome://tracing and Perfetto show; ProfilerError in the mode counters."""
+        chrome.write(_absolute(path), self.window)
+
+    @property
+    def files(self) -> Files:
+        """Return path to counters by Darshan's names."""
+        return self.window.files
+
+    @property
+    def events(self) -> np.ndarray[Any, Any] | None:
+        """Return every call (`jobs.profiler.window.EVENT`); None in the mode counters."""
+        return self.window.events
+
+    @property
+    def dropped(self) -> int:
+        """Return how many calls found no room."""
+        return self.window.dropped
+
+
+@atexit.register
+def _end() -> None:
+    """Close the window before the process takes itself apart."""
+    for each in [each for each in _OPEN if each._process == os.getpid()]:  # noqa: SLF001
+        each.stop()
+
+
+def _names(path: Path) -> set[Path]:
+    """Return a folder's name and what it resolves to: a program may open it by either."""
+    return {path.absolute(), path.resolve()}
+
+
+def _absolute(path: str | Path) -> Path:
+    """Return a file's name without links in its folder; the folder is the caller's word."""
+    return Path(path).parent.resolve() / Path(path).name
+
+
+def _process_bytes() -> tuple[int, int, int] | None:
+    """Return rchar and wchar of this process, and what reading them adds to rchar; None where the kernel keeps none."""
+    try:
+        with open("/proc/self/io", "rb", buffering=0) as file:  # noqa: PTH123 - unbuffered
+            text = file.read(1024)
+    except OSError:
+        return None
+    counts = dict(line.split(b": ") for line in text.splitlines())
+    return int(counts[b"rchar"]), int(counts[b"wchar"]), len(text)

@@ -1,0 +1,95 @@
+"""A window in words: bandwidth, calls, sizes, order, metadata, and the files that took longest."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jobs.terminal import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jobs.profiler.window import Window
+
+_LIMITS = ("100 B", "1 KiB", "10 KiB", "100 KiB", "1 MiB", "4 MiB", "10 MiB", "100 MiB", "1 GiB", "")
+_SHOWN_FILES = 10
+
+
+def figures(window: Window) -> dict[str, Any]:
+    """Return the sums over all files: calls, bytes, seconds in calls (of all threads together), shares.
+
+    ``read_mb_per_s`` and ``write_mb_per_s`` are bytes over the window's own seconds; ``sequential`` and ``consecutive``
+    shares of the reads, by Darshan's definition, None where there was none; ``read_sizes`` calls in Darshan's bins.
+    """
+    rows, posix = window.counters, np.array([module == "POSIX" for module in window.modules], bool)
+    total = {name: int(rows[name].sum(dtype=np.int64)) for name in rows.dtype.names or () if rows[name].ndim == 1}
+    positioned = int(rows["reads"][posix].sum(dtype=np.int64))
+    return {
+        "mode": window.mode,
+        "wall_s": window.wall_s,
+        "files": len(window.files),
+        "opens": total["opens"],
+        "reads": total["reads"],
+        "writes": total["writes"],
+        "stats": total["stats"],
+        "seeks": total["seeks"],
+        "syncs": total["fsyncs"] + total["fdsyncs"],
+        "bytes_read": total["bytes_read"],
+        "bytes_written": total["bytes_written"],
+        "read_mb_per_s": total["bytes_read"] / 1e6 / window.wall_s if window.wall_s else None,
+        "write_mb_per_s": total["bytes_written"] / 1e6 / window.wall_s if window.wall_s else None,
+        "read_s": total["read_time"] / 1e9,
+        "write_s": total["write_time"] / 1e9,
+        "meta_s": total["meta_time"] / 1e9,
+        "sequential": total["seq_reads"] / positioned if positioned else None,
+        "consecutive": total["consec_reads"] / positioned if positioned else None,
+        "read_sizes": rows["size_read"].sum(axis=0, dtype=np.int64).tolist(),
+        "write_sizes": rows["size_write"].sum(axis=0, dtype=np.int64).tolist(),
+        "dropped": window.dropped,
+        "straddled": window.straddled,
+        "blind_spot": window.blind_spot(),
+    }
+
+
+def lines(window: Window) -> Iterator[str]:
+    """Yield the report, line by line."""
+    found = figures(window)
+    yield f"{found['mode']} of {found['wall_s']:.3f} s, {found['files']:,} files"
+    yield f"not complete: {found['blind_spot']}" if found["blind_spot"] else "complete: nothing was dropped or missed"
+    for what, calls, amount, rate, spent in (
+        ("read", "reads", "bytes_read", "read_mb_per_s", "read_s"),
+        ("written", "writes", "bytes_written", "write_mb_per_s", "write_s"),
+    ):
+        if found[calls]:
+            moved = f"{found[amount] / 1e6:,.1f} MB in {found[calls]:,} calls"
+            yield f"{what:<9}{moved}, {found[rate] or 0:,.1f} MB/s over the window; {found[spent]:.3f} s in the calls"
+    counts = ", ".join(f"{found[key]:,} {key}" for key in ("opens", "stats", "seeks", "syncs"))
+    yield f"metadata {counts}; {found['meta_s']:.3f} s in the calls"
+    if found["sequential"] is not None:
+        yield f"order    {found['sequential']:.1%} of the reads sequential, {found['consecutive']:.1%} consecutive"
+    for what in ("read", "write"):
+        yield from _sizes(what, found[f"{what}_sizes"])
+    yield from _longest(window)
+
+
+def _sizes(what: str, counts: list[int]) -> Iterator[str]:
+    total = sum(counts)
+    for limit, before, count in zip(_LIMITS, ("", *_LIMITS), counts, strict=False):
+        if count:
+            bound = f"to {limit}" if limit else f"over {before}"
+            yield f"{what + 's':<9}{bound:<12}{count:>12,}{count / total:>8.1%}"
+
+
+def _longest(window: Window) -> Iterator[str]:
+    """Yield the files that took longest, all their calls together."""
+    rows = window.counters
+    spent = rows["read_time"] + rows["write_time"] + rows["meta_time"]
+    order = np.argsort(spent)[::-1][:_SHOWN_FILES]
+    if len(order):
+        yield "files by time in their calls"
+    for place in order.tolist():
+        amount = int(rows[place]["bytes_read"] + rows[place]["bytes_written"]) / 1e6
+        name = f"{window.modules[place]}  {visible(window.paths[place])}"
+        yield f"  {spent[place] / 1e9:>9.4f} s {amount:>10.2f} MB  {name}"

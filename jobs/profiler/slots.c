@@ -1,0 +1,261 @@
+/* Redirects calls of the C library to hooks, in the modules of this process, and back.
+ *
+ * A module calls another's function through a slot that the dynamic linker fills (ELF gABI, chapter 5; "GOT"). An
+ * aligned store of 8 bytes is atomic, so a thread calls the old function or the new one, never half of each. Slots lie
+ * on pages that may be read-only ("RELRO"); such a page is made writable for the store and then read-only again.
+ *
+ * A module that another thread is just loading must be left alone: ld.so adds the load address to slots that it has not
+ * come to yet. So only a slot that holds what is expected is patched, and in a RELRO segment only after its page has
+ * become read-only, which ld.so does last. What is left is looked at again by the next scan. */
+#define _GNU_SOURCE
+#include "hooks.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+enum { JUMP_SLOT = R_X86_64_JUMP_SLOT, GLOB_DAT = R_X86_64_GLOB_DAT, ABSOLUTE = R_X86_64_64 };
+#elif defined(__aarch64__)
+enum { JUMP_SLOT = R_AARCH64_JUMP_SLOT, GLOB_DAT = R_AARCH64_GLOB_DAT, ABSOLUTE = R_AARCH64_ABS64 };
+#else
+#error "slots are known for x86-64 and aarch64"
+#endif
+
+enum { SLOTS = 1 << 14, MODULES = 1 << 12, MAPPINGS = 1 << 17, MAPS_BYTES = 1 << 24 };
+
+struct slot {
+    _Atomic(void *) *at;
+    void *original, *hook;
+};
+struct mapping {
+    uintptr_t start, end;
+    int protection;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows */
+static struct slot slots[SLOTS];
+static unsigned slot_count;
+static uintptr_t scanned[MODULES]; /* addresses of the dynamic sections of modules that are done */
+static unsigned scanned_count;
+static unsigned long long adds, subs; /* of the last scan, as ld.so counts loaded and unloaded modules */
+static struct mapping *mappings;
+static unsigned mapping_count;
+static uintptr_t libc_start, libc_end;
+static void *foreign; /* a function that somebody has put into a slot */
+
+/* Others' code that is not the program's: the C library's own calls, and profilers that wrap the same functions. */
+static const char *const skipped[] = {"ld-linux", "libc.so", "libpthread", "libdl.so",  "librt.so", "libm.so",
+                                      "linux-vdso", "libdarshan", "libdftracer", "libgotcha", "libscorep",
+                                      "librecorder", "libasan", "libtsan", "libubsan", "liblsan"};
+
+static int is_skipped(const char *path) {
+    const char *name = strrchr(path, '/');
+    name = name ? name + 1 : path;
+    for (unsigned i = 0; i < sizeof skipped / sizeof *skipped; i++)
+        if (!strncmp(name, skipped[i], strlen(skipped[i]))) return 1;
+    return 0;
+}
+
+static struct hook *hook_of(const char *name) {
+    for (unsigned i = 0; i < hook_count; i++)
+        if (hooks[i].name[0] == name[0] && !strcmp(hooks[i].name, name)) return &hooks[i];
+    return NULL;
+}
+
+/* Read which pages there are, and what is allowed on them. */
+static int read_mappings(void) {
+    static char *text;
+    if (!text) {
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+        void *room = mmap(NULL, MAPS_BYTES + MAPPINGS * sizeof *mappings, PROT_READ | PROT_WRITE, flags, -1, 0);
+        if (room == MAP_FAILED) return errno;
+        text = room, mappings = (struct mapping *)(text + MAPS_BYTES);
+    }
+    int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return errno;
+    size_t used = 0;
+    for (ssize_t n; used < MAPS_BYTES - 1 && (n = read(fd, text + used, MAPS_BYTES - 1 - used)) > 0;) used += (size_t)n;
+    close(fd);
+    text[used] = 0;
+    mapping_count = 0;
+    for (char *line = text; line && *line && mapping_count < MAPPINGS; line = strchr(line, '\n'), line += !!line) {
+        char *rest;
+        struct mapping *m = &mappings[mapping_count++];
+        m->start = strtoull(line, &rest, 16);
+        m->end = strtoull(rest + 1, &rest, 16);
+        m->protection = (rest[1] == 'r' ? PROT_READ : 0) | (rest[2] == 'w' ? PROT_WRITE : 0) | (rest[3] == 'x' ? PROT_EXEC : 0);
+    }
+    return 0;
+}
+
+static const struct mapping *mapping_of(const void *address) {
+    unsigned low = 0, high = mapping_count;
+    while (low < high) {
+        unsigned middle = (low + high) / 2;
+        if (mappings[middle].end <= (uintptr_t)address) low = middle + 1;
+        else high = middle;
+    }
+    int found = low < mapping_count && mappings[low].start <= (uintptr_t)address;
+    return found && mappings[low].protection & PROT_READ ? &mappings[low] : NULL;
+}
+
+/* Store where `before` stands; 0, or an errno: EAGAIN where something else stands there. */
+static int store(_Atomic(void *) *at, void *before, void *after, int protection) {
+    uintptr_t page = (uintptr_t)at & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
+    if (!(protection & PROT_WRITE) && mprotect((void *)page, sizeof(void *), protection | PROT_WRITE)) return errno;
+    int stored = __atomic_compare_exchange_n((void **)at, &before, after, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    if (!(protection & PROT_WRITE) && mprotect((void *)page, sizeof(void *), protection)) return errno;
+    return stored ? 0 : EAGAIN;
+}
+
+struct module {
+    uintptr_t base, start, end, relro_start, relro_end;
+};
+
+/* Patch a slot; 0, or an errno: EAGAIN where it is not ready, or holds somebody else's function. */
+static int patch(const struct module *in, _Atomic(void *) *at, struct hook *hook) {
+    const struct mapping *mapping = mapping_of(at);
+    if (!mapping) return EAGAIN;
+    void *value = *at;
+    if (value == hook->function) return 0;
+    uintptr_t address = (uintptr_t)value;
+    int own = address >= in->start && address < in->end; /* not called yet: the slot leads to ld.so's resolver */
+    if (value != hook->expected && !own && !(address >= libc_start && address < libc_end)) {
+        foreign = mapping_of(value) ? value : foreign;
+        return EAGAIN;
+    }
+    int protects = (uintptr_t)at >= in->relro_start && (uintptr_t)at < in->relro_end;
+    if (protects && mapping->protection & PROT_WRITE) return EAGAIN;
+    if (slot_count == SLOTS) return ENOMEM;
+    int error = store(at, value, hook->function, mapping->protection);
+    if (!error) slots[slot_count++] = (struct slot){at, value, hook->function};
+    return error;
+}
+
+static int patch_table(const struct module *in, const ElfW(Rela) *table, size_t bytes, const ElfW(Sym) *symbols,
+                       const char *names) {
+    int worst = 0;
+    for (const ElfW(Rela) *each = table, *end = table + bytes / sizeof *table; each < end; each++) {
+        unsigned type = ELF64_R_TYPE(each->r_info);
+        if ((type != JUMP_SLOT && type != GLOB_DAT && type != ABSOLUTE) || (type == ABSOLUTE && each->r_addend)) continue;
+        const ElfW(Sym) *symbol = &symbols[ELF64_R_SYM(each->r_info)];
+        if (symbol->st_shndx != SHN_UNDEF) continue; /* the module has a function of its own under this name */
+        struct hook *hook = hook_of(names + symbol->st_name);
+        int error = hook ? patch(in, (_Atomic(void *) *)(in->base + each->r_offset), hook) : 0;
+        worst = error ? error : worst;
+    }
+    return worst;
+}
+
+static int patch_module(struct dl_phdr_info *info) {
+    struct module in = {info->dlpi_addr, UINTPTR_MAX, 0, 0, 0};
+    const ElfW(Dyn) *dynamic = NULL;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *each = &info->dlpi_phdr[i];
+        uintptr_t start = in.base + each->p_vaddr, end = start + each->p_memsz;
+        if (each->p_type == PT_LOAD) in.start = start < in.start ? start : in.start, in.end = end > in.end ? end : in.end;
+        if (each->p_type == PT_GNU_RELRO) in.relro_start = start, in.relro_end = end & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
+        if (each->p_type == PT_DYNAMIC) dynamic = (const void *)start;
+    }
+    if (strstr(info->dlpi_name, "/libc.so")) libc_start = in.start, libc_end = in.end;
+    if (!dynamic || is_skipped(info->dlpi_name) || ((uintptr_t)scan >= in.start && (uintptr_t)scan < in.end)) return 0;
+    for (unsigned i = 0; i < scanned_count; i++)
+        if (scanned[i] == (uintptr_t)dynamic) return 0;
+    if (!mapping_of(dynamic)) return EAGAIN; /* it has come since the mappings were read */
+    uintptr_t values[DT_NUM] = {0}, relative = 0;
+    for (const ElfW(Dyn) *each = dynamic; each->d_tag != DT_NULL; each++) {
+        if (each->d_tag < DT_NUM) values[each->d_tag] = each->d_un.d_val;
+        if (each->d_tag == DT_RELACOUNT) relative = each->d_un.d_val;
+    }
+    const int pointers[] = {DT_STRTAB, DT_SYMTAB, DT_RELA, DT_JMPREL}; /* glibc has relocated them already, or not yet */
+    for (unsigned i = 0; i < sizeof pointers / sizeof *pointers; i++)
+        if (values[pointers[i]] && values[pointers[i]] < in.base) values[pointers[i]] += in.base;
+    const ElfW(Sym) *symbols = (const void *)values[DT_SYMTAB];
+    const char *names = (const char *)values[DT_STRTAB];
+    if (!symbols || !names) return 0;
+    size_t head = relative * sizeof(ElfW(Rela)); /* relocations without a symbol come first, in their millions */
+    int late = 0;
+    if (values[DT_RELA] && values[DT_RELASZ] > head)
+        late = patch_table(&in, (const void *)(values[DT_RELA] + head), values[DT_RELASZ] - head, symbols, names);
+    int error = values[DT_JMPREL] ? patch_table(&in, (const void *)values[DT_JMPREL], values[DT_PLTRELSZ], symbols, names) : 0;
+    error = error ? error : late;
+    if (!error && scanned_count < MODULES) scanned[scanned_count++] = (uintptr_t)dynamic;
+    return error;
+}
+
+struct visit {
+    int error, again;
+    unsigned long long adds, subs;
+};
+
+static int visit(struct dl_phdr_info *info, size_t size, void *data) {
+    (void)size;
+    struct visit *visit = data;
+    int error = patch_module(info);
+    if (error == EAGAIN) visit->again = 1;
+    else if (error) visit->error = error;
+    visit->adds = info->dlpi_adds, visit->subs = info->dlpi_subs;
+    return 0;
+}
+
+static int find_libc(struct dl_phdr_info *info, size_t size, void *data) {
+    (void)size;
+    if (info->dlpi_subs != subs) scanned_count = 0; /* another module may lie where an unloaded one was */
+    int *changed = data;
+    *changed = info->dlpi_adds != adds || info->dlpi_subs != subs;
+    if (strstr(info->dlpi_name, "/libc.so")) (void)patch_module(info);
+    return 0;
+}
+
+static int overwritten(void) {
+    for (unsigned i = 0; i < slot_count; i++)
+        if (*slots[i].at != slots[i].hook) return 1;
+    return 0;
+}
+
+int scan(struct attached *answer, int wait) {
+    if (wait ? pthread_mutex_lock(&lock) : pthread_mutex_trylock(&lock)) return EBUSY;
+    int error = 0, changed = 0;
+    for (unsigned i = 0; !slot_count && i < hook_count; i++) hooks[i].expected = dlsym(RTLD_DEFAULT, hooks[i].name);
+    dl_iterate_phdr(find_libc, &changed);
+    if (!changed && overwritten()) changed = 1, scanned_count = 0;
+    if (changed && !(error = read_mappings())) {
+        struct visit all = {0};
+        foreign = NULL;
+        dl_iterate_phdr(visit, &all);
+        error = all.error, adds = all.again || error ? 0 : all.adds, subs = all.subs;
+    }
+    if (answer) {
+        Dl_info found;
+        answer->slots = slot_count, answer->modules = scanned_count;
+        if (foreign && dladdr(foreign, &found) && found.dli_fname)
+            snprintf(answer->foreign, sizeof answer->foreign, "%s", found.dli_fname);
+    }
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+/* What somebody else has changed meanwhile is left, as is what was unloaded. */
+int profiler_detach(void) {
+    pthread_mutex_lock(&lock);
+    int error = read_mappings();
+    for (unsigned i = slot_count; !error && i-- > 0;) {
+        const struct mapping *mapping = mapping_of(slots[i].at);
+        int failed = mapping ? store(slots[i].at, slots[i].hook, slots[i].original, mapping->protection) : 0;
+        error = failed == EAGAIN ? 0 : failed;
+    }
+    if (!error) slot_count = scanned_count = 0, adds = 0;
+    pthread_mutex_unlock(&lock);
+    return error;
+}
+
+void forget_lock(void) { pthread_mutex_init(&lock, NULL); }

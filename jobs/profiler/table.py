@@ -1,0 +1,116 @@
+"""A window as a file: NumPy's arrays beside a JSON head in one .npz; and what a killed process left in its spill."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jobs.profiler.library import ProfilerError, seen
+from jobs.profiler.memory import HEAD_BYTES, room_of
+from jobs.profiler.window import COUNTERS, EVENT, MODULES, OPERATIONS, Window
+from jobs.system import files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEMA = 1
+LARGEST_BYTES = 4 << 30
+_HEAD = (
+    "mode", "started_ns", "ended_ns", "process", "dropped", "straddled", "read_bytes", "written_bytes",
+    "kernel_read_bytes", "kernel_written_bytes", "ended",
+)  # fmt: skip
+_LARGEST_HEAD_BYTES = 1 << 20
+
+
+def write(path: Path, window: Window) -> None:
+    """Write a window: members ``head`` (JSON), ``paths`` (each ended by a NUL), ``stdio``, ``counters``, ``events``."""
+    head = {"schema": SCHEMA, "operations": OPERATIONS, **{key: getattr(window, key) for key in _HEAD}}
+    names = b"".join(os.fsencode(name) + b"\0" for name in window.paths)
+    arrays: dict[str, Any] = {
+        "head": np.frombuffer(json.dumps(head).encode(), np.uint8),
+        "paths": np.frombuffer(names, np.uint8),
+        "stdio": np.array([module == "STDIO" for module in window.modules], bool),
+        "counters": window.counters,
+    }
+    if window.events is not None:
+        arrays["events"] = window.events
+    with files.whole(path, durable=False) as file:
+        np.savez(file, **arrays)
+
+
+def read(path: Path) -> Window:
+    """Read what `write` wrote, or a spill. Raises ProfilerError: it is neither, it is damaged or too large."""
+    path = path.parent.resolve() / path.name
+    try:
+        with os.fdopen(files.opened(path), "rb") as file:
+            if os.fstat(file.fileno()).st_size > LARGEST_BYTES:
+                raise ValueError(f"it has more than {LARGEST_BYTES} bytes")  # noqa: TRY301 - one place tells the path
+            return _table(file) if file.read(2) == b"PK" else _spill(file)
+    except (OSError, ValueError, LookupError, TypeError, zipfile.BadZipFile) as error:
+        raise ProfilerError(f"{path} is no profile that can be read: {error}") from error
+
+
+def _table(file: io.BufferedReader) -> Window:
+    with zipfile.ZipFile(file) as members:
+        if sum(each.file_size for each in members.infolist()) > LARGEST_BYTES:
+            raise ValueError(f"it would unpack to more than {LARGEST_BYTES} bytes")
+        arrays = {name.removesuffix(".npy"): _array(members, name) for name in members.namelist()}
+    head = json.loads(_checked(arrays["head"], np.uint8)[:_LARGEST_HEAD_BYTES].tobytes())
+    if head["schema"] != SCHEMA or tuple(head["operations"]) != OPERATIONS:
+        raise ValueError(f"schema {head['schema']} is not {SCHEMA}")
+    paths = [os.fsdecode(name) for name in _checked(arrays["paths"], np.uint8).tobytes().split(b"\0")[:-1]]
+    modules = [MODULES[int(stdio)] for stdio in _checked(arrays["stdio"], np.bool_)]
+    counters = _checked(arrays["counters"], COUNTERS)
+    events = _checked(arrays["events"], EVENT) if "events" in arrays else None
+    outside = events is not None and len(events) and not 0 <= events["file"].min() <= events["file"].max() < len(paths)
+    if not len(paths) == len(modules) == len(counters) or outside:
+        raise ValueError("its members do not fit together")
+    if events is not None and len(events) and events["operation"].max() >= len(OPERATIONS):
+        raise ValueError("it has operations that are unknown")
+    return Window(paths=paths, modules=modules, counters=counters, events=events, **{key: head[key] for key in _HEAD})
+
+
+def _array(members: zipfile.ZipFile, name: str) -> np.ndarray[Any, Any]:
+    with members.open(name) as member:
+        return np.lib.format.read_array(io.BytesIO(member.read()), allow_pickle=False)
+
+
+def _checked(array: np.ndarray[Any, Any], kind: Any) -> np.ndarray[Any, Any]:
+    if array.dtype != kind or array.ndim != 1:
+        raise ValueError(f"a member is {array.dtype} of {array.ndim} dimensions")
+    return array
+
+
+def _spill(file: io.BufferedReader) -> Window:
+    """Read the memory of a window that nobody ended: what it held when its process did."""
+    file.seek(0)
+    room, told = room_of(file.read(HEAD_BYTES))
+    if os.fstat(file.fileno()).st_size != room.size_bytes:
+        raise ValueError("it is cut off")
+    memory = np.memmap(file, np.uint8, "r", shape=(room.size_bytes,))
+    number = 0
+    if room.mode == "trace":
+        whole = np.flatnonzero(room.events_in(memory)["operation"])
+        number = int(whole[-1]) + 1 if len(whole) else 0
+    found = seen(room, memory, number)
+    last = found["events"]["end"] if number else found["counters"]["meta_end"]
+    ended_ns = max(told["started_ns"], int(last.max()) if len(last) else 0)
+    return Window(
+        mode=room.mode,
+        started_ns=told["started_ns"],
+        ended_ns=ended_ns,
+        process=told["process"],
+        dropped=0,
+        straddled=0,
+        read_bytes=0,
+        written_bytes=0,
+        kernel_read_bytes=None,
+        kernel_written_bytes=None,
+        ended=False,
+        **found,
+    )

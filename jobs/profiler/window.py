@@ -1,0 +1,168 @@
+"""What one window has seen: its files, its events or its counters, and how much of the process that was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+OPERATIONS = (
+    "", "open", "close", "read", "pread", "readv", "preadv", "write", "pwrite", "writev", "pwritev", "lseek", "fsync",
+    "fdatasync", "stat", "access", "unlink", "rename", "renamed", "mmap", "dup", "opendir", "sendfile",
+    "copy_file_range", "fopen", "fdopen", "fread", "fwrite", "fseek", "fflush", "fclose",
+)  # fmt: skip
+"""As in hooks.c; `renamed` is the other path of a rename."""
+READS = ("read", "pread", "readv", "preadv", "fread", "sendfile", "copy_file_range")
+WRITES = ("write", "pwrite", "writev", "pwritev", "fwrite")
+EVENT = np.dtype(
+    {
+        "names": ["start", "end", "offset", "length", "returned", "thread", "file", "descriptor", "error", "operation"],
+        "formats": ["<i8"] * 5 + ["<i4"] * 3 + ["<u2"] * 2,
+    }
+)
+"""A call: Unix time in ns, bytes, errno; `offset` and `length` are -1 where there is none."""
+_TIMES = ("open_start", "read_start", "write_start", "close_start", "open_end", "read_end", "write_end", "close_end")
+_SPENT = ("read_time", "write_time", "meta_time", "max_read_time", "max_write_time")
+_CALLS = (
+    "opens", "fdopens", "dups", "reads", "writes", "seeks", "stats", "mmaps", "fsyncs", "fdsyncs", "rename_sources",
+    "rename_targets", "consec_reads", "consec_writes", "seq_reads", "seq_writes", "rw_switches", "flushes",
+)  # fmt: skip
+_BYTES = (
+    "bytes_read", "bytes_written", "max_byte_read", "max_byte_written", "last_read", "last_written",
+    "max_read_time_size", "max_write_time_size",
+)  # fmt: skip
+COUNTERS = np.dtype(
+    [(name, "<i8") for name in (*_BYTES, *_TIMES, "meta_end", *_SPENT)]
+    + [("access_size", "<i8", 4), ("stride", "<i8", 4), ("access_count", "<u4", 4), ("stride_count", "<u4", 4)]
+    + [("size_read", "<u4", 10), ("size_write", "<u4", 10)]
+    + [(name, "<u4") for name in (*_CALLS, "last", "lock")]
+)
+"""What is counted of a file; times are ns."""
+SIZES = ("0_100", "100_1K", "1K_10K", "10K_100K", "100K_1M", "1M_4M", "4M_10M", "10M_100M", "100M_1G", "1G_PLUS")
+"""Darshan's bins of the bytes that one call moved."""
+_OF_STDIO = ("opens", "fdopens", "reads", "writes", "seeks", "flushes", *_BYTES[:4])
+_NOT_OF_POSIX = ("flushes", "fdopens", "last_read", "last_written")
+_FOUR = {
+    "stride": "STRIDE{}_STRIDE",
+    "stride_count": "STRIDE{}_COUNT",
+    "access_size": "ACCESS{}_ACCESS",
+    "access_count": "ACCESS{}_COUNT",
+}
+_NAMES: dict[str, list[tuple[str, int | None, str]]] = {
+    "POSIX": [
+        *((each, None, each.upper()) for each in (*_CALLS, *_BYTES) if each not in _NOT_OF_POSIX),
+        *(
+            (f"size_{kind}", n, f"SIZE_{kind.upper()}_{size}")
+            for kind in ("read", "write")
+            for n, size in enumerate(SIZES)
+        ),
+        *((key, place, name.format(place + 1)) for place in range(4) for key, name in _FOUR.items()),
+    ],
+    "STDIO": [(each, None, each.upper()) for each in _OF_STDIO],
+}
+MODULES = tuple(_NAMES)
+
+
+class Files(Mapping[str, "dict[str, float]"]):
+    """Path to counters under Darshan's names: calls, bytes, and seconds (timestamps from the window's start)."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._places: dict[str, list[int]] = {}
+        for place, path in enumerate(window.paths):
+            self._places.setdefault(path, []).append(place)
+
+    def __getitem__(self, path: str) -> dict[str, float]:
+        """Return the counters of a file, of POSIX and of STDIO calls, where there were any."""
+        found: dict[str, float] = {}
+        for place in self._places[path]:
+            found |= self._window.counted(place)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the paths in the order of their first call."""
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        """Return how many files there are."""
+        return len(self._places)
+
+
+@dataclass(frozen=True)
+class Window:
+    """What happened between a start and a stop, in one process.
+
+    The file of an event is a place in `paths`, `modules` and `counters`; a path stands there once for its POSIX and
+    once for its STDIO calls. Bytes are those of all files, also of those that were not asked for.
+    """
+
+    mode: str
+    started_ns: int  # Unix time
+    ended_ns: int
+    process: int
+    paths: Sequence[str]  # bytes that are no UTF-8 are surrogates, as of os.fsdecode
+    modules: Sequence[str]  # POSIX or STDIO
+    counters: np.ndarray[Any, Any]  # COUNTERS, one a file
+    events: np.ndarray[Any, Any] | None  # EVENT, in the order in which calls ended; None: counters only
+    dropped: int  # calls for which there was no room
+    straddled: int  # calls that had begun when the window ended
+    read_bytes: int  # returned by the calls that were seen, of whatever files
+    written_bytes: int
+    kernel_read_bytes: int | None  # rchar of /proc/self/io; None where it cannot be read, or the process died
+    kernel_written_bytes: int | None
+    ended: bool = True  # False: read from what a process left that ended before its window
+
+    @cached_property
+    def files(self) -> Files:
+        """Return the counters by path."""
+        return Files(self)
+
+    @property
+    def wall_s(self) -> float:
+        """Return the seconds from start to stop."""
+        return (self.ended_ns - self.started_ns) / 1e9
+
+    def counted(self, place: int) -> dict[str, float]:
+        """Return the counters of one file of one module by Darshan's names."""
+        module, row = self.modules[place], self.counters[place]
+        found: dict[str, float] = {}
+        for key, index, name in _NAMES[module]:
+            found[f"{module}_{name}"] = int(row[key] if index is None else row[key][index])
+        for key in _TIMES:
+            action, _, edge = key.partition("_")
+            found[f"{module}_F_{action.upper()}_{edge.upper()}_TIMESTAMP"] = self._seconds(int(row[key]))
+        for key in _SPENT if module == "POSIX" else _SPENT[:3]:
+            found[f"{module}_F_{key.upper()}"] = int(row[key]) / 1e9
+        return found
+
+    def _seconds(self, at_ns: int) -> float:
+        return (at_ns - self.started_ns) / 1e9 if at_ns else 0.0
+
+    def blind_spot(self) -> str | None:
+        """Say what this profile has not seen: None when it is complete.
+
+        The kernel counts what any read of this process returned (``rchar``, proc(5)), and what its children had read
+        when they were waited for. STDIO reads a stream's buffer ahead, so a little more than was asked for is nothing.
+        """
+        if not self.ended:
+            return "the process ended within the window: how much it had done by then is not known"
+        if self.dropped:
+            return f"{self.dropped:,} calls were dropped for want of room: ask for more events or files"
+        if self.kernel_read_bytes is None:
+            return "/proc/self/io cannot be read: what was not seen is not known"
+        missed = self.kernel_read_bytes - self.read_bytes
+        if abs(missed) <= max(NEGLIGIBLE_BYTES, COMPLETE_WITHIN * self.kernel_read_bytes):
+            return None
+        if missed < 0:
+            return f"{-missed:,} bytes more were seen than the kernel counted"
+        return f"{missed:,} bytes were read unseen: by direct system calls, io_uring, fgets or getc, or by children"
+
+
+COMPLETE_WITHIN = 0.01  # share of the bytes that may be unseen
+NEGLIGIBLE_BYTES = 1 << 16  # as much as a few streams' buffers read ahead

@@ -1,0 +1,85 @@
+"""Other profilers in the same process: one that is preloaded works beside ours, one that rewrites slots is named."""
+
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PRELOADED = """#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+int seen;
+ssize_t read(int fd, void *to, size_t n) {
+    static ssize_t (*next)(int, void *, size_t);
+    if (!next) next = (ssize_t (*)(int, void *, size_t))dlsym(RTLD_NEXT, "read");
+    seen++;
+    return next(fd, to, n);
+}
+"""
+BESIDE = """
+import ctypes, os, sys
+from jobs.profiler import Profile
+seen, descriptor = ctypes.c_int.in_dll(ctypes.CDLL(None), "seen"), os.open(sys.argv[1], os.O_RDONLY)
+with Profile(only=[sys.argv[1]]) as profile:
+    before = seen.value
+    for _ in range(7):
+        os.read(descriptor, 1)
+    theirs = seen.value - before
+assert (len(profile.events), theirs) == (7, 7), (len(profile.events), theirs)
+"""
+REWRITES = """#include <unistd.h>
+int reads(int fd) { char c; return read(fd, &c, 1); }
+void rewrite(void *with) {
+    void **slots;
+    __asm__("lea _GLOBAL_OFFSET_TABLE_(%%rip), %0" : "=r"(slots));
+    slots[3] = with; /* the first three are ld.so's own */
+}
+"""
+REFUSED = """
+import ctypes, sys
+from jobs.profiler import Profile, ProfilerError
+rewrites, wraps = (ctypes.CDLL(path) for path in sys.argv[1:])
+rewrites.rewrite(ctypes.cast(wraps.wrapper, ctypes.c_void_p))
+try:
+    Profile().start()
+except ProfilerError as error:
+    assert "libwraps.so has put its own functions into this process" in str(error), error
+else:
+    sys.exit(1)
+"""
+
+
+def _built(folder, name, text, *flags):
+    source, library = folder / f"{name}.c", folder / f"lib{name}.so"
+    source.write_text(text)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", *flags, "-o", library, source], check=True)
+    return str(library)
+
+
+def _python(script, *words, **environment):
+    known = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3]), **environment}
+    return subprocess.run(
+        [sys.executable, "-c", script, *words], env=known, capture_output=True, text=True, check=False
+    )
+
+
+def test_one_that_is_preloaded_sees_the_same_calls(tmp_path):
+    (tmp_path / "data").write_bytes(bytes(100))
+    library = _built(tmp_path, "preloaded", PRELOADED)
+
+    done = _python(BESIDE, str(tmp_path / "data"), LD_PRELOAD=library)
+
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the order of slots is x86-64's")
+def test_one_that_rewrites_slots_is_refused_by_name(tmp_path):
+    rewrites = _built(tmp_path, "rewrites", REWRITES, "-Wl,-z,lazy,-z,norelro")
+    wraps = _built(tmp_path, "wraps", "long wrapper(void) { return 1; }\n")
+
+    done = _python(REFUSED, rewrites, wraps)
+
+    assert done.returncode == 0, done.stderr

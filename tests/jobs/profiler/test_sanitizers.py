@@ -1,0 +1,31 @@
+"""The hook library under the compiler's sanitizers, which end a program that races or touches what is not its own."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jobs.profiler import build
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+def test_windows_open_and_end_beside_threads_that_read(sanitizer, tmp_path):
+    flags = ["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", f"-fsanitize={sanitizer}", f"-I{build.HERE}"]
+    library, program = tmp_path / "libhooks.so", tmp_path / "stress"
+    sources = [build.HERE / "hooks.c", build.HERE / "slots.c"]
+    hidden = ["-fPIC", "-shared", "-fvisibility=hidden"]
+    try:
+        subprocess.run(["cc", *flags, *hidden, "-o", library, *sources], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no compiler with -fsanitize={sanitizer}: {error}")
+    subprocess.run(["cc", *flags, "-o", program, HERE / "stress.c", library, "-lpthread"], check=True)
+    environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1", "UBSAN_OPTIONS": "halt_on_error=1"}
+
+    done = subprocess.run([program, tmp_path], env=environment, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " 0 wrong" in done.stdout

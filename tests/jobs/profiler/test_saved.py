@@ -1,0 +1,142 @@
+"""Profiles as files, and what is said of them."""
+
+import json
+import os
+import zipfile
+
+import numpy as np
+import pytest
+
+from jobs.profiler import Profile, ProfilerError, table
+from jobs.profiler.__main__ import main
+from jobs.profiler.profile import MODES
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Return a function that profiles the reading of two files and saves it: the profile and its file."""
+
+    def made(mode="trace"):
+        folder = tmp_path / "data"
+        folder.mkdir()
+        (folder / "small").write_bytes(bytes(50))
+        (folder / "large\x1b[2J").write_bytes(bytes(200_000))
+        with Profile(mode=mode, only=[folder]) as profile:
+            for path in folder.iterdir():
+                path.read_bytes()
+        profile.save(tmp_path / "saved.npz")
+        return profile, tmp_path / "saved.npz"
+
+    return made
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_is_saved_is_read_again(mode, saved):
+    profile, file = saved(mode)
+
+    again = table.read(file)
+
+    assert {path: dict(each) for path, each in again.files.items()} == dict(profile.files.items())
+    assert again.wall_s == profile.window.wall_s
+    assert again.events is profile.events is None or (again.events == profile.events).all()
+
+
+def _cut(file):
+    file.write_bytes(file.read_bytes()[:-200])
+
+
+def _link(file):
+    file.rename(file.with_name("elsewhere"))
+    file.symlink_to(file.with_name("elsewhere"))
+
+
+def _fifo(file):
+    file.unlink()
+    os.mkfifo(file)
+
+
+def _changed(name, array):
+    def change(file):
+        with zipfile.ZipFile(file) as members:
+            kept = {each: members.read(each) for each in members.namelist()}
+        with zipfile.ZipFile(file, "w") as members:
+            for each, data in kept.items():
+                if each != name:
+                    members.writestr(each, data)
+            with members.open(name, "w") as member:
+                np.lib.format.write_array(member, array, allow_pickle=True)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _cut,
+        _link,
+        _fifo,
+        lambda file: file.write_bytes(b"tfio-posix-1\n{}\n"),
+        lambda file: file.write_bytes(b""),
+        _changed("head.npy", np.frombuffer(b'{"schema": 99, "operations": []}', np.uint8)),
+        _changed("head.npy", np.frombuffer(b"[1]", np.uint8)),
+        _changed("head.npy", np.array([{"an": "object"}], dtype=object)),
+        _changed("events.npy", np.zeros(3)),
+        _changed("stdio.npy", np.zeros(1, bool)),
+    ],
+)
+def test_a_damaged_profile_is_an_error_that_names_it(damage, saved, capsys):
+    _, file = saved()
+    damage(file)
+
+    assert main(["report", str(file)]) == 2
+    assert "saved.npz is no profile that can be read" in capsys.readouterr().err
+
+
+def test_a_profile_larger_than_the_limit_is_not_unpacked(saved, monkeypatch):
+    _, file = saved()
+    monkeypatch.setattr(table, "LARGEST_BYTES", file.stat().st_size - 500)
+
+    with pytest.raises(ProfilerError, match="more than"):
+        table.read(file)
+
+
+def test_the_report_says_what_was_read_and_how(saved, capsys):
+    _, file = saved()
+
+    assert main(["report", str(file)]) == 0
+    told = capsys.readouterr().out
+    assert main(["report", str(file), "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+
+    assert "complete: nothing was dropped or missed" in told
+    assert "0.2 MB in 4 calls" in told
+    assert "order    50.0% of the reads sequential, 50.0% consecutive" in told
+    assert "reads    to 100 B               3   75.0%" in told
+    assert "\x1b" not in told
+    assert (figures["files"], figures["opens"], figures["reads"], figures["bytes_read"]) == (
+        3,
+        2,
+        4,
+        200_050,
+    )  # their folder is one
+    assert figures["read_mb_per_s"] == pytest.approx(0.20005 / figures["wall_s"])
+
+
+def test_a_chrome_trace_has_one_line_a_file(saved, tmp_path, capsys):
+    profile, file = saved()
+
+    assert main(["chrome", str(file), str(tmp_path / "trace.json")]) == 0
+    drawn = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+    named = {each["tid"]: each["args"]["name"] for each in drawn if each["name"] == "thread_name"}
+    reads = [each for each in drawn if each["name"] == "read"]
+    assert sorted(named.values()) == sorted(profile.files)
+    assert sum(each["args"]["returned"] for each in reads) == 200_050
+    assert all(each["ts"] >= 0 and each["ts"] + each["dur"] <= profile.window.wall_s * 1e6 for each in reads)
+
+
+def test_counters_have_no_chrome_trace(saved, tmp_path):
+    profile, _ = saved("counters")
+
+    with pytest.raises(ProfilerError, match="mode trace"):
+        profile.chrome(tmp_path / "none.json")

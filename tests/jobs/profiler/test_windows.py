@@ -1,0 +1,362 @@
+"""Windows: what belongs to which, what ends them, and what a program may do meanwhile."""
+
+import contextlib
+import ctypes
+import errno
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jobs.profiler import Profile, ProfilerError, attach, build, detach, profile, table
+from jobs.profiler.memory import Room
+from jobs.profiler.window import OPERATIONS
+from tests.jobs.profiler.test_exact import calls, returned
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A file of 10,000 bytes, in a folder of its own."""
+    file = tmp_path / "data" / "file"
+    file.parent.mkdir()
+    file.write_bytes(bytes(10_000))
+    return file
+
+
+@contextlib.contextmanager
+def opened(path, flags=os.O_RDONLY):
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def test_windows_are_disjoint(data):
+    first, second = Profile(only=[data]), Profile(only=[data])
+
+    with first:
+        data.read_bytes()
+    data.read_bytes()
+    with second:
+        data.read_bytes()
+        data.read_bytes()
+
+    assert calls(second) == {name: 2 * number for name, number in calls(first).items()}
+    assert first.events["end"].max() < first.window.ended_ns <= second.window.started_ns < second.events["start"].min()
+
+
+def test_one_window_at_a_time_and_none_twice(data):
+    with Profile(events=10), pytest.raises(ProfilerError, match="only one"):
+        Profile(events=10).start()
+    with pytest.raises(ProfilerError, match="no window is open"):
+        Profile().stop()
+
+
+@pytest.mark.parametrize("wrong", [{"mode": "all"}, {"events": 0}, {"max_files": 1 << 40}])
+def test_what_cannot_be_is_refused(wrong):
+    with pytest.raises(ProfilerError):
+        Profile(**wrong)
+
+
+def test_no_memory_is_an_error_and_no_crash(monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOMEM, "no memory")
+
+    monkeypatch.setattr(mmap, "mmap", full)
+
+    with pytest.raises(ProfilerError, match="ask for less"):
+        Profile().start()
+
+
+@pytest.mark.parametrize("room", [{"events": 3}, {"max_files": 1}, {"mode": "counters", "max_files": 1}])
+def test_what_finds_no_room_is_counted(room, data):
+    with Profile(**room) as small, opened(data) as descriptor, opened(__file__):
+        for _ in range(5):
+            os.read(descriptor, 10)
+        Path(__file__).stat()
+
+    assert small.dropped > 0
+    assert "dropped" in small.window.blind_spot()
+
+
+def test_detaching_gives_every_slot_and_page_back(data):
+    detach()
+    mappings = Path("/proc/self/maps").read_text()
+    libraries = [line.split() for line in mappings.splitlines() if line.endswith((".so", "python3.11"))]
+
+    for _ in range(3):
+        attach()
+        detach()
+
+    after = Path("/proc/self/maps").read_text()
+    assert all(" ".join(line[:2]) in after for line in libraries)
+    with Profile(only=[data], events=100) as watched:
+        detach()
+        data.read_bytes()
+    assert len(watched.events) == 0
+
+
+def test_readers_do_not_mind_a_hundred_attachments(data):
+    stop, read = threading.Event(), [0] * 8
+
+    def reading(place):
+        with opened(data) as descriptor:
+            while not stop.is_set():
+                assert len(os.pread(descriptor, 100, 0)) == 100
+                read[place] += 1
+
+    threads = [threading.Thread(target=reading, args=(place,)) for place in range(8)]
+    for thread in threads:
+        thread.start()
+    for round_ in range(100):
+        detach()
+        with Profile(only=[data], events=100_000, mode=profile.MODES[round_ % 2]) as window:
+            time.sleep(0)
+        assert not window.dropped
+    stop.set()
+    for thread in threads:
+        thread.join()
+
+    assert all(read)
+
+
+def test_threads_lose_no_event(data):
+    def reading():
+        with opened(data) as descriptor:
+            for _ in range(500):
+                os.pread(descriptor, 10, 0)
+
+    threads = [threading.Thread(target=reading) for _ in range(8)]
+    with Profile(only=[data]) as watched:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert calls(watched) == {"open": 8, "pread": 4000, "close": 8}
+    assert len(np.unique(watched.events["thread"])) == 8
+
+
+def test_a_file_that_was_open_before_has_its_name(data):
+    with opened(data) as descriptor, Profile(only=[data]) as watched:
+        os.read(descriptor, 100)
+
+    assert list(watched.files) == [str(data)]
+
+
+def test_a_descriptor_is_what_it_was_opened_for_in_each_window(data):
+    other = data.with_name("other")
+    other.write_bytes(b"12345")
+    first, second = Profile(only=[data.parent]), Profile(only=[data.parent])
+    with opened(data) as descriptor:
+        with first:
+            os.read(descriptor, 1)
+        with opened(other) as new:
+            os.dup2(new, descriptor)
+        with second:
+            os.read(descriptor, 1)
+            os.dup2(copy := os.dup(descriptor), descriptor)
+            os.read(descriptor, 1)
+            os.close(copy)
+
+    assert list(first.files) == [str(data)]
+    assert list(second.files) == [str(other)]
+    reads = second.events[second.events["operation"] == OPERATIONS.index("read")]
+    assert reads["offset"].tolist() == [0, 1]  # a copy shares the position
+
+
+def test_errors_are_kept_with_their_number(data):
+    with Profile(only=[data.parent]) as watched:
+        for path in (data.with_name("missing"), data / "below"):
+            with pytest.raises(OSError, match=path.name):
+                os.open(path, os.O_RDONLY)
+
+    assert watched.events["error"].tolist() == [errno.ENOENT, errno.ENOTDIR]
+    assert all(not any(counters.values()) for counters in watched.files.values())  # what failed is not counted
+
+
+def test_names_are_bytes_and_paths_absolute(data, monkeypatch):
+    monkeypatch.chdir(data.parent)
+    odd = os.fsdecode(b"\xff\xfe odd")
+
+    with Profile(only=[data.parent]) as watched, opened(odd, os.O_CREAT | os.O_WRONLY), opened(".") as folder:
+        os.stat("./file")  # noqa: PTH116 - Path would take the dot away
+        os.close(os.open("file", os.O_RDONLY, dir_fd=folder))
+
+    assert list(watched.files) == [str(data.parent / odd), str(data.parent), str(data)]
+
+
+def test_only_what_is_asked_for_is_kept_but_all_bytes_are_counted(data):
+    with Profile(only=[data.parent / "fil"]) as none:
+        data.read_bytes()
+    with Profile(only=[data.parent]) as all_:
+        data.read_bytes()
+
+    assert (len(none.files), len(all_.files)) == (0, 1)
+    assert none.window.read_bytes == all_.window.read_bytes == 10_000
+
+
+def test_a_child_is_not_in_the_window_and_may_have_its_own(data):
+    with Profile(only=[data]) as watched:
+        pid = os.fork()
+        if not pid:
+            code = 1
+            with contextlib.suppress(BaseException):
+                with contextlib.suppress(ProfilerError):
+                    watched.stop()
+                    os._exit(2)
+                with Profile(only=[data]) as own:
+                    data.read_bytes()
+                code = 0 if returned(own, "read") == 10_000 and own.window.process == os.getpid() else 3
+            os._exit(code)
+        assert os.waitpid(pid, 0)[1] == 0
+        with opened(data) as descriptor:
+            subprocess.run(["true"], stdin=descriptor, close_fds=True, check=True)  # by vfork
+
+    assert calls(watched)["open"] == calls(watched)["close"] == 1
+
+
+_READ = ("0", "63")  # number of the system call: x86-64, aarch64
+
+
+def test_a_call_that_is_under_way_at_the_end_is_in_no_window(data):
+    ours, theirs = os.pipe()
+    began = threading.Event()
+
+    def waiting():
+        began.set()
+        os.read(ours, 1)
+
+    thread = threading.Thread(target=waiting)
+    first, second = Profile(), Profile()
+    with first:
+        thread.start()
+        began.wait()
+        while Path(f"/proc/self/task/{thread.native_id}/syscall").read_text().split()[:2] not in (
+            [n, hex(ours)] for n in _READ
+        ):
+            time.sleep(0.001)
+    with second:
+        os.write(theirs, b"x")
+        thread.join()
+    for descriptor in (ours, theirs):
+        os.close(descriptor)
+
+    assert "pipe" not in first.files
+    assert second.files["pipe"]["POSIX_BYTES_WRITTEN"] == second.window.straddled == 1
+    assert "POSIX_READS" not in {name for name, value in second.files["pipe"].items() if value}
+
+
+LOADED = "int caller(void) { return 7; }\n"
+LOADER = """#include <dlfcn.h>
+#include <fcntl.h>
+#include <unistd.h>
+int found(void) { return dlopen("libloaded.so", RTLD_NOW) != 0; }
+int reads(const char *path) { char c; int fd = open(path, O_RDONLY), n = read(fd, &c, 1); close(fd); return n; }
+"""
+
+
+def test_what_is_loaded_in_a_window_is_hooked_and_finds_its_libraries(data, tmp_path):
+    folder = tmp_path / "below"
+    folder.mkdir()
+    for name, text, flags in (("loaded", LOADED, []), ("loader", LOADER, [f"-Wl,-rpath,{folder},--enable-new-dtags"])):
+        place = folder if name == "loaded" else tmp_path
+        (tmp_path / f"{name}.c").write_text(text)
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", "-o", place / f"lib{name}.so", tmp_path / f"{name}.c", *flags], check=True
+        )
+
+    with Profile(only=[data]) as watched:
+        loader = ctypes.CDLL(str(tmp_path / "libloader.so"))
+        assert loader.reads(os.fsencode(data)) == 1
+        assert loader.found(), "the caller's RUNPATH was not searched"
+
+    assert calls(watched) == {"open": 1, "read": 1, "close": 1}
+
+
+KILLED = """
+import os, sys
+from jobs.profiler import Profile
+Profile(mode=sys.argv[3], only=[sys.argv[1]], spill=sys.argv[2], events=1000, max_files=10).start()
+open(sys.argv[1], "rb").read()
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("mode", profile.MODES)
+def test_what_a_killed_process_had_seen_is_left_in_its_spill(mode, data, tmp_path):
+    spill = tmp_path / "spill"
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+
+    done = subprocess.run([sys.executable, "-c", KILLED, data, spill, mode], env=environment, check=False)
+
+    assert done.returncode == -signal.SIGKILL
+    window = table.read(spill)
+    assert window.files[str(data)]["POSIX_BYTES_READ"] == 10_000
+    assert not window.ended
+    assert "ended within the window" in window.blind_spot()
+    with pytest.raises(ProfilerError, match="File exists"):
+        Profile(spill=spill).start()
+
+
+def _workload(folder):
+    """Read forwards, backwards and by turns with writes; sizes on the edges of Darshan's bins."""
+    for place, size in enumerate((0, 100, 101, 1024, 1025, 70_000)):
+        path = folder / str(place)
+        path.write_bytes(bytes(size))
+        with opened(path, os.O_RDWR) as descriptor:
+            for offset in (0, size // 2, 1, size, 5):
+                os.pread(descriptor, size, offset)
+            os.pwrite(descriptor, b"x" * 10, size)
+            os.fsync(descriptor)
+        np.save(folder / f"{place}.npy", np.zeros(size))
+        path.rename(folder / f"{place}.bin")
+
+
+def test_counters_are_those_that_a_trace_has(tmp_path):
+    windows = []
+    for mode in profile.MODES:
+        folder = tmp_path / "data"
+        folder.mkdir()
+        with Profile(mode=mode, only=[folder]) as watched:
+            _workload(folder)
+        windows.append(watched)
+        folder.rename(tmp_path / mode)
+
+    trace, counters = (
+        {
+            path: {k: v for k, v in each.items() if "_F_" not in k and "_TIME_" not in k}
+            for path, each in w.files.items()
+        }
+        for w in windows
+    )
+    assert trace == counters
+    assert len(trace) == 18
+    big = trace[str(tmp_path / "data" / "5")]
+    assert [big[f"POSIX_{name}"] for name in ("OPENS", "READS", "WRITES", "FSYNCS")] == [2, 5, 2, 1]
+    assert (big["POSIX_SEQ_READS"], big["POSIX_CONSEC_READS"]) == (1, 1)
+    assert (big["POSIX_SIZE_READ_10K_100K"], big["POSIX_SIZE_READ_0_100"]) == (4, 1)
+    assert (big["POSIX_RW_SWITCHES"], big["POSIX_MAX_BYTE_WRITTEN"]) == (2, 70_009)
+    assert big["POSIX_RENAME_SOURCES"] == trace[str(tmp_path / "data" / "5.bin")]["POSIX_RENAME_TARGETS"] == 1
+
+
+def test_without_a_compiler_the_first_use_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr(build, "library", lambda: tmp_path / "none.so")
+    monkeypatch.setattr(build, "HERE", Path(build.__file__).parent)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+
+    with pytest.raises(build.BuildError, match="install gcc or clang"):
+        build.build()
+
+
+def test_a_windows_room_is_what_the_library_expects():
+    assert (Room("trace", 1, 1).names_at, Room("counters", 1, 1).names_at) == (4096 + 56, 4096 + 432)
