@@ -1,22 +1,26 @@
-"""Reads what the profiler has saved.
+"""Reads what the profiler has saved, and Darshan logs.
 
-python -m jobs.profiler report FILE           the summary of a profile (Profile.save, or a spill), as text
+python -m jobs.profiler report FILE           the summary of a profile (Profile.save, a spill, a Darshan log), as text
 python -m jobs.profiler report FILE --json    the same figures as JSON
 python -m jobs.profiler chrome FILE OUT       its calls as a trace for chrome://tracing or Perfetto
+python -m jobs.profiler darshan FILE OUT      the profile as a Darshan log
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.profiler import ProfilerError, chrome, report, table
+from jobs.profiler import ProfilerError, chrome, darshan_log, report, table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_WRITERS = {"chrome": chrome.write, "darshan": darshan_log.write}
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -24,12 +28,15 @@ def main(words: Sequence[str] | None = None) -> int:
     asked = _parsed(words)
     try:
         window = table.read(asked.file)
-        if asked.verb == "chrome":
-            chrome.write(asked.out.parent.resolve() / asked.out.name, window)
+        if asked.verb in _WRITERS:
+            _WRITERS[asked.verb](asked.out.parent.resolve() / asked.out.name, window)
         elif asked.json:
             print(json.dumps(report.figures(window), indent=1))
         else:
             print("\n".join(report.lines(window)))
+        sys.stdout.flush()
+    except BrokenPipeError:  # `| head` has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ProfilerError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -43,9 +50,10 @@ def _parsed(words: Sequence[str] | None) -> argparse.Namespace:
     shown = verbs.add_parser("report", help="print the summary of a profile")
     shown.add_argument("file", type=Path)
     shown.add_argument("--json", action="store_true", help="print its figures as JSON")
-    drawn = verbs.add_parser("chrome", help="write its calls as a Chrome trace")
-    drawn.add_argument("file", type=Path)
-    drawn.add_argument("out", type=Path)
+    for name, about_it in (("chrome", "write its calls as a Chrome trace"), ("darshan", "write it as a Darshan log")):
+        written = verbs.add_parser(name, help=about_it)
+        written.add_argument("file", type=Path)
+        written.add_argument("out", type=Path)
     return parser.parse_args(words)
 
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.profiler import chrome, table
+from jobs.profiler import chrome, darshan_log, table
 from jobs.profiler.library import Asked, Attached, ProfilerError, Totals, library, must, seen
 from jobs.profiler.memory import HEAD_BYTES, Room
 from jobs.profiler.window import Window
@@ -154,6 +154,10 @@ class Profile:
     def save(self, path: str | Path) -> None:
         """Write all of it to a file that `python -m jobs.profiler report` and `jobs.profiler.table.read` read."""
         table.write(_absolute(path), self.window)
+
+    def darshan(self, path: str | Path) -> None:
+        """Write the counters, and a trace's reads and writes, as a Darshan log that PyDarshan reads."""
+        darshan_log.write(_absolute(path), self.window)
 
     def chrome(self, path: str | Path) -> None:
         """Write the calls as a trace that chrome://tracing and Perfetto show; ProfilerError in the mode counters."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jobs.profiler import darshan_log
 from jobs.profiler.library import ProfilerError, seen
 from jobs.profiler.memory import HEAD_BYTES, room_of
 from jobs.profiler.window import COUNTERS, EVENT, MODULES, OPERATIONS, Window
@@ -28,7 +29,7 @@ _LARGEST_HEAD_BYTES = 1 << 20
 
 
 def write(path: Path, window: Window) -> None:
-    """Write a window: members ``head`` (JSON), ``paths`` (each ended by a NUL), ``stdio``, ``counters``, ``events``."""
+    """Write a window: ``head`` (JSON), ``paths`` (each ended by a NUL), ``stdio``, ``counters``, ``events``."""
     head = {"schema": SCHEMA, "operations": OPERATIONS, **{key: getattr(window, key) for key in _HEAD}}
     names = b"".join(os.fsencode(name) + b"\0" for name in window.paths)
     arrays: dict[str, Any] = {
@@ -44,13 +45,16 @@ def write(path: Path, window: Window) -> None:
 
 
 def read(path: Path) -> Window:
-    """Read what `write` wrote, or a spill. Raises ProfilerError: it is neither, it is damaged or too large."""
+    """Read what `write` wrote, a spill or a Darshan log; ProfilerError: it is none of them, damaged or too large."""
     path = path.parent.resolve() / path.name
     try:
         with os.fdopen(files.opened(path), "rb") as file:
             if os.fstat(file.fileno()).st_size > LARGEST_BYTES:
                 raise ValueError(f"it has more than {LARGEST_BYTES} bytes")  # noqa: TRY301 - one place tells the path
-            return _table(file) if file.read(2) == b"PK" else _spill(file)
+            begin = file.read(len(darshan_log.MAGIC))
+            if begin[:2] == b"3." and begin[-1:] == b"\0":
+                return darshan_log.read(path)
+            return _table(file) if begin.startswith(b"PK") else _spill(file)
     except (OSError, ValueError, LookupError, TypeError, zipfile.BadZipFile) as error:
         raise ProfilerError(f"{path} is no profile that can be read: {error}") from error
 

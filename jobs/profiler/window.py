@@ -27,8 +27,8 @@ EVENT = np.dtype(
     }
 )
 """A call: Unix time in ns, bytes, errno; `offset` and `length` are -1 where there is none."""
-_TIMES = ("open_start", "read_start", "write_start", "close_start", "open_end", "read_end", "write_end", "close_end")
-_SPENT = ("read_time", "write_time", "meta_time", "max_read_time", "max_write_time")
+TIMES = ("open_start", "read_start", "write_start", "close_start", "open_end", "read_end", "write_end", "close_end")
+SPENT = ("read_time", "write_time", "meta_time", "max_read_time", "max_write_time")
 _CALLS = (
     "opens", "fdopens", "dups", "reads", "writes", "seeks", "stats", "mmaps", "fsyncs", "fdsyncs", "rename_sources",
     "rename_targets", "consec_reads", "consec_writes", "seq_reads", "seq_writes", "rw_switches", "flushes",
@@ -38,7 +38,7 @@ _BYTES = (
     "max_read_time_size", "max_write_time_size",
 )  # fmt: skip
 COUNTERS = np.dtype(
-    [(name, "<i8") for name in (*_BYTES, *_TIMES, "meta_end", *_SPENT)]
+    [(name, "<i8") for name in (*_BYTES, *TIMES, "meta_end", *SPENT)]
     + [("access_size", "<i8", 4), ("stride", "<i8", 4), ("access_count", "<u4", 4), ("stride_count", "<u4", 4)]
     + [("size_read", "<u4", 10), ("size_write", "<u4", 10)]
     + [(name, "<u4") for name in (*_CALLS, "last", "lock")]
@@ -54,7 +54,7 @@ _FOUR = {
     "access_size": "ACCESS{}_ACCESS",
     "access_count": "ACCESS{}_COUNT",
 }
-_NAMES: dict[str, list[tuple[str, int | None, str]]] = {
+DARSHAN_NAMES: dict[str, list[tuple[str, int | None, str]]] = {
     "POSIX": [
         *((each, None, each.upper()) for each in (*_CALLS, *_BYTES) if each not in _NOT_OF_POSIX),
         *(
@@ -66,7 +66,7 @@ _NAMES: dict[str, list[tuple[str, int | None, str]]] = {
     ],
     "STDIO": [(each, None, each.upper()) for each in _OF_STDIO],
 }
-MODULES = tuple(_NAMES)
+MODULES = tuple(DARSHAN_NAMES)
 
 
 class Files(Mapping[str, "dict[str, float]"]):
@@ -132,12 +132,12 @@ class Window:
         """Return the counters of one file of one module by Darshan's names."""
         module, row = self.modules[place], self.counters[place]
         found: dict[str, float] = {}
-        for key, index, name in _NAMES[module]:
+        for key, index, name in DARSHAN_NAMES[module]:
             found[f"{module}_{name}"] = int(row[key] if index is None else row[key][index])
-        for key in _TIMES:
+        for key in TIMES:
             action, _, edge = key.partition("_")
-            found[f"{module}_F_{action.upper()}_{edge.upper()}_TIMESTAMP"] = self._seconds(int(row[key]))
-        for key in _SPENT if module == "POSIX" else _SPENT[:3]:
+            found[f"{module}_F_{action.upper()}_{edge.upper()}TIMESTAMP"] = self._seconds(int(row[key]))
+        for key in SPENT if module == "POSIX" else SPENT[:3]:
             found[f"{module}_F_{key.upper()}"] = int(row[key]) / 1e9
         return found
 
@@ -153,9 +153,9 @@ class Window:
         if not self.ended:
             return "the process ended within the window: how much it had done by then is not known"
         if self.dropped:
-            return f"{self.dropped:,} calls were dropped for want of room: ask for more events or files"
+            return f"{self.dropped:,} calls or files were dropped for want of room: ask for more"
         if self.kernel_read_bytes is None:
-            return "/proc/self/io cannot be read: what was not seen is not known"
+            return "how many bytes the process read is not known: the kernel's count is missing"
         missed = self.kernel_read_bytes - self.read_bytes
         if abs(missed) <= max(NEGLIGIBLE_BYTES, COMPLETE_WITHIN * self.kernel_read_bytes):
             return None

@@ -1,0 +1,105 @@
+"""Darshan logs: ours as PyDarshan reads them, and those of others."""
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jobs.profiler import Profile, ProfilerError, table
+from jobs.profiler.__main__ import main
+from jobs.profiler.profile import MODES
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # PyDarshan's own, of what it draws with
+    darshan = pytest.importorskip("darshan")
+EXAMPLES = Path(darshan.__file__).parent / "tests" / "input"
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Return a function that profiles reads and writes and writes a log: the profile and the log."""
+
+    def made(mode):
+        folder = tmp_path / "data"
+        folder.mkdir()
+        with Profile(mode=mode, only=[folder]) as profile:
+            (folder / "a").write_bytes(bytes(70_000))
+            (folder / "a").read_bytes()
+            np.save(folder / "b.npy", np.zeros(1000))
+        profile.darshan(tmp_path / "log.darshan")
+        return profile, tmp_path / "log.darshan"
+
+    return made
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.filterwarnings("ignore")
+def test_pydarshan_reads_our_counters(mode, written):
+    profile, log = written(mode)
+
+    report = darshan.DarshanReport(str(log), read_all=True)
+
+    assert report.metadata["job"]["nprocs"] == 1
+    for module in report.records.keys() & {"POSIX", "STDIO"}:
+        tables = report.records[module].to_df()
+        assert len(tables["counters"]) == profile.window.modules.count(module) > 0
+        for kind in ("counters", "fcounters"):
+            for row in tables[kind].to_dict("records"):
+                ours = profile.files[report.name_records[row["id"]]]
+                assert {key: value for key, value in row.items() if key in ours} == pytest.approx(
+                    {key: value for key, value in ours.items() if key in row}
+                )
+    if mode == "trace":
+        records = report.records["DXT_POSIX"].to_df()
+        segments = {report.name_records[each["id"]]: each["read_segments"] for each in records}
+        assert segments[str(log.parent / "data" / "a")]["length"].sum() == 70_000
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_our_log_is_a_profile_again(mode, written):
+    profile, log = written(mode)
+
+    again = table.read(log)
+
+    for path, counters in profile.files.items():
+        assert again.files[path] == pytest.approx({**counters}, abs=1e-6)
+
+
+@pytest.mark.long
+def test_darshans_own_summary_is_made_of_our_log(written, tmp_path):
+    _, log = written("trace")
+
+    done = subprocess.run(
+        [sys.executable, "-m", "darshan", "summary", log], cwd=tmp_path, capture_output=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.glob("*.html"))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("sample.darshan", "2,199,023.3 MB in 16,476 calls"),
+        ("sample-dxt-simple.darshan", "64 opens"),
+        ("noposix.darshan", "1,812.4 MB in 199,687 calls"),
+    ],
+)
+def test_logs_of_others_are_reported_in_the_same_words(name, told, capsys):
+    if not (EXAMPLES / name).exists():
+        pytest.skip("this PyDarshan has no examples")
+
+    assert main(["report", str(EXAMPLES / name)]) == 0
+    assert told in capsys.readouterr().out
+
+
+def test_a_damaged_log_is_an_error(written, capfd):
+    _, log = written("counters")
+    log.write_bytes(log.read_bytes()[: os.stat(log).st_size // 2])  # noqa: PTH116
+
+    with pytest.raises(ProfilerError, match=r"log\.darshan is no Darshan log"):
+        table.read(log)
