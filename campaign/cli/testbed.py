@@ -1,4 +1,4 @@
-"""`python -m campaign testbed`: emulated storages as fast as the paper's, on one disk."""
+"""`python -m campaign testbed`: emulated storages as the paper's, on one disk."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from jobs.system.device import Mount
 
 _ABOUT = """\
-Emulated storages on one disk, to rehearse with: ext4 on loop devices that the kernel throttles to the paper's Table I.
-up makes them, or what is missing of them; down takes them away. A campaign uses them with site=twin."""
+Emulated storages on one disk, to rehearse with: ext4 on loop devices with the MB/s of the paper's Table I, and with the
+latency, the seeks and the queues of a disk, of flash and of a file server (model=rates: MB/s alone). up makes them, or
+what is missing of them; down takes them away. A campaign uses them with site=twin."""
 _NONE = "-"
 _FLAGS = {"keep": ("down",), "json": ("status",), "dry_run": ("up", "down")}
 _BASELINE_BYTES = 6 * GB  # its file of 5 GB (paper, IV), and the file system's own
@@ -54,7 +55,7 @@ def main(argv: list[str]) -> int:
         return _preview(options, folder)
     if os.geteuid() != 0:
         raise EnvironmentFaultError(
-            f"testbed {options.what} needs root: it attaches loop devices, mounts file systems and throttles devices",
+            f"testbed {options.what} needs root: it attaches loop devices, mounts file systems and serves devices",
             f"sudo {shlex.join([sys.executable, '-m', 'campaign', 'testbed', *_with_folder(argv, folder)])}",
         )
     return _up(options, folder) if options.what == "up" else _down(options, folder)
@@ -163,12 +164,13 @@ def _print_state(seen: Seen) -> None:
     if not storages:
         console.show(f"no testbed in {seen.folder}")
         return
-    rows = [("emulated", "state", "GB", "MB/s read", "MB/s written", "reads/s", "writes/s", "device", "root")]
+    rows = [("emulated", "state", "GB", "model", "MB/s read", "MB/s written", "reads/s", "writes/s", "device", "root")]
     for name, each in storages.items():
         numbers = (each["read_mb_per_s"], each["write_mb_per_s"], each["read_iops"], each["write_iops"])
         size = None if each["size_bytes"] is None else each["size_bytes"] / GB
-        figures = (_NONE if number is None else f"{number:g}" for number in (size, *numbers))
-        rows.append((name, each["state"], *figures, each["device"] or _NONE, each["root"]))
+        shown, *figures = (_NONE if number is None else f"{number:g}" for number in (size, *numbers))
+        model = (each.get("model") or {"kind": "rates"})["kind"]
+        rows.append((name, each["state"], shown, model, *figures, each["device"] or _NONE, each["root"]))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         console.show("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())

@@ -94,7 +94,7 @@ class Testbed:
     lustre: Server = field(default_factory=Server)
 
 
-_KINDS: dict[str, type[Device]] = {"hdd": Disk, "ssd": Flash, "optane": Flash, "lustre": Server}
+KINDS: dict[str, type[Device]] = {"hdd": Disk, "ssd": Flash, "optane": Flash, "lustre": Server}
 _FUSE = Path("/dev/fuse")
 
 
@@ -120,15 +120,15 @@ def lacking() -> str | None:
 
 def _chosen(names: list[str]) -> list[str]:
     for name in names:
-        if name not in _KINDS:
-            raise UsageError(f"storages: there is no '{name}'", nearest(name, _KINDS))
+        if name not in KINDS:
+            raise UsageError(f"storages: there is no '{name}'", nearest(name, KINDS))
     if not names:
-        raise UsageError("storages=[] asks for nothing", f"legal here: {', '.join(_KINDS)}")
+        raise UsageError("storages=[] asks for nothing", f"legal here: {', '.join(KINDS)}")
     return list(dict.fromkeys(names))
 
 
 def _wanted(name: str, values: dict[str, Any], *, behaves: bool) -> Wanted:
-    kind = _KINDS[name]
+    kind = KINDS[name]
     for each, (least, most) in ranges(kind).items():
         value = values[each]
         if value is not None and not least <= value <= most:
