@@ -65,10 +65,10 @@ def agreed(question: str) -> bool:
 def bar() -> Bars:
     """Make a progress bar for stderr that costs little: it draws only when it is refreshed."""
     return Bars(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[latest]}"),
+        TextColumn("{task.fields[latest]}", markup=False),
         TextColumn("ETA"),
         TimeRemainingColumn(elapsed_when_finished=True),
         console=stderr,

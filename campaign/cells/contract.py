@@ -27,13 +27,18 @@ class _Named(TypedDict):
 class Cluster(_Named, total=False):
     """Group ``cluster``; other keys go to ``sbatch`` as they are. Choices without Slurm have a name alone."""
 
+    pool: str | None
+    exclude: str | None
     dependency: str | None
     licenses: str | None
     timeout_min: int
     mem_gb: float | None
     cpus_per_task: int | None
     exclusive: bool
+    wckey: str | None
+    comment: str | None
     modules: list[str]
+    prelude: list[str]
     extra: dict[str, str | float | None]
     cells_per_job: int
     parallel: int | None

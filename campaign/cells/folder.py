@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 SCHEMA = 1
 TOOL = "tfio-campaign"
 _PRIVATE = 0o700
-_ROOM_BYTES = 1 << 20  # less than this may not hold a record
+_PLENTY_BYTES = 64 << 20  # where this is free nobody counts
+_ROOM_BYTES = 64 << 10  # of a first record with its logs
 
 
 class _Process(TypedDict):
@@ -95,9 +96,15 @@ class CampaignFolder:
             return f"{self.root} cannot be reached: {error.strerror}"
         if system.f_flag & os.ST_RDONLY:
             return f"{self.root} is read-only: workers wait to write their records"
-        if system.f_bavail * system.f_frsize < _ROOM_BYTES:
+        free = system.f_bavail * system.f_frsize
+        if free < _PLENTY_BYTES and free < self._needed_bytes():
             return f"{self.root} is full: workers wait to write their records"
         return ""
+
+    def _needed_bytes(self) -> int:
+        """Return what the next record needs: it is written beside the one before, with a run more."""
+        largest = max(map(_size, self.records.glob("*/record.json")), default=0)
+        return max(_ROOM_BYTES, 2 * largest)
 
     def worker_lock(self) -> FileLock:
         """Lock that a worker on a workstation holds while it works in this folder: there is one at a time."""
@@ -114,6 +121,14 @@ class CampaignFolder:
             return True
         except OSError:
             return None
+
+
+def _size(path: Path) -> int:
+    """Return the bytes of a file; 0 where it has just been set aside."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def existing(root: Path) -> tuple[CampaignFolder, Manifest]:

@@ -63,7 +63,8 @@ class _LiveTable:
 
     def _cells(self, picture: Picture) -> Table:
         table = Table.grid(padding=(0, 2))
-        words = [f"[{_COLOURS.get(state, 'default')}]{state} {picture.counts[state]}[/]" for state in _shown(picture)]
+        # No markup: a line printed above the table (markup=False) switches it off in the table, too.
+        words = [Text(f"{state} {picture.counts[state]}", _COLOURS.get(state, "")) for state in _shown(picture)]
         why = Text(visible(self._hindrance() or _queue(picture)))  # Slurm's words may hold brackets
         table.add_row("cells", *words, why)
         return table
@@ -73,7 +74,7 @@ class _LiveTable:
         for cell, run, where in picture.running[:_ROWS]:
             role = "warm-up" if run["role"] == "warmup" else "measured"
             row = (f"  {cell.rpartition('-')[0]}", f"run {run['run']} ({role})", self._rates.get(cell, ""), where)
-            table.add_row(*row)
+            table.add_row(*map(Text, map(visible, row)))
         if len(picture.running) > _ROWS:
             table.add_row(f"  … and {len(picture.running) - _ROWS} more")
         return table

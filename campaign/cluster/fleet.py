@@ -94,7 +94,7 @@ class Fleet:
             if task is None:
                 continue
             if task.live:
-                self.seen[key] = Seen("queued" if task.queued else "running", task.reason, task.node or task.job_id)
+                self.seen[key] = Seen("queued" if task.queued else "running", task.waits_for, task.node or task.job_id)
             else:
                 self._end(key, task.end())
 

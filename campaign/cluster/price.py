@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import dataclass
 from itertools import islice
@@ -54,12 +55,17 @@ class Price:
         """Say it in one line."""
         jobs = f"{counted(self.jobs, 'job')} of at most {self.timeout_min} min"
         again = f", times {self.max_requeues + 1} if all are requeued" if self.max_requeues else ""
-        text = f"{self.at_most_h:.1f} node-hours at most ({jobs}{again})"
+        text = f"{_two_digits(self.at_most_h)} node-hours at most ({jobs}{again})"
         if self.runs is None:
             return text
         least, most = ((seconds + self.jobs * _START_S) / 3600 for seconds in (self.runs.least_s, self.runs.most_s))
-        hours = f"{least:.2f}" + (f" to {most:.2f}" if most > least else "")
+        hours = _two_digits(least) + (f" to {_two_digits(most)}" if most > least else "")
         return f"{text}; about {hours} expected, from {counted(self.runs.known, 'earlier run')}"
+
+
+def _two_digits(hours: float) -> str:
+    """Write a number above 0 with two significant digits, or with all before the point."""
+    return f"{hours:.{max(0, 1 - math.floor(math.log10(hours)))}f}"
 
 
 def of(arrays: Sequence[Array], folder: CampaignFolder) -> Price:

@@ -14,13 +14,15 @@ import shlex
 import sys
 import time
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from campaign import console
 from campaign.cluster.executors import SlurmArray
 from campaign.console import counted
-from campaign.errors import EnvironmentFaultError, SchedulerError
+from campaign.errors import EnvironmentFaultError, SchedulerError, UsageError
 from campaign.slurm import client, scheduler
 from campaign.worker.batch import Batch
 from jobs.system.files import write_json
@@ -34,7 +36,9 @@ if TYPE_CHECKING:
 
 _CODE = Path(__file__).resolve().parents[2]
 _UNBOUNDED = 256  # jobs of an array at once where nothing is shared
-_ASKED_AS_IS = ("partition", "account", "qos", "constraint", "nodelist", "exclude", "gpus_per_node")
+_ASKED_AS_IS = ("partition", "account", "qos", "constraint", "exclude", "gpus_per_node")
+_ODD = re.compile(r"[^A-Za-z0-9_.-]+")
+_LONGEST_WORD = 24  # of a job's name
 _SAID_BY_SBATCH = re.compile(r"sbatch: error: (.*)")
 _CAME_TOO_LATE = re.compile("timed out|Unable to contact", re.IGNORECASE)
 _PAUSES_S = (0.0, 2.0, 3.0, 5.0)  # before each question to a controller that is busy
@@ -69,7 +73,14 @@ class Array:
         if self.access["exclusive"] == "singleton":
             where = hashlib.sha256(str(storage["root"]).encode()).hexdigest()[:8]
             return f"tfio-{storage['name']}-{where}"
-        return f"tfio-{self.request.token}"
+        words = (_ODD.sub("_", word)[:_LONGEST_WORD] for word in (self.request.folder.root.name, self._figure))
+        return "-".join(("tfio", *words, self.request.token))
+
+    @property
+    def _figure(self) -> str:
+        """What people call it: recipes of the paper or, without any, benchmarks."""
+        recipes = [word.partition("=")[2] for word in self.request.words if word.startswith("+paper=")]
+        return ",".join(recipes or sorted({entry.cell.benchmark for task in self.tasks for entry in task}))
 
     @property
     def _cluster(self) -> Cluster:
@@ -80,11 +91,13 @@ class Array:
         return self._array(after).script(self._command())
 
     def setup(self) -> list[str]:
-        """Load the site's modules, all of them or end; the node imports the code that this process runs."""
-        loads = [
-            f"module load {module} || exit {EnvironmentFaultError.exit_code}" for module in self._cluster["modules"]
+        """Prepare as the site asks, all of it or end; the node imports the code that this process runs."""
+        first = [*(f"module load {module}" for module in self._cluster["modules"]), *self._cluster["prelude"]]
+        code = EnvironmentFaultError.exit_code
+        return [
+            *(f"{command} || exit {code}" for command in first),
+            f'export PYTHONPATH={shlex.quote(str(_CODE))}"${{PYTHONPATH:+:$PYTHONPATH}}"',
         ]
-        return [*loads, f'export PYTHONPATH={shlex.quote(str(_CODE))}"${{PYTHONPATH:+:$PYTHONPATH}}"']
 
     def batch(self) -> Batch:
         """Describe it for those who come later."""
@@ -124,6 +137,8 @@ class Array:
             **{key: value for key, value in cluster.items() if key in _ASKED_AS_IS and value is not None},
             **({} if mem_gb is None else {"mem": f"{math.ceil(mem_gb * 1e9 / 2**20)}M"}),  # sbatch's M is 2^20
             "job_name": self.job_name,
+            "comment": cluster["comment"] or f"tfio-campaign {self.request.folder.root} {self._figure}",
+            "wckey": cluster["wckey"],  # submitit has one of its own where none is given
             "time": cluster["timeout_min"],
             "nodes": 1,
             "ntasks_per_node": 1,
@@ -155,6 +170,8 @@ class Array:
 
 def arrays(entries: Sequence[Entry], request: Request, tasks_at_most: int) -> Iterator[Array]:
     """Put cells into array jobs: one a storage, or several in a row where there are more than an array can hold."""
+    if pool := request.conduct["cluster"]["pool"]:
+        request = _within(request, pool)
     ordered = sorted(enumerate(entries), key=lambda item: (_storage(item[1]), item[0]))
     # The next free number: what was refused is handed over again later, in a folder of its own.
     taken = request.folder.workers.glob(f"{request.token}-*")
@@ -168,6 +185,32 @@ def arrays(entries: Sequence[Entry], request: Request, tasks_at_most: int) -> It
             before = Array(request, folder, tasks, done, before)
             yield before
             number, done = number + 1, done + sum(len(task) for task in tasks)
+
+
+def _within(request: Request, pool: str) -> Request:
+    """Exclude the nodes that are not of the pool: sbatch's own --nodelist asks for all that it names."""
+    cluster = request.conduct["cluster"]
+    excluded = ",".join(filter(None, (cluster["exclude"], _outside(pool))))
+    return dataclasses.replace(
+        request, conduct={**request.conduct, "cluster": {**cluster, "exclude": excluded or None, "pool": None}}
+    )
+
+
+@cache
+def _outside(pool: str) -> str:
+    """Name the nodes of the cluster that are not of a pool, in Slurm's short form; empty where there are none."""
+    inside, every = client.ask("scontrol", "show", "hostnames", pool), client.ask("sinfo", "-ahN", "-o", "%N")
+    others = {*(every or "").split()}.difference((inside or "").split())
+    short = client.ask("scontrol", "show", "hostlistsorted", ",".join(sorted(others))) if others else ""
+    if inside is None or every is None or short is None:
+        raise SchedulerError(
+            f"cluster.pool={pool}: Slurm does not say which other nodes there are", "`sinfo -N` lists them"
+        )
+    if unknown := {*inside.split()}.difference(every.split()):
+        raise UsageError(f"cluster.pool={pool}: there is no node {min(unknown)}", "`sinfo -N` lists the nodes")
+    pooled = counted(len({*inside.split()}), "node")
+    console.say(f"cluster.pool={pool}: each job runs on one of {pooled}; excluded: {short.strip() or 'none'}")
+    return short.strip()
 
 
 def _storage(entry: Entry) -> str:

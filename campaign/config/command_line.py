@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,10 @@ _IDLE_FLAGS = {
 }
 _IDLE_KEYS = ("hydra.run.", "hydra.sweep.", "hydra.job.", "hydra.mode", "hydra.output_subdir", "hydra.callbacks")
 _VARIABLE = "${oc.env:"
+_BARE = re.compile(r"[^'\"\\${}]+")
 _NOT_RECORDED = ("cluster.", "hydra.")  # for Slurm, and for Hydra
+# Their values are words for sbatch and no lists: n[1-4],n7 needs no quotes of Hydra's.
+LITERAL = ("partition", "account", "qos", "constraint", "pool", "exclude", "dependency", "licenses", "wckey", "comment")
 _FLAGS = {*_OURS, "--help", *_MULTIRUN, *_SHOWING, *_WITH_VALUE}
 
 
@@ -80,7 +84,13 @@ class Words:
     @property
     def hydra(self) -> tuple[str, ...]:
         """Flags first, then overrides: Hydra's parser reads no other order."""
-        return *self.flags, *self.overrides
+        return *self.flags, *map(_quoted, self.overrides)
+
+
+def _quoted(word: str) -> str:
+    key, _, value = word.partition("=")
+    is_literal = key.removeprefix("cluster.") in LITERAL and key.startswith("cluster.")
+    return f"{key}='{value}'" if is_literal and value != "null" and _BARE.fullmatch(value) else word
 
 
 def split(argv: Sequence[str]) -> Words:

@@ -173,7 +173,7 @@ def _answer(folder: Path, word: str, job: str) -> Iterator[Finding]:
         message = f"a job failed at `{step}`: {said or 'nothing was printed'}"
         hint = f"install this code where the nodes see it; they would start {sys.executable}"
         if sys.executable not in step:
-            hint = "correct site.modules; or load what is missing another way"
+            hint = "correct site.modules or site.prelude, with which every job begins"
         yield Finding("nodes", passed=False, message=message, hint=hint)
     else:
         try:

@@ -26,6 +26,22 @@ _ENDED = {
 }  # fmt: skip
 _QUEUED = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 _BEGUN_AGAIN = {"BOOT_FAIL", "NODE_FAIL", "PREEMPTED"}
+_LESS = "cancel, then ask for less"
+# Reasons with which a job waits for ever, and the cure (squeue(1), JOB REASON CODES).
+_NEVER = {
+    "PartitionTimeLimit": "cancel, then less cluster.timeout_min, or another cluster.partition",
+    "PartitionNodeLimit": _LESS,
+    "BadConstraints": _LESS,
+    "JobHeldUser": "`scontrol release JOB` lets it go",
+    "JobHeldAdmin": "an administrator holds it; ask them",
+    "DependencyNeverSatisfied": "cancel, then another cluster.dependency",
+    "InvalidAccount": "cancel, then cluster.account=…",
+    "InvalidQOS": "cancel, then cluster.qos=…",
+    "PartitionDown": "cancel, then another cluster.partition; or wait until it is up again",
+    "PartitionInactive": "cancel, then another cluster.partition; or wait until it is up again",
+    "ReservationDeleted": "cancel, then another reservation",
+}
+_OVER_A_LIMIT = re.compile(r"(QOS|Assoc)Max\w+Per(Job|Node)\w*|MaxMemPerLimit")
 _NOBODY = ("", "(null)", "None", "none", "None assigned", "n/a", "N/A", "Unknown")
 _ARRAY_ID = re.compile(r"(\d+)_(?:(\d+)|\[([^\]%]+)(?:%\d+)?\])")
 _RANGE = re.compile(r"(?:^|(?<=,))(\d+)(?:-(\d+)(?::(\d+))?)?(?=,|$)")
@@ -63,6 +79,16 @@ class Task:
     def queued(self) -> bool:
         """Whether it waits."""
         return self.state in _QUEUED
+
+    @property
+    def waits_for(self) -> str:
+        """Slurm's reason; and where the task will not start as it stands, that and the cure."""
+        cure = _NEVER.get(self.reason, _LESS if _OVER_A_LIMIT.fullmatch(self.reason) else "")
+        return (
+            f"{self.reason}: will not start as it stands; {cure.replace('JOB', self.job_id.partition('_')[0])}"
+            if cure
+            else self.reason
+        )
 
     def end(self) -> str:
         """Return how it ended: state, exit code or signal where there is one, node."""

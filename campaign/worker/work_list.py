@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from campaign.cells.plan import Entry
 
 _FOR_SLURM = {
-    *("partition", "account", "qos", "constraint", "nodelist", "exclude", "dependency", "licenses"),
-    *("modules", "extra"),
+    *("partition", "account", "qos", "constraint", "pool", "exclude", "dependency", "licenses"),
+    *("wckey", "comment", "modules", "prelude", "extra"),
 }
 
 

@@ -169,6 +169,27 @@ def test_a_failed_cell_ends_its_job_with_a_failure(campaign):
 
 
 @pytest.mark.long
+def test_a_job_that_will_not_start_as_it_stands_is_told_with_the_cure(campaign, lab):
+    campaign.go("runs=3", "cluster.partition=excl", "cluster.timeout_min=120", "detach=true")
+    campaign.go("runs=3", "threads=2", "+cluster.extra.hold=true", "detach=true")
+
+    told = sorted(campaign.status().values())
+
+    assert [status for status, _ in told] == ["queued"] * 2
+    assert re.search("JobHeldUser: will not start as it stands; `scontrol release [0-9]+`", told[0][1])
+    assert re.search("PartitionTimeLimit: will not start as it stands; .*cluster.timeout_min", told[1][1])
+
+
+@pytest.mark.long
+def test_jobs_run_on_nodes_of_the_pool_alone_after_the_prelude(campaign):
+    prelude = "cluster.prelude=['export PRELUDE=done','test $PRELUDE']"
+
+    _finishes(campaign, "runs=2", "seed=0,1", "warmup_runs=0", "cluster.pool=n[2-3]", "cluster.mem_gb=1", prelude)
+
+    assert {run["node"] for run in campaign.measured()} <= {"n2", "n3"}
+
+
+@pytest.mark.long
 def test_why_a_job_could_not_begin_is_told_at_once_and_in_status_by_its_log(campaign):
     done = campaign.go("runs=3", "cluster.modules=[nosuch]")
 

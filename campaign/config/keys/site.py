@@ -21,8 +21,13 @@ class Site:
     account: str | None = MISSING
     qos: str | None = MISSING
     constraint: str | None = MISSING
+    pool: str | None = MISSING
     gpus_per_node: int | None = key(MISSING, 0, 64)
+    mem_gb: float | None = key(MISSING, 0.001, 100_000)
+    wckey: str | None = MISSING
+    comment: str | None = MISSING
     modules: list[str] = MISSING
+    prelude: list[str] = MISSING
     timeout_max_min: int | None = key(MISSING, 1, YEAR_MIN)
     accelerator: str = MISSING
     spread_max: float = key(MISSING, 0, 100)

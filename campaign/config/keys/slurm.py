@@ -23,17 +23,20 @@ HERE, ON_SLURM = ("debug", "local"), ("auto", "slurm")  # choices of the group
 
 _LIST = (re.compile(r"[A-Za-z0-9_.,-]+"), "letters, digits and _ . , -")
 _NODES = (re.compile(r"[A-Za-z0-9_.,\[\]-]+"), "node names like n[1-4],n7")
+_REMARK = (re.compile(r"[A-Za-z0-9_.,:=/@+-]+"), "letters, digits and _ . , : = / @ + -")
 _LICENSES = (re.compile(r"[A-Za-z0-9_.@:,/-]+"), "licences like lustre:1,matlab@server:2")
 _WORDS = {
     "partition": _LIST,
     "account": _LIST,
     "qos": _LIST,
     "constraint": (re.compile(r"[A-Za-z0-9_,&|\[\]*()!-]+"), "features like K80&haswell or [rack1|rack2]"),
-    "nodelist": _NODES,
+    "pool": _NODES,
     "exclude": _NODES,
     "dependency": (re.compile(r"[A-Za-z0-9_:,?+]+"), "dependencies like afterok:123"),
     "licenses": _LICENSES,
     "license": _LICENSES,
+    "wckey": _LIST,
+    "comment": _REMARK,
 }
 _ASKED = [name for name in _WORDS if name != "license"]  # of a job; a licence is of a storage
 _MODULE = re.compile(r"[A-Za-z0-9_.+/][A-Za-z0-9_.+/-]*")
@@ -42,6 +45,7 @@ _IN_A_FILE_NAME = re.compile(r"[%\\'\"\r\n]")  # sbatch expands and unquotes the
 
 # Options of sbatch that have a key of their own, and those that the campaign decides about.
 _HAS_A_KEY = {name: f"cluster.{name}" for name in (*_ASKED, "exclusive")} | {
+    "nodelist": "cluster.pool",
     "time": "cluster.timeout_min",
     "mem": "cluster.mem_gb",
     "cpus-per-task": "cluster.cpus_per_task",
@@ -72,16 +76,19 @@ class Slurm:
     account: str | None = MISSING
     qos: str | None = MISSING
     constraint: str | None = MISSING
-    nodelist: str | None = MISSING
+    pool: str | None = MISSING
     exclude: str | None = MISSING
     dependency: str | None = MISSING
     licenses: str | None = MISSING
+    wckey: str | None = MISSING
+    comment: str | None = MISSING
     timeout_min: int = key(MISSING, 1, YEAR_MIN)
     mem_gb: float | None = key(MISSING, 0.001, 100_000)
     cpus_per_task: int | None = key(MISSING, 1, 1024)
     gpus_per_node: int | None = key(MISSING, 0, 64)
     exclusive: bool = MISSING
     modules: list[str] = MISSING
+    prelude: list[str] = MISSING
     extra: dict[str, Any] = MISSING
     cells_per_job: int = key(MISSING, 1, 100_000)
     parallel: int | None = key(MISSING, 1, 100_000)
@@ -113,6 +120,9 @@ def check_words(point: Point) -> None:
             _word(f"{path}.{name}", node[name], *_WORDS[name])
         for module in node.get("modules") or ():
             _word(f"{path}.modules: {module!r}", module, _MODULE, "names like cuda/12.2, without spaces")
+        for line in node.get("prelude") or ():
+            if not line.strip() or not line.isprintable():
+                raise UsageError(f"{path}.prelude: {line!r} is no command", "give each command as one line of its own")
     for option, value in cluster.get("extra", {}).items():
         _extra(str(option), value)
 

@@ -96,6 +96,12 @@ def test_a_file_system_without_room_or_without_writing_is_told(folder, monkeypat
         return folder.hindrance()
 
     assert told() == ""
+    assert told(f_bavail=40, f_frsize=4096) == ""  # a small tmpfs, and there is room for a record
+    (folder.records / "cell").mkdir()
+    (folder.records / "cell" / "record.json").write_bytes(bytes(100_000))
+    assert "is full" in told(
+        f_bavail=40, f_frsize=4096
+    )  # for one of these, written beside the one before, there is not
     assert told(f_bavail=0) == f"{folder.root} is full: workers wait to write their records"
     assert told(f_flag=os.ST_RDONLY) == f"{folder.root} is read-only: workers wait to write their records"
     monkeypatch.undo()

@@ -74,6 +74,17 @@ def test_on_a_terminal_the_cell_the_run_and_the_rate_are_shown(terminal):
     assert f"{CELL} run 1: 400.0 images/s, invalid: cold" in shown
 
 
+def test_on_a_terminal_no_markup_is_seen_below_a_run_that_did_not_count(terminal):
+    picture = _picture([(CELL, _run(1, **invalid()))], {"queued": 3, "running": 1}, running=[(CELL, _run(2), "n[1]")])
+
+    _, shown = terminal(picture, picture)
+
+    assert re.search(r"cells +queued 3 +running 1", shown)
+    assert "n[1]" in shown
+    assert "[/]" not in shown
+    assert "[default]" not in shown
+
+
 def test_on_a_terminal_every_state_that_some_cell_is_in_is_counted_and_no_other(terminal):
     states = ("planned", "queued", "running", "done", "failed", "invalid", "interrupted")
     counts = {state: number for number, state in enumerate(states, start=1)}

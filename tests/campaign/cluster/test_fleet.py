@@ -69,6 +69,30 @@ def seen_as(folder, programs):
     return look
 
 
+@pytest.mark.parametrize(
+    ("reason", "why"),
+    [
+        ("Priority", "Priority"),
+        (
+            "PartitionTimeLimit",
+            "PartitionTimeLimit: will not start as it stands; cancel, then less cluster.timeout_min",
+        ),
+        ("JobHeldUser", "JobHeldUser: will not start as it stands; `scontrol release 70` lets it go"),
+        ("QOSMaxWallDurationPerJobLimit", "QOSMaxWallDurationPerJobLimit: will not start as it stands; cancel"),
+        ("QOSMaxJobsPerUserLimit", "QOSMaxJobsPerUserLimit"),
+    ],
+)
+def test_a_job_that_will_never_start_is_told_with_the_cure(reason, why, folder, batch, programs):
+    made = batch()
+    programs.answer("squeue", squeue_line(made, 0, "PENDING", reason))
+    found = fleet.of(folder, NO_ACCOUNTING)
+
+    seen = found.refresh()[_key(made, 0)]
+
+    assert seen.why.startswith(why)
+    assert ("will not start" in seen.why) is (why != reason)
+
+
 @pytest.fixture
 def settled(folder, seen_as):
     """A function that writes down how the workers of a batch ended; returns what is told."""

@@ -64,4 +64,9 @@ def test_runs_that_may_be_added_are_expected_too(folder, leave):
 def test_the_price_of_jobs_is_from_the_fewest_runs_to_the_most():
     one = price.Price(jobs=1, timeout_min=60, max_requeues=0, runs=price.Expected(1785, 7185, 6))
 
-    assert "about 0.50 to 2.00 expected" in str(one)
+    assert "about 0.50 to 2.0 expected" in str(one)
+
+
+@pytest.mark.parametrize(("minutes", "hours"), [(1, "0.017"), (5, "0.083"), (60, "1.0"), (1000, "17"), (10_000, "167")])
+def test_node_hours_have_two_digits_that_mean_something(minutes, hours):
+    assert str(price.Price(1, minutes, 0, None)).startswith(f"{hours} node-hours at most")

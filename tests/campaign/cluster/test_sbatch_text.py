@@ -9,6 +9,7 @@ import pytest
 from campaign.cells import plan, record
 from campaign.cluster import price, submission
 from campaign.config.points import cells_of
+from campaign.errors import UsageError
 from campaign.worker.work_list import Request
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import grid, walk
@@ -16,8 +17,13 @@ from tests.campaign.work_lists import grid, walk
 
 @pytest.fixture(autouse=True)
 def srun(programs):
-    """What submitit wants to find."""
+    """What submitit wants to find, and a cluster of four nodes."""
     programs("srun")
+    programs("sinfo", "printf 'n1\nn2\nn3\nn4\n'")
+    programs(
+        "scontrol",
+        'case "$2 $3" in "hostnames n[2-4]") printf "n2\nn3\nn4\n";; hostlistsorted*) echo "[$3]";; *) echo n9;; esac',
+    )
 
 
 @pytest.fixture
@@ -52,7 +58,9 @@ def test_a_script_runs_our_worker_on_its_own_list_and_is_known_by_its_folder(scr
 
     batch = folder.workers / "0a1b2c3d-0"
     assert _asks(text, f"chdir={batch}")
-    assert _asks(text, "job-name=tfio-0a1b2c3d")
+    assert _asks(text, "job-name=tfio-results-micro-0a1b2c3d")
+    assert _asks(text, f"comment='tfio-campaign {folder.root} micro'")
+    assert "wckey" not in text
     assert _asks(text, "array=0-1%1")
     assert _asks(text, "requeue")
     assert re.search(rf"-m campaign\.worker {batch}/work-\${{SLURM_ARRAY_TASK_ID}}\.json$", text, re.MULTILINE)
@@ -63,7 +71,8 @@ def test_a_script_runs_our_worker_on_its_own_list_and_is_known_by_its_folder(scr
     "cluster.account",
     "cluster.qos",
     "cluster.constraint",
-    "cluster.nodelist",
+    "cluster.wckey",
+    "cluster.comment",
     "cluster.exclude",
     "cluster.dependency",
     "cluster.licenses",
@@ -78,8 +87,9 @@ def test_a_script_runs_our_worker_on_its_own_list_and_is_known_by_its_folder(scr
         ("account=a1", "account=a1"),
         ("qos=high", "qos=high"),
         ("constraint=lustre", "constraint=lustre"),
-        ("nodelist='n[1-2]'", "nodelist='n[1-2]'"),
-        ("exclude=n3", "exclude=n3"),
+        ("wckey=w1", "wckey=w1"),
+        ("comment='project=x'", "comment=project=x"),
+        ("exclude='n[3-4],n7'", "exclude='n[3-4],n7'"),
         ("dependency='afterok:12'", "dependency=afterok:12"),
         ("licenses='matlab:1'", "licenses=matlab:1"),
         ("gpus_per_node=2", "gpus-per-node=2"),
@@ -116,6 +126,22 @@ def test_cluster_modules_are_loaded_first(script):
 
     assert "\nmodule load gcc/12.2 || exit 3\nmodule load cuda || exit 3\n" in text
     assert text.index("module load cuda") < text.index("campaign.worker")
+
+
+@pytest.mark.shows("cluster.prelude")
+def test_cluster_prelude_comes_after_the_modules_and_ends_the_job_where_it_fails(script):
+    text = script("cluster.modules=[cuda]", "cluster.prelude=['source /site/env.sh','export A=1']")
+
+    assert "module load cuda || exit 3\nsource /site/env.sh || exit 3\nexport A=1 || exit 3\nexport PYTHONPATH" in text
+
+
+@pytest.mark.shows("cluster.pool")
+def test_cluster_pool_excludes_the_other_nodes_and_one_that_is_not_there_is_refused(script, capsys):
+    assert _asks(script("cluster.pool='n[2-4]'"), "exclude='[n1]'")
+    assert "each job runs on one of 3 nodes; excluded: [n1]" in capsys.readouterr().err
+    assert _asks(script("cluster.pool='n[2-4]'", "cluster.exclude=n4"), "exclude='n4,[n1]'")
+    with pytest.raises(UsageError, match="no node n9"):
+        script("cluster.pool='n[7-9]'")
 
 
 @pytest.mark.shows("cluster.extra")
@@ -159,7 +185,8 @@ def test_storage_exclusive_decides_what_keeps_jobs_apart(script, arrays):
 
     assert _asks(singleton, "dependency=afterok:12,singleton")
     (name,) = re.findall(r"--job-name=(tfio-local-[0-9a-f]{8})\n", singleton)
-    assert elsewhere[0].job_name not in (name, "tfio-0a1b2c3d")
+    assert elsewhere[0].job_name.startswith("tfio-local-")
+    assert elsewhere[0].job_name != name
     assert "dependency" not in script("storage.exclusive=lock")
 
 

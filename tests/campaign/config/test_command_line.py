@@ -48,3 +48,19 @@ def test_a_flag_that_cannot_be_meant_is_refused(words, message, hint):
         split(words)
 
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("word", "hydra"),
+    [
+        ("cluster.pool=n[1-4],n7", "cluster.pool='n[1-4],n7'"),
+        ("cluster.partition=gpu,long", "cluster.partition='gpu,long'"),
+        ("cluster.exclude='n[1-4]'", "cluster.exclude='n[1-4]'"),
+        ("cluster.account=${oc.env:ME}", "cluster.account=${oc.env:ME}"),
+        ("cluster.qos=null", "cluster.qos=null"),
+        ("cluster.timeout_min=5", "cluster.timeout_min=5"),
+        ("storage.name=a,b", "storage.name=a,b"),
+    ],
+)
+def test_words_for_sbatch_are_taken_as_they_stand(word, hydra):
+    assert split([word]).hydra == ("-m", hydra)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from campaign.cells.cell import flat
 from campaign.config import limits
 from campaign.config.closed import check_keys
+from campaign.config.command_line import LITERAL
 from campaign.config.keys.slurm import Slurm
 from campaign.config.keys.storage import SiteStorage
 from campaign.errors import UsageError
@@ -26,11 +27,13 @@ _WRONG = [
     (SLURM, "cluster.account='a b'", "cluster.account='a b'", "letters"),
     (SLURM, "cluster.qos=''", "cluster.qos=''", "letters"),
     (SLURM, "cluster.constraint='K80$x'", "cluster.constraint='K80$x'", "K80&haswell"),
-    (SLURM, "cluster.nodelist='n1 n2'", "cluster.nodelist='n1 n2'", "n[1-4]"),
+    (SLURM, "cluster.pool='n1 n2'", "cluster.pool='n1 n2'", "n[1-4]"),
     (SLURM, "cluster.exclude='n(1)'", "cluster.exclude='n(1)'", "n[1-4]"),
     (SLURM, "cluster.dependency='afterok;1'", "cluster.dependency='afterok;1'", "afterok:123"),
     (SLURM, "cluster.licenses='a`b'", "cluster.licenses='a`b'", "lustre:1"),
     (SLURM, "cluster.modules=[gcc,'a b']", "cluster.modules: 'a b'", "cuda/12.2"),
+    (SLURM, "cluster.prelude=['']", "cluster.prelude: ''", "each command as one line"),
+    (SLURM, "cluster.comment='a;b'", "cluster.comment='a;b'", "letters"),
     (SLURM, "cluster.modules=['-x']", "cluster.modules: '-x'", "cuda/12.2"),
     (SLURM, "storage.license='a b'", "storage.license='a b'", "lustre:1"),
     ("cluster=local", "site.partition='a b'", "site.partition='a b'", "letters"),
@@ -60,8 +63,8 @@ _WRONG = [
     (SLURM, "+cluster.extra.oversubscribe=true", "decides about --oversubscribe", "leave out"),
     (SLURM, "+cluster.extra.time=5", "--time has a key of its own", "cluster.timeout_min=…"),
     (SLURM, "+cluster.extra.licenses=a", "--licenses has a key of its own", "cluster.licenses=…"),
-    (SLURM, "+cluster.extra.comment='a\tb'", "is no plain value", "one line of text"),
-    (SLURM, "+cluster.extra.comment=[a]", "is no plain value", "one line of text"),
+    (SLURM, "+cluster.extra.mail-user='a\tb'", "is no plain value", "one line of text"),
+    (SLURM, "+cluster.extra.mail-user=[a]", "is no plain value", "one line of text"),
     # Numbers.
     ("site=none", "storage.stripe_count=0", "the file system's own default", "storage.stripe_count=null"),
     ("site=tegner", "site.storages.lustre.stripe_count=2001", "site.storages.lustre.stripe_count=2001", "-1 to 2000"),
@@ -95,13 +98,14 @@ _WRONG = [
 LEGAL = [
     (SLURM, "cluster.partition='gpu,long'"),
     (SLURM, "cluster.constraint='[rack1*2&rack2]|!K420'"),
-    (SLURM, "cluster.nodelist='n[1-4,7],m1'"),
+    (SLURM, "cluster.pool='n[1-4,7],m1'"),
+    (SLURM, "cluster.prelude=['export A=1; echo $A']"),
     (SLURM, "cluster.dependency='afterok:1:2,singleton?after:3+5'"),
     (SLURM, "cluster.licenses=lustre@server/db:2"),
     (SLURM, "cluster.modules=[gcc/12.2,boost/1.8+mpi]"),
     (
         SLURM,
-        '+cluster.extra={mail-type: END, nice: 10, contiguous: true, reservation: null, gpus: 1, comment: "it\'s"}',
+        '+cluster.extra={mail-type: END, nice: 10, contiguous: true, reservation: null, gpus: 1, mail-user: "it\'s"}',
     ),
     (SLURM, "detach=true"),
     (SLURM, "cluster.timeout_min=2"),
@@ -190,11 +194,8 @@ def test_every_number_has_a_range(points):
     assert numbers <= limits.RANGES.keys()
 
 
-_TEXTS = ("partition", "account", "qos", "constraint", "nodelist", "exclude", "dependency", "licenses")
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.sampled_from(_TEXTS), st.text("ab1 ;$`'\"\\\n<>{}~#%é\0", min_size=1))
+@given(st.sampled_from(LITERAL), st.text("ab1 ;$`'\"\\\n<>{}~#%é\0", min_size=1))
 def test_nothing_that_a_shell_would_act_on_gets_into_a_script(slurm_point, key, text):
     point = copy.deepcopy(slurm_point)
     point["cluster"][key] = text
@@ -209,7 +210,7 @@ def test_nothing_that_a_shell_would_act_on_gets_into_a_script(slurm_point, key, 
 def test_every_text_of_a_job_is_looked_at(slurm_point):
     texts = {key for key, hint in Slurm.__annotations__.items() if hint.startswith("str")} - {"name"}
 
-    assert texts == set(_TEXTS)
+    assert texts == set(LITERAL)
     assert {key for key, hint in SiteStorage.__annotations__.items() if hint.startswith("str")} == {"root", "license"}
 
 

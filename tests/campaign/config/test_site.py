@@ -16,7 +16,17 @@ from campaign.errors import UsageError
 
 TEMPLATE = files("conf") / "site" / "mysite.yaml.template"
 PAPERS_STORAGES = ("lustre", "hdd", "ssd", "optane", "nvme", "tmpfs")
-OF_SITE = {"partition": "gpu", "account": "a1", "qos": "high", "constraint": "K80&haswell", "gpus_per_node": 2}
+OF_SITE = {
+    "pool": "n[1-4]",
+    "mem_gb": 8.0,
+    "wckey": "w1",
+    "comment": "project=x",
+    "partition": "gpu",
+    "account": "a1",
+    "qos": "high",
+    "constraint": "K80&haswell",
+    "gpus_per_node": 2,
+}
 SITE = """\
 partition: gpu
 account: a1
@@ -24,6 +34,11 @@ qos: high
 constraint: K80&haswell
 gpus_per_node: 2
 modules: [gcc/12.2, cuda]
+prelude: [export A=1]
+pool: n[1-4]
+mem_gb: 8.0
+wckey: w1
+comment: project=x
 spread_max: 0.02
 other_cpu_max: 0.75
 throttled_max: 0.1
@@ -51,19 +66,20 @@ def test_the_default_site_knows_nothing(point):
     known = {key: value for key, value in point["site"].items() if value is not None}
 
     tolerances = {"spread_max", "other_cpu_max", "throttled_max"}
-    assert known.keys() == {"name", "modules", "accelerator", "storages"} | tolerances
+    assert known.keys() == {"name", "modules", "prelude", "accelerator", "storages"} | tolerances
     assert (known["name"], known["modules"], known["accelerator"], known["storages"]) == ("none", [], "auto", {})
 
 
 @pytest.mark.shows(
-    "site.partition", "site.account", "site.qos", "site.constraint", "site.gpus_per_node", "site.modules"
-)
+    "site.partition", "site.account", "site.qos", "site.constraint", "site.pool", "site.gpus_per_node", "site.mem_gb",
+    "site.wckey", "site.comment", "site.modules", "site.prelude",
+)  # fmt: skip
 @pytest.mark.parametrize("cluster", ["slurm", "auto"])
 def test_what_the_site_says_of_its_scheduler_is_the_default_of_the_cluster(cluster, of_mine):
     found = of_mine(f"cluster={cluster}")["cluster"]
 
     assert {key: found[key] for key in OF_SITE} == OF_SITE
-    assert found["modules"] == ["gcc/12.2", "cuda"]
+    assert (found["modules"], found["prelude"]) == (["gcc/12.2", "cuda"], ["export A=1"])
     assert found["name"] == cluster
 
 
