@@ -189,7 +189,7 @@ def test_a_smoke_recipe_has_fewer_files_and_a_thinner_network(words):
     of_paper, of_smoke = (collect(["-m", *each])[0] for each in (["+paper=fig6"], words))
 
     assert (of_paper["dataset"]["files"], of_paper["benchmark"]["width"]) == (9144, 1.0)
-    assert (of_smoke["dataset"]["files"], of_smoke["benchmark"]["width"]) == (160, 0.125)
+    assert (of_smoke["dataset"]["files"], of_smoke["benchmark"]["width"]) == (192, 0.125)
     assert of_smoke["size"] == "smoke"
 
 
