@@ -57,9 +57,7 @@ class Site(_Named, total=False):
     throttled_max: float
 
 
-class Conduct(TypedDict):
-    """How a campaign is run: every key of the configuration that cannot change a result."""
-
+class _Conduct(TypedDict):
     site: Site
     cluster: Cluster
     runs: int
@@ -76,6 +74,12 @@ class Conduct(TypedDict):
     detach: bool
     trace: Trace
     checks: dict[str, float]
+
+
+class Conduct(_Conduct, total=False):
+    """How a campaign is run: every key of the configuration that cannot change a result."""
+
+    retries: int
 
 
 class Point(Settings, Conduct):
@@ -119,6 +123,7 @@ class Submission(_Submitted, total=False):
     size: str | None
     site: str
     position: int
+    attempt: int  # how often ``retries`` has begun it again; 0 or missing at first
 
 
 class Session(Submission, total=False):
@@ -230,9 +235,7 @@ class WorkItem(_Item):
     dataset: Data
 
 
-class WorkList(TypedDict):
-    """What a worker is to do; ``cluster`` is slurm, local or debug."""
-
+class _WorkList(TypedDict):
     token: str
     words: list[str]
     submitted_utc: str
@@ -240,3 +243,9 @@ class WorkList(TypedDict):
     cluster: str
     conduct: Conduct
     cells: list[ListedItem]
+
+
+class WorkList(_WorkList, total=False):
+    """What a worker is to do; ``cluster`` is slurm, local or debug."""
+
+    attempt: int

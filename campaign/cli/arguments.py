@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NoReturn
 from jobs.terminal import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from campaign.cells.folder import CampaignFolder
 
 _PREFIX = "campaign_dir="
@@ -43,5 +45,9 @@ def add_folder(made: argparse.ArgumentParser) -> None:
 
 def find(folder: CampaignFolder, words: str) -> list[str]:
     """List the ids of the recorded cells that `words` may mean: a whole id, its start or its hash."""
-    ids = sorted(path.parent.name for path in folder.records.glob("*/record.json"))
+    return matching(sorted(path.parent.name for path in folder.records.glob("*/record.json")), words)
+
+
+def matching(ids: Sequence[str], words: str) -> list[str]:
+    """List the ids that `words` may mean: a whole one, the start of some, or a hash."""
     return [words] if words in ids else [cell for cell in ids if cell.startswith(words) or cell.endswith(words)]

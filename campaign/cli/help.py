@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _HEAD = """\
 How fast does this storage feed TensorFlow, and can the number be believed?
 
-usage: python -m campaign [-m] [KEY=VALUE[,VALUE...] ...] [--dry-run] [--yes]
+usage: python -m campaign [-m] [KEY=VALUE[,VALUE...] ...] [--only CELL[,CELL...]] [--dry-run] [--yes]
        python -m campaign reproduce [+size=smoke] [KEY=VALUE ...]   (the whole paper)
        python -m campaign status | watch | cancel | why CELL | report | verdicts | compare A B | doctor | testbed
                                                                     (each has --help)
@@ -24,7 +24,8 @@ usage: python -m campaign [-m] [KEY=VALUE[,VALUE...] ...] [--dry-run] [--yes]
 
 Several values for a key make a grid; what is recorded is not measured again. --dry-run prints the cells and their
 state (on Slurm also the node-hours and what sbatch would get), and starts nothing. On a terminal it asks before it
-spends node-hours; --yes and CAMPAIGN_YES=1 do not ask."""
+spends node-hours; --yes and CAMPAIGN_YES=1 do not ask. --only takes of the grid the cells named: by id, the start of
+it, or the hash at its end."""
 _TAIL = """\
 Exit codes: 0 all cells done and valid, 1 some cell failed or invalid, 2 wrong configuration or usage, 3 the
 environment cannot run it, 4 the scheduler refused, 130 interrupted.

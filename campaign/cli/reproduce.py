@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from campaign.config.command_line import Words
 
 HELP = """\
-usage: python -m campaign reproduce [+size=smoke|paper] [site=SITE] [KEY=VALUE[,VALUE...] ...] [--dry-run] [--yes]
+usage: python -m campaign reproduce [+size=smoke|paper] [site=SITE] [KEY=VALUE[,VALUE...] ...] [--only CELL] [--dry-run]
+                                   [--yes]
 
 The whole paper as one campaign: the baselines of the storages (Table I), then every recipe of conf/paper on each
 storage that the site has, then tables, figures, verdicts and report.html. What is recorded is not measured again: the
@@ -52,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
             f"reproduce has no single configuration for {split.shown}",
             "--dry-run lists its cells; of one recipe: python -m campaign +paper=fig4 --cfg job",
         )
-    planned = run.planned(_points(split))
+    planned = run.restricted(run.planned(_points(split)), split.only)
     if not split.dry_run and not _agreed(planned, sure=split.sure):
         console.say("nothing was started")
         return 1

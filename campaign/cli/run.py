@@ -6,19 +6,21 @@ import datetime as dt
 import secrets
 import signal
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from campaign import console
 from campaign.cells import folder as folders
 from campaign.cells import plan
+from campaign.cli import arguments
 from campaign.cli.analyse import analyse
 from campaign.cluster.choice import chosen
 from campaign.config import command_line
 from campaign.config.collect import collect
 from campaign.config.points import cells_of
 from campaign.console import counted
-from campaign.errors import EnvironmentFaultError, SchedulerError
+from campaign.errors import EnvironmentFaultError, SchedulerError, UsageError, nearest
 from campaign.storage import emulation
 from campaign.worker.signals import WorkerStoppedError
 from campaign.worker.work_list import Request
@@ -34,19 +36,32 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 _RECORDS = "*/record.json"
+_SHOWN = 5  # cells that are not done
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the campaign that the words describe; returns the exit code."""
     split = command_line.split(argv)
     points = collect(split.hydra)
-    return 0 if points is None else carry_out(planned(points), argv, split)
+    return 0 if points is None else carry_out(restricted(planned(points), split.only), argv, split)
 
 
 def planned(points: Sequence[Point]) -> Plan:
     """Plan the campaign of these points; nothing is written."""
     cells, conduct = cells_of(points)
     return plan.make(cells, conduct, folders.CampaignFolder(Path(conduct["campaign_dir"]).expanduser().resolve()))
+
+
+def restricted(planned: Plan, only: Sequence[str]) -> Plan:
+    """Leave of a plan the cells that are named; all where none is."""
+    ids = [entry.cell.id for entry in planned.entries]
+    kept = set(ids) if not only else set()
+    for words in only:
+        found = arguments.matching(ids, words)
+        if not found:
+            raise UsageError(f"--only {words}: no cell of this grid", nearest(words, ids[:_SHOWN]))
+        kept.update(found)
+    return replace(planned, entries=tuple(entry for entry in planned.entries if entry.cell.id in kept))
 
 
 def carry_out(planned: Plan, argv: Sequence[str], split: command_line.Words) -> int:
@@ -64,7 +79,7 @@ def carry_out(planned: Plan, argv: Sequence[str], split: command_line.Words) -> 
     with folders.removed_if_refused(folder, is_new=is_new), folders.occupied(folder), _polite_end():
         try:
             _write_down(request, campaign, cells)
-            return _follow(planned, request, cluster, sure=split.sure)
+            return _follow(planned, request, campaign, cluster, sure=split.sure)
         except (KeyboardInterrupt, WorkerStoppedError):
             _say_how_to_come_back(conduct, cluster)
             return INTERRUPTED
@@ -99,10 +114,10 @@ def _write_down(request: Request, campaign: Manifest, cells: Sequence[Cell]) -> 
     write_json(request.folder.marker, campaign)
 
 
-def _follow(planned: Plan, request: Request, cluster: str, *, sure: bool) -> int:
+def _follow(planned: Plan, request: Request, campaign: Manifest, cluster: str, *, sure: bool) -> int:
     """Do what is missing, then report; exit code 0 where every cell asked for is done, else 1."""
     try:
-        alone = _work(planned, request, cluster, sure=sure)
+        alone = _work_with_retries(planned, request, campaign, cluster, sure=sure)
     except SchedulerError:
         if any(request.folder.records.glob(_RECORDS)):
             _report(request.folder)  # of what the jobs before did
@@ -119,8 +134,10 @@ def _follow(planned: Plan, request: Request, cluster: str, *, sure: bool) -> int
     when = " when nothing else keeps the machine busy" if any(entry.disturbed for entry in lacking) else ""
     console.say(
         f"not every cell is done (`python -m campaign status` says why); "
-        f"the same command{when} runs again what is missing"
+        f"the same command{when} runs again what is missing; one cell alone:"
     )
+    for entry in lacking[:_SHOWN]:
+        console.say(f"  {command_line.again(request.words, entry.cell.id)}")
     return 1
 
 
@@ -131,6 +148,32 @@ def _report(folder: folders.CampaignFolder) -> None:
         raise EnvironmentFaultError(
             "the report could not be made", "fix what it names, then: python -m campaign report"
         )
+
+
+def _work_with_retries(planned: Plan, request: Request, campaign: Manifest, cluster: str, *, sure: bool) -> bool:
+    """Run what is missing, and `retries` times more what lacks runs for a reason that is not its own."""
+    from campaign.cluster import local, retry  # noqa: PLC0415 - numpy is not on the way to --help
+
+    retries = int(request.conduct["retries"])
+    for attempt in range(retries + 1):
+        try:
+            alone = _work(planned, request, cluster, sure=sure or attempt > 0)
+        except local.WorkerLostError:
+            if attempt == retries:
+                raise
+            alone = False
+        if alone or attempt == retries:
+            return alone
+        conduct: Conduct = {**request.conduct, "redo": False}
+        cells = retry.cells(plan.make([entry.cell for entry in planned.entries], conduct, request.folder))
+        if not cells:
+            break
+        console.say(f"{counted(len(cells), 'cell')} failed for no reason of their own: try {attempt + 1} of {retries}")
+        planned = plan.make(cells, conduct, request.folder)
+        following = _request(request.folder, conduct, request.words, after=campaign["requests"])
+        request = replace(following, attempt=attempt + 1)
+        _write_down(request, campaign, cells)
+    return False
 
 
 def _work(planned: Plan, request: Request, cluster: str, *, sure: bool) -> bool:

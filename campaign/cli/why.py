@@ -13,6 +13,7 @@ from campaign.cells.cell import NEUTRAL, flat
 from campaign.cells.folder import existing
 from campaign.cli import arguments
 from campaign.cluster.states import State, states
+from campaign.config.command_line import again
 from campaign.errors import EnvironmentFaultError, UsageError, nearest
 from campaign.storage import emulation
 from jobs.checks import unit
@@ -81,7 +82,7 @@ def _print_record(recorded: Record, state: State, where: str) -> None:
         console.show(f"  {check['rule']:10} {_MARKS[check['passed']]}: {check['message']}")
     for run in recorded["runs"]:
         _print_run(run, where)
-    console.show(f"again: python -m campaign {shlex.join(recorded['campaign']['words'])}")
+    console.show(f"again: {again(recorded['campaign']['words'], cell['id'])}")
 
 
 def _of_trace(trace: dict[str, Any]) -> list[str]:

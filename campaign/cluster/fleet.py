@@ -169,6 +169,11 @@ def is_interruption(why: str) -> bool:
     return why.removeprefix(_SLURM).startswith(_INTERRUPTING)
 
 
+def is_cancelled(why: str) -> bool:
+    """Return whether somebody ended a worker."""
+    return why.startswith(f"{_SLURM}CANCELLED")
+
+
 def _by_batch(fleet: Fleet) -> list[tuple[Batch, dict[int, str]]]:
     found: dict[str, tuple[Batch, dict[int, str]]] = {}
     for key, seen in fleet.seen.items():

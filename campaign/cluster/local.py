@@ -39,6 +39,10 @@ _TICK_S = 0.25
 _PATIENCE_S = 0.5
 
 
+class WorkerLostError(EnvironmentFaultError):
+    """A worker ended before its cells, and left no reason."""
+
+
 @dataclass(frozen=True)
 class LocalWorker:
     """A worker process on this machine."""
@@ -147,12 +151,12 @@ def _explain_early_end(batch: Batch, follower: Follower) -> None:
     if not follower.finished:
         _can_write(batch)
         if follower.folder.worker_at_work():
-            raise EnvironmentFaultError(
+            raise WorkerLostError(
                 "submitit's controller was killed; the worker is still running",
                 "`python -m campaign status` shows it; the same command waits for it and continues from there",
             )
         left = len(follower.cells) - follower.cells_over
-        raise EnvironmentFaultError(
+        raise WorkerLostError(
             f"the worker ended with {left} cells to go: {batch.last_words(0) or 'it left no message'}",
             f"its logs are in {batch.folder}; the same command continues from here",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ VERBS = {
 """The verbs, each with the function that does it: ``module:function``, given the words that follow."""
 _DRY_RUN = "--dry-run"
 _YES = "--yes"
+_ONLY = "--only"
 _OURS = (_DRY_RUN, _YES)
 _SEVERAL = "paper"  # +paper=fig4 +paper=fig5 are two recipes
 _LAUNCHER = "hydra/launcher="
@@ -49,7 +51,7 @@ _BARE = re.compile(r"[^'\"\\${}]+")
 _NOT_RECORDED = ("cluster.", "hydra.")  # for Slurm, and for Hydra
 # Their values are words for sbatch and no lists: n[1-4],n7 needs no quotes of Hydra's.
 LITERAL = ("partition", "account", "qos", "constraint", "pool", "exclude", "dependency", "licenses", "wckey", "comment")
-_FLAGS = {*_OURS, "--help", *_MULTIRUN, *_SHOWING, *_WITH_VALUE}
+_FLAGS = {*_OURS, _ONLY, "--help", *_MULTIRUN, *_SHOWING, *_WITH_VALUE}
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Words:
     overrides: tuple[str, ...]  # what is said of groups and keys
     dry_run: bool  # print the plan and start nothing
     sure: bool  # spend node-hours without asking
+    only: tuple[str, ...] = ()  # cells, by id, start or hash; empty: all
 
     @property
     def shown(self) -> str | None:
@@ -100,6 +103,7 @@ def split(argv: Sequence[str]) -> Words:
     """
     flags: list[str] = []
     overrides: list[str] = []
+    only: list[str] = []
     rest = list(argv)
     while rest:
         word = rest.pop(0)
@@ -108,7 +112,13 @@ def split(argv: Sequence[str]) -> Words:
         if not word.startswith("-"):
             overrides.append(word)
             continue
-        name, has_value, _ = word.partition("=")
+        name, has_value, value = word.partition("=")
+        if name == _ONLY:
+            value = value or (rest.pop(0) if rest else "")
+            if not value or value.startswith("-") or "=" in value:
+                raise UsageError(f"{_ONLY} needs cells", f"{_ONLY} CELL[,CELL…]: an id, the start of it, or its hash")
+            only += value.split(",")
+            continue
         if name in _IDLE_FLAGS:
             raise UsageError(f"{name} has no effect here", _IDLE_FLAGS[name])
         if name not in _FLAGS:
@@ -120,7 +130,15 @@ def split(argv: Sequence[str]) -> Words:
                 raise UsageError(f"{name} needs a value", "see `python -m campaign --hydra-help`")
             flags.append(rest.pop(0))
     _require_effect(overrides)
-    return Words(tuple(_for_hydra(flags)), tuple(overrides), _DRY_RUN in flags, _YES in flags)
+    return Words(tuple(_for_hydra(flags)), tuple(overrides), _DRY_RUN in flags, _YES in flags, tuple(only))
+
+
+def again(words: Sequence[str], cell: str) -> str:
+    """Return the command that brings one cell of an earlier command to its end, for a shell."""
+    kept = [word for word in words if word not in _OURS]
+    while found := [place for place, word in enumerate(kept) if word.partition("=")[0] == _ONLY]:
+        del kept[found[0] : found[0] + (1 if "=" in kept[found[0]] else 2)]
+    return f"python -m campaign {shlex.join([*kept, _ONLY, cell.rpartition('-')[2]])}"
 
 
 def _require_effect(overrides: Sequence[str]) -> None:

@@ -67,6 +67,7 @@ class Campaign:
     drain_timeout_s: float = key(MISSING, 0, 7 * 24 * 3600)
     order_seed: int = key(MISSING, 0, 2**31 - 1)
     redo: bool = MISSING
+    retries: int = key(MISSING, 0, 100)
     campaign_dir: str = MISSING
     size: Size | None = MISSING
     detach: bool = MISSING

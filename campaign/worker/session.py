@@ -138,6 +138,7 @@ def _submission(work: WorkList, position: int) -> Submission:
         "size": conduct["size"],
         "site": conduct["site"]["name"],
         "position": position,
+        "attempt": work.get("attempt", 0),
     }
 
 

@@ -30,6 +30,7 @@ class Request:
     token: str  # eight hex digits that everything of this submission carries
     utc: str  # when; a later request's worker has precedence over an earlier one's
     words: Sequence[str]
+    attempt: int = 0  # of ``retries``
 
     def work_list(
         self, cluster: str, entries: Sequence[Entry], data: Mapping[str, Data | None], first: int = 0
@@ -43,6 +44,7 @@ class Request:
             "token": self.token,
             "words": list(self.words),
             "submitted_utc": self.utc,
+            "attempt": self.attempt,
             "campaign_dir": str(self.folder.root),
             "cluster": cluster,
             "conduct": _needed(self.conduct),

@@ -179,4 +179,9 @@ def _job_together(values: Flat) -> None:
             "tells a job to save before it has begun",
             f"cluster.signal_delay_s={minutes * 60 - 1} or less, or a longer cluster.timeout_min",
         )
+    if values["detach"] and values["retries"]:
+        raise UsageError(
+            f"retries={values['retries']} with detach=true: no process is left to try again",
+            "leave out one of them; max_requeues=… is Slurm's own",
+        )
     _in_file_names(values["campaign_dir"])

@@ -10,7 +10,7 @@ import pytest
 from campaign import console
 from campaign.cli import run
 from campaign.cluster import local, slurm
-from campaign.errors import EnvironmentFaultError, SchedulerError
+from campaign.errors import EnvironmentFaultError, SchedulerError, UsageError
 from tests.campaign.on_disk import leave_batch
 
 
@@ -74,6 +74,51 @@ def test_who_comes_back_to_jobs_that_do_cells_anew_is_told_not_to_ask_for_it_aga
 
     assert code == 130
     assert ("the same command without redo=true; end them" in said[-1]) is redo
+
+
+@pytest.fixture
+def tries(folder, said, reports, monkeypatch):
+    """Give the command for two cells, of whose jobs the ends are given for each try; returns cells and tries."""
+
+    def go(*ends, words=("retries=2",)):
+        made = []
+
+        def work(planned, request, *_, sure):
+            ids = [entry.cell.id for entry in planned.to_do]
+            batch = leave_batch(folder, f"{request.token}-0", [[cell] for cell in ids], utc=request.utc)
+            batch.save_ends(dict(enumerate(ends[len(made)])))
+            made.append((len(ids), request.attempt, sure, request.conduct["redo"]))
+            return False
+
+        monkeypatch.setattr(run, "_work", work)
+        run.main([f"campaign_dir={folder.root}", "cluster=slurm", "threads=1,2", *words])
+        return made
+
+    return go
+
+
+FAILED, CANCELLED = "Slurm: NODE_FAIL on n1", "Slurm: CANCELLED on n1"
+
+
+@pytest.mark.shows("retries")
+def test_what_failed_for_no_reason_of_its_own_is_tried_again_a_bounded_number_of_times(tries, said):
+    made = tries([FAILED, FAILED], [CANCELLED, FAILED], [FAILED], words=("retries=2", "redo=true"))
+
+    assert made == [(2, 0, False, True), (2, 1, True, False), (1, 2, True, False)]
+    assert "1 cell failed for no reason of their own: try 2 of 2" in said
+
+
+def test_nothing_is_tried_again_unasked_and_what_somebody_cancelled_never(tries):
+    assert len(tries([FAILED, FAILED], words=())) == 1
+    assert len(tries([CANCELLED, CANCELLED])) == 1
+
+
+def test_of_a_grid_one_cell_alone_is_run_and_a_failure_ends_in_the_command_for_it(tries, said, folder):
+    assert tries([FAILED], words=("--only", "micro-demo-local-t1")) == [(1, 0, False, False)]
+    (line,) = [line for line in said if " --only " in line]
+    assert line.startswith(f"  python -m campaign campaign_dir={folder.root} cluster=slurm threads=1,2 --only ")
+    with pytest.raises(UsageError, match="--only t9: no cell of this grid"):
+        tries([], words=("--only", "t9"))
 
 
 def test_requests_follow_each_other_in_time_whatever_the_clocks_of_login_nodes_say(go, folder):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from campaign.config.command_line import split
+from campaign.config.command_line import again, split
 from campaign.errors import UsageError
 
 
@@ -64,3 +64,14 @@ def test_a_flag_that_cannot_be_meant_is_refused(words, message, hint):
 )
 def test_words_for_sbatch_are_taken_as_they_stand(word, hydra):
     assert split([word]).hydra == ("-m", hydra)
+
+
+def test_the_command_that_repeats_one_cell_has_its_hash_and_no_flag_of_before():
+    words = ["threads=1,2", "--yes", "--only", "a,b", "cluster.pool=n[1-2]", "--only=c", "--dry-run"]
+
+    assert again(words, "micro-t1-0ce30f7495") == (
+        "python -m campaign threads=1,2 'cluster.pool=n[1-2]' --only 0ce30f7495"
+    )
+    assert split(words).only == ("a", "b", "c")
+    with pytest.raises(UsageError, match="--only needs cells"):
+        split(["--only"])
