@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from contextlib import ExitStack, contextmanager
@@ -117,3 +118,17 @@ def progress() -> Iterator[Progress]:
             bars.update(tasks[what], completed=done, total=total, refresh=True)
 
         yield show
+
+
+@contextmanager
+def polite_end() -> Iterator[None]:
+    """Let a `kill` and a closed terminal end what runs as Ctrl-C does."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # nohup
+            signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
-import signal
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +26,7 @@ from jobs.system.clock import utc_now
 from jobs.system.files import write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from campaign.cells.cell import Cell
     from campaign.cells.contract import Asked, Conduct, Manifest, Point
@@ -76,7 +74,7 @@ def carry_out(planned: Plan, argv: Sequence[str], split: command_line.Words) -> 
     is_new = not planned.folder.root.exists()
     folder, campaign = folders.opened(planned.folder.root)
     request = _request(folder, conduct, argv, after=campaign["requests"])
-    with folders.removed_if_refused(folder, is_new=is_new), folders.occupied(folder), _polite_end():
+    with folders.removed_if_refused(folder, is_new=is_new), folders.occupied(folder), console.polite_end():
         try:
             _write_down(request, campaign, cells)
             return _follow(planned, request, campaign, cluster, sure=split.sure)
@@ -220,17 +218,3 @@ def _say_how_to_come_back(conduct: Conduct, cluster: str) -> None:
         )
     else:
         console.say(f"stopped; what was measured is kept, and {again} continues from here")
-
-
-@contextmanager
-def _polite_end() -> Iterator[None]:
-    """Let a `kill` and a closed terminal end a campaign as Ctrl-C does."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:  # nohup
-            signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

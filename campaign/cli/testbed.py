@@ -17,7 +17,7 @@ from campaign.cli import arguments
 from campaign.cli.help import body_of
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import apply, plan, throttle
-from campaign.testbed.spec import DEFAULT_FOLDER, FOLDER_VARIABLE, GB
+from campaign.testbed.spec import DEFAULT_FOLDER, FOLDER_VARIABLE, GB, Wanted
 from campaign.testbed.state import inspect
 from jobs.system.device import mount_of, mounts
 
@@ -33,12 +33,12 @@ Emulated storages on one disk, to rehearse with: ext4 on loop devices with the M
 latency, the seeks and the queues of a disk, of flash and of a file server (model=rates: MB/s alone). up makes them, or
 what is missing of them; down takes them away. A campaign uses them with site=twin."""
 _NONE = "-"
-_FLAGS = {"keep": ("down",), "json": ("status",), "dry_run": ("up", "down")}
+_FLAGS = {"keep": ("down",), "json": ("status", "check"), "dry_run": ("up", "down")}
 _BASELINE_BYTES = 6 * GB  # its file of 5 GB (paper, IV), and the file system's own
 
 
 def main(argv: list[str]) -> int:
-    """Do what the words say; exit code 0, of `status` only where everything is up, else 1."""
+    """Do what the words say; exit code 0; else 1: `status` found what is not up, `check` what is not as its model."""
     options = _parser().parse_intermixed_args(argv)  # a flag may stand among the words
     if not options.folder.isprintable():
         raise UsageError(f"--folder {options.folder!r} is no path", "name a folder, without line breaks")
@@ -49,6 +49,8 @@ def main(argv: list[str]) -> int:
             raise UsageError(f"testbed {options.what} takes no --{name}", f"--{name} goes with {' and '.join(verbs)}")
     if options.what == "status":
         return _status(folder, as_json=options.json)
+    if options.what == "check":
+        return _check(folder, options.words, as_json=options.json)
     if options.words and options.what != "up":
         raise UsageError(f"testbed {options.what} takes no '{options.words[0]}'", "KEY=VALUE goes with testbed up")
     if options.dry_run:
@@ -70,21 +72,24 @@ def _with_folder(argv: list[str], folder: Path) -> list[str]:
 def _parser() -> argparse.ArgumentParser:
     parser = arguments.Parser(
         prog="python -m campaign testbed",
-        usage="%(prog)s up [--folder DIR] [--dry-run] [KEY=VALUE ...] | status [--json] | down [--keep] [--dry-run]",
+        usage="%(prog)s up [--folder DIR] [--dry-run] [KEY=VALUE ...] | status [--json] |"
+        " check [--json] [NAME ...] | down [--keep] [--dry-run]",
         description=_ABOUT,
         epilog=f"keys of up, and their defaults:\n{body_of(files('conf') / 'testbed.yaml')}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("what", choices=("up", "status", "down"))
-    parser.add_argument("words", nargs="*", metavar="KEY=VALUE", help="of up: storages=[hdd,ssd], hdd.size_gb=3, …")
+    parser.add_argument("what", choices=("up", "status", "check", "down"))
+    parser.add_argument(
+        "words", nargs="*", metavar="KEY=VALUE", help="of up: storages=[hdd,ssd], hdd.size_gb=3, …; of check: hdd"
+    )
     place = os.environ.get(FOLDER_VARIABLE) or DEFAULT_FOLDER
     parser.add_argument("--folder", default=place, help=f"where it lies (${FOLDER_VARIABLE}, else {DEFAULT_FOLDER})")
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would be done, as for a shell; needs no root"
     )
     parser.add_argument("--keep", action="store_true", help="of down: the images stay, with the datasets on them")
-    parser.add_argument("--json", action="store_true", help="of status: machine-readable, on stdout")
+    parser.add_argument("--json", action="store_true", help="of status and check: machine-readable, on stdout")
     return parser
 
 
@@ -156,6 +161,36 @@ def _status(folder: Path, *, as_json: bool) -> int:
     else:
         _print_state(seen)
     return 0 if storages and all(each["state"] == "up" for each in storages.values()) else 1
+
+
+def _check(folder: Path, names: Sequence[str], *, as_json: bool) -> int:
+    """Measure the storages of these names, or all; name what is not as its model says."""
+    from campaign.testbed import check  # noqa: PLC0415 - NumPy is not on the way to status
+
+    seen = inspect(folder)
+    states = apply.states(seen)
+    chosen = list(dict.fromkeys(names or states))
+    for name in chosen:
+        state = states.get(name, {"state": "unknown", "missing": None})
+        if state["state"] != "up":
+            why = f": {state['missing']}" if state["missing"] else ""
+            raise EnvironmentFaultError(
+                f"{name} is {state['state']} in {folder}{why}", "python -m campaign testbed up, as root"
+            )
+    if not chosen or seen.marker is None:
+        raise EnvironmentFaultError(f"no testbed in {folder}", "python -m campaign testbed up, as root")
+    rows: list[check.Row] = []
+    with console.polite_end(), console.progress() as show:
+        for name in chosen:
+            each = seen.storages[name]
+            wanted = Wanted.of(seen.marker["storages"][name], each.size_bytes)
+            rows += check.measure(name, each, wanted, console.say, show)
+    if as_json:
+        facts = {"folder": str(folder), "tolerance": check.TOLERANCE, "rows": [row.facts() for row in rows]}
+        print(json.dumps(facts, indent=1))
+    else:
+        console.show("\n".join(check.table(rows)))
+    return 1 if any(row.differs for row in rows) else 0
 
 
 def _print_state(seen: Seen) -> None:
