@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _ABOUT = """\
 Emulated storages on one disk, to rehearse with: ext4 on loop devices with the MB/s of the paper's Table I, and with the
 latency, the seeks and the queues of a disk, of flash and of a file server (model=rates: MB/s alone). up makes them, or
-what is missing of them; down takes them away. A campaign uses them with site=twin."""
+what is missing of them; check measures them against that (2 minutes); down takes them away. A campaign uses them with
+site=twin."""
 _NONE = "-"
 _FLAGS = {"keep": ("down",), "json": ("status", "check"), "dry_run": ("up", "down")}
 _BASELINE_BYTES = 6 * GB  # its file of 5 GB (paper, IV), and the file system's own
