@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from campaign.errors import UsageError
 from jobs.terminal import visible
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from campaign.cells.folder import CampaignFolder
 
-_PREFIX = "campaign_dir="
+_PREFIX, _DEFAULT = "campaign_dir=", "results"
 
 
 class Parser(argparse.ArgumentParser):
@@ -37,10 +38,19 @@ def add_folder(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "campaign_dir",
         nargs="?",
-        default="results",
+        default=_DEFAULT,
         type=lambda text: Path(text.removeprefix(_PREFIX)).expanduser(),
         help="the campaign's folder (default: results)",
     )
+
+
+def cells_and_folder(words: Sequence[str]) -> tuple[list[str], Path]:
+    """Tell the cells that are named from the campaign folder: a folder that is there, or a path."""
+    places = [word for word in words if word.startswith(_PREFIX) or "/" in word or Path(word).expanduser().is_dir()]
+    if len(places) > 1:
+        raise UsageError(f"one folder at a time: {', '.join(places)}", "give the command for each of them")
+    folder = Path((places or [_DEFAULT])[0].removeprefix(_PREFIX)).expanduser()
+    return [word for word in words if word not in places], folder
 
 
 def find(folder: CampaignFolder, words: str) -> list[str]:

@@ -8,30 +8,32 @@ from typing import TYPE_CHECKING
 from campaign import console
 from campaign.cells.folder import CampaignFolder, existing
 from campaign.cli import arguments
+from campaign.cluster import fleet
 from campaign.console import counted
-from campaign.errors import SchedulerError
+from campaign.errors import SchedulerError, UsageError
 from campaign.slurm import client, scheduler
-from campaign.worker.batch import read_all
+from campaign.worker.batch import latest, read_all
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
-    from campaign.slurm.task import Task
+    from campaign.slurm.task import Key, Task
     from campaign.worker.batch import Batch
 
 _IDS_A_CALL = 200  # a command line has its limits
+_WORDS = "the jobs of these cells alone (an id, the start of it, or the hash at its end); the folder (default: results)"
 _CHECKS = 6
 _CHECK_EACH_S = 1.0
 
 
 def main(argv: list[str]) -> int:
-    """Cancel the jobs of a campaign; exit code 4 where Slurm does not answer or would not."""
+    """Cancel the jobs of a campaign, or those of some cells; exit code 4 where Slurm does not answer or would not."""
     parser = arguments.parser("cancel", "Cancel the Slurm jobs of a campaign, and nothing else.", json=False)
-    arguments.add_folder(parser)
-    options = parser.parse_args(argv)
-    folder, _ = existing(options.campaign_dir)
+    parser.add_argument("words", nargs="*", metavar="CELL | campaign_dir", help=_WORDS)
+    cells, root = arguments.cells_and_folder(parser.parse_args(argv).words)
+    folder, _ = existing(root)
     batches = [batch for batch in read_all(folder) if batch.cluster == "slurm"]
-    jobs, left = cancel(batches) if batches else ([], [])
+    jobs, left = cancel(batches, _workers(folder, batches, cells)) if batches else ([], [])
     if not jobs:
         return _nothing(folder)
     if left:
@@ -55,12 +57,38 @@ def _nothing(folder: CampaignFolder) -> int:
     return 0
 
 
-def cancel(batches: Sequence[Batch]) -> tuple[list[Task], list[Task]]:
+def _workers(folder: CampaignFolder, batches: Sequence[Batch], words: Sequence[str]) -> set[Key] | None:
+    """Find the workers that have the cells that are named; None where none is named: all.
+
+    Raises UsageError: no job has such a cell; a job has others, too, that are not over and not named.
+    """
+    if not words:
+        return None
+    last = latest([*batches])
+    named: set[str] = set()
+    for word in words:
+        found = arguments.matching(sorted(last), word)
+        if not found:
+            raise UsageError(f"no job of this campaign has a cell '{word}'", "`python -m campaign status` lists them")
+        named.update(found)
+    for batch, index in {str(worker): worker for worker in map(last.__getitem__, named)}.values():
+        beside = [
+            cell for cell in batch.cells[index] if cell not in named and not fleet.is_over(folder, cell, batch.token)
+        ]
+        if beside:
+            raise UsageError(
+                f"the job of {batch.cells[index][0]} has other cells, too: {', '.join(beside)}",
+                "name them as well, or cancel the whole campaign; the same command then continues",
+            )
+    return {(str(batch.folder), index) for batch, index in map(last.__getitem__, named)}
+
+
+def cancel(batches: Sequence[Batch], only: Collection[Key] | None = None) -> tuple[list[Task], list[Task]]:
     """Cancel every job of these batches that waits or runs, also where it was believed to be refused or over.
 
-    Returns the jobs that were to end, and those that live on.
+    Where workers are named, of these `only`. Returns the jobs that were to end, and those that live on.
     """
-    jobs = _live(batches)
+    jobs = _live(batches, only)
     if jobs is None:
         raise SchedulerError(
             "the scheduler does not answer: nothing was cancelled", "try again; `squeue --me` shows whether it is back"
@@ -69,7 +97,7 @@ def cancel(batches: Sequence[Batch]) -> tuple[list[Task], list[Task]]:
         client.ask("scancel", *(task.job_id for task in jobs[start : start + _IDS_A_CALL]))
     left = jobs
     for _ in range(_CHECKS if jobs else 0):
-        live = _live(batches)
+        live = _live(batches, only)
         left = left if live is None else live
         if not left:
             break
@@ -77,8 +105,10 @@ def cancel(batches: Sequence[Batch]) -> tuple[list[Task], list[Task]]:
     return jobs, [task for task in left if task.state != "COMPLETING"]
 
 
-def _live(batches: Sequence[Batch]) -> list[Task] | None:
+def _live(batches: Sequence[Batch], only: Collection[Key] | None) -> list[Task] | None:
     """List the jobs that wait or run; others may have jobs of the same name, but not in these folders."""
     folders = {str(batch.folder) for batch in batches}
     listed = scheduler.listed(sorted({batch.job_name for batch in batches}))
-    return None if listed is None else [task for task in listed if task.live and task.folder in folders]
+    if listed is None:
+        return None
+    return [task for task in listed if task.live and task.folder in folders and (only is None or task.key in only)]

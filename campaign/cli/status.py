@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from campaign import console
 from campaign.cells import record
 from campaign.cells.folder import existing
-from campaign.cli import arguments
+from campaign.cli import arguments, watch
 from campaign.cluster.states import states as states_of
 from campaign.console import counted
 
@@ -22,13 +22,23 @@ _CUT = ("interrupted", "failed", "invalid")
 _SHOWN, _SHOWN_PLACES = 40, 5
 
 
-def main(argv: list[str]) -> int:
+def watched(argv: list[str]) -> int:
+    """Do as ``status --watch``: the verb ``watch``."""
+    return main(["--watch", *argv], "watch")
+
+
+def main(argv: list[str], verb: str = "status") -> int:
     """Print the state of each cell; exit code 0 where all are done, else 1."""
-    parser = arguments.parser("status", "Show what is done, what is not, and why.", json=True)
+    parser = arguments.parser(verb, "Show what is done, what is not, and why.", json=True)
+    parser.add_argument(
+        "--watch", action="store_true", help="the live table first, until all is over; the verb `watch`"
+    )
     parser.add_argument("--all", action="store_true", help=f"every cell, also beyond the first {_SHOWN}")
     arguments.add_folder(parser)
     options = parser.parse_args(argv)
     folder, campaign = existing(options.campaign_dir)
+    if options.watch:
+        watch.watch(folder)
     states = states_of(folder, campaign)
     counts = Counter(state["status"] for state in states.values())
     if options.json:
@@ -39,6 +49,8 @@ def main(argv: list[str]) -> int:
         _print_cells(states, limit=len(states) if options.all else _SHOWN)
         if counts["running"] and (hindrance := folder.hindrance()):
             console.say(f"warning: {hindrance}")
+        if counts["running"]:
+            watch.say_to_go(folder, counts["running"])
         _print_left(folder, [cell for cell, state in states.items() if state["status"] in _CUT])
         if counts["interrupted"] or counts["planned"]:
             console.say("repeat the command that started the campaign: it continues from here")

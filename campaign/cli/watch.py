@@ -1,39 +1,50 @@
-"""`python -m campaign watch`: come back to a campaign whose jobs go on."""
+"""Come back to a campaign whose jobs go on: `python -m campaign watch`, or `status --watch`."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from campaign import console
-from campaign.cells.folder import CampaignFolder, existing, occupied
-from campaign.cli import arguments, status
-from campaign.cluster import display, fleet
+from campaign.cells.folder import occupied
+from campaign.cluster import display, fleet, price
 from campaign.cluster.progress import Follower
 from campaign.errors import CampaignError
 from campaign.worker import batch as batches
 
+if TYPE_CHECKING:
+    from campaign.cells.folder import CampaignFolder
+
 _TICK_S = 1.0
 
 
-def main(argv: list[str]) -> int:
-    """Show the live table until every job is over, or Ctrl-C; then do as `status` does."""
-    parser = arguments.parser("watch", "Watch a campaign that is under way, from any shell, on any day.", json=False)
-    arguments.add_folder(parser)
-    options = parser.parse_args(argv)
-    folder, _ = existing(options.campaign_dir)
+def watch(folder: CampaignFolder) -> None:
+    """Show the live table until every job is over, or Ctrl-C."""
     workers = fleet.of(folder)
     workers.settle()
     try:
         if workers.open:
+            say_to_go(folder, sum(seen.state == "running" for seen in workers.seen.values()))
             fleet.follow(folder, workers)
         elif folder.worker_at_work():
+            say_to_go(folder, at_once=1)
             last = batches.read_all(folder)[-1]  # of a worker that was started from another shell
             display.follow_here(Follower.of(folder, last, 0), folder.worker_at_work, _TICK_S)
     except KeyboardInterrupt:
         console.say(f"no longer watched; what runs continues. Come back: python -m campaign watch {folder.root}")
         raise
     _keep_ends(folder, workers)
-    return status.main([str(folder.root)])
+
+
+def say_to_go(folder: CampaignFolder, at_once: int) -> None:
+    """Say how long the open workers, `at_once` of them at work, may still take by the records there are."""
+    made = batches.read_all(folder)
+    on_slurm = [batch for batch in made if batch.cluster == "slurm"]
+    here = [] if folder.worker_at_work() is False else made[-1:]  # this machine has one worker
+    open_ones = [(batch, index) for batch in (on_slurm or here) for index in batch.open_workers()]
+    text = price.to_go(folder, (Follower.of(folder, *worker) for worker in open_ones), at_once)
+    if text:
+        console.say(text)
 
 
 def _keep_ends(folder: CampaignFolder, workers: fleet.Fleet) -> None:

@@ -150,7 +150,7 @@ def settle_records(folder: CampaignFolder, fleet: Fleet) -> list[str]:
 def _left(folder: CampaignFolder, batch: Batch, index: int, until: float) -> list[str]:
     """List the cells that a worker left behind; what it wrote may be seen late, so it is looked for until then."""
     while True:
-        left = [cell for cell in batch.cells[index] if not _over(folder, cell, batch.token)]
+        left = [cell for cell in batch.cells[index] if not is_over(folder, cell, batch.token)]
         if not left or time.monotonic() >= until:
             return left
         time.sleep(_CHECK_EACH_S)
@@ -182,7 +182,8 @@ def _by_batch(fleet: Fleet) -> list[tuple[Batch, dict[int, str]]]:
     return list(found.values())
 
 
-def _over(folder: CampaignFolder, cell: str, token: str) -> bool:
+def is_over(folder: CampaignFolder, cell: str, token: str) -> bool:
+    """Return whether the submission of this token has brought a cell to its end."""
     recorded, _ = record.read_or_fault(folder.record(cell))
     return recorded is not None and recorded["campaign"].get("token") == token and recorded["status"] != "running"
 

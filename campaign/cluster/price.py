@@ -12,14 +12,16 @@ from campaign.cells import record
 from campaign.console import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from campaign.cells.contract import Conduct
     from campaign.cells.folder import CampaignFolder
     from campaign.cells.plan import Entry
+    from campaign.cluster.progress import Follower
     from campaign.cluster.submission import Array
     from jobs.settings import Settings
 
+_MINUTE_S = 60
 _START_S = 15.0  # a job's start and its one import of TensorFlow, 3-13 s where it was measured
 _RECORDS_READ = 200
 
@@ -33,8 +35,11 @@ class Expected(NamedTuple):
 
     def __str__(self) -> str:
         """Say it in one line."""
-        minutes = f"{self.least_s / 60:.0f}" + (f" to {self.most_s / 60:.0f}" if self.most_s > self.least_s else "")
-        return f"about {minutes} min expected, from {counted(self.known, 'earlier run')}"
+        unit, unit_s = ("min", 60) if self.least_s >= _MINUTE_S else ("s", 1)
+        time = f"{self.least_s / unit_s:.0f}" + (
+            f" to {self.most_s / unit_s:.0f}" if self.most_s > self.least_s else ""
+        )
+        return f"about {time} {unit} expected, from {counted(self.known, 'earlier run')}"
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,22 @@ def expected(entries: Sequence[Entry], conduct: Conduct, folder: CampaignFolder)
     least = sum((entry.missing + warmups) * seconds for entry, seconds in of_run)
     most = sum((entry.at_most + warmups) * seconds for entry, seconds in of_run)
     return Expected(least, most, len(known))
+
+
+def to_go(folder: CampaignFolder, followers: Iterable[Follower], at_once: int) -> str:
+    """Say how many runs workers have before them, `at_once` of them at work, and how long these are to take.
+
+    Empty where that is none, or the records have no earlier run.
+    """
+    followers = list(followers)
+    for follower in followers:
+        follower.news()
+    left = sum(follower.runs_total - follower.runs_over for follower in followers)
+    known = [seconds for _, seconds in _known(folder)]
+    if not (left and known):
+        return ""
+    seconds = left * statistics.fmean(known) / max(1, at_once)
+    return f"{counted(left, 'run')} to go, {Expected(seconds, seconds, len(known))}"
 
 
 def _known(folder: CampaignFolder) -> Iterator[tuple[tuple[str, ...], float]]:

@@ -23,7 +23,7 @@ VERBS = {
     "status": "campaign.cli.status:main",
     "testbed": "campaign.cli.testbed:main",
     "verdicts": "campaign.cli.analyse:verdicts",
-    "watch": "campaign.cli.watch:main",
+    "watch": "campaign.cli.status:watched",
     "why": "campaign.cli.why:main",
 }
 """The verbs, each with the function that does it: ``module:function``, given the words that follow."""

@@ -6,10 +6,12 @@ import pytest
 
 from campaign.cells import record
 from campaign.cells.folder import occupied
-from campaign.cli import watch
+from campaign.cli import status, watch
 from campaign.cluster import fleet
 from campaign.worker.batch import read_all
+from jobs.system.files import write_json
 from tests.campaign.on_disk import leave_batch, leave_record, squeue_line
+from tests.campaign.work_lists import slurm_conduct, work_list
 
 
 @pytest.fixture
@@ -24,7 +26,7 @@ def ended(folder, cells, programs, monkeypatch):
 
 
 def test_how_jobs_ended_is_written_down_for_slurm_forgets(ended, folder):
-    code = watch.main([str(folder.root)])
+    code = status.watched([str(folder.root)])
 
     (run,) = record.read(folder.record(ended))["runs"]
     assert code == 1
@@ -34,7 +36,7 @@ def test_how_jobs_ended_is_written_down_for_slurm_forgets(ended, folder):
 
 def test_that_is_left_to_a_front_process_that_is_at_work_in_the_folder(ended, folder):
     with occupied(folder):
-        code = watch.main([str(folder.root)])
+        code = status.watched([str(folder.root)])
 
     assert code == 1
     assert not list(folder.workers.glob("*/ended.json"))
@@ -44,7 +46,7 @@ def test_that_is_left_to_a_front_process_that_is_at_work_in_the_folder(ended, fo
 def test_a_folder_that_cannot_be_written_is_watched_all_the_same(ended, folder, monkeypatch):
     monkeypatch.setattr(record, "write", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
 
-    assert watch.main([str(folder.root)]) == 1
+    assert status.watched([str(folder.root)]) == 1
 
 
 def test_ctrl_c_says_that_the_jobs_go_on_and_how_to_come_back(ended, folder, monkeypatch, capsys):
@@ -55,6 +57,23 @@ def test_ctrl_c_says_that_the_jobs_go_on_and_how_to_come_back(ended, folder, mon
     monkeypatch.setattr(watch.display, "follow_here", interrupted)
 
     with pytest.raises(KeyboardInterrupt):
-        watch.main([str(folder.root)])
+        status.watched([str(folder.root)])
 
     assert f"what runs continues. Come back: python -m campaign watch {folder.root}" in capsys.readouterr().err
+
+
+def test_status_and_watch_say_how_long_it_will_take_by_the_records_there_are(
+    folder, cells, programs, monkeypatch, capsys
+):
+    one, other, _ = cells[0]
+    leave_record(folder, one, *[{"status": "valid", "elapsed_s_with_fork": 30.0}] * 4, status="done", token="before")
+    leave_record(folder, other, None)
+    batch = leave_batch(folder, cells=[[other.id]])
+    write_json(batch.work_list(0), work_list(folder, [other], slurm_conduct(cells[1]), "slurm"))
+    programs.answer("squeue", squeue_line(batch, 0, "RUNNING", node="n1"))
+    monkeypatch.setattr(fleet, "follow", lambda *_: None)
+
+    for verb in (status.main, status.watched):
+        verb([str(folder.root)])
+
+        assert "6 runs to go, about 3 min expected, from 4 earlier runs" in capsys.readouterr().err

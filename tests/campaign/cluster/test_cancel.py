@@ -4,7 +4,7 @@ import pytest
 
 from campaign.cli import cancel as cancelling
 from campaign.cli.cancel import cancel
-from campaign.errors import SchedulerError
+from campaign.errors import SchedulerError, UsageError
 from tests.campaign.fake_slurm import SQUEUE_HEAD
 from tests.campaign.on_disk import leave_batch, squeue_line
 
@@ -64,6 +64,20 @@ def test_a_job_that_was_taken_for_refused_or_for_over_is_cancelled_too(folder, p
     assert code == 0
     assert _scancels(programs) == ["scancel 70_0 70_1"]
     assert all("--name=tfio-first,tfio-second " in call for call in programs.calls if call.startswith("squeue"))
+
+
+def test_only_the_jobs_of_the_cells_that_are_named_are_cancelled(folder, programs):
+    made = leave_batch(folder, cells=[["micro-t1-aa"], ["micro-t2-bb"], ["micro-t4-cc", "micro-t8-dd"]])
+    programs.answer("squeue", *(squeue_line(made, index, "RUNNING") for index in range(3)))
+    _after_scancel(programs, squeue_line(made, 0, "RUNNING"))
+
+    assert cancelling.main(["bb", str(folder.root)]) == 0
+    assert _scancels(programs) == ["scancel 70_1"]
+    with pytest.raises(UsageError, match="micro-t4-cc has other cells, too: micro-t8-dd"):
+        cancelling.main(["micro-t4", str(folder.root)])
+    with pytest.raises(UsageError, match="no job of this campaign has a cell 'ee'"):
+        cancelling.main(["ee", str(folder.root)])
+    assert len(_scancels(programs)) == 1
 
 
 def test_a_silent_controller_cancels_nothing_and_that_is_said(folder, programs):
