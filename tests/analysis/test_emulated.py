@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -54,6 +55,17 @@ def test_the_panels_of_fig_4_say_it_and_keep_the_papers_order_colours_and_ratios
     ]
     assert panels[0].patches[0].get_facecolor() == real.axes[0].patches[0].get_facecolor()
     assert spec.frame["paper_ratio"].dropna().tolist() == [1.65]
+
+
+def test_the_panels_titles_leave_each_other_room():
+    made = scaling()
+    for each in made:
+        each["provenance"]["emulated"]["storage"]["model"] = {"kind": "disk"}
+    figure = figures_of(*made)["fig4"].drawn()
+    figure.draw_without_rendering()
+
+    boxes = [axes.title.get_window_extent() for axes in figure.axes if axes.get_title()]
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
 
 
 @pytest.mark.parametrize("label", ["hdd (emulated)", "HDD", "hdd (root=/x)", "hdd"])

@@ -78,7 +78,7 @@ def name_panel(axes: Axes, cells: pd.DataFrame, *, several_hosts: bool) -> None:
     """Write the storage over its panel, with its hosts where the figure has several."""
     hosts = ", ".join(sorted(set(cells["host"]) - {""}))
     title = cells["storage"].iloc[0] + (f" on {hosts}" if several_hosts and hosts else "")
-    axes.set_title(textwrap.fill(title, 24))
+    axes.set_title(textwrap.fill(title, 19))  # "optane (emulated)" beside others of its kind
 
 
 def categories(axes: Axes, values: Sequence[int]) -> None:
