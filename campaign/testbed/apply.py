@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +48,11 @@ def down(folder: Path, *, keep: bool = False) -> Seen:
 
 def _see_that_nobody_uses(seen: Seen) -> None:
     """Refuse before anything is taken away: half a testbed is of no use to who still works on the other half."""
-    points = {os.path.realpath(each.point): name for name, each in seen.storages.items() if each.ours_mounted}
+    points = {
+        os.path.realpath(each.point): name
+        for name, each in seen.storages.items()
+        if each.ours_mounted and not each.stuck  # nobody gets anything from such a one any more
+    }
     for process in psutil.process_iter() if points else ():
         for path in _open(process):
             used = next((name for point, name in points.items() if Path(path).is_relative_to(point)), None)
@@ -60,11 +64,21 @@ def _see_that_nobody_uses(seen: Seen) -> None:
 
 
 def _open(process: psutil.Process) -> list[str]:
-    """Return the files of a process and where it is; nothing of one that has ended."""
-    try:
-        return [process.cwd(), *(file.path for file in process.open_files())]
-    except psutil.Error:
-        return []
+    """Return the files of a process and where it is; nothing of one that has ended.
+
+    Links of the kernel's are read, and nothing of what they lead to: that may be on a storage that does not answer.
+    """
+    found = []
+    for link in _links(Path("/proc", str(process.pid))):
+        with suppress(OSError):
+            found.append(str(link.readlink()))
+    return found
+
+
+def _links(process: Path) -> list[Path]:
+    with suppress(OSError):
+        return [process / "cwd", *(process / "fd").iterdir()]
+    return []
 
 
 def owner() -> tuple[int, int]:

@@ -14,7 +14,7 @@ from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed.spec import GB
 from campaign.testbed.state import MARKER, SCHEMA, source, unfinished
 from campaign.testbed.steps import Step, Write, run
-from jobs.system.emulated import DEVICE
+from jobs.system.emulated import DEVICE, FAULTS
 from jobs.system.emulated import MARKER as EMULATED
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def up(asked: Mapping[str, Wanted], owner: tuple[int, int], seen: Seen) -> list[
     for name, wanted in asked.items():
         steps += _image(seen.storages[name], sizes[name])
         steps += _device(seen.storages[name], wanted, seen.program)
+        steps += _calmed(seen.storages[name])
     coming = [loop.number for loop in loops.values()]
     if missing := [number for number in coming if number not in attached]:
         steps += [[_marker(seen, _described(asked, seen), [*seen.numbers, *attached, *missing])]]
@@ -131,7 +132,12 @@ def _sizes(asked: Mapping[str, Wanted], seen: Seen) -> dict[str, int]:
 
 
 def _is_otherwise(each: Storage, wanted: Wanted) -> bool:
-    """Return whether a storage has a device, and not the one that is asked for: its model is another, or has died."""
+    """Return whether a storage has a device, and not the one that is asked for.
+
+    Its model is another, or has died; or its file system gave up, and must be mounted anew.
+    """
+    if each.failed and each.ours_mounted:
+        return True
     if wanted.model is None:
         return bool(each.served or each.model_mounted)
     runs = each.model_mounted and not each.stuck and each.server is not None and each.server.words == wanted.words()
@@ -139,17 +145,22 @@ def _is_otherwise(each: Storage, wanted: Wanted) -> bool:
 
 
 def _detached(each: Storage) -> list[Group]:
-    """Return what takes a storage's device away; one whose model does not answer is cut off first, so that all ends."""
-    steps: list[Group] = [[run("kill", "-KILL", each.server.pid)]] if each.stuck and each.server else []
-    lazy = ["--lazy"] if each.stuck else []  # who still has a file open there has an error already
-    steps += [[run("umount", *lazy, each.point)]] if each.ours_mounted else []
-    steps += [[run("losetup", "--detach", loop.path)] for loop in each.attached]
-    return [*steps, [run("umount", "--lazy", each.model)]] if each.model_mounted else steps
+    """Return what takes a storage's device away.
+
+    One whose model does not answer is cut off at once, so that all who wait for it have their error. What still has a
+    file open there keeps the loop device until it ends, and no name for it.
+    """
+    umount = ["umount", *(["--lazy"] if each.stuck else [])]
+    steps: Group = [run("kill", "-KILL", each.server.pid)] if each.stuck and each.server else []
+    steps += [run(*umount, each.point)] if each.ours_mounted else []
+    steps += [run("losetup", "--detach", loop.path) for loop in each.attached]
+    steps += [run("umount", "--lazy", each.model)] if each.model_mounted else []
+    return [steps] if each.stuck else [[step] for step in steps]
 
 
 def _without_device(each: Storage) -> Storage:
     gone = replace(each, loops=(), served=(), model_mounted=False, server=None)
-    return replace(gone, mounted=None, says=None, owner=None, empty=True) if each.ours_mounted else gone
+    return replace(gone, mounted=None, failed=False, says=None, owner=None, empty=True) if each.ours_mounted else gone
 
 
 def _loops(asked: Iterable[str], seen: Seen) -> dict[str, Loop]:
@@ -213,6 +224,12 @@ def _device(each: Storage, wanted: Wanted, program: Path) -> list[Group]:
     if not each.model_mounted:
         steps.append([run(program, each.model, each.image, *wanted.words())])
     return [*steps, [run("losetup", "--find", "--direct-io=on", each.model / DEVICE)]]
+
+
+def _calmed(each: Storage) -> list[Group]:
+    """Return what ends the faults that somebody has given to a storage's model."""
+    faults = (each.server.faults if each.server else None) or ()
+    return [[Write(each.model / FAULTS, f"{name} 0")] for name in faults]
 
 
 def _mount(name: str, each: Storage, loop: Loop, wanted: Wanted, owner: tuple[int, int]) -> list[Group]:

@@ -20,7 +20,7 @@ from campaign.testbed.spec import DATA
 from jobs.settings import Node
 from jobs.system import versioned
 from jobs.system.device import mounts
-from jobs.system.emulated import DEVICE, MODEL_TYPE, is_whole, served
+from jobs.system.emulated import DEVICE, HANGS, MODEL_TYPE, is_whole, served
 from jobs.system.emulated import MARKER as EMULATED
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _DELETED = " (deleted)"  # the kernel's word behind the path of a file that is g
 _STAT_BLOCK = 512  # bytes of a unit of st_blocks, stat(2)
 _LOOP_MAJOR = 7  # Documentation/admin-guide/devices.txt
 _FURTHER = 8  # loop devices that the kernel makes when all are in use
-_HELD = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE)
+_FAILED = {"ro", "emergency_ro", "shutdown"}  # what ext4 says then, by the kernel's version
 _SOURCE = "storage_model.c"
 _PROGRAM = "storage_model-"  # and a part of the digest of its source: another version is another program
 
@@ -62,7 +62,7 @@ class Server:
 
     pid: int
     words: tuple[str, ...]  # of its command line, KEY=VALUE
-    answers: bool = True  # it is not stopped, and holds no answers back
+    faults: tuple[str, ...] | None = ()  # the names of those that are set; None: it does not answer
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ class Storage:
     model_mounted: bool = False
     server: Server | None = None
     mounted: str | None = None  # what is mounted at the point; None for nothing
+    failed: bool = False  # its file system is read-only since it could not write its journal
     says: Node | None = None  # what the mounted file system says of itself
     owner: tuple[int, int] | None = None  # user and group of the data folder; None where there is none
     empty: bool = True  # nothing is in that folder
@@ -108,7 +109,7 @@ class Storage:
     @property
     def stuck(self) -> bool:
         """Whether its model is mounted and does not answer: nothing in the storage may be touched then."""
-        return self.model_mounted and not (self.server and self.server.answers)
+        return self.model_mounted and (self.server is None or self.server.faults is None or HANGS in self.server.faults)
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ def inspect(folder: Path, names: Iterable[str] = ()) -> Seen:
 def _of_another(file: str, folder: Path) -> bool:
     """Return whether a file that a loop device is attached to lies in a testbed of another folder."""
     path = Path(file.removesuffix(_DELETED))
-    lies = path.parents[1] if path.name == DEVICE else path.parent
+    lies = path.parent.parent if path.name == DEVICE else path.parent
     return str(lies) != os.path.realpath(folder) and (lies / MARKER).exists()
 
 
@@ -251,6 +252,10 @@ def _storage(folder: Path, name: str, backed: Mapping[str, list[Loop]], servers:
         model_mounted=any(mount.point == model and mount.fstype == MODEL_TYPE for mount in over),
         server=servers.get(str(bare.model)),
         mounted=mounted,
+        failed=any(
+            part.device == mounted and not _FAILED.isdisjoint(part.opts.split(","))
+            for part in psutil.disk_partitions(all=True)
+        ),
     )
     if each.stuck:
         return replace(each, model_there=True, point_there=True)
@@ -274,24 +279,24 @@ def _status(folder: Path) -> os.stat_result | None:
 def _servers(folder: Path) -> dict[str, Server]:
     """Return the servers of the models of a folder, by the folder that each serves."""
     found = {}
-    for process in psutil.process_iter(["cmdline", "status", "uids"]):
+    for process in psutil.process_iter(["cmdline", "uids"]):
         program, *words = process.info["cmdline"] or [""]
         # Anybody can have such a command line; only root's process serves.
-        if words and program.startswith(f"{folder}/{_PROGRAM}") and process.info["uids"].real == 0:
-            stopped = process.info["status"] in (
-                psutil.STATUS_STOPPED,
-                psutil.STATUS_TRACING_STOP,
-                psutil.STATUS_ZOMBIE,
-            )
-            found[words[0]] = Server(process.pid, tuple(words[2:]), not stopped and _answers(Path(words[0])))
+        if (
+            words
+            and program.startswith(f"{folder}/{_PROGRAM}")
+            and process.info["uids"]
+            and not process.info["uids"].real
+        ):
+            found[words[0]] = Server(process.pid, tuple(words[2:]), _faults(Path(words[0])))
     return found
 
 
-def _answers(model: Path) -> bool:
+def _faults(model: Path) -> tuple[str, ...] | None:
     try:
-        return not served(model)["faults"]["hang"]
-    except (OSError, ValueError, KeyError):
-        return False
+        return tuple(name for name, value in served(model)["faults"].items() if value)
+    except (OSError, ValueError):
+        return None
 
 
 def _is_empty(folder: Path) -> bool:

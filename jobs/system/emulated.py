@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
+import threading
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -15,9 +17,11 @@ MARKER = ".tfio-emulated.json"
 
 ROOT = 0
 _LARGEST_BYTES = 1 << 16
+_PATIENCE_S = 3.0  # a server that is there answers at once; a stopped one never
 MODEL_TYPE = "fuse.tfio"
 """Type of the file system whose one file is the device of a storage with a model (``storage_model.c``)."""
-DEVICE, STATE = "device", "state"
+DEVICE, STATE, FAULTS = "device", "state", "faults"
+HANGS = "hang"  # the fault that nothing is answered
 KINDS = ("disk", "flash", "server")
 """Kinds of models (`campaign.testbed`); a storage without one has its bounds alone."""
 _NAME, _TEXT = re.compile(r"[a-z][a-z0-9_]{0,39}"), re.compile(r"[\x20-\x7e]{1,80}")
@@ -95,5 +99,22 @@ def model_behind(path: Path) -> Path | None:
 
 
 def served(model: Path) -> Served:
-    """Return what a model's server says; raises OSError where it does not answer, DamagedFileError for another's."""
-    return versioned.read_as(model / STATE, Served)
+    """Return what a model's server says.
+
+    Raises OSError where it has died or does not answer for some seconds, DamagedFileError for what another says.
+    """
+    found: list[Served | Exception] = []
+
+    def ask() -> None:
+        try:
+            found.append(versioned.read_as(model / STATE, Served))
+        except Exception as error:  # noqa: BLE001 - raised by who waits
+            found.append(error)
+
+    asking = threading.Thread(target=ask, daemon=True)  # one that waits for ever ends with its process
+    asking.start()
+    asking.join(_PATIENCE_S)
+    said = found[0] if found else TimeoutError(errno.ETIMEDOUT, f"it does not answer for {_PATIENCE_S:g} s", str(model))
+    if isinstance(said, Exception):
+        raise said
+    return said

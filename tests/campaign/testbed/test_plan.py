@@ -11,8 +11,8 @@ import pytest
 
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import apply, plan
-from campaign.testbed.spec import GB, Speed, Wanted
-from campaign.testbed.state import Loop
+from campaign.testbed.spec import GB, Model, Speed, Wanted
+from campaign.testbed.state import Loop, Server
 from campaign.testbed.steps import Write
 from campaign.testbed.throttle import Io
 from tests.campaign.testbed.testbeds import BED, HDD, SSD, limited, seen, storage, texts, up_and_running, wanted
@@ -244,6 +244,55 @@ def test_the_next_step_is_told_as_what_a_storage_lacks_and_other_files_are_refus
     assert "echo '7:0 163000000' >" in apply.states(found)["hdd"]["missing"]
     with pytest.raises(UsageError, match=r"no testbed of ours and holds other files, such as thesis\.tex"):
         up(seen(strangers=("thesis.tex",)))
+
+
+MODEL = Model("disk", {"rpm": 7200})
+MODELLED = Wanted(HDD, 3 * GB, MODEL)
+CUT_OFF = ["umount --lazy /bed/hdd", "losetup --detach /dev/loop0", "umount --lazy /bed/hdd.model"]
+
+
+ASKED = Server(7, MODELLED.words())
+
+
+def modelled(**changes):
+    """An hdd with a model that is up, but for the changes."""
+    facts = {"loops": (), "served": (LOOP0,), "model_there": True, "model_mounted": True, "server": ASKED}
+    facts |= {"says": MODELLED.facts("hdd")} | changes
+    found = seen({"hdd": up_and_running("hdd", LOOP0, HDD, **facts)}, numbers=["7:0"])
+    return dataclasses.replace(found, programs=(found.program.name,))
+
+
+@pytest.mark.parametrize(
+    ("found", "first"),
+    [
+        (modelled(server=None), CUT_OFF),
+        (modelled(server=dataclasses.replace(ASKED, faults=None)), ["kill -KILL 7", *CUT_OFF]),
+        (modelled(server=dataclasses.replace(ASKED, faults=("hang",))), ["kill -KILL 7", *CUT_OFF]),
+        (modelled(server=dataclasses.replace(ASKED, faults=("eio_to",))), ["echo 'eio_to 0' > /bed/hdd.model/faults"]),
+        (modelled(server=Server(7, ("kind=flash",))), ["umount /bed/hdd"]),
+        (modelled(failed=True), ["umount /bed/hdd"]),
+        (modelled(served=(), loops=(LOOP0,), model_mounted=False, server=None), ["umount /bed/hdd"]),
+    ],
+    ids=["died", "does not answer", "hangs", "faults", "other words", "failed", "throttled"],
+)
+def test_a_model_that_is_not_as_asked_for_is_mended_taken_away_or_cut_off_at_once(found, first):
+    groups = [texts([group]) for group in plan.up({"hdd": MODELLED}, OWNER, found)]
+
+    assert [group for group in groups if ".tfio-testbed.json" not in group[0]][0] == first
+    assert plan.up({"hdd": MODELLED}, OWNER, modelled())[1:] == []
+
+
+def test_a_model_is_compiled_once_and_another_storage_beside_it_stays():
+    storages = {"hdd": storage("hdd"), "ssd": up_and_running("ssd", LOOP1, SSD)}
+    found = seen(storages, numbers=["7:1"], bounds=limited(("7:1", SSD)))
+    there = dataclasses.replace(found, programs=(found.program.name,))
+
+    lines, again = (texts(plan.up({"hdd": MODELLED}, OWNER, each)) for each in (found, there))
+
+    served = f"{found.program} /bed/hdd.model /bed/hdd.img kind=disk read_mb_per_s=163 write_mb_per_s=133.14 rpm=7200"
+    assert position(lines, "cc -O2") < position(lines, f"mv {found.program}.new") < position(lines, served)
+    assert lines[position(lines, served) + 1] == "losetup --find --direct-io=on /bed/hdd.model/device"
+    assert not any("cc" in line or "ssd" in line.partition(">")[0] for line in again if "json" not in line)
 
 
 def harmless(path):
