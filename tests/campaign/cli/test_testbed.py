@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from campaign.config import testbed
 from campaign.config.testbed import KINDS, requested
 from campaign.errors import UsageError
 from campaign.testbed.spec import GB, Speed
@@ -96,3 +98,17 @@ def test_any_speed_in_range_reaches_the_kernel_in_whole_bytes(mb_per_s):
 
     assert limits.keys() == {"read_bps"}
     assert abs(limits["read_bps"] - mb_per_s * 1e6) <= 0.5
+
+
+@pytest.mark.parametrize("lacks", [None, "fuse", "cc"])
+def test_a_model_is_taken_where_it_can_be_served(lacks, monkeypatch):
+    monkeypatch.setattr(testbed, "_FUSE", Path("/dev/null" if lacks != "fuse" else "/dev/none"))
+    monkeypatch.setattr(testbed.shutil, "which", lambda _: None if lacks == "cc" else "/usr/bin/cc")
+
+    assert requested(["model=rates"])["hdd"].model is None
+    assert (requested([])["hdd"].model is None) == bool(lacks)
+    if lacks:
+        with pytest.raises(UsageError, match=f"(?i)model=physical needs .*{lacks}"):
+            requested(["model=physical"])
+    else:
+        assert requested(["model=physical", "hdd.rpm=5400"])["hdd"].model.parameters["rpm"] == 5400

@@ -278,7 +278,7 @@ def modelled(**changes):
 def test_a_model_that_is_not_as_asked_for_is_mended_taken_away_or_cut_off_at_once(found, first):
     groups = [texts([group]) for group in plan.up({"hdd": MODELLED}, OWNER, found)]
 
-    assert [group for group in groups if ".tfio-testbed.json" not in group[0]][0] == first
+    assert next(group for group in groups if ".tfio-testbed.json" not in group[0]) == first
     assert plan.up({"hdd": MODELLED}, OWNER, modelled())[1:] == []
 
 
