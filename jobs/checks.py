@@ -72,7 +72,8 @@ def judge(run: Run, cache: str, limits: Limits, peak: Peak | None = None) -> tup
     asked = (complete,) if "images" in run or "bytes_asked" in run else ()
     listed = (same_data,) if "listed_bytes" in run and (cache != "as_is" or run["bytes_read"]) else ()
     held = (unthrottled,) if "throttled_s" in run else ()
-    others = (*asked, *listed, time_adds_up, quiet, *held, *trained, *saved)
+    profiled = (profile_complete,) if "profile" in run else ()
+    others = (*asked, *listed, time_adds_up, quiet, *held, *trained, *saved, *profiled)
     checks = [rule(run, limits) for rule in (*rules[cache], *others)]
     checks += [below_peak(run, peak, limits)] if peak and cache == "cold" else []
     failed = [check for check in checks if check["passed"] is False]
@@ -273,6 +274,15 @@ def checkpoints_durable(run: Run, _limits: Limits) -> Check:
         limit={"verified": asked, "written_share": 1.0},
         message=", ".join([message, *told, *run["checkpoint_troubles"]]),
     )
+
+
+def profile_complete(run: Run, _limits: Limits) -> Check:
+    """Hold when the profile dropped nothing and saw all bytes that the kernel says this process read."""
+    found = run["profile"]
+    seen, counted, blind = found["seen_read_bytes"], found["kernel_read_bytes"], found["blind_spot"]
+    passed = None if counted is None and not found["dropped"] else blind is None
+    message = blind or f"{seen / 1e6:.1f} MB seen of {counted / 1e6:.1f} MB that the kernel counted"
+    return Check(rule="profile_complete", passed=passed, observed=seen, limit=counted, message=message)
 
 
 def below_peak(run: Run, peak: Peak, limits: Limits) -> Check:

@@ -50,6 +50,7 @@ class Run(TypedDict, total=False):
     log: str | None
     log_tail: str
     trace: dict[str, Any] | None
+    profile: dict[str, Any]
     elapsed_s_with_fork: float
     wall_s: float
     wall_parts: Sequence[str]

@@ -24,6 +24,7 @@ class Settings(TypedDict, total=False):
     cache: str
     accelerator: Node
     checkpoint: Node
+    profile: Node
 
 
 EVERY = tuple(Settings.__annotations__)

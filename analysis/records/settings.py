@@ -210,7 +210,7 @@ def accelerators(facts: Facts, ran_on: Iterable[str]) -> str:
 def _word(name: str, facts: Facts) -> str:
     """Return one setting as a word that stands alone: `warm`, `batch_size-64`, `no-autotune`."""
     if name not in facts:
-        return f"{name}-unset"
+        return "not-profiled" if name == "profile.posix" else f"{name}-unset"
     value, last = facts[name], name.rpartition(".")[2]
     if name == "data":
         return f"data-{_digest(str(value))}"

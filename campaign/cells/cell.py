@@ -52,6 +52,7 @@ NEUTRAL: dict[str, Any] = {
     "seed": 0,
     "cache": "cold",
 }
+_NO_PROFILE = {"posix": "none"}
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ def make_cell(point: Point) -> Cell:
     acting = benchmark.acting(point["benchmark"])
     settings = cast("Settings", {key: value for key, value in point.items() if key in acting})
     settings["benchmark"] = benchmark.acting_keys(settings["benchmark"])
+    if settings.get("profile") == _NO_PROFILE:  # as before there was one: such a cell is what it always was
+        del settings["profile"]
     storage = settings["storage"]
     settings["storage"] = {key: value for key, value in storage.items() if key not in _ACCESS}
     if "path" in settings.get("dataset", {}):  # the same folder is the same dataset from wherever it is named

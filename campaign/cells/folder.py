@@ -46,6 +46,7 @@ class CampaignFolder:
           records/<cell id>/claim.json     the session that may write it
           records/<cell id>/run-<n>.log    what the run printed
           records/<cell id>/trace-<n>.csv  what the system did meanwhile
+          records/<cell id>/profile-<n>.npz  its POSIX calls, where the cell asks for them
           report.html figures/ tables/     made by the analysis
           manifests/                       of the user's own folders of images
           workers/<token>-<n>/             a batch: work lists, submitit's script, logs of the workers

@@ -17,7 +17,7 @@ from campaign.config.keys import benchmark
 from campaign.config.keys.accelerator import Accelerator
 from campaign.config.keys.checkpoint import Buffered, Direct, NoCheckpoint
 from campaign.config.keys.dataset import Folder, Synthetic
-from campaign.config.keys.runs import Checks, Trace
+from campaign.config.keys.runs import Checks, Profile, Trace
 from campaign.config.keys.site import Site
 from campaign.config.keys.slurm import Cluster, Slurm
 from campaign.config.keys.storage import Storage
@@ -72,6 +72,7 @@ class Campaign:
     size: Size | None = MISSING
     detach: bool = MISSING
     trace: Trace = field(default_factory=Trace)
+    profile: Profile = field(default_factory=Profile)
     checks: Checks = field(default_factory=Checks)
 
 

@@ -187,6 +187,7 @@ class Worker:
             "limits": conduct["checks"],
             "peak": Peaks(self.folder).of(recorded),
             "trace": traced,
+            "profile": str(cell / f"profile-{run}.npz"),
             "checkpoint": checkpoint_targets.request(item, conduct),
             "baseline": baseline_files.request(item, cell / f"engine-{run}.txt"),
         }

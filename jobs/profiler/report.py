@@ -21,7 +21,8 @@ def figures(window: Window) -> dict[str, Any]:
     """Return the sums over all files: calls, bytes, seconds in calls (of all threads together), shares.
 
     ``read_mb_per_s`` and ``write_mb_per_s`` are bytes over the window's own seconds; ``sequential`` and ``consecutive``
-    shares of the reads, by Darshan's definition, None where there was none; ``read_sizes`` calls in Darshan's bins.
+    shares of the reads, by Darshan's definition, None where there was none; ``read_sizes`` calls in Darshan's bins;
+    ``seen_read_bytes`` of all files, ``kernel_read_bytes`` of all reads of the process.
     """
     rows, posix = window.counters, np.array([module == "POSIX" for module in window.modules], bool)
     total = {name: int(rows[name].sum(dtype=np.int64)) for name in rows.dtype.names or () if rows[name].ndim == 1}
@@ -47,6 +48,8 @@ def figures(window: Window) -> dict[str, Any]:
         "consecutive": total["consec_reads"] / positioned if positioned else None,
         "read_sizes": rows["size_read"].sum(axis=0, dtype=np.int64).tolist(),
         "write_sizes": rows["size_write"].sum(axis=0, dtype=np.int64).tolist(),
+        "seen_read_bytes": window.read_bytes,
+        "kernel_read_bytes": window.kernel_read_bytes,
         "dropped": window.dropped,
         "straddled": window.straddled,
         "blind_spot": window.blind_spot(),

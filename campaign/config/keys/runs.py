@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from omegaconf import MISSING
@@ -21,6 +22,21 @@ class Trace:
 
     interval_s: float | None = key(MISSING, 0.1, 3600)
     tail_s: float = key(MISSING, 0, 3600)
+
+
+class Posix(Enum):
+    """What is kept of the POSIX calls of each run."""
+
+    none = "none"
+    counters = "counters"
+    trace = "trace"
+
+
+@dataclass
+class Profile:
+    """Node ``profile``."""
+
+    posix: Posix = MISSING
 
 
 @dataclass

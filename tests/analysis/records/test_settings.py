@@ -23,6 +23,7 @@ def test_a_suffix_holds_just_what_differs():
     assert named({"batch_size": 32}, {"batch_size": 64}) == ["batch_size-32", "batch_size-64"]
     assert named({"cache": "warm"}, {}) == ["warm", "cold"]
     assert named({"benchmark.autotune": True}, {"benchmark.autotune": False}) == ["autotune", "no-autotune"]
+    assert named({"profile.posix": "trace"}, {}) == ["posix-trace", "not-profiled"]
     assert named({"benchmark_version": 1}, {"benchmark_version": 2}) == ["version-1", "version-2"]
 
 

@@ -75,6 +75,15 @@ def test_the_ids_of_the_first_release_stand_for_ever(point):
     )
 
 
+@pytest.mark.shows("profile.posix")
+def test_a_cell_that_is_profiled_is_another_one_and_others_are_what_they_were(point):
+    profiled = {mode: make_cell({**point, "profile": {"posix": mode}}) for mode in ("none", "counters", "trace")}
+
+    assert profiled["none"] == make_cell({key: value for key, value in point.items() if key != "profile"})
+    assert len({cell.id for cell in profiled.values()}) == 3
+    assert profiled["trace"].settings["profile"] == {"posix": "trace"}
+
+
 def test_a_new_version_of_the_benchmark_makes_a_new_cell(point, monkeypatch):
     before = make_cell(point)
     micro = registry.benchmarks()["micro"]
@@ -108,7 +117,7 @@ def test_the_order_of_keys_does_not_matter(order):
     settings = {
         "benchmark": {"name": "micro"}, "dataset": {"name": "d"}, "storage": {"name": "s"},
         "threads": 1, "batch_size": 2, "prefetch": 0, "iterations": None, "seed": 0, "cache": "cold",
-        "accelerator": {"name": "auto"}, "checkpoint": {"name": "none"},
+        "accelerator": {"name": "auto"}, "checkpoint": {"name": "none"}, "profile": {"posix": "none"},
     }  # fmt: skip
 
     shuffled = {key: settings[key] for key in order}

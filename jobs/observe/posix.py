@@ -1,0 +1,62 @@
+"""Observer of every POSIX call of a run, where its cell asks for it (`jobs.profiler`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs.observe.observer import Observer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jobs.benchmarks.benchmark import Work
+    from jobs.profiler import Profile
+    from jobs.request import Request
+
+
+class Profiled(Observer):
+    """The POSIX and STDIO calls on the data set and on what holds the snapshots; the bytes of all files."""
+
+    place = 90
+
+    def __init__(self, request: Request, work: Work) -> None:
+        super().__init__(request, work)
+        self._profile: Profile | None = None
+        if mode := request["settings"].get("profile", {}).get("posix"):
+            from jobs.profiler import Profile  # noqa: PLC0415 - seldom asked for
+
+            folders = [work.folder, *(work.checkpoints.folders if work.checkpoints else ())]
+            self._profile = Profile(mode, only=folders)
+
+    def start(self) -> None:
+        """Open the window; the calls of this process are redirected now, outside the clock."""
+        if self._profile:
+            self._profile.start()
+
+    def stop(self, *, failed: bool) -> None:  # noqa: ARG002
+        """End it."""
+        if self._profile:
+            self._profile.stop()
+
+    def figures(self) -> Mapping[str, Any]:
+        """Return ``profile``: what `jobs.profiler.report.figures` says, and ``file``, its name.
+
+        ``file`` is None where it could not be written; then ``error`` says why.
+        """
+        if self._profile is None:
+            return {}
+        from jobs.profiler import detach, report  # noqa: PLC0415
+
+        detach()
+        file, error = Path(self.request["profile"]), None
+        try:
+            self._profile.save(file)
+        except OSError as fault:
+            error = str(fault)
+        return {
+            "profile": {"file": None if error else file.name, "error": error, **report.figures(self._profile.window)}
+        }
+
+
+OBSERVER = Profiled

@@ -1,0 +1,62 @@
+"""A run that is profiled: what stands in its figures, and the check that it saw everything."""
+
+import subprocess
+
+import pytest
+
+from jobs import checks
+from jobs.profiler import Profile, report, table
+from jobs.profiler.profile import MODES
+from tests.jobs.jobs_factory import check, make_request
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_run_tells_every_call_on_its_data(mode, shared_images, template, tmp_path):
+    request = make_request(shared_images, tmp_path / "held")
+    request["settings"]["profile"] = {"posix": mode}
+    request["profile"] = str(tmp_path / "profile-0.npz")
+
+    run = template.run(request, tmp_path / "run.log", 60)
+
+    found = run["profile"]
+    assert check(run, "profile_complete")["passed"] is True
+    assert (found["mode"], found["file"], found["blind_spot"]) == (mode, "profile-0.npz", None)
+    assert (found["opens"], found["reads"], found["bytes_read"]) == (24, 48, run["bytes_read"])
+    assert found["wall_s"] >= run["wall_s"]
+    window = table.read(tmp_path / "profile-0.npz")
+    assert sum(each["POSIX_BYTES_READ"] for each in window.files.values()) == run["bytes_read"]
+
+
+def test_a_run_that_is_not_to_be_profiled_says_nothing_of_it(execute, shared_images):
+    run = execute(shared_images)
+
+    assert "profile" not in run
+    assert "profile_complete" not in {each["rule"] for each in run["checks"]}
+
+
+def _child(path):
+    subprocess.run(["cat", path], stdout=subprocess.DEVNULL, check=True)
+
+
+def _many(path):
+    for _ in range(20):
+        path.read_bytes()
+
+
+@pytest.mark.parametrize(("read", "why"), [(_child, "read unseen"), (_many, "dropped"), (str, None)])
+def test_a_profile_that_is_not_complete_is_no_proof(read, why, tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(bytes(200_000))
+    with Profile(events=30) as profile:
+        read(file)
+
+    judged = checks.profile_complete({"profile": report.figures(profile.window)}, checks.Limits())
+
+    assert judged["passed"] is (why is None)
+    assert why is None or why in judged["message"]
+
+
+def test_where_the_kernel_does_not_count_nobody_can_tell():
+    found = {"seen_read_bytes": 5, "kernel_read_bytes": None, "blind_spot": "the count is missing", "dropped": 0}
+
+    assert checks.profile_complete({"profile": found}, checks.Limits())["passed"] is None
