@@ -181,6 +181,7 @@ def _check(folder: Path, names: Sequence[str], *, as_json: bool) -> int:
     if not chosen or seen.marker is None:
         raise EnvironmentFaultError(f"no testbed in {folder}", "python -m campaign testbed up, as root")
     rows: list[check.Row] = []
+    load = os.getloadavg()[0]
     with console.polite_end(), console.progress() as show:
         for name in chosen:
             each = seen.storages[name]
@@ -191,7 +192,10 @@ def _check(folder: Path, names: Sequence[str], *, as_json: bool) -> int:
         print(json.dumps(facts, indent=1))
     else:
         console.show("\n".join(check.table(rows)))
-    return 1 if any(row.differs for row in rows) else 0
+    differs = any(row.differs for row in rows)
+    if differs and load >= 1:
+        console.say(f"the load average was {load:.1f}: repeat it while nobody else uses this machine")
+    return 1 if differs else 0
 
 
 def _print_state(seen: Seen) -> None:

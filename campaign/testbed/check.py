@@ -139,10 +139,9 @@ def measure(name: str, storage: Storage, wanted: Wanted, report: Callable[[str],
         until = time.monotonic() + _AGAIN_S
         for done, point in enumerate(asked := points(wanted)):
             show(name, done, len(asked), str(point))
-            ours = _builtin(place, point)
-            found = [*_rows(place, point, _fio(place, point), ours)]
+            found = _measured(place, point)
             if any(row.differs for row in found) and time.monotonic() < until:  # others may have had the machine
-                found = [*_rows(place, point, _fio(place, point), ours)]
+                found = _measured(place, point)
             rows += found
     return rows
 
@@ -182,22 +181,31 @@ def _file_bytes(name: str, root: Path, wanted: Wanted) -> int:
     return max(_LEAST_BYTES, min(room, most) // _LEAST_BYTES * _LEAST_BYTES)
 
 
+def _measured(place: Place, point: Point) -> list[Row]:
+    """Measure by the built-in engine, which makes the file, and by fio, where it is installed."""
+    ours = _accounted(place, point, _builtin)
+    theirs = _accounted(place, point, _fio) if shutil.which("fio") else None
+    return [*_rows(place, point, theirs, ours)]
+
+
+def _accounted(place: Place, point: Point, engine: Callable[[Place, Point], Measured]) -> Measured:
+    if place.wanted.model is None:
+        return engine(place, point)
+    before = served(place.storage.model)
+    measured = engine(place, point)
+    return replace(measured, account=account(place, point, measured.rate, before, served(place.storage.model)))
+
+
 def _builtin(place: Place, point: Point) -> Measured:
+    if point.access == "write":
+        files.remove(place.file, missing_ok=True)
     order = Order(point.access, place.file, place.file_bytes, point.block_bytes, direct=True)
     done = builtin.run(replace(order, threads=point.depth, seconds_max=_BUILTIN_S))
     return Measured((done.requests if point.random else done.moved_bytes / 1e6) / done.wall_s)
 
 
-def _fio(place: Place, point: Point) -> Measured | None:
-    """Measure by fio, where it is installed."""
-    if not shutil.which("fio"):
-        return None
-    command = fio_command(place, point)
-    before = served(place.storage.model) if place.wanted.model else None
-    measured = fio_outcome(external.said(command, place.file.parent, None), point)
-    if before is None:
-        return measured
-    return replace(measured, account=account(place, point, measured.rate, before, served(place.storage.model)))
+def _fio(place: Place, point: Point) -> Measured:
+    return fio_outcome(external.said(fio_command(place, point), place.file.parent, None), point)
 
 
 def fio_command(place: Place, point: Point) -> list[str]:
@@ -262,7 +270,7 @@ def account(place: Place, point: Point, rate: float, before: Served, after: Serv
 
 
 def _rows(place: Place, point: Point, theirs: Measured | None, ours: Measured) -> Iterator[Row]:
-    told, said = theirs.account if theirs else "", str(point)
+    told, said = (theirs or ours).account, str(point)
     if model := place.rate(point):
         unit = "reads/s" if point.random else "MB/s"
         yield Row(place.name, said, unit, model, theirs.rate if theirs else None, ours.rate, told)
