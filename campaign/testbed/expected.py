@@ -68,13 +68,7 @@ def reads_per_s(wanted: Wanted, block_bytes: int, depth: int, file_bytes: int) -
         work = its["read_us"] / 1e6
         found = min(depth / (work + transfer), its["channels"] / work if work else math.inf, 1 / transfer)
     else:
-        at_disk, ways = _server_disk_s(its, block_bytes), (its["round_trip_us"] + its["metadata_us"]) / 1e6
-        alone = ways + at_disk + transfer
-        # Each of the others is at the same disk with this chance, and is half done on the average.
-        at_the_same = (depth - 1) * at_disk / alone / _arms(its, file_bytes)
-        missed = alone + at_the_same * at_disk / 2
-        hits = _hits(block_bytes, file_bytes)
-        found = min(depth / (hits * its["round_trip_us"] / 1e6 + (1 - hits) * missed), 1 / transfer)
+        found = min(_server_reads_per_s(its, block_bytes, depth, file_bytes), 1 / transfer)
     return min(found, wanted.speed.read_iops or math.inf)
 
 
@@ -91,7 +85,7 @@ def read_us(wanted: Wanted, block_bytes: int, file_bytes: int, share: float) -> 
         return its["read_us"] + transfer
     hits = _hits(block_bytes, file_bytes)
     if share < hits:
-        return its["round_trip_us"] + transfer
+        return _hit_us(its, block_bytes)
     turned = (share - hits) / (1 - hits) * _turn_s(its)  # any part of a turn is as likely
     at_disk = _server_disk_s(its, block_bytes) - _turn_s(its) / 2 + turned
     return its["round_trip_us"] + its["metadata_us"] + at_disk * 1e6 + transfer
@@ -111,13 +105,33 @@ def _server_disk_s(its: Mapping[str, float], length: int) -> float:
     return its["seek_average_ms"] / 1e3 + _turn_s(its) / 2 + length / its["disk_mb_per_s"] / 1e6
 
 
-def _arms(its: Mapping[str, float], file_bytes: int) -> float:
-    return min(its["osts"], math.ceil(file_bytes / (its["stripe_mib"] * MIB))) * its["disks"]
+def _server_reads_per_s(its: Mapping[str, float], block_bytes: int, depth: int, file_bytes: int) -> float:
+    """Analyse mean values of a closed network: a delay, and disks of which each read goes to any one.
+
+    A request that comes finds at its disk what one request less leaves there (Reiser and Lavenberg 1980), and what is
+    being served is done in the mean residual time of a seek and any part of a turn (Reiser 1979 on general service).
+    """
+    at_disk, hits = _server_disk_s(its, block_bytes), _hits(block_bytes, file_bytes)
+    hit_s, misses = _hit_us(its, block_bytes) / 1e6, 1 - hits
+    others_s = (its["round_trip_us"] + its["metadata_us"] + block_bytes / its["read_mb_per_s"]) / 1e6
+    residual = (at_disk + _turn_s(its) ** 2 / 12 / at_disk) / 2
+    arms = min(its["osts"], math.ceil(file_bytes / (its["stripe_mib"] * MIB))) * its["disks"]
+    queued = busy = rate = 0.0  # of each disk: requests there, and the share of time with any
+    for out in range(1, depth + 1):
+        waits = (queued - busy) * at_disk + busy * residual
+        rate = out / (hits * hit_s + misses * (others_s + waits + at_disk))
+        queued, busy = (rate * misses / arms * each for each in (waits + at_disk, at_disk))
+    return rate
 
 
 def _hits(block_bytes: int, file_bytes: int) -> float:
     """Return the chance that a block at a random place continues a read that the server's client remembers."""
     return min(1.0, _STREAMS * block_bytes / file_bytes)
+
+
+def _hit_us(its: Mapping[str, float], block_bytes: int) -> float:
+    """Return how long such a block takes: a call, and what was not read ahead."""
+    return its["round_trip_us"] + max(0.0, block_bytes - its["read_ahead_mb"] * 1e6) / its["read_mb_per_s"]
 
 
 def _arm(its: Mapping[str, float], block_bytes: int, depth: int, file_bytes: int) -> tuple[list[float], float]:

@@ -78,19 +78,27 @@ def test_a_server_has_many_disks_and_two_requests_seldom_meet():
     alone = 0.5 + 0.5 + 4 + 5 + 1 + 1  # ms: call, open, seek, half a turn, from the disk, over the network
 
     assert expected.reads_per_s(server, MB // 10, 1, FAR) == pytest.approx(1000 / alone, rel=1e-4)
-    # Of four disks one is the same; the other is there 10 of 12 ms, and half done.
-    meets = 10 / alone / 4 * 10 / 2
+    # Of four disks one is the same; the other is there 10 of 12 ms, and needs (10 + 10^2 / 12 / 10) / 2 ms more.
+    meets = 10 / alone / 4 * 5.41667
     assert expected.reads_per_s(server, MB // 10, 2, FAR) == pytest.approx(2000 / (alone + meets), rel=1e-4)
     assert expected.read_us(server, MB // 10, FAR, 0.5) == pytest.approx(12_000, rel=1e-4)
     assert expected.read_us(server, MB // 10, FAR, 0.95) == pytest.approx(12_000 + 4500, rel=1e-4)
 
 
+def test_a_server_with_one_disk_is_no_faster_than_that():
+    alone = storage("server", SERVER | {"disks": 1, "osts": 1})
+
+    assert expected.reads_per_s(alone, MB // 10, 32, FAR) == pytest.approx(100, rel=0.02)
+
+
 def test_a_server_knows_blocks_that_continue_one_of_its_last_64():
-    """Of a file of 128 blocks each second read is one: a call, and its way over the network."""
+    """Of a file of 128 blocks each second read is one: a call, and the network if not read ahead."""
     server, file_bytes = storage("server", SERVER), 128 * MB // 10
 
     assert expected.read_us(server, MB // 10, file_bytes, 0.4) == pytest.approx(1500)
-    assert expected.reads_per_s(server, MB // 10, 1, file_bytes) == pytest.approx(1000 / ((0.5 + 12) / 2), rel=1e-4)
+    assert expected.reads_per_s(server, MB // 10, 1, file_bytes) == pytest.approx(1000 / ((1.5 + 12) / 2), rel=1e-4)
+    ahead = storage("server", SERVER | {"read_ahead_mb": 1})
+    assert expected.reads_per_s(ahead, MB // 10, 1, file_bytes) == pytest.approx(1000 / ((0.5 + 12) / 2), rel=1e-4)
 
 
 @pytest.mark.parametrize(
