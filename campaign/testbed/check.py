@@ -34,8 +34,8 @@ _DEPTHS = (1, 2, 4, 8, 16, 32)
 _BLOCKS = (4096, 112 << 10)  # bytes; the second is the paper's median image (Chien et al. 2018, IV)
 _LEAST_BYTES, _MOST_BYTES = expected.SEQUENTIAL_BYTES, 32 * expected.SEQUENTIAL_BYTES
 _FILE_S = 1.5  # in which the file is read from its beginning to its end, or less, where it has _MOST_BYTES
-_POINT_S, _BUILTIN_S = 0.5, 0.3
-_ALONE_S = 2.5  # of reads one at a time that wait for a disk to turn: some hundred, for a median within 4 %
+_BUILTIN_S, _LEAST_S, _MOST_S = 0.3, 0.5, 2.5
+_READS = 400  # in which fio's time is long enough: of reads that wait for any part of a turn the median is within 4 %
 _AGAIN_S = 26.0  # of a storage, in which what differs is measured once more
 _SHARES = {"median": 0.5, "95th percentile": 0.95}
 _WORDS = {"write": "write", "read": "read", "random_read": "randread"}  # fio's
@@ -228,8 +228,8 @@ def fio_command(place: Place, point: Point) -> list[str]:
     else:
         words |= {"allow_file_create": 0}
     if point.random:
-        turns = place.wanted.model is not None and "rpm" in place.wanted.model.parameters
-        words |= {"runtime": f"{(_ALONE_S if turns and point.depth == 1 else _POINT_S) * 1e3:.0f}ms"}
+        seconds = _READS / (place.rate(point) or _READS)
+        words |= {"runtime": f"{1e3 * min(_MOST_S, max(_LEAST_S, seconds)):.0f}ms"}
     flags = ["--thread", *(["--time_based"] if point.random else [])]
     return ["fio", *(f"--{key}={value}" for key, value in words.items()), *flags]
 

@@ -63,11 +63,11 @@ def test_fio_is_asked_for_the_point_past_the_page_cache_in_a_file_that_is_there(
     assert not lacks & set(command)
 
 
-def test_reads_one_at_a_time_from_what_turns_are_measured_for_longer():
-    disk = Wanted(HDD, model=Model("disk", {"rpm": 7200}))
+@pytest.mark.parametrize(("read_us", "time"), [(100, "500ms"), (2490, "1000ms"), (100_000, "2500ms")])
+def test_what_is_slow_is_measured_for_longer(read_us, time):
+    slow = Wanted(SSD.speed, model=Model("flash", {**FLASH.parameters, "read_us": read_us}))
 
-    assert "--runtime=2500ms" in check.fio_command(place(disk), ONE)
-    assert "--runtime=500ms" in check.fio_command(place(disk), MANY)
+    assert f"--runtime={time}" in check.fio_command(place(slow), ONE)
 
 
 def test_of_the_answer_of_fio_rate_and_latencies_are_taken():
