@@ -110,7 +110,7 @@ class Array:
         batch.folder.mkdir(mode=0o700)
         place = self.first
         for index, task in enumerate(self.tasks):
-            write_json(batch.work_list(index), self.request.work_list("slurm", task, data, place))
+            write_json(batch.work_list(index), self.request.work_list("slurm", task, data, place), indent=None)
             place += len(task)
         batch.save()
         try:

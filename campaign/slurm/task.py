@@ -103,10 +103,14 @@ class Task:
 
 
 def from_squeue(text: str) -> list[Task] | None:
-    """Read ``squeue -r -o SQUEUE_FORMAT``; None where any of it is not what squeue prints: that is no answer."""
-    head, *lines = text.splitlines() or [""]
-    matches = [_SQUEUE_LINE.fullmatch(line) for line in lines]
-    if not head.startswith(_SQUEUE_HEAD) or None in matches:
+    """Read ``squeue -r -o SQUEUE_FORMAT``; None where it is not what squeue prints, for that is no answer.
+
+    A wrapper may print a notice above squeue's head; below it there is nothing but jobs.
+    """
+    lines = text.splitlines()
+    head = next((place for place, line in enumerate(lines) if line.startswith(_SQUEUE_HEAD)), None)
+    matches = [_SQUEUE_LINE.fullmatch(line) for line in lines[head + 1 :]] if head is not None else [None]
+    if None in matches:
         return None
     found = [match.groups() for match in matches if match]
     return [

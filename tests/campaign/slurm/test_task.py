@@ -197,6 +197,7 @@ def test_what_squeue_does_not_print_is_no_answer_of_the_controller(line):
 def test_an_answer_without_its_head_is_none_and_one_with_nothing_below_it_lists_no_job(text):
     assert from_squeue(text) is None
     assert from_squeue(f"{SQUEUE_HEAD}\n") == []
+    assert from_squeue(f"a notice of the site\n{SQUEUE_HEAD}\n") == []
 
 
 @pytest.mark.parametrize(
