@@ -1,0 +1,136 @@
+"""What the POSIX profiler costs: a warm pass over small files, read by TensorFlow and by plain calls, with and without.
+
+Passes of all modes take turns in one process, and each is held against its neighbour without hooks. Beside it strace,
+where it is installed, on the same pass.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.bench.bench import Figure, said
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+SIZES = {"smoke": {"files": 40, "turns": 1, "events": 1000}, "full": {"files": 5000, "turns": 25, "events": 1_000_000}}
+_CALLS = 4  # of a file: open, pread, pread of nothing, close
+_GOALS = {"idle": "at most 0.5", "counters": "at most 3", "trace": "at most 3"}
+_GOALS_US = {"idle": "", "counters": "at most 0.2", "trace": "at most 0.5"}
+
+
+def measure(files: int, turns: int, events: int) -> Iterator[Figure]:
+    """Measure in processes of their own."""
+    with tempfile.TemporaryDirectory() as folder:
+        for place in range(files):
+            Path(folder, f"{place:05}").write_bytes(bytes(20_000 + 137 * place % 100_000))
+        words = [sys.executable, "-m", "tests.bench.profiler", folder, str(turns), str(events)]
+        found = json.loads(said(words).splitlines()[-1])
+        yield Figure("attach to a process with TensorFlow", found["attach_ms"], "ms", "at most 50")
+        yield Figure("open a window, attached", found["start_ms"], "ms", "at most 1")
+        for mode, goal in _GOALS.items():
+            yield Figure(f"{mode}: wall of a pass of TensorFlow, 8 threads", found[f"{mode}_wall"], "% more", goal)
+        for mode, goal in _GOALS_US.items():
+            yield Figure(f"{mode}: CPU a call, a plain loop", found[f"{mode}_us"], "µs", goal)
+        yield Figure(f"stop and count {events:,} events", found["stop_s"], "s", "at most 2")
+        if shutil.which("strace") and turns > 1:
+            plain, traced = (
+                json.loads(said([*before, *words[:4], "0", "0"]).splitlines()[-1])["pass_s"]
+                for before in ([], ["strace", "-f", "-qq", "-o", "/dev/null"])
+            )
+            yield Figure("strace: wall of the same pass", 100 * (traced / plain - 1), "% more")
+
+
+def _read_by_tensorflow(paths: Sequence[str]) -> Callable[[], float]:
+    import tensorflow as tf  # noqa: PLC0415
+
+    data = tf.data.Dataset.from_tensor_slices(list(paths)).map(tf.io.read_file, num_parallel_calls=8).batch(64)
+
+    def wall_s() -> float:
+        before = time.perf_counter()
+        for _ in data:
+            pass
+        return time.perf_counter() - before
+
+    return wall_s
+
+
+def _read_plainly(paths: Sequence[str]) -> Callable[[], float]:
+    def cpu_s() -> float:
+        before = time.process_time()
+        for path in paths:
+            descriptor = os.open(path, os.O_RDONLY)
+            os.pread(descriptor, 4096, 0)
+            os.pread(descriptor, 4096, 1 << 20)
+            os.close(descriptor)
+        return time.process_time() - before
+
+    return cpu_s
+
+
+def _in_turns(run: Callable[[], float], turns: int) -> dict[str, list[tuple[float, float]]]:
+    """Return of each mode what its passes took, each beside what the pass before it took without hooks."""
+    from jobs.profiler import Profile, attach, detach  # noqa: PLC0415
+
+    found: dict[str, list[tuple[float, float]]] = {mode: [] for mode in _GOALS}
+    run()
+    for _ in range(turns):
+        for mode, pairs in found.items():
+            detach()
+            without = run()
+            attach()
+            if mode == "idle":
+                pairs.append((run(), without))
+                continue
+            with Profile(mode):
+                pairs.append((run(), without))
+    detach()
+    return found
+
+
+def _measured(folder: str, turns: int, events: int) -> dict[str, Any]:
+    paths = sorted(str(path) for path in Path(folder).iterdir())
+    read = _read_by_tensorflow(paths)
+    read()
+    if not turns:
+        return {"pass_s": statistics.median(read() for _ in range(3))}
+    from jobs.profiler import Profile, attach, build, detach  # noqa: PLC0415
+
+    build.build()
+    answer: dict[str, Any] = {"attach_ms": statistics.median(_timed(attach, after=detach) for _ in range(5)) * 1e3}
+    attach()
+    windows = [Profile() for _ in range(5)]
+    answer["start_ms"] = statistics.median(_timed(each.start, after=each.stop) for each in windows) * 1e3
+    for mode, pairs in _in_turns(read, turns).items():
+        answer[f"{mode}_wall"] = 100 * (statistics.median(with_ / without for with_, without in pairs) - 1)
+    for mode, pairs in _in_turns(_read_plainly(paths), turns).items():
+        calls = _CALLS * len(paths)
+        answer[f"{mode}_us"] = 1e6 * statistics.median(with_ - without for with_, without in pairs) / calls
+    full = Profile(events=2 * events)
+    full.start()
+    descriptor = os.open(paths[0], os.O_RDONLY)
+    for _ in range(events):
+        os.pread(descriptor, 1, 0)
+    os.close(descriptor)
+    answer["stop_s"] = _timed(full.stop)
+    return answer
+
+
+def _timed(run: Callable[[], object], after: Callable[[], object] = list) -> float:
+    before = time.perf_counter()
+    run()
+    took = time.perf_counter() - before
+    after()
+    return took
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measured(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
