@@ -54,6 +54,12 @@ WORDS = ("accelerator", "engine", "engine_version")
 # Seconds of each snapshot, of which a run has the median, as `snapshot_blocked_s`.
 OF_SNAPSHOT = ("blocked_s", "write_s", "drain_s", "exposed_s", "durable_fast_s", "durable_slow_s")
 VALID = "valid"
+# Of a run that was profiled; a run has them as `posix_reads`, and its reads by size as `posix_read_size_0` and so on.
+OF_PROFILE = (
+    "files", "opens", "reads", "writes", "bytes_read", "bytes_written", "read_mb_per_s", "read_s", "write_s", "meta_s",
+    "sequential", "consecutive",
+)  # fmt: skip
+PROFILE_SIZES = 10  # bins
 # What all cells of a training, and of the paper's micro-benchmark, have.
 OF_PIPELINE = ("threads", "batch_size", "prefetch")
 
@@ -74,6 +80,7 @@ RUN = keyed(
         "wall_parts": each_of(text),
         "rate": keyed({}, {"key": line}),
         "trace": keyed({}, {"file": text}),
+        "profile": keyed({}, {**dict.fromkeys(OF_PROFILE, amount), "read_sizes": each_of(count)}),
         "targets": each_of(keyed({"role": line, "source": maybe(line)})),
         "checkpoints": each_of(
             # Some are differences of the clocks of two machines, and may be negative.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from analysis.records import versioned
-from analysis.records.contract import FIGURES, OF_SNAPSHOT, RECORD, WORDS, contradictions
+from analysis.records.contract import FIGURES, OF_PROFILE, OF_SNAPSHOT, PROFILE_SIZES, RECORD, WORDS, contradictions
 from analysis.records.devices import device_of
 from analysis.records.merit import STORAGE, Merit, merit_of
 from analysis.records.settings import flatten
@@ -190,6 +190,8 @@ def _run(run: Mapping[str, Any]) -> Run:
     figures |= dict.fromkeys(FIGURES_TOGETHER.difference(figures).intersection(run), math.nan)
     if run.get("checkpoints"):
         figures |= _snapshots(run["checkpoints"])
+    if run.get("profile"):
+        figures |= _posix(run["profile"])
     number = figures.pop("run")
     names, numbers = _shared(tuple(figures)), array("d", figures.values())
     reason, started = run.get("reason") or "", run.get("started_utc") or ""
@@ -212,6 +214,13 @@ def _snapshots(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     known = {name: [it for line in lines if (it := line.get(name)) is not None] for name in (*OF_SNAPSHOT, "bytes")}
     found = {f"snapshot_{name}": statistics.median(values) for name, values in known.items() if values}
     return found | ({"drain_exposed_s": max(known["exposed_s"])} if known["exposed_s"] else {})
+
+
+def _posix(profile: Mapping[str, Any]) -> dict[str, float]:
+    figures = {name: profile[name] for name in OF_PROFILE if profile.get(name) is not None}
+    sizes = zip(range(PROFILE_SIZES), profile.get("read_sizes") or (), strict=False)
+    figures |= {f"read_size_{place}": count for place, count in sizes}
+    return {f"posix_{name}": value for name, value in figures.items()}
 
 
 def _checks(value: Mapping[str, Any]) -> tuple[Check, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analysis.output.page import cells, figures, machines, proofs, summary, verdicts
+from analysis.output.page import calls, cells, figures, machines, proofs, summary, verdicts
 from analysis.output.page.rerun import again
 from analysis.text.html import Markup, joined, link, tag
 
@@ -50,6 +50,7 @@ def _parts(results: Results) -> list[tuple[str, str, Markup]]:
         ("medians", "Medians", joined([cells.medians(results), cells.not_counted(results)])),
         ("verdicts", "The paper's claims", verdicts.verdicts(results)),
         *([("figures", "More figures", figures.figures(results, others))] if others else []),
+        *([("calls", "POSIX calls", calls.calls(seen))] if (seen := calls.profiled(results)) else []),
         ("proofs", "Proofs", proofs.proofs(results)),
         ("machines", "Machines", machines.machines(results)),
         ("cells", "Cells", cells.cells(results)),

@@ -29,11 +29,12 @@ CLAIMS = {
     "below_peak": "the throughput is not above what the storage gives by itself",
     "reached_device": "what was written came to the device in the time of the run",
     "finite_loss": "every step of a training has a loss that is a finite number",
+    "profile_complete": "the profile dropped nothing and saw every byte that the kernel says was read",
     "until_spread": "the interval of the median is no wider than was asked for",
     "spread": "the measured runs of the cell agree: (max - min) / median",
 }
 # Their limit is what was asked of the run.
-OF_THE_RUN = ("complete", "same_data", "checkpoints_durable", "finite_loss")
+OF_THE_RUN = ("complete", "same_data", "checkpoints_durable", "finite_loss", "profile_complete")
 # How a check ends: proved, failed, unverifiable.
 ENDS = (True, False, None)
 

@@ -326,6 +326,28 @@ def test_the_limits_that_were_in_force_stand_beside_what_they_proved():
     assert rows["complete"][4] == proofs.CLAIMS["complete"]
 
 
+PROFILE = {
+    "file": "profile-1.npz", "mode": "trace", "files": 512, "opens": 512, "reads": 1024, "bytes_read": 62_000_000,
+    "read_mb_per_s": 28.0, "read_s": 0.77, "meta_s": 0.0076, "sequential": 0.5, "consecutive": 0.5,
+    "read_sizes": [512, 0, 0, 205, 307, 0, 0, 0, 0, 0], "blind_spot": None,
+}  # fmt: skip
+
+
+def test_what_profiled_cells_called_is_told_and_of_others_there_is_no_part(tmp_path):
+    runs = [run(n, 100.0, profile=PROFILE | {"reads": 1024 + n}) for n in (1, 2, 3)]
+    profiled = record([*runs, run(4, 100.0, status="invalid", reason="quiet", profile=PROFILE | {"reads": 9})])
+    profiled["cell"]["settings"]["profile"] = {"posix": "trace"}
+
+    page = page_of(store(tmp_path / "profiled", profiled))
+    plain = page_of(store(tmp_path / "plain", record([100.0, 100.0, 100.0])))
+
+    assert "POSIX calls" in page.text
+    assert "local 4 trace 512 512 1026 62.0 28.0 0.770" in page.text
+    assert "0.00760 50 % 50 %" in page.text
+    assert "local 4 trace 50 % 0 % 0 % 20 % 30 % 0 %" in page.text
+    assert "POSIX calls" not in plain.text
+
+
 def test_every_rule_that_a_record_can_have_has_its_claim_in_words():
     found = {each["rule"] for path in CONTRACT.rglob("record.json") for each in _checks(json.loads(path.read_text()))}
     made = {

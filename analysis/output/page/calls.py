@@ -1,0 +1,86 @@
+"""What the runs called, cell by cell, where a cell was profiled (`profile.posix`): amounts, order, sizes."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import TYPE_CHECKING
+
+from analysis.output.page.results import MOST_LINES, some
+from analysis.records.contract import VALID
+from analysis.records.settings import storage_name
+from analysis.text.html import joined, scrolling, table, tag
+from analysis.text.plain import number, share
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from analysis.output.page.results import Results
+    from analysis.records.record import Record
+    from analysis.text.html import Markup
+
+# Upper edges of Darshan's bins of the bytes that one read returned.
+SIZES = ("100 B", "1 KiB", "10 KiB", "100 KiB", "1 MiB", "4 MiB", "10 MiB", "100 MiB", "1 GiB", "more")
+AMOUNTS = {
+    "files": "files", "opens": "opens", "reads": "reads", "bytes_read": "MB read", "read_mb_per_s": "MB/s",
+    "read_s": "s in reads", "writes": "writes", "bytes_written": "MB written", "write_s": "s in writes",
+    "meta_s": "s in metadata",
+}  # fmt: skip
+SHARES = ("sequential", "consecutive")
+OF_CELL = ("storage", "threads", "mode")
+
+
+def profiled(results: Results) -> list[Record]:
+    """Return the cells of which a valid measured run was profiled."""
+    return [each for each in results.found.records if not math.isnan(_median(each, "reads"))]
+
+
+def calls(found: Sequence[Record]) -> Markup:
+    """Return two tables of these cells: what was called, and how the reads were spread over sizes."""
+    shown = found[:MOST_LINES]
+    amounts = [[*_of_cell(each), *_amounts(each), *_order(each), each.cell] for each in shown]
+    sizes = [[*_of_cell(each), *_sizes(each), each.cell] for each in shown]
+    left = [True, False, True]
+    told = (
+        "Medians over the valid measured runs, of the files of the data set and of the snapshots. Seconds are of all"
+        " threads together. Sequential: beyond the last byte read of the file; consecutive: just behind it (Darshan)."
+    )
+    return joined(
+        [
+            tag("p", told),
+            scrolling(_table((*OF_CELL, *AMOUNTS.values(), *SHARES, "cell"), amounts, left)),
+            tag("p", "Share of the reads by the bytes that came, each column up to its size:"),
+            scrolling(_table((*OF_CELL, *SIZES, "cell"), sizes, left)),
+            tag("p", some(len(shown), len(found), "cells", "tables/runs.csv")),
+        ]
+    )
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[bool]) -> Markup:
+    return table(headings, rows, [*left, *[False] * (len(headings) - len(left) - 1), True])
+
+
+def _of_cell(record: Record) -> list[str]:
+    facts = record.settings
+    return [storage_name(facts), str(facts.get("threads", "")), str(facts.get("profile.posix", ""))]
+
+
+def _amounts(record: Record) -> list[str]:
+    values = {name: _median(record, name) for name in AMOUNTS}
+    return [number(value / 1e6 if name.startswith("bytes_") else value) for name, value in values.items()]
+
+
+def _order(record: Record) -> list[str]:
+    return [share(_median(record, name)) for name in SHARES]
+
+
+def _sizes(record: Record) -> list[str]:
+    counts = [_median(record, f"read_size_{place}") for place in range(len(SIZES))]
+    total = sum(counts)
+    return [share(count / total if total else math.nan) for count in counts]
+
+
+def _median(record: Record, name: str) -> float:
+    valid = [run.figures for run in record.runs if run.role == "measured" and run.status == VALID]
+    values = [figures[f"posix_{name}"] for figures in valid if f"posix_{name}" in figures]
+    return statistics.median(values) if values else math.nan
