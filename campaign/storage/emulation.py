@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from campaign.errors import EnvironmentFaultError
 from campaign.storage.checkpoint_targets import key_of, storages
-from jobs.system.emulated import BOUNDS, emulated, model_behind, served
+from jobs.system.emulated import BOUNDS, emulated, model_behind, served, silent_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -80,13 +80,19 @@ def names(settings: Settings, provenance: Provenance) -> list[str]:
 
 
 def notices(cells: Iterable[Cell]) -> list[str]:
-    """Return in words which storages of a grid are emulated, as they are now."""
+    """Return in words which storages of a grid are emulated, as they are now.
+
+    Raises EnvironmentFaultError for one whose model does not answer, before anything on it is touched.
+    """
     used = {
         (storage["name"], storage["root"]): None
         for settings in (cell.settings for cell in cells)
         for storage in (settings["storage"], *_keys(settings).values())
         if storage["root"]
     }
+    for name, root in used:
+        if model := silent_model(Path(root).expanduser()):
+            raise EnvironmentFaultError(f"{name} is emulated, and its model, {model}, does not answer", _CURE)
     found = ((name, emulated(Path(root).expanduser())) for name, root in used)
     return list(dict.fromkeys(f"{name} is emulated: {bounds(facts)}" for name, facts in found if facts))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from jobs.system import files, versioned
-from jobs.system.device import UNKNOWN, backing_file, device_of, mount_of, mounts
+from jobs.system.device import UNKNOWN, Device, backing_file, device_of, mount_of, mounts
 
 MARKER = ".tfio-emulated.json"
 """File at the top of an emulated file system; what it says is read with it, so it cannot be lost on the way."""
@@ -92,7 +92,26 @@ class Served(TypedDict):
 
 def model_behind(path: Path) -> Path | None:
     """Return the folder of the model that serves the storage which holds `path`; None where there is none."""
-    device = device_of(path)
+    return _model_of(device_of(path))
+
+
+def silent_model(path: Path) -> Path | None:
+    """Return the folder of the model below `path` if it does not answer: who touches the storage then may never end.
+
+    By the name of `path` and the list of mounts alone; links are not followed.
+    """
+    above = {str(each) for each in (path.absolute(), *path.absolute().parents)}
+    holding = [each for each in mounts() if each.point in above]
+    source = Path(max(reversed(holding), key=lambda each: len(each.point)).source if holding else "")
+    model = _model_of(Device(source.name)) if source.parent == Path("/dev") else None
+    try:
+        hangs = model is not None and served(model)["faults"].get(HANGS)
+    except (OSError, ValueError):
+        hangs = True
+    return model if hangs else None
+
+
+def _model_of(device: Device | None) -> Path | None:
     file = backing_file(device) if device else None
     served = file is not None and any(each.point == str(file.parent) and each.fstype == MODEL_TYPE for each in mounts())
     return file.parent if file and served else None

@@ -4,26 +4,40 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
-from contextlib import contextmanager, suppress
+import time
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from campaign.storage.emulation import unbounded
+from campaign.cells.cell import make_cell
+from campaign.errors import EnvironmentFaultError
+from campaign.storage.emulation import notices, unbounded
 from campaign.testbed import apply
 from campaign.testbed.spec import Model, Wanted
 from campaign.testbed.state import inspect
+from jobs.burst_buffer import BurstBuffer, drain
+from jobs.burst_buffer.restart import latest
+from jobs.checkpoints.direct import Direct
 from jobs.system import emulated
+from tests.campaign.command_line import TINY
 from tests.campaign.testbed.models import DISK, FLASH, needed
 from tests.campaign.testbed.test_testbed import traces
 from tests.campaign.testbed.testbeds import HDD, SSD, required
+from tests.campaign.work_lists import compose
+from tests.jobs.burst_buffer.child import contents, writer
+from tests.jobs.burst_buffer.shared import bytes_of as contents_of
+from tests.jobs.burst_buffer.shared import reasons
 
 OWNER = (0, 0)
+QUICK = {"attempts": 2, "backoff_s": 0.01}  # of a drain
 BYTES = os.urandom(3_000_000)
 
 
@@ -203,3 +217,74 @@ def test_who_is_not_root_sees_the_status():
             assert os.waitpid(child, 0)[1] == 0
         finally:
             apply.down(bed)
+
+
+def test_a_campaign_touches_nothing_of_a_storage_that_does_not_answer(bed):
+    file = made(bed)
+    cell = make_cell(compose("storage.name=hdd", f"storage.root={file.parent}"))
+    before = notices([cell])
+    stop(bed)
+
+    with pytest.raises(EnvironmentFaultError, match=r"hdd is emulated, and its model, .*hdd\.model, does not answer"):
+        notices([cell])
+
+    assert before == ["hdd is emulated: at most 163 MB/s read, 133.14 MB/s written, by a model of a disk"]
+
+
+@pytest.mark.parametrize("text", ["eio_to 1e12", "disconnect 1"])
+def test_what_a_failing_storage_did_not_take_stays_on_the_fast_one_and_is_drained_when_it_is_mended(bed, text):
+    apply.up(bed, BOTH, OWNER)
+    fast, slow = bed / "ssd/data/fast", bed / "hdd/data/slow"
+    with closing(Direct(bed / "hdd/data/direct")) as target, closing(BurstBuffer(fast, slow, **QUICK)) as buffer:
+        target.save(1, writer(1))
+        buffer.save(1, writer(1))
+        assert buffer.drained(60)
+        fault(text)(bed)
+        with pytest.raises(OSError, match=r"Input/output error|Read-only"):
+            target.save(2, writer(2))
+        saved = buffer.save(2, writer(2))
+        drained, why = buffer.drained(60), " ".join(reasons(fast))
+    kept = contents_of(saved.path)
+
+    apply.up(bed, BOTH, OWNER)
+    left = drain.drain(fast, slow)
+
+    assert not drained
+    assert re.search("Input/output error|Read-only", why)
+    assert kept == contents(2)
+    assert left == 0
+    assert contents_of(latest(fast, slow)) == contents(2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("eio_to 1e12", "complete: 0 of 24 images delivered, 24 unreadable"),
+        ("disconnect 1", "complete: 0 of 24 images delivered, 24 unreadable"),
+        ("hang 1", "still running after run_timeout_s=15"),
+        ("spike_every 4\nspike_ms 50", None),
+    ],
+    ids=["errors", "gone", "hangs", "spikes"],
+)
+def test_a_fault_during_a_run_ends_it_in_time_and_its_figure_counts_only_if_all_was_read(bed, command, text, why):
+    apply.up(bed, ONE, OWNER)
+    records = command.cwd / "results/records"
+    words = (*TINY, "threads=1", "storage.name=hdd", f"storage.root={bed}/hdd/data", "cluster=local")
+
+    process = command.start(*words, "run_timeout_s=15")
+    while not list(records.glob("*/run-1.log")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    fault(text)(bed)
+    told = process.communicate(timeout=120)[1]
+    (path,) = records.glob("*/record.json")
+    warm_up, measured, after = json.loads(path.read_text())["runs"]
+
+    assert process.returncode == 1
+    assert warm_up["status"] == "valid"
+    assert measured["status"] == ("valid" if why is None else "failed" if "running" in why else "invalid")
+    assert (measured.get("reason") or "").startswith(why or "")
+    assert after["status"] == "failed"
+    assert "testbed up" in after["reason"]
+    assert "testbed up" in told
