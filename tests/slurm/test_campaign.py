@@ -224,6 +224,33 @@ def test_a_job_that_is_ended_is_told_keeps_its_runs_and_the_same_command_finishe
 
 
 @pytest.mark.long
+def test_a_killed_worker_is_tried_again_by_the_command_itself_and_the_record_counts_it(campaign):
+    with campaign.under_way(*LONG, "retries=1", runs=2) as front:
+        campaign.worker().kill()
+        told = front.communicate(timeout=100)[0]
+
+    (recorded,) = campaign.records()
+    assert front.returncode == 0, told
+    assert "try 1 of 1" in told
+    assert [sitting["attempt"] for sitting in recorded["sittings"]] == [0, 1]
+    assert len(campaign.measured()) == 39
+
+
+@pytest.mark.long
+def test_cancel_of_a_cell_ends_its_job_alone(campaign):
+    campaign.go(*LONG, "seed=0,1", "detach=true")
+    (first, other) = json.loads(next(campaign.cwd.glob("results/workers/*/batch.json")).read_text())["cells"]
+
+    done = campaign("cancel", *first)
+
+    assert done.returncode == 0, done.stderr
+    wait(lambda: min(campaign.job_states()) == "CANCELLED", _TOLD_WITHIN_S)
+    cells = json.loads(campaign("status", "--json").stdout)["cells"]
+    assert (cells[first[0]]["status"], cells[other[0]]["status"]) != ("interrupted", "interrupted")
+    assert cells[first[0]]["status"] == "interrupted"
+
+
+@pytest.mark.long
 def test_ctrl_c_detaches_and_the_same_command_takes_the_jobs_up(campaign, lab):
     with campaign.under_way(*LONG, runs=2) as front:
         submitted = lab.calls("sbatch")

@@ -145,7 +145,7 @@ def test_the_provenance_stands_in_the_record(folder, work):
     assert provenance["started_utc"] < provenance["finished_utc"]
     assert records[0]["campaign"] == {
         "token": "first", "words": ["-m", "threads=1,2,4"], "submitted_utc": UTC, "position": 0, "order_seed": 0,
-        "size": None, "site": "none",
+        "attempt": 0, "size": None, "site": "none",
     }  # fmt: skip
     assert [each["token"] for each in records[0]["sittings"]] == ["first"]
     where = {"host": "h", "node": "n1", "job": "77", "cpus": 4}
