@@ -99,6 +99,9 @@ def fault(text):
 FAILURES = {"kill": kill, "stop": stop, "hang": fault("hang 1"), "disconnect": fault("disconnect 1")}
 
 
+USES = [pytest.param(False, id="idle", marks=pytest.mark.long), pytest.param(True, id="in use")]
+
+
 @contextmanager
 def reader(file, *, there):
     """Another process that has the file open, and reads what is not cached of it, again and again."""
@@ -118,7 +121,7 @@ def reader(file, *, there):
         other.wait(10)  # not in state D, in which nothing can be killed
 
 
-@pytest.mark.parametrize("opened", [False, True], ids=["idle", "in use"])
+@pytest.mark.parametrize("opened", USES)
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_model_that_fails_is_told_and_mended_and_what_was_written_is_there(bed, failure, opened):
     file = made(bed)
@@ -136,7 +139,7 @@ def test_a_model_that_fails_is_told_and_mended_and_what_was_written_is_there(bed
     assert hashlib.sha256(found).digest() == hashlib.sha256(BYTES).digest()
 
 
-@pytest.mark.parametrize("opened", [False, True], ids=["idle", "in use"])
+@pytest.mark.parametrize("opened", USES)
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_model_that_fails_is_taken_away_whoever_waits_for_it(bed, failure, opened):
     with reader(made(bed), there=opened):
