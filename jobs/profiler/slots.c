@@ -50,7 +50,11 @@ static unsigned long long adds, subs; /* of the last scan, as ld.so counts loade
 static struct mapping *mappings;
 static unsigned mapping_count;
 static uintptr_t libc_start, libc_end;
-static void *foreign; /* a function that somebody has put into a slot */
+static struct {
+    void *function;
+    const char *name;
+} others[32]; /* functions in slots that are neither the C library's nor what this library itself finds */
+static unsigned other_count;
 
 /* Others' code that is not the program's: the C library's own calls, and profilers that wrap the same functions. */
 static const char *const skipped[] = {"ld-linux", "libc.so", "libpthread", "libdl.so",  "librt.so", "libm.so",
@@ -121,7 +125,7 @@ struct module {
     uintptr_t base, start, end, relro_start, relro_end;
 };
 
-/* Patch a slot; 0, or an errno: EAGAIN where it is not ready, or holds somebody else's function. */
+/* Patch a slot; 0, or an errno: EAGAIN where it is not ready. Somebody else's function is left there. */
 static int patch(const struct module *in, _Atomic(void *) *at, struct hook *hook) {
     const struct mapping *mapping = mapping_of(at);
     if (!mapping) return EAGAIN;
@@ -130,8 +134,11 @@ static int patch(const struct module *in, _Atomic(void *) *at, struct hook *hook
     uintptr_t address = (uintptr_t)value;
     int own = address >= in->start && address < in->end; /* not called yet: the slot leads to ld.so's resolver */
     if (value != hook->expected && !own && !(address >= libc_start && address < libc_end)) {
-        foreign = mapping_of(value) ? value : foreign;
-        return EAGAIN;
+        if (!mapping_of(value)) return EAGAIN;
+        if (other_count == sizeof others / sizeof *others) return 0;
+        others[other_count].function = value;
+        others[other_count++].name = hook->name;
+        return 0;
     }
     int protects = (uintptr_t)at >= in->relro_start && (uintptr_t)at < in->relro_end;
     if (protects && mapping->protection & PROT_WRITE) return EAGAIN;
@@ -230,15 +237,18 @@ int scan(struct attached *answer, int wait) {
     if (!changed && overwritten()) changed = 1, scanned_count = 0;
     if (changed && !(error = read_mappings())) {
         struct visit all = {0};
-        foreign = NULL;
+        other_count = 0;
         dl_iterate_phdr(visit, &all);
         error = all.error, adds = all.again || error ? 0 : all.adds, subs = all.subs;
     }
     if (answer) {
         Dl_info found;
         answer->slots = slot_count, answer->modules = scanned_count;
-        if (foreign && dladdr(foreign, &found) && found.dli_fname)
-            snprintf(answer->foreign, sizeof answer->foreign, "%s", found.dli_fname);
+        for (unsigned i = 0; i < other_count; i++) { /* one of the same name was found by ordinary lookup */
+            int known = dladdr(others[i].function, &found) && found.dli_fname;
+            if (known && !(found.dli_sname && !strcmp(found.dli_sname, others[i].name)))
+                snprintf(answer->foreign, sizeof answer->foreign, "%s", found.dli_fname);
+        }
     }
     pthread_mutex_unlock(&lock);
     return error;

@@ -55,7 +55,7 @@ else:
 def _built(folder, name, text, *flags):
     source, library = folder / f"{name}.c", folder / f"lib{name}.so"
     source.write_text(text)
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", *flags, "-o", library, source], check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, *flags], check=True)
     return str(library)
 
 
@@ -81,5 +81,25 @@ def test_one_that_rewrites_slots_is_refused_by_name(tmp_path):
     wraps = _built(tmp_path, "wraps", "long wrapper(void) { return 1; }\n")
 
     done = _python(REFUSED, rewrites, wraps)
+
+    assert done.returncode == 0, done.stderr
+
+
+OWN = "int access(const char *path, int mode) { return 42; }\n"
+CALLS_OWN = "int access(const char *, int);\nint asks(void) { return access(0, 0); }\n"
+ORDINARY = """
+import ctypes, os, sys
+from jobs.profiler import Profile
+library = ctypes.CDLL(sys.argv[1], mode=os.RTLD_DEEPBIND | os.RTLD_NOW)
+with Profile(only=["/nowhere"]):
+    assert library.asks() == 42
+"""
+
+
+def test_a_librarys_own_function_of_a_hooked_name_stays_its_own_and_is_no_profiler(tmp_path):
+    _built(tmp_path, "own", OWN)
+    library = _built(tmp_path, "calls", CALLS_OWN, f"-L{tmp_path}", "-lown", f"-Wl,-rpath,{tmp_path},--no-as-needed")
+
+    done = _python(ORDINARY, library)
 
     assert done.returncode == 0, done.stderr
