@@ -52,25 +52,30 @@ def unbounded(places: Iterable[str]) -> str | None:
             continue
         device = Path(place).stat().st_dev
         number, wanted = f"{os.major(device)}:{os.minor(device)}", Wanted.of(facts, None)
-        who = "its model does not serve" if not _serves(Path(place), wanted) else None
+        why = _unlike(Path(place), wanted)
         with suppress(EnvironmentFaultError):
-            who = who or ("the kernel does not bound" if throttle.find().steps(number, wanted.limits()) else None)
-        if who:
-            return f"{place} is on an emulated {facts['name']} that {who} as it says ({bounds(facts)}): {_CURE}"
+            bounded = not throttle.find().steps(number, wanted.limits())
+            why = why or ("" if bounded else "the kernel does not bound it so")
+        if why:
+            return f"{place} is on an emulated {facts['name']} ({bounds(facts)}), and {why}: {_CURE}"
     return None
 
 
-def _serves(place: Path, wanted: Wanted) -> bool:
-    """Return whether the server of a model has the parameters that the storage says it has, and no faults."""
+def _unlike(place: Path, wanted: Wanted) -> str:
+    """Return how a model serves a storage otherwise than the storage says; empty where it does as it says."""
     model = model_behind(place)
     if model is None or wanted.model is None:
-        return model is None and wanted.model is None
+        return (
+            "" if model is None and wanted.model is None else "no model serves it" if wanted.model else "a model does"
+        )
     try:
         said = served(model)
     except (OSError, ValueError):
-        return False
+        return "its model does not answer"
+    if faults := [f"{name} {value:g}" for name, value in said["faults"].items() if value]:
+        return f"its model was given faults ({', '.join(faults)})"
     words = (f"kind={said['kind']}", *(f"{key}={value:.10g}" for key, value in said["parameters"].items()))
-    return set(wanted.words()) <= set(words) and not any(said["faults"].values())
+    return "" if set(wanted.words()) <= set(words) else "its model has other parameters"
 
 
 def names(settings: Settings, provenance: Provenance) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 
 import pytest
 
@@ -82,7 +84,9 @@ def test_an_emulated_storage_that_is_not_as_slow_as_it_says_is_refused(tmp_path,
     told = emulation.unbounded([str(tmp_path)])
 
     assert (told is not None) is refused
-    assert not refused or "emulated hdd that the kernel does not bound as it says" in told
+    assert (
+        not refused or "emulated hdd (at most 163 MB/s read, 80 reads/s), and the kernel does not bound it so" in told
+    )
 
 
 def test_where_bounds_cannot_be_seen_nothing_is_refused(tmp_path, monkeypatch):
@@ -104,3 +108,42 @@ def test_what_is_on_another_storage_than_at_the_first_run_is_told(moved, monkeyp
 
     assert f"/{moved} was on" in checkpoint_targets.moved(item)
     checkpoint_targets._began_on.cache_clear()  # noqa: SLF001
+
+
+SERVED = {
+    "kind": "disk",
+    "parameters": {"read_mb_per_s": 163, "write_mb_per_s": 1e6, "rpm": 7200},
+    "faults": {"hang": 0},
+}
+
+
+@pytest.mark.parametrize(
+    ("marked", "model", "said", "why"),
+    [
+        (True, Path("/bed/hdd.model"), SERVED, None),
+        (True, None, SERVED, "no model serves it"),
+        (False, Path("/bed/hdd.model"), SERVED, "a model does"),
+        (True, Path("/bed/hdd.model"), {**SERVED, "kind": "flash"}, "other parameters"),
+        (True, Path("/bed/hdd.model"), {**SERVED, "parameters": {"rpm": 5400}}, "other parameters"),
+        (True, Path("/bed/hdd.model"), {**SERVED, "faults": {"eio_every": 50}}, r"given faults \(eio_every 50\)"),
+        (True, Path("/bed/hdd.model"), None, "does not answer"),
+    ],
+)
+def test_a_storage_is_refused_that_its_model_serves_otherwise_than_it_says(
+    tmp_path, monkeypatch, marked, model, said, why
+):
+    facts = {**FACTS, "read_iops": None, "model": {"kind": "disk", "rpm": 7200.0} if marked else None}
+
+    def served(_):
+        if said is None:
+            raise TimeoutError
+        return said
+
+    monkeypatch.setattr(throttle, "find", lambda: throttle.Io({}, hindrance=("no cgroup", "mount one")))
+    monkeypatch.setattr(emulation, "emulated", lambda _: facts)
+    monkeypatch.setattr(emulation, "model_behind", lambda _: model)
+    monkeypatch.setattr(emulation, "served", served)
+
+    told = emulation.unbounded([str(tmp_path)])
+
+    assert told is None if why is None else re.search(f"{why}: python -m campaign testbed up", told)
