@@ -110,28 +110,24 @@ def test_what_is_on_another_storage_than_at_the_first_run_is_told(moved, monkeyp
     checkpoint_targets._began_on.cache_clear()  # noqa: SLF001
 
 
-SERVED = {
-    "kind": "disk",
-    "parameters": {"read_mb_per_s": 163, "write_mb_per_s": 1e6, "rpm": 7200},
-    "faults": {"hang": 0},
-}
+RPM = {"read_mb_per_s": 163, "write_mb_per_s": 1e6, "rpm": 7200}
+SERVED = {"kind": "disk", "parameters": RPM, "faults": {"hang": 0}}
+HDD = Path("/bed/hdd.model")
 
 
 @pytest.mark.parametrize(
     ("marked", "model", "said", "why"),
     [
-        (True, Path("/bed/hdd.model"), SERVED, None),
+        (True, HDD, SERVED, None),
         (True, None, SERVED, "no model serves it"),
-        (False, Path("/bed/hdd.model"), SERVED, "a model does"),
-        (True, Path("/bed/hdd.model"), {**SERVED, "kind": "flash"}, "other parameters"),
-        (True, Path("/bed/hdd.model"), {**SERVED, "parameters": {"rpm": 5400}}, "other parameters"),
-        (True, Path("/bed/hdd.model"), {**SERVED, "faults": {"eio_every": 50}}, r"given faults \(eio_every 50\)"),
-        (True, Path("/bed/hdd.model"), None, "does not answer"),
+        (False, HDD, SERVED, "a model does"),
+        (True, HDD, {**SERVED, "kind": "flash"}, "other parameters"),
+        (True, HDD, {**SERVED, "parameters": {"rpm": 5400}}, "other parameters"),
+        (True, HDD, {**SERVED, "faults": {"eio_every": 50}}, r"given faults \(eio_every 50\)"),
+        (True, HDD, None, "does not answer"),
     ],
 )
-def test_a_storage_is_refused_that_its_model_serves_otherwise_than_it_says(
-    tmp_path, monkeypatch, marked, model, said, why
-):
+def test_a_storage_is_refused_that_its_model_serves_otherwise_than_it_says(monkeypatch, marked, model, said, why):
     facts = {**FACTS, "read_iops": None, "model": {"kind": "disk", "rpm": 7200.0} if marked else None}
 
     def served(_):
@@ -144,6 +140,6 @@ def test_a_storage_is_refused_that_its_model_serves_otherwise_than_it_says(
     monkeypatch.setattr(emulation, "model_behind", lambda _: model)
     monkeypatch.setattr(emulation, "served", served)
 
-    told = emulation.unbounded([str(tmp_path)])
+    told = emulation.unbounded(["/"])
 
     assert told is None if why is None else re.search(f"{why}: python -m campaign testbed up", told)
