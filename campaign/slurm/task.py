@@ -33,6 +33,7 @@ _NEVER = {
     "PartitionNodeLimit": _LESS,
     "BadConstraints": _LESS,
     "JobHeldUser": "`scontrol release JOB` lets it go",
+    "JobHoldMaxRequeue": "`scontrol release JOB` lets it go; first see why it was begun so often",
     "JobHeldAdmin": "an administrator holds it; ask them",
     "DependencyNeverSatisfied": "cancel, then another cluster.dependency",
     "InvalidAccount": "cancel, then cluster.account=…",
