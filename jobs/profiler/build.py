@@ -45,7 +45,7 @@ def build() -> Path:
             made = Path(folder, target.name)
             command = [*compiler, *_FLAGS, "-o", str(made), *(str(HERE / name) for name in _SOURCES), *_LINK]
             subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_TIMEOUT_S)
-            for older in HERE.glob(f"hooks-*-{platform.machine()}.so"):
+            for older in {*HERE.glob(f"hooks-*-{platform.machine()}.so")} - {target}:  # another may just have built it
                 older.unlink(missing_ok=True)
             made.replace(target)
     except subprocess.CalledProcessError as error:
