@@ -49,7 +49,7 @@ def _readers(order: Order) -> dict[str, Any]:
         "offset_increment": share,
         "randrepeat": 0,  # else fio takes a seed of its own, whatever randseed says
         "randseed": order.seed + 1,  # each reader's seed is a multiple of it: of 0, all readers have the same places
-        "runtime": f"{order.seconds_max:g}s",
+        "runtime": f"{round(order.seconds_max * 1000)}ms",  # fio takes a fraction of a second for no limit
     }
 
 

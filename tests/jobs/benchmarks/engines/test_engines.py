@@ -230,6 +230,10 @@ def fake_ior(tmp_path, monkeypatch):
     monkeypatch.setenv("ANSWER", str(RECORDED / "ior-3.3-read.txt"))
 
 
+def test_fio_is_told_milliseconds_for_it_takes_a_fraction_of_a_second_for_no_limit(tmp_path):
+    assert "--runtime=750ms" in fio.command(order(tmp_path, "random_read", block=4096, seconds_max=0.75))
+
+
 @pytest.mark.parametrize("access", ["read", "write"])
 def test_a_run_by_ior_has_its_figures_and_its_parts(access, fake_ior, disk, tmp_path):
     file = datafile.claimed(disk / "baseline") / "written.bin"
