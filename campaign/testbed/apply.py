@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _LOCK = Path("/run/tfio-testbed.lock")  # one for the machine: its loop devices are shared
 _PATIENCE_S = 3.0  # udev may hold a loop device for a moment
+_ANSWER_S = 30.0  # in which a model answers, however busy the disk beneath it
 _MOMENT_S = 0.1
 
 
@@ -36,14 +37,14 @@ def up(folder: Path, asked: Mapping[str, Wanted], owner: tuple[int, int]) -> See
     What was done before an error stays, and the same call continues from there.
     """
     with _alone():
-        return _settle(lambda: inspect(folder, asked), lambda seen: plan.up(asked, owner, seen))
+        return _settle(lambda: inspect(folder, asked, _ANSWER_S), lambda seen: plan.up(asked, owner, seen))
 
 
 def down(folder: Path, *, keep: bool = False) -> Seen:
     """Take the testbed away, but for its images where they are to be kept; returns what there is then."""
     with _alone():
-        _see_that_nobody_uses(inspect(folder))
-        return _settle(lambda: inspect(folder), lambda seen: plan.down(seen, keep=keep))
+        _see_that_nobody_uses(inspect(folder, patience_s=_ANSWER_S))
+        return _settle(lambda: inspect(folder, patience_s=_ANSWER_S), lambda seen: plan.down(seen, keep=keep))
 
 
 def _see_that_nobody_uses(seen: Seen) -> None:

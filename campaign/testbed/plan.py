@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.testbed.spec import GB
-from campaign.testbed.state import MARKER, SCHEMA, source, unfinished
+from campaign.testbed.spec import GB, source
+from campaign.testbed.state import MARKER, SCHEMA, unfinished
 from campaign.testbed.steps import Step, Write, run
 from jobs.system.emulated import DEVICE, FAULTS
 from jobs.system.emulated import MARKER as EMULATED
@@ -38,11 +38,12 @@ def up(asked: Mapping[str, Wanted], owner: tuple[int, int], seen: Seen) -> list[
 
     `owner`: user and group of each storage's root.
     """
+    _refuse_silent(seen.storages[name] for name in asked)
     _refuse_foreign(asked, seen)
     sizes = _sizes(asked, seen)
     steps: list[Group] = [] if seen.there else [[run("mkdir", "-p", "-m", "755", seen.folder)]]
     for name, wanted in asked.items():
-        if _is_otherwise(seen.storages[name], wanted):
+        if _is_otherwise(seen.storages[name], wanted, seen.program.name):
             steps += _detached(seen.storages[name])
             seen = replace(seen, storages={**seen.storages, name: _without_device(seen.storages[name])})
     loops = _loops(asked, seen)
@@ -66,6 +67,7 @@ def up(asked: Mapping[str, Wanted], owner: tuple[int, int], seen: Seen) -> list[
 
 def down(seen: Seen, *, keep: bool) -> list[Group]:
     """Return what takes a testbed away; with `keep` its images stay, with what is on them, for the next `up`."""
+    _refuse_silent(seen.storages.values())
     steps: list[Group] = []
     for each in reversed(list(seen.storages.values())):
         steps += _detached(each)
@@ -104,6 +106,18 @@ def _refuse_foreign(asked: Iterable[str], seen: Seen) -> None:
             )
 
 
+def _refuse_silent(storages: Iterable[Storage]) -> None:
+    """Refuse what a model may have to write yet: it does not answer, and nothing says that it never will."""
+    for each in storages:
+        if each.silent and not each.stuck and each.server:
+            raise EnvironmentFaultError(
+                f"the model of {each.point.name} (process {each.server.pid}) does not answer: the disk beneath may be"
+                " busy",
+                f"wait for it; or give up what it has not written (sudo kill -KILL {each.server.pid}); then repeat the"
+                " same command",
+            )
+
+
 def _sizes(asked: Mapping[str, Wanted], seen: Seen) -> dict[str, int]:
     """Return the size of each storage in bytes; together they never have more than there is room for beneath.
 
@@ -131,24 +145,25 @@ def _sizes(asked: Mapping[str, Wanted], seen: Seen) -> dict[str, int]:
     return {**dict.fromkeys(new, share), **fixed, **there}
 
 
-def _is_otherwise(each: Storage, wanted: Wanted) -> bool:
+def _is_otherwise(each: Storage, wanted: Wanted, program: str) -> bool:
     """Return whether a storage has a device, and not the one that is asked for.
 
-    Its model is another, or has died; or its file system gave up, and must be mounted anew.
+    Its model is another, or one of another version, or has died; or its file system gave up, and must be mounted anew.
     """
     if each.failed and each.ours_mounted:
         return True
     if wanted.model is None:
         return bool(each.served or each.model_mounted)
-    runs = each.model_mounted and not each.stuck and each.server is not None and each.server.words == wanted.words()
+    server = None if each.stuck else each.server
+    runs = each.model_mounted and server and (server.program, server.words) == (program, wanted.words())
     return bool(each.loops or ((each.served or each.model_mounted) and not runs))
 
 
 def _detached(each: Storage) -> list[Group]:
     """Return what takes a storage's device away.
 
-    One whose model does not answer is cut off at once, so that all who wait for it have their error. What still has a
-    file open there keeps the loop device until it ends, and no name for it.
+    One whose model is known to answer nobody is cut off at once, so that all who wait for it have their error. What
+    still has a file open there keeps the loop device until it ends, and no name for it.
     """
     umount = ["umount", *(["--lazy"] if each.stuck else [])]
     steps: Group = [run("kill", "-KILL", each.server.pid)] if each.stuck and each.server else []

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.system.emulated import BOUNDS
@@ -17,7 +21,19 @@ DATA = "data"
 """Folder at the top of each storage that is a campaign's root: where nothing is mounted, there is none."""
 FOLDER_VARIABLE = "CAMPAIGN_TESTBED"
 DEFAULT_FOLDER = "/var/lib/tfio-testbed"
+_SOURCE = "storage_model.c"
 _UNBOUNDED = 1e6  # MB/s, beyond what any memory moves
+
+
+def source() -> Path:
+    """Return where the source of the program is that serves models."""
+    return Path(str(files("campaign.testbed") / _SOURCE))
+
+
+@cache
+def version() -> str:
+    """Return the version of that program: a part of the digest of its source."""
+    return hashlib.sha256(source().read_bytes()).hexdigest()[:8]
 
 
 @dataclass(frozen=True)
@@ -60,12 +76,13 @@ class Wanted:
     def of(cls, facts: Node, size_bytes: int | None) -> Wanted:
         """Return what was asked for when `facts` were made of it."""
         said = dict(facts.get("model") or {})
+        said.pop("version", None)  # it is that of the program which is to serve, whichever served before
         model = Model(said.pop("kind"), said) if said else None
         return cls(Speed(**{key: facts[key] for key in BOUNDS}), size_bytes, model)
 
     def facts(self, name: str) -> Node:
         """Return what its file system says of itself (`jobs.system.emulated`)."""
-        model = {"kind": self.model.kind, **self.model.parameters} if self.model else None
+        model = {"kind": self.model.kind, **self.model.parameters, "version": version()} if self.model else None
         return {"name": name, **asdict(self.speed), "model": model}
 
     def limits(self) -> dict[str, int]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import stat
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib.resources import files as packaged
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -16,7 +14,7 @@ import psutil
 
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import throttle
-from campaign.testbed.spec import DATA
+from campaign.testbed.spec import DATA, version
 from jobs.settings import Node
 from jobs.system import versioned
 from jobs.system.device import mounts
@@ -36,8 +34,7 @@ _STAT_BLOCK = 512  # bytes of a unit of st_blocks, stat(2)
 _LOOP_MAJOR = 7  # Documentation/admin-guide/devices.txt
 _FURTHER = 8  # loop devices that the kernel makes when all are in use
 _FAILED = {"ro", "emergency_ro", "shutdown"}  # what ext4 says then, by the kernel's version
-_SOURCE = "storage_model.c"
-_PROGRAM = "storage_model-"  # and a part of the digest of its source: another version is another program
+_PROGRAM = "storage_model-"  # and its version
 
 
 class Marker(TypedDict):
@@ -61,8 +58,10 @@ class Server:
     """The process that serves the model of a storage."""
 
     pid: int
+    program: str  # its name, which tells its version
     words: tuple[str, ...]  # of its command line, KEY=VALUE
     faults: tuple[str, ...] | None = ()  # the names of those that are set; None: it does not answer
+    stopped: bool = False  # by a signal or a debugger
 
 
 @dataclass(frozen=True)
@@ -107,9 +106,18 @@ class Storage:
         return self.point.with_name(f"{self.point.name}.model")
 
     @property
-    def stuck(self) -> bool:
+    def silent(self) -> bool:
         """Whether its model is mounted and does not answer: nothing in the storage may be touched then."""
-        return self.model_mounted and (self.server is None or self.server.faults is None or HANGS in self.server.faults)
+        return self.stuck or bool(self.model_mounted and self.server and self.server.faults is None)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether its model is mounted and known to answer nobody: it hangs, is stopped or has no process.
+
+        A server that is only silent may wait for a busy disk beneath: to kill it loses what it was given to write.
+        """
+        server = self.server
+        return self.model_mounted and (server is None or server.stopped or HANGS in (server.faults or ()))
 
 
 @dataclass(frozen=True)
@@ -139,22 +147,20 @@ class Seen:
     @property
     def program(self) -> Path:
         """The program that serves models, where it is or is to be."""
-        return self.folder / f"{_PROGRAM}{hashlib.sha256(source().read_bytes()).hexdigest()[:8]}"
+        return self.folder / f"{_PROGRAM}{version()}"
 
 
-def source() -> Path:
-    """Return where the source of that program is."""
-    return Path(str(packaged("campaign.testbed") / _SOURCE))
+def inspect(folder: Path, names: Iterable[str] = (), patience_s: float | None = None) -> Seen:
+    """Find the state of the testbed of a folder, and of storages it might get.
 
-
-def inspect(folder: Path, names: Iterable[str] = ()) -> Seen:
-    """Find the state of the testbed of a folder, and of storages it might get."""
+    `patience_s`: how long a model may take to answer (`jobs.system.emulated.served`).
+    """
     there = _trusted(folder)
     marker = _marker(folder) if there else None
     ours = list(marker["storages"]) if marker else []
     known = dict.fromkeys([*ours, *names])
     backed, idle = _loops()
-    servers = _servers(folder) if known and there else {}
+    servers = _servers(folder, patience_s) if known and there else {}
     storages = {name: _storage(folder, name, backed, servers) for name in known}
     mine = {path.name for name in ours for path in _files(storages[name])}
     present = sorted(path.name for path in folder.iterdir()) if there else []
@@ -257,7 +263,7 @@ def _storage(folder: Path, name: str, backed: Mapping[str, list[Loop]], servers:
             for part in psutil.disk_partitions(all=True)
         ),
     )
-    if each.stuck:
+    if each.silent:
         return replace(each, model_there=True, point_there=True)
     data = _status(point / DATA) if mounted else None
     return replace(
@@ -276,26 +282,41 @@ def _status(folder: Path) -> os.stat_result | None:
     return None
 
 
-def _servers(folder: Path) -> dict[str, Server]:
+def _servers(folder: Path, patience_s: float | None) -> dict[str, Server]:
     """Return the servers of the models of a folder, by the folder that each serves."""
-    found = {}
-    for process in psutil.process_iter(["cmdline", "uids"]):
-        program, *words = process.info["cmdline"] or [""]
-        # Anybody can have such a command line; only root's process serves.
+    found: dict[str, Server] = {}
+    for process in psutil.process_iter(["cmdline", "uids", "status"]):
+        path, *words = process.info["cmdline"] or [""]
+        # Anybody can have such a command line; only root's process serves, and it is no sudo that waits for a password.
         if (
             words
-            and program.startswith(f"{folder}/{_PROGRAM}")
+            and path.startswith(f"{folder}/{_PROGRAM}")
             and process.info["uids"]
             and not process.info["uids"].real
+            and _runs(process.pid, path)
         ):
-            found[words[0]] = Server(process.pid, tuple(words[2:]), _faults(Path(words[0])))
+            stopped = process.info["status"] in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+            faults = None if stopped else _faults(Path(words[0]), patience_s)
+            found[words[0]] = Server(process.pid, Path(path).name, tuple(words[2:]), faults, stopped)
     return found
 
 
-def _faults(model: Path) -> tuple[str, ...] | None:
+def _runs(pid: int, program: str) -> bool:
+    """Return whether a process runs a program; who may not see that, for it is another user's, takes its word."""
     try:
-        return tuple(name for name, value in served(model)["faults"].items() if value)
-    except (OSError, ValueError):
+        return str(Path(f"/proc/{pid}/exe").readlink()).removesuffix(_DELETED) == os.path.realpath(program)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+def _faults(model: Path, patience_s: float | None) -> tuple[str, ...] | None:
+    try:
+        return tuple(name for name, value in served(model, patience_s)["faults"].items() if value)
+    except ValueError:
+        return ()  # a server of another version answers in its own words
+    except OSError:
         return None
 
 

@@ -30,8 +30,9 @@ class Storages(Observer):
         self._before = {model: said for model in models if model and (said := _said(model))}
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
-        """Ask again; what a drain moves later is not the run's."""
-        self._after = {model: said for model in self._before if (said := _said(model))}
+        """Ask again; what a drain moves later is not the run's. One that was started anew has counted from 0."""
+        again = {model: said for model in self._before if (said := _said(model))}
+        self._after = {model: said for model, said in again.items() if said["pid"] == self._before[model]["pid"]}
 
     def figures(self) -> Mapping[str, Any]:
         """Return ``emulated``; of a run that saves, what `jobs.checkpoints.run.Checkpoints.figures` says, too.

@@ -17,7 +17,7 @@ MARKER = ".tfio-emulated.json"
 
 ROOT = 0
 _LARGEST_BYTES = 1 << 16
-_PATIENCE_S = 3.0  # a server that is there answers at once; a stopped one never
+_PATIENCE_S = 3.0  # a server answers at once, unless the disk beneath it is busy
 MODEL_TYPE = "fuse.tfio"
 """Type of the file system whose one file is the device of a storage with a model (``storage_model.c``)."""
 DEVICE, STATE, FAULTS = "device", "state", "faults"
@@ -117,11 +117,13 @@ def _model_of(device: Device | None) -> Path | None:
     return file.parent if file and served else None
 
 
-def served(model: Path) -> Served:
+def served(model: Path, patience_s: float | None = None) -> Served:
     """Return what a model's server says.
 
-    Raises OSError where it has died or does not answer for some seconds, DamagedFileError for what another says.
+    Raises OSError where it has died or does not answer within `patience_s` (None: 3 s), DamagedFileError for what
+    another says.
     """
+    patience_s = _PATIENCE_S if patience_s is None else patience_s
     found: list[Served | Exception] = []
 
     def ask() -> None:
@@ -132,8 +134,8 @@ def served(model: Path) -> Served:
 
     asking = threading.Thread(target=ask, daemon=True)  # one that waits for ever ends with its process
     asking.start()
-    asking.join(_PATIENCE_S)
-    said = found[0] if found else TimeoutError(errno.ETIMEDOUT, f"it does not answer for {_PATIENCE_S:g} s", str(model))
+    asking.join(patience_s)
+    said = found[0] if found else TimeoutError(errno.ETIMEDOUT, f"it does not answer for {patience_s:g} s", str(model))
     if isinstance(said, Exception):
         raise said
     return said

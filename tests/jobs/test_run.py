@@ -267,13 +267,15 @@ def test_the_garbage_collector_has_next_to_nothing_to_look_through_within_the_cl
 
 
 @pytest.mark.parametrize(
-    ("folder", "saves", "emulated"), [("real", (), False), ("twin", (), True), ("real", ("twin",), True)]
+    ("folder", "saves", "pid"), [("real", (), 1), ("twin", (), 1), ("real", ("twin",), 1), ("twin", (), 2)]
 )
-def test_a_run_says_whether_one_of_its_storages_is_emulated(folder, saves, emulated, monkeypatch, tmp_path):
+def test_a_run_says_whether_one_of_its_storages_is_emulated(folder, saves, pid, monkeypatch, tmp_path):
+    emulated = "twin" in (folder, *saves)
     for module in (layers, storages):
         monkeypatch.setattr(module, "emulated", lambda path: {"name": "hdd"} if path.name == "twin" else None)
     did = dict.fromkeys(("reads", "writes", "flushes", "read_bytes", "written_bytes", "busy_s", "queue_s"), 5)
-    said = iter(({**did, "late_s": 0.1, "cpu_s": 1.0}, {**did, "reads": 7, "late_s": 0.1, "cpu_s": 1.5}))
+    before = {**did, "late_s": 0.1, "cpu_s": 1.0, "pid": 1}
+    said = iter((before, {**before, "reads": 7, "cpu_s": 1.5, "pid": pid}))
     monkeypatch.setattr(storages, "model_behind", lambda path: Path("/bed/hdd.model") if path.name == "twin" else None)
     monkeypatch.setattr(storages, "served", lambda model: next(said))
     checkpoints = SimpleNamespace(folders=[tmp_path / each for each in saves], figures=dict) if saves else None
@@ -286,7 +288,7 @@ def test_a_run_says_whether_one_of_its_storages_is_emulated(folder, saves, emula
     figures = observer.figures()
     assert figures["emulated"] == emulated
     twin = {"hdd": {**dict.fromkeys(did, 0), "reads": 2, "late_s": 0, "cpu_s": 0.5}}
-    assert figures.get("served") == (twin if emulated else None)
+    assert figures.get("served") == (twin if emulated and pid == 1 else None)  # a server started anew counts from 0
 
 
 def test_counters_and_trace_are_of_the_same_time(execute, data, tmp_path):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from campaign.testbed.state import source
+from campaign.testbed.spec import source
 
 MB = 10**6
 BLOCK = 4096

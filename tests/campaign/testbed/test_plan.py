@@ -251,7 +251,8 @@ MODELLED = Wanted(HDD, 3 * GB, MODEL)
 CUT_OFF = ["umount --lazy /bed/hdd", "losetup --detach /dev/loop0", "umount --lazy /bed/hdd.model"]
 
 
-ASKED = Server(7, MODELLED.words())
+PROGRAM = seen().program.name
+ASKED = Server(7, PROGRAM, MODELLED.words())
 
 
 def modelled(**changes):
@@ -266,20 +267,33 @@ def modelled(**changes):
     ("found", "first"),
     [
         (modelled(server=None), CUT_OFF),
-        (modelled(server=dataclasses.replace(ASKED, faults=None)), ["kill -KILL 7", *CUT_OFF]),
+        (modelled(server=dataclasses.replace(ASKED, faults=None, stopped=True)), ["kill -KILL 7", *CUT_OFF]),
         (modelled(server=dataclasses.replace(ASKED, faults=("hang",))), ["kill -KILL 7", *CUT_OFF]),
         (modelled(server=dataclasses.replace(ASKED, faults=("eio_to",))), ["echo 'eio_to 0' > /bed/hdd.model/faults"]),
-        (modelled(server=Server(7, ("kind=flash",))), ["umount /bed/hdd"]),
+        (modelled(server=Server(7, PROGRAM, ("kind=flash",))), ["umount /bed/hdd"]),
+        (modelled(server=dataclasses.replace(ASKED, program="storage_model-0")), ["umount /bed/hdd"]),
         (modelled(failed=True), ["umount /bed/hdd"]),
         (modelled(served=(), loops=(LOOP0,), model_mounted=False, server=None), ["umount /bed/hdd"]),
     ],
-    ids=["died", "does not answer", "hangs", "faults", "other words", "failed", "throttled"],
+    ids=["died", "stopped", "hangs", "faults", "other words", "other version", "failed", "throttled"],
 )
 def test_a_model_that_is_not_as_asked_for_is_mended_taken_away_or_cut_off_at_once(found, first):
     groups = [texts([group]) for group in plan.up({"hdd": MODELLED}, OWNER, found)]
 
     assert next(group for group in groups if ".tfio-testbed.json" not in group[0]) == first
     assert plan.up({"hdd": MODELLED}, OWNER, modelled())[1:] == []
+
+
+@pytest.mark.parametrize(
+    "planned", [lambda found: plan.up({"hdd": MODELLED}, OWNER, found), lambda found: plan.down(found, keep=True)]
+)
+def test_a_model_that_is_only_silent_is_not_killed_for_it_may_wait_for_the_disk_beneath(planned):
+    found = modelled(server=dataclasses.replace(ASKED, faults=None))
+
+    with pytest.raises(EnvironmentFaultError, match=r"the model of hdd \(process 7\) does not answer"):
+        planned(found)
+
+    assert "does not answer" in apply.states(found)["hdd"]["missing"]
 
 
 def test_a_model_is_compiled_once_and_another_storage_beside_it_stays():
