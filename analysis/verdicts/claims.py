@@ -34,7 +34,7 @@ class Claim:
         The paper's machine, where the claim is of its own devices and says nothing of others; else it is a shape,
         which any machine can be held against.
     emulable
-        A storage that is emulated can stand in for the machine.
+        It is of a storage alone: an emulated one can stand in for the machine, and a model of one for the paper's size.
     compares
         `CELLS`, `STORAGES` or `EACH`.
     """
@@ -135,7 +135,7 @@ PREPROCESSING = Claim(
 SCALING = {
     (storage, threads): Claim(
         f"{storage}: {threads} threads read {ratio} times as much as one", paper.SOURCE, f"{ratio} times", _BOTH,
-        str(ratio),
+        str(ratio), emulable=True,
     )
     for storage, ratios in paper.THREAD_SCALING.items()
     for threads, ratio in ratios.items()

@@ -97,7 +97,8 @@ def _hindrance(claim: Claim, cells: Sequence[Cell]) -> str:
     """Return what keeps cells from being held against a claim, `""` for nothing."""
     told = "" if claim.compares == EACH else comparable.unlike(cells, across=claim.compares == STORAGES)
     told = told or comparable.weak(cells)
-    small = claim.number and any(cell["size"] == SMOKE for cell in cells) and not by_model(cells)
+    scaled = claim.emulable and by_model(cells)
+    small = claim.number and any(cell["size"] == SMOKE for cell in cells) and not scaled
     return told or ("size smoke is a small version of the paper's experiment" if small else _elsewhere(claim, cells))
 
 
@@ -125,7 +126,8 @@ def by_model(cells: Iterable[Cell]) -> list[str]:
     """Return the models of all storages of some cells, in words; nothing where one of them is none.
 
     What a model serves it serves the same in a small experiment as in a large one: it can be held against the paper's
-    numbers at any size. A verdict on it is one on the model, and shows nothing of hardware.
+    numbers of a storage at any size; those of a training depend on what was cut of it. A verdict on it is one on the
+    model, and shows nothing of hardware.
     """
     told = [models(cell["series_key"].facts) for cell in cells]
     return list(dict.fromkeys(each for one in told for each in one)) if told and all(told) else []

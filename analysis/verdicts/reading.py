@@ -97,7 +97,10 @@ def of_batches(found: Evidence) -> Iterator[Verdict]:
         }
         if len({ahead > 0 for (_, ahead), line in lines.items() if len(line) > 1}) > 1:  # with prefetch and without
             step, which = weakest(steps)
-            verdict = judge(claims.BATCH, step, larger(), f"the least of {len(steps)} steps: {which}")
+            played = any("accelerator" in emulated(cell["series_key"].facts) for cell in step.cells)
+            why_not = "a step of an emulated accelerator takes as long whatever the batch" if played else ""
+            words = f"the least of {len(steps)} steps: {which}"
+            verdict = judge(claims.BATCH, step, larger(), words, why_not=why_not)
             yield replace(verdict, about=about)
 
 
