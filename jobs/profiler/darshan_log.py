@@ -199,9 +199,6 @@ def _window(report: Any) -> Window:
         counters=counters,
         events=None,
         dropped=sum(bool(report.modules[module]["partial_flag"]) for module in {module for module, _ in records}),
-        straddled=0,
         read_bytes=int(counters["bytes_read"].sum()),
-        written_bytes=int(counters["bytes_written"].sum()),
         kernel_read_bytes=None,
-        kernel_written_bytes=None,
     )

@@ -2,7 +2,7 @@
  *
  * profiler_start opens a window on memory of the caller's, profiler_stop ends it; between windows a hook costs a load
  * and a branch. A call belongs to the window in which it began and ended: one that is under way when its window ends is
- * not recorded, only counted. `gate` holds the number of the open window and how many threads are recording: no thread
+ * not recorded. `gate` holds the number of the open window and how many threads are recording: no thread
  * enters after profiler_stop, which waits for those inside, so that the memory may then go away.
  *
  * What outlives a window is a name's number, and nothing else: what a descriptor refers to is looked up again in each
@@ -26,6 +26,7 @@
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -36,7 +37,8 @@ enum operation { /* as OPERATIONS of jobs/profiler/window.py; those of STDIO com
 };
 
 enum { FILES = 1 << 22, BUCKETS = 1 << 23, DESCRIPTORS = 1 << 20, ARENA = 1 << 20, FILTERED = -1, FULL = -2 };
-enum { STDIO = 1, ONLY_BYTES = 1 << 16 };
+enum { STDIO = 1, ONLY_BYTES = 1 << 16, LOOKS = 100 };
+enum { CLOSE_RANGE = 436, CLOEXEC = 4 }; /* Linux 5.9, glibc 2.34 */
 
 struct file {
     const char *name;
@@ -56,10 +58,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of new names, and of
 static _Atomic uint32_t open_window; /* its number, 0: none is open; on a line of its own, which is hardly ever written */
 static struct {
     _Alignas(64) _Atomic uint64_t gate; /* number of the window << 32 | threads that are recording */
-    _Atomic uint64_t events, dropped, straddled, read_bytes, written_bytes;
+    _Atomic uint64_t events, dropped, read_bytes;
 } now_in;
 static struct window window;
-static uint64_t window_files, name_bytes;
+static uint64_t window_files, name_bytes, mappings_before;
 static int64_t started;
 static uint32_t last_window;
 static pid_t owner;
@@ -68,7 +70,7 @@ static char only[ONLY_BYTES];
 static _Thread_local struct {
     pid_t thread;
     char recording; /* a signal's handler must not record inside a record */
-    char loaded;    /* a module may have been loaded */
+    char loaded;    /* how often to look for a module that may have been loaded: it may not be ready at once */
     char vforked;   /* this may be a child of vfork */
 } my __attribute__((tls_model("initial-exec")));
 
@@ -129,8 +131,11 @@ static uint32_t number_of(const char *name, size_t length) {
     return number;
 }
 
+/* A hook runs on its caller's stack, which may be small: no two of these frames lie on it at once. */
+#define LARGE_FRAME __attribute__((noinline))
+
 /* Return the number of what the descriptor refers to; looked up once in a window. */
-static uint32_t file_of(int fd, uint32_t in) {
+static LARGE_FRAME uint32_t file_of(int fd, uint32_t in) {
     if (fd < 0) return number_of("<no descriptor>", 15);
     uint64_t known = fd < DESCRIPTORS ? atomic_load(&descriptors[fd]) : 0;
     if (known >> 32 == in) return (uint32_t)known;
@@ -151,21 +156,26 @@ static void refers(int fd, uint32_t in, uint32_t number) {
     if (fd >= 0 && fd < DESCRIPTORS) atomic_store(&descriptors[fd], (uint64_t)in << 32 | number);
 }
 
-/* Return the number of a path; a relative one is taken from its folder. An empty one means the descriptor itself. */
-static uint32_t path_of(int folder, const char *path, uint32_t in) {
-    char name[2 * PATH_MAX];
-    if (!path || !*path) return file_of(folder, in);
-    size_t length = strnlen(path, PATH_MAX), before = 0;
-    if (*path == '/') return number_of(path, length);
-    if (folder != AT_FDCWD) {
-        const struct file *above = &files[file_of(folder, in)];
-        if (above->name && above->length < PATH_MAX) memcpy(name, above->name, before = above->length);
-    } else if (getcwd(name, PATH_MAX)) before = strlen(name);
+/* Return the number of a path below a folder; NULL: the one that the process is in. */
+static LARGE_FRAME uint32_t below(const struct file *above, const char *path, size_t length) {
+    char name[PATH_MAX + 256];
+    size_t before = 0;
+    if (!above && getcwd(name, PATH_MAX)) before = strlen(name);
+    if (above && above->name && above->length < PATH_MAX) memcpy(name, above->name, before = above->length);
     while (length > 1 && path[0] == '.' && path[1] == '/') path += 2, length -= 2;
     if (before && length == 1 && path[0] == '.') return number_of(name, before);
     if (before > 1) name[before++] = '/';
+    if (before + length > sizeof name) return number_of("<path too long>", 15);
     memcpy(name + before, path, length);
     return number_of(name, before + length);
+}
+
+/* Return the number of a path; a relative one is taken from its folder. An empty one means the descriptor itself. */
+static uint32_t path_of(int folder, const char *path, uint32_t in) {
+    if (!path || !*path) return file_of(folder, in);
+    size_t length = strnlen(path, PATH_MAX);
+    if (*path == '/') return number_of(path, length);
+    return below(folder == AT_FDCWD ? NULL : &files[file_of(folder, in)], path, length);
 }
 
 /* ---- a window's files ---- */
@@ -174,8 +184,8 @@ static int asked_for(const struct file *file) {
     if (!window.only) return 1;
     for (const char *each = window.only; *each; each += strlen(each) + 1) {
         size_t length = strlen(each);
-        if (file->length >= length && !memcmp(file->name, each, length) && (file->length == length || file->name[length] == '/'))
-            return 1;
+        if (file->length < length || memcmp(file->name, each, length)) continue;
+        if (file->length == length || file->name[length] == '/' || each[length - 1] == '/') return 1; /* the last: "/" */
     }
     return 0;
 }
@@ -223,12 +233,12 @@ static void common(int64_t *values, uint32_t *counts, int64_t value) {
 /* Add the time of a call to a sum, without what overlaps the one before. */
 static void spend(int64_t *sum, int64_t *last_end, const struct event *e) {
     *sum += e->start > *last_end ? e->end - e->start : e->end > *last_end ? e->end - *last_end : 0;
-    *last_end = e->end;
+    if (e->end > *last_end) *last_end = e->end;
 }
 
 static void span(int64_t *first, int64_t *last, const struct event *e) {
     if (!*first || e->start < *first) *first = e->start;
-    *last = e->end;
+    if (e->end > *last) *last = e->end;
 }
 
 static void transfer(struct counters *c, const struct event *e, int writes) {
@@ -288,10 +298,7 @@ static void count(struct counters *c, const struct event *e, int operation) {
 static int enter(uint32_t in) {
     uint64_t gate = atomic_load(&now_in.gate);
     do
-        if (gate >> 32 != in) {
-            atomic_fetch_add(&now_in.straddled, 1);
-            return 0;
-        }
+        if (gate >> 32 != in) return 0;
     while (!atomic_compare_exchange_weak(&now_in.gate, &gate, gate + 1));
     return 1;
 }
@@ -306,11 +313,9 @@ static void record(const struct call *call, int operation, uint32_t file, int fd
     if (!enter(call->in)) return;
     int reads = (operation >= READ && operation <= PREADV) || operation == FREAD || operation == SENDFILE ||
                 operation == COPY_RANGE;
-    int writes = (operation >= WRITE && operation <= PWRITEV) || operation == FWRITE;
     if (reads && returned > 0) atomic_fetch_add_explicit(&now_in.read_bytes, (uint64_t)returned, memory_order_relaxed);
-    if (writes && returned > 0) atomic_fetch_add_explicit(&now_in.written_bytes, (uint64_t)returned, memory_order_relaxed);
     int32_t number = number_in_window(file, operation >= FOPEN ? STDIO : 0, call->in);
-    if (!my.thread) my.thread = gettid();
+    if (!my.thread) my.thread = (pid_t)syscall(SYS_gettid); /* gettid: glibc 2.30 */
     struct event made = {call->start, call->end, offset, length, returned, my.thread, number, fd,
                          (uint16_t)(returned < 0 ? call->error : 0), 0};
     if (number == FULL) atomic_fetch_add(&now_in.dropped, 1);
@@ -341,8 +346,9 @@ static uint32_t watching(void) {
     my.vforked = 0;
     if (my.loaded) {
         int error = errno;
-        my.loaded = 0, my.recording = 1;
-        if (scan(NULL, 0)) my.loaded = 1;
+        my.recording = 1;
+        int scanned = scan(NULL, 0);
+        my.loaded = (char)(scanned == EBUSY ? my.loaded : scanned ? my.loaded - 1 : 0);
         my.recording = 0, errno = error;
     }
     return in;
@@ -389,7 +395,9 @@ static int64_t length_of(const struct iovec *parts, int count) {
 }
 
 /* A path that the kernel could not read is not read here either. */
-#define PATH(folder, path) (returned == -1 && call.error == EFAULT ? 0 : path_of(folder, path, call.in))
+#define PATH_UNLESS(failed, folder, path) \
+    ((failed) && call.error == EFAULT ? number_of("<no path>", 9) : path_of(folder, path, call.in))
+#define PATH(folder, path) PATH_UNLESS(returned == -1, folder, path)
 #define FAILED (returned == -1 ? -1 : 0)
 
 static int opened(const struct call *call, uint32_t file, int flags, int returned) {
@@ -428,6 +436,14 @@ static uint32_t forgotten(int fd, uint32_t in) { /* before the call: afterwards 
 static int hook_close(int fd) {
     WATCHED(int, BEFORE(file = forgotten(fd, call.in)), close(fd),
             record(&call, CLOSE, file, fd, -1, -1, returned));
+}
+
+/* What is closed so is in no event. */
+static int hook_close_range(unsigned first, unsigned last, int flags) {
+    if (watching() && !(flags & CLOEXEC))
+        for (unsigned fd = first; fd <= last && fd < DESCRIPTORS; fd++)
+            if (atomic_load(&descriptors[fd])) atomic_store(&descriptors[fd], 0);
+    return (int)syscall(CLOSE_RANGE, first, last, flags);
 }
 
 #define AT_POSITION(operation, made, length) \
@@ -544,7 +560,7 @@ static int hook_fcntl(int fd, int command, ...) {
 
 static DIR *hook_opendir(const char *path) {
     WATCHED(DIR *, , opendir(path),
-            record(&call, OPENDIR, !returned && call.error == EFAULT ? 0 : path_of(AT_FDCWD, path, call.in), -1, -1, -1, returned ? 0 : -1));
+            record(&call, OPENDIR, PATH_UNLESS(!returned, AT_FDCWD, path), -1, -1, -1, returned ? 0 : -1));
 }
 static ssize_t hook_sendfile(int to, int fd, off_t *offset, size_t n) {
     WATCHED(ssize_t, , sendfile(to, fd, offset, n),
@@ -562,13 +578,18 @@ static int64_t stream_began(FILE *stream, int64_t returned) {
     return position < 0 ? -1 : position - returned;
 }
 
+static void stream_opened(const struct call *call, uint32_t file, FILE *returned) {
+    int fd = returned ? fileno(returned) : -1;
+    if (returned) refers(fd, call->in, file);
+    record(call, FOPEN, file, fd, -1, -1, returned ? 0 : -1);
+}
 static FILE *hook_fopen(const char *path, const char *mode) {
-    WATCHED(FILE *, , fopen(path, mode), {
-        file = !returned && call.error == EFAULT ? 0 : path_of(AT_FDCWD, path, call.in);
-        fd_before = returned ? fileno(returned) : -1;
-        if (returned) refers(fd_before, call.in, file);
-        record(&call, FOPEN, file, fd_before, -1, -1, returned ? 0 : -1);
-    });
+    WATCHED(FILE *, , fopen(path, mode), stream_opened(&call, PATH_UNLESS(!returned, AT_FDCWD, path), returned));
+}
+static FILE *hook_freopen(const char *path, const char *mode, FILE *stream) {
+    WATCHED(FILE *, BEFORE(fd_before = fileno(stream); file = forgotten(fd_before, call.in)), freopen(path, mode, stream),
+            record(&call, FCLOSE, file, fd_before, -1, -1, 0);
+            stream_opened(&call, path ? PATH_UNLESS(!returned, AT_FDCWD, path) : file, returned));
 }
 static FILE *hook_fdopen(int fd, const char *mode) {
     WATCHED(FILE *, , fdopen(fd, mode),
@@ -612,7 +633,7 @@ static int hook_fclose(FILE *stream) {
 #define UNTRACED __attribute__((no_sanitize("address", "thread")))
 static void *(*real_dlopen)(const char *, int);
 UNTRACED static void *hook_dlopen(const char *path, int flags) {
-    my.loaded = 1;
+    my.loaded = LOOKS;
     return real_dlopen(path, flags);
 }
 
@@ -635,6 +656,7 @@ UNTRACED static pid_t hook_vfork(void) {
 struct hook hooks[] = {
     HOOKS(open, hook_open), HOOKS(openat, hook_openat), HOOKS(creat, hook_creat), HOOK(__open_2, hook_open_2),
     HOOK(__open64_2, hook_open_2), HOOK(__openat_2, hook_openat_2), HOOK(__openat64_2, hook_openat_2), HOOK(close, hook_close),
+    HOOK(close_range, hook_close_range),
     HOOK(read, hook_read), HOOK(__read_chk, hook_read_chk), HOOK(readv, hook_readv), HOOKS(pread, hook_pread),
     HOOK(__pread_chk, hook_pread_chk), HOOK(__pread64_chk, hook_pread_chk), HOOKS(preadv, hook_preadv),
     HOOK(preadv2, hook_preadv2), HOOK(preadv64v2, hook_preadv2), HOOK(write, hook_write), HOOK(writev, hook_writev),
@@ -646,7 +668,7 @@ struct hook hooks[] = {
     HOOK(rename, hook_rename), HOOK(renameat, hook_renameat), HOOK(renameat2, hook_renameat2), HOOKS(mmap, hook_mmap),
     HOOK(dup, hook_dup), HOOK(dup2, hook_dup2), HOOK(dup3, hook_dup3), HOOKS(fcntl, hook_fcntl), HOOK(opendir, hook_opendir),
     HOOKS(sendfile, hook_sendfile), HOOK(copy_file_range, hook_copy_file_range), HOOKS(fopen, hook_fopen),
-    HOOK(fdopen, hook_fdopen), HOOK(fread, hook_fread), HOOK(fread_unlocked, hook_fread_unlocked),
+    HOOKS(freopen, hook_freopen), HOOK(fdopen, hook_fdopen), HOOK(fread, hook_fread), HOOK(fread_unlocked, hook_fread_unlocked),
     HOOK(__fread_chk, hook_fread_chk), HOOK(fwrite, hook_fwrite), HOOK(fwrite_unlocked, hook_fwrite_unlocked),
     HOOK(fseek, hook_fseeko), HOOKS(fseeko, hook_fseeko), HOOK(fflush, hook_fflush), HOOK(fclose, hook_fclose),
     HOOK(dlopen, hook_dlopen), HOOK(dlsym, hook_dlsym), HOOK(vfork, hook_vfork),
@@ -655,6 +677,13 @@ const unsigned hook_count = sizeof hooks / sizeof *hooks;
 
 /* ---- windows ---- */
 
+/* A name that another thread is adding must be whole in the child. A signal's handler may fork inside a record. */
+static void before_fork(void) {
+    if (!my.recording) pthread_mutex_lock(&lock);
+}
+static void after_fork(void) {
+    if (!my.recording) pthread_mutex_unlock(&lock);
+}
 static void in_child(void) { /* of fork: its calls are not the window's, and a window of its own begins empty */
     atomic_store(&open_window, 0);
     atomic_store(&now_in.gate, 0);
@@ -671,9 +700,10 @@ int profiler_attach(struct attached *answer) {
         if (room == MAP_FAILED) return errno;
         real_dlopen = dlopen, real_dlsym = dlsym, real_vfork = vfork;
         buckets = (void *)(room + bytes[0]), descriptors = (void *)(room + bytes[0] + bytes[1]), files = (void *)room;
-        pthread_atfork(NULL, NULL, in_child);
+        pthread_atfork(before_fork, after_fork, in_child);
     }
-    return scan(answer, 1);
+    int error = scan(answer, 1);
+    return error == EAGAIN ? 0 : error; /* a module that another thread is loading; the next scan comes to it */
 }
 
 int profiler_start(const struct window *asked) {
@@ -688,7 +718,8 @@ int profiler_start(const struct window *asked) {
     }
     window_files = name_bytes = 0, owner = getpid(), last_window++;
     last_window += !last_window;
-    now_in.events = now_in.dropped = now_in.straddled = now_in.read_bytes = now_in.written_bytes = 0;
+    now_in.events = now_in.dropped = now_in.read_bytes = 0;
+    mappings_before = atomic_load(&mappings_bytes);
     started = now();
     atomic_store(&now_in.gate, (uint64_t)last_window << 32);
     atomic_store(&open_window, last_window);
@@ -706,13 +737,16 @@ int profiler_stop(struct totals *answer) {
     uint64_t events = atomic_load(&now_in.events);
     answer->events = events < window.event_capacity ? events : window.event_capacity;
     answer->files = window_files, answer->name_bytes = name_bytes, answer->dropped = atomic_load(&now_in.dropped);
-    answer->straddled = atomic_load(&now_in.straddled);
-    answer->read_bytes = atomic_load(&now_in.read_bytes), answer->written_bytes = atomic_load(&now_in.written_bytes);
+    answer->read_bytes = atomic_load(&now_in.read_bytes) + atomic_load(&mappings_bytes) - mappings_before;
     return atomic_load(&now_in.gate) ? EAGAIN : 0;
 }
 
-/* Count recorded events as a window with counters would have. */
-void profiler_count(const struct event *events, uint64_t n, struct counters *counters) {
-    for (uint64_t i = 0; i < n; i++)
-        if (events[i].operation && events[i].file >= 0) count(&counters[events[i].file], &events[i], events[i].operation);
+/* Count recorded events as a window with counters would have. They may come from a damaged file, which another may
+ * change meanwhile: what does not fit is passed over, and nothing is read twice that memory depends on. */
+void profiler_count(const struct event *events, uint64_t n, struct counters *counters, uint64_t files) {
+    for (uint64_t i = 0; i < n; i++) {
+        int64_t file = *(const volatile int32_t *)&events[i].file;
+        int operation = atomic_load_explicit(&events[i].operation, memory_order_relaxed);
+        if (file >= 0 && (uint64_t)file < files) count(&counters[file], &events[i], operation);
+    }
 }

@@ -38,7 +38,7 @@ struct window { /* what profiler_start is given; `events` or `counters`, the oth
 };
 
 struct totals { /* what profiler_stop answers */
-    uint64_t events, files, name_bytes, dropped, straddled, read_bytes, written_bytes;
+    uint64_t events, files, name_bytes, dropped, read_bytes;
     int64_t started, ended;
 };
 
@@ -52,7 +52,7 @@ EXPORTED int profiler_attach(struct attached *answer);     /* let the calls of t
 EXPORTED int profiler_detach(void);                        /* give every slot back */
 EXPORTED int profiler_start(const struct window *asked);   /* EBUSY: a window is open */
 EXPORTED int profiler_stop(struct totals *answer);         /* EAGAIN: a thread still records, so the memory must stay */
-EXPORTED void profiler_count(const struct event *events, uint64_t n, struct counters *counters);
+EXPORTED void profiler_count(const struct event *events, uint64_t n, struct counters *counters, uint64_t files);
 
 /* A function of the C library, what is called in its place, and where this library itself finds the function. */
 struct hook {
@@ -62,8 +62,10 @@ struct hook {
 extern struct hook hooks[];
 extern const unsigned hook_count;
 
-/* Patch the slots of modules that were not there before; 0, or an errno. `wait`: for a scan that is under way. */
+/* Patch the slots of modules that were not there before; 0, or an errno: EAGAIN where a module is not ready, EBUSY where
+ * another scan is under way and this one is not to `wait`. */
 int scan(struct attached *answer, int wait);
+extern _Atomic uint64_t mappings_bytes; /* what scans and detachments have read so far */
 
 /* After fork: the thread that held the lock of the slots is not in the child. */
 void forget_lock(void);

@@ -11,7 +11,7 @@ import numpy as np
 
 from jobs.errors import JobError
 from jobs.profiler import build
-from jobs.profiler.window import COUNTERS
+from jobs.profiler.window import COUNTERS, OPERATIONS
 
 if TYPE_CHECKING:
     from jobs.profiler.memory import Room
@@ -47,8 +47,7 @@ class Totals(ctypes.Structure):
     """As in hooks.h."""
 
     _fields_ = (
-        *((name, ctypes.c_uint64) for name in ("events", "files", "name_bytes", "dropped", "straddled", "read_bytes")),
-        ("written_bytes", ctypes.c_uint64),
+        *((name, ctypes.c_uint64) for name in ("events", "files", "name_bytes", "dropped", "read_bytes")),
         ("started", ctypes.c_int64),
         ("ended", ctypes.c_int64),
     )
@@ -61,7 +60,7 @@ def library() -> ctypes.CDLL:
         library = ctypes.CDLL(str(build.build()))
     except (build.BuildError, OSError) as error:
         raise ProfilerError(f"the profiler cannot be used: {error}") from error
-    library.profiler_count.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p)
+    library.profiler_count.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64)
     library.profiler_count.restype = None
     return library
 
@@ -72,11 +71,20 @@ def must(error: int, what: str) -> None:
         raise ProfilerError(f"cannot {what}: {os.strerror(error)}")
 
 
+def fitting(events: np.ndarray[Any, Any], files: int) -> np.ndarray[Any, Any]:
+    """Return the events; ValueError where one is of a file or an operation that there is not."""
+    if len(events) and not (
+        0 <= events["file"].min() <= events["file"].max() < files and events["operation"].max() < len(OPERATIONS)
+    ):
+        raise ValueError("its events are not those of its files")
+    return events
+
+
 def seen(room: Room, memory: Any, number: int) -> dict[str, Any]:
-    """Return the files, the counters and the first `number` events that a window's memory holds."""
+    """Return what a window's memory holds: files, counters, the first `number` events; ValueError: it is damaged."""
     paths, modules = room.names_in(memory)
     if room.mode == "counters":
         return {"paths": paths, "modules": modules, "counters": room.counters_in(memory, len(paths)), "events": None}
-    events, counters = room.events_in(memory)[:number], np.zeros(len(paths), COUNTERS)
-    library().profiler_count(events.ctypes.data, len(events), counters.ctypes.data)
+    events, counters = fitting(room.events_in(memory)[:number], len(paths)), np.zeros(len(paths), COUNTERS)
+    library().profiler_count(events.ctypes.data, len(events), counters.ctypes.data, len(counters))
     return {"paths": paths, "modules": modules, "counters": counters, "events": events}

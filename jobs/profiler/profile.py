@@ -125,11 +125,8 @@ class Profile:
             ended_ns=totals.ended,
             process=self._process,
             dropped=totals.dropped + bool(stuck),
-            straddled=totals.straddled,
             read_bytes=totals.read_bytes,
-            written_bytes=totals.written_bytes,
-            kernel_read_bytes=after[0] - self._before[0] - self._before[2] if after and self._before else None,
-            kernel_written_bytes=after[1] - self._before[1] if after and self._before else None,
+            kernel_read_bytes=after[0] - sum(self._before) if after and self._before else None,
             **seen(self._room, memory, totals.events),
         )
         return self._window
@@ -196,12 +193,12 @@ def _absolute(path: str | Path) -> Path:
     return Path(path).parent.resolve() / Path(path).name
 
 
-def _process_bytes() -> tuple[int, int, int] | None:
-    """Return rchar and wchar of this process, and what reading them adds to rchar; None where the kernel keeps none."""
+def _process_bytes() -> tuple[int, int] | None:
+    """Return rchar of this process and what reading it adds to it; None where the kernel keeps none."""
     try:
         with open("/proc/self/io", "rb", buffering=0) as file:  # noqa: PTH123 - unbuffered
             text = file.read(1024)
     except OSError:
         return None
     counts = dict(line.split(b": ") for line in text.splitlines())
-    return int(counts[b"rchar"]), int(counts[b"wchar"]), len(text)
+    return int(counts[b"rchar"]), len(text)

@@ -51,7 +51,6 @@ def figures(window: Window) -> dict[str, Any]:
         "seen_read_bytes": window.read_bytes,
         "kernel_read_bytes": window.kernel_read_bytes,
         "dropped": window.dropped,
-        "straddled": window.straddled,
         "blind_spot": window.blind_spot(),
     }
 

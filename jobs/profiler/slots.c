@@ -49,6 +49,7 @@ static unsigned scanned_count;
 static unsigned long long adds, subs; /* of the last scan, as ld.so counts loaded and unloaded modules */
 static struct mapping *mappings;
 static unsigned mapping_count;
+_Atomic uint64_t mappings_bytes;
 static uintptr_t libc_start, libc_end;
 static struct {
     void *function;
@@ -89,6 +90,7 @@ static int read_mappings(void) {
     size_t used = 0;
     for (ssize_t n; used < MAPS_BYTES - 1 && (n = read(fd, text + used, MAPS_BYTES - 1 - used)) > 0;) used += (size_t)n;
     close(fd);
+    atomic_fetch_add(&mappings_bytes, used);
     text[used] = 0;
     mapping_count = 0;
     for (char *line = text; line && *line && mapping_count < MAPPINGS; line = strchr(line, '\n'), line += !!line) {
@@ -115,6 +117,7 @@ static const struct mapping *mapping_of(const void *address) {
 /* Store where `before` stands; 0, or an errno: EAGAIN where something else stands there. */
 static int store(_Atomic(void *) *at, void *before, void *after, int protection) {
     uintptr_t page = (uintptr_t)at & ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
+    if (*at != before) return EAGAIN;
     if (!(protection & PROT_WRITE) && mprotect((void *)page, sizeof(void *), protection | PROT_WRITE)) return errno;
     int stored = __atomic_compare_exchange_n((void **)at, &before, after, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
     if (!(protection & PROT_WRITE) && mprotect((void *)page, sizeof(void *), protection)) return errno;
@@ -199,28 +202,20 @@ static int patch_module(struct dl_phdr_info *info) {
     return error;
 }
 
-struct visit {
-    int error, again;
-    unsigned long long adds, subs;
-};
-
-static int visit(struct dl_phdr_info *info, size_t size, void *data) {
-    (void)size;
-    struct visit *visit = data;
-    int error = patch_module(info);
-    if (error == EAGAIN) visit->again = 1;
-    else if (error) visit->error = error;
-    visit->adds = info->dlpi_adds, visit->subs = info->dlpi_subs;
+static int find_libc(struct dl_phdr_info *info, size_t size, void *data) {
+    (void)size, (void)data;
+    if (strstr(info->dlpi_name, "/libc.so")) (void)patch_module(info);
     return 0;
 }
 
-static int find_libc(struct dl_phdr_info *info, size_t size, void *data) {
-    (void)size;
-    if (info->dlpi_subs != subs) scanned_count = 0; /* another module may lie where an unloaded one was */
-    int *changed = data;
-    *changed = info->dlpi_adds != adds || info->dlpi_subs != subs;
-    if (strstr(info->dlpi_name, "/libc.so")) (void)patch_module(info);
-    return 0;
+/* Keep the slots that are still there and lead here; return how many do not. Of a module that was unloaded not even the
+ * address may be read. */
+static unsigned drop_lost(void) {
+    unsigned before = slot_count;
+    slot_count = 0;
+    for (unsigned i = 0; i < before; i++)
+        if (mapping_of(slots[i].at) && *slots[i].at == slots[i].hook) slots[slot_count++] = slots[i];
+    return before - slot_count;
 }
 
 static int overwritten(void) {
@@ -229,18 +224,34 @@ static int overwritten(void) {
     return 0;
 }
 
+struct visit {
+    int begun, error, again;
+};
+
+/* Called while ld.so's lock is held: no module goes away meanwhile, so what is mapped at the first call stays. */
+static int visit(struct dl_phdr_info *info, size_t size, void *data) {
+    (void)size;
+    struct visit *visit = data;
+    if (!visit->begun++) {
+        int unloaded = info->dlpi_subs != subs;
+        if (!unloaded && info->dlpi_adds == adds && !overwritten()) return 1;
+        if ((visit->error = read_mappings())) return 1;
+        if (drop_lost() || unloaded) scanned_count = 0; /* another module may lie where an unloaded one was */
+        other_count = 0, adds = info->dlpi_adds, subs = info->dlpi_subs;
+    }
+    int error = patch_module(info);
+    if (error == EAGAIN) visit->again = 1;
+    else if (error) visit->error = error;
+    return 0;
+}
+
 int scan(struct attached *answer, int wait) {
     if (wait ? pthread_mutex_lock(&lock) : pthread_mutex_trylock(&lock)) return EBUSY;
-    int error = 0, changed = 0;
     for (unsigned i = 0; !slot_count && i < hook_count; i++) hooks[i].expected = dlsym(RTLD_DEFAULT, hooks[i].name);
-    dl_iterate_phdr(find_libc, &changed);
-    if (!changed && overwritten()) changed = 1, scanned_count = 0;
-    if (changed && !(error = read_mappings())) {
-        struct visit all = {0};
-        other_count = 0;
-        dl_iterate_phdr(visit, &all);
-        error = all.error, adds = all.again || error ? 0 : all.adds, subs = all.subs;
-    }
+    struct visit all = {0};
+    dl_iterate_phdr(find_libc, NULL);
+    dl_iterate_phdr(visit, &all);
+    if (all.error || all.again) adds = 0;
     if (answer) {
         Dl_info found;
         answer->slots = slot_count, answer->modules = scanned_count;
@@ -251,18 +262,26 @@ int scan(struct attached *answer, int wait) {
         }
     }
     pthread_mutex_unlock(&lock);
-    return error;
+    return all.error ? all.error : all.again ? EAGAIN : 0;
 }
 
-/* What somebody else has changed meanwhile is left, as is what was unloaded. */
-int profiler_detach(void) {
-    pthread_mutex_lock(&lock);
-    int error = read_mappings();
-    for (unsigned i = slot_count; !error && i-- > 0;) {
-        const struct mapping *mapping = mapping_of(slots[i].at);
-        int failed = mapping ? store(slots[i].at, slots[i].hook, slots[i].original, mapping->protection) : 0;
-        error = failed == EAGAIN ? 0 : failed;
+/* What somebody else has changed meanwhile is left, as is what was unloaded. Called while ld.so's lock is held. */
+static int give_back(struct dl_phdr_info *info, size_t size, void *data) {
+    (void)info, (void)size;
+    int *error = data;
+    if ((*error = read_mappings())) return 1;
+    drop_lost();
+    for (unsigned i = slot_count; !*error && i-- > 0;) {
+        int failed = store(slots[i].at, slots[i].hook, slots[i].original, mapping_of(slots[i].at)->protection);
+        *error = failed == EAGAIN ? 0 : failed;
     }
+    return 1;
+}
+
+int profiler_detach(void) {
+    int error = 0;
+    pthread_mutex_lock(&lock);
+    dl_iterate_phdr(give_back, &error);
     if (!error) slot_count = scanned_count = 0, adds = 0;
     pthread_mutex_unlock(&lock);
     return error;

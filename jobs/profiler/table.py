@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jobs.profiler import darshan_log
-from jobs.profiler.library import ProfilerError, seen
+from jobs.profiler.library import ProfilerError, fitting, seen
 from jobs.profiler.memory import HEAD_BYTES, room_of
 from jobs.profiler.window import COUNTERS, EVENT, MODULES, OPERATIONS, Window
 from jobs.system import files
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 LARGEST_BYTES = 4 << 30
 _HEAD = (
-    "mode", "started_ns", "ended_ns", "process", "dropped", "straddled", "read_bytes", "written_bytes",
-    "kernel_read_bytes", "kernel_written_bytes", "ended",
+    "mode", "started_ns", "ended_ns", "process", "dropped", "read_bytes", "kernel_read_bytes", "ended",
 )  # fmt: skip
 _LARGEST_HEAD_BYTES = 1 << 20
 
@@ -40,7 +39,7 @@ def write(path: Path, window: Window) -> None:
     }
     if window.events is not None:
         arrays["events"] = window.events
-    with files.whole(path, durable=False) as file:
+    with files.whole(path) as file:
         np.savez(file, **arrays)
 
 
@@ -70,12 +69,9 @@ def _table(file: io.BufferedReader) -> Window:
     paths = [os.fsdecode(name) for name in _checked(arrays["paths"], np.uint8).tobytes().split(b"\0")[:-1]]
     modules = [MODULES[int(stdio)] for stdio in _checked(arrays["stdio"], np.bool_)]
     counters = _checked(arrays["counters"], COUNTERS)
-    events = _checked(arrays["events"], EVENT) if "events" in arrays else None
-    outside = events is not None and len(events) and not 0 <= events["file"].min() <= events["file"].max() < len(paths)
-    if not len(paths) == len(modules) == len(counters) or outside:
+    events = fitting(_checked(arrays["events"], EVENT), len(paths)) if "events" in arrays else None
+    if not len(paths) == len(modules) == len(counters):
         raise ValueError("its members do not fit together")
-    if events is not None and len(events) and events["operation"].max() >= len(OPERATIONS):
-        raise ValueError("it has operations that are unknown")
     return Window(paths=paths, modules=modules, counters=counters, events=events, **{key: head[key] for key in _HEAD})
 
 
@@ -110,11 +106,8 @@ def _spill(file: io.BufferedReader) -> Window:
         ended_ns=ended_ns,
         process=told["process"],
         dropped=0,
-        straddled=0,
         read_bytes=0,
-        written_bytes=0,
         kernel_read_bytes=None,
-        kernel_written_bytes=None,
         ended=False,
         **found,
     )

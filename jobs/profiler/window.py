@@ -111,11 +111,8 @@ class Window:
     counters: np.ndarray[Any, Any]  # COUNTERS, one a file
     events: np.ndarray[Any, Any] | None  # EVENT, in the order in which calls ended; None: counters only
     dropped: int  # calls for which there was no room
-    straddled: int  # calls that had begun when the window ended
     read_bytes: int  # returned by the calls that were seen, of whatever files
-    written_bytes: int
     kernel_read_bytes: int | None  # rchar of /proc/self/io; None where it cannot be read, or the process died
-    kernel_written_bytes: int | None
     ended: bool = True  # False: read from what a process left that ended before its window
 
     @cached_property

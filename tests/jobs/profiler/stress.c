@@ -48,7 +48,7 @@ int main(int count, char **words) {
         if (round % 10 == 0 && !fork()) _exit(open(folder, O_RDONLY) < 0);
         wrong += profiler_stop(&totals);
         struct counters *counted = calloc(FILES, sizeof *counted);
-        profiler_count(traces ? room : NULL, totals.events, counted);
+        profiler_count(traces ? room : NULL, totals.events, counted, FILES);
         events += totals.events;
         if (round % 3) wrong += profiler_detach();
         munmap(room, bytes), free(names), free(counted);

@@ -5,6 +5,7 @@ import ctypes
 import errno
 import mmap
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -16,8 +17,9 @@ import numpy as np
 import pytest
 
 from jobs.profiler import Profile, ProfilerError, attach, build, detach, profile, table
+from jobs.profiler.library import fitting, library
 from jobs.profiler.memory import Room
-from jobs.profiler.window import OPERATIONS
+from jobs.profiler.window import COUNTERS, EVENT, OPERATIONS
 from tests.jobs.profiler.test_exact import calls, returned
 
 
@@ -251,7 +253,7 @@ def test_a_call_that_is_under_way_at_the_end_is_in_no_window(data):
         os.close(descriptor)
 
     assert "pipe" not in first.files
-    assert second.files["pipe"]["POSIX_BYTES_WRITTEN"] == second.window.straddled == 1
+    assert second.files["pipe"]["POSIX_BYTES_WRITTEN"] == 1
     assert "POSIX_READS" not in {name for name, value in second.files["pipe"].items() if value}
 
 
@@ -280,6 +282,121 @@ def test_what_is_loaded_in_a_window_is_hooked_and_finds_its_libraries(data, tmp_
         assert loader.found(), "the caller's RUNPATH was not searched"
 
     assert calls(watched) == {"open": 1, "read": 1, "close": 1}
+
+
+UNLOADED = """
+import _ctypes, ctypes, sys
+from jobs.profiler import attach, detach
+library = ctypes.CDLL(sys.argv[1])
+before = attach()
+_ctypes.dlclose(library._handle)
+assert sys.argv[1] not in open("/proc/self/maps").read()
+assert attach() < before and attach() < before
+detach()
+"""
+
+
+def test_a_library_that_was_unloaded_is_left_alone(tmp_path):
+    (tmp_path / "loader.c").write_text(LOADER)
+    library = tmp_path / "libloader.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "loader.c"], check=True)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+
+    done = subprocess.run([sys.executable, "-c", UNLOADED, library], env=environment, capture_output=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_the_profiler_reads_of_its_own_in_a_window_is_no_blind_spot():
+    with Profile() as watched:
+        detach()
+
+    assert watched.window.read_bytes == watched.window.kernel_read_bytes > 0
+
+
+def _event(called, start, end, **others):
+    event = np.zeros(1, EVENT)
+    event["operation"], event["start"], event["end"] = OPERATIONS.index(called), start, end
+    for name, value in others.items():
+        event[name] = value
+    return event
+
+
+def test_a_call_that_began_later_and_ended_earlier_does_not_end_its_kind():
+    events, counters = (
+        np.concatenate([_event("open", 1, 9), _event("open", 2, 3), _event("open", 8, 11)]),
+        np.zeros(1, COUNTERS),
+    )
+
+    library().profiler_count(events.ctypes.data, 3, counters.ctypes.data, 1)
+
+    assert (counters["open_start"], counters["open_end"], counters["meta_time"]) == (1, 11, 10)
+
+
+@pytest.mark.parametrize("wrong", [{"file": 1}, {"file": -1}, {"operation": 999}])
+def test_events_that_cannot_be_count_for_nothing_and_are_an_error(wrong):
+    events, counters = _event("stat", 1, 2, **wrong), np.zeros(2, COUNTERS)
+
+    library().profiler_count(events.ctypes.data, 1, counters.ctypes.data, 1)
+
+    assert not counters.view(np.uint8).any()
+    with pytest.raises(ValueError, match="not those of its files"):
+        fitting(events, 1)
+
+
+FORGETS = """#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+int close_range(unsigned, unsigned, int);
+static int fd;
+int begins(const char *old) { char c; return read(fd = open(old, O_RDONLY), &c, 1); }
+int by_range(const char *new) { return close_range(fd, fd, 0) + syscall(257, AT_FDCWD, new, O_RDONLY) - fd; }
+int by_stream(const char *new) { return freopen(new, "r", fdopen(fd, "r")) == NULL; }
+int ends(void) { char c; return read(fd, &c, 1); }
+int nowhere(void) { struct stat to; return open((char *)1, O_RDONLY) + stat((char *)1, &to); }
+"""
+
+
+@pytest.fixture(scope="module")
+def forgets(tmp_path_factory):
+    """A library that gives a descriptor another file without close."""
+    folder = tmp_path_factory.mktemp("library")
+    (folder / "forgets.c").write_text(FORGETS)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "forgets.so", folder / "forgets.c"], check=True)
+    return ctypes.CDLL(str(folder / "forgets.so"))
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the number of openat is x86-64's")
+@pytest.mark.parametrize("way", ["by_range", "by_stream"])
+def test_a_descriptor_forgets_its_file_however_that_is_closed(way, data, forgets):
+    other = data.with_name("other")
+    other.write_bytes(b"12345")
+
+    with Profile(only=[data.parent]) as watched:
+        assert forgets.begins(os.fsencode(data)) == 1
+        assert getattr(forgets, way)(os.fsencode(other)) == 0
+        assert forgets.ends() == 1
+
+    assert {
+        Path(path).name: each["POSIX_BYTES_READ"] for path, each in watched.files.items() if "POSIX_READS" in each
+    } == {"file": 1, "other": 1}
+
+
+def test_a_path_that_cannot_be_read_is_no_dropped_call(forgets):
+    with Profile() as watched:
+        forgets.nowhere()
+
+    assert watched.events["error"].tolist() == [errno.EFAULT] * 2
+    assert (watched.dropped, list(watched.files)) == (0, ["<no path>"])
+
+
+def test_all_of_the_tree_may_be_asked_for(data):
+    with Profile(only=["/"]) as watched:
+        data.read_bytes()
+
+    assert list(watched.files) == [str(data)]
 
 
 KILLED = """
