@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 SEQUENTIAL_BYTES = 16 * MIB  # that a program asks for at once; it comes to the model as requests of 1 MiB
 _PARTS = SEQUENTIAL_BYTES // MIB
-_STREAMS = 64  # reads that the client of a server remembers, to know what continues one of them
 _SIMULATED = 3000  # requests: the mean is right within 1 %
 
 
@@ -83,11 +82,8 @@ def read_us(wanted: Wanted, block_bytes: int, file_bytes: int, share: float) -> 
         return sorted(latencies)[int(share * len(latencies))] * 1e6
     if kind == "flash":
         return its["read_us"] + transfer
-    hits = _hits(block_bytes, file_bytes)
-    if share < hits:
-        return _hit_us(its, block_bytes)
-    turned = (share - hits) / (1 - hits) * _turn_s(its)  # any part of a turn is as likely
-    at_disk = _server_disk_s(its, block_bytes) - _turn_s(its) / 2 + turned
+    turned = (share - 0.5) * _turn_s(its)  # any part of a turn is as likely
+    at_disk = _server_disk_s(its, block_bytes) + turned
     return its["round_trip_us"] + its["metadata_us"] + at_disk * 1e6 + transfer
 
 
@@ -111,27 +107,16 @@ def _server_reads_per_s(its: Mapping[str, float], block_bytes: int, depth: int, 
     A request that comes finds at its disk what one request less leaves there (Reiser and Lavenberg 1980), and what is
     being served is done in the mean residual time of a seek and any part of a turn (Reiser 1979 on general service).
     """
-    at_disk, hits = _server_disk_s(its, block_bytes), _hits(block_bytes, file_bytes)
-    hit_s, misses = _hit_us(its, block_bytes) / 1e6, 1 - hits
+    at_disk = _server_disk_s(its, block_bytes)
     others_s = (its["round_trip_us"] + its["metadata_us"] + block_bytes / its["read_mb_per_s"]) / 1e6
     residual = (at_disk + _turn_s(its) ** 2 / 12 / at_disk) / 2
     arms = min(its["osts"], math.ceil(file_bytes / (its["stripe_mib"] * MIB))) * its["disks"]
     queued = busy = rate = 0.0  # of each disk: requests there, and the share of time with any
     for out in range(1, depth + 1):
         waits = (queued - busy) * at_disk + busy * residual
-        rate = out / (hits * hit_s + misses * (others_s + waits + at_disk))
-        queued, busy = (rate * misses / arms * each for each in (waits + at_disk, at_disk))
+        rate = out / (others_s + waits + at_disk)
+        queued, busy = (rate / arms * each for each in (waits + at_disk, at_disk))
     return rate
-
-
-def _hits(block_bytes: int, file_bytes: int) -> float:
-    """Return the chance that a block at a random place continues a read that the server's client remembers."""
-    return min(1.0, _STREAMS * block_bytes / file_bytes)
-
-
-def _hit_us(its: Mapping[str, float], block_bytes: int) -> float:
-    """Return how long such a block takes: a call, and what was not read ahead."""
-    return its["round_trip_us"] + max(0.0, block_bytes - its["read_ahead_mb"] * 1e6) / its["read_mb_per_s"]
 
 
 def _arm(its: Mapping[str, float], block_bytes: int, depth: int, file_bytes: int) -> tuple[list[float], float]:

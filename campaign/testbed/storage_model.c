@@ -36,7 +36,8 @@
 #include <unistd.h>
 
 typedef int64_t ns;
-enum { NS = 1000000000, LARGEST = 1 << 20, ROOM = LARGEST + 4096, STREAMS = 64, ARMS = 4096, CHANNELS = 256 };
+static const ns PAUSE = 2000000; /* of a reader within a file, at most: who asks later has opened another one */
+enum { NS = 1000000000, LARGEST = 1 << 20, ROOM = LARGEST + 4096, STATE_BYTES = 4096, STREAMS = 64, ARMS = 4096, CHANNELS = 256 };
 enum { ROOT = FUSE_ROOT_ID, DEVICE, STATE, FAULTS };
 static const char *const NAMES[] = {[DEVICE] = "device", [STATE] = "state", [FAULTS] = "faults"};
 
@@ -69,7 +70,7 @@ static bool set(const struct key *keys, const char *name, const char *text)
     char *end;
     double value = strtod(text, &end);
     for (; keys->name; keys++)
-        if (!strcmp(keys->name, name) && end != text && !*end && isfinite(value) && value >= 0)
+        if (!strcmp(keys->name, name) && end != text && !*end && value >= 0 && value <= 1e15)
             return *keys->value = value, true;
     return false;
 }
@@ -82,13 +83,15 @@ struct request {
     uint32_t len;
     enum { READ, WRITE, FLUSH, DESTAGE } kind; /* DESTAGE: of a disk alone, which moves a write from cache to platters */
     int error;
-    bool ahead; /* a server's client asked for it before the program did */
+    ns asked;   /* when it came */
+    ns ahead;   /* when the client of a server asked for it, if that was before the program did; else 0 */
+    unsigned stream; /* of a server's read: which it continues, or begins */
     unsigned order, left; /* of a DESTAGE: its number; of a FLUSH: the last such before it, how many are left to do */
     ns due;
     void (*then)(struct request *); /* what comes when it is due */
 };
 
-static struct { uint64_t reads, writes, flushes, read_bytes, written_bytes; double busy_s, queue_s, late_s; } done;
+static struct { uint64_t reads, writes, flushes, spoiled, read_bytes, written_bytes; double busy_s, queue_s, late_s; } did;
 static unsigned in_flight;
 static ns changed; /* when in_flight changed */
 static int fuse_fd, image_fd;
@@ -108,8 +111,8 @@ static ns transfer(uint64_t bytes, double mb_per_s) { return (ns)((double)bytes 
 static void count(int change)
 {
     ns t = now();
-    done.busy_s += in_flight ? (double)(t - changed) / NS : 0;
-    done.queue_s += (double)in_flight * (double)(t - changed) / NS;
+    did.busy_s += in_flight ? (double)(t - changed) / NS : 0;
+    did.queue_s += (double)in_flight * (double)(t - changed) / NS;
     in_flight += (unsigned)change;
     changed = t;
 }
@@ -153,14 +156,14 @@ static ssize_t answer(uint64_t unique, int error, const void *data, size_t bytes
 static void reply(struct request *r)
 {
     struct fuse_write_out written = {.size = r->len};
-    done.late_s += (double)(now() - r->due) / NS;
+    did.late_s += (double)(now() - r->due) / NS;
     count(-1);
     if (r->error || r->kind == FLUSH)
         answer(r->unique, r->error, NULL, 0);
     else if (r->kind == WRITE)
         answer(r->unique, 0, &written, sizeof written);
-    else if (answer(r->unique, 0, image + r->off, r->len) < 0 && errno == EFAULT)
-        answer(r->unique, EIO, NULL, 0); /* what lies beneath does not give these bytes */
+    else
+        answer(r->unique, 0, image + r->off, r->len); /* EIO, by the kernel, if what lies beneath does not give them */
     free(r);
 }
 
@@ -169,10 +172,10 @@ static void reply_at(struct request *r, ns due) { at_time(r, due - (ns)(1e3 * P.
 
 /* --- A hard disk: one arm ------------------------------------------------------------------------------------- */
 
-static struct request *queue, *cache_waits, *flushes; /* in the order of their arrival */
-static uint64_t head_end, dirty;                      /* byte after the last one under the head; bytes in the cache */
+static struct request *pending, *cache_waits, *flushes; /* in the order of their arrival */
+static uint64_t head_end = 1, dirty; /* byte after the last one under the head, at first of no request; bytes cached */
 static unsigned stored, dirty_writes;                 /* writes that came into the cache; those that are in it */
-static ns arm_free;
+static ns arm_free, ahead_until; /* until when the head reads what comes behind the last read, cached as it comes */
 static bool arm_busy;
 
 static void was_read(struct request *), destaged(struct request *);
@@ -187,53 +190,72 @@ static ns seek_ns(double distance_gb)
 }
 
 /* How long the arm needs to the first byte of a request, from `at`: the way to its track, then what is left of a turn.
- * What continues the last request is under the head. */
+ * What continues the last request is under the head; of a write only as long as the head has not gone on. */
 static ns position(const struct request *r, ns at)
 {
     double from = floor((double)head_end / track_bytes()), to = floor((double)r->off / track_bytes());
     ns there, angle, turn = turn_ns();
-    if (r->off == head_end)
+    if (r->off == head_end && (r->kind == READ || at <= arm_free))
         return 0;
     there = from == to ? 0 : seek_ns(fabs(to - from) * track_bytes() / 1e9);
     angle = (ns)(((double)r->off / track_bytes() - to) * (double)turn);
     return there + ((angle - (at + there)) % turn + turn) % turn;
 }
 
-/* Let the arm take the request whose first byte it reaches first: reads before writes that were answered already,
- * unless these fill the cache or somebody waits for a flush. `at`: when the arm got free. */
-static void move_arm(ns at)
+/* The request whose first byte the arm reaches first: reads before writes that were answered already, unless these fill
+ * the cache or somebody waits for a flush; and the oldest read, if it waited for as many turns as the queue is long. */
+static struct request **next_for_arm(ns at)
 {
-    bool reads = false, must = flushes || cache_waits;
-    struct request **each, **best = NULL, *r;
-    ns least = INT64_MAX, length;
+    bool must = flushes || cache_waits;
+    struct request **each, **best = NULL, *oldest = pending;
+    ns least = INT64_MAX;
     unsigned seen = 0;
-    for (r = queue; r; r = r->next)
-        reads |= r->kind == READ;
-    for (each = &queue; *each && seen < P.queue; each = &(*each)->next) {
-        if ((*each)->kind == DESTAGE && reads && !must)
+    while (oldest && oldest->kind != READ)
+        oldest = oldest->next;
+    for (each = &pending; *each && seen < P.queue; each = &(*each)->next) {
+        struct request *r = *each;
+        ns start = later(at, r->asked), length = start - at + position(r, start);
+        if (r == oldest && at - r->asked > (ns)P.queue * turn_ns())
+            return each;
+        if (r->kind == DESTAGE && oldest && !must)
             continue;
         seen++;
-        length = position(*each, at);
         if (length < least)
             least = length, best = each;
     }
-    arm_busy = best != NULL;
-    if (!best)
+    return best;
+}
+
+/* Let the arm, which is free from `at`, take its next request. */
+static void move_arm(ns at)
+{
+    struct request **place = next_for_arm(at), *r;
+    arm_busy = place != NULL;
+    if (!place)
         return;
-    r = *best;
-    *best = r->next;
-    length = transfer(r->len, r->kind == READ ? P.read_mb_per_s : P.write_mb_per_s);
+    r = *place;
+    *place = r->next;
+    ns start = later(at, r->asked), way = position(r, start);
+    ns length = transfer(r->len, r->kind == READ ? P.read_mb_per_s : P.write_mb_per_s);
     if (r->off == head_end && r->kind == READ) {
         /* The head went on reading into the cache, as far as that reaches. */
-        ns since = later(arm_free, at - transfer((uint64_t)(P.cache_mb * 1e6), P.read_mb_per_s));
-        arm_free = later(since + length, at + transfer(r->len, P.interface_mb_per_s));
+        ahead_until = later(ahead_until, start - transfer((uint64_t)(P.cache_mb * 1e6), P.read_mb_per_s)) + length;
+        arm_free = later(ahead_until, start + transfer(r->len, P.interface_mb_per_s));
     } else
-        arm_free = at + least + length;
+        ahead_until = arm_free = start + way + length;
     head_end = r->off + r->len;
     if (r->kind == READ)
         at_time(r, arm_free - (ns)(1e3 * P.path_us), was_read);
     else
         at_time(r, arm_free, destaged);
+}
+
+static struct request *made(const struct request *like)
+{
+    struct request *r = malloc(sizeof *r);
+    if (!r)
+        _exit(1);
+    return *r = *like, r;
 }
 
 static void append(struct request **list, struct request *r)
@@ -247,13 +269,13 @@ static void append(struct request **list, struct request *r)
 /* Take a write into the cache: answered when it came over the wire; its place on the platters is the arm's business. */
 static void into_cache(struct request *r, ns at)
 {
-    struct request *destage = malloc(sizeof *destage);
-    *destage = *r;
+    struct request *destage = made(r);
     destage->kind = DESTAGE;
+    destage->asked = at;
     destage->order = ++stored;
     dirty_writes++;
     dirty += r->len;
-    append(&queue, destage);
+    append(&pending, destage);
     reply_at(r, at + transfer(r->len, P.interface_mb_per_s));
 }
 
@@ -290,27 +312,30 @@ static void disk_submit(struct request *r, ns at)
     else if (r->kind == FLUSH)
         reply_at(r, at);
     else if (r->kind == READ)
-        append(&queue, r);
+        append(&pending, r);
     else if (has_room(r) && !cache_waits)
         into_cache(r, at);
     else
         append(&cache_waits, r);
     if (!arm_busy)
-        move_arm(at);
+        move_arm(later(at, arm_free));
 }
 
 /* --- Flash: channels that work at once, one bus --------------------------------------------------------------- */
 
 static ns channel_free[CHANNELS], bus_free[2];
+static struct { uint64_t end; ns ready, asked, answered; } streams[STREAMS]; /* files that a server's client reads */
 
 /* Flash has one bus for both ways, the client of a server one for each. */
 static void over_bus(struct request *r)
 {
     unsigned bus = r->kind == READ && P.osts;
     ns length = transfer(r->len, r->kind == READ ? P.read_mb_per_s : P.write_mb_per_s);
-    ns asked = r->due - (r->ahead ? transfer((uint64_t)(P.read_ahead_mb * 1e6), P.read_mb_per_s) : 0);
-    bus_free[bus] = later(asked, bus_free[bus]) + length;
-    reply_at(r, later(r->due, bus_free[bus]));
+    bus_free[bus] = later(r->ahead ? r->ahead : r->due, bus_free[bus]) + length;
+    ns answered = later(r->due, bus_free[bus]);
+    if (bus)
+        streams[r->stream].answered = answered;
+    reply_at(r, answered);
 }
 
 static void flash_submit(struct request *r, ns at)
@@ -327,8 +352,12 @@ static void flash_submit(struct request *r, ns at)
 /* --- A server of a parallel file system: object storage targets with disks of their own ------------------------ */
 
 static ns disk_free[ARMS];
-static struct { uint64_t end; ns ready; } streams[STREAMS];
 static unsigned oldest;
+
+static bool continues(const struct request *r, unsigned i)
+{
+    return streams[i].end == r->off && (r->asked - streams[i].asked < PAUSE || llabs(r->asked - streams[i].answered) < PAUSE);
+}
 
 static double chance(void) /* xorshift64*: the same in each life of a server */
 {
@@ -337,7 +366,8 @@ static double chance(void) /* xorshift64*: the same in each life of a server */
     return (double)((x * 2685821657736338717u) >> 11) / 9007199254740992.0;
 }
 
-/* A read that continues an earlier one was read ahead by the client. Any other is of a file that was opened (a call to
+/* A read that soon continues an earlier one was read ahead by the client: the same place later is the beginning of
+ * another file, for here nobody knows where files end. Any other read is of a file that was opened (a call to
  * the metadata server), and lies on a disk that others moved meanwhile: an average seek, and any part of a turn. */
 static void server_submit(struct request *r, ns at)
 {
@@ -345,7 +375,7 @@ static void server_submit(struct request *r, ns at)
     if (r->kind == READ) {
         uint64_t stripe = (uint64_t)(P.stripe_mib * (1 << 20)), osts = (uint64_t)P.osts;
         unsigned i = 0, arm;
-        while (i < STREAMS && (streams[i].end != r->off || !streams[i].end))
+        while (i < STREAMS && !continues(r, i))
             i++;
         if (i == STREAMS) {
             i = oldest++ % STREAMS;
@@ -354,8 +384,10 @@ static void server_submit(struct request *r, ns at)
             ready += (ns)(1e6 * P.seek_average_ms + chance() * (double)turn_ns()) + transfer(r->len, P.disk_mb_per_s);
             streams[i].ready = disk_free[arm] = ready;
         } else
-            ready = later(ready, streams[i].ready), r->ahead = ready > streams[i].ready;
-        streams[i].end = r->off + r->len;
+            r->ahead = later(streams[i].ready, ready - transfer((uint64_t)(P.read_ahead_mb * 1e6), P.read_mb_per_s)),
+            ready = later(ready, streams[i].ready);
+        streams[i].end = r->off + r->len, streams[i].asked = r->asked;
+        r->stream = i;
     }
     at_time(r, ready, over_bus);
 }
@@ -384,9 +416,12 @@ static ns spoil(struct request *r)
     if (r->kind == FLUSH)
         return 0;
     data++;
-    if ((F.eio_every && data % (uint64_t)F.eio_every == 0) || ((double)r->off < F.eio_to && (double)(r->off + r->len) > F.eio_from))
+    uint64_t fails = (uint64_t)F.eio_every, waits = (uint64_t)F.spike_every;
+    if ((fails && data % fails == 0) || ((double)r->off < F.eio_to && (double)(r->off + r->len) > F.eio_from))
         r->error = EIO;
-    return F.spike_every && data % (uint64_t)F.spike_every == 0 ? (ns)(1e6 * F.spike_ms) : 0;
+    ns longer = waits && data % waits == 0 ? (ns)(1e6 * F.spike_ms) : 0;
+    did.spoiled += r->error || longer;
+    return longer;
 }
 
 /* Lines of KEY VALUE: all of them, or none of them. */
@@ -426,16 +461,20 @@ static size_t show(uint64_t node, char *text, size_t room)
     used = (size_t)snprintf(
         text, room,
         "{\"kind\": \"%s\", \"parameters\": {%s}, \"faults\": {%s}, \"pid\": %d, \"reads\": %lu, \"writes\": %lu,"
-        " \"flushes\": %lu, \"read_bytes\": %lu, \"written_bytes\": %lu, \"in_flight\": %u, \"busy_s\": %.6f,"
+        " \"flushes\": %lu, \"spoiled\": %lu, \"read_bytes\": %lu, \"written_bytes\": %lu, \"in_flight\": %u, \"busy_s\": %.6f,"
         " \"queue_s\": %.6f, \"late_s\": %.6f, \"cpu_s\": %.6f}\n",
-        kind, parameters, faults, getpid(), done.reads, done.writes, done.flushes, done.read_bytes, done.written_bytes,
-        in_flight, done.busy_s, done.queue_s, done.late_s, (double)cpu.tv_sec + (double)cpu.tv_nsec / NS);
+        kind, parameters, faults, getpid(), did.reads, did.writes, did.flushes, did.spoiled, did.read_bytes, did.written_bytes,
+        in_flight, did.busy_s, did.queue_s, did.late_s, (double)cpu.tv_sec + (double)cpu.tv_nsec / NS);
     if (node == FAULTS) {
         used = 0;
         for (const struct key *each = FAULT_KEYS; each->name; each++)
             used += (size_t)snprintf(text + used, room - used, "%s %.10g\n", each->name, *each->value);
+        return used;
     }
-    return used;
+    /* Always as long: who reads on at the end of what he got finds the end, and not the end of a longer text. */
+    memset(text + used - 1, ' ', STATE_BYTES - used);
+    text[STATE_BYTES - 1] = '\n';
+    return STATE_BYTES;
 }
 
 static struct fuse_attr attributes(uint64_t node)
@@ -462,36 +501,33 @@ static size_t list(char *text, size_t room, uint64_t from)
 
 static void submit_late(struct request *r) { submit(r, r->due); }
 
-/* Hand a request of the device to the model. */
-static void begin(const struct fuse_in_header *in, int request, uint64_t off, uint32_t len, int error)
-{
-    struct request *r = calloc(1, sizeof *r);
-    r->unique = in->unique, r->kind = request, r->off = off, r->len = len, r->error = error;
-    if (request == READ)
-        posix_fadvise(image_fd, (off_t)off, len, POSIX_FADV_WILLNEED); /* while it waits */
-    count(1);
-    *(request == READ ? &done.reads : request == WRITE ? &done.writes : &done.flushes) += 1;
-    *(request == READ ? &done.read_bytes : &done.written_bytes) += len;
-    ns longer = spoil(r);
-    if (r->error)
-        reply_at(r, now());
-    else if (longer)
-        at_time(r, now() + longer, submit_late);
-    else
-        submit(r, now());
-}
-
 /* How much of what is asked for lies on the device: the kernel lets through what is asked for with O_DIRECT. */
 static uint32_t within(uint64_t off, uint32_t len)
 {
     return off >= image_bytes ? 0 : image_bytes - off < len ? (uint32_t)(image_bytes - off) : len;
 }
 
-static void write_device(const struct fuse_in_header *in, const struct fuse_write_in *asked, const char *data)
+/* Hand a request of the device to the model; `data` are the bytes of a write, which move now. */
+static void begin(const struct fuse_in_header *in, int request, uint64_t off, uint32_t asked, const char *data)
 {
-    uint32_t len = within(asked->offset, asked->size);
-    ssize_t moved = pwrite(image_fd, data, len, (off_t)asked->offset);
-    begin(in, WRITE, asked->offset, len, moved < 0 ? errno : moved < asked->size ? ENOSPC : 0);
+    struct request *r = made(&(struct request){.unique = in->unique, .kind = request, .off = off, .asked = now()});
+    r->len = within(off, asked);
+    count(1);
+    *(request == READ ? &did.reads : request == WRITE ? &did.writes : &did.flushes) += 1;
+    *(request == READ ? &did.read_bytes : &did.written_bytes) += r->len;
+    ns longer = spoil(r);
+    if (request == READ)
+        posix_fadvise(image_fd, (off_t)off, r->len, POSIX_FADV_WILLNEED); /* while it waits */
+    if (request == WRITE && !r->error) {
+        ssize_t moved = pwrite(image_fd, data, r->len, (off_t)off);
+        r->error = moved < 0 ? errno : moved < asked ? ENOSPC : 0;
+    }
+    if (r->error)
+        reply_at(r, r->asked);
+    else if (longer)
+        at_time(r, r->asked += longer, submit_late);
+    else
+        submit(r, r->asked);
 }
 
 static void serve(const struct fuse_in_header *in, char *body)
@@ -532,7 +568,7 @@ static void serve(const struct fuse_in_header *in, char *body)
     case FUSE_READ: {
         const struct fuse_read_in *asked = (void *)body;
         if (node == DEVICE)
-            return begin(in, READ, asked->offset, within(asked->offset, asked->size), 0);
+            return begin(in, READ, asked->offset, asked->size, NULL);
         size_t all = show(node, text, sizeof text), from = asked->offset < all ? asked->offset : all;
         return (void)answer(in->unique, 0, text + from, all - from < asked->size ? all - from : asked->size);
     }
@@ -540,13 +576,15 @@ static void serve(const struct fuse_in_header *in, char *body)
         const struct fuse_write_in *asked = (void *)body;
         struct fuse_write_out out = {.size = asked->size};
         if (node == DEVICE)
-            return write_device(in, asked, body + sizeof *asked);
+            return begin(in, WRITE, asked->offset, asked->size, body + sizeof *asked);
         body[sizeof *asked + asked->size] = 0;
         int refused = change_faults(body + sizeof *asked);
         return (void)answer(in->unique, refused, &out, refused ? 0 : sizeof out);
     }
     case FUSE_FSYNC:
-        return node == DEVICE ? begin(in, FLUSH, 0, 0, 0) : answer(in->unique, 0, NULL, 0);
+        if (node == DEVICE)
+            return begin(in, FLUSH, 0, 0, NULL);
+        return (void)answer(in->unique, 0, NULL, 0);
     case FUSE_FALLOCATE: {
         const struct fuse_fallocate_in *asked = (void *)body;
         int failed = fallocate(image_fd, (int)asked->mode | FALLOC_FL_KEEP_SIZE, (off_t)asked->offset, (off_t)asked->length);

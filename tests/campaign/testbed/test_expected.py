@@ -91,16 +91,6 @@ def test_a_server_with_one_disk_is_no_faster_than_that():
     assert expected.reads_per_s(alone, MB // 10, 32, FAR) == pytest.approx(100, rel=0.02)
 
 
-def test_a_server_knows_blocks_that_continue_one_of_its_last_64():
-    """Of a file of 128 blocks each second read is one: a call, and the network if not read ahead."""
-    server, file_bytes = storage("server", SERVER), 128 * MB // 10
-
-    assert expected.read_us(server, MB // 10, file_bytes, 0.4) == pytest.approx(1500)
-    assert expected.reads_per_s(server, MB // 10, 1, file_bytes) == pytest.approx(1000 / ((1.5 + 12) / 2), rel=1e-4)
-    ahead = storage("server", SERVER | {"read_ahead_mb": 1})
-    assert expected.reads_per_s(ahead, MB // 10, 1, file_bytes) == pytest.approx(1000 / ((0.5 + 12) / 2), rel=1e-4)
-
-
 @pytest.mark.parametrize(
     ("kind", "parameters", "access", "extra_s"),
     [

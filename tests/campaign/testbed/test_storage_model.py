@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
+import shutil
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -110,6 +112,44 @@ def test_each_parameter_takes_its_time(program, tmp_path, effect):
     assert took[1] > 1.3 * took[0] > 0
 
 
+def flushed_one_by_one(device):
+    for place in range(4):
+        write(device, bytes(BLOCK), place * BLOCK)
+        os.fsync(device)
+
+
+def test_each_flush_of_a_log_costs_a_turn_for_the_head_has_gone_on(program, tmp_path):
+    with serving(program, tmp_path, "disk") as model, model.opened() as device:
+        took = model.model_s(lambda: flushed_one_by_one(device))
+
+    assert took > 3 * 60 / 7200 / 1.5  # the model's own seconds; the machine's are left out
+
+
+@pytest.mark.skipif(not shutil.which("fio"), reason="fio is not installed")
+def test_a_read_is_not_overtaken_for_ever_by_writes_that_continue_each_other(program, tmp_path):
+    """Two seconds of writes come at once, and each is where the arm is."""
+    words = "fio --name=x --rw=write --bs=1M --size=40M --ioengine=libaio --direct=1 --iodepth=32 --allow_file_create=0"
+    slow = {"write_mb_per_s": 20, "queue": 4, "cache_mb": 1}
+    with serving(program, tmp_path, "disk", **slow) as model, model.opened() as device:
+        command = [*words.split(), f"--filename={model.folder / 'device'}"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as writer:
+            while model.state["in_flight"] < 8:
+                assert writer.poll() is None
+            read(device, BLOCK, 60 * MIB)
+            assert model.state["in_flight"] > 0
+
+
+def test_a_file_beside_one_that_was_read_is_another_one_on_a_server(program, tmp_path):
+    """It pays for its own call and its own seek: nobody here knows where files end, but when they are read."""
+    with serving(program, tmp_path, "server") as model, model.opened() as device:
+        took = []
+        for place in range(4):
+            took.append(model.model_s(lambda place=place: read(device, BLOCK, place * BLOCK)))
+            time.sleep(0.005)
+
+    assert min(took) > 0.0095
+
+
 def test_no_parameter_is_without_effect():
     speed = {field.name for field in dataclasses.fields(Speed)} - {"read_mb_per_s", "write_mb_per_s"}
     keys = {
@@ -164,15 +204,20 @@ def test_faults_fail_what_they_name_and_nothing_more(flash):
         flash.fault(eio_every=0, eio_from=2 * BLOCK, eio_to=3 * BLOCK + 1)
         region = failures(device, places)
         with pytest.raises(OSError, match="Input/output error"):
-            write(device, bytes(BLOCK), 2 * BLOCK)
+            write(device, b"x" * BLOCK, 2 * BLOCK)
         flash.fault(eio_from=0, eio_to=0, spike_every=6, spike_ms=40)
         spikes = flash.model_s(lambda: failures(device, places))
         flash.fault(spike_every=0)
         calm = flash.model_s(lambda: failures(device, places))
+        flash.fault(eio_every=0.5, spike_every=0.5)
+        assert failures(device, places) == []
 
     assert len(every) == 3
+    with (flash.folder.parent / "image").open("rb") as image:
+        assert image.read(3 * BLOCK) == bytes(3 * BLOCK)  # not what could not be written
     assert region == [(errno.EIO, 2 * BLOCK), (errno.EIO, 3 * BLOCK)]
     assert spikes == pytest.approx(calm + 2 * 0.040, abs=0.010)
+    assert flash.state["spoiled"] == len(every) + len(region) + 1 + 2
 
 
 def test_a_server_that_hangs_is_asked_and_goes_on_and_one_that_disconnects_is_gone(flash):
@@ -189,7 +234,10 @@ def test_a_server_that_hangs_is_asked_and_goes_on_and_one_that_disconnects_is_go
             read(device, BLOCK, 0)
 
 
-@pytest.mark.parametrize("words", ["eio_every", "eio_every -1", "eio_every nan", "eio_every 1\nmore 2", "x" * 9000])
+REFUSED = ["eio_every", "eio_every -1", "spike_ms 1e300", "eio_every nan", "eio_every 1\nmore 2", "x" * 9000]
+
+
+@pytest.mark.parametrize("words", REFUSED)
 def test_a_fault_that_is_none_is_refused_and_changes_nothing(flash, words):
     with pytest.raises(OSError, match="Invalid argument"):
         (flash.folder / "faults").write_text(words)
