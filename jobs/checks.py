@@ -22,8 +22,9 @@ _WALL_PARTS = ("load_s", "compute_s", "checkpoint_s", "other_s")  # of a record 
 _NEGLIGIBLE_BYTES = 1 << 20  # one journal commit during a run of 0.1 s is not a second user of the device
 # Of the kernel for a loop device and what lies beneath it: at most 0.8 cores of reading 2 GB/s and of writing 0.3 GB/s.
 _SERVING_CPU_S_PER_GB = {"device_bytes": 0.3, "written_bytes": 1.2}
-# Of the kernel for each request that a model serves: 10 to 60 us of its threads; the model's server says its own.
-_SERVING_CPU_S_PER_REQUEST = 60e-6
+# Of the kernel's threads where a model serves, for each request and each GB; the model's server says its own.
+_MODEL_CPU_S_PER_REQUEST, _MODEL_CPU_S_PER_GB = 15e-6, 0.045
+_SERVED = ("reads", "writes", "read_bytes", "written_bytes", "cpu_s")
 _NEGLIGIBLE_CLOCK_S = 0.002  # two clocks cannot be read at one moment, least of all on a busy machine
 _NEGLIGIBLE_CPU_S = 0.05  # /proc/stat counts in ticks of 10 ms: a few of them are no second user of a short run
 
@@ -237,8 +238,10 @@ def _serving_s(run: Run) -> float:
     if not run.get("emulated"):
         return 0.0
     if "served" in run:
-        requests = sum(did["reads"] + did["writes"] for did in run["served"].values())
-        return requests * _SERVING_CPU_S_PER_REQUEST + sum(did["cpu_s"] for did in run["served"].values())
+        did = {key: sum(each[key] for each in run["served"].values()) for key in _SERVED}
+        moved_gb = (did["read_bytes"] + did["written_bytes"]) / 1e9
+        requests = did["reads"] + did["writes"]
+        return did["cpu_s"] + requests * _MODEL_CPU_S_PER_REQUEST + moved_gb * _MODEL_CPU_S_PER_GB
     figures: Mapping[str, Any] = run
     return sum((figures[count] or 0) / 1e9 * per_gb for count, per_gb in _SERVING_CPU_S_PER_GB.items())
 

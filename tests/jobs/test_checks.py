@@ -157,10 +157,11 @@ def test_what_the_kernel_needs_to_serve_an_emulated_storage_is_no_others(emulate
 
 
 def test_what_models_of_storages_took_by_their_own_account_is_no_others():
-    did = {"reads": 10_000, "writes": 0, "cpu_s": 0.6}  # in 10 s; the kernel takes 60 us for each request
-    run = {"emulated": True, "other_bytes": 0, "served": {"hdd": did, "ssd": {**did, "reads": 0, "writes": 5_000}}}
+    did = {"reads": 10_000, "writes": 0, "read_bytes": 10**9, "written_bytes": 0, "cpu_s": 0.6}  # in 10 s
+    other = {**did, "reads": 0, "writes": 5_000, "read_bytes": 0, "written_bytes": 10**9}
+    run = {"emulated": True, "other_bytes": 0, "served": {"hdd": did, "ssd": other}}
 
-    most = LIMITS.other_cpu_max + (15_000 * 60e-6 + 1.2) / 10
+    most = LIMITS.other_cpu_max + (1.2 + 15_000 * 15e-6 + 2 * 0.045) / 10  # and of the kernel, by request and GB
 
     assert [verdicts({**run, "other_cpu": most + more})["quiet"] for more in (-0.01, 0.01)] == [True, False]
 
