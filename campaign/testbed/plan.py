@@ -100,6 +100,11 @@ def _refuse_foreign(asked: Iterable[str], seen: Seen) -> None:
             raise EnvironmentFaultError(
                 f"{each.mounted} is mounted at {each.point}, and is not ours", "unmount it, or name another --folder"
             )
+        if cached := next((loop.path for loop in each.served if not loop.direct), None):
+            raise EnvironmentFaultError(
+                f"{cached} of {name} goes through the page cache, which would answer in place of its model",
+                f"losetup --direct-io=on {cached}; where the kernel refuses that: testbed up model=rates",
+            )
         if each.attached and each.size_bytes is None:
             raise EnvironmentFaultError(
                 f"the file of {each.attached[0].path}, {each.image}, was taken away", "python -m campaign testbed down"

@@ -51,6 +51,7 @@ class Loop:
 
     path: str
     number: str
+    direct: bool = True  # past the page cache
 
 
 @dataclass(frozen=True)
@@ -343,9 +344,10 @@ def _loops() -> tuple[dict[str, list[Loop]], tuple[Loop, ...]]:
         loop = Loop(f"/dev/{name}", (device / "dev").read_text(encoding="ascii").strip())
         try:
             file = os.fsdecode((device / "loop/backing_file").read_bytes()).removesuffix("\n")
+            direct = (device / "loop/dio").read_text(encoding="ascii").strip() == "1"
         except OSError:  # free, or let go while we looked
             idle.append(loop)
         else:
-            backed.setdefault(file, []).append(loop)
+            backed.setdefault(file, []).append(replace(loop, direct=direct))
     further = range(len(names), len(names) + _FURTHER)
     return backed, (*idle, *(Loop(f"/dev/loop{minor}", f"{_LOOP_MAJOR}:{minor}") for minor in further))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,9 @@ from jobs.system import files, programs
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+_LIMIT_S, _LONG_S = 60.0, 600.0
+_LONG = {"mkfs.ext4", "sync", "umount"}  # they write what is to be on a slow disk
 
 
 @dataclass(frozen=True)
@@ -25,11 +29,16 @@ class Run:
 
     def do(self) -> None:
         """Run it."""
+        limit_s = _LONG_S if self.words[0] in _LONG else _LIMIT_S
         try:
-            done = programs.run(self.words)
+            done = programs.run(self.words, timeout=limit_s)
         except FileNotFoundError as error:
             raise EnvironmentFaultError(
                 f"{self.words[0]} is not installed", "install util-linux and e2fsprogs, and have them on PATH"
+            ) from error
+        except subprocess.TimeoutExpired as error:
+            raise EnvironmentFaultError(
+                f"{self}: it did not end within {limit_s:g} s", "see what it waits for, then repeat the same command"
             ) from error
         if done.returncode:
             why = " ".join(done.stderr.split()) or f"it ended with {done.returncode}"

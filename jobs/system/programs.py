@@ -4,26 +4,43 @@ from __future__ import annotations
 
 import os
 import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
+_LAST_S = 1.0  # in which a killed process ends, unless it waits for a device
+
+
 def run(
-    command: Sequence[str], environment: Mapping[str, str] | None = None, **options: Any
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    *,
+    timeout: float | None = None,
+    **options: Any,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, whatever its exit code; its messages are in English unless `environment` is given.
 
-    What is no UTF-8 in its output (a path of somebody's) is replaced.
+    What is no UTF-8 in its output (a path of somebody's) is replaced. Raises subprocess.TimeoutExpired after `timeout`
+    seconds, also where the program waits for a device and cannot be killed: `subprocess.run` would wait with it.
     """
-    return subprocess.run(
+    process = subprocess.Popen(
         command,
         env=os.environ | {"LC_ALL": "C"} if environment is None else environment,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        check=False,
         **options,
     )
+    try:
+        said = process.communicate(timeout=timeout)
+    except BaseException:
+        process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=_LAST_S)
+        raise
+    return subprocess.CompletedProcess(command, process.returncode, *said)

@@ -109,14 +109,15 @@ def test_where_the_time_went_is_told_by_what_the_server_did(point, rate, after, 
 @pytest.mark.parametrize(
     ("each", "difference", "why"),
     [
-        (row(100, 95, 10), -0.05, ""),  # fio's counts, where there is one
+        (row(100, 95, 102), -0.05, ""),
+        (row(100, 95, 80), -0.2, "this machine: …"),  # the engine that is farther off
         (row(100, None, 80), -0.2, "this machine: …"),
-        (row(100, 120), 0.2, ""),  # faster: no machine is the reason
+        (row(100, 120), 0.2, "faster than its parameters allow"),
         (row(100, 120, unit="us"), 0.2, "this machine: …"),
-        (row(100, 80, unit="us"), -0.2, ""),
+        (row(100, 80, unit="us"), -0.2, "faster than its parameters allow"),
     ],
 )
-def test_what_differs_is_told_with_its_reason_where_it_is_slower(each, difference, why):
+def test_what_differs_of_either_engine_is_told_with_its_reason(each, difference, why):
     assert each.difference == pytest.approx(difference)
     assert each.differs == (abs(difference) > check.TOLERANCE)
     assert each.why == why
@@ -128,6 +129,28 @@ def test_the_table_ends_with_all_that_differs_and_only_that():
     assert re.split(r"\s{2,}", lines[1]) == ["ssd", "random read 4 KiB x1", "8,726", "reads/s", "8,700", "-", "-0.3%"]
     assert re.split(r"\s{2,}", lines[3])[2:] == ["100.0", "reads/s", "-", "50.0", "-50.0%", "this machine: …"]
     assert lines[4:] == ["ssd is more than 10% off its model: random read 4 KiB x1 +27%; random read 4 KiB x1 -50%"]
+
+
+@pytest.mark.parametrize(
+    ("rates", "taken"), [([95], 95), ([80, 99, 85], 85), ([80, 99, 98], 98), ([120, 80, 120], 120)]
+)
+def test_what_differs_is_measured_twice_more_and_the_middle_of_three_counts(storage, monkeypatch, rates, taken):
+    given = iter(rates)
+    monkeypatch.setattr(check, "points", lambda _: [READ])
+    monkeypatch.setattr(check, "_measured", lambda *_: [row(100, next(given), 100)])
+    (found,) = measured(storage, Wanted(HDD))
+
+    assert (found.fio, found.builtin) == (taken, 100)
+    assert next(given, None) is None
+
+
+def test_the_storage_of_another_user_is_refused(storage, monkeypatch):
+    monkeypatch.setattr(check.os, "geteuid", lambda: storage.root.stat().st_uid + 1)
+
+    with pytest.raises(EnvironmentFaultError, match="is another user's") as refused:
+        measured(storage)
+
+    assert refused.value.hint == f"check it as its owner: sudo -u '#{storage.root.stat().st_uid}' …"
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.testbed import apply, plan
+from campaign.testbed import apply, plan, steps
 from campaign.testbed.spec import GB, Model, Speed, Wanted
 from campaign.testbed.state import Loop, Server
 from campaign.testbed.steps import Write
@@ -296,6 +296,20 @@ def test_a_model_that_is_only_silent_is_not_killed_for_it_may_wait_for_the_disk_
     assert "does not answer" in apply.states(found)["hdd"]["missing"]
 
 
+def test_a_model_behind_the_page_cache_is_refused_for_that_would_answer_in_its_place():
+    found = modelled(served=(dataclasses.replace(LOOP0, direct=False),))
+
+    with pytest.raises(EnvironmentFaultError, match="/dev/loop0 of hdd goes through the page cache"):
+        plan.up({"hdd": MODELLED}, OWNER, found)
+
+
+def test_a_step_that_does_not_end_is_ended_and_named(monkeypatch):
+    monkeypatch.setattr(steps, "_LIMIT_S", 0.05)
+
+    with pytest.raises(EnvironmentFaultError, match=r"sleep 60: it did not end within 0\.05 s"):
+        steps.run("sleep", 60).do()
+
+
 def test_a_model_is_compiled_once_and_another_storage_beside_it_stays():
     storages = {"hdd": storage("hdd"), "ssd": up_and_running("ssd", LOOP1, SSD)}
     found = seen(storages, numbers=["7:1"], bounds=limited(("7:1", SSD)))
@@ -325,9 +339,9 @@ def harmless(path):
     ids=["up", "down", "keep"],
 )
 def test_every_path_of_every_step_is_in_the_folder_or_is_the_kernels(groups):
-    steps = [step for group in groups for step in group]
+    done = [step for group in groups for step in group]
 
-    paths = [[step.path] if isinstance(step, Write) else paths_of(step.words) for step in steps]
+    paths = [[step.path] if isinstance(step, Write) else paths_of(step.words) for step in done]
 
     assert all(paths)
     assert [each for found in paths for each in found if not harmless(each)] == []
