@@ -74,7 +74,8 @@ def judge(run: Run, cache: str, limits: Limits, peak: Peak | None = None) -> tup
     listed = (same_data,) if "listed_bytes" in run and (cache != "as_is" or run["bytes_read"]) else ()
     held = (unthrottled,) if "throttled_s" in run else ()
     profiled = (profile_complete,) if "profile" in run else ()
-    others = (*asked, *listed, time_adds_up, quiet, *held, *trained, *saved, *profiled)
+    modelled = (unspoiled,) if any("spoiled" in did for did in run.get("served", {}).values()) else ()
+    others = (*asked, *listed, time_adds_up, quiet, *held, *trained, *saved, *profiled, *modelled)
     checks = [rule(run, limits) for rule in (*rules[cache], *others)]
     checks += [below_peak(run, peak, limits)] if peak and cache == "cold" else []
     failed = [check for check in checks if check["passed"] is False]
@@ -286,6 +287,13 @@ def profile_complete(run: Run, _limits: Limits) -> Check:
     passed = None if counted is None and not found["dropped"] else blind is None
     message = blind or f"{seen / 1e6:.1f} MB seen of {counted / 1e6:.1f} MB that the kernel counted"
     return Check(rule="profile_complete", passed=passed, observed=seen, limit=counted, message=message)
+
+
+def unspoiled(run: Run, _limits: Limits) -> Check:
+    """Hold when no request of an emulated storage was given a fault: it would be part of the figure."""
+    spoiled = {name: count for name, did in run["served"].items() if (count := int(did.get("spoiled", 0)))}
+    told = [f"the model of {name} was given faults for {count:,} requests" for name, count in spoiled.items()]
+    return _at_most("unspoiled", sum(spoiled.values()), 0, "; ".join(told) or "no model was given faults")
 
 
 def below_peak(run: Run, peak: Peak, limits: Limits) -> Check:

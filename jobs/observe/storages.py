@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     from jobs.system.emulated import Served
 
-_COUNTED = ("reads", "writes", "flushes", "read_bytes", "written_bytes", "busy_s", "queue_s", "late_s", "cpu_s")
+_COUNTED = (
+    "reads", "writes", "flushes", "read_bytes", "written_bytes", "spoiled", "busy_s", "queue_s", "late_s", "cpu_s",
+)  # fmt: skip
 
 
 class Storages(Observer):

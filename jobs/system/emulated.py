@@ -83,6 +83,7 @@ class Served(TypedDict):
     flushes: int
     read_bytes: int
     written_bytes: int
+    spoiled: int  # requests of data that were given a fault
     in_flight: int
     busy_s: float  # with a request in flight
     queue_s: float  # the sum over all requests

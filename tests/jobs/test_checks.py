@@ -166,6 +166,17 @@ def test_what_models_of_storages_took_by_their_own_account_is_no_others():
     assert [verdicts({**run, "other_cpu": most + more})["quiet"] for more in (-0.01, 0.01)] == [True, False]
 
 
+@pytest.mark.parametrize("spoiled", [0, 3])
+def test_a_run_whose_model_was_given_faults_for_a_request_does_not_count(spoiled):
+    did = {"reads": 10, "writes": 0, "cpu_s": 0.0}
+    run = GOOD | {"served": {"ssd": did | {"spoiled": 0}, "hdd": did | {"spoiled": spoiled}}}
+
+    found, why = checks.judge(run, "cold", LIMITS)
+
+    assert {check["rule"]: check["passed"] for check in found}["unspoiled"] is not bool(spoiled)
+    assert why == ("unspoiled: the model of hdd was given faults for 3 requests" if spoiled else None)
+
+
 @pytest.mark.parametrize(
     ("run", "cache", "broken"),
     [

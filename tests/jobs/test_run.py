@@ -273,7 +273,9 @@ def test_a_run_says_whether_one_of_its_storages_is_emulated(folder, saves, pid, 
     emulated = "twin" in (folder, *saves)
     for module in (layers, storages):
         monkeypatch.setattr(module, "emulated", lambda path: {"name": "hdd"} if path.name == "twin" else None)
-    did = dict.fromkeys(("reads", "writes", "flushes", "read_bytes", "written_bytes", "busy_s", "queue_s"), 5)
+    did = dict.fromkeys(
+        ("reads", "writes", "flushes", "read_bytes", "written_bytes", "spoiled", "busy_s", "queue_s"), 5
+    )
     before = {**did, "late_s": 0.1, "cpu_s": 1.0, "pid": 1}
     said = iter((before, {**before, "reads": 7, "cpu_s": 1.5, "pid": pid}))
     monkeypatch.setattr(storages, "model_behind", lambda path: Path("/bed/hdd.model") if path.name == "twin" else None)
