@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from jobs.profiler.window import Window
 
+_AT_ONCE = 10_000  # events as Python's objects: several hundred bytes each
+
 
 def write(path: Path, window: Window) -> None:
     """Write the events, an event a line. Raises ProfilerError: the window has counters only."""
@@ -39,7 +41,8 @@ def _events(window: Window) -> Iterator[dict[str, Any]]:
             "args": {"sort_index": place},
         }
     assert window.events is not None  # noqa: S101 - `write` has asked
-    for start, end, offset, length, returned, thread, place, _, error, operation in window.events.tolist():
+    rows = (row for at in range(0, len(window.events), _AT_ONCE) for row in window.events[at : at + _AT_ONCE].tolist())
+    for start, end, offset, length, returned, thread, place, _, error, operation in rows:
         told = {"offset": offset, "length": length, "returned": returned, "thread": thread, "errno": error}
         yield {
             "ph": "X",

@@ -130,6 +130,7 @@ def _segments(window: Window, numbers: dict[str, bytes]) -> Iterator[bytes]:
     assert window.events is not None  # noqa: S101 - `write` has asked
     codes = {kind: [OPERATIONS.index(name) for name in names] for kind, names in (("w", WRITES), ("r", READS))}
     ours = np.isin(window.modules, "POSIX")[window.events["file"]] & (window.events["returned"] >= 0)
+    ours &= window.events["offset"] >= 0  # of a pipe there is no segment
     moved = window.events[ours & np.isin(window.events["operation"], codes["w"] + codes["r"])]
     moved = moved[np.lexsort((moved["start"], np.isin(moved["operation"], codes["r"]), moved["file"]))]
     segments = np.zeros(len(moved), _DXT_SEGMENT)
@@ -137,7 +138,7 @@ def _segments(window: Window, numbers: dict[str, bytes]) -> Iterator[bytes]:
     segments["at"] = (np.stack((moved["start"], moved["end"]), axis=1) - window.started_ns) / 1e9
     places, starts = np.unique(moved["file"], return_index=True)
     host = socket.gethostname().encode()[:63]
-    for place, first, last in zip(places.tolist(), starts, [*starts[1:], len(moved)], strict=True):
+    for place, first, last in zip(places.tolist(), starts, [*starts, len(moved)][1:], strict=True):
         written = int(np.isin(moved["operation"][first:last], codes["w"]).sum())
         number = int.from_bytes(numbers[window.paths[place]], "little")
         yield _DXT.pack(number, 0, 0, host, written, int(last - first) - written) + segments[first:last].tobytes()

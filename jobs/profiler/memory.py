@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jobs.profiler.window import COUNTERS, EVENT, MODULES
+from jobs.profiler.window import COUNTERS, EVENT, MODES, MODULES
 from jobs.system import files
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ class Room:
         finally:
             os.close(descriptor)
 
-    def head(self, started_ns: int) -> bytes:
-        """Return the head, so that a file explains itself."""
-        words = json.dumps({**asdict(self), "process": os.getpid(), "started_ns": started_ns})
+    def head(self, told: dict[str, Any]) -> bytes:
+        """Return the head, so that a file explains itself: this room, and what is `told` of the window."""
+        words = json.dumps({**told, **asdict(self)})
         return (MAGIC + words.encode() + b"\n").ljust(HEAD_BYTES, b"\0")
 
     def events_in(self, memory: Any) -> np.ndarray[Any, Any]:
@@ -89,11 +89,11 @@ class Room:
 
 
 def room_of(head: bytes) -> tuple[Room, dict[str, Any]]:
-    """Read a head: the room, and ``process`` and ``started_ns``; ValueError where it is none."""
+    """Read a head: the room, and what it was told; ValueError where it is none."""
     if not head.startswith(MAGIC):
         raise ValueError("it is not what a window leaves")
     told = json.loads(head[len(MAGIC) :].partition(b"\n")[0])
     room = Room(str(told["mode"]), int(told["events"]), int(told["files"]))
-    if room.mode not in ("trace", "counters") or min(room.events, room.files) < 1:
+    if room.mode not in MODES or min(room.events, room.files) < 1:
         raise ValueError("its head is damaged")
-    return room, {key: int(told[key]) for key in ("process", "started_ns")}
+    return room, told

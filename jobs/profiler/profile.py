@@ -5,29 +5,57 @@ from __future__ import annotations
 import atexit
 import ctypes
 import os
+import threading
 import time
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from jobs.profiler import chrome, darshan_log, table
 from jobs.profiler.library import Asked, Attached, ProfilerError, Totals, library, must, seen
 from jobs.profiler.memory import HEAD_BYTES, Room
-from jobs.profiler.window import Window
+from jobs.profiler.window import MODES, Window
+from jobs.system import files
 
 if TYPE_CHECKING:
     import mmap
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy as np
 
     from jobs.profiler.window import Files
 
-MODES = ("trace", "counters")
+P = ParamSpec("P")
+T = TypeVar("T")
 _GREATEST = {"events": 1 << 30, "files": 1 << 22}
 _OPEN: list[Profile] = []  # the window that is open: it may not go away when nobody else holds it
 _STUCK: list[mmap.mmap] = []  # memory of windows in which a thread was stopped while it recorded
+LOCK = threading.RLock()  # held by the thread that attaches, detaches, opens or ends a window
 
 
+def _renew_lock() -> None:
+    global LOCK  # noqa: PLW0603 - the thread that held it is not in the child
+    LOCK = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
+def _alone(act: Callable[P, T]) -> Callable[P, T]:
+    @wraps(act)
+    def acts(*words: P.args, **named: P.kwargs) -> T:
+        with LOCK:
+            return act(*words, **named)
+
+    return acts
+
+
+def _open() -> list[Profile]:
+    """Return the window that is open in this process, if one is: a parent's is not open in its child."""
+    return [each for each in _OPEN if each._process == os.getpid()]  # noqa: SLF001
+
+
+@_alone
 def attach() -> tuple[int, int]:
     """Let the calls of this process be seen; returns how many slots are patched, and in how many modules.
 
@@ -37,7 +65,8 @@ def attach() -> tuple[int, int]:
     found = Attached()
     must(library().profiler_attach(ctypes.byref(found)), "attach to this process")
     if found.foreign:
-        detach()
+        if not _open():
+            detach()
         raise ProfilerError(
             f"{os.fsdecode(found.foreign)} has put its own functions into this process",
             "use one profiler at a time (dftracer and gotcha cannot share; a preloaded libdarshan can)",
@@ -45,6 +74,7 @@ def attach() -> tuple[int, int]:
     return found.slots, found.modules
 
 
+@_alone
 def detach() -> None:
     """Give the process its own calls back; the library stays, for a thread may be inside."""
     must(library().profiler_detach(), "detach")
@@ -75,18 +105,26 @@ class Profile:
         self._room = Room(mode, events, max_files)
         self._only = b"".join(os.fsencode(each) + b"\0" for path in only for each in _names(Path(path)))
         self._spill = _absolute(spill) if spill else None
+        if spill and self._room.size_bytes > table.LARGEST_BYTES:
+            raise ProfilerError(
+                f"a spill of {self._room.size_bytes / 1e6:,.0f} MB could not be read again",
+                f"ask for fewer events or files: {table.LARGEST_BYTES / 1e6:,.0f} MB is the most",
+            )
         self._memory: mmap.mmap | None = None
         self._process = 0
         self._window: Window | None = None
 
+    @_alone
     def start(self) -> None:
         """Open the window. Raises ProfilerError: another one is open, there is no memory, or see `attach`."""
-        if self._memory is not None and self._process == os.getpid():
-            raise ProfilerError("this window is open already", "stop it first")
+        if _open():
+            raise ProfilerError("a window is open already; only one can be open in a process", "stop it first")
         attach()
         room = self._room
         try:
             memory = room.mapped(self._spill)
+        except FileExistsError as error:
+            raise ProfilerError(f"the spill {self._spill} is there already", "name a file that is not") from error
         except OSError as error:
             raise ProfilerError(f"no room for {room.size_bytes / 1e6:.0f} MB: {error}", "ask for less") from error
         here = ctypes.addressof(ctypes.c_char.from_buffer(memory))
@@ -101,13 +139,19 @@ class Profile:
             only=self._only + b"\0" if self._only else None,
         )
         if self._spill:
-            memory[:HEAD_BYTES] = room.head(time.time_ns())
+            memory[:HEAD_BYTES] = room.head({"process": os.getpid(), "started_ns": time.time_ns()})
         self._process, self._window = os.getpid(), None
-        self._before = _process_bytes()
-        must(library().profiler_start(ctypes.byref(asked)), "open a window; only one can be open in a process")
+        self._before = process_bytes()
+        try:
+            must(library().profiler_start(ctypes.byref(asked)), "open a window")
+        except ProfilerError:
+            if self._spill:
+                files.remove(self._spill, missing_ok=True)
+            raise
         self._memory = memory
         _OPEN[:] = [self]
 
+    @_alone
     def stop(self) -> Window:
         """End the window and return what it has seen. Raises ProfilerError: it is not open in this process."""
         memory, self._memory = self._memory, None
@@ -116,7 +160,7 @@ class Profile:
         totals = Totals()
         stuck = library().profiler_stop(ctypes.byref(totals))
         _OPEN.clear()
-        after = _process_bytes()
+        after = process_bytes()
         if stuck:
             _STUCK.append(memory)
         self._window = Window(
@@ -129,6 +173,8 @@ class Profile:
             kernel_read_bytes=after[0] - sum(self._before) if after and self._before else None,
             **seen(self._room, memory, totals.events),
         )
+        if self._spill:
+            memory[:HEAD_BYTES] = self._room.head(table.head(self._window))
         return self._window
 
     def __enter__(self) -> Profile:  # noqa: PYI034 - typing.Self needs Python 3.11
@@ -179,7 +225,7 @@ class Profile:
 @atexit.register
 def _end() -> None:
     """Close the window before the process takes itself apart."""
-    for each in [each for each in _OPEN if each._process == os.getpid()]:  # noqa: SLF001
+    for each in _open():
         each.stop()
 
 
@@ -193,7 +239,7 @@ def _absolute(path: str | Path) -> Path:
     return Path(path).parent.resolve() / Path(path).name
 
 
-def _process_bytes() -> tuple[int, int] | None:
+def process_bytes() -> tuple[int, int] | None:
     """Return rchar of this process and what reading it adds to it; None where the kernel keeps none."""
     try:
         with open("/proc/self/io", "rb", buffering=0) as file:  # noqa: PTH123 - unbuffered

@@ -21,12 +21,14 @@ def figures(window: Window) -> dict[str, Any]:
     """Return the sums over all files: calls, bytes, seconds in calls (of all threads together), shares.
 
     ``read_mb_per_s`` and ``write_mb_per_s`` are bytes over the window's own seconds; ``sequential`` and ``consecutive``
-    shares of the reads, by Darshan's definition, None where there was none; ``read_sizes`` calls in Darshan's bins;
-    ``seen_read_bytes`` of all files, ``kernel_read_bytes`` of all reads of the process.
+    shares of the POSIX reads, by Darshan's definition, None where there was none; ``read_sizes`` calls in Darshan's
+    bins; ``seen_read_bytes`` of all files, ``kernel_read_bytes`` of all reads of the process.
     """
     rows, posix = window.counters, np.array([module == "POSIX" for module in window.modules], bool)
     total = {name: int(rows[name].sum(dtype=np.int64)) for name in rows.dtype.names or () if rows[name].ndim == 1}
-    positioned = int(rows["reads"][posix].sum(dtype=np.int64))
+    positioned, sequential, consecutive = (
+        int(rows[name][posix].sum(dtype=np.int64)) for name in ("reads", "seq_reads", "consec_reads")
+    )
     return {
         "mode": window.mode,
         "wall_s": window.wall_s,
@@ -44,8 +46,8 @@ def figures(window: Window) -> dict[str, Any]:
         "read_s": total["read_time"] / 1e9,
         "write_s": total["write_time"] / 1e9,
         "meta_s": total["meta_time"] / 1e9,
-        "sequential": total["seq_reads"] / positioned if positioned else None,
-        "consecutive": total["consec_reads"] / positioned if positioned else None,
+        "sequential": sequential / positioned if positioned else None,
+        "consecutive": consecutive / positioned if positioned else None,
         "read_sizes": rows["size_read"].sum(axis=0, dtype=np.int64).tolist(),
         "write_sizes": rows["size_write"].sum(axis=0, dtype=np.int64).tolist(),
         "seen_read_bytes": window.read_bytes,

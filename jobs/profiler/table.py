@@ -13,7 +13,7 @@ import numpy as np
 from jobs.profiler import darshan_log
 from jobs.profiler.library import ProfilerError, fitting, seen
 from jobs.profiler.memory import HEAD_BYTES, room_of
-from jobs.profiler.window import COUNTERS, EVENT, MODULES, OPERATIONS, Window
+from jobs.profiler.window import COUNTERS, EVENT, MODES, MODULES, OPERATIONS, Window
 from jobs.system import files
 
 if TYPE_CHECKING:
@@ -27,12 +27,28 @@ _HEAD = (
 _LARGEST_HEAD_BYTES = 1 << 20
 
 
+def head(window: Window) -> dict[str, Any]:
+    """Return what is told of a window beside its arrays."""
+    return {key: getattr(window, key) for key in _HEAD}
+
+
+def _told(head: dict[str, Any]) -> dict[str, Any]:
+    """Return what a head tells; ValueError where it is not what `head` made."""
+    told = {key: head[key] for key in _HEAD}
+    numbers = [value for key, value in told.items() if key not in ("mode", "kernel_read_bytes", "ended")]
+    counted, ended = told["kernel_read_bytes"], told["ended"]
+    known = told["mode"] in MODES and isinstance(ended, bool) and (counted is None or isinstance(counted, int))
+    if not known or not all(isinstance(value, int) for value in numbers):
+        raise ValueError("its head is damaged")
+    return told
+
+
 def write(path: Path, window: Window) -> None:
     """Write a window: ``head`` (JSON), ``paths`` (each ended by a NUL), ``stdio``, ``counters``, ``events``."""
-    head = {"schema": SCHEMA, "operations": OPERATIONS, **{key: getattr(window, key) for key in _HEAD}}
+    told = {"schema": SCHEMA, "operations": OPERATIONS, **head(window)}
     names = b"".join(os.fsencode(name) + b"\0" for name in window.paths)
     arrays: dict[str, Any] = {
-        "head": np.frombuffer(json.dumps(head).encode(), np.uint8),
+        "head": np.frombuffer(json.dumps(told).encode(), np.uint8),
         "paths": np.frombuffer(names, np.uint8),
         "stdio": np.array([module == "STDIO" for module in window.modules], bool),
         "counters": window.counters,
@@ -63,16 +79,16 @@ def _table(file: io.BufferedReader) -> Window:
         if sum(each.file_size for each in members.infolist()) > LARGEST_BYTES:
             raise ValueError(f"it would unpack to more than {LARGEST_BYTES} bytes")
         arrays = {name.removesuffix(".npy"): _array(members, name) for name in members.namelist()}
-    head = json.loads(_checked(arrays["head"], np.uint8)[:_LARGEST_HEAD_BYTES].tobytes())
-    if head["schema"] != SCHEMA or tuple(head["operations"]) != OPERATIONS:
-        raise ValueError(f"schema {head['schema']} is not {SCHEMA}")
+    told = json.loads(_checked(arrays["head"], np.uint8)[:_LARGEST_HEAD_BYTES].tobytes())
+    if told["schema"] != SCHEMA or tuple(told["operations"]) != OPERATIONS:
+        raise ValueError(f"schema {told['schema']} is not {SCHEMA}")
     paths = [os.fsdecode(name) for name in _checked(arrays["paths"], np.uint8).tobytes().split(b"\0")[:-1]]
     modules = [MODULES[int(stdio)] for stdio in _checked(arrays["stdio"], np.bool_)]
     counters = _checked(arrays["counters"], COUNTERS)
     events = fitting(_checked(arrays["events"], EVENT), len(paths)) if "events" in arrays else None
     if not len(paths) == len(modules) == len(counters):
         raise ValueError("its members do not fit together")
-    return Window(paths=paths, modules=modules, counters=counters, events=events, **{key: head[key] for key in _HEAD})
+    return Window(paths=paths, modules=modules, counters=counters, events=events, **_told(told))
 
 
 def _array(members: zipfile.ZipFile, name: str) -> np.ndarray[Any, Any]:
@@ -87,7 +103,7 @@ def _checked(array: np.ndarray[Any, Any], kind: Any) -> np.ndarray[Any, Any]:
 
 
 def _spill(file: io.BufferedReader) -> Window:
-    """Read the memory of a window that nobody ended: what it held when its process did."""
+    """Read the memory of a window; where nobody ended it, what it held when its process did."""
     file.seek(0)
     room, told = room_of(file.read(HEAD_BYTES))
     if os.fstat(file.fileno()).st_size != room.size_bytes:
@@ -98,16 +114,10 @@ def _spill(file: io.BufferedReader) -> Window:
         whole = np.flatnonzero(room.events_in(memory)["operation"])
         number = int(whole[-1]) + 1 if len(whole) else 0
     found = seen(room, memory, number)
-    last = found["events"]["end"] if number else found["counters"]["meta_end"]
-    ended_ns = max(told["started_ns"], int(last.max()) if len(last) else 0)
-    return Window(
-        mode=room.mode,
-        started_ns=told["started_ns"],
-        ended_ns=ended_ns,
-        process=told["process"],
-        dropped=0,
-        read_bytes=0,
-        kernel_read_bytes=None,
-        ended=False,
-        **found,
-    )
+    if room.mode == "trace":
+        found["events"] = found["events"][whole]
+    if "ended" not in told:
+        last = found["events"]["end"] if number else found["counters"]["meta_end"]
+        ended_ns = max(told["started_ns"], int(last.max()) if len(last) else 0)
+        told |= {"ended_ns": ended_ns, "dropped": 0, "read_bytes": 0, "kernel_read_bytes": None, "ended": False}
+    return Window(**_told(told), **found)

@@ -18,7 +18,7 @@ OPERATIONS = (
     "copy_file_range", "fopen", "fdopen", "fread", "fwrite", "fseek", "fflush", "fclose",
 )  # fmt: skip
 """As in hooks.c; `renamed` is the other path of a rename."""
-READS = ("read", "pread", "readv", "preadv", "fread", "sendfile", "copy_file_range")
+READS = ("read", "pread", "readv", "preadv", "fread")
 WRITES = ("write", "pwrite", "writev", "pwritev", "fwrite")
 EVENT = np.dtype(
     {
@@ -67,6 +67,7 @@ DARSHAN_NAMES: dict[str, list[tuple[str, int | None, str]]] = {
     "STDIO": [(each, None, each.upper()) for each in _OF_STDIO],
 }
 MODULES = tuple(DARSHAN_NAMES)
+MODES = ("trace", "counters")
 
 
 class Files(Mapping[str, "dict[str, float]"]):
@@ -158,7 +159,7 @@ class Window:
             return None
         if missed < 0:
             return f"{-missed:,} bytes more were seen than the kernel counted"
-        return f"{missed:,} bytes were read unseen: by direct system calls, io_uring, fgets or getc, or by children"
+        return f"{missed:,} bytes were read unseen: by direct system calls, fgets or getc, or by children that ended"
 
 
 COMPLETE_WITHIN = 0.01  # share of the bytes that may be unseen

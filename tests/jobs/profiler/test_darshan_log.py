@@ -11,7 +11,7 @@ import pytest
 
 from jobs.profiler import Profile, ProfilerError, table
 from jobs.profiler.__main__ import main
-from jobs.profiler.profile import MODES
+from jobs.profiler.window import MODES
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # PyDarshan's own, of what it draws with
@@ -67,6 +67,20 @@ def test_our_log_is_a_profile_again(mode, written):
 
     for path, counters in profile.files.items():
         assert again.files[path] == pytest.approx({**counters}, abs=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_has_no_offset_is_no_segment(tmp_path):
+    ours, theirs = os.pipe()
+    with Profile() as profile:
+        os.write(theirs, b"x")
+        os.read(ours, 1)
+        os.close(ours)
+        os.close(theirs)
+
+    assert len(profile.events) == 4
+    profile.darshan(tmp_path / "log.darshan")
+    assert "DXT_POSIX" not in darshan.DarshanReport(str(tmp_path / "log.darshan"), read_all=False).modules
 
 
 @pytest.mark.long

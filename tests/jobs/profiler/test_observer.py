@@ -6,7 +6,7 @@ import pytest
 
 from jobs import checks
 from jobs.profiler import Profile, report, table
-from jobs.profiler.profile import MODES
+from jobs.profiler.window import MODES
 from tests.jobs.jobs_factory import check, make_request
 
 

@@ -3,13 +3,14 @@
 import json
 import os
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from jobs.profiler import Profile, ProfilerError, table
+from jobs.profiler import Profile, ProfilerError, report, table
 from jobs.profiler.__main__ import main
-from jobs.profiler.profile import MODES
+from jobs.profiler.window import COUNTERS, MODES, MODULES
 
 
 @pytest.fixture
@@ -120,6 +121,17 @@ def test_the_report_says_what_was_read_and_how(saved, capsys):
         200_050,
     )  # their folder is one
     assert figures["read_mb_per_s"] == pytest.approx(0.20005 / figures["wall_s"])
+
+
+def test_the_order_of_reads_is_that_of_posix_alone(saved):
+    profile, _ = saved("counters")
+    counters = np.zeros(2, COUNTERS)
+    for name in ("reads", "seq_reads", "consec_reads"):
+        counters[name] = [1, 9]
+
+    found = report.figures(replace(profile.window, modules=MODULES, paths=["a", "a"], counters=counters))
+
+    assert (found["reads"], found["sequential"], found["consecutive"]) == (10, 1.0, 1.0)
 
 
 def test_a_chrome_trace_has_one_line_a_file(saved, tmp_path, capsys):

@@ -19,7 +19,7 @@ import pytest
 from jobs.profiler import Profile, ProfilerError, attach, build, detach, profile, table
 from jobs.profiler.library import fitting, library
 from jobs.profiler.memory import Room
-from jobs.profiler.window import COUNTERS, EVENT, OPERATIONS
+from jobs.profiler.window import COUNTERS, EVENT, MODES, OPERATIONS
 from tests.jobs.profiler.test_exact import calls, returned
 
 
@@ -120,7 +120,7 @@ def test_readers_do_not_mind_a_hundred_attachments(data):
         thread.start()
     for round_ in range(100):
         detach()
-        with Profile(only=[data], events=100_000, mode=profile.MODES[round_ % 2]) as window:
+        with Profile(only=[data], events=100_000, mode=MODES[round_ % 2]) as window:
             time.sleep(0)
         assert not window.dropped
     stop.set()
@@ -408,7 +408,7 @@ os.kill(os.getpid(), 9)
 """
 
 
-@pytest.mark.parametrize("mode", profile.MODES)
+@pytest.mark.parametrize("mode", MODES)
 def test_what_a_killed_process_had_seen_is_left_in_its_spill(mode, data, tmp_path):
     spill = tmp_path / "spill"
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
@@ -420,8 +420,86 @@ def test_what_a_killed_process_had_seen_is_left_in_its_spill(mode, data, tmp_pat
     assert window.files[str(data)]["POSIX_BYTES_READ"] == 10_000
     assert not window.ended
     assert "ended within the window" in window.blind_spot()
-    with pytest.raises(ProfilerError, match="File exists"):
+    with pytest.raises(ProfilerError, match="is there already"):
         Profile(spill=spill).start()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_spill_of_a_window_that_ended_is_all_of_it(mode, data, tmp_path):
+    with Profile(mode, only=[data], spill=tmp_path / "spill", events=1000, max_files=10) as watched:
+        data.read_bytes()
+
+    again = table.read(tmp_path / "spill")
+
+    assert (again.ended, again.blind_spot(), again.wall_s) == (True, None, watched.window.wall_s)
+    assert {path: dict(each) for path, each in again.files.items()} == dict(watched.files.items())
+
+
+@pytest.mark.parametrize("at", [44, 54])  # of the first event: its file, its operation
+def test_a_spill_that_was_torn_is_an_error(at, data, tmp_path):
+    with Profile(only=[data], spill=tmp_path / "spill", events=1000, max_files=10):
+        data.read_bytes()
+    with (tmp_path / "spill").open("r+b") as file:
+        file.seek(4096 + at)
+        file.write(b"\xff\x7f")
+
+    with pytest.raises(ProfilerError, match="its events are not those of its files"):
+        table.read(tmp_path / "spill")
+
+
+def test_a_spill_that_could_not_be_read_again_is_refused(tmp_path):
+    with pytest.raises(ProfilerError, match="could not be read again"):
+        Profile(spill=tmp_path / "spill", events=1 << 30)
+
+
+def test_a_window_that_cannot_open_leaves_the_other_and_no_spill(data, tmp_path, monkeypatch):
+    with Profile(only=[data]) as watched:
+        with pytest.raises(ProfilerError, match="only one"):
+            Profile(spill=tmp_path / "spill", events=10).start()
+        monkeypatch.setattr(profile, "_open", list)
+        with pytest.raises(ProfilerError, match="cannot open a window"):
+            Profile(spill=tmp_path / "spill", events=10, max_files=10).start()
+        data.read_bytes()
+
+    assert calls(watched)["open"] == 1
+    assert not (tmp_path / "spill").exists()
+
+
+def test_one_thread_at_a_time_opens_windows_or_detaches(monkeypatch):
+    thread, asked = threading.Thread(target=detach), profile.process_bytes
+
+    def meanwhile():
+        if not thread.ident:
+            thread.start()
+            thread.join(0.05)
+            assert thread.is_alive()
+        return asked()
+
+    monkeypatch.setattr(profile, "process_bytes", meanwhile)
+    with Profile(events=1000):
+        pass
+    thread.join()
+
+
+def test_a_child_may_open_windows_whatever_its_parents_threads_do():
+    held, done = threading.Event(), threading.Event()
+
+    def holds():
+        with profile.LOCK:
+            held.set()
+            done.wait()
+
+    thread = threading.Thread(target=holds)
+    thread.start()
+    held.wait()
+    if not (pid := os.fork()):
+        signal.alarm(20)
+        with contextlib.suppress(BaseException), Profile(events=10):
+            os._exit(0)
+        os._exit(1)
+    done.set()
+    thread.join()
+    assert os.waitpid(pid, 0)[1] == 0
 
 
 def _workload(folder):
@@ -440,7 +518,7 @@ def _workload(folder):
 
 def test_counters_are_those_that_a_trace_has(tmp_path):
     windows = []
-    for mode in profile.MODES:
+    for mode in MODES:
         folder = tmp_path / "data"
         folder.mkdir()
         with Profile(mode=mode, only=[folder]) as watched:
