@@ -49,6 +49,7 @@ def sources_of(paths: Sequence[Path]) -> tuple[list[Source], dict[str, str]]:
     for path in paths:
         try:
             found = traffic_behind(path)
+            # A model serves a loop device; a path on a network is not touched to find that out.
             model = model_behind(path) if any(name.startswith("dsk/loop") for name in found) else None
         except OSError as error:
             states[str(path)] = f"not readable: {reason(error)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import sys
 import threading
@@ -17,6 +18,7 @@ MARKER = ".tfio-emulated.json"
 
 ROOT = 0
 _LARGEST_BYTES = 1 << 16
+_MOST_LINKS = 40  # path_resolution(7)
 _PATIENCE_S = 3.0  # a server answers at once, unless the disk beneath it is busy
 MODEL_TYPE = "fuse.tfio"
 """Type of the file system whose one file is the device of a storage with a model (``storage_model.c``)."""
@@ -99,9 +101,23 @@ def model_behind(path: Path) -> Path | None:
 def silent_model(path: Path) -> Path | None:
     """Return the folder of the model below `path` if it does not answer: who touches the storage then may never end.
 
-    By the name of `path` and the list of mounts alone; links are not followed.
+    By the name of `path` and the list of mounts; links are followed one by one, and what they lead to is looked at so
+    before it is touched.
     """
-    above = {str(each) for each in (path.absolute(), *path.absolute().parents)}
+    path = path.absolute()
+    for _ in range(_MOST_LINKS):
+        if model := _silent_above(path):
+            return model
+        parts = reversed((path, *path.parents))
+        link = next((each for each in parts if os.path.islink(each)), None)  # noqa: PTH114 - that of Path may raise
+        if link is None:
+            break
+        path = Path(os.path.normpath(link.parent / link.readlink() / path.relative_to(link)))
+    return None
+
+
+def _silent_above(path: Path) -> Path | None:
+    above = {str(each) for each in (path, *path.parents)}
     holding = [each for each in mounts() if each.point in above]
     source = Path(max(reversed(holding), key=lambda each: len(each.point)).source if holding else "")
     model = _model_of(Device(source.name)) if source.parent == Path("/dev") else None

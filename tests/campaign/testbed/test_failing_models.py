@@ -221,9 +221,13 @@ def test_who_is_not_root_sees_the_status():
             apply.down(bed)
 
 
-def test_a_campaign_touches_nothing_of_a_storage_that_does_not_answer(bed):
-    file = made(bed)
-    cell = make_cell(compose("storage.name=hdd", f"storage.root={file.parent}"))
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_campaign_touches_nothing_of_a_storage_that_does_not_answer(bed, tmp_path, linked):
+    root = made(bed).parent
+    if linked:
+        (tmp_path / "link").symlink_to("bed/hdd")
+        root = tmp_path / "link/data"
+    cell = make_cell(compose("storage.name=hdd", f"storage.root={root}"))
     before = notices([cell])
     stop(bed)
 
