@@ -26,6 +26,7 @@ _SERVING_CPU_S_PER_GB = {"device_bytes": 0.3, "written_bytes": 1.2}
 _MODEL_CPU_S_PER_REQUEST, _MODEL_CPU_S_PER_GB = 15e-6, 0.045
 _SERVED = ("reads", "writes", "read_bytes", "written_bytes", "cpu_s")
 _NEGLIGIBLE_CLOCK_S = 0.002  # two clocks cannot be read at one moment, least of all on a busy machine
+_PROFILED_MIN = 0.99  # as of the kernel's count: jobs/profiler/window.py
 _NEGLIGIBLE_CPU_S = 0.05  # /proc/stat counts in ticks of 10 ms: a few of them are no second user of a short run
 
 
@@ -281,11 +282,17 @@ def checkpoints_durable(run: Run, _limits: Limits) -> Check:
 
 
 def profile_complete(run: Run, _limits: Limits) -> Check:
-    """Hold when the profile dropped nothing and saw all bytes that the kernel says this process read."""
-    found = run["profile"]
+    """Hold when the profile dropped nothing, saw all reads that the kernel counted and kept those of the run's data."""
+    found, read = run["profile"], run.get("bytes_read") or 0
     seen, counted, blind = found["seen_read_bytes"], found["kernel_read_bytes"], found["blind_spot"]
-    passed = None if counted is None and not found["dropped"] else blind is None
-    message = blind or f"{seen / 1e6:.1f} MB seen of {counted / 1e6:.1f} MB that the kernel counted"
+    kept = found["bytes_read"]
+    lacks = kept < _PROFILED_MIN * read  # mapped files and living children are in no count of this process
+    passed = None if counted is None and not found["dropped"] and not lacks else blind is None and not lacks
+    message = (
+        f"the profile has {kept / 1e6:.1f} MB of the {read / 1e6:.1f} MB that the run read"
+        if lacks and not found["dropped"]
+        else blind or f"{seen / 1e6:.1f} MB seen of {counted / 1e6:.1f} MB that the kernel counted"
+    )
     return Check(rule="profile_complete", passed=passed, observed=seen, limit=counted, message=message)
 
 

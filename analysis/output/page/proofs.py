@@ -29,7 +29,7 @@ CLAIMS = {
     "below_peak": "the throughput is not above what the storage gives by itself",
     "reached_device": "what was written came to the device in the time of the run",
     "finite_loss": "every step of a training has a loss that is a finite number",
-    "profile_complete": "the profile dropped nothing and saw every byte that the kernel says was read",
+    "profile_complete": "the profile dropped nothing, saw all reads that the kernel counted and has what the run read",
     "unspoiled": "no request of an emulated storage was given a fault",
     "until_spread": "the interval of the median is no wider than was asked for",
     "spread": "the measured runs of the cell agree: (max - min) / median",
