@@ -43,7 +43,7 @@ def up(folder: Path, asked: Mapping[str, Wanted], owner: tuple[int, int]) -> See
 def down(folder: Path, *, keep: bool = False) -> Seen:
     """Take the testbed away, but for its images where they are to be kept; returns what there is then."""
     with _alone():
-        _see_that_nobody_uses(inspect(folder, patience_s=_ANSWER_S))
+        _see_that_nobody_uses(inspect(folder))
         return _settle(lambda: inspect(folder, patience_s=_ANSWER_S), lambda seen: plan.down(seen, keep=keep))
 
 
