@@ -189,7 +189,9 @@ def _of_another(file: str, folder: Path) -> bool:
     """Return whether a file that a loop device is attached to lies in a testbed of another folder."""
     path = Path(file.removesuffix(_DELETED))
     lies = path.parent.parent if path.name == DEVICE else path.parent
-    return str(lies) != os.path.realpath(folder) and (lies / MARKER).exists()
+    if str(lies) == os.path.realpath(folder):
+        return False
+    return os.path.exists(lies / MARKER)  # noqa: PTH110 - that of Path raises where one may not look
 
 
 def _files(storage: Storage) -> list[Path]:
