@@ -736,7 +736,7 @@ int profiler_stop(struct totals *answer) {
         else nanosleep(&(struct timespec){0, 50000}, NULL);
     uint64_t events = atomic_load(&now_in.events);
     answer->events = events < window.event_capacity ? events : window.event_capacity;
-    answer->files = window_files, answer->name_bytes = name_bytes, answer->dropped = atomic_load(&now_in.dropped);
+    answer->dropped = atomic_load(&now_in.dropped);
     answer->read_bytes = atomic_load(&now_in.read_bytes) + atomic_load(&mappings_bytes) - mappings_before;
     return atomic_load(&now_in.gate) ? EAGAIN : 0;
 }

@@ -38,7 +38,7 @@ struct window { /* what profiler_start is given; `events` or `counters`, the oth
 };
 
 struct totals { /* what profiler_stop answers */
-    uint64_t events, files, name_bytes, dropped, read_bytes;
+    uint64_t events, dropped, read_bytes;
     int64_t started, ended;
 };
 

@@ -14,3 +14,12 @@ def attached():
         pytest.skip(str(error))
     yield
     detach()
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A file of 10,000 bytes, in a folder of its own."""
+    file = tmp_path / "data" / "file"
+    file.parent.mkdir()
+    file.write_bytes(bytes(10_000))
+    return file

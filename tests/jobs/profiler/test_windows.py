@@ -1,15 +1,11 @@
 """Windows: what belongs to which, what ends them, and what a program may do meanwhile."""
 
 import contextlib
-import ctypes
 import errno
 import mmap
 import os
-import platform
 import signal
-import stat
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -17,20 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jobs.profiler import Profile, ProfilerError, attach, build, detach, profile, table
+from jobs.profiler import Profile, ProfilerError, attach, detach, profile
 from jobs.profiler.library import fitting, library
-from jobs.profiler.memory import Room
 from jobs.profiler.window import COUNTERS, EVENT, MODES, OPERATIONS
 from tests.jobs.profiler.test_exact import calls, returned
-
-
-@pytest.fixture
-def data(tmp_path):
-    """A file of 10,000 bytes, in a folder of its own."""
-    file = tmp_path / "data" / "file"
-    file.parent.mkdir()
-    file.write_bytes(bytes(10_000))
-    return file
 
 
 @contextlib.contextmanager
@@ -258,56 +244,6 @@ def test_a_call_that_is_under_way_at_the_end_is_in_no_window(data):
     assert "POSIX_READS" not in {name for name, value in second.files["pipe"].items() if value}
 
 
-LOADED = "int caller(void) { return 7; }\n"
-LOADER = """#include <dlfcn.h>
-#include <fcntl.h>
-#include <unistd.h>
-int found(void) { return dlopen("libloaded.so", RTLD_NOW) != 0; }
-int reads(const char *path) { char c; int fd = open(path, O_RDONLY), n = read(fd, &c, 1); close(fd); return n; }
-"""
-
-
-def test_what_is_loaded_in_a_window_is_hooked_and_finds_its_libraries(data, tmp_path):
-    folder = tmp_path / "below"
-    folder.mkdir()
-    for name, text, flags in (("loaded", LOADED, []), ("loader", LOADER, [f"-Wl,-rpath,{folder},--enable-new-dtags"])):
-        place = folder if name == "loaded" else tmp_path
-        (tmp_path / f"{name}.c").write_text(text)
-        subprocess.run(
-            ["cc", "-shared", "-fPIC", "-o", place / f"lib{name}.so", tmp_path / f"{name}.c", *flags], check=True
-        )
-
-    with Profile(only=[data]) as watched:
-        loader = ctypes.CDLL(str(tmp_path / "libloader.so"))
-        assert loader.reads(os.fsencode(data)) == 1
-        assert loader.found(), "the caller's RUNPATH was not searched"
-
-    assert calls(watched) == {"open": 1, "read": 1, "close": 1}
-
-
-UNLOADED = """
-import _ctypes, ctypes, sys
-from jobs.profiler import attach, detach
-library = ctypes.CDLL(sys.argv[1])
-before = attach()
-_ctypes.dlclose(library._handle)
-assert sys.argv[1] not in open("/proc/self/maps").read()
-assert attach() < before and attach() < before
-detach()
-"""
-
-
-def test_a_library_that_was_unloaded_is_left_alone(tmp_path):
-    (tmp_path / "loader.c").write_text(LOADER)
-    library = tmp_path / "libloader.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "loader.c"], check=True)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
-
-    done = subprocess.run([sys.executable, "-c", UNLOADED, library], env=environment, capture_output=True, check=False)
-
-    assert done.returncode == 0, done.stderr
-
-
 def test_what_the_profiler_reads_of_its_own_in_a_window_is_no_blind_spot():
     with Profile() as watched:
         detach()
@@ -345,125 +281,11 @@ def test_events_that_cannot_be_count_for_nothing_and_are_an_error(wrong):
         fitting(events, 1)
 
 
-FORGETS = """#define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
-int close_range(unsigned, unsigned, int);
-static int fd;
-int begins(const char *old) { char c; return read(fd = open(old, O_RDONLY), &c, 1); }
-int by_range(const char *new) { return close_range(fd, fd, 0) + syscall(257, AT_FDCWD, new, O_RDONLY) - fd; }
-int by_stream(const char *new) { return freopen(new, "r", fdopen(fd, "r")) == NULL; }
-int ends(void) { char c; return read(fd, &c, 1); }
-int nowhere(void) { struct stat to; return open((char *)1, O_RDONLY) + stat((char *)1, &to); }
-"""
-
-
-@pytest.fixture(scope="module")
-def forgets(tmp_path_factory):
-    """A library that gives a descriptor another file without close."""
-    folder = tmp_path_factory.mktemp("library")
-    (folder / "forgets.c").write_text(FORGETS)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "forgets.so", folder / "forgets.c"], check=True)
-    return ctypes.CDLL(str(folder / "forgets.so"))
-
-
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="the number of openat is x86-64's")
-@pytest.mark.parametrize("way", ["by_range", "by_stream"])
-def test_a_descriptor_forgets_its_file_however_that_is_closed(way, data, forgets):
-    other = data.with_name("other")
-    other.write_bytes(b"12345")
-
-    with Profile(only=[data.parent]) as watched:
-        assert forgets.begins(os.fsencode(data)) == 1
-        assert getattr(forgets, way)(os.fsencode(other)) == 0
-        assert forgets.ends() == 1
-
-    assert {
-        Path(path).name: each["POSIX_BYTES_READ"] for path, each in watched.files.items() if "POSIX_READS" in each
-    } == {"file": 1, "other": 1}
-
-
-def test_a_path_that_cannot_be_read_is_no_dropped_call(forgets):
-    with Profile() as watched:
-        forgets.nowhere()
-
-    assert watched.events["error"].tolist() == [errno.EFAULT] * 2
-    assert (watched.dropped, list(watched.files)) == (0, ["<no path>"])
-
-
 def test_all_of_the_tree_may_be_asked_for(data):
     with Profile(only=["/"]) as watched:
         data.read_bytes()
 
     assert list(watched.files) == [str(data)]
-
-
-KILLED = """
-import os, sys
-from jobs.profiler import Profile
-Profile(mode=sys.argv[3], only=[sys.argv[1]], spill=sys.argv[2], events=1000, max_files=10).start()
-open(sys.argv[1], "rb").read()
-os.kill(os.getpid(), 9)
-"""
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_what_a_killed_process_had_seen_is_left_in_its_spill(mode, data, tmp_path):
-    spill = tmp_path / "spill"
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
-
-    done = subprocess.run([sys.executable, "-c", KILLED, data, spill, mode], env=environment, check=False)
-
-    assert done.returncode == -signal.SIGKILL
-    window = table.read(spill)
-    assert window.files[str(data)]["POSIX_BYTES_READ"] == 10_000
-    assert not window.ended
-    assert "ended within the window" in window.blind_spot()
-    with pytest.raises(ProfilerError, match="is there already"):
-        Profile(spill=spill).start()
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_the_spill_of_a_window_that_ended_is_all_of_it(mode, data, tmp_path):
-    with Profile(mode, only=[data], spill=tmp_path / "spill", events=1000, max_files=10) as watched:
-        data.read_bytes()
-
-    again = table.read(tmp_path / "spill")
-
-    assert (again.ended, again.blind_spot(), again.wall_s) == (True, None, watched.window.wall_s)
-    assert {path: dict(each) for path, each in again.files.items()} == dict(watched.files.items())
-
-
-@pytest.mark.parametrize("at", [44, 54])  # of the first event: its file, its operation
-def test_a_spill_that_was_torn_is_an_error(at, data, tmp_path):
-    with Profile(only=[data], spill=tmp_path / "spill", events=1000, max_files=10):
-        data.read_bytes()
-    with (tmp_path / "spill").open("r+b") as file:
-        file.seek(4096 + at)
-        file.write(b"\xff\x7f")
-
-    with pytest.raises(ProfilerError, match="its events are not those of its files"):
-        table.read(tmp_path / "spill")
-
-
-def test_a_spill_that_could_not_be_read_again_is_refused(tmp_path):
-    with pytest.raises(ProfilerError, match="could not be read again"):
-        Profile(spill=tmp_path / "spill", events=1 << 30)
-
-
-def test_a_window_that_cannot_open_leaves_the_other_and_no_spill(data, tmp_path, monkeypatch):
-    with Profile(only=[data]) as watched:
-        with pytest.raises(ProfilerError, match="only one"):
-            Profile(spill=tmp_path / "spill", events=10).start()
-        monkeypatch.setattr(profile, "_open", list)
-        with pytest.raises(ProfilerError, match="cannot open a window"):
-            Profile(spill=tmp_path / "spill", events=10, max_files=10).start()
-        data.read_bytes()
-
-    assert calls(watched)["open"] == 1
-    assert not (tmp_path / "spill").exists()
 
 
 def test_one_thread_at_a_time_opens_windows_or_detaches(monkeypatch):
@@ -542,51 +364,3 @@ def test_counters_are_those_that_a_trace_has(tmp_path):
     assert (big["POSIX_SIZE_READ_10K_100K"], big["POSIX_SIZE_READ_0_100"]) == (4, 1)
     assert (big["POSIX_RW_SWITCHES"], big["POSIX_MAX_BYTE_WRITTEN"]) == (2, 70_009)
     assert big["POSIX_RENAME_SOURCES"] == trace[str(tmp_path / "data" / "5.bin")]["POSIX_RENAME_TARGETS"] == 1
-
-
-def test_without_a_compiler_the_first_use_says_what_to_install(monkeypatch, tmp_path):
-    monkeypatch.setattr(build, "library", lambda: tmp_path / "none.so")
-    monkeypatch.setattr(build, "HERE", Path(build.__file__).parent)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CC", raising=False)
-
-    with pytest.raises(build.BuildError, match="install gcc or clang"):
-        build.build()
-
-
-def _by_anyone(target):
-    target.chmod(0o666)
-
-
-def _by_a_link(target):
-    target.rename(target.with_name("elsewhere"))
-    target.symlink_to("elsewhere")
-
-
-def _by_another(target):
-    if os.geteuid():
-        pytest.skip("only root gives files away")
-    os.chown(target, 12345, 12345)
-
-
-@pytest.mark.parametrize("written", [_by_anyone, _by_a_link, _by_another])
-def test_a_library_that_others_may_have_written_is_built_anew_without_a_warning(written, monkeypatch, tmp_path):
-    target, other = tmp_path / "hooks-new.so", tmp_path / build.library().name
-    for path in (target, other):
-        path.write_bytes(b"not ours")
-        path.chmod(0o644)
-    written(target)
-    monkeypatch.setattr(build, "library", lambda: target)
-    monkeypatch.setenv("CC", "cc -Wall -Wextra -Werror")
-
-    before = os.umask(0o077)
-    built = build.build()
-    os.umask(before)
-
-    assert built.read_bytes().startswith(b"\x7fELF")
-    assert stat.S_IMODE(built.lstat().st_mode) == 0o755
-    assert other.exists(), "another machine may run from it"
-
-
-def test_a_windows_room_is_what_the_library_expects():
-    assert (Room("trace", 1, 1).names_at, Room("counters", 1, 1).names_at) == (4096 + 56, 4096 + 432)

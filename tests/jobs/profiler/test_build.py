@@ -1,0 +1,58 @@
+"""The library: where it is built, and when it is built anew."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from jobs.profiler import build
+from jobs.profiler.memory import Room
+
+
+def test_without_a_compiler_the_first_use_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setattr(build, "library", lambda: tmp_path / "none.so")
+    monkeypatch.setattr(build, "HERE", Path(build.__file__).parent)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+
+    with pytest.raises(build.BuildError, match="install gcc or clang"):
+        build.build()
+
+
+def _by_anyone(target):
+    target.chmod(0o666)
+
+
+def _by_a_link(target):
+    target.rename(target.with_name("elsewhere"))
+    target.symlink_to("elsewhere")
+
+
+def _by_another(target):
+    if os.geteuid():
+        pytest.skip("only root gives files away")
+    os.chown(target, 12345, 12345)
+
+
+@pytest.mark.parametrize("written", [_by_anyone, _by_a_link, _by_another])
+def test_a_library_that_others_may_have_written_is_built_anew_without_a_warning(written, monkeypatch, tmp_path):
+    target, other = tmp_path / "hooks-new.so", tmp_path / build.library().name
+    for path in (target, other):
+        path.write_bytes(b"not ours")
+        path.chmod(0o644)
+    written(target)
+    monkeypatch.setattr(build, "library", lambda: target)
+    monkeypatch.setenv("CC", "cc -Wall -Wextra -Werror")
+
+    before = os.umask(0o077)
+    built = build.build()
+    os.umask(before)
+
+    assert built.read_bytes().startswith(b"\x7fELF")
+    assert stat.S_IMODE(built.lstat().st_mode) == 0o755
+    assert other.exists(), "another machine may run from it"
+
+
+def test_a_windows_room_is_what_the_library_expects():
+    assert (Room("trace", 1, 1).names_at, Room("counters", 1, 1).names_at) == (4096 + 56, 4096 + 432)
