@@ -13,7 +13,8 @@ from jobs.data.images import ImageSpec, image_bytes, size_targets
 from tests.bench import __main__ as bench
 from tests.slurm import lab
 
-LONG = ("overlap", "checkpoints", "packing", "photographs", "profiler")  # devices, a cluster, TensorFlow several times
+# Devices, a cluster, TensorFlow several times.
+LONG = ("overlap", "checkpoints", "packing", "photographs", "profiler", "overhead", "harness")
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,7 @@ def median_of(value):
     return statistics.median(rates) if rates else None
 
 
+@pytest.mark.long
 @settings(max_examples=40, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(damaged(), min_size=1, max_size=3), st.integers(0, 3))
 def test_whatever_a_record_holds_the_others_are_reported_and_no_number_comes_from_a_refused_one(

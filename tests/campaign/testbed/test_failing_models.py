@@ -99,6 +99,7 @@ def fault(text):
 FAILURES = {"kill": kill, "stop": stop, "hang": fault("hang 1"), "disconnect": fault("disconnect 1")}
 
 
+FAILED = [pytest.param(name, marks=[pytest.mark.long] * (name in ("stop", "disconnect"))) for name in FAILURES]
 USES = [pytest.param(False, id="idle", marks=pytest.mark.long), pytest.param(True, id="in use")]
 
 
@@ -122,7 +123,7 @@ def reader(file, *, there):
 
 
 @pytest.mark.parametrize("opened", USES)
-@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("failure", FAILED)
 def test_a_model_that_fails_is_told_and_mended_and_what_was_written_is_there(bed, failure, opened):
     file = made(bed)
     with reader(file, there=opened):
@@ -140,7 +141,7 @@ def test_a_model_that_fails_is_told_and_mended_and_what_was_written_is_there(bed
 
 
 @pytest.mark.parametrize("opened", USES)
-@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("failure", FAILED)
 def test_a_model_that_fails_is_taken_away_whoever_waits_for_it(bed, failure, opened):
     with reader(made(bed), there=opened):
         FAILURES[failure](bed)
