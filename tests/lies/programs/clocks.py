@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from tests.lies import setup
-from tests.lies.lie import INVALID, VALID, Answer, Expected, confirmed, lie
+from tests.lies.lie import INVALID, VALID, Answer, Expected, NotStagedError, confirmed, lie
 
 if TYPE_CHECKING:
     from tests.lies.workspace import Workspace
@@ -27,6 +27,8 @@ def slow_clock(workspace: Workspace) -> tuple[str, Answer]:
 
     clock = {"LD_PRELOAD": setup.library(workspace.folder, "clock"), "LIES_CLOCK": "slow"}
     answer = workspace.campaign(paths[0].parent, "trace.interval_s=null", on_line=on_line, **clock)
+    if not ends:
+        raise NotStagedError("no run ended:\n" + "\n".join(answer.remarks))
     told, took = sum(run["elapsed_s_with_fork"] for run in workspace.measured()), ends[-1] - ends[0]
     return confirmed(told < 0.6 * took, f"the measured runs took {took:.2f} s, and {told:.2f} s by their clock"), answer
 
