@@ -13,11 +13,13 @@ from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from hydra._internal.hydra import Hydra
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.main import main as hydra_main
+from hydra.types import RunMode
 
 from campaign.config import schema
 from campaign.config.closed import CHOICES, check_words
@@ -112,13 +114,17 @@ def _recipe_by_recipe(words: Sequence[str]) -> list[list[str]]:
 
 @contextmanager
 def _as_called(words: Sequence[str]) -> Iterator[None]:
-    """Let Hydra see `words` as the command line, and raise its errors: it would print them and exit with 1."""
-    argv, full = sys.argv, os.environ.get(FULL_ERROR)
+    """Let Hydra see `words` as the command line, and raise its errors: it would print them and exit with 1.
+
+    That ``-m`` means a sweep it would learn by composing everything once more.
+    """
+    argv, full, mode = sys.argv, os.environ.get(FULL_ERROR), Hydra.get_mode
     sys.argv, os.environ[FULL_ERROR] = ["campaign", *words], "1"
+    Hydra.get_mode = lambda *_, **__: RunMode.MULTIRUN  # type: ignore[method-assign]
     try:
         yield
     finally:
-        sys.argv = argv
+        sys.argv, Hydra.get_mode = argv, mode  # type: ignore[method-assign]
         del os.environ[FULL_ERROR]
         if full is not None:
             os.environ[FULL_ERROR] = full
