@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 _NOBODY = 65534
 
@@ -16,10 +17,15 @@ _NOBODY = 65534
 def pytest_configure():
     """Let Ctrl-C reach what the tests start, also where they were started with SIGINT ignored (`&` in a script).
 
-    Tables are as wide as for a pipe, whatever width the caller's shell has told.
+    Tables are as wide as for a pipe, whatever width the caller's shell has told. Each property is tried on 25 examples;
+    CI has time for Hypothesis' 100.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.pop("COLUMNS", None)
+    examples = 100 if os.environ.get("TFIO_REQUIRE_ALL") else 25
+    known = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    settings.register_profile("plain", deadline=None, max_examples=examples, suppress_health_check=known)
+    settings.load_profile("plain")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.analysis.record_factory import record, store
+from tests.analysis.record_factory import leave_unrendered, record, store
+
+
+@pytest.fixture
+def unrendered(monkeypatch):
+    """Leave PDF, PNG and SVG of figures empty; to render one takes a second."""
+    leave_unrendered(monkeypatch)
 
 
 @pytest.fixture

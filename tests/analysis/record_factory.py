@@ -7,6 +7,9 @@ import hashlib
 import json
 from pathlib import Path
 
+from analysis.figures.kit import draw, save
+from analysis.text.html import Markup
+
 CONTRACT = json.loads((Path(__file__).parents[1] / "contract" / "record.json").read_text(encoding="utf-8"))
 BYTES_PER_IMAGE = 112_000
 
@@ -74,3 +77,10 @@ def store(folder, *records):
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps(each), encoding="utf-8")
     return folder
+
+
+def leave_unrendered(patch):
+    """Let figures be made, in this process, and not be rendered: their PDF, PNG and SVG are empty."""
+    patch.setattr(save, "rendered", lambda *_: b"")
+    patch.setattr(draw, "inline", lambda *_: Markup())
+    patch.setattr(draw, "_processors", lambda: 1)

@@ -17,7 +17,7 @@ from tests.analysis.record_factory import record, store
 from tests.analysis.saving_factory import paper_like
 from tests.analysis.training_factory import figures_of, grid, words
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("unrendered")]
 
 BOUNDS = {"read_mb_per_s": 163.0, "write_mb_per_s": 133.14, "read_iops": 80, "write_iops": None}
 WORDS = "163 MB/s read, 133.14 MB/s written, 80 reads/s"
@@ -136,28 +136,6 @@ def test_every_text_of_a_report_says_it_wherever_it_names_a_storage(tmp_path, ca
         assert [
             text[match.start() :][:40] for match in named if not text[match.end() :].startswith(" (emulated)")
         ] == []
-
-
-def test_the_gain_of_an_emulated_burst_buffer_is_still_found(tmp_path):
-    folder = store(tmp_path, *map(twin, paper_like()))
-    main([str(folder), "--quiet"])
-
-    rows = [row for row in rows_of(folder / "tables/verdicts.csv") if "2.6 times" in row["claim"]]
-
-    assert [row["verdict"] for row in rows] == ["holds"]
-    assert "s a checkpoint to hdd (emulated)" in rows[0]["why"]
-
-
-def test_the_page_says_it_first_and_of_each_storage(tmp_path):
-    folder = store(tmp_path, *scaling())
-    main([str(folder), "--quiet"])
-
-    page = re.sub(r"<[^>]+>|\s+", " ", (folder / "report.html").read_text(encoding="utf-8"))
-
-    head = page[: page.index("Median, min and max")]
-    assert "Emulated: hdd, lustre, optane, ssd." in head
-    assert f"hdd, at most {WORDS} (as storage), 2 of 8 cells." in head
-    assert "lustre (emulated)" in page[page.index("file system") :]
 
 
 def test_the_head_of_the_page_has_a_line_for_each_storage_whatever_it_was_used_for(tmp_path):

@@ -15,6 +15,7 @@ from analysis.__main__ import main
 from campaign.config.collect import collect
 from campaign.config.command_line import split
 from campaign.config.points import cells_of
+from tests.analysis.record_factory import leave_unrendered
 
 BEFORE = Path(__file__).parent / "before"
 CAMPAIGN, EXPECTED = BEFORE / "campaign", sorted((BEFORE / "expected").iterdir())
@@ -33,7 +34,9 @@ def test_the_same_words_are_the_same_cells():
 def written(tmp_path_factory):
     """What this version makes of the records, by file name."""
     out = tmp_path_factory.mktemp("out")
-    assert main([str(CAMPAIGN), "--out", str(out), "--quiet"]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        leave_unrendered(patch)
+        assert main([str(CAMPAIGN), "--out", str(out), "--quiet"]) == 0
     return {path.name: path for path in out.rglob("*.csv")}
 
 

@@ -15,6 +15,7 @@ from analysis.statistics.comparable import CURE_OF_LOOSER
 from tests.analysis.record_factory import check, id_of, record, run, store, unstable
 from tests.analysis.training_factory import grid, step, training
 
+pytestmark = pytest.mark.usefixtures("unrendered")  # but where the analysis is a process of its own
 ROOT = Path(__file__).parents[3]
 BARE = """
 import runpy, sys

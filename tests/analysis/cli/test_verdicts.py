@@ -158,6 +158,7 @@ def test_whatever_a_record_holds_is_text_in_the_junit_file(tmp_path):
     assert "<b>\"'&]]>" in ET.tostring(root, encoding="unicode", method="text")
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_the_analysis_writes_the_same_junit_file(differs, tmp_path, capsys):
     main([str(differs), "--junit", str(tmp_path / "a.xml")])
     code = analysis([str(differs), "--quiet", "--junit", str(tmp_path / "b.xml")])

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-
 import pytest
 from matplotlib.patches import Rectangle, StepPatch
 
 from analysis.__main__ import main
-from analysis.figures.kit import save
 from analysis.traces import system
 from tests.analysis.record_factory import id_of, store, unstable
 from tests.analysis.saving_factory import paper_like, saved
@@ -178,18 +175,6 @@ def test_what_two_storages_wrote_in_one_second_stands_upon_each_other_and_fits(b
     assert list(slow.get_data().values) == [800, 200]
     assert axes.get_ylim()[1] > 800
     assert "storages stacked" in spec.caption
-
-
-@pytest.mark.long
-def test_the_csv_of_figure_10_is_what_it_shows_and_two_saves_are_the_same_bytes(both, tmp_path):
-    spec = figures_of(*both, folder=tmp_path)["fig10"]
-
-    first, second = (save.save(spec.drawn(), spec.frame, tmp_path / name, spec.stem) for name in "ab")
-
-    rows = list(csv.DictReader(first[2].read_text(encoding="utf-8").splitlines()))
-    slow = [float(row["written_mb_per_s"]) for row in rows if row["role"] == "slow" and row["written_mb_per_s"]]
-    assert slow == [0, 100, 50, 20]
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
 @pytest.mark.long

@@ -95,6 +95,7 @@ def test_storages_stand_side_by_side_where_nothing_else_was_swept(tmp_path):
     assert [text.get_text() for text in spec.drawn().axes[0].get_xticklabels()] == ["hdd", "ssd"]
 
 
+@pytest.mark.usefixtures("unrendered")
 @pytest.mark.parametrize("kind", ["storage", "training"])
 def test_tables_and_terminal_show_it_whatever_its_kind(tmp_path, capsys, kind):
     records = [toy([3.0, 2.0, 4.0], size=size, merit=(kind, "files_per_s", "files/s", "lower")) for size in (1, 2)]

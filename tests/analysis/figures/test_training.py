@@ -1,19 +1,14 @@
 from __future__ import annotations
 
-import csv
-
 import pytest
 from matplotlib.container import ErrorbarContainer
 from matplotlib.patches import Rectangle, StepPatch
 
-from analysis.figures.kit import save
 from analysis.traces import system
-from analysis.traces.typical import typical_runs
 from tests.analysis.record_factory import id_of, record, unstable
 from tests.analysis.training_factory import (
     HEADER,
     figures_of,
-    frames,
     grid,
     step,
     trace_text,
@@ -57,18 +52,6 @@ def test_figure_6_has_a_panel_per_storage_in_the_papers_order_and_threads_across
     assert [axes.get_title() for axes in figure.axes] == ["hdd", "lustre", "zfs"]
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["1", "2", "4", "8"]
     assert [len(each) for each in boxes(figure)] == [8, 8, 8]
-
-
-@pytest.mark.long
-def test_the_csv_of_figure_6_is_what_it_shows_and_two_saves_are_the_same_bytes(tmp_path):
-    spec = figures_of(*grid(("hdd",)))["fig6"]
-
-    written = [save.save(spec.drawn(), spec.frame, tmp_path / name, spec.stem) for name in "ab"]
-
-    rows = list(csv.DictReader(written[0][2].read_text(encoding="utf-8").splitlines()))
-    shown = [float(row["excess_s"] or row["runtime_s"]) for row in rows]
-    assert [height for _, height in boxes(spec.drawn())[0]] == pytest.approx(shown)
-    assert [path.read_bytes() for path in written[0]] == [path.read_bytes() for path in written[1]]
 
 
 @pytest.mark.parametrize(
@@ -343,11 +326,3 @@ def test_of_several_devices_the_first_is_the_one_behind_the_dataset(tmp_path):
 
     assert system.read(path).source == "dsk/sdb"
     assert system.read(path).samples["read_mb_per_s"].tolist()[1] == 4.0
-
-
-def test_the_median_run_of_an_even_number_is_the_lower_one_of_the_middle():
-    _, runs, _ = frames(training([step(n, wall) for n, wall in enumerate((4.0, 1.0, 3.0, 2.0), 1)]))
-
-    typical = typical_runs(runs.assign(trace_file="x"))
-
-    assert [each["wall_s"] for each in typical.values()] == [2.0]

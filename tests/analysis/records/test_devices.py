@@ -9,6 +9,8 @@ from analysis.records.devices import device_of, one_device
 from tests.analysis.record_factory import record, store
 from tests.analysis.saving_factory import saved
 
+pytestmark = pytest.mark.usefixtures("unrendered")
+
 
 def on(device, made):
     made["provenance"]["device"]["name"] = device

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.figures.kit.style import KNOWN, look
@@ -59,7 +59,6 @@ def test_two_storages_of_one_name_are_labelled_by_what_differs():
     assert list(storage_labels(keys[:1]).values()) == ["hdd"]
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.recursive(st.none() | st.booleans() | st.integers(), lambda leaf: st.dictionaries(NAMES, leaf, min_size=1)))
 def test_flattening_keeps_every_leaf(tree):
     def leaves(value):
@@ -70,7 +69,6 @@ def test_flattening_keeps_every_leaf(tree):
     assert len(flatten(nested)) == leaves(nested)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.text())
 def test_a_storage_looks_the_same_whatever_its_neighbours(name):
     assert look(name) == look(name)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.__main__ import main
@@ -95,7 +95,7 @@ def median_of(value):
 
 
 @pytest.mark.long
-@settings(max_examples=40, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, derandomize=True)
 @given(st.lists(damaged(), min_size=1, max_size=3), st.integers(0, 3))
 def test_whatever_a_record_holds_the_others_are_reported_and_no_number_comes_from_a_refused_one(
     tmp_path, monkeypatch, odd, number
@@ -154,6 +154,7 @@ def test_a_run_that_cannot_be_true_sets_its_record_aside_by_key(campaign, change
     assert why in found.skipped[0].why
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_what_is_odd_and_honest_is_read(campaign):
     """Unreadable files count beyond the images asked for, clocks of two machines differ, nothing may be lost."""
     unread = record([100.0], storage="unread") | {"status": "invalid"}
@@ -244,6 +245,7 @@ def sparse(path):
         file.truncate((1 << 30) + 1)
 
 
+@pytest.mark.usefixtures("unrendered")
 @pytest.mark.parametrize(
     ("make", "why"),
     [
@@ -278,6 +280,7 @@ def test_a_folder_that_is_a_link_is_named_and_not_read(campaign, tmp_path):
     assert (len(found.records), found.skipped[0].why) == (4, "lies in a folder that is a link")
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_traces_the_commands_and_the_list_of_figures_are_not_waited_for(tmp_path, capsys):
     folder = tmp_path / "results"
     made = [with_traces(training([10.0, 10.1, 10.2], prefetch=n), folder) for n in (0, 1)]

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.records.frame import cells_frame, runs_frame
@@ -142,16 +142,6 @@ def test_a_cell_that_died_before_it_saw_its_dataset_stands_beside_its_like():
     assert keys.nunique() == 1
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.lists(RATES, min_size=1, max_size=9), st.randoms())
-def test_the_order_of_runs_never_matters(rates, random):
-    shuffled = record(rates)
-    random.shuffle(shuffled["runs"])
-
-    assert row_of(record(rates))["images_per_s"] == row_of(shuffled)["images_per_s"]
-
-
-@settings(max_examples=25, deadline=None)
 @given(
     st.lists(RATES, min_size=1, max_size=5),
     st.lists(RATES, max_size=5),
@@ -167,13 +157,3 @@ def test_warm_up_and_invalid_runs_never_matter(rates, others, role):
 
     names = ["images_per_s", "images_per_s_min", "images_per_s_max", "read_mb_per_s", "wall_s", "n_valid"]
     assert row_of(plain)[names].tolist() == row_of(more)[names].tolist()
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.lists(RATES, min_size=1, max_size=9))
-def test_min_median_max_stand_in_order_and_one_thread_scales_by_one(rates):
-    row = row_of(record(rates, threads=1))
-
-    assert row["images_per_s_min"] <= row["images_per_s"] <= row["images_per_s_max"]
-    assert row["scaling"] == 1
-    assert row["spread"] >= 0

@@ -78,6 +78,7 @@ def test_a_control_that_is_not_done_and_a_control_itself_have_no_place_between()
     assert table_of(made, no_io, no_compute)["between"].drop(id_of(made)).isna().all()
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_the_report_says_where_a_cell_lies_and_by_what_formula(tmp_path, capsys):
     store(tmp_path, training([165.0, 165.0, 165.0]), *controls())
 
@@ -89,6 +90,7 @@ def test_the_report_says_where_a_cell_lies_and_by_what_formula(tmp_path, capsys)
     assert "no_io) / no_compute" in (tmp_path / "tables" / "medians.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_without_controls_nothing_is_said_of_them(tmp_path, capsys):
     store(tmp_path, *grid())
 
@@ -159,6 +161,7 @@ def test_an_accelerator_left_alone_is_the_same_whether_named_or_not_and_is_not_t
     assert "auto" not in made["fig4"].caption
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_a_micro_campaign_tells_no_verdicts_and_has_no_columns_of_the_mini_application(campaign, capsys):
     main([str(campaign)])
 

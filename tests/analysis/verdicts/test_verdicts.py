@@ -177,6 +177,7 @@ def test_sets_that_must_not_be_mixed_have_verdicts_of_their_own():
     assert ["batch 32" in each for each in rows[rows["claim"] == EQUAL]["about"]] == [True, False]
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_verdicts_are_printed_after_the_tables_and_written_as_csv_and_markdown(tmp_path, capsys):
     store(tmp_path, *grid())
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from campaign.cells import judge, plan, record
@@ -44,7 +44,6 @@ def test_a_damaged_record_is_to_do_again_and_a_newer_one_stops_the_plan(cells, f
         plan.make(made, conduct, folder)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 1000))
 def test_the_order_is_a_permutation_that_its_seed_decides(cells, folder, seed):
     made, conduct = cells

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from campaign.cluster import progress
@@ -247,7 +247,6 @@ _SEEN = st.sampled_from(["unknown", "queued", "running", "ended"])
 _OUTCOME = st.sampled_from([None, "running", "done", "invalid", "failed"])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
 @given(story=st.lists(st.tuples(_SEEN, _SEEN, st.lists(_OUTCOME, min_size=3, max_size=3)), min_size=1, max_size=4))
 def test_in_every_situation_each_cell_is_counted_once(story, folder, made, write):
     for cell in made:
