@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
-from functools import lru_cache
+from functools import cache
+
+import hydra
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
 from campaign.cells import record
 from campaign.cells.plan import Entry
-from campaign.config.collect import collect
+from campaign.config.closed import GROUPS
+from campaign.config.collect import register
 from campaign.storage.locks import lock_path
 from campaign.worker.__main__ import Worker
 from campaign.worker.work_list import Request
@@ -33,9 +39,26 @@ def compose(*words):
     return point
 
 
-@lru_cache
+@cache
 def _composed(*words):
-    return collect(["-m", *words])
+    """Hydra composes the choices of groups once for all tests; values are set with the call that it makes itself."""
+    register()
+    from campaign.config.plugins import GridSweeper  # noqa: PLC0415 - after the scan, see there
+
+    parser, points = OverridesParser.create(), []
+    for texts in GridSweeper.split_arguments(parser.parse_overrides([*words]), None)[0]:
+        choices = tuple(text for text in texts if text.lstrip("+").partition("=")[0] in GROUPS)
+        config = copy.deepcopy(_chosen(*choices))
+        values = parser.parse_overrides([text for text in texts if text not in choices])
+        ConfigLoaderImpl._apply_overrides_to_config(values, config)  # noqa: SLF001
+        points.append(OmegaConf.to_container(config, resolve=True, throw_on_missing=True, enum_to_str=True))
+    return points
+
+
+@cache
+def _chosen(*choices):
+    with hydra.initialize_config_module("conf", version_base="1.3"):
+        return hydra.compose("config", overrides=[*choices])
 
 
 def slurm_conduct(conduct, **changed):

@@ -4,8 +4,6 @@ import copy
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from campaign.cells.cell import NEUTRAL, flat, make_cell
 from jobs.benchmarks import registry
@@ -110,19 +108,6 @@ def test_how_jobs_are_kept_apart_on_a_storage_is_no_part_of_what_a_cell_is(point
     assert one == other
     assert (one.access, other.access) == ({"shared": True, "exclusive": "lock", "license": None}, access)
     assert other.settings["storage"].keys() == {"name", "root", "stripe_count", "stripe_size_mib"}
-
-
-@given(st.permutations(sorted(EVERY)))
-def test_the_order_of_keys_does_not_matter(order):
-    settings = {
-        "benchmark": {"name": "micro"}, "dataset": {"name": "d"}, "storage": {"name": "s"},
-        "threads": 1, "batch_size": 2, "prefetch": 0, "iterations": None, "seed": 0, "cache": "cold",
-        "accelerator": {"name": "auto"}, "checkpoint": {"name": "none"}, "profile": {"posix": "none"},
-    }  # fmt: skip
-
-    shuffled = {key: settings[key] for key in order}
-
-    assert make_cell(shuffled).id == make_cell(settings).id
 
 
 def test_every_neutral_value_belongs_to_a_setting_that_exists():

@@ -12,20 +12,15 @@ from campaign.config.command_line import VERBS
 _WRONG = {
     "thread=1": ("unknown key 'thread'", "did you mean 'threads'?"),
     "benchmark.preproces=true": ("unknown key 'benchmark.preproces'", "did you mean 'benchmark.preprocess'?"),
-    "checks.cold=1": ("unknown key 'checks.cold'", "checks.resident_max"),
     "storage=lokal": ("storage: no choice 'lokal'", "did you mean 'local'?"),
-    "dataset=demmo": ("dataset: no choice 'demmo'", "did you mean 'demo'?"),
     "+paper=fig44": ("paper: no choice 'fig44'", "did you mean 'fig4'?"),
     "paper=fig4": ("'paper' is not a group with a choice to replace", "+paper=…"),
-    "storge=local": ("unknown key 'storge'", "did you mean 'storage'?"),
     "statsu": ("'statsu' is neither a verb nor KEY=VALUE", "did you mean 'status'?"),
     "--bogus": ("unknown flag '--bogus'", "--dry-run"),
     "+foo=1": ("unknown key 'foo'", "threads"),
-    "+benchmark.foo=1": ("unknown key 'benchmark.foo'", "benchmark.image_size"),
     "~threads": ("threads is missing", "threads=…"),
     "threads=0": ("threads=0 is out of range", "1 to 1024"),
     "threads=abc": ("threads: Value 'abc'", "--help"),
-    "threads=1.5": ("threads: Value '1.5'", "--help"),
     "threads=null": ("threads: ", "--help"),
     "threads=[1": ("cannot read 'threads=[1'", "quote"),
     "threads=${nothing}": ("threads", "--help"),
@@ -38,10 +33,8 @@ _WRONG = {
     "dataset=folder": ("dataset.path has no value", "dataset.path=…"),
     "campaign_dir=": ("campaign_dir='' is no path", "folder"),
     "storage.name=../x": ("storage.name='../x' is not a valid name", "letters"),
-    'dataset.name="a b"': ("dataset.name='a b' is not a valid name", "letters"),
     "threads=interval(1,2)": ("INTERVAL_SWEEP", "--help"),
     "dataset.sigma=1.8": ("sigma 1.8", "dataset=demo"),
-    "dataset.median_bytes=2000": ("median_bytes 2000", "dataset=demo"),
     "benchmark.name=run": ("benchmark.name=run is no benchmark", "micro"),
     "cluster.name=foo": ("cluster.name=foo is no cluster", "local"),
     "benchmark=1": ("Config group override must be a string or a list", "--help"),
@@ -50,28 +43,21 @@ _WRONG = {
     "+paper=glob(*)": ("is no recipe", "+paper=fig4,fig5"),
     "storage=lustre": ("storage=lustre has no root here", "storages.lustre.root"),
     "storage=site": ("storage.name has no value", "storage.name=…"),
-    "site=nonne": ("site: no choice 'nonne'", "did you mean 'none'?"),
     "site=mysite": ("site: no choice 'mysite'", "none"),
     "cluster=local cluster.partition=gpu": ("unknown key 'cluster.partition'", "cluster=slurm cluster.partition=…"),
-    "cluster=local cluster.extra.nice=1": ("unknown key 'cluster.extra'", "cluster=slurm cluster.extra=…"),
     "site.storages.scratch.root=/x": ("unknown key 'site.storages.scratch'", "storage.root=…"),
     "+site.storages.scratch.root=/x": ("takes no new storage from the command line", "storage.root=…"),
     "storage.exclusive=locked": ("expected one of [license, singleton, lock, none]", ""),
     "cluster=local detach=true": ("detach=true with cluster=local", "nohup"),
     "threads=1,2 --cfg job": ("Ambiguous value for argument 'threads=1,2'", "one value"),
-    "accelerator=[1,2]": ("accelerator=[1,2] is no choice of a group", "accelerator=one,other"),
     "storage=[1,2]": ("storage=[1,2] is no choice of a group", "storage=one,other"),
-    "site=[1]": ("site=[1] is no choice of a group", "site=one,other"),
     "dataset=${oc.select:a}": ("dataset=${oc.select:a} is no choice of a group", "dataset=one,other"),
     "cluster={a:1}": ("unknown key 'cluster.a'", "legal here: cluster.account"),
     "checks={}": ("checks={} changes nothing", "checks.…=…"),
     "redo=2": ("redo=2 is neither true nor false", "redo=true"),
-    "benchmark.preprocess=3": ("benchmark.preprocess=3 is neither true nor false", "benchmark.preprocess=true"),
     "storage=local +storage=local": ("storage is given twice", "storage=one,other"),
     "--package=foo": ("--package has no effect here", "--cfg job"),
-    "--run": ("--run has no effect here", "needs no flag"),
     "hydra.run.dir=/x": ("hydra.run.dir has no effect here", "campaign_dir=…"),
-    "hydra.job.chdir=true": ("hydra.job.chdir has no effect here", "campaign_dir=…"),
     "hydra.foo=1": ("unknown key 'hydra.foo'", "legal here"),
     "checkpoint=none,burst_buffer checkpoint.fast.rot=/x": (
         "unknown key 'checkpoint.fast.rot'",
@@ -88,7 +74,7 @@ def test_a_wrong_word_is_named_with_its_cure(word, tmp_path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
     message, hint = _WRONG[word]
 
-    code = guarded([word] if " b" in word else word.split())
+    code = guarded(word.split())
 
     said = capsys.readouterr().err
     assert code == 2

@@ -6,7 +6,7 @@ import copy
 import math
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from campaign.cells.cell import flat
@@ -24,19 +24,14 @@ LUSTRE = ("site=tegner", "storage=lustre")
 _WRONG = [
     # Words that end up in a batch script.
     (SLURM, "cluster.partition='gpu;rm'", "cluster.partition='gpu;rm' cannot stand in a batch script", "letters"),
-    (SLURM, "cluster.account='a b'", "cluster.account='a b'", "letters"),
-    (SLURM, "cluster.qos=''", "cluster.qos=''", "letters"),
     (SLURM, "cluster.constraint='K80$x'", "cluster.constraint='K80$x'", "K80&haswell"),
     (SLURM, "cluster.pool='n1 n2'", "cluster.pool='n1 n2'", "n[1-4]"),
-    (SLURM, "cluster.exclude='n(1)'", "cluster.exclude='n(1)'", "n[1-4]"),
     (SLURM, "cluster.dependency='afterok;1'", "cluster.dependency='afterok;1'", "afterok:123"),
     (SLURM, "cluster.licenses='a`b'", "cluster.licenses='a`b'", "lustre:1"),
     (SLURM, "cluster.modules=[gcc,'a b']", "cluster.modules: 'a b'", "cuda/12.2"),
     (SLURM, "cluster.prelude=['']", "cluster.prelude: ''", "each command as one line"),
-    (SLURM, "cluster.comment='a;b'", "cluster.comment='a;b'", "letters"),
     (SLURM, "cluster.modules=['-x']", "cluster.modules: '-x'", "cuda/12.2"),
     (SLURM, "storage.license='a b'", "storage.license='a b'", "lustre:1"),
-    ("cluster=local", "site.partition='a b'", "site.partition='a b'", "letters"),
     ("site=tegner", "site.storages.lustre.license='a b'", "site.storages.lustre.license='a b'", "lustre:1"),
     ("site=tegner", "site.modules=['$x']", "site.modules: '$x'", "cuda/12.2"),
     # The mini-application.
@@ -48,28 +43,22 @@ _WRONG = [
         "benchmark=alexnet",
     ),
     (ALEXNET, "accelerator.step_s=1", "accelerator.step_s=1.0 with accelerator=auto", "accelerator=emulated"),
-    (ALEXNET, "accelerator={name:emulated,step_s:null}", "accelerator.step_s=None", "accelerator=emulated"),
     (ALEXNET, "accelerator.name=tpu", "accelerator.name=tpu is no accelerator", "gpu"),
     # Options of sbatch.
     (SLURM, "+cluster.extra.mail_type=END", "cluster.extra.mail_type is no long option", "write mail-type"),
     (SLURM, "+cluster.extra.N=2", "cluster.extra.N is no long option", "write n"),
-    (SLURM, "+cluster.extra.x2y=1", "cluster.extra.x2y is no long option", "mail-type"),
     (SLURM, "+cluster.extra.array=1", "the campaign itself decides about --array", "leave out array"),
     (SLURM, "+cluster.extra.job-n=x", "cluster.extra.job-n: the campaign itself decides about --job-name", "leave out"),
-    (SLURM, "+cluster.extra.clusters=other", "the campaign itself decides about --clusters", "leave out"),
     (SLURM, "+cluster.extra.cluster=other", "the campaign itself decides about --clusters", "leave out"),
     (SLURM, "+cluster.extra.cluster-constraint=x", "decides about --cluster-constraint", "leave out"),
     (SLURM, "+cluster.extra.tasks-per-node=2", "decides about --tasks-per-node", "leave out"),
-    (SLURM, "+cluster.extra.oversubscribe=true", "decides about --oversubscribe", "leave out"),
     (SLURM, "+cluster.extra.time=5", "--time has a key of its own", "cluster.timeout_min=…"),
-    (SLURM, "+cluster.extra.licenses=a", "--licenses has a key of its own", "cluster.licenses=…"),
     (SLURM, "+cluster.extra.mail-user='a\tb'", "is no plain value", "one line of text"),
     (SLURM, "+cluster.extra.mail-user=[a]", "is no plain value", "one line of text"),
     # Numbers.
     ("site=none", "storage.stripe_count=0", "the file system's own default", "storage.stripe_count=null"),
     ("site=tegner", "site.storages.lustre.stripe_count=2001", "site.storages.lustre.stripe_count=2001", "-1 to 2000"),
     ("until_spread=0.01", "max_runs=5", "max_runs=5 with until_spread=0.01", "max_runs=6 or more"),
-    ("until_spread=0.01", "runs=40", "max_runs=30 with until_spread=0.01", "max_runs=40 or more"),
     # Names and paths.
     ("site=none", "site.name=../x", "site.name='../x' is not a valid name", "letters"),
     ("site=tegner", "site.storages.lustre.root='a\tb'", "site.storages.lustre.root='a\\tb' is no path", "folder"),
@@ -151,15 +140,13 @@ def points():
 
 def _with(points, key, value):
     """A copy of the first of the points that has the key, with that value."""
+    point = copy.deepcopy(next(each for each in points if key in dict(flat(each))))
     *path, last = key.split(".")
-    for point in copy.deepcopy(points):
-        node = point
-        for part in path:
-            node = node.get(part, {})
-        if last in node:
-            node[last] = value
-            return point
-    raise KeyError(key)
+    node = point
+    for part in path:
+        node = node[part]
+    node[last] = value
+    return point
 
 
 @pytest.mark.parametrize("key", limits.RANGES)
@@ -194,7 +181,6 @@ def test_every_number_has_a_range(points):
     assert numbers <= limits.RANGES.keys()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(LITERAL), st.text("ab1 ;$`'\"\\\n<>{}~#%é\0", min_size=1))
 def test_nothing_that_a_shell_would_act_on_gets_into_a_script(slurm_point, key, text):
     point = copy.deepcopy(slurm_point)
