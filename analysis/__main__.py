@@ -1,4 +1,4 @@
-"""`python -m analysis RECORDS_DIR [--out DIR]`: tables and figures from records on disk; `compare`, `verdicts`."""
+"""`python -m analysis RECORDS_DIR [--out DIR]`: tables and figures from records on disk; other verbs: `VERBS`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-VERBS = {"compare": "analysis.cli.compare", "verdicts": "analysis.cli.verdicts"}
+VERBS = {
+    "compare": "analysis.cli.compare",
+    "timelog": "analysis.cli.timelog",
+    "verdicts": "analysis.cli.verdicts",
+}
 EPILOG = """\
 python -m analysis compare A B       two campaigns cell by cell
 python -m analysis verdicts [FOLDER]  the paper's claims, held against the records
+python -m analysis timelog FILE…      what took how long in a run, by its time logs
 A folder of one of these names is written ./compare.
 
 exit codes: 0 all records read, 1 some record was skipped, 2 wrong usage

@@ -18,7 +18,7 @@ from analysis.figures.kit import style
 from analysis.text.plain import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from matplotlib.figure import Figure
 
@@ -99,7 +99,7 @@ def _inert(cell: Any) -> Any:
     return f"'{text}" if text.startswith(ACTIVE) else text
 
 
-def write(path: Path, content: bytes) -> Path:
+def write(path: Path, content: bytes | Iterable[bytes]) -> Path:
     """Put a whole file in place, or leave what was there: temporary file, fsync, rename, fsync of the folder.
 
     Raises
@@ -119,11 +119,11 @@ def write(path: Path, content: bytes) -> Path:
     return path
 
 
-def _replace(path: Path, content: bytes) -> None:
+def _replace(path: Path, content: bytes | Iterable[bytes]) -> None:
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fchmod(file.fileno(), 0o666 & ~_umask())
             os.fsync(file.fileno())

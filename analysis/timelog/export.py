@@ -1,0 +1,76 @@
+"""A time log for other programs: the nine columns that NERSC's scripts read, and Chrome's trace events."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from analysis.figures.kit.save import ACTIVE
+from analysis.text.plain import one_line
+from analysis.timelog.log import ACTIONS, PHASES, UNKNOWN
+from analysis.timelog.nersc import COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from analysis.timelog.log import Log
+
+AT_ONCE = 10_000
+# What their scripts for HEPCNNB look for; other actions keep our words.
+NERSC = {
+    "read": "HDF5 File Read", "load": "Load File", "next": "Call to Next Batch", "step": "Training Iteration",
+    "shuffle": "Global Shuffle", "checkpoint": "Checkpoint Listener",
+}  # fmt: skip
+
+
+def csv(log: Log) -> Iterator[bytes]:
+    """Yield a log as NERSC's CSV: seconds of Unix time; nothing is quoted, so no text has a comma."""
+    yield (", ".join(COLUMNS) + "\n").encode()
+    told = [NERSC.get(each, each) for each in ACTIONS] if log.ours else log.actions
+    actions, callers = ([_plain(each) for each in words] for words in (told, log.callers))
+    for row in _rows(log):
+        who = f"{row['epoch']}, {row['rank']}, {callers[row['caller']]}, {actions[row['action']]}"
+        when = ", ".join(_seconds(row[key]) for key in ("start_ns", "end_ns", "taken_ns"))
+        yield f"{who}, {when}, {log.streams[row['stream']].process}, thread {row['thread']}\n".encode()
+
+
+def chrome(log: Log) -> Iterator[bytes]:
+    """Yield a log as a trace for chrome://tracing and Perfetto: a process each; microseconds since the first start."""
+    yield b'{"displayTimeUnit": "ms", "traceEvents": [\n'
+    for place, stream in enumerate(log.streams):
+        name = {"name": f"rank {stream.rank} {stream.host} {stream.process}"}
+        yield _event({"ph": "M", "name": "process_name", "pid": place, "args": name}) + b",\n"
+    start_ns = min(stream.start_ns for stream in log.streams)
+    told: Mapping[str, Callable[[int], Any]] = {"phase": PHASES.__getitem__, "file": log.files.__getitem__}
+    between = b""
+    for row in _rows(log):
+        known = ((key, row[key]) for key in ("phase", "epoch", "step", "size_bytes", "file") if row[key] != UNKNOWN)
+        yield between + _event({
+            "ph": "X", "name": log.actions[row["action"]], "pid": row["stream"], "tid": row["thread"],
+            "ts": (row["start_ns"] - start_ns) / 1e3, "dur": (row["end_ns"] - row["start_ns"]) / 1e3,
+            "args": {key: told.get(key, int)(value) for key, value in known},
+        })  # fmt: skip
+        between = b",\n"
+    yield b"\n]}\n"
+
+
+def _rows(log: Log) -> Iterator[dict[str, int]]:
+    """Yield events as numbers by column; not all at once, for Python's numbers are large."""
+    for at in range(0, log.events.count, AT_ONCE):
+        part = log.events.at(slice(at, at + AT_ONCE))
+        for row in zip(*(column.tolist() for column in part), strict=True):
+            yield dict(zip(part._fields, row, strict=True))
+
+
+def _event(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _seconds(time_ns: int) -> str:
+    return f"{time_ns // 10**9}.{time_ns % 10**9:09}"
+
+
+def _plain(text: str) -> str:
+    """Return a text that ends no cell, and that no spreadsheet takes for a formula."""
+    line = one_line(text).replace(",", ";").replace('"', "'")
+    return f"'{line}" if line.startswith(ACTIVE) else line

@@ -1,0 +1,286 @@
+"""A time log: what a process did when, one stream a process, in words that `python -m analysis timelog` knows.
+
+A stream is JSON Lines: a head (who, by which clock), blocks of events (packed, in base64), an end. A block is written
+at the first step that begins half a second after the last one, when it is full, and at the end: a process that is
+killed loses what it did since.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import contextlib
+import json
+import os
+import socket
+import struct
+import threading
+import time
+import uuid
+from pathlib import Path
+from threading import get_ident
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from jobs.errors import JobError
+from jobs.system import files
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    File = str | os.PathLike[str]
+
+ACTIONS = (
+    "open", "read", "load", "shuffle", "next", "wait", "compute", "communicate", "validate", "checkpoint", "stage",
+    "barrier", "step",
+)  # fmt: skip
+PHASES = ("none", "train", "validation")
+UNKNOWN = -1
+_SCHEMA = 1
+_CODES = {name: code for code, name in enumerate(ACTIONS)}
+# Thread; start and duration in ns; bytes asked for; place; file, 0 for none; action.
+_pack = struct.Struct("<QqqqiiB").pack
+_BLOCK = 4096  # events
+_FLUSH_NS = 500_000_000
+_TRIES = 5
+_MOST = 1 << 31
+
+
+class TimeLogError(JobError):
+    """A time log was asked for what it cannot do."""
+
+
+class Event:
+    """What goes on in a ``with`` block; `size_bytes`, the bytes asked for, may be set until it ends."""
+
+    __slots__ = ("action", "events", "file", "place", "size_bytes", "start_ns")
+    action: int
+    events: list[bytes]
+    file: int
+    place: int
+    size_bytes: int
+    start_ns: int
+
+    def __enter__(self) -> Event:  # noqa: PYI034 - typing.Self needs Python 3.11
+        """Begin."""
+        self.start_ns = monotonic_ns()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End, and be in the log, also where the block failed."""
+        taken_ns = monotonic_ns() - self.start_ns
+        try:
+            self.events.append(
+                _pack(get_ident(), self.start_ns, taken_ns, self.size_bytes, self.place, self.file, self.action)
+            )
+        except struct.error as fault:
+            raise TimeLogError(f"{self.size_bytes!r} bytes", "give a whole number") from fault
+
+
+class TimeLog:
+    """The stream of this process, in a file that is not there yet; a rank may have several processes.
+
+    Any thread may log. A forked child opens a log of its own. Ranks count from 0 to `ranks` - 1, and the logs of one
+    `run` belong together. Without ``with``, the log ends with the process, unless `os._exit` or a signal ends that.
+
+    Raises TimeLogError: there is no such rank; OSError: the file is there already, or cannot be written.
+    """
+
+    def __init__(self, path: File, *, rank: int = 0, ranks: int = 1, run: str = "") -> None:
+        if not 0 <= rank < ranks:
+            raise TimeLogError(f"there is no rank {rank} of {ranks}", "ranks count from 0")
+        self._events: list[bytes] = []
+        self._places: list[tuple[int, int, int]] = []
+        self._files: dict[File, int] = {}
+        self._new_files: list[str] = []
+        self._place_count = self._file_count = self._count = self._size = 0
+        self._lock = threading.Lock()
+        self._path = Path(path).parent.resolve() / Path(path).name
+        self._descriptor = files.opened(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
+        self._started_ns, realtime_ns = _moment()
+        self._flushed_ns = self._started_ns
+        head = {"timelog": _SCHEMA, "id": uuid.uuid4().hex, "run": run, "rank": int(rank), "ranks": int(ranks)}
+        here = {"host": socket.gethostname(), "pid": os.getpid(), "clock": _clock()}
+        stamps = {"started_ns": self._started_ns, "realtime_ns": realtime_ns}
+        try:
+            self._write({**head, **here, **stamps, "actions": ACTIONS, "phases": PHASES})
+        except BaseException:
+            os.close(self._descriptor)
+            files.remove(self._path)
+            raise
+        _OPEN.add(self)
+        self._at = self.place()
+
+    def event(self, action: str, file: File | None = None, size_bytes: int = UNKNOWN, at: int | None = None) -> Event:
+        """Return what logs a ``with`` block: one of `ACTIONS`, of a file, in which so many bytes are asked for.
+
+        A thread that works ahead of `at` says where by a `place`.
+        """
+        event = Event()
+        try:
+            event.action = _CODES[action]
+        except KeyError:
+            _refuse("action", action, ACTIONS)
+        if at is None:
+            event.place = self._at
+        elif 0 <= at < self._place_count:
+            event.place = at
+        else:
+            raise TimeLogError(f"there is no place {at!r}", "take what `place` returns")
+        event.file = 0 if file is None else self._files.get(file) or self._number(file)
+        event.size_bytes = size_bytes
+        event.events = events = self._events
+        if len(events) >= _BLOCK:
+            self.flush()
+        return event
+
+    def add(
+        self, action: str, start_ns: int, file: File | None = None, size_bytes: int = UNKNOWN, at: int | None = None
+    ) -> None:
+        """Log an event that began at this stamp of `time.monotonic_ns`, and ends now."""
+        if not self._started_ns <= start_ns <= monotonic_ns():
+            raise TimeLogError(f"{start_ns!r} is no moment of this log", "stamp it with time.monotonic_ns()")
+        event = self.event(action, file, size_bytes, at)
+        event.start_ns = start_ns
+        event.__exit__(None, None, None)
+
+    def place(self, phase: str = "none", epoch: int = UNKNOWN, step: int = UNKNOWN) -> int:
+        """Return the number of a place in the run, for events `at` it; epochs and steps count from 0."""
+        if phase not in PHASES:
+            _refuse("phase", phase, PHASES)
+        if not (UNKNOWN <= epoch < _MOST and UNKNOWN <= step < _MOST):
+            raise TimeLogError(f"there is no epoch {epoch!r} with a step {step!r}", "both count from 0")
+        with self._lock:
+            self._must_be_open()
+            self._places.append((PHASES.index(phase), int(epoch), int(step)))
+            self._place_count += 1
+            return self._place_count - 1
+
+    def at(self, phase: str = "none", epoch: int = UNKNOWN, step: int = UNKNOWN) -> None:
+        """Say where the run is now: at a step, in an epoch, in `PHASES`. Call it as each step begins."""
+        self._at = self.place(phase, epoch, step)
+        if monotonic_ns() - self._flushed_ns >= _FLUSH_NS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand all that was logged to the kernel. Raises OSError; then it stays in memory, and is tried again."""
+        with self._lock:
+            self._must_be_open()
+            self._put(self._events)
+
+    def close(self) -> None:
+        """End the log; what still goes on is not in it."""
+        with self._lock:
+            if self not in _OPEN:
+                return
+            _OPEN.discard(self)
+            events, self._events = self._events, _Ended()
+            try:
+                self._put(events)
+                ended_ns, realtime_ns = _moment()
+                self._write({"ended_ns": ended_ns, "realtime_ns": realtime_ns, "count": self._count})
+            finally:
+                os.close(self._descriptor)
+
+    def __enter__(self) -> TimeLog:  # noqa: PYI034 - typing.Self needs Python 3.11
+        """Return the log, which is open."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it."""
+        self.close()
+
+    def _number(self, file: File) -> int:
+        name = os.fsdecode(file)
+        with self._lock:
+            self._must_be_open()
+            if name not in self._files:
+                self._new_files.append(name)
+                self._files[name] = self._file_count = self._file_count + 1
+            self._files[file] = self._files[name]
+            return self._files[name]
+
+    def _must_be_open(self) -> None:
+        if self not in _OPEN:
+            raise TimeLogError(*_ENDED)
+
+    def _put(self, events: list[bytes]) -> None:
+        """Write a block; its places and files were there before its events."""
+        number = len(events)
+        if number or self._places or self._new_files:
+            about = {"first": self._count, "places": self._places, "files": self._new_files}
+            packed = base64.b64encode(b"".join(events[:number]))
+            self._write({"written_ns": monotonic_ns(), **about}, b',"events":"%b"' % packed)  # json.dumps would copy it
+            del events[:number]
+            self._places, self._new_files = [], []
+            self._count += number
+        self._flushed_ns = monotonic_ns()
+
+    def _write(self, value: Any, more: bytes = b"") -> None:
+        """Append a line, whole or not at all."""
+        rest = b"%b%b}\n" % (json.dumps(value, separators=(",", ":")).encode()[:-1], more)
+        size = self._size + len(rest)
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except BaseException as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self._size)
+            if isinstance(error, OSError):  # a full disk's error names no file
+                raise OSError(error.errno, error.strerror, str(self._path)) from error
+            raise
+        self._size = size
+
+    def leave(self) -> None:
+        """Forget all, in a forked child: the log is its parent's."""
+        self._events, self._lock = _Ended(), threading.Lock()
+        os.close(self._descriptor)
+
+
+class _Ended(list[bytes]):
+    """The events of a log that takes no more."""
+
+    def append(self, _: bytes) -> NoReturn:
+        raise TimeLogError(*_ENDED)
+
+
+_ENDED = "this log has ended, or is that of the process that was forked", "open another one"
+_OPEN: set[TimeLog] = set()
+
+
+def _leave() -> None:
+    for log in _OPEN:
+        log.leave()
+    _OPEN.clear()
+
+
+@atexit.register
+def _close() -> None:
+    for log in list(_OPEN):
+        log.close()
+
+
+os.register_at_fork(after_in_child=_leave)
+
+
+def _refuse(kind: str, word: object, words: Sequence[str]) -> NoReturn:
+    raise TimeLogError(f"there is no {kind} {word!r}", f"take one of: {', '.join(words)}")
+
+
+def _moment() -> tuple[int, int]:
+    """Return one moment by the monotonic clock and by that of the day, in ns: of a few tries the quickest."""
+    tries = [(monotonic_ns(), time.time_ns(), monotonic_ns()) for _ in range(_TRIES)]
+    before, realtime_ns, after = min(tries, key=lambda each: each[2] - each[0])
+    return (before + after) // 2, realtime_ns
+
+
+def _clock() -> str:
+    """Return a name that processes with the same monotonic clock share; empty where it is not known."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/time').readlink()}"  # proc_pid_ns(5), time_namespaces(7)
+    except OSError:
+        return ""

@@ -1,0 +1,80 @@
+"""What barriers say of the clocks of nodes, and what that does to times."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis.timelog.read import read
+from tests.analysis.timelog.logs import REALTIME, event, stream
+
+# Of each barrier, how long after the last one each rank comes, and how long each takes to leave.
+BARRIERS = st.lists(st.tuples(*[st.integers(1, 50)] * 3, *[st.integers(1, 9)] * 3), min_size=1, max_size=5)
+
+
+def passed(barriers, ahead):
+    """Return the events of three ranks, by clocks that are so far ahead."""
+    now, events = 0, ([], [], [])
+    for each in barriers:
+        enters = [now + wait for wait in each[:3]]
+        leaves = [max(enters) + wait for wait in each[3:]]
+        for rank in range(3):
+            events[rank].append(event("barrier", enters[rank] + ahead[rank], leaves[rank] + ahead[rank]))
+        now = max(leaves)
+    return events
+
+
+@settings(deadline=None, max_examples=50)
+@given(BARRIERS, st.integers(0, 300))
+def test_the_true_difference_of_clocks_is_within_the_bounds_of_the_barriers(tmp_path_factory, barriers, ahead):
+    """The first two ranks share a clock."""
+    folder = tmp_path_factory.mktemp("logs")
+    events = passed(barriers, (100, 100, ahead))
+    files = [
+        stream(folder / f"{rank}", own, rank=rank, ranks=3, clock="cd"[rank == 2]) for rank, own in enumerate(events)
+    ]
+
+    log, clocks = read(files)
+
+    assert clocks["d"].low_ns <= ahead - 100 <= clocks["d"].high_ns
+    assert clocks["d"].apart_ns == clocks["c"].shift_ns == 0
+    enters, leaves = (
+        {rank: getattr(own, key) for rank, own in log.events.by("rank")} for key in ("start_ns", "end_ns")
+    )
+    for turn in range(len(barriers)):
+        assert max(own[turn] for own in enters.values()) <= min(own[turn] for own in leaves.values())
+
+
+def test_processes_that_share_a_clock_share_its_time_of_day(tmp_path):
+    """The second one began when the time of day had been set by an hour."""
+    of = [{"rank": rank, "ranks": 2, "realtime_ns": REALTIME + rank * 10**12} for rank in (0, 1)]
+    files = [stream(tmp_path / str(rank), [event("read", 5, 9)], **of[rank]) for rank in (0, 1)]
+
+    assert (read(files)[0].events.start_ns - REALTIME).tolist() == [5, 5]
+
+
+@pytest.mark.parametrize(("ahead", "shift"), [(0, 0), (400, 390), (-400, -390)])
+def test_times_move_by_the_difference_that_is_certain(ahead, shift, tmp_path):
+    events = [event("barrier", 400, 410)], [event("barrier", 400 + ahead, 410 + ahead)]
+    log, _ = read(
+        [stream(tmp_path / str(rank), own, rank=rank, ranks=2, clock=str(rank)) for rank, own in enumerate(events)]
+    )
+
+    assert int(log.events.start_ns[1] - log.events.start_ns[0]) == ahead - shift
+
+
+def test_clocks_that_went_apart_are_said_to_have(tmp_path):
+    events = (
+        [event("barrier", 0, 10), event("barrier", 500, 510)],
+        [event("barrier", 0, 10), event("barrier", 600, 610)],
+    )
+    _, clocks = read(
+        [stream(tmp_path / str(rank), own, rank=rank, ranks=2, clock=str(rank)) for rank, own in enumerate(events)]
+    )
+
+    assert (clocks["1"].apart_ns, clocks["1"].low_ns, clocks["1"].high_ns) == (80, 10, 90)
+
+
+def test_without_a_barrier_nothing_is_known(tmp_path):
+    files = [stream(tmp_path / str(rank), [event("read", 5, 9)], rank=rank, ranks=2, clock="") for rank in (0, 1)]
+
+    assert [clock.low_ns for clock in read(files)[1].values()] == [0, None]

@@ -1,0 +1,124 @@
+"""`python -m analysis timelog`: what it prints, writes and warns of."""
+
+import json
+
+import pytest
+
+from analysis.__main__ import main
+from tests.analysis.timelog.logs import REALTIME, event, stream
+
+MS = 1_000_000
+PLACES = [(0, -1, -1), (1, 0, 0), (2, 0, 0), (1, 1, 0)]
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two ranks, each with a read of a second in both epochs, half of it behind a compute."""
+    return [
+        str(stream(
+            tmp_path / f"{rank}.timelog",
+            [event("read", at * MS, (at + 1000) * MS, place=place, size=5 * MS, file=1) for at, place in
+             ((500 * rank, 1), (2000, 2), (4000, 3))] + [event("compute", 4500 * MS, 5500 * MS, thread=2, place=3)],
+            at=6000 * MS, places=PLACES, files=["/data/\x1b[2Ja"], rank=rank, ranks=2,
+        ))
+        for rank in (0, 1)
+    ]  # fmt: skip
+
+
+def test_json_has_each_definition_by_its_name(files, capsys):
+    assert main(["timelog", *files, "--json"]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"read", "compute"}
+    read = found["read"]
+    assert {key: read[key] for key in ("count", "sum_per_rank", "union_all", "union_epochs", "bytes")} == {
+        "count": 6, "sum_per_rank": 3.0, "union_all": 3.5, "union_epochs": 3.5, "bytes": 30 * MS,
+    }  # fmt: skip
+    assert (read["union_per_rank"], read["exposed"]) == ({"mean": 3.0, "max": 3.0}, {"mean": 2.5, "max": 2.5})
+    assert read["by"]["phase"]["train"]["epoch"]["1"]["exposed"]["mean"] == 0.5
+    assert read["by"]["epoch"]["0"]["count"] == 4
+    assert read["by"]["rank"]["1"]["union_all"] == 3.0
+    assert read["bytes_per_s"]["wall"] == 5 * MS
+
+
+def test_a_part_alone_is_what_it_is_in_the_whole(files, capsys):
+    main(["timelog", *files, "--json"])
+    whole = json.loads(capsys.readouterr().out)["read"]["by"]["rank"]["1"]
+
+    assert main(["timelog", *files, "--json", "--rank", "1", "--phase", "train", "--epoch", "1"]) == 0
+
+    part = json.loads(capsys.readouterr().out)["read"]
+    assert (part["count"], part["exposed"]["max"], whole["count"]) == (1, 0.5, 3)
+    assert main(["timelog", *files, "--epoch", "7"]) == 2
+    assert "no event is left" in capsys.readouterr().err
+
+
+def test_the_budget_of_each_rank_adds_up_to_its_wall(files, capsys):
+    assert main(["timelog", *files, "--json", "--budget"]) == 0
+
+    found = json.loads(capsys.readouterr().out)
+    assert {rank: each["spent_s"] for rank, each in found.items()} == {
+        rank: {"compute": 1.0, "read": 2.5, "unaccounted": 2.5} for rank in ("0", "1")
+    }
+    assert found["1"]["wall_s"] == 6.0
+    assert found["1"]["clock"] == {"low_s": 0.0, "high_s": 0.0, "shift_s": 0.0, "apart_s": 0.0}
+
+
+def test_a_person_reads_all_of_it(files, capsys):
+    assert main(["timelog", *files]) == 0
+
+    said = capsys.readouterr().out
+    rows = [line.split() for line in said.splitlines()]
+    assert ["read", "6", "3.00", "3.00", "3.00", "3.50", "3.50", "2.50", "2.50"] in rows
+    assert ["rank", "1", "3", *["3.00"] * 5, "2.50", "2.50"] in rows
+    assert ["unaccounted", "2.50", "41.7", "%", "2.50", "0", "2.50", "0"] in rows
+    assert "rank 0 started last, 0.000 s after the first" in said
+
+
+def test_what_is_written_is_for_other_programs(files, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["timelog", *files, "--csv", str(out / "a.csv"), "--chrome", str(out / "a.json")]) == 0
+
+    said = capsys.readouterr().out
+    assert said.splitlines()[-2:] == [str(out / "a.csv"), str(out / "a.json")]
+    trace = json.loads((out / "a.json").read_text())["traceEvents"]
+    assert [each["args"]["name"] for each in trace[:2]] == ["rank 0 n1 10", "rank 1 n1 10"]
+    assert trace[2] == {
+        "ph": "X", "name": "read", "pid": 0, "tid": 0, "ts": 0.0, "dur": 1e6,
+        "args": {"phase": "train", "epoch": 0, "step": 0, "size_bytes": 5 * MS, "file": "/data/\x1b[2Ja"},
+    }  # fmt: skip
+    assert len((out / "a.csv").read_text().splitlines()) == 9
+
+
+def test_what_is_missing_or_uncertain_is_said(tmp_path, capsys):
+    of = [{"rank": rank, "ranks": 40, "clock": str(rank), "realtime_ns": REALTIME - rank * 5 * MS} for rank in (0, 1)]
+    files = [str(stream(tmp_path / f"{rank}", [event("read", 0, 9)], **of[rank])) for rank in (0, 1)]
+
+    assert main(["timelog", *files]) == 0
+
+    said = capsys.readouterr().err
+    assert "38 of 40 ranks have no log here (2, 3, 4, 5, 6, 7, 8, 9, 10, 11)" in said
+    assert "rank 1, process 10: the time of day moved by +0.005 s against the clock of the log" in said
+    assert "no barrier bounds how far clocks of nodes are apart" in said
+
+
+def test_rows_that_were_left_out_show_in_the_exit_code(tmp_path, capsys):
+    text = (
+        "Epoch, Rank, Action Name, Action Description, Start Time, End Time, Time Taken\n0, 0, f, Load File, 1, 2, 1\n"
+    )
+    (tmp_path / "log.csv").write_text(text + "0, \x1b[2J\n" * 12)
+
+    assert main(["timelog", str(tmp_path / "log.csv")]) == 1
+
+    said = capsys.readouterr()
+    assert "log.csv, line 3: has 2 fields: 0,\\x1b[2J; left out" in said.err
+    assert "2 more rows are left out" in said.err
+    assert "Load File" in said.out
+
+
+def test_a_file_that_cannot_be_read_is_an_error_with_a_cure(tmp_path, capsys):
+    assert main(["timelog", str(tmp_path / "none")]) == 2
+    assert "No such file" in capsys.readouterr().err
+    (tmp_path / "odd").write_text("hello\n")
+    assert main(["timelog", str(tmp_path / "odd")]) == 2
+    assert "odd, line 1: it is no time log\n\nhint: take files of jobs.observe.TimeLog" in capsys.readouterr().err

@@ -1,0 +1,72 @@
+"""The algebra of intervals, by its properties and against a grid of single nanoseconds."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.timelog.intervals import innermost, union, without
+
+SETS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 8)).map(lambda each: (each[0], sum(each))), max_size=12)
+GRID = 30
+
+
+def arrays(intervals):
+    return np.array(intervals, dtype=np.int64).reshape(-1, 2).T
+
+
+def united(intervals):
+    return union(*arrays(intervals))
+
+
+def cells(intervals):
+    return {cell for start, end in intervals for cell in range(start, end)}
+
+
+def pairs(spans):
+    return list(zip(*(column.tolist() for column in spans), strict=True))
+
+
+@given(SETS, st.randoms())
+def test_a_union_is_the_cells_of_the_grid_in_any_order_of_its_intervals(intervals, random):
+    found = united(intervals)
+    random.shuffle(intervals)
+
+    assert cells(pairs(found)) == cells(intervals)
+    assert found.length == len(cells(intervals)) <= sum(end - start for start, end in intervals)
+    assert all(end < start for (_, end), (start, _) in zip(pairs(found), pairs(found)[1:], strict=False))
+    assert pairs(united(intervals)) == pairs(found) == pairs(union(*found))
+
+
+@given(st.lists(st.integers(1, 5), max_size=8))
+def test_the_union_of_intervals_apart_is_their_sum(lengths):
+    starts = np.cumsum([0, *(length + 1 for length in lengths)])[: len(lengths)]
+
+    assert united([(start, start + length) for start, length in zip(starts, lengths, strict=True)]).length == sum(
+        lengths
+    )
+
+
+def test_intervals_that_touch_become_one():
+    assert pairs(united([(3, 5), (0, 3), (7, 7), (8, 9)])) == [(0, 5), (8, 9)]
+
+
+@given(SETS, SETS)
+def test_what_one_set_leaves_of_another_is_the_difference_of_their_cells(ones, others):
+    left = without(united(ones), united(others))
+
+    assert cells(pairs(left)) == cells(ones) - cells(others)
+    assert left.length + len(cells(ones) & cells(others)) == united(ones).length
+
+
+@given(SETS)
+def test_each_moment_is_that_of_the_interval_that_began_last(intervals):
+    found = {
+        cell: place
+        for place, start, end in zip(*innermost(*arrays(intervals)), strict=True)
+        for cell in range(start, end)
+    }
+
+    assert set(found) == cells(intervals)
+    for cell, place in found.items():
+        around = [each for each in intervals if each[0] <= cell < each[1]]
+        assert place == intervals.index(max(around, key=lambda each: (each[0], -each[1])))

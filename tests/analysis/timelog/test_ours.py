@@ -1,0 +1,130 @@
+"""Our own streams: those that are whole, and every way in which one is not."""
+
+import contextlib
+import json
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analysis.errors import AnalysisError
+from analysis.timelog import ours
+from analysis.timelog.read import read
+from tests.analysis.timelog.logs import REALTIME, STARTED, block, end, event, head, stream, write
+
+READ = event("read", 10, 30, size=5, file=1)
+GOOD = (
+    json.dumps(head(), separators=(",", ":")),
+    block([READ], places=[[1, 2, 3]], files=["/data/a"]),
+    block([event("compute", 40, 90)], first=1, written_ns=STARTED + 2000),
+    end(2, 2000),
+)
+
+
+def changed(line, **keys):
+    return [json.dumps({**(json.loads(GOOD[0]) if line == 0 else GOOD[line]), **keys}, separators=(",", ":"))
+            if place == line else each for place, each in enumerate(GOOD)]  # fmt: skip
+
+
+def one(start=10, stop=30, **keys):
+    return changed(1, events=block([event("read", start, stop, **keys)])["events"])
+
+
+def test_a_whole_stream_is_read_in_unix_time(tmp_path):
+    log, _ = read([write(tmp_path / "log", *GOOD)])
+
+    assert [log.actions[code] for code in log.events.action] == ["read", "compute"]
+    assert (log.events.start_ns - REALTIME).tolist() == [10, 40]
+    assert (log.events.phase[0], log.events.epoch[0], log.events.step[0]) == (1, 2, 3)
+    assert (log.files, log.events.file.tolist(), log.events.size_bytes.tolist()) == (["/data/a"], [0, -1], [5, -1])
+    assert (log.streams[0].start_ns - REALTIME, log.streams[0].end_ns - REALTIME) == (0, 2000)
+
+
+BAD = {
+    "line 1: it is no time log": ["{}"],
+    "line 1: it lacks the key actions": ['{"timelog":1}'],
+    "line 1: it was written by a newer version": changed(0, timelog=2),
+    "line 1: it has 'sleep' at actions[0]": changed(0, actions=["sleep"]),
+    "line 1: it has -1 at rank": changed(0, rank=-1),
+    "line 1: it is no head": changed(0, rank=1),
+    "line 2: it is no JSON": [GOOD[0], "{", *GOOD[2:]],
+    "line 2: it is no JSON ": [GOOD[0], "[" * 100_000],
+    "line 2: it lacks the key events": [GOOD[0], head(), *GOOD[2:]],
+    "line 2: it has [3, 0, 0] at places[0]": changed(1, places=[[3, 0, 0]]),
+    "line 2: it has [1, 0] at places[0]": changed(1, places=[[1, 0]]),
+    "line 2: it has events that are cut off": changed(1, events="QUJD"),
+    "line 2: it has events that are cut off or damaged": changed(1, events="!"),
+    "line 2: it has an event, 0, that is at no place": one(place=7),
+    "line 2: it has an event, 0, that is of no file": one(file=2),
+    "line 2: it has an event, 0, that begins before its log": one(start=-5),
+    "line 2: it has an event, 0, that ends before it begins": one(stop=3),
+    "line 2: it has an event, 0, that ends after it was": one(stop=1001),
+    "line 2: it was written before the one before it": changed(1, written_ns=STARTED - 1),
+    "line 3: it begins at event 1, and 0 were before it": [*GOOD[:1], block(), *GOOD[2:]],
+    "line 3: it begins at event 0, and 1 were before it": [*GOOD[:2], GOOD[1], *GOOD[3:]],
+    "line 3: has no end: its process was killed, or goes on": GOOD[:3],
+    "line 3: it is cut off": [*GOOD[:2], json.dumps(GOOD[2])[:-9] + "\0"],
+    "line 4: it ends 3 events, and it has 2": changed(3, count=3),
+    "line 5: it goes on after its end": [*GOOD, GOOD[0]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("why", BAD)
+def test_a_stream_that_is_none_is_refused_by_its_line(why, tmp_path):
+    file = write(tmp_path / "log", *BAD[why])
+    file.write_bytes(file.read_bytes().replace(b"\0\n", b""))
+
+    with pytest.raises(AnalysisError) as error:
+        read([file])
+
+    assert f"{file}, {why.strip()}" in str(error.value)
+    assert error.value.hint
+
+
+def test_of_a_stream_without_an_end_its_whole_lines_are_taken_when_asked_for(tmp_path):
+    file = write(tmp_path / "log", *GOOD[:2])
+    file.write_bytes(file.read_bytes() + b'{"written_ns":12')
+
+    log, _ = read([file], unfinished=True)
+
+    assert (log.events.count, log.streams[0].end_ns - REALTIME, log.streams[0].moved_ns) == (1, 1000, None)
+
+
+@pytest.mark.parametrize(
+    ("limit", "why"), [("LONGEST_LINE", "more than 100 bytes"), ("MOST_EVENTS", "more than 0 events")]
+)
+def test_a_stream_beyond_the_bounds_is_refused(limit, why, tmp_path, monkeypatch):
+    monkeypatch.setattr(ours, limit, {"LONGEST_LINE": 100, "MOST_EVENTS": 0}[limit])
+
+    with pytest.raises(AnalysisError, match=why):
+        read([write(tmp_path / "log", *GOOD)])
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_whatever_is_damaged_is_refused_or_read_and_nothing_else(tmp_path_factory, data):
+    file = write(tmp_path_factory.mktemp("odd") / "log", *GOOD)
+    text = bytearray(file.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
+    file.write_bytes(text[: data.draw(st.integers(0, len(text)))])
+    with contextlib.suppress(AnalysisError):
+        assert read([file], unfinished=data.draw(st.booleans()))[0].events.count <= 2
+
+
+def test_the_logs_of_one_run_are_told_from_others(tmp_path):
+    first = stream(tmp_path / "a", [READ], files=["x"], ranks=2, run="one")
+
+    with pytest.raises(AnalysisError, match="this log is among the files already"):
+        read([first, first])
+    with pytest.raises(AnalysisError, match=r"b, line 1: its run is 'two', and that of the first file 'one'"):
+        read([first, stream(tmp_path / "b", [], rank=1, ranks=2, run="two")])
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_regular_file_is_refused_and_nothing_waits_for_it(make, tmp_path):
+    make(tmp_path / "odd")
+
+    with pytest.raises(AnalysisError, match="is no regular file"):
+        read([tmp_path / "odd"])

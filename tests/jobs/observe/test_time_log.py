@@ -1,0 +1,204 @@
+"""The time log as a script has it: threads, forks, full disks, a process that is killed; read by the analysis."""
+
+import errno
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analysis.errors import AnalysisError
+from analysis.timelog import log as known
+from analysis.timelog.read import read
+from jobs.observe import TimeLog, TimeLogError, time_log
+
+
+def table(path, **asked):
+    """Return (action, file, bytes, phase, epoch, step) of each event."""
+    log, _ = read([path], **asked)
+    events = log.events
+    files = [log.files[file] if file >= 0 else None for file in events.file]
+    names = ([words[code] for code in codes] for words, codes in (
+        (log.actions, events.action), (known.PHASES, events.phase),
+    ))  # fmt: skip
+    action, phase = names
+    rest = (column.tolist() for column in (events.epoch, events.step))
+    return list(zip(action, files, events.size_bytes.tolist(), phase, *rest, strict=True))
+
+
+def test_both_rooms_know_the_same_words():
+    assert set(known.ACTIONS) == set(time_log.ACTIONS)
+    assert known.PHASES == time_log.PHASES
+
+
+def test_a_script_logs_what_it_does_and_where_in_the_run_it_is(tmp_path):
+    with TimeLog(tmp_path / "log", rank=np.int64(1), ranks=2, run="one") as log:
+        ahead = log.place("train", 1)
+        with log.event("open", tmp_path / "a"):
+            pass
+        log.at("train", 0, np.int64(7))
+        with log.event("load"), log.event("read", str(tmp_path / "a")) as read_it:
+            read_it.size_bytes = np.int64(100)
+        start_ns = time.monotonic_ns()
+        log.add("read", start_ns, "b", 5, at=ahead)
+        with pytest.raises(ZeroDivisionError), log.event("compute"):
+            _ = 1 / 0
+
+    file = str(tmp_path / "a")
+    assert table(tmp_path / "log") == [
+        ("open", file, -1, "none", -1, -1), ("read", file, 100, "train", 0, 7), ("load", None, -1, "train", 0, 7),
+        ("read", "b", 5, "train", 1, -1), ("compute", None, -1, "train", 0, 7),
+    ]  # fmt: skip
+    events, stream = read([tmp_path / "log"])[0].events, read([tmp_path / "log"])[0].streams[0]
+    assert (stream.rank, stream.ranks, stream.run, stream.process) == (1, 2, "one", os.getpid())
+    assert stream.start_ns <= events.start_ns.min() <= events.end_ns.max() <= stream.end_ns
+    assert abs(stream.end_ns - time.time_ns()) < 60e9
+    assert events.start_ns[2] <= events.start_ns[1] <= events.end_ns[1] <= events.end_ns[2]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (lambda log: log.event("sleep"), "there is no action 'sleep'; take one of: open, read"),
+        (lambda log: log.at("test"), "there is no phase 'test'; take one of: none, train"),
+        (lambda log: log.at("train", -2), "there is no epoch -2"),
+        (lambda log: log.event("read", at=1), "there is no place 1"),
+        (lambda log: log.add("read", 5), "5 is no moment of this log"),
+        (lambda log: log.add("read", time.monotonic_ns(), "a", 0.5), "0.5 bytes; give a whole number"),
+        (lambda log: TimeLog("new", rank=2, ranks=2), "there is no rank 2 of 2"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_the_log_goes_on(wrong, why, tmp_path):
+    with TimeLog(tmp_path / "log") as log:
+        with pytest.raises(TimeLogError, match=why):
+            wrong(log)
+        with log.event("read"):
+            pass
+
+    assert len(table(tmp_path / "log")) == 1
+
+
+def test_a_file_that_is_there_is_not_written_to(tmp_path):
+    (tmp_path / "log").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "log")
+
+    for name in ("log", "link"):
+        with pytest.raises(FileExistsError):
+            TimeLog(tmp_path / name)
+    assert (tmp_path / "log").read_text() == "mine"
+
+
+def test_no_event_of_any_thread_is_lost_or_twice(tmp_path, monkeypatch):
+    monkeypatch.setattr(time_log, "_BLOCK", 10)
+    each, threads = 500, 4
+
+    def work(log, worker):
+        for number in range(each):
+            with log.event("read", f"{number % 50}", worker * each + number):
+                pass
+
+    with TimeLog(tmp_path / "log") as log:
+        started = [threading.Thread(target=work, args=(log, worker)) for worker in range(threads)]
+        for thread in started:
+            thread.start()
+        for _ in range(20):
+            log.at("train", 0, 1)
+            log.flush()
+        for thread in started:
+            thread.join()
+
+    found = table(tmp_path / "log")
+    assert sorted(size for _, _, size, *_ in found) == list(range(each * threads))
+    assert all(int(file) == size % each % 50 for _, file, size, *_ in found)
+    assert len(set(read([tmp_path / "log"])[0].events.thread.tolist())) == threads
+
+
+def test_a_full_disk_loses_nothing_once_there_is_room_again(tmp_path, monkeypatch):
+    real, room = os.write, itertools.count()
+
+    def write(descriptor, data):
+        if next(room) % 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(descriptor, data[:20])
+
+    with TimeLog(tmp_path / "log") as log:
+        with log.event("read", "a", 3):
+            pass
+        with monkeypatch.context() as full:
+            full.setattr(time_log.os, "write", write)
+            with pytest.raises(OSError, match="No space left on device.*log"):
+                log.flush()
+
+    assert table(tmp_path / "log") == [("read", "a", 3, "none", -1, -1)]
+
+
+def test_a_log_that_cannot_be_begun_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(time_log.os, "write", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+
+    with pytest.raises(OSError, match="full"):
+        TimeLog(tmp_path / "log")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_forked_child_cannot_write_into_its_parents_log(tmp_path):
+    with TimeLog(tmp_path / "log") as log:
+        with log.event("read"):
+            pass
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                for act in (log.flush, log.at, log.event("read").__enter__().__exit__):
+                    with pytest.raises(TimeLogError, match="is that of the process that was forked"):
+                        act(*(None,) * 3) if act.__name__ == "__exit__" else act()
+                log.close()
+                with TimeLog(tmp_path / "child") as own, own.event("compute"):
+                    pass
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    assert [len(table(tmp_path / name)) for name in ("log", "child")] == [1, 1]
+
+
+def test_what_was_flushed_is_there_when_the_process_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(time_log, "_FLUSH_NS", 0)
+    child = os.fork()
+    if not child:
+        log = TimeLog(tmp_path / "log")
+        for step in range(3):
+            log.at("train", 0, step)
+            with log.event("compute"):
+                pass
+        os._exit(1)
+    os.waitpid(child, 0)
+
+    with pytest.raises(AnalysisError, match="has no end: its process was killed, or goes on"):
+        read([tmp_path / "log"])
+    assert [event[-1] for event in table(tmp_path / "log", unfinished=True)] == [0, 1]
+
+
+def test_a_script_that_forgets_its_log_ends_it_all_the_same(tmp_path):
+    script = "from jobs.observe import TimeLog\nlog = TimeLog('log')\nwith log.event('read'):\n    pass\n"
+    subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, check=True, env={**os.environ, "PYTHONPATH": str(Path.cwd())}
+    )
+
+    assert json.loads((tmp_path / "log").read_text().splitlines()[-1])["count"] == 1
+    assert len(table(tmp_path / "log")) == 1
+
+
+def test_an_ended_log_takes_no_more(tmp_path):
+    with TimeLog(tmp_path / "log") as log:
+        pass
+
+    with pytest.raises(TimeLogError, match="this log has ended"), log.event("read"):
+        pass
+    assert table(tmp_path / "log") == []
