@@ -55,8 +55,8 @@ def _passed(name: str, streams: Sequence[Stream], barriers: Events) -> tuple[Tim
     count = min((own.count for own in there), default=0)
     if not count:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    entered, left = (np.sort([getattr(own, key) for own in there])[:, :count] for key in ("start_ns", "end_ns"))
-    return entered.max(axis=0), left.min(axis=0)
+    entered = np.max([np.sort(own.start_ns)[:count] for own in there], axis=0)
+    return entered, np.min([np.sort(own.end_ns)[:count] for own in there], axis=0)
 
 
 def _bounded(entered: Times, left: Times, others_entered: Times, others_left: Times) -> Clock:

@@ -95,7 +95,8 @@ class Rows:
             values = self._values(row, width)
         except ValueError as error:
             why = str(error) if isinstance(error, OddRowError) else "is no event"
-            self.skipped.append(f"{name}, line {number}: {why}: {one_line(','.join(row))[:MOST_LETTERS]}")
+            said = one_line(f"{why}: {','.join(row)}")[:MOST_LETTERS]
+            self.skipped.append(f"{name}, line {number}: {said}")
             if len(self.skipped) > MOST_SKIPPED:
                 raise misread(name, number, f"more than {MOST_SKIPPED} rows are no events") from None
             return
@@ -138,7 +139,7 @@ def heading(line: bytes) -> list[str]:
 
 def fields(line: bytes) -> list[str]:
     """Return the cells of a line."""
-    text = line.decode(errors="replace").translate(dict.fromkeys(map(ord, "\0\r\n")))
+    text = line.decode(errors="replace").translate(dict.fromkeys(map(ord, "\0\r\n\ufeff")))
     return next(csv.reader([text], skipinitialspace=True), [])
 
 

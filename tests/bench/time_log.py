@@ -32,14 +32,13 @@ def measure(steps: int, turns: int) -> Iterator[Figure]:
 
 
 def _cost_us(way: Callable[[TimeLog, int], None], steps: int) -> float:
-    with tempfile.TemporaryDirectory() as folder:
-        with TimeLog(Path(folder, "log")) as log:
-            began = time.process_time()
-            for step in range(steps):
-                log.at("train", 0, step)
-                way(log, step)
-            log.flush()
-            return 1e6 * (time.process_time() - began) / (steps * _EVENTS)
+    with tempfile.TemporaryDirectory() as folder, TimeLog(Path(folder, "log")) as log:
+        began = time.process_time()
+        for step in range(steps):
+            log.at("train", 0, step)
+            way(log, step)
+        log.flush()
+        return 1e6 * (time.process_time() - began) / (steps * _EVENTS)
 
 
 def _blocks(log: TimeLog, step: int) -> None:

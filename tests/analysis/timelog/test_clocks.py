@@ -62,6 +62,16 @@ def test_times_move_by_the_difference_that_is_certain(ahead, shift, tmp_path):
     assert int(log.events.start_ns[1] - log.events.start_ns[0]) == ahead - shift
 
 
+def test_a_rank_that_was_killed_bounds_by_the_barriers_that_it_passed(tmp_path):
+    events = passed([(10, 10, 10, 2, 2, 2)] * 3, (0, 0, 50))
+    events[1][1:] = []
+    files = [
+        stream(tmp_path / str(rank), own, rank=rank, ranks=3, clock="ccd"[rank]) for rank, own in enumerate(events)
+    ]
+
+    assert (read(files)[1]["d"].low_ns, read(files)[1]["d"].high_ns) == (48, 52)
+
+
 def test_clocks_that_went_apart_are_said_to_have(tmp_path):
     events = (
         [event("barrier", 0, 10), event("barrier", 500, 510)],

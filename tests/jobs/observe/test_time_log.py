@@ -132,7 +132,7 @@ def test_a_full_disk_loses_nothing_once_there_is_room_again(tmp_path, monkeypatc
             pass
         with monkeypatch.context() as full:
             full.setattr(time_log.os, "write", write)
-            with pytest.raises(OSError, match="No space left on device.*log"):
+            with pytest.raises(OSError, match=r"No space left on device.*log"):
                 log.flush()
 
     assert table(tmp_path / "log") == [("read", "a", 3, "none", -1, -1)]
