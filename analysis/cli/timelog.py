@@ -90,7 +90,7 @@ def _kept(events: Events, asked: argparse.Namespace) -> Events:
     for name, wanted in (("phase", phase), ("epoch", asked.epoch), ("rank", asked.rank)):
         if wanted is not None:
             events = events.at(getattr(events, name) == wanted)
-    if not events.count:
+    if not events.number:
         raise AnalysisError("no event is left", "ask for a phase, an epoch and a rank that are in the files")
     return events
 
@@ -118,7 +118,7 @@ def remarks(log: Log, clocks: Mapping[str, Clock]) -> Iterator[str]:
         names = ", ".join(missing)
         yield f"warning: {ranks - len(there)} of {ranks} ranks have no log here ({names}): means are without them"
     for stream in log.streams:
-        if abs(stream.moved_ns or 0) > MOVED_NS:
+        if stream.moved_ns and abs(stream.moved_ns) > MOVED_NS:
             moved = (
                 f"rank {stream.rank}, process {stream.process}: the time of day moved by {stream.moved_ns / 1e9:+.3f} s"
             )

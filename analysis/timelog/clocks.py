@@ -52,7 +52,7 @@ def clocks(streams: Sequence[Stream], barriers: Events) -> Mapping[str, Clock]:
 def _passed(name: str, streams: Sequence[Stream], barriers: Events) -> tuple[Times, Times]:
     """Return of each barrier when the last of the ranks with this clock entered, and when the first one left."""
     there = [own for place, own in barriers.by("stream") if streams[place].clock == name]
-    count = min((own.count for own in there), default=0)
+    count = min((own.number for own in there), default=0)
     if not count:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     entered = np.max([np.sort(own.start_ns)[:count] for own in there], axis=0)

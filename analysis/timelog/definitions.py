@@ -71,7 +71,7 @@ class Definitions:
         size = int(events.size_bytes.sum(dtype=float)) if (events.size_bytes >= 0).all() else None
         times_ns = {"union_all": all_ns, "sum": total_ns, "wall": self._wall_ns}
         return {
-            "count": events.count,
+            "count": events.number,
             "sum_per_rank": total_ns / len(ranks) / NS,
             "union_per_rank": _over_ranks(whole),
             "union_all": all_ns / NS,

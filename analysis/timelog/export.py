@@ -56,7 +56,7 @@ def chrome(log: Log) -> Iterator[bytes]:
 
 def _rows(log: Log) -> Iterator[dict[str, int]]:
     """Yield events as numbers by column; not all at once, for Python's numbers are large."""
-    for at in range(0, log.events.count, AT_ONCE):
+    for at in range(0, log.events.number, AT_ONCE):
         part = log.events.at(slice(at, at + AT_ONCE))
         for row in zip(*(column.tolist() for column in part), strict=True):
             yield dict(zip(part._fields, row, strict=True))

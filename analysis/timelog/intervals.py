@@ -64,7 +64,8 @@ def innermost(start: Times, end: Times) -> tuple[Times, Times, Times]:
 def _pieces(start: Times, end: Times) -> Iterator[tuple[int, int, int]]:
     order = np.lexsort((-np.arange(len(start)), -end, start))
     begins, ends = [*start[order].tolist(), None], end[order].tolist()
-    open_, at = [], 0  # those that have begun, the innermost at the end; up to when time is given away
+    open_: list[int] = []  # those that have begun, the innermost at the end
+    at = 0  # up to when time is given away
     for place, begin in enumerate(begins):
         while open_ and (begin is None or at < begin):
             inner = open_[-1]

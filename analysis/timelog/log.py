@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    Integers = npt.NDArray[np.integer[Any]]
+    Column = npt.NDArray[Any]
 
 # Of our own logs, each before those that it is taken from where both go on in different threads: see `budget`.
 ACTIONS = (
@@ -34,22 +34,22 @@ class Events(NamedTuple):
     Action, caller and file are places in the lists of their `Log`, phase in `PHASES`. Times are in ns.
     """
 
-    rank: Integers
-    stream: Integers
-    thread: Integers
-    action: Integers
-    caller: Integers
-    phase: Integers
-    epoch: Integers
-    step: Integers
-    file: Integers
-    start_ns: Integers
-    end_ns: Integers
-    taken_ns: Integers
-    size_bytes: Integers
+    rank: Column
+    stream: Column
+    thread: Column
+    action: Column
+    caller: Column
+    phase: Column
+    epoch: Column
+    step: Column
+    file: Column
+    start_ns: Column
+    end_ns: Column
+    taken_ns: Column
+    size_bytes: Column
 
-    def at(self, places: npt.NDArray[Any]) -> Events:
-        """Return some of them, by their places or by a mask."""
+    def at(self, places: Column | slice) -> Events:
+        """Return some of them, by their places or a mask or a slice."""
         return Events(*(column[places] for column in self))
 
     def by(self, key: str) -> Iterator[tuple[int, Events]]:
@@ -61,7 +61,7 @@ class Events(NamedTuple):
             yield value, self.at(places)
 
     @property
-    def count(self) -> int:
+    def number(self) -> int:
         """Return how many there are."""
         return len(self.rank)
 

@@ -84,7 +84,7 @@ class Rows:
         )
         spans = [(int(own.start_ns.min()), int(own.end_ns.max())) for _, own in events.by("stream")]
         who = zip(*found.tolist(), spans, strict=True)
-        return events, [Stream(rank, *span, process=process) for rank, process, span in who]
+        return events, [Stream(rank, start, end, process=process) for rank, process, (start, end) in who]
 
     def words(self, name: str) -> list[str]:
         """Return the texts of a column, in the order of their numbers."""

@@ -99,7 +99,7 @@ class Streams:
         self._files += reader.files
         # A clock that has no name is shared with nobody.
         self.found.append(stream if stream.clock else replace(stream, clock=stream.identity or ""))
-        if sum(part.count for part in self._parts) > MOST_EVENTS:
+        if sum(part.number for part in self._parts) > MOST_EVENTS:
             raise AnalysisError(f"up to {reader.name} there are more than {MOST_EVENTS} events", "give fewer ranks")
 
     def log(self) -> tuple[Log, Mapping[str, Clock]]:

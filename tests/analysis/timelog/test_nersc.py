@@ -124,7 +124,7 @@ def test_a_garbled_row_is_named_with_its_line_and_left_out(why, tmp_path):
     log, _ = read([file])
 
     assert log.skipped == [f"{file}, line {len(ROWS) + 2}: {why}: {ODD[why].replace(', ', ',')}"]
-    assert log.events.count == len(ROWS)
+    assert log.events.number == len(ROWS)
 
 
 def test_what_is_mostly_garbled_is_no_log(tmp_path, monkeypatch):

@@ -88,7 +88,7 @@ def test_of_a_stream_without_an_end_its_whole_lines_are_taken_when_asked_for(tmp
 
     log, _ = read([file], unfinished=True)
 
-    assert (log.events.count, log.streams[0].end_ns - REALTIME, log.streams[0].moved_ns) == (1, 1000, None)
+    assert (log.events.number, log.streams[0].end_ns - REALTIME, log.streams[0].moved_ns) == (1, 1000, None)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_whatever_is_damaged_is_refused_or_read_and_nothing_else(tmp_path_factor
         text[data.draw(st.integers(0, len(text) - 1))] = data.draw(st.integers(0, 255))
     file.write_bytes(text[: data.draw(st.integers(0, len(text)))])
     with contextlib.suppress(AnalysisError):
-        assert read([file], unfinished=data.draw(st.booleans()))[0].events.count <= 2
+        assert read([file], unfinished=data.draw(st.booleans()))[0].events.number <= 2
 
 
 def test_the_logs_of_one_run_are_told_from_others(tmp_path):

@@ -97,11 +97,14 @@ def test_a_file_that_is_there_is_not_written_to(tmp_path):
 def test_no_event_of_any_thread_is_lost_or_twice(tmp_path, monkeypatch):
     monkeypatch.setattr(time_log, "_BLOCK", 10)
     each, threads = 500, 4
+    together = threading.Barrier(threads)
 
     def work(log, worker):
+        together.wait()
         for number in range(each):
             with log.event("read", f"{number % 50}", worker * each + number):
                 pass
+        together.wait()
 
     with TimeLog(tmp_path / "log") as log:
         started = [threading.Thread(target=work, args=(log, worker)) for worker in range(threads)]
