@@ -1,7 +1,7 @@
 """What barriers say of the clocks of nodes, and what that does to times."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.timelog.read import read
@@ -23,7 +23,6 @@ def passed(barriers, ahead):
     return events
 
 
-@settings(deadline=None, max_examples=50)
 @given(BARRIERS, st.integers(0, 300))
 def test_the_true_difference_of_clocks_is_within_the_bounds_of_the_barriers(tmp_path_factory, barriers, ahead):
     """The first two ranks share a clock."""

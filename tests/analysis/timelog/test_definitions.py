@@ -1,7 +1,7 @@
 """Each definition and the budget, against a grid of single nanoseconds."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.errors import AnalysisError
@@ -45,7 +45,6 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("logs")
 
 
-@settings(deadline=None, max_examples=60)
 @given(EVENTS)
 def test_every_definition_is_what_the_grid_has(folder, events):
     log = logged(folder, events)
@@ -88,7 +87,6 @@ def check(figures, own, events, ranks):
     }
 
 
-@settings(deadline=None, max_examples=60)
 @given(EVENTS)
 def test_a_budget_gives_each_moment_to_the_innermost_event_of_the_thread_that_matters_most(folder, events):
     for each in budgets(logged(folder, events)):

@@ -5,7 +5,7 @@ import json
 import os
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.errors import AnalysisError
@@ -101,7 +101,6 @@ def test_a_stream_beyond_the_bounds_is_refused(limit, why, tmp_path, monkeypatch
         read([write(tmp_path / "log", *GOOD)])
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_whatever_is_damaged_is_refused_or_read_and_nothing_else(tmp_path_factory, data):
     file = write(tmp_path_factory.mktemp("odd") / "log", *GOOD)
