@@ -35,7 +35,9 @@ def make_images(
 ) -> Generator[dict[int, int], None, None]:
     """Write images and yield sizes in bytes by index, as they come; PoolBrokenError where a process was killed."""
     batches = [indices[start : start + _BATCH] for start in range(0, len(indices), _BATCH)]
-    if not batches:
+    if len(batches) < 2:  # noqa: PLR2004 - for one, a process would take longer to start than to work
+        _tell(folder, spec)
+        yield from map(_write_batch, batches)
         return
     # A fork would inherit this process's locks, and perhaps TensorFlow; a spawned process starts clean.
     context = multiprocessing.get_context("spawn")
@@ -64,7 +66,7 @@ def _no_ctrl_c() -> Iterator[None]:
 
 
 class _Work:
-    """What a process of the pool is told once, at its start."""
+    """What a process that makes images is told once."""
 
     folder: Path
     spec: ImageSpec
@@ -74,6 +76,10 @@ class _Work:
 def _begin(folder: Path, spec: ImageSpec) -> None:
     """Prepare a process of the pool."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    _tell(folder, spec)
+
+
+def _tell(folder: Path, spec: ImageSpec) -> None:
     _Work.folder, _Work.spec, _Work.targets = folder, spec, size_targets(spec).tolist()
 
 
