@@ -308,16 +308,6 @@ def test_a_run_that_hangs_is_killed_at_its_limit_and_told(command):
     assert "still running after run_timeout_s=3, killed" in record["reason"]
 
 
-@pytest.mark.long
-def test_no_space_for_the_dataset_is_said_before_anything_is_made(command, small_disk):
-    done = command("threads=1", f"storage.root={small_disk}")
-
-    assert done.returncode == 3
-    assert "space" in done.stderr
-    assert "hint: " in done.stderr
-    assert not list(small_disk.rglob("*.jpg"))
-
-
 @pytest.mark.shows("campaign_dir")
 @pytest.mark.long
 def test_no_space_for_a_record_loses_nothing_and_the_same_command_finishes(command, small_disk):
@@ -343,18 +333,6 @@ def test_no_space_for_a_record_loses_nothing_and_the_same_command_finishes(comma
 
 
 @pytest.mark.long
-def test_a_read_only_folder_is_named(command, small_disk):
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-
-    refused = [command(f"campaign_dir={small_disk}/results"), command(f"storage.root={small_disk}", "dataset.files=20")]
-
-    for done in refused:
-        assert done.returncode == 3
-        assert "read-only" in done.stderr.lower()
-        assert "Traceback" not in done.stderr
-
-
-@pytest.mark.long
 def test_the_doctor_finds_this_machine_able(command):
     parsed = command("doctor", "--json")
 
@@ -362,12 +340,3 @@ def test_the_doctor_finds_this_machine_able(command):
     assert parsed.returncode == 0, parsed.stdout
     assert all(findings[what]["passed"] for what in ("tensorflow", "cold", "write", "records"))
     assert "100% read from the device" in findings["cold"]["message"]
-
-
-@pytest.mark.long
-def test_the_doctor_refuses_a_storage_in_memory(command, small_disk):
-    told = command("doctor", f"storage.root={small_disk}")
-
-    assert told.returncode == 3
-    assert "storage     FAILED" in told.stdout
-    assert "cold        FAILED" in told.stdout

@@ -11,6 +11,7 @@ from campaign.cluster import price, submission
 from campaign.config.points import cells_of
 from campaign.errors import UsageError
 from campaign.worker.work_list import Request
+from tests.campaign.command_line import TINY
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import grid, walk
 
@@ -212,7 +213,7 @@ def test_detach_returns_when_the_jobs_are_submitted(programs, command):
     programs("scontrol", "exit 1")
     programs.answer("squeue")
 
-    done = command("threads=1,2", "dataset.files=64", "batch_size=8", "cluster=slurm", "detach=true")
+    done = command("threads=1,2", *TINY, "cluster=slurm", "detach=true")
 
     assert done.returncode == 0, done.stderr
     assert "submitted 2 jobs as 77" in done.stderr
