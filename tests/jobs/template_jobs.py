@@ -210,20 +210,20 @@ def order_with_a_late_file(argument):
 
 
 def transformations(argument):
-    """Say whether the optimised graph ends in these transformations, last first."""
+    """Return those of the lists of transformations, last first, that the optimised graph ends in."""
     import tensorflow as tf  # noqa: PLC0415 - the module must load without it
     from tensorflow.python.data.experimental.ops import testing  # noqa: PLC0415
 
-    dataset, last = _build(argument), argument["last"]
-    if not argument["settings"]["benchmark"].get("prefetch_to_device"):
-        last = ["OptionsDataset", *last]
-    try:
-        iter(dataset.apply(testing.assert_prev([(name, {}) for name in last])))
-    except tf.errors.InvalidArgumentError as error:
-        if "Asserted transformation" not in str(error):
-            raise
-        return {"value": False}
-    return {"value": True}
+    dataset, found = _build(argument), []
+    first = [] if argument["settings"]["benchmark"].get("prefetch_to_device") else ["OptionsDataset"]
+    for last in argument["lasts"]:
+        try:
+            iter(dataset.apply(testing.assert_prev([(name, {}) for name in (*first, *last)])))
+            found.append(last)
+        except tf.errors.InvalidArgumentError as error:
+            if "Asserted transformation" not in str(error):
+                raise
+    return {"value": found}
 
 
 def _measured(argument, watched=None):
@@ -345,25 +345,31 @@ def refusal(argument):
 
 
 def choose(argument):
-    """Choose an accelerator where TensorFlow finds these GPUs; return the choice and what stays visible."""
+    """Choose each accelerator where TensorFlow finds the GPUs beside it; return the choices and what stays visible."""
     import tensorflow as tf  # noqa: PLC0415 - the module must load without it
 
-    visible = []
-    tf.config.list_physical_devices = lambda _kind: argument["gpus"]
-    tf.config.set_visible_devices = lambda devices, _kind: visible.append(devices)
-    try:
-        return {"value": [accelerator.choose(argument["name"]), *visible]}
-    except NoGpuError as error:
-        return {"value": ["refused", "nvidia-smi" in str(error)]}
+    found = []
+    for name, gpus in argument["cases"]:
+        visible = []
+        tf.config.list_physical_devices = lambda _kind, gpus=gpus: gpus
+        tf.config.set_visible_devices = lambda devices, _kind, visible=visible: visible.append(devices)
+        try:
+            found.append([accelerator.choose(name), *visible])
+        except NoGpuError as error:
+            found.append(["refused", "nvidia-smi" in str(error)])
+    return {"value": found}
 
 
 def described(argument):
-    """Name an accelerator where TensorFlow tells this of its GPU."""
+    """Name each accelerator where TensorFlow tells of its GPU what is beside it."""
     import tensorflow as tf  # noqa: PLC0415 - the module must load without it
 
+    found = []
     tf.config.get_visible_devices = lambda _kind: ["gpu"]
-    tf.config.experimental.get_device_details = lambda _gpu: argument["details"]
-    return {"value": accelerator.described(argument["name"])}
+    for name, details in argument["cases"]:
+        tf.config.experimental.get_device_details = lambda _gpu, details=details: details
+        found.append(accelerator.described(name))
+    return {"value": found}
 
 
 def _network(argument):

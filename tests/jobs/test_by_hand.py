@@ -44,13 +44,13 @@ def test_the_figures_are_json_on_standard_output_and_nothing_else_is(disk):
     assert sorted(path.name for path in disk.iterdir()) == ["blocked", "data"]
 
 
-@pytest.mark.usefixtures("_without_the_campaign")
 @pytest.mark.parametrize("words", [(), ("--help",), ("--threads", "many", "folder"), ("--cache", "hot", "folder")])
-def test_usage_errors_end_with_two_and_help_with_zero(words):
-    done = by_hand("micro", *words)
+def test_usage_errors_end_with_two_and_help_with_zero(words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["micro", *words])
 
-    assert done.returncode == (0 if words == ("--help",) else 2)
-    assert "usage: python -m jobs micro" in done.stdout + done.stderr
+    assert ended.value.code == (0 if words == ("--help",) else 2)
+    assert "usage: python -m jobs micro" in "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize("words", [[], *([name] for name in registry.benchmarks())], ids=str)
@@ -160,12 +160,13 @@ def test_a_folder_that_is_not_there_is_not_made(disk):
 @pytest.mark.parametrize(
     ("flag", "value"), [("--file-mb", "0"), ("--transfer-mib", "-1"), ("--block-bytes", "x"), ("--threads", "0")]
 )
-def test_a_number_that_is_none_is_wrong_usage(disk, flag, value):
-    done = by_hand("baseline", disk, flag, value)
+def test_a_number_that_is_none_is_wrong_usage(tmp_path, capsys, flag, value):
+    with pytest.raises(SystemExit) as ended:
+        main(["baseline", str(tmp_path), flag, value])
 
-    assert done.returncode == 2
-    assert f"argument {flag}: {value} is not 1 or more" in done.stderr
-    assert not list(disk.glob("baseline/*"))
+    assert ended.value.code == 2
+    assert f"argument {flag}: {value} is not 1 or more" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_blocks_are_rounded_up_to_what_the_device_reads_at_least(disk):

@@ -86,7 +86,7 @@ def test_an_odd_value_or_a_missing_key_anywhere_is_refused(made, tmp_path, idle)
     lines = good.splitlines() if made in (_events, _images_made) else [good]
 
     @given(line=st.integers(0, len(lines) - 1), number=st.integers(0, 40), by=ODD)
-    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(suppress_health_check=list(HealthCheck))
     def refused_or_read(line, number, by):
         odd = changed(json.loads(lines[line]), number, by)
         assume(odd is not None)

@@ -10,7 +10,7 @@ import os
 import warnings
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, snapshots, transfer
@@ -306,7 +306,6 @@ def test_a_fast_copy_found_damaged_by_the_drainer_is_never_committed(folders, id
     assert steps(folders[0], "damaged") == [1]
 
 
-@settings(deadline=None, max_examples=25)
 @given(st.lists(st.sampled_from(["save", "drain", "evict", "retain"]), max_size=12), st.integers(1, 3))
 def test_nothing_that_makes_room_ever_takes_the_newest_snapshot(tmp_path_factory, deeds, keep):
     root = tmp_path_factory.mktemp("buffer")

@@ -5,7 +5,7 @@ import os
 import threading
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.burst_buffer import transfer
@@ -22,7 +22,6 @@ def places(tmp_path):
     return tmp_path / "from", tmp_path / "to"
 
 
-@settings(deadline=None, max_examples=25)
 @given(st.lists(st.integers(0, 2_500_000), min_size=1, max_size=4), st.integers(1, 4), st.booleans())
 def test_a_copy_has_the_bytes_of_its_source_whatever_the_streams(tmp_path_factory, sizes, streams, direct):
     source, target = tmp_path_factory.mktemp("from"), tmp_path_factory.mktemp("to")

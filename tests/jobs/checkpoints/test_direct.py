@@ -115,11 +115,6 @@ def test_a_folder_of_a_direct_target_is_no_side_of_a_burst_buffer(target, folder
         BurstBuffer(folder, tmp_path / "slow")
 
 
-def test_too_little_room_for_one_snapshot_is_said_before_the_training(folder):
-    with pytest.raises(RoomError, match="does not fit"):
-        Direct(folder, snapshot_bytes=1 << 60)
-
-
 def test_a_storage_that_runs_full_says_so_and_keeps_what_is_there(tmp_path, staged):
     with closing(Direct(staged(setup.memory, tmp_path / "small", 4))) as target:
         first = target.save(1, writer(1, size=3 << 20))
@@ -128,8 +123,3 @@ def test_a_storage_that_runs_full_says_so_and_keeps_what_is_there(tmp_path, stag
             target.save(2, writer(2, size=3 << 20))
 
         assert target.latest() == first.path
-
-
-def test_to_keep_nothing_cannot_be_meant(folder):
-    with pytest.raises(ValueError, match="1 or more"):
-        Direct(folder, keep=0)

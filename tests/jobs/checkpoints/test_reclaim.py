@@ -52,7 +52,7 @@ def test_what_is_not_there_is_passed_over(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("edge", ["staging", "sealed", "staged"])
+@pytest.mark.parametrize("edge", ["staging", "staged"])
 def test_what_a_killed_trainer_left_goes_and_so_does_its_drainer(folders, tmp_path, edge):
     done = subprocess.run([sys.executable, CHILD, "save", edge, "-", "1", *folders], check=False)
     assert done.returncode == -signal.SIGKILL

@@ -16,7 +16,6 @@ from jobs.checkpoints.run import DEFAULTS, DEFAULTS_BUFFERED
 from jobs.data import manifest
 from jobs.errors import BurstBufferError, FolderError, RoomError
 from jobs.system import durable
-from tests.jobs.burst_buffer.child import writer
 from tests.jobs.jobs_factory import DEAF, check, make_alexnet_settings, write_classes
 from tests.lies import setup
 
@@ -72,31 +71,24 @@ def save(template, tmp_path, classes):
 
 
 @pytest.mark.shows("checkpoint.every")
-@pytest.mark.parametrize("every", [2, 3])
-def test_every_so_many_steps_there_is_a_snapshot(save, every):
-    figures = save({**DIRECT, "every": every})
+def test_every_so_many_steps_there_is_a_snapshot(save):
+    figures = save({**DIRECT, "every": 3})
 
     assert figures["status"] == "valid", figures["reason"]
-    assert [line["step"] for line in figures["checkpoints"]] == list(range(every, 9, every))
+    assert [line["step"] for line in figures["checkpoints"]] == [3, 6]
     assert all(line["bytes"] >= figures["state_bytes"] for line in figures["checkpoints"])
     assert all(line["bytes"] < figures["state_bytes"] + 20_000 for line in figures["checkpoints"])
 
 
-@pytest.mark.parametrize("node", [DIRECT, BUFFERED], ids=["direct", "burst buffer"])
-def test_the_seconds_that_training_stood_still_are_a_part_of_the_runtime_and_the_drain_is_none(save, node):
-    figures = save(node, **LONG_STEPS)
+def test_the_seconds_that_training_stood_still_are_a_part_of_the_runtime_and_the_drain_is_none(save):
+    figures = save(BUFFERED, **LONG_STEPS)
 
     blocked_s = sum(line["blocked_s"] for line in figures["checkpoints"])
     assert figures["checkpoint_s"] == pytest.approx(blocked_s + figures["checkpoint_finish_s"], rel=0.1)
     assert check(figures, "time_adds_up")["passed"]
     assert figures["wall_parts"] == ["startup_s", "load_s", "compute_s", "checkpoint_s", "other_s"]
-    assert all(line.keys() >= {*TIMES} for line in figures["checkpoints"])
-
-
-def test_each_snapshot_of_a_burst_buffer_says_when_it_was_durable_where(save):
-    figures = save(BUFFERED)
-
     for line in figures["checkpoints"]:
+        assert line.keys() >= {*TIMES}
         assert 0 < line["write_s"] < line["durable_fast_s"] <= line["blocked_s"]
         assert 0 < line["drain_s"] < line["durable_slow_s"]
         assert line["durable_slow_s"] > line["durable_fast_s"]
@@ -134,8 +126,8 @@ def test_a_run_proves_its_snapshots_and_leaves_nothing_of_them(save, tmp_path, n
 
 @pytest.mark.parametrize(
     "changes",
-    [{"accelerator": "emulated", "step_s": 0.01}, {"control": "no_compute"}, {"control": "no_io"}],
-    ids=["emulated", "no_compute", "no_io"],
+    [{"control": "no_compute"}, {"control": "no_io"}],
+    ids=["no_compute", "no_io"],
 )
 def test_what_does_not_train_or_does_not_read_is_saved_all_the_same(save, changes):
     figures = save(DIRECT, **changes)
@@ -143,7 +135,7 @@ def test_what_does_not_train_or_does_not_read_is_saved_all_the_same(save, change
     assert figures["status"] == "valid", figures["reason"]
     assert figures["state_bytes"] == 12 * figures["parameters"] + 8 > 8
     assert [line["verified"] for line in figures["checkpoints"]] == [True] * 4
-    assert bool(figures["step_loss"]) == ("control" in changes and changes["control"] == "no_io")
+    assert bool(figures["step_loss"]) == (changes["control"] == "no_io")
 
 
 def test_the_trace_goes_on_until_the_drain_has_ended_and_its_tail(save, tmp_path):
@@ -215,17 +207,6 @@ def test_each_key_of_a_target_reaches_it(tmp_path, key, value, monkeypatch):
 
 
 _OF_DRAIN = ("when_full", "bandwidth_mb_per_s", "direct", "streams")
-
-
-def test_a_direct_target_keeps_as_many_as_asked(tmp_path):
-    folders = places(DIRECT, tmp_path)
-
-    with opened({**DIRECT, "keep": 2}, folders) as saved:
-        for step in range(4):
-            saved._target.save(step, writer(step))  # noqa: SLF001 - what a saver does
-        kept = [snapshots.step(name) for name in snapshots.names(folders[0])]
-
-    assert kept == [2, 3]
 
 
 @pytest.mark.parametrize(

@@ -47,23 +47,6 @@ def test_the_sizes_have_the_median_and_the_spread_that_were_asked_for(spec):
 
 
 @given(specs)
-def test_another_seed_gives_other_images_the_sizes(spec):
-    other = size_targets(replace(spec, seed=spec.seed + 1))
-
-    assert sorted(other) == sorted(size_targets(spec))
-    assert size_targets(spec).tolist() == size_targets(replace(spec)).tolist()
-
-
-def test_a_spread_of_0_555_turns_a_median_of_12_kb_into_a_mean_of_14_kb():
-    spec = ImageSpec(9_144, 12_000, math.sqrt(2 * math.log(14 / 12)), 300, 200, 102, 1)
-
-    sizes = size_targets(spec)
-
-    assert np.median(sizes) == pytest.approx(12_000, rel=0.001)
-    assert sizes.mean() == pytest.approx(14_000, rel=0.005)
-
-
-@given(specs)
 def test_every_class_has_its_share_of_the_images(spec):
     counts = np.bincount([label(spec, index) for index in range(spec.files)], minlength=spec.classes)
 
@@ -79,7 +62,7 @@ def test_names_are_unique_and_tell_the_class(spec):
     assert all(name.startswith(f"class_{label(spec, i):03d}/") for i, name in enumerate(names))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(specs, st.integers(0, 4))
 def test_an_image_is_a_pure_function_of_its_arguments(spec, index):
     target = int(size_targets(spec)[index])

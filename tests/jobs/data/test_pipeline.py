@@ -23,10 +23,10 @@ def names(shared_images):
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        *((make_settings(threads=threads), threads) for threads in (1, 3, 8)),
+        *((make_settings(threads=threads), threads) for threads in (1, 8)),
         (make_settings(threads=2 * CORES, private_threads=0), CORES),  # without a private pool the cores are the cap
         (make_settings(threads=8, private_threads=5), 5),
-        *((make_alexnet_settings(threads=8, prefetch_to_device=each), 8) for each in (False, True)),
+        (make_alexnet_settings(threads=8, prefetch_to_device=True), 8),
     ],
 )
 def test_threads_is_the_number_of_files_that_are_read_at_once(job, paths, settings, expected):
@@ -45,12 +45,9 @@ TO_DEVICE = {"prefetch_to_device": True}
     [
         (make_settings, {}, 2 + 1),  # one batch, and the call that is always under way
         (make_settings, {"threads": 4}, 2 + 4),
-        (make_settings, {"prefetch": 1}, 2 * 2 + 1),
         (make_settings, {"prefetch": 3}, 4 * 2 + 1),
         (make_settings, {"batch_size": 5, "prefetch": 1}, 2 * 5 + 1),
-        (make_alexnet_settings, {}, 2 + 1),
         (make_alexnet_settings, {"prefetch": 2}, 3 * 2 + 1),
-        (make_alexnet_settings, TO_DEVICE, 2 + 1),
         (make_alexnet_settings, {**TO_DEVICE, "prefetch": 2}, 3 * 2 + 1),
     ],
 )
@@ -88,9 +85,8 @@ def test_the_seed_alone_decides_the_order(job, names):
     assert list(range(24)) not in orders.values()
 
 
-@pytest.mark.parametrize("threads", [1, 8])
-def test_delivery_is_in_the_order_of_the_seed_however_many_threads(job, names, threads):
-    batches = job("delivered", names=names, settings=make_settings(threads=threads, seed=5))
+def test_delivery_is_in_the_order_of_the_seed_however_many_threads(job, names):
+    batches = job("delivered", names=names, settings=make_settings(threads=8, seed=5))
 
     assert [index for batch in batches for index in batch[0]] == job("order_of_list", names=names, seed=5)
 
@@ -127,18 +123,16 @@ SHIELDED = ["BatchDataset", "IgnoreErrorsDataset", "ParallelMapDataset"]
     ],
 )
 def test_map_and_batch_are_one_step_only_where_asked_for_and_no_step_stands_between(job, names, changes, last):
-    settings = make_settings(**changes)
+    lasts = [FUSED, APART, SHIELDED, ["PrefetchDataset", *APART]]
 
-    for steps in (FUSED, APART, SHIELDED, ["PrefetchDataset", *APART]):
-        assert job("transformations", names=names, settings=settings, last=steps) is (steps == last), steps
+    assert job("transformations", names=names, settings=make_settings(**changes), lasts=lasts) == [last]
 
 
 @pytest.mark.shows("benchmark.image_size")
-@pytest.mark.parametrize("size", [16, 224])
-def test_the_payload_has_the_size_that_was_asked_for(job, names, size):
-    batches = job("delivered", names=names, settings=make_settings(image_size=size, batch_size=8))
+def test_the_payload_has_the_size_that_was_asked_for(job, names):
+    batches = job("delivered", names=names, settings=make_settings(image_size=16, batch_size=8))
 
-    assert [batch[2:] for batch in batches] == [[[8, size, size, 3], "float32"]] * 3
+    assert [batch[2:] for batch in batches] == [[[8, 16, 16, 3], "float32"]] * 3
 
 
 @pytest.mark.shows("benchmark.preprocess")
@@ -176,7 +170,7 @@ def classes(tmp_path):
     return [str(path) for path in write_classes(tmp_path / "data", 24, classes=3)][::-1]
 
 
-@pytest.mark.parametrize("changes", [{}, {"threads": 8}, TO_DEVICE, {**TO_DEVICE, "prefetch": 2}])
+@pytest.mark.parametrize("changes", [{"threads": 8}, {**TO_DEVICE, "prefetch": 2}])
 def test_a_training_gets_whole_batches_in_the_order_of_the_seed_each_image_with_the_label_of_its_folder(
     job, classes, changes
 ):
@@ -189,9 +183,7 @@ def test_a_training_gets_whole_batches_in_the_order_of_the_seed_each_image_with_
 
 
 @pytest.mark.shows("benchmark.prefetch_to_device")
-@pytest.mark.parametrize(
-    ("changes", "device"), [({}, "CPU:0"), (TO_DEVICE, "CPU:1"), ({**TO_DEVICE, "prefetch": 1}, "CPU:1")]
-)
+@pytest.mark.parametrize(("changes", "device"), [({}, "CPU:0"), ({**TO_DEVICE, "prefetch": 1}, "CPU:1")])
 def test_a_batch_stands_on_the_device_that_computes_where_that_is_asked_for(job, names, changes, device):
     _, found = job("labelled", names=names, settings=make_alexnet_settings(**changes), device="/CPU:1")
 
@@ -209,4 +201,4 @@ def test_a_batch_stands_on_the_device_that_computes_where_that_is_asked_for(job,
     ],
 )
 def test_the_copy_to_the_device_comes_last_but_for_the_batches_that_are_kept_there(job, names, changes, last):
-    assert job("transformations", names=names, settings=make_alexnet_settings(**changes), last=last) is True
+    assert job("transformations", names=names, settings=make_alexnet_settings(**changes), lasts=[last]) == [last]

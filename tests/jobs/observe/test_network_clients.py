@@ -5,8 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from jobs.observe import network_clients
 from jobs.observe.network_clients import Lustre, Nfs, client_of
@@ -116,9 +114,3 @@ def test_a_mount_point_that_is_no_utf8_is_found_all_the_same(mountstats):
     mountstats.write_bytes(mountstats.read_bytes().replace(b"/home ", b"/caf\xe9 "))
 
     assert Nfs(os.fsdecode(b"/caf\xe9")).traffic() == (536_870_912, 5_242_880)
-
-
-@given(st.text(), st.text())
-def test_no_text_is_taken_for_bytes_or_stops_the_search(text, point):
-    with pytest.raises(FileNotFoundError):
-        network_clients._bytes_line(text, point)  # noqa: SLF001 - the part that takes any text

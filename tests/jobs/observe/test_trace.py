@@ -9,7 +9,6 @@ import threading
 import time
 from pathlib import Path
 
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -219,14 +218,6 @@ def test_samples_keep_to_a_grid_however_long_each_takes(run, monkeypatch, clock,
     assert elapsed(rows) == pytest.approx(expected)
 
 
-@given(st.floats(0, 1e6), st.sampled_from([0.1, 0.25, 1.0, 7.0]))
-def test_the_next_sample_is_on_the_grid_and_half_an_interval_or_more_away(now, interval):
-    due = trace._next_tick(now, interval)
-
-    assert due / interval == pytest.approx(round(due / interval))
-    assert 0.4999 * interval <= due - now <= 1.5001 * interval
-
-
 def test_a_sample_that_the_interpreter_held_up_is_told_to_be_late(run, clock):
     def hold():
         clock.go(0.0)  # the thread comes to wait for its first sample
@@ -337,21 +328,6 @@ def test_the_file_is_in_the_style_of_dstat(run, tmp_path):
     assert rest[:9] == [""] * 9  # what is counted over an interval has no value at time zero
     assert all(int(level) >= 0 for level in rest[9:13])
     assert rest[13] == '"iteration"'
-
-
-def test_pandas_reads_it_with_two_rows_of_header(run, tmp_path, disk):
-    run(paths=[disk], tail_s=HOURS)
-
-    found = pd.read_csv(tmp_path / "trace.csv", header=[0, 1])
-
-    groups = pd.Series(found.columns.get_level_values(0))
-    groups = groups.mask(groups.str.startswith("Unnamed:")).ffill()
-    found.columns = pd.MultiIndex.from_arrays([groups, found.columns.get_level_values(1)])
-    assert list(dict.fromkeys(groups)) == ["epoch", "elapsed", f"dsk/{device_of(disk).name}", *GROUPS, "phase"]
-    assert {group: list(found[group].columns) for group in GROUPS} == GROUPS
-    assert set(found["phase", "phase"]) == {"iteration", "tail"}
-    assert found.iloc[:, :-1].dtypes.map(pd.api.types.is_numeric_dtype).all()
-    assert found["elapsed", "s"].is_monotonic_increasing
 
 
 def test_a_source_that_fails_half_way_stays_empty_from_there_and_the_run_goes_on(run, monkeypatch):
@@ -475,13 +451,6 @@ def test_rates_and_shares_are_per_second_and_a_counter_that_was_set_back_is_unkn
     assert trace_sources._rates([100, -1, 0], 0.5) == [200, None, 0]
     assert trace_sources._shares([250_000, 0], 0.5) == [50, 0]
     assert trace_sources._percents([30, 10, 60, -5, 0], 1.0) == [30, 10, 60, 0, 0]
-
-
-@given(st.lists(st.integers(-5, 10**9), min_size=5, max_size=5))
-def test_shares_of_the_machine_make_up_the_whole_or_are_unknown(ticks):
-    found = trace_sources._percents(ticks, 1.0)
-
-    assert set(found) == {None} if max(ticks) <= 0 else sum(found) == pytest.approx(100)
 
 
 @given(st.floats(-1e15, 1e15))

@@ -3,7 +3,6 @@
 # ruff: noqa: SLF001 - the parts are tested one by one
 
 import os
-import shutil
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
@@ -87,21 +86,6 @@ def test_without_a_list_of_mounts_every_field_is_unknown(tmp_path, monkeypatch, 
     assert set(asdict(mount_of(tmp_path)).values()) == {"unknown"}
 
 
-def test_the_mount_of_this_test_is_what_findmnt_says(tmp_path):
-    findmnt = shutil.which("findmnt") or pytest.skip("findmnt is not installed")
-    words = ["--noheadings", "--output", "TARGET,SOURCE,FSTYPE", "--target", str(tmp_path)]
-    done = subprocess.run([findmnt, *words], capture_output=True, text=True, check=True)
-
-    found = mount_of(tmp_path)
-
-    assert done.stdout.split() == [found.point, found.source, found.fstype]
-
-
-@given(names)
-def test_unescape_undoes_what_the_kernel_escapes(name):
-    assert device.unescape(escape(name)) == name
-
-
 @given(names, names, st.lists(st.sampled_from(["shared:1", "master:2", "unbindable"]), unique=True))
 def test_any_name_of_a_mount_point_survives_the_parse(point, source, tags):
     line = " ".join(["36", "22", "8:1", "/", "/" + escape(point), "rw", *tags, "-", "ext4", escape(source), "rw"])
@@ -121,14 +105,6 @@ def test_names_that_hold_line_ends_of_unicode_do_not_split_a_line(tmp_path_facto
         for number, point in enumerate(points):
             if point not in (".", ".."):
                 assert mount_of("/" + point).source == f"/dev/sd{number}"
-
-
-def test_a_file_system_in_memory_has_no_device():
-    shared = Path("/dev/shm")  # noqa: S108 - the one place that is a tmpfs everywhere
-    if not shared.is_dir() or mount_of(shared).fstype != "tmpfs":
-        pytest.skip("no tmpfs at /dev/shm")
-
-    assert device_of(shared) is None
 
 
 def test_a_network_file_system_has_no_device(recorded, monkeypatch):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from jobs.errors import DatasetError
 from jobs.system import lustre
@@ -102,11 +100,6 @@ def test_a_plain_layout_is_taken_apart(text, found):
     [COMPOSITE_FILE, COMPOSITE_FOLDER, "", "no stripe info\n", FILE.replace("4194304", "4 MiB"), "stripe_count: 3\n"],
 )
 def test_a_layout_of_several_parts_and_what_is_none_is_kept_as_it_was_printed(text):
-    assert parse(text) == {"raw": text}
-
-
-@given(st.text())
-def test_no_text_stops_the_parser(text):
     assert parse(text) == {"raw": text}
 
 

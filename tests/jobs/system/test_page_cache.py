@@ -7,8 +7,6 @@ import mmap
 import os
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from jobs.system import page_cache
 from jobs.system.page_cache import Residency, evict, read_through, residency, sync
@@ -128,7 +126,7 @@ def test_residency_counts_single_pages(disk, method):
     assert residency([path]).fraction == 2 / 64
 
 
-@pytest.mark.parametrize(("size", "count"), [(1, 1), (PAGE - 1, 1), (PAGE, 1), (PAGE + 1, 2), (10 * PAGE, 10)])
+@pytest.mark.parametrize(("size", "count"), [(1, 1), (PAGE, 1), (PAGE + 1, 2)])
 def test_a_file_has_a_page_for_every_begun_4096_bytes(disk, method, size, count):
     path = disk / "file"
     path.write_bytes(b"x" * size)
@@ -169,15 +167,6 @@ def test_sync_reports_what_the_kernel_answers(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="syncfs failed") as caught:
         sync(tmp_path)
     assert caught.value.errno == errno.ENOSPC
-
-
-@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 3))
-def test_the_fraction_is_the_share_of_pages_and_unknown_as_soon_as_one_file_is(part, rest, unverifiable):
-    found = Residency(part + rest, part, unverifiable, "cachestat")
-
-    assert (found.fraction is None) == bool(unverifiable)
-    if not unverifiable:
-        assert found.fraction == (part / (part + rest) if part else 0)
 
 
 @needs_root
