@@ -36,22 +36,26 @@ enum operation { /* as OPERATIONS of jobs/profiler/window.py; those of STDIO com
     UNLINK, RENAME, RENAMED, MMAP, DUP, OPENDIR, SENDFILE, COPY_RANGE, FOPEN, FDOPEN, FREAD, FWRITE, FSEEK, FFLUSH, FCLOSE
 };
 
-enum { FILES = 1 << 22, BUCKETS = 1 << 23, DESCRIPTORS = 1 << 20, ARENA = 1 << 20, FILTERED = -1, FULL = -2 };
+enum { ARENA = 1 << 29, FEWEST_BUCKETS = 1 << 14, DESCRIPTORS = 1 << 20, FILTERED = -1, FULL = -2 };
 enum { STDIO = 1, ONLY_BYTES = 1 << 16, LOOKS = 100 };
 enum { CLOSE_RANGE = 436, CLOEXEC = 4 }; /* Linux 5.9, glibc 2.34 */
 
-struct file {
-    const char *name;
+struct file { /* its number is its place in the arena, in units of 8 bytes; 0 is "no file" */
     uint32_t length, hash;
     struct {
         _Atomic uint32_t window;
         int32_t number; /* in that window; or FILTERED, FULL */
     } in[2];            /* as a file of POSIX calls, of STDIO calls */
+    char name[];
+};
+struct table { /* numbers of files by the hash of their names; small, so that it stays in the cache */
+    uint32_t mask;
+    _Atomic uint32_t at[];
 };
 
-static struct file *files; /* the first is "no file" */
-static uint32_t file_count = 1;
-static _Atomic uint32_t *buckets;
+static char *arena;
+static uint32_t arena_used, file_count;
+static struct table *_Atomic table; /* replaced by a larger one; a thread may still read the one before */
 static _Atomic uint64_t *descriptors; /* number of the window, number of the file */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of new names, and of a window's files and names */
 
@@ -94,40 +98,55 @@ static uint32_t hash_of(const char *name, size_t length) {
     return (uint32_t)(hash >> 32) ^ (uint32_t)hash;
 }
 
-static const char *kept(const char *name, size_t length) {
-    static char *room;
-    static size_t left;
-    if (left < length + 1) {
-        room = mmap(NULL, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        left = room == MAP_FAILED ? 0 : ARENA;
-        if (!left) return NULL;
+static struct file *file_at(uint32_t number) { return (struct file *)(arena + 8 * (uint64_t)number); }
+
+static void *room_of(size_t bytes) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    return room == MAP_FAILED ? NULL : room;
+}
+
+/* Return the place in a table of a name, or the empty one where it would be. */
+static _Atomic uint32_t *place_of(struct table *in, uint32_t hash, const char *name, size_t length) {
+    for (uint32_t at = hash & in->mask;; at = (at + 1) & in->mask) {
+        uint32_t number = atomic_load_explicit(&in->at[at], memory_order_acquire);
+        const struct file *file = file_at(number);
+        if (!number || (file->hash == hash && file->length == length && !memcmp(file->name, name, length))) return &in->at[at];
     }
-    char *copy = memcpy(room, name, length);
-    room += length + 1, left -= length + 1;
-    return copy;
+}
+
+/* Make a table with room for more names; returns 0 where there is no memory. */
+static int grow(void) {
+    struct table *old = table;
+    uint32_t buckets = old ? (old->mask + 1) * 4 : FEWEST_BUCKETS;
+    struct table *larger = room_of(sizeof *larger + buckets * sizeof *larger->at);
+    if (!larger) return 0;
+    larger->mask = buckets - 1;
+    for (uint32_t i = 0; old && i <= old->mask; i++) {
+        const struct file *file = file_at(old->at[i]);
+        if (old->at[i]) *place_of(larger, file->hash, file->name, file->length) = old->at[i];
+    }
+    atomic_store_explicit(&table, larger, memory_order_release);
+    return 1;
 }
 
 /* Return the number of a name, one for ever; 0 where there is no room for one more. */
 static uint32_t number_of(const char *name, size_t length) {
-    uint32_t hash = hash_of(name, length), at = hash % BUCKETS, number;
-    int locked = 0;
-    for (;; at = (at + 1) % BUCKETS) {
-        number = atomic_load_explicit(&buckets[at], memory_order_acquire);
-        if (!number && !locked) { /* not there; look again, so that nobody else can put it there */
-            pthread_mutex_lock(&lock);
-            locked = 1;
-            number = atomic_load_explicit(&buckets[at], memory_order_acquire);
-        }
-        if (!number) break;
-        const struct file *file = &files[number];
-        if (file->hash == hash && file->length == length && !memcmp(file->name, name, length)) break;
+    uint32_t hash = hash_of(name, length);
+    _Atomic uint32_t *place = place_of(atomic_load_explicit(&table, memory_order_acquire), hash, name, length);
+    uint32_t number = atomic_load_explicit(place, memory_order_relaxed), size = (uint32_t)(sizeof(struct file) + length + 7) / 8;
+    if (number) return number;
+    pthread_mutex_lock(&lock); /* not there; look again, so that nobody else can put it there */
+    int room = arena_used + size < ARENA / 8 && (file_count < table->mask / 2 || grow());
+    place = place_of(table, hash, name, length), number = *place;
+    if (!number && room) {
+        struct file *file = file_at(number = arena_used);
+        file->length = (uint32_t)length, file->hash = hash;
+        memcpy(file->name, name, length);
+        arena_used += size, file_count++;
+        atomic_store_explicit(place, number, memory_order_release);
     }
-    if (!number && file_count < FILES && (files[file_count].name = kept(name, length))) {
-        files[file_count].length = (uint32_t)length, files[file_count].hash = hash;
-        number = file_count++;
-        atomic_store_explicit(&buckets[at], number, memory_order_release);
-    }
-    if (locked) pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&lock);
     return number;
 }
 
@@ -153,7 +172,7 @@ static LARGE_FRAME uint32_t file_of(int fd, uint32_t in) {
 }
 
 static void refers(int fd, uint32_t in, uint32_t number) {
-    if (fd >= 0 && fd < DESCRIPTORS) atomic_store(&descriptors[fd], (uint64_t)in << 32 | number);
+    if (fd >= 0 && fd < DESCRIPTORS) atomic_store_explicit(&descriptors[fd], (uint64_t)in << 32 | number, memory_order_release);
 }
 
 /* Return the number of a path below a folder; NULL: the one that the process is in. */
@@ -161,7 +180,7 @@ static LARGE_FRAME uint32_t below(const struct file *above, const char *path, si
     char name[PATH_MAX + 256];
     size_t before = 0;
     if (!above && getcwd(name, PATH_MAX)) before = strlen(name);
-    if (above && above->name && above->length < PATH_MAX) memcpy(name, above->name, before = above->length);
+    if (above && above->length < PATH_MAX) memcpy(name, above->name, before = above->length);
     while (length > 1 && path[0] == '.' && path[1] == '/') path += 2, length -= 2;
     if (before && length == 1 && path[0] == '.') return number_of(name, before);
     if (before > 1) name[before++] = '/';
@@ -175,7 +194,7 @@ static uint32_t path_of(int folder, const char *path, uint32_t in) {
     if (!path || !*path) return file_of(folder, in);
     size_t length = strnlen(path, PATH_MAX);
     if (*path == '/') return number_of(path, length);
-    return below(folder == AT_FDCWD ? NULL : &files[file_of(folder, in)], path, length);
+    return below(folder == AT_FDCWD ? NULL : file_at(file_of(folder, in)), path, length);
 }
 
 /* ---- a window's files ---- */
@@ -204,7 +223,7 @@ static int32_t enlisted(const struct file *file, int module) {
 
 /* Return the number of a file among those of the window, which it joins with its first call. */
 static int32_t number_in_window(uint32_t number, int module, uint32_t in) {
-    struct file *file = &files[number];
+    struct file *file = file_at(number);
     if (!number || !file->length) return FULL;
     if (atomic_load_explicit(&file->in[module].window, memory_order_acquire) != in) {
         pthread_mutex_lock(&lock);
@@ -243,24 +262,21 @@ static void span(int64_t *first, int64_t *last, const struct event *e) {
 
 static void transfer(struct counters *c, const struct event *e, int writes) {
     int64_t bytes = e->returned, elapsed = e->end - e->start;
-    int64_t *last = writes ? &c->last_written : &c->last_read, *most = writes ? &c->max_write_time : &c->max_read_time;
-    int64_t *furthest = writes ? &c->max_byte_written : &c->max_byte_read, *start = writes ? &c->write_start : &c->read_start;
+    struct side *side = writes ? &c->write : &c->read;
     int size = 0;
     while (size < 9 && bytes > size_edges[size]) size++;
-    (writes ? c->size_write : c->size_read)[size]++;
-    *(writes ? &c->writes : &c->reads) += 1, *(writes ? &c->bytes_written : &c->bytes_read) += bytes;
+    side->sizes[size]++, side->calls++, side->bytes += bytes;
     if (e->offset >= 0) {
-        *(writes ? &c->seq_writes : &c->seq_reads) += e->offset > *last;
-        *(writes ? &c->consec_writes : &c->consec_reads) += e->offset == *last + 1;
-        common(c->stride, c->stride_count, e->offset > *last && *last ? e->offset - *last - 1 : 0);
-        *last = e->offset + bytes - 1;
-        if (*last > *furthest) *furthest = *last;
+        side->sequential += e->offset > side->last, side->consecutive += e->offset == side->last + 1;
+        common(c->stride, c->stride_count, e->offset > side->last && side->last ? e->offset - side->last - 1 : 0);
+        side->last = e->offset + bytes - 1;
+        if (side->last > side->max_byte) side->max_byte = side->last;
     }
     common(c->access_size, c->access_count, bytes);
     c->rw_switches += c->last == (writes ? 'r' : 'w'), c->last = writes ? 'w' : 'r';
-    if (elapsed > *most) *most = elapsed, *(writes ? &c->max_write_time_size : &c->max_read_time_size) = bytes;
-    if (!*start || e->start < *start) *start = e->start;
-    spend(writes ? &c->write_time : &c->read_time, writes ? &c->write_end : &c->read_end, e);
+    if (elapsed > side->max_time) side->max_time = elapsed, side->max_time_size = bytes;
+    if (!side->start || e->start < side->start) side->start = e->start;
+    spend(&side->time, &side->end, e);
 }
 
 static void count(struct counters *c, const struct event *e, int operation) {
@@ -270,7 +286,8 @@ static void count(struct counters *c, const struct event *e, int operation) {
     case READ: case PREAD: case READV: case PREADV: case FREAD: transfer(c, e, 0); return;
     case WRITE: case PWRITE: case WRITEV: case PWRITEV: case FWRITE: transfer(c, e, 1); return;
     case OPEN: case FOPEN:
-        c->last_read = c->last_written = 0, c->opens++;
+        if (c->write.last) c->write.last = 0; /* of a file that is only read, that memory is left alone */
+        c->read.last = 0, c->opens++;
         span(&c->open_start, &c->open_end, e), spend(&c->meta_time, &c->meta_end, e);
         return;
     case CLOSE: case FCLOSE:
@@ -278,7 +295,7 @@ static void count(struct counters *c, const struct event *e, int operation) {
         return;
     case FSYNC: case FDSYNC: case FFLUSH:
         *(operation == FSYNC ? &c->fsyncs : operation == FDSYNC ? &c->fdsyncs : &c->flushes) += 1;
-        spend(&c->write_time, &c->write_end, e);
+        spend(&c->write.time, &c->write.end, e);
         return;
     case FDOPEN: calls = &c->fdopens; break;
     case DUP: calls = &c->dups; break;
@@ -430,7 +447,7 @@ static int hook_creat(const char *path, mode_t mode) { OPENED(AT_FDCWD, O_CREAT,
 
 static uint32_t forgotten(int fd, uint32_t in) { /* before the call: afterwards the number may be another thread's file */
     uint32_t file = file_of(fd, in);
-    if (fd >= 0 && fd < DESCRIPTORS) atomic_store(&descriptors[fd], 0);
+    if (fd >= 0 && fd < DESCRIPTORS) atomic_store_explicit(&descriptors[fd], 0, memory_order_release);
     return file;
 }
 static int hook_close(int fd) {
@@ -693,13 +710,12 @@ static void in_child(void) { /* of fork: its calls are not the window's, and a w
 }
 
 int profiler_attach(struct attached *answer) {
-    if (!files) {
-        size_t bytes[] = {FILES * sizeof *files, BUCKETS * sizeof *buckets, DESCRIPTORS * sizeof *descriptors};
-        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-        char *room = mmap(NULL, bytes[0] + bytes[1] + bytes[2], PROT_READ | PROT_WRITE, flags, -1, 0);
-        if (room == MAP_FAILED) return errno;
+    if (!arena) {
+        char *room = room_of(ARENA + DESCRIPTORS * sizeof *descriptors);
+        if (!room || !grow()) return ENOMEM;
+        madvise(room, ARENA, MADV_HUGEPAGE); /* names are looked up all over it */
         real_dlopen = dlopen, real_dlsym = dlsym, real_vfork = vfork;
-        buckets = (void *)(room + bytes[0]), descriptors = (void *)(room + bytes[0] + bytes[1]), files = (void *)room;
+        descriptors = (void *)(room + ARENA), arena = room, arena_used = sizeof(struct file) / 8;
         pthread_atfork(before_fork, after_fork, in_child);
     }
     int error = scan(answer, 1);

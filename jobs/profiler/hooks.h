@@ -14,17 +14,21 @@ struct event { /* 56 bytes; nanoseconds of CLOCK_REALTIME */
     _Atomic uint16_t operation; /* written last: zero means that the event is not whole */
 };
 
+struct side { /* of reads or of writes */
+    int64_t bytes, max_byte, last, max_time_size, start, end, time, max_time;
+    uint32_t calls, consecutive, sequential, sizes[10], spare;
+};
+
 struct counters { /* as COUNTERS of jobs/profiler/window.py; meaning and edges are those of Darshan 3.4 */
-    int64_t bytes_read, bytes_written, max_byte_read, max_byte_written, last_read, last_written;
-    int64_t max_read_time_size, max_write_time_size;
-    int64_t open_start, read_start, write_start, close_start, open_end, read_end, write_end, close_end, meta_end;
-    int64_t read_time, write_time, meta_time, max_read_time, max_write_time;
-    int64_t access_size[4], stride[4];
-    uint32_t access_count[4], stride_count[4], size_read[10], size_write[10];
-    uint32_t opens, fdopens, dups, reads, writes, seeks, stats, mmaps, fsyncs, fdsyncs, rename_sources, rename_targets;
-    uint32_t consec_reads, consec_writes, seq_reads, seq_writes, rw_switches, flushes;
-    uint32_t last; /* 'r' or 'w' */
-    _Atomic uint32_t lock;
+    _Atomic uint32_t lock; /* first comes what reading a file once touches: four cache lines of seven */
+    uint32_t last, opens, rw_switches; /* last: 'r' or 'w' */
+    int64_t open_start, open_end, close_start, close_end, meta_time, meta_end;
+    struct side read;
+    int64_t access_size[4];
+    uint32_t access_count[4], stride_count[4];
+    int64_t stride[4];
+    struct side write;
+    uint32_t fdopens, dups, seeks, stats, mmaps, fsyncs, fdsyncs, rename_sources, rename_targets, flushes, spare[2];
 };
 
 struct window { /* what profiler_start is given; `events` or `counters`, the other is NULL */

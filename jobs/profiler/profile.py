@@ -84,7 +84,7 @@ class Profile:
     """A window on the calls of this process; one at a time, as many as you like one after the other.
 
     Modes: ``trace`` keeps every call, at most `events` of them, 56 bytes each; ``counters`` keeps sums for each of at
-    most `max_files` files, 432 bytes each. What finds no room is counted in `dropped`. `only`: folders or files; calls
+    most `max_files` files, 448 bytes each. What finds no room is counted in `dropped`. `only`: folders or files; calls
     on others are not kept. `spill`: a file, not there yet, that holds all of it while it happens, so that what was seen
     by then is left when the process is killed (`jobs.profiler.table.read`).
     """

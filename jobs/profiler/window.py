@@ -29,21 +29,40 @@ EVENT = np.dtype(
 """A call: Unix time in ns, bytes, errno; `offset` and `length` are -1 where there is none."""
 TIMES = ("open_start", "read_start", "write_start", "close_start", "open_end", "read_end", "write_end", "close_end")
 SPENT = ("read_time", "write_time", "meta_time", "max_read_time", "max_write_time")
+_OTHER_CALLS = (
+    "fdopens", "dups", "seeks", "stats", "mmaps", "fsyncs", "fdsyncs", "rename_sources", "rename_targets", "flushes",
+)  # fmt: skip
 _CALLS = (
-    "opens", "fdopens", "dups", "reads", "writes", "seeks", "stats", "mmaps", "fsyncs", "fdsyncs", "rename_sources",
-    "rename_targets", "consec_reads", "consec_writes", "seq_reads", "seq_writes", "rw_switches", "flushes",
+    "opens", "reads", "writes", "consec_reads", "consec_writes", "seq_reads", "seq_writes", "rw_switches",
+    *_OTHER_CALLS,
 )  # fmt: skip
 _BYTES = (
     "bytes_read", "bytes_written", "max_byte_read", "max_byte_written", "last_read", "last_written",
     "max_read_time_size", "max_write_time_size",
 )  # fmt: skip
+
+
+def _side(done: str, verb: str) -> list[Any]:
+    """Return ``struct side`` of hooks.h."""
+    times = (f"{verb}_start", f"{verb}_end", f"{verb}_time", f"max_{verb}_time")
+    longs = (f"bytes_{done}", f"max_byte_{done}", f"last_{done}", f"max_{verb}_time_size", *times)
+    calls = (f"{verb}s", f"consec_{verb}s", f"seq_{verb}s")
+    counts = [*((name, "<u4") for name in calls), (f"size_{verb}", "<u4", 10), (f"spare_{verb}", "<u4")]
+    return [*((name, "<i8") for name in longs), *counts]
+
+
 COUNTERS = np.dtype(
-    [(name, "<i8") for name in (*_BYTES, *TIMES, "meta_end", *SPENT)]
-    + [("access_size", "<i8", 4), ("stride", "<i8", 4), ("access_count", "<u4", 4), ("stride_count", "<u4", 4)]
-    + [("size_read", "<u4", 10), ("size_write", "<u4", 10)]
-    + [(name, "<u4") for name in (*_CALLS, "last", "lock")]
+    [
+        *((name, "<u4") for name in ("lock", "last", "opens", "rw_switches")),
+        *((name, "<i8") for name in ("open_start", "open_end", "close_start", "close_end", "meta_time", "meta_end")),
+        *_side("read", "read"),
+        *(("access_size", "<i8", 4), ("access_count", "<u4", 4), ("stride_count", "<u4", 4), ("stride", "<i8", 4)),
+        *_side("written", "write"),
+        *((name, "<u4") for name in _OTHER_CALLS),
+        ("spare", "<u4", 2),
+    ]
 )
-"""What is counted of a file; times are ns."""
+"""What is counted of a file, ``struct counters`` of hooks.h; times are ns."""
 SIZES = ("0_100", "100_1K", "1K_10K", "10K_100K", "100K_1M", "1M_4M", "4M_10M", "10M_100M", "100M_1G", "1G_PLUS")
 """Darshan's bins of the bytes that one call moved."""
 _OF_STDIO = ("opens", "fdopens", "reads", "writes", "seeks", "flushes", *_BYTES[:4])
