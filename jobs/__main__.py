@@ -3,6 +3,7 @@
 ::
 
     python -m jobs micro FOLDER --threads 4
+    python -m jobs micro FOLDER --profile calls.npz && python -m jobs.profiler report calls.npz
     python -m jobs baseline FOLDER --access read
 """
 
@@ -24,6 +25,7 @@ from jobs.benchmarks.engines import datafile
 from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest
 from jobs.errors import DatasetError, JobError
+from jobs.profiler.window import MODES
 from jobs.settings import choices
 from jobs.system import files
 
@@ -128,6 +130,9 @@ def _add_options(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
         _add_accelerator(parser)
     if benchmark.saves:
         _add_snapshots(parser)
+    if "profile" in benchmark.settings:
+        parser.add_argument("--profile", type=Path, help="file for its POSIX calls, which jobs.profiler reads")
+        parser.add_argument("--profile-mode", choices=MODES, default=MODES[0], help="every call, or sums for each file")
     parser.set_defaults(**benchmark.options)
 
 
@@ -166,11 +171,13 @@ def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[Requ
     """Return what a worker asks of a run; what is kept for it elsewhere is removed at the end."""
     folders = [str(folder) for folder in _folders(options)]
     snapshots: SnapshotRequest = {"folders": folders, "drain_timeout_s": _DRAIN_TIMEOUT_S, "leave": True}
+    profile: Path | None = getattr(options, "profile", None)
     request: Request = {
         "settings": _settings(benchmark, options),
         "dataset": str(options.folder),
         "limits": asdict(checks.Limits()),
         "trace": None,
+        "profile": str(profile.parent.resolve() / profile.name) if profile else None,
         "checkpoint": snapshots if folders else None,
     }
     if benchmark.data == "file":
@@ -207,6 +214,8 @@ def _settings(benchmark: Benchmark, options: argparse.Namespace) -> Settings:
     chosen["benchmark"] = own | {"name": benchmark.name}
     if benchmark.computes:
         chosen["accelerator"] = {"name": options.compute_on, "step_s": options.step_s}
+    if getattr(options, "profile", None):
+        chosen["profile"] = {"posix": options.profile_mode}
     if folders := _folders(options):
         chosen["checkpoint"] = _checkpoint(folders, options)
     settings: Settings = chosen

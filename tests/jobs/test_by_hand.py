@@ -9,6 +9,7 @@ import pytest
 from jobs import run
 from jobs.__main__ import main
 from jobs.benchmarks import registry
+from jobs.profiler import table
 from tests.jobs.jobs_factory import truncate, write_jpegs
 
 BUSY = ("quiet", "time_adds_up")  # others may take the processor, or the disk
@@ -121,6 +122,17 @@ def test_each_word_has_its_effect(job, data, words, expected):
 
     seen = {"steps": len(figures["step_load_s"]), "images": figures["images"], "first": figures["checks"][0]["rule"]}
     assert {key: seen[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize("mode", ["trace", "counters"])
+def test_a_run_by_hand_leaves_its_posix_calls_in_a_file(job, data, tmp_path, mode):
+    words = ["--read-only", "--profile", str(tmp_path / "calls.npz"), "--profile-mode", mode]
+
+    figures, ended = job("by_hand", words=[str(data), *words])
+
+    window = table.read(tmp_path / "calls.npz")
+    assert (ended, figures["profile"]["file"], figures["profile"]["mode"]) == (0, "calls.npz", mode)
+    assert sum(each["POSIX_BYTES_READ"] for each in window.files.values()) == figures["bytes_read"]
 
 
 @pytest.mark.parametrize("access", ["write", "read", "random_read"])
