@@ -41,6 +41,7 @@ class Run(TypedDict, total=False):
     started_utc: str
     token: str
     added: Any
+    pair: int
     refused: bool
     exclusive: Any
     host: str

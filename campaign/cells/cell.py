@@ -74,6 +74,8 @@ def make_cell(point: Point) -> Cell:
     acting = benchmark.acting(point["benchmark"])
     settings = cast("Settings", {key: value for key, value in point.items() if key in acting})
     settings["benchmark"] = benchmark.acting_keys(settings["benchmark"])
+    if "profile" in settings:
+        settings["profile"] = {"posix": settings["profile"]["posix"]}
     if settings.get("profile") == _NO_PROFILE:  # as before there was one: such a cell is what it always was
         del settings["profile"]
     storage = settings["storage"]

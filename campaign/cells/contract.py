@@ -80,10 +80,20 @@ class Conduct(_Conduct, total=False):
     """How a campaign is run: every key of the configuration that cannot change a result."""
 
     retries: int
+    profile: dict[str, bool]  # ``compare`` alone: the rest is what a cell is
 
 
 class Point(Settings, Conduct):
     """A composed configuration: one point of the grid."""
+
+
+class ProfileCost(TypedDict):
+    """By how much profiles made runs longer: shares of the wall time without, of valid pairs of runs."""
+
+    pairs: int
+    median: float
+    min: float
+    max: float
 
 
 class Access(TypedDict, total=False):
@@ -191,6 +201,7 @@ class Record(_Record, total=False):
     sittings: list[Session]
     checks: list[Check]
     looser_checks: list[str]
+    profile_cost: ProfileCost
     reason: str | None
 
 

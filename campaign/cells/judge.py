@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
-from campaign.cells import stopping
+from campaign.cells import paired, stopping
 from jobs import checks
 from jobs.benchmarks import registry
 
@@ -63,6 +63,9 @@ def settle(record: Record, conduct: Conduct, limits: checks.Limits) -> None:
     record.pop("looser_checks", None)
     if found := looser_checks(conduct):
         record["looser_checks"] = found
+    record.pop("profile_cost", None)
+    if cost := paired.cost(record):
+        record["profile_cost"] = cost
     needed = min(int(conduct["min_valid_runs"]), int(conduct["runs"]) - int(conduct["warmup_runs"]))
     if len(valid) >= needed:
         given_up = narrow and not narrow["passed"] and len(valid) >= stopping.most_runs(conduct)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from campaign import console
-from campaign.cells import judge, record, stopping
+from campaign.cells import judge, paired, record, stopping
 from campaign.cells.peaks import Peaks
 from campaign.console import counted
 from jobs.benchmarks import registry
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """A cell, its state on disk, and how many measured runs it lacks."""
+    """A cell, its state on disk, and how many runs it lacks, warm-ups apart."""
 
     cell: Cell
     # ``planned`` (no record), ``running`` (begun and not finished), ``done``, ``invalid``, ``failed``, ``damaged``;
@@ -122,4 +122,6 @@ def _disturbed(recorded: Record) -> bool:
 
 
 def _to_do(cell: Cell, state: str, recorded: Record | None, conduct: Conduct) -> Entry:
-    return Entry(cell, state, stopping.missing_runs(recorded, conduct), stopping.most_missing_runs(recorded, conduct))
+    least, most = stopping.missing_runs(recorded, conduct), stopping.most_missing_runs(recorded, conduct)
+    each = 2 if paired.asked(cell.settings, conduct) else 1
+    return Entry(cell, state, least * each, most * each)

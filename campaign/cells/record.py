@@ -158,16 +158,19 @@ def new(cell: Cell, campaign: Submission, dataset: Data) -> Record:
     }
 
 
-def begin_run(record: Record, role: str, token: str, added: Addition | None = None) -> Run:
+def begin_run(record: Record, role: str, token: str, added: Addition | None = None, pair: int | None = None) -> Run:
     """Append a run: its number, role and submission (`token`) are written when it starts, never inferred.
 
-    `added` is why there are more than were asked for (`campaign.cells.stopping.reason_to_add`).
+    `added` is why there are more than were asked for (`campaign.cells.stopping.reason_to_add`), `pair` the number of
+    its pair (`campaign.cells.paired`).
     """
     number = 1 + max((run["run"] for run in record["runs"]), default=-1)
     run: Run = {"run": number, "role": role, "status": "running", "reason": None, "started_utc": utc_now()}
     run["token"] = token
     if added:
         run["added"] = added
+    if pair is not None:
+        run["pair"] = pair
     record["runs"].append(run)
     record["status"], record["reason"] = "running", None
     return run

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from math import comb
 from typing import TYPE_CHECKING
 
+from campaign.cells import paired
 from jobs import checks
 
 if TYPE_CHECKING:
@@ -70,13 +71,15 @@ def most_runs(conduct: Conduct) -> int:
 def owed_runs(record: Known, conduct: Conduct) -> int:
     """Count the measured runs that were asked for and are still to be had; a done cell owes no more than it lacks.
 
-    A cell that was found done keeps its few invalid runs unrepeated; in another cell each of them is repeated.
+    A cell that was found done keeps its few invalid runs unrepeated; in another cell each of them is repeated. Where
+    runs come in pairs, one of which a half is missing is owed whole.
     """
     wanted = int(conduct["runs"]) - int(conduct["warmup_runs"])
     if record is None:
         return wanted
-    counted = measured(record, None if record["status"] == "done" else "valid")
-    return max(0, wanted - len(counted))
+    status = None if record["status"] == "done" else "valid"
+    in_pairs = paired.asked(record["cell"]["settings"], conduct)
+    return max(0, wanted - len(paired.pairs(record, status) if in_pairs else measured(record, status)))
 
 
 def missing_runs(record: Known, conduct: Conduct) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign import console
-from campaign.cells import record
+from campaign.cells import paired, record
 from campaign.cells.cell import NEUTRAL, flat
 from campaign.cells.folder import existing
 from campaign.cli import arguments
@@ -80,6 +80,8 @@ def _print_record(recorded: Record, state: State, where: str) -> None:
     console.show(f"  record     {where}/record.json")
     for check in recorded["checks"]:
         console.show(f"  {check['rule']:10} {_MARKS[check['passed']]}: {check['message']}")
+    if cost := recorded.get("profile_cost"):
+        console.show(f"  profile    {paired.in_words(cost)}")
     for run in recorded["runs"]:
         _print_run(run, where)
     console.show(f"again: {again(recorded['campaign']['words'], cell['id'])}")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _STATES = ("planned", "queued", "running", "done", "failed", "invalid", "interrupted")
 _COLOURS = {"running": "cyan", "done": "green", "failed": "red", "invalid": "yellow", "interrupted": "red"}
+_ROLES = {"warmup": "warm-up"}  # others are shown as they are recorded
 _ROWS = 12  # runs under way that are shown one by one
 
 
@@ -72,7 +73,7 @@ class _LiveTable:
     def _runs(self, picture: Picture) -> Table:
         table = Table.grid(padding=(0, 2))
         for cell, run, where in picture.running[:_ROWS]:
-            role = "warm-up" if run["role"] == "warmup" else "measured"
+            role = _ROLES.get(run["role"], run["role"])
             row = (f"  {cell.rpartition('-')[0]}", f"run {run['run']} ({role})", self._rates.get(cell, ""), where)
             table.add_row(*map(Text, map(visible, row)))
         if len(picture.running) > _ROWS:
@@ -108,6 +109,7 @@ def _queue(picture: Picture) -> str:
 
 def describe(cell_id: str, run: Run) -> str:
     """Return one line about a run that ended."""
-    what = f"{cell_id} run {run['run']}{' (warm-up)' if run['role'] == 'warmup' else ''}"
+    role = "" if run["role"] == "measured" else f" ({_ROLES.get(run['role'], run['role'])})"
+    what = f"{cell_id} run {run['run']}{role}"
     rate = console.figure(run) or "no figure"
     return f"{what}: {rate}" if run["status"] == "valid" else f"{what}: {rate}, {run['status']}: {run['reason']}"

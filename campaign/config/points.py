@@ -32,7 +32,8 @@ def cells_of(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
 
 
 def _conduct(point: Point) -> Conduct:
-    return cast("Conduct", {key: value for key, value in point.items() if key not in EVERY})
+    conduct = {key: value for key, value in point.items() if key not in EVERY}
+    return cast("Conduct", {**conduct, "profile": {"compare": point["profile"]["compare"]}})
 
 
 def _swept_conduct(one: Conduct, other: Conduct) -> UsageError:

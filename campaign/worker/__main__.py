@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from campaign.cells import judge, record
+from campaign.cells import judge, paired, record
 from campaign.cells.contract import WorkList
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.peaks import Peaks
@@ -36,7 +36,7 @@ from jobs.system.files import write_json
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from campaign.cells.contract import Addition, ListedItem, Record, WorkItem
+    from campaign.cells.contract import ListedItem, Record, WorkItem
     from jobs.figures import Run
     from jobs.request import Request, TraceRequest
 
@@ -90,8 +90,8 @@ class Worker:
         """Run the warm-ups and the missing runs of one cell; the record is whole on disk after each."""
         recorded, owed = session.begin(self.folder, self.work, item)
         failures = 0
-        for role, added in session.roles(recorded, owed, self.work["conduct"]):
-            run = self._run(recorded, role, item, added)
+        for turn in session.turns(recorded, owed, self.work["conduct"]):
+            run = self._run(recorded, turn, item)
             failures = failures + 1 if run["status"] == "failed" else 0
             if failures >= _GIVE_UP_AFTER or run.get("refused"):
                 break
@@ -112,7 +112,7 @@ class Worker:
         self._save(recorded)
         return bool(recorded["status"] == "done")
 
-    def _run(self, recorded: Record, role: str, item: WorkItem, added: Addition | None) -> Run:
+    def _run(self, recorded: Record, turn: session.Turn, item: WorkItem) -> Run:
         """Do one run while the storage is held; it begins, and is recorded, when it is."""
         lock = Path(item["dataset"]["lock"])
         recorded["reason"] = f"waiting for {lock}"
@@ -126,7 +126,7 @@ class Worker:
             self._save(recorded)
 
         with locks.held(how, lock, self.job, checkpoint_targets.locks(item, self.folder), report) as proof:
-            run = record.begin_run(recorded, role, self.work["token"], added)
+            run = record.begin_run(recorded, turn.role, self.work["token"], turn.added, turn.pair)
             run["exclusive"] = proof
             run |= place()
             self._save(recorded)
@@ -158,7 +158,7 @@ class Worker:
         """Let the template do the run, and put its figures into `run`."""
         log = self.folder.cell(item["id"]) / f"run-{run['run']}.log"
         run["log"] = log.name
-        request = self._request(recorded, run["run"], item)
+        request = self._request(recorded, run, item)
         try:
             with baseline_files.tidied(item):
                 figures = self.template.run(request, log, self.work["conduct"]["run_timeout_s"])
@@ -173,8 +173,9 @@ class Worker:
         if not log.exists():  # a full disk
             run["log"] = None
 
-    def _request(self, recorded: Record, run: int, item: WorkItem) -> Request:
+    def _request(self, recorded: Record, begun: Run, item: WorkItem) -> Request:
         conduct, cell, data = self.work["conduct"], self.folder.cell(item["id"]), item["dataset"]
+        run = begun["run"]
         trace, interval_s = conduct["trace"], conduct["trace"]["interval_s"]
         traced: TraceRequest | None = None
         if interval_s is not None:
@@ -187,7 +188,7 @@ class Worker:
             "limits": conduct["checks"],
             "peak": Peaks(self.folder).of(recorded),
             "trace": traced,
-            "profile": str(cell / f"profile-{run}.npz"),
+            "profile": None if begun["role"] == paired.UNPROFILED else str(cell / f"profile-{run}.npz"),
             "checkpoint": checkpoint_targets.request(item, conduct),
             "baseline": baseline_files.request(item, cell / f"engine-{run}.txt"),
         }

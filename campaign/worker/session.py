@@ -7,9 +7,9 @@ import secrets
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
-from campaign.cells import judge, record, stopping
+from campaign.cells import judge, paired, record, stopping
 from campaign.cells.cell import Cell
 from campaign.storage import provenance
 from jobs.system import versioned
@@ -142,8 +142,16 @@ def _submission(work: WorkList, position: int) -> Submission:
     }
 
 
-def roles(recorded: Record, owed: int, conduct: Conduct) -> Iterator[tuple[str, Addition | None]]:
-    """Yield the role of each run of a session, and why a run is added that is not owed.
+class Turn(NamedTuple):
+    """A run that is to be done: its role, why it is added if it is not owed, and its pair if it is one of two."""
+
+    role: str
+    added: Addition | None = None
+    pair: int | None = None
+
+
+def turns(recorded: Record, owed: int, conduct: Conduct) -> Iterator[Turn]:
+    """Yield the runs of a session.
 
     Asked for one by one: what the runs before gave is in the record then. As many are begun as the cell may have in
     all, be they valid or not: where nothing is valid it ends.
@@ -152,13 +160,17 @@ def roles(recorded: Record, owed: int, conduct: Conduct) -> Iterator[tuple[str, 
         return
     room = stopping.most_missing_runs(recorded, conduct)
     # A warm-up belongs to a session, not to a record: after a break the machine is cold in ways no check sees.
-    yield from [("warmup", None)] * conduct["warmup_runs"]
-    yield from [("measured", None)] * owed
-    for _ in range(room - owed):
-        added = stopping.reason_to_add(recorded, conduct)
-        if added is None:
+    yield from [Turn("warmup")] * conduct["warmup_runs"]
+    in_pairs = paired.asked(recorded["cell"]["settings"], conduct)
+    for place in range(room):
+        added = None if place < owed else stopping.reason_to_add(recorded, conduct)
+        if place >= owed and added is None:
             return
-        yield "measured", added
+        if in_pairs:
+            number = len(stopping.measured(recorded))
+            yield from [Turn(role, added if role == "measured" else None, number) for role in paired.order(recorded)]
+        else:
+            yield Turn("measured", added)
 
 
 def _continued(path: Path, work: WorkList, item: ListedItem | WorkItem, here: Provenance) -> Record | None:

@@ -23,11 +23,12 @@ class Profiled(Observer):
     def __init__(self, request: Request, work: Work) -> None:
         super().__init__(request, work)
         self._profile: Profile | None = None
-        if mode := request["settings"].get("profile", {}).get("posix"):
+        mode = request["settings"].get("profile", {}).get("posix")
+        if mode and (file := request.get("profile")):
             from jobs.profiler import Profile  # noqa: PLC0415 - seldom asked for
 
             folders = [work.folder, *(work.checkpoints.folders if work.checkpoints else ())]
-            self._profile = Profile(mode, only=folders)
+            self._profile, self._file = Profile(mode, only=folders), Path(file)
 
     def start(self) -> None:
         """Open the window; the calls of this process are redirected now, outside the clock."""
@@ -49,7 +50,7 @@ class Profiled(Observer):
         from jobs.profiler import detach, report  # noqa: PLC0415
 
         detach()
-        file, error = Path(self.request["profile"]), None
+        file, error = self._file, None
         try:
             self._profile.save(file)
         except OSError as fault:

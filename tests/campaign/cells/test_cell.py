@@ -75,7 +75,8 @@ def test_the_ids_of_the_first_release_stand_for_ever(point):
 
 @pytest.mark.shows("profile.posix")
 def test_a_cell_that_is_profiled_is_another_one_and_others_are_what_they_were(point):
-    profiled = {mode: make_cell({**point, "profile": {"posix": mode}}) for mode in ("none", "counters", "trace")}
+    modes = ("none", "counters", "trace")
+    profiled = {mode: make_cell({**point, "profile": {"posix": mode, "compare": True}}) for mode in modes}
 
     assert profiled["none"] == make_cell({key: value for key, value in point.items() if key != "profile"})
     assert len({cell.id for cell in profiled.values()}) == 3
