@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.figures import batches, durability, peaks, reading, runtime, scaling, sweep, targets, writing
+from analysis.figures import batches, calls, durability, peaks, reading, runtime, scaling, sweep, targets, writing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,4 +30,5 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
         *writing.specs(table, runs, folders),
         *durability.specs(table),
         *sweep.specs(table),
+        *calls.specs(table, runs, folders),
     ]

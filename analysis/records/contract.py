@@ -67,7 +67,7 @@ CHECK = keyed({"rule": text, "passed": maybe(flag)}, {"observed": sound, "limit"
 RUN = keyed(
     {
         "run": count,
-        "role": one_of("warmup", "measured"),
+        "role": one_of("warmup", "measured", "unprofiled"),
         "status": one_of("running", VALID, "invalid", "failed"),
     },
     {
@@ -80,7 +80,7 @@ RUN = keyed(
         "wall_parts": each_of(text),
         "rate": keyed({}, {"key": line}),
         "trace": keyed({}, {"file": text}),
-        "profile": keyed({}, {**dict.fromkeys(OF_PROFILE, amount), "read_sizes": each_of(count)}),
+        "profile": keyed({}, {**dict.fromkeys(OF_PROFILE, amount), "read_sizes": each_of(count), "file": maybe(text)}),
         "targets": each_of(keyed({"role": line, "source": maybe(line)})),
         "checkpoints": each_of(
             # Some are differences of the clocks of two machines, and may be negative.
@@ -137,6 +137,7 @@ RECORD = keyed(
         "provenance": PROVENANCE,
         "checks": each_of(CHECK),
         "looser_checks": each_of(short),
+        "profile_cost": keyed({}, {"pairs": count, **dict.fromkeys(("median", "min", "max"), number)}),
     },
 )
 REQUEST = keyed({"words": each_of(text), "cells": each_of(text), "utc": text})

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from analysis.records.settings import Facts
 
 FIGURES_TOGETHER = frozenset(FIGURES)
-TEXTS = (*WORDS[:1], "emulated", *WORDS[1:], "trace_file", "source_only", "source_fast", "source_slow")
+TEXTS = (
+    *WORDS[:1], "emulated", *WORDS[1:], "trace_file", "profile_file", "source_only", "source_fast", "source_slow"
+)  # fmt: skip
 # What a record of before the setting means.
 ACCELERATOR = {"name": "auto", "step_s": None}
 CHECKPOINT = {"name": "none"}
@@ -87,6 +89,9 @@ class Record:
         The thresholds that let more pass than the site's own, in words.
     folder
         It holds the traces of the runs.
+    profile_cost
+        By how much profiles made runs longer, shares of the wall time (`median`, `min`, `max`, of so many `pairs` of
+        runs); empty where it was not asked for.
     emulated
         The storages that were not the real thing, by their keys in the settings (`storage`, `checkpoint.fast`), with
         what bounded them.
@@ -112,6 +117,7 @@ class Record:
     looser_checks: str
     quota_cores: float | None
     folder: Path
+    profile_cost: Mapping[str, float]
     emulated: Mapping[str, Mapping[str, Any]]
 
     @property
@@ -164,6 +170,7 @@ def _record(value: Mapping[str, Any], folder: Path) -> Record:
         looser_checks=one_line(", ".join(value.get("looser_checks") or ())),
         quota_cores=provenance.get("quota_cores"),
         folder=folder,
+        profile_cost=value.get("profile_cost") or {},
         emulated=provenance.get("emulated") or {},
     )
 
@@ -202,6 +209,8 @@ def _texts(run: Mapping[str, Any]) -> Mapping[str, str]:
     told = {name: run[name] for name in WORDS if run.get(name)}
     if file := (run.get("trace") or {}).get("file"):
         told["trace_file"] = file
+    if file := (run.get("profile") or {}).get("file"):
+        told["profile_file"] = file
     told |= {f"source_{target['role']}": it for target in run.get("targets") or () if (it := target["source"])}
     return _TEXTS.setdefault(repr(told), told)
 

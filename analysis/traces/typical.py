@@ -24,7 +24,7 @@ def typical_runs(runs: pd.DataFrame, more: Sequence[str] = ()) -> Mapping[str, R
 
     Of a run, what a figure needs and what `more` names, where the runs have it.
     """
-    names = ["run", "wall_s", "trace_file", *(name for name in more if name in runs)]
+    names = ["run", "wall_s", *(name for name in ("trace_file", *more) if name in runs)]
     good = counted(runs, names).sort_values(["cell", "wall_s", "run"])
     place, size = good.groupby("cell").cumcount(), good.groupby("cell")["cell"].transform("size")
     return {row["cell"]: row for row in rows_of(good[place == (size - 1) // 2])}

@@ -10,7 +10,8 @@ from analysis.output.page.results import MOST_LINES, some
 from analysis.records.contract import VALID
 from analysis.records.settings import storage_name
 from analysis.text.html import joined, scrolling, table, tag
-from analysis.text.plain import number, share
+from analysis.text.plain import NONE, number, share
+from analysis.traces.posix import SIZES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,14 +20,13 @@ if TYPE_CHECKING:
     from analysis.records.record import Record
     from analysis.text.html import Markup
 
-# Upper edges of Darshan's bins of the bytes that one read returned.
-SIZES = ("100 B", "1 KiB", "10 KiB", "100 KiB", "1 MiB", "4 MiB", "10 MiB", "100 MiB", "1 GiB", "more")
 AMOUNTS = {
     "files": "files", "opens": "opens", "reads": "reads", "bytes_read": "MB read", "read_mb_per_s": "MB/s",
     "read_s": "s in reads", "writes": "writes", "bytes_written": "MB written", "write_s": "s in writes",
     "meta_s": "s in metadata",
 }  # fmt: skip
 SHARES = ("sequential", "consecutive")
+COST = "time that it added"
 OF_CELL = ("storage", "threads", "mode")
 
 
@@ -38,17 +38,24 @@ def profiled(results: Results) -> list[Record]:
 def calls(found: Sequence[Record]) -> Markup:
     """Return two tables of these cells: what was called, and how the reads were spread over sizes."""
     shown = found[:MOST_LINES]
-    amounts = [[*_of_cell(each), *_amounts(each), *_order(each), each.cell] for each in shown]
+    compared = any(each.profile_cost for each in found)
+    headings = (*OF_CELL, *AMOUNTS.values(), *SHARES, *([COST] if compared else []), "cell")
+    amounts = [
+        [*_of_cell(each), *_amounts(each), *_order(each), *([_cost(each)] if compared else []), each.cell]
+        for each in shown
+    ]
     sizes = [[*_of_cell(each), *_sizes(each), each.cell] for each in shown]
     left = [True, False, True]
+    of_cost = " Time added: the median over pairs of runs, one with the profile and one without." if compared else ""
     told = (
         "Medians over the valid measured runs, of the files of the data set and of the snapshots. Seconds are of all"
         " threads together. Sequential: beyond the last byte read of the file; consecutive: just behind it (Darshan)."
+        + of_cost
     )
     return joined(
         [
             tag("p", told),
-            scrolling(_table((*OF_CELL, *AMOUNTS.values(), *SHARES, "cell"), amounts, left)),
+            scrolling(_table(headings, amounts, left)),
             tag("p", "Share of the reads by the bytes that came, each column up to its size:"),
             scrolling(_table((*OF_CELL, *SIZES, "cell"), sizes, left)),
             tag("p", some(len(shown), len(found), "cells", "tables/runs.csv")),
@@ -78,6 +85,13 @@ def _sizes(record: Record) -> list[str]:
     counts = [_median(record, f"read_size_{place}") for place in range(len(SIZES))]
     total = sum(counts)
     return [share(count / total if total else math.nan) for count in counts]
+
+
+def _cost(record: Record) -> str:
+    cost = record.profile_cost
+    if not {"median", "min", "max", "pairs"} <= cost.keys():
+        return NONE
+    return f"{cost['median']:+.1%} ({cost['min']:+.1%} to {cost['max']:+.1%}, {cost['pairs']:g} pairs)"
 
 
 def _median(record: Record, name: str) -> float:

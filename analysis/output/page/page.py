@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.figures.calls import STEM
 from analysis.output.page import calls, cells, figures, machines, proofs, summary, verdicts
 from analysis.output.page.rerun import again
 from analysis.text.html import Markup, joined, link, tag
@@ -45,12 +46,19 @@ def _parts(results: Results) -> list[tuple[str, str, Markup]]:
     """Return id, heading and content of each part: first what was found, under the title, then what it rests on."""
     first = figures.headline(results.drawn)
     others = [spec for spec in results.drawn if spec not in first]
+    of_calls = [spec for spec in others if spec.stem.startswith(f"{STEM}-")]
+    seen = calls.profiled(results)
+    others = [spec for spec in others if spec not in of_calls]
     return [
         ("summary", "", joined([summary.summary(results), figures.figures(results, first)])),
         ("medians", "Medians", joined([cells.medians(results), cells.not_counted(results)])),
         ("verdicts", "The paper's claims", verdicts.verdicts(results)),
         *([("figures", "More figures", figures.figures(results, others))] if others else []),
-        *([("calls", "POSIX calls", calls.calls(seen))] if (seen := calls.profiled(results)) else []),
+        *(
+            [("calls", "POSIX calls", joined([calls.calls(seen), figures.figures(results, of_calls)]))]
+            if seen or of_calls
+            else []
+        ),
         ("proofs", "Proofs", proofs.proofs(results)),
         ("machines", "Machines", machines.machines(results)),
         ("cells", "Cells", cells.cells(results)),

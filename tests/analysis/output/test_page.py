@@ -336,13 +336,14 @@ def test_what_profiled_cells_called_is_told_and_of_others_there_is_no_part(tmp_p
     runs = [run(n, 100.0, profile=PROFILE | {"reads": 1024 + n}) for n in (1, 2, 3)]
     profiled = record([*runs, run(4, 100.0, status="invalid", reason="quiet", profile=PROFILE | {"reads": 9})])
     profiled["cell"]["settings"]["profile"] = {"posix": "trace"}
+    profiled["profile_cost"] = {"pairs": 3, "median": 0.012, "min": -0.002, "max": 0.03}
 
     page = page_of(store(tmp_path / "profiled", profiled))
     plain = page_of(store(tmp_path / "plain", record([100.0, 100.0, 100.0])))
 
     assert "POSIX calls" in page.text
     assert "local 4 trace 512 512 1026 62.0 28.0 0.770" in page.text
-    assert "0.00760 50 % 50 %" in page.text
+    assert "0.00760 50 % 50 % +1.2% (-0.2% to +3.0%, 3 pairs)" in page.text
     assert "local 4 trace 50 % 0 % 0 % 20 % 30 % 0 %" in page.text
     assert "POSIX calls" not in plain.text
 

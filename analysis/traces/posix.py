@@ -1,0 +1,148 @@
+"""What a profile of POSIX calls (`profile-<n>.npz`, by `jobs.profiler.table`) says of one run."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.records.versioned import AbsentError, content
+from analysis.traces.system import BYTES_PER_MB, TraceError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+# 4 million calls, as many as a profile has room for unless asked, have 224 MB.
+MOST_BYTES = 1 << 29
+MISSING, UNREADABLE, COUNTED = "profile missing", "profile unreadable", "counters only"
+# Upper edges of Darshan's bins, in words and in bytes.
+SIZES = ("100 B", "1 KiB", "10 KiB", "100 KiB", "1 MiB", "4 MiB", "10 MiB", "100 MiB", "1 GiB", "more")
+EDGES = (100, 1 << 10, 10 << 10, 100 << 10, 1 << 20, 4 << 20, 10 << 20, 100 << 20, 1 << 30)
+READS = ("read", "pread", "readv", "preadv", "fread")
+WRITES = ("write", "pwrite", "writev", "pwritev", "fwrite")
+COUNTERS = ("size_read", "reads", "seq_reads", "consec_reads", "bytes_read", "max_byte_read")  # that are used here
+KINDS = READ, END, WRITTEN, OTHER = "read", "read of nothing", "written", "open, close and others"
+INTERVALS = 100
+# Of the files whose calls are drawn one by one, the first; of their calls, too.
+FIRST_FILES, FIRST_CALLS = 16, 600
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """A window on one process: its seconds, its files with their counters, its calls in the mode trace."""
+
+    wall_s: float
+    paths: list[str]
+    stdio: NDArray[np.bool_]  # which files were read and written through streams; the others by POSIX calls
+    counters: NDArray[Any]
+    calls: pd.DataFrame | None  # file (a place in `paths`), start_s, end_s, bytes, kind
+
+
+def read(path: Path) -> Profile:
+    """Return the profile in a file; raises TraceError where it is missing, damaged or larger than `MOST_BYTES`."""
+    try:
+        arrays = _arrays(content(path, MOST_BYTES))
+        head = json.loads(arrays["head"].tobytes())
+        wall_s = (head["ended_ns"] - head["started_ns"]) / 1e9
+        paths = arrays["paths"].tobytes().decode(errors="surrogateescape").split("\0")[:-1]
+        counters, stdio = arrays["counters"], arrays["stdio"].astype(bool)
+        calls = _calls(arrays["events"], head, len(paths)) if "events" in arrays else None
+        _must(counters.shape == stdio.shape == (len(paths),) and counters["size_read"].shape[1:] == (len(SIZES),))
+        _must(all(counters[name].dtype.kind in "iu" for name in COUNTERS) and wall_s > 0)
+    except AbsentError as error:
+        raise TraceError(MISSING) from error
+    except Exception as error:  # whatever a damaged archive makes numpy and zipfile raise
+        raise TraceError(UNREADABLE) from error
+    return Profile(wall_s, paths, stdio, counters, calls)
+
+
+def _must(hold: Any) -> None:
+    if not hold:
+        raise TraceError(UNREADABLE)
+
+
+def _arrays(packed: bytes) -> dict[str, NDArray[Any]]:
+    with zipfile.ZipFile(io.BytesIO(packed)) as members:
+        _must(sum(each.file_size for each in members.infolist()) <= MOST_BYTES)
+        return {
+            name.removesuffix(".npy"): np.lib.format.read_array(io.BytesIO(members.read(name)), allow_pickle=False)
+            for name in members.namelist()
+        }
+
+
+def _calls(events: NDArray[Any], head: dict[str, Any], files: int) -> pd.DataFrame:
+    started, ended = head["started_ns"], head["ended_ns"]
+    within = (events["start"] >= started) & (events["end"] >= events["start"]) & (events["end"] <= ended)
+    _must((within & (events["file"] >= 0) & (events["file"] < files)).all())
+    names = np.array([_kind(name) for name in head["operations"]])
+    kinds = names[events["operation"]]
+    moved = np.where(kinds == OTHER, 0, np.maximum(events["returned"], 0))
+    kinds[(kinds == READ) & (events["returned"] == 0)] = END
+    found = {"file": events["file"], "bytes": moved, "kind": kinds}
+    return pd.DataFrame(found | {f"{edge}_s": (events[edge] - started) / 1e9 for edge in ("start", "end")})
+
+
+def _kind(operation: str) -> str:
+    return READ if operation in READS else WRITTEN if operation in WRITES else OTHER
+
+
+def sizes(profile: Profile) -> pd.DataFrame:
+    """Return a row per bin: how many reads returned so many bytes, how many files were read so far, and the shares."""
+    rows = profile.counters[profile.counters["reads"] > 0]
+    furthest = np.where(rows["bytes_read"] > 0, rows["max_byte_read"] + 1, 0)
+    counts = {
+        "reads": rows["size_read"].sum(axis=0, dtype=np.int64),
+        "files": np.bincount(np.searchsorted(EDGES, furthest), minlength=len(SIZES)),
+    }
+    shares = {f"share_of_{name}": count / max(1, count.sum()) for name, count in counts.items()}
+    return pd.DataFrame({"upto": SIZES, **counts, **shares})
+
+
+def order(profile: Profile) -> pd.DataFrame:
+    """Return one row: the POSIX reads, and which shares of them were consecutive, or sequential and no more."""
+    rows = profile.counters[~profile.stdio]
+    reads, sequential, consecutive = (
+        int(rows[name].sum(dtype=np.int64)) for name in ("reads", "seq_reads", "consec_reads")
+    )
+    beyond = (sequential - consecutive) / max(1, reads)
+    found = {"reads": reads, "consecutive": consecutive / max(1, reads), "sequential_only": beyond}
+    return pd.DataFrame([found | {"neither": 1 - sequential / max(1, reads)}])
+
+
+def over_time(profile: Profile) -> pd.DataFrame:
+    """Return a row per hundredth of the window: MB/s and calls/s of the calls that ended in it."""
+    calls = _one_by_one(profile)
+    edges = np.linspace(0, profile.wall_s, INTERVALS + 1)
+    every = profile.wall_s / INTERVALS
+
+    def rate(of: pd.Series[bool], weight: pd.Series[float]) -> NDArray[Any]:
+        return np.histogram(calls["end_s"][of], edges, weights=weight[of])[0] / every
+
+    moved, any_call = calls["bytes"] / BYTES_PER_MB, calls["file"] >= 0
+    rates = {f"{kind}_mb_per_s": rate(calls["kind"] == kind, moved) for kind in (READ, WRITTEN)}
+    rates["calls_per_s"] = rate(any_call, any_call.astype("float64"))
+    return pd.DataFrame({"elapsed_s": edges[1:], **rates})
+
+
+def first_files(profile: Profile) -> pd.DataFrame:
+    """Return a row per call on the files that were called first, and their lines, 0 for the first."""
+    calls = _one_by_one(profile).sort_values("start_s", kind="stable")
+    files = calls["file"].drop_duplicates().tolist()[:FIRST_FILES]
+    shown = calls[calls["file"].isin(files)].head(FIRST_CALLS)
+    places = {file: place for place, file in enumerate(files)}
+    columns = {"start_s": shown["start_s"], "end_s": shown["end_s"], "kind": shown["kind"], "bytes": shown["bytes"]}
+    names = shown["file"].map(lambda file: profile.paths[file])
+    return pd.DataFrame({"line": shown["file"].map(places), "file": names, **columns})
+
+
+def _one_by_one(profile: Profile) -> pd.DataFrame:
+    if profile.calls is None:
+        raise TraceError(COUNTED)
+    return profile.calls
