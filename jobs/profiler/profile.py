@@ -63,15 +63,17 @@ def attach() -> tuple[int, int]:
     in the slots.
     """
     found = Attached()
-    must(library().profiler_attach(ctypes.byref(found)), "attach to this process")
-    if found.foreign:
+    for _ in range(2):  # who came after us may be whom a look-up of the functions finds now, and can be called in turn
+        must(library().profiler_attach(ctypes.byref(found)), "attach to this process")
+        name, found.foreign = found.foreign, b""
+        if not name:
+            return found.slots, found.modules
         if not _open():
             detach()
-        raise ProfilerError(
-            f"{os.fsdecode(found.foreign)} has put its own functions into this process",
-            "use one profiler at a time (dftracer and gotcha cannot share; a preloaded libdarshan can)",
-        )
-    return found.slots, found.modules
+    raise ProfilerError(
+        f"{os.fsdecode(name)} has put its own functions into this process",
+        "use one profiler at a time; those that are preloaded can share, as can dftracer",
+    )
 
 
 @_alone

@@ -59,7 +59,7 @@ static unsigned other_count;
 
 /* Others' code that is not the program's: the C library's own calls, and profilers that wrap the same functions. */
 static const char *const skipped[] = {"ld-linux", "libc.so", "libpthread", "libdl.so",  "librt.so", "libm.so",
-                                      "linux-vdso", "libdarshan", "libdftracer", "libgotcha", "libscorep",
+                                      "linux-vdso", "libdarshan", "libdftracer", "libgotcha", "libbrahma", "libscorep",
                                       "librecorder", "libasan", "libtsan", "libubsan", "liblsan"};
 
 static int is_skipped(const char *path) {

@@ -1,7 +1,7 @@
 """What the POSIX profiler costs: a warm pass over small files, read by TensorFlow and by plain calls, with and without.
 
-Passes of all modes take turns in one process, and each is held against its neighbour without hooks. Beside it strace,
-where it is installed, on the same pass.
+Passes of all modes take turns in one process, and each is held against its neighbour without hooks. Beside it strace
+and dftracer, where they are installed, on the same pass, in processes of their own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import statistics
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,9 @@ _GOALS_US = {"idle": "", "counters": "at most 0.2", "trace": "at most 0.5"}
 
 def measure(files: int, turns: int, events: int) -> Iterator[Figure]:
     """Measure in processes of their own."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as room:
+        folder = f"{room}/files"
+        Path(folder).mkdir()
         for place in range(files):
             Path(folder, f"{place:05}").write_bytes(bytes(20_000 + 137 * place % 100_000))
         words = [sys.executable, "-m", "tests.bench.profiler", folder, str(turns), str(events)]
@@ -41,12 +44,21 @@ def measure(files: int, turns: int, events: int) -> Iterator[Figure]:
         for mode, goal in _GOALS_US.items():
             yield Figure(f"{mode}: CPU a call, a plain loop", found[f"{mode}_us"], "µs", goal)
         yield Figure(f"stop and count {events:,} events", found["stop_s"], "s", "at most 2")
-        if shutil.which("strace") and turns > 1:
+        for name, before in _others(folder).items() if turns > 1 else ():
             plain, traced = (
-                json.loads(said([*before, *words[:4], "0", "0"]).splitlines()[-1])["pass_s"]
-                for before in ([], ["strace", "-f", "-qq", "-o", "/dev/null"])
+                json.loads(said([*each, *words[:4], "0", "0"]).splitlines()[-1])["pass_s"] for each in ([], before)
             )
-            yield Figure("strace: wall of the same pass", 100 * (traced / plain - 1), "% more")
+            yield Figure(f"{name}: wall of the same pass", 100 * (traced / plain - 1), "% more")
+
+
+def _others(folder: str) -> dict[str, list[str]]:
+    """Return what stands before a command to trace it, by the name of who does it, of those that are installed."""
+    found = {"strace": ["strace", "-f", "-qq", "-o", "/dev/null"]} if shutil.which("strace") else {}
+    if package := find_spec("dftracer"):
+        (library,) = Path(str(package.origin)).parent.glob("lib64/libdftracer_preload.so")
+        asked = {"ENABLE": "1", "INIT": "PRELOAD", "DATA_DIR": folder, "LOG_FILE": f"{folder}.dftracer"}
+        found["dftracer"] = ["env", f"LD_PRELOAD={library}", *(f"DFTRACER_{key}={it}" for key, it in asked.items())]
+    return found
 
 
 def _read_by_tensorflow(paths: Sequence[str]) -> Callable[[], float]:

@@ -1,6 +1,7 @@
 """The library: where it is built, and when it is built anew."""
 
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -52,6 +53,14 @@ def test_a_library_that_others_may_have_written_is_built_anew_without_a_warning(
     assert built.read_bytes().startswith(b"\x7fELF")
     assert stat.S_IMODE(built.lstat().st_mode) == 0o755
     assert other.exists(), "another machine may run from it"
+
+
+@pytest.mark.parametrize("compiler", filter(shutil.which, ("gcc", "clang", "aarch64-linux-gnu-gcc")))
+def test_each_compiler_that_is_here_takes_it_without_a_warning(compiler, monkeypatch, tmp_path):
+    monkeypatch.setattr(build, "library", lambda: tmp_path / "hooks.so")
+    monkeypatch.setenv("CC", f"{compiler} -Wall -Wextra -Werror")
+
+    assert build.build().read_bytes().startswith(b"\x7fELF")
 
 
 def test_a_windows_room_is_what_the_library_expects():

@@ -65,6 +65,15 @@ def test_no_memory_is_an_error_and_no_crash(monkeypatch):
         Profile().start()
 
 
+def test_names_are_found_again_when_there_are_more_than_the_first_table_holds(tmp_path):
+    paths = [str(tmp_path / str(number)) for number in range(20_000)]
+    for _ in range(2):
+        with Profile(only=[tmp_path]) as profile:
+            for path in paths:
+                os.access(path, os.R_OK)
+        assert list(profile.files) == paths
+
+
 @pytest.mark.parametrize("room", [{"events": 3}, {"max_files": 1}, {"mode": "counters", "max_files": 1}])
 def test_what_finds_no_room_is_counted(room, data):
     with Profile(**room) as small, opened(data) as descriptor, opened(__file__):
