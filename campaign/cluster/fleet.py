@@ -6,7 +6,9 @@ The ends are written down, for Slurm forgets.
 from __future__ import annotations
 
 import datetime as dt
+import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from campaign.cells import record
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from campaign.cells.folder import CampaignFolder
     from campaign.slurm.task import Key
 
-_SHORTEST_S, _LONGEST_S = 2.0, 15.0  # between two questions; a change makes it short again
+_SHORTEST_S, _LONGEST_S = 3.5, 15.0  # between two questions; a change makes it short again
+_AT_ONCE_S = 0.2  # in which a controller that is well has answered
 _TICK_S = 1.0
 _SETTLE_CHECKS = 6
 _LATE_S = 5.0  # in which a record may come into sight that a node has written (NFS)
@@ -47,6 +50,8 @@ class Fleet:
         self._scheduler = Scheduler(facts, names, since)
         self._next_s = 0.0
         self._pause_s = _SHORTEST_S
+        self._asking: threading.Thread | None = None
+        self._asked_s = 0.0
         self.seen: dict[Key, Seen] = dict.fromkeys(sorted(self._open), Seen("unknown", "submitted"))
 
     @property
@@ -55,10 +60,14 @@ class Fleet:
         return self._open
 
     @property
+    def silent_since(self) -> float | None:
+        """When the controller was asked first of the questions that it has not answered; None where it answers."""
+        return self._scheduler.silent_since or (self._asked_s if self._asking else None)
+
+    @property
     def silent_s(self) -> float:
-        """Seconds since the controller answered last, 0 where it does."""
-        since = self._scheduler.silent_since
-        return time.monotonic() - since if since is not None else 0.0
+        """Seconds since then, 0 where it answers."""
+        return time.monotonic() - self.silent_since if self.silent_since is not None else 0.0
 
     def batch(self, key: Key) -> Batch:
         """Return the batch of a worker."""
@@ -66,13 +75,22 @@ class Fleet:
 
     def refresh(self) -> Mapping[Key, Seen]:
         """Ask the scheduler, if its time has come, and return how every worker is."""
-        if self._open and time.monotonic() >= self._next_s:
-            before = dict(self.seen)
+        if self._is_time:
             self._scheduler.refresh(self._open)
-            self._update()
-            changed = before != self.seen or any(self._scheduler.doubtful(key) for key in self._open)
-            self._pause_s = _SHORTEST_S if changed else min(1.5 * self._pause_s, _LONGEST_S)
-            self._next_s = time.monotonic() + self._pause_s
+            self._take()
+        return self.seen
+
+    def glance(self) -> Mapping[Key, Seen]:
+        """As `refresh`, but an answer that is late is not waited for: a later call takes it."""
+        if self._is_time and self._asking is None:
+            self._asked_s = time.monotonic()
+            self._scheduler.ask = partial(client.ask, patient=True)
+            self._asking = threading.Thread(target=self._scheduler.refresh, args=(frozenset(self._open),), daemon=True)
+            self._asking.start()
+            self._asking.join(_AT_ONCE_S)
+        if self._asking and not self._asking.is_alive():
+            self._asking = None
+            self._take()
         return self.seen
 
     def settle(self) -> None:
@@ -87,6 +105,18 @@ class Fleet:
         """Take as ended the workers whose records say that all their cells are over."""
         for key in self._open.intersection(keys):
             self._end(key, "done")
+
+    @property
+    def _is_time(self) -> bool:
+        return bool(self._open) and time.monotonic() >= self._next_s
+
+    def _take(self) -> None:
+        """Take what the scheduler has answered, and decide when it is asked again."""
+        before = dict(self.seen)
+        self._update()
+        changed = before != self.seen or any(self._scheduler.doubtful(key) for key in self._open)
+        self._pause_s = _SHORTEST_S if changed else min(1.5 * self._pause_s, _LONGEST_S)
+        self._next_s = time.monotonic() + self._pause_s
 
     def _update(self) -> None:
         for key in list(self._open):
@@ -109,16 +139,18 @@ def of(folder: CampaignFolder, facts: client.Facts | None = None) -> Fleet:
 
 
 def follow(folder: CampaignFolder, fleet: Fleet) -> None:
-    """Watch all open workers to their end."""
+    """Watch all open workers to their end; what is shown goes on while the controller does not answer."""
+    clock_s = time.time() - time.monotonic()
     watched = Watched({key: Follower.of(folder, fleet.batch(key), key[1]) for key in sorted(fleet.open)})
 
     def states() -> Mapping[Key, Seen]:
         fleet.close(watched.finished())
-        return fleet.refresh()
+        return fleet.glance()
 
     def hindrance() -> str:
-        if fleet.silent_s >= _SILENT_S:
-            return "the scheduler does not answer; records are followed all the same"
+        if fleet.silent_since is not None and fleet.silent_s >= _SILENT_S:
+            since = time.strftime("%H:%M:%S", time.localtime(clock_s + fleet.silent_since))
+            return f"Slurm's controller does not answer since {since}; records are followed all the same"
         return folder.hindrance()
 
     with display.display(hindrance) as show:

@@ -84,12 +84,12 @@ class Scheduler:
         return key in self._absent and self.task(key) is None
 
     def _ask_controller(self, expected: Collection[Key]) -> None:
+        asked = time.monotonic()
         tasks = listed(self.names, self.ask)
-        now = time.monotonic()
         if tasks is None:
-            self.silent_since = self.silent_since or now
+            self.silent_since = self.silent_since or asked
             return
-        self.silent_since = None
+        now, self.silent_since = time.monotonic(), None
         self._listed = {task.key: task for task in tasks}
         self._answered = now
         self._absent = {key: self._absent.get(key, now) for key in expected if key not in self._listed}

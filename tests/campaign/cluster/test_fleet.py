@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from itertools import pairwise
 
 import pytest
@@ -13,7 +14,9 @@ from campaign.cluster.states import states
 from campaign.slurm import scheduler
 from campaign.slurm.client import Facts
 from campaign.worker.batch import read_all
+from tests.campaign.fake_slurm import SQUEUE_HEAD
 from tests.campaign.on_disk import leave_batch, leave_record, squeue_line
+from tests.slurm.campaigns import wait
 
 LATER = "2026-11-22T10:00:00.000Z"
 NO_ACCOUNTING = Facts("AccountingStorageType = accounting_storage/none")
@@ -137,7 +140,7 @@ def test_workers_are_seen_queued_running_and_ended_where_they_ran(folder, batch,
     }
     assert set(found.open) == {_key(first, 0), _key(first, 1), _key(second, 1)}
     programs.answer("squeue", waits, squeue_line(first, 1, "TIMEOUT", "TimeLimit", "n3"))
-    time.now += 2.0
+    time.now += 3.5
     assert found.refresh()[_key(first, 1)] == Seen("ended", "TIMEOUT on n3", "n3")
 
 
@@ -156,7 +159,7 @@ def test_a_worker_whose_cells_are_over_is_looked_for_no_more_but_a_known_end_sta
     assert len(programs.calls) == 1
 
 
-def test_the_scheduler_is_asked_every_two_seconds_at_first_and_every_fifteen_while_nothing_changes(
+def test_the_scheduler_is_asked_less_than_twenty_times_a_minute_and_every_fifteen_while_nothing_changes(
     folder, batch, programs, time
 ):
     made = batch()
@@ -171,7 +174,7 @@ def test_the_scheduler_is_asked_every_two_seconds_at_first_and_every_fifteen_whi
         time.now += 0.5
 
     pauses = [later - earlier for earlier, later in pairwise(asked)]
-    assert pauses[0] == 2.0
+    assert pauses[0] == 3.5
     assert pauses == sorted(pauses)
     assert pauses[-1] == 15.0
 
@@ -184,7 +187,7 @@ def test_all_batches_are_asked_for_at_once_since_the_day_before_the_first_submis
     found = fleet.of(folder, SLURMDBD)
 
     found.refresh()
-    time.now += 2.0
+    time.now += 3.5
     found.refresh()
 
     assert programs.asked == ["squeue", "sacct"]
@@ -231,6 +234,26 @@ def test_settling_does_not_wait_for_a_controller_that_is_down_and_its_silence_is
     assert programs.asked == ["squeue"]
     assert len(found.open) == 2
     assert (before, found.silent_s) == (0.0, 30.0)
+
+
+def test_a_view_does_not_wait_for_the_controller_and_says_since_when_it_does_not_answer(
+    folder, batch, programs, time, tmp_path
+):
+    made = batch()
+    os.mkfifo(tmp_path / "answer")
+    programs("squeue", f"cat {tmp_path}/answer")
+    found = fleet.of(folder, NO_ACCOUNTING)
+
+    before = dict(found.glance())
+    time.now += 30.0
+    meanwhile, silent = dict(found.glance()), (found.silent_since, found.silent_s)
+    (tmp_path / "answer").write_text(f"{SQUEUE_HEAD}\n{squeue_line(made, 0, 'RUNNING', node='n1')}\n")
+    wait(lambda: found.glance()[_key(made, 0)].state == "running")
+
+    assert before == meanwhile == dict.fromkeys([_key(made, 0), _key(made, 1)], Seen("unknown", "submitted"))
+    assert silent == (1000.0, 30.0)
+    assert found.silent_s == 0.0
+    assert programs.asked == ["squeue"]
 
 
 def test_how_workers_ended_is_written_beside_their_work_lists(folder, batch, settled, begun):
