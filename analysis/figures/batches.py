@@ -40,10 +40,12 @@ GAP_SIZE, GAP_LINE = 6, 0.065
 
 def specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return a figure per set of settings in which several batch sizes were measured."""
-    asked = {key: cells for key, cells in batch_sets(trained(table)).items() if len(set(cells["batch_size"])) > 1}
-    sets = {key: (cells, points(cells)) for key, cells in asked.items()}
-    sets = {key: both for key, both in sets.items() if len(set(both[1]["batch_size"][both[1][FIGURE].notna()])) > 1}
-    return figures("fig7", TITLE, throughput_over_batch_size, sets, runs_told("point"))
+    sets = {key: cells for key, cells in batch_sets(trained(table)).items() if len(set(cells["batch_size"])) > 1}
+    return figures("fig7", TITLE, throughput_over_batch_size, sets, points, runs_told("point"), worth=_several)
+
+
+def _several(frame: pd.DataFrame) -> bool:
+    return frame["batch_size"][frame[FIGURE].notna()].nunique() > 1  # noqa: PD101 - a few rows
 
 
 def points(cells: pd.DataFrame) -> pd.DataFrame:

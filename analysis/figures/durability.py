@@ -40,14 +40,14 @@ RIGHT = 1.16
 
 def specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return a figure per set of settings in which a training was saved, all modes together."""
-    known = saving_sets(table, HOW).items()
-    sets = {key: (cells, bars(cells[cells["target"] != NO_TARGET])) for key, cells in known}
-    return figures("checkpoints", TITLE, seconds_per_checkpoint, sets, checkpoints_told, hidden=HOW)
+    sets = saving_sets(table, HOW)
+    return figures("checkpoints", TITLE, seconds_per_checkpoint, sets, bars, checkpoints_told, hidden=HOW)
 
 
 def bars(cells: pd.DataFrame) -> pd.DataFrame:
     """Return what is drawn, a row per target and mode; seconds from the end of the step that is saved."""
-    return of_done(settled(cells, PLACE, "snapshot_blocked_s").reindex(columns=COLUMNS), NUMBERS)
+    saves = cells[cells["target"] != NO_TARGET]
+    return of_done(settled(saves, PLACE, "snapshot_blocked_s").reindex(columns=COLUMNS), NUMBERS)
 
 
 def seconds_per_checkpoint(frame: pd.DataFrame, title: str, words: str) -> Figure:

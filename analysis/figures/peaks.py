@@ -44,8 +44,8 @@ BESIDE = {"read": -0.21, "write": 0.21}
 
 def specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return a figure per set of settings of baselines that read or write a file, as far as any cell is done."""
-    sets = {key: (cells.assign(tensorflow=""), bars(cells)) for key, cells in _sets(table).items()}
-    return figures("table1", TITLE, read_and_written, sets, _what, always=SIZES)
+    sets = {key: cells.assign(tensorflow="") for key, cells in _sets(table).items()}
+    return figures("table1", TITLE, read_and_written, sets, bars, _what, always=SIZES)
 
 
 def _what(_: Settings, shown: pd.DataFrame, _frame: pd.DataFrame) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.lines import Line2D
@@ -53,16 +54,16 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
         for key, both in by_prefetch(families(cells, {"prefetch"}, ["threads"])).items()
         if both["cell"].isin(traced).any()
     }
-    # A trace that is there and cannot be read is reported in a figure, even an empty one.
-    worth = ("done", *system.SPOILT)
-    sets = {}
-    for alike in best_first(both_by_set):
-        for key in alike:
-            frame = samples(both_by_set[key], runs_drawn, folders)
-            if frame["status"].isin(worth).any():
-                sets[key] = both_by_set[key], frame
-                break
-    return figures("fig8", TITLE, read_over_time, sets, what_is_drawn, worth=worth)
+    kept = {cell for cell, run in runs_drawn.items() if typical.has_trace(folders[cell], run)}
+
+    def worth(key: Settings) -> bool:
+        cells = both_by_set[key]
+        return bool(cells["cell"][cells["status"] == "done"].isin(kept).any())
+
+    best = (next(filter(worth, alike), None) for alike in best_first(both_by_set))
+    sets = {key: both_by_set[key] for key in best if key}
+    drawn = partial(samples, runs=runs_drawn, folders=folders)
+    return figures("fig8", TITLE, read_over_time, sets, drawn, what_is_drawn, worth=typical.any_trace)
 
 
 def best_first(keys: Iterable[Settings]) -> Iterable[list[Settings]]:

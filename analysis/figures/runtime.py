@@ -46,9 +46,8 @@ NEW_LINE = "\n"
 
 def specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return a figure per set of settings in which a runtime with prefetch was measured, and asked for without."""
-    sets = {key: (cells, bars(cells)) for key, cells in worthy(by_prefetch(families(trained(table), {"prefetch"})))}
-    sets = {key: both for key, both in sets.items() if both[1]["runtime_s"].notna().any()}
-    return figures("fig6", TITLE, runtime_over_threads, sets, runs_told())
+    sets = dict(worthy(by_prefetch(families(trained(table), {"prefetch"}))))
+    return figures("fig6", TITLE, runtime_over_threads, sets, bars, runs_told())
 
 
 def worthy(sets: Mapping[Settings, pd.DataFrame]) -> list[tuple[Settings, pd.DataFrame]]:

@@ -67,8 +67,7 @@ def specs(table: pd.DataFrame) -> list[FigureSpec]:
     made = []
     for stem, (preprocess, title) in FIGURES.items():
         mine = micro[micro["benchmark.preprocess"] == preprocess]
-        sets = {key: (cells, bars(cells)) for key, cells in grouped(mine, mine["set_key"]).items()}
-        made += figures(stem, title, thread_scaling, sets, _what)
+        made += figures(stem, title, thread_scaling, grouped(mine, mine["set_key"]), bars, _what)
     return made
 
 

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from analysis import paper
 from analysis.figures.kit import style
-from analysis.figures.kit.figure import FigureSpec, caption, how_many, statistic
+from analysis.figures.kit.figure import FigureSpec, caption, cut, how_many, legible, statistic
 from analysis.figures.kit.panels import HEADROOM, WHISKER, frame_with_words
 from analysis.records.frame import rows_of
 from analysis.statistics.selection import of_done, settled
@@ -49,16 +49,15 @@ def specs(table: pd.DataFrame) -> list[FigureSpec]:
     Held at the values at which most was measured; where nothing but the storage was swept, the storages side by side.
     """
     made = []
-    for shared, cells in plain_sets(table):
+    for shared, every in plain_sets(table):
+        cells, left = legible(every, [STORAGE])
         frame = points(cells)
         shown = cells[cells["cell"].isin(frame["cell"][frame["status"] == "done"])]
         if shown.empty:
             continue
         facts = shared.facts
-        rest = (
-            "" if len(shown) == len(cells) else f" {len(shown)} of {len(cells)} cells; all are in tables/medians.csv."
-        )
-        words = caption(facts, (), shown, f"{statistic(shown, 'point')} {how_many(shown)}{rest}")
+        left += [f"{len(shown)} of {len(every)} cells"] * (len(shown) < len(every))
+        words = caption(facts, (), shown, f"{statistic(shown, 'point')} {how_many(shown)}{cut(left)}")
         several = len(set(table["benchmark_version"][table["benchmark"] == facts["benchmark"]])) > 1
         name = f"{facts['benchmark']} version {facts['benchmark_version']}" if several else str(facts["benchmark"])
         *first, last = dict.fromkeys(frame["swept"])

@@ -38,8 +38,9 @@ LONGER: dict[str, Any] = {"color": "black", "linestyle": "dashed"}
 
 def specs(table: pd.DataFrame) -> list[FigureSpec]:
     """Return a figure per set of settings in which a training was saved."""
-    sets = {key: (cells, bars(cells)) for key, cells in saving_sets(table, (*HOW, *MODE)).items()}
-    return figures("fig9", TITLE, runtime_per_target, sets, checkpoints_told, hidden=(*HOW, *MODE))
+    hidden = (*HOW, *MODE)
+    sets = saving_sets(table, hidden)
+    return figures("fig9", TITLE, runtime_per_target, sets, bars, checkpoints_told, hidden=hidden)
 
 
 def bars(cells: pd.DataFrame) -> pd.DataFrame:

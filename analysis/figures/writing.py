@@ -44,14 +44,16 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
     """Return a figure per set of settings in which a training was saved and traced."""
     if "trace_file" not in runs:
         return []
-    worth, hidden = ("done", *system.SPOILT), (*HOW, *MODE)
-    sets = {}
-    for key, cells in saving_sets(table, hidden).items():
-        saves = cells[cells["target"] != NO_TARGET]
-        drawn = typical.typical_runs(runs[runs["cell"].isin(saves["cell"])], [f"source_{role}" for role in ROLES])
-        if any(isinstance(run["trace_file"], str) for run in drawn.values()):
-            sets[key] = saves, samples(saves, drawn, folders)
-    return figures("fig10", TITLE, written_over_time, sets, _what, hidden=hidden, worth=worth)
+    hidden, traced = (*HOW, *MODE), runs["cell"][runs["trace_file"].notna()]
+    saves = {key: cells[cells["target"] != NO_TARGET] for key, cells in saving_sets(table, hidden).items()}
+    sets = {key: cells for key, cells in saves.items() if cells["cell"].isin(traced).any()}
+
+    def drawn(cells: pd.DataFrame) -> pd.DataFrame:
+        of_cells = runs[runs["cell"].isin(cells["cell"])]
+        return samples(cells, typical.typical_runs(of_cells, [f"source_{role}" for role in ROLES]), folders)
+
+    worth = typical.any_trace
+    return figures("fig10", TITLE, written_over_time, sets, drawn, _what, hidden=hidden, worth=worth)
 
 
 def _what(key: Settings, shown: pd.DataFrame, frame: pd.DataFrame) -> str:

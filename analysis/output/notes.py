@@ -23,6 +23,7 @@ NEEDED = {
 }
 """What the figures of a benchmark need."""
 MOST_BYTES = 1 << 20
+MOST_NOTES = 40  # of cells that a figure does not show
 LIST_NAME = ".written-by-analysis"
 
 
@@ -39,9 +40,11 @@ def note(drawn: Sequence[FigureSpec], old: Iterable[Path], benchmarks: Iterable[
     if not drawn:
         needed = [NEEDED.get(name, f"that of {name} needs a done cell") for name in dict.fromkeys(benchmarks)]
         say(f"note: no figure is drawn: {'; '.join(needed)}")
-    for spec in drawn:
-        for row in spec.left_out.to_dict("records"):
-            say(f"note: {spec.stem} does not show {row['cell']}: {row['status']}")
+    left = [(spec.stem, row) for spec in drawn for row in spec.left_out.head(MOST_NOTES).to_dict("records")]
+    for stem, row in left[:MOST_NOTES]:
+        say(f"note: {stem} does not show {row['cell']}: {row['status']}")
+    if (more := sum(len(spec.left_out) for spec in drawn) - MOST_NOTES) > 0:
+        say(f"note: nor do figures show {more:,} more cells, which are in tables/medians.md")
     if old:
         say(f"note: removed figures that the records no longer give: {', '.join(sorted(path.name for path in old))}")
 

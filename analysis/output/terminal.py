@@ -125,7 +125,7 @@ def verdicts(tested: pd.DataFrame, *, whole: bool = False) -> Iterable[Renderabl
     told = claims["verdict"].isin(["holds", "differs"]) | (
         (claims["verdict"] == "not comparable") & (claims["kind"] == "shape")
     )
-    shown = claims if whole else claims[told]
+    shown = claims if whole else claims[told].head(MOST_ROWS)
     for about, rows in shown.groupby("about", sort=False):
         yield Text(f"Verdicts: {about!s}" if about else tables.NOT_MEASURED_HERE, style="bold")
         table = _table(("", "left"), ("", "left"))
@@ -137,8 +137,11 @@ def verdicts(tested: pd.DataFrame, *, whole: bool = False) -> Iterable[Renderabl
             table.add_row(Text(tables.verdict_of(row), style=VERDICT_STYLE.get(row["verdict"], "")), Text(claim))
         yield table
         yield Text("")
-    if len(shown) < len(claims) and not shown.empty:
-        more = f"{len(claims) - len(shown)} more are not measured here, or of the paper's own devices"
+    if whole:
+        return
+    yield from _more(int(told.sum()) - MOST_ROWS, "verdicts.md")
+    if told.any() and not told.all():
+        more = f"{len(claims) - told.sum()} more are not measured here, or of the paper's own devices"
         yield Text(f"{more}: python -m campaign verdicts\n")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -55,11 +56,21 @@ def samples(  # noqa: PLR0913 - what samples are made of
         facts = {name: row[name] for name in of_cell} | _of_run(row, run)
         found = pd.DataFrame([nothing])
         try:
-            found = read(row, run, _trace(row, run, folders)) if facts["status"] == "done" else found
+            found = read(row, run, _trace(folders[row["cell"]], run)) if facts["status"] == "done" else found
         except system.TraceError as error:
             facts["status"] = str(error)
         parts.append(found.assign(**facts)[[*of_cell, *of_trace]])
     return pd.concat(parts, ignore_index=True)
+
+
+def any_trace(frame: pd.DataFrame) -> bool:
+    """Say whether a figure has a trace to show: one that cannot be read is reported, even in an empty figure."""
+    return bool(frame["status"].isin(["done", *system.SPOILT]).any())
+
+
+def has_trace(folder: Path, run: Row) -> bool:
+    """Say whether a run has a trace, and it lies in the folder of its cell."""
+    return isinstance(run["trace_file"], str) and os.path.lexists(_trace(folder, run))
 
 
 def _of_run(row: Row, run: Row) -> dict[str, Any]:
@@ -70,6 +81,6 @@ def _of_run(row: Row, run: Row) -> dict[str, Any]:
     return {"run": run["run"], "runtime_s": run["wall_s"], "file": run["trace_file"]}
 
 
-def _trace(row: Row, run: Row, folders: Mapping[str, Path]) -> Path:
+def _trace(folder: Path, run: Row) -> Path:
     """Return where the trace lies: by its name alone, for a record from elsewhere must not point outside its folder."""
-    return folders[row["cell"]] / str(run["trace_file"]).rpartition("/")[2]
+    return folder / str(run["trace_file"]).rpartition("/")[2]

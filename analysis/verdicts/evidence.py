@@ -27,18 +27,21 @@ class Evidence:
 
     table: pd.DataFrame
     runs: pd.DataFrame
-    _known: dict[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+    _known: dict[tuple[str, bool], Mapping[str, Sequence[float]]] = field(default_factory=dict)
 
     def values(self, figure: str) -> Mapping[str, Sequence[float]]:
         """Return a figure of each cell's valid measured runs, those above 0."""
-        if figure not in self._known:
-            self._known[figure] = values_of(self.runs, figure) if figure in self.runs else {}
-        return self._known[figure]
+        if (figure, False) not in self._known:
+            self._known[figure, False] = values_of(self.runs, figure) if figure in self.runs else {}
+        return self._known[figure, False]
 
     def all_values(self, figure: str) -> Mapping[str, Sequence[float]]:
         """Return a figure of each cell's valid measured runs where 0 is one, too."""
-        good = counted(self.runs, [figure]).dropna(subset=[figure]) if figure in self.runs else self.runs.head(0)
-        return {str(cell): values.tolist() for cell, values in good.groupby("cell")[figure]} if len(good) else {}
+        if (figure, True) not in self._known:
+            good = counted(self.runs, [figure]).dropna(subset=[figure]) if figure in self.runs else self.runs.head(0)
+            groups = good.groupby("cell")[figure] if len(good) else ()
+            self._known[figure, True] = {str(cell): values.tolist() for cell, values in groups}
+        return self._known[figure, True]
 
 
 def cells_of(rows: pd.DataFrame, more: Iterable[str] = ()) -> list[Cell]:

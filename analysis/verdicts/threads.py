@@ -40,12 +40,15 @@ def verdicts(found: Evidence) -> Iterator[Verdict]:
         return
     counts = table["threads"].map(lambda threads: type(threads) is int)
     sets = families(table[(table["benchmark"] == paper.MICRO) & (table["cache"] == "cold") & counts], {PREPROCESS})
+    known = fastest(rows_of(table)) if ACCESS in table else {}
+    plain = {cell["cell"]: cell for rows in baselines(table, "read").values() for cell in cells_of(rows)}
+    peaks = {key: plain[peak["cell"]] for key, peak in known.items() if peak["cell"] in plain}
     for key, about in headings(sets, {PREPROCESS}).items():
         curves: dict[bool, dict[str, dict[int, Cell]]] = {True: {}, False: {}}
         for cell in cells_of(settled(sets[key], ["storage", "threads", PREPROCESS], RATE), [PREPROCESS, MB]):
             curves[bool(cell[PREPROCESS])].setdefault(cell["storage"], {})[cell["threads"]] = cell
         told = [*_doubling(found, curves[True]), *_lustre(found, curves[True]), *_flat(found, curves[True])]
-        told += [*_bandwidth(found, curves[True]), *_preprocessing(found, curves), *_published(found, curves)]
+        told += [*_bandwidth(found, curves[True], peaks), *_preprocessing(found, curves), *_published(found, curves)]
         yield from (replace(verdict, about=about) for verdict in told)
 
 
@@ -82,14 +85,12 @@ def _lustre(found: Evidence, curves: Mapping[str, Curve]) -> Iterator[Verdict]:
         yield judge(claims.LUSTRE_BEST, weakest(steps)[0], larger(), f"eight threads over one: {_told(gains)}")
 
 
-def _bandwidth(found: Evidence, curves: Mapping[str, Curve]) -> Iterator[Verdict]:
-    """Test of each storage with a baseline of its own whether that is above the pipeline's best."""
-    known = fastest(rows_of(found.table)) if ACCESS in found.table else {}
-    plain = {cell["cell"]: cell for rows in baselines(found.table, "read").values() for cell in cells_of(rows)}
+def _bandwidth(found: Evidence, curves: Mapping[str, Curve], peaks: Mapping[str, Cell]) -> Iterator[Verdict]:
+    """Test of each storage with a baseline of its own (`peaks`) whether that is above the pipeline's best."""
     steps = {
-        name: ratio(found.values(FIGURES["read"]), plain[known[own]["cell"]], cell)
+        name: ratio(found.values(FIGURES["read"]), peaks[own], cell)
         for name, cell in _best(curves).items()
-        if (own := baseline_key(cell, "read")) in known
+        if (own := baseline_key(cell, "read")) in peaks
     }
     if steps:
         least, where = weakest(steps)

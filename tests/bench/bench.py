@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -85,6 +86,12 @@ def _process(words: Sequence[str], folder: str) -> Process:
         "sys.exit(done.returncode)\n"
     )
     return Process(*json.loads(said([sys.executable, "-c", script, *words], cwd=folder)))
+
+
+def of_children_cpu_s() -> float:
+    """Return the CPU seconds of all processes that this one has started and waited for, and of theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def said(words: Sequence[str], given: str = "", cwd: str | None = None) -> str:

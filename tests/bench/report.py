@@ -1,7 +1,8 @@
 """How long the analysis of a large campaign takes: synthetic records of 10,000 cells with 6 runs each.
 
 A set of settings has 32 cells, 4 storages with 8 numbers of threads. So many sets are of the micro-benchmark and give a
-figure each; the others are of a benchmark that has no figure of its own, because drawing takes long.
+figure each; the others are of a benchmark that has no figure of its own, because drawing takes long. Then two
+campaigns of the micro-benchmark alone, of which the larger has ten times as many cells, each of a set of its own.
 Measured are seconds and peak memory of `python -m analysis` with the processes that draw for it, and the page's size.
 """
 
@@ -11,7 +12,6 @@ import copy
 import hashlib
 import json
 import random
-import resource
 import statistics
 import subprocess
 import sys
@@ -22,19 +22,31 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from tests.bench.bench import QUIET, Figure
+from tests.bench.bench import QUIET, Figure, of_children_cpu_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SIZES = {"smoke": {"cells": 64, "figures": 1}, "full": {"cells": 10_000, "figures": 8}}
+SIZES = {
+    "smoke": {"cells": 64, "figures": 1, "sets": 20},
+    "full": {"cells": 10_000, "figures": 8, "sets": 2000},
+}
 EXAMPLE = json.loads((Path(__file__).parents[1] / "contract" / "record.json").read_text(encoding="utf-8"))
 STORAGES, THREADS = ("hdd", "ssd", "optane", "lustre"), (1, 2, 4, 8, 12, 16, 24, 32)
-RUNS, STEPS = 6, 256
+OF_A_SET, RUNS, STEPS = len(STORAGES) * len(THREADS), 6, 256
 
 
-def measure(cells: int, figures: int) -> Iterator[Figure]:
+def measure(cells: int, figures: int, sets: int) -> Iterator[Figure]:
     """Make the records, then analyse them."""
+    yield from _of_cells(cells, figures)
+    for many in (sets // 10, sets):
+        with tempfile.TemporaryDirectory() as folder:
+            for seed in range(many):
+                write(Path(folder), record(seed * OF_A_SET, sets))
+            yield Figure(f"analysis of {many:,} sets of one cell", analysed(folder)[0], "s")
+
+
+def _of_cells(cells: int, figures: int) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         for number in range(cells):
             write(Path(folder), record(number, figures))
@@ -50,7 +62,7 @@ def measure(cells: int, figures: int) -> Iterator[Figure]:
 def record(number: int, figures: int) -> dict[str, object]:
     """Return the record of a cell: its set is its seed, its place in it the storage and the threads."""
     made = copy.deepcopy(EXAMPLE)
-    seed, place = divmod(number, len(STORAGES) * len(THREADS))
+    seed, place = divmod(number, OF_A_SET)
     storage, threads = STORAGES[place % len(STORAGES)], THREADS[place // len(STORAGES)]
     made["cell"]["benchmark"] = "micro" if seed < figures else "metadata"
     made["cell"]["settings"] |= {"storage": {"name": storage, "root": f"/{storage}"}, "threads": threads, "seed": seed}
@@ -81,19 +93,14 @@ def write(folder: Path, made: dict[str, object]) -> None:
 
 def analysed(folder: str) -> tuple[float, float, int]:
     """Analyse a folder; returns seconds, CPU seconds and peak memory in bytes, which is read ten times a second."""
-    started, used, most = time.perf_counter(), _cpu_s(), 0
+    started, used, most = time.perf_counter(), of_children_cpu_s(), 0
     command = [sys.executable, "-m", "analysis", folder, "--quiet"]
     process = psutil.Popen(command, stdout=subprocess.DEVNULL, env=QUIET)
     while process.poll() is None:
         most = max(most, sum(map(_resident, [process, *process.children(recursive=True)])))
         time.sleep(0.1)
     assert process.returncode == 0, "the analysis failed"
-    return time.perf_counter() - started, _cpu_s() - used, most
-
-
-def _cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return time.perf_counter() - started, of_children_cpu_s() - used, most
 
 
 def _resident(process: psutil.Process) -> int:

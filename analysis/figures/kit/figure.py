@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from analysis.records.frame import rows_of
 from analysis.records.settings import Settings, describe, distinguishing, suffixes
 from analysis.statistics import comparable
 from analysis.statistics.selection import saved_how
+from analysis.statistics.sweeps import orderly
 from analysis.text.plain import DASH
 
 if TYPE_CHECKING:
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
 
     import pandas as pd
     from matplotlib.figure import Figure
+
+
+# More than this nobody reads: figures of one kind, one for each set of settings, and values along one axis.
+MOST_SETS = 12
+MOST_VALUES = {"storage": 12, "threads": 32, "batch_size": 24, "prefetch": 6, "target": 16}
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,44 +50,70 @@ class FigureSpec:
         return self.function(self.frame, self.title, self.caption)
 
 
-def figures(  # noqa: PLR0913 - what a figure is made of
+def figures(  # noqa: PLR0913, PLR0917 - what a figure is made of
     stem: str,
     title: str,
     function: Callable[[pd.DataFrame, str, str], Figure],
-    sets: Mapping[Settings, tuple[pd.DataFrame, pd.DataFrame]],
+    sets: Mapping[Settings, pd.DataFrame],
+    drawn: Callable[[pd.DataFrame], pd.DataFrame],
     what: Callable[[Settings, pd.DataFrame, pd.DataFrame], str],
     *,
     always: Sequence[str] = (),
     hidden: Sequence[str] = (),
-    worth: Sequence[str] = ("done",),
+    worth: Callable[[pd.DataFrame], bool] = lambda frame: bool((frame["status"] == "done").any()),
 ) -> list[FigureSpec]:
-    """Return a figure for each set of cells of which any is worth drawing.
+    """Return a figure for each set of cells that is worth it, for those with most cells done where there are many.
 
     Parameters
     ----------
     stem
         Name of the files of a lone set; of several each has what distinguishes it behind.
     sets
-        By their settings the cells, and what is drawn of them, with their `status`.
+        The cells by their settings.
+    drawn
+        Returns what is drawn of the cells of a set, with their `status`.
     what
         Returns the caption's statistic from the settings, the cells that are shown, and what is drawn.
     always, hidden
         Settings that a caption names in any case, or not even where they distinguish sets.
     worth
-        The statuses of rows that make a figure.
+        Says of what is drawn whether it makes a figure; without a cell that is done nothing does.
     """
-    sets = {key: both for key, both in sets.items() if both[1]["status"].isin(worth).any()}
-    names = suffixes(list(sets)) if sets else {}
-    apart = [*always, *(name for name in distinguishing([key.facts for key in sets]) if name not in hidden)]
+    many = {key: number for key, cells in sets.items() if (number := int((cells["status"] == "done").sum()))}
+    first = sorted(many, key=lambda key: -many[key]) if len(many) > MOST_SETS else list(many)
+    clear = ((key, *legible(sets[key])) for key in first)
+    known = ((key, cells, left, drawn(cells)) for key, cells, left in clear)
+    chosen = list(islice((each for each in known if worth(each[-1])), MOST_SETS))
+    keys = [key for key, *_ in chosen]
+    names = suffixes(keys) if keys else {}
+    apart = [*always, *(name for name in distinguishing([key.facts for key in keys]) if name not in hidden)]
+    of_all = [f"{MOST_SETS} of {len(many)} sets of settings, a figure each"] * (len(chosen) == MOST_SETS < len(many))
     made = []
-    for key, (cells, frame) in sets.items():
+    for key, cells, left, frame in chosen:
         done = cells[cells["cell"].isin(frame["cell"][frame["status"] == "done"])]
         shown = cells if done.empty else done
         ahead = sorted(set(cells["prefetch"].dropna())) if "prefetch" in cells else ()
         facts = {**key.facts, **({"prefetch": " and ".join(map(str, ahead))} if ahead else {})}
-        words = caption(facts, dict.fromkeys(apart), shown, what(key, shown, frame))
+        words = caption(facts, dict.fromkeys(apart), shown, f"{what(key, shown, frame)}{cut([*left, *of_all])}")
         made.append(FigureSpec("-".join(filter(None, (stem, names[key]))), title, words, frame, function))
     return made
+
+
+def legible(cells: pd.DataFrame, axes: Iterable[str] = tuple(MOST_VALUES)) -> tuple[pd.DataFrame, list[str]]:
+    """Return the cells at as many values of each axis as can be read, evenly spaced; and how many these are."""
+    told = []
+    for name in axes:
+        values, most = sorted(set(cells[name]), key=orderly) if name in cells else [], MOST_VALUES[name]
+        if len(values) > most:
+            kept = {values[place * (len(values) - 1) // (most - 1)] for place in range(most)}
+            cells = cells[cells[name].isin(kept)]
+            told.append(f"{most} of {len(values)} values of {name}")
+    return cells, told
+
+
+def cut(told: Sequence[str]) -> str:
+    """Return the sentence of a caption that says what alone is drawn, and where the rest is; empty for nothing."""
+    return f" Drawn are {' and '.join(told)}; the medians of all are in tables/medians.csv." if told else ""
 
 
 def caption(facts: Mapping[str, object], apart: Iterable[str], shown: pd.DataFrame, what: str) -> str:

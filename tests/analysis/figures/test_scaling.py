@@ -110,6 +110,17 @@ def test_a_cell_that_is_not_done_leaves_its_status_in_the_gap(status, told):
     assert spec.left_out["threads"].tolist() == [2]
 
 
+def test_of_many_sets_and_of_many_values_as_many_are_drawn_as_can_be_read_and_the_caption_says_so():
+    of_seeds = [record([10.0] * 3, threads=n, seed=seed) for seed in range(14) for n in (1, 2)[: 1 + seed // 13]]
+    sets, (threads,) = plates_of(*of_seeds), plates_of(*(record([10.0] * 3, threads=n) for n in range(1, 201)))
+
+    assert (len(sets), sets[0].stem) == (12, "fig4-seed-13")  # most of which is done
+    assert "12 of 14 sets of settings, a figure each; the medians of all are in tables/medians.csv." in sets[0].caption
+    shown = threads.frame["threads"].tolist()
+    assert (len(shown), shown[:3], shown[-1]) == (32, [1, 7, 13], 200)
+    assert "Drawn are 32 of 200 values of threads; the medians of all" in threads.caption
+
+
 def test_two_cells_for_one_bar_are_both_left_out():
     twin = record([9.0], threads=2)
     twin["cell"]["id"] = "another-id-123456"
