@@ -148,37 +148,43 @@ def each_of(inner: Check) -> Check:
     def check(value: Any) -> None:
         if type(value) is not list:
             raise MisfitError(value, "a list")
-        for place, each in enumerate(value):
-            try:
+        place = 0
+        try:
+            for place, each in enumerate(value):  # noqa: B007 - the error is of the last one
                 inner(each)
-            except MisfitError as error:  # noqa: PERF203
-                raise error.within(f"[{place}]") from None
+        except MisfitError as error:
+            raise error.within(f"[{place}]") from None
 
     return check
 
 
 def each_key(inner: Check) -> Check:
     """Take an object of such values."""
-    return _object({}, inner, frozenset())
+    return _object({}, inner, frozenset(), frozenset())
 
 
 def keyed(needed: Mapping[str, Check], known: Mapping[str, Check] | None = None, others: Check | None = None) -> Check:
     """Take an object with all keys that are needed; those that are merely known may be missing or null."""
-    checks = {**needed, **{key: maybe(inner) for key, inner in (known or {}).items()}}
-    return _object(checks, others, frozenset(needed))
+    return _object({**needed, **(known or {})}, others, frozenset(needed), frozenset(known or ()))
 
 
-def _object(checks: Mapping[str, Check], others: Check | None, needed: frozenset[str]) -> Check:
-    def check(value: Any) -> None:
+def _object(
+    checks: Mapping[str, Check], others: Check | None, needed: frozenset[str], optional: frozenset[str]
+) -> Check:
+    check_of = checks.get
+
+    def check(value: Any) -> None:  # called some 50 times a record: each key is looked up once, none is tried by itself
         if type(value) is not dict:
             raise MisfitError(value, "an object")
-        for key in sorted(needed.difference(value)):
-            raise MisfitError(MISSING, "").within(f".{key}")
-        for key, each in value.items():
-            if inner := checks.get(key, others):
-                try:
+        if not needed <= value.keys():
+            raise MisfitError(MISSING, "").within(f".{min(needed.difference(value))}")
+        key = ""
+        try:
+            for key, each in value.items():
+                inner = check_of(key, others)
+                if inner and (each is not None or key not in optional):
                     inner(each)
-                except MisfitError as error:
-                    raise error.within(f".{key}") from None
+        except MisfitError as error:
+            raise error.within(f".{key}") from None
 
     return check

@@ -116,7 +116,8 @@ class Worker:
         """Do one run while the storage is held; it begins, and is recorded, when it is."""
         lock = Path(item["dataset"]["lock"])
         recorded["reason"] = f"waiting for {lock}"
-        self._save(recorded)  # the run before is in it too
+        if any(run.get("token") == self.work["token"] for run in recorded["runs"]):
+            self._save(recorded)  # for the run before is in it; else there is nothing that would be lost
         if self.work["cluster"] == "slurm":
             self.job = self.job or job.described()
         how = locks.how(item["access"], slurm=self.work["cluster"] == "slurm")
