@@ -15,7 +15,7 @@ from analysis.statistics import medians
 from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.checkpoints import NO_TARGET, of_checkpoint
 from analysis.statistics.comparable import looser_cells
-from analysis.statistics.sweeps import is_plain, orderly, plain_sets, swept
+from analysis.statistics.sweeps import orderly, plain_sets, swept
 from analysis.statistics.training import is_training
 from analysis.text.plain import DAGGER, MINUS, NONE, code, escaped, line, number, one_line, share, times
 from analysis.verdicts.judge import BY_MODEL, kind_of
@@ -63,6 +63,7 @@ def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     Cells of the mini-application stand together with their partners: other prefetch, batch size, control, checkpoints;
     so do baselines, whatever their access, and all cells of a benchmark that the paper does not have.
     """
+    table = _sorted(table, [ACCESS, "threads", *OF_TRAINING, "target", "mode"])  # once: a set keeps the order
     groups = grouped(table, _section_keys(table))
     known = {key: key.facts for key in groups}
     benchmarks = {facts["benchmark"] for facts in known.values()}
@@ -75,9 +76,12 @@ def sections(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         told = {**facts, **{name: rows[name].iloc[0] for name in alike}}
         about = describe(told, _more(facts, apart[facts["benchmark"]]), rows.get("accelerator", ()), rows["size"])
         heading = f"{facts['benchmark']}: {about}" if about else str(facts["benchmark"])
-        places = swept(rows) if is_plain(rows).all() else [ACCESS, "threads", *OF_TRAINING, "target", "mode"]
-        order = [name for name in ("storage", *places, "cell") if name in rows]
-        yield heading, rows.sort_values(order, key=_sortable)
+        yield heading, rows if facts["benchmark"] in paper.BENCHMARKS else _sorted(rows, swept(rows))
+
+
+def _sorted(rows: pd.DataFrame, places: Sequence[str]) -> pd.DataFrame:
+    order = [name for name in ("storage", *places, "cell") if name in rows]
+    return rows.sort_values(order, key=_sortable)
 
 
 def _section_keys(table: pd.DataFrame) -> pd.Series[Any]:

@@ -17,8 +17,6 @@ from analysis.verdicts.tolerance import alike
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pandas as pd
-
     from analysis.verdicts.evidence import Cell, Evidence
 
 OF_TRAINING = ("wall_s", "wall_s_min", "wall_s_max", "load_s", "load_s_min", "load_s_max", "batch_size")
@@ -29,7 +27,9 @@ def verdicts(found: Evidence) -> Iterator[Verdict]:
     mine = trained(found.table)
     if mine.empty:
         return
-    groups = families(settled(mine, ["set_key", "storage", "threads"], "wall_s"), {"prefetch"})
+    mine = in_order(settled(mine, ["set_key", "storage", "threads"], "wall_s"), ["threads"])
+    known = {cell["cell"]: cell for cell in cells_of(mine, OF_TRAINING)}
+    groups = families(mine, {"prefetch"})
     apart = distinguishing([key.facts for key in groups])
     # Fig. 7's cells are sets of one thread count each: where others can be compared, these need not say they cannot.
     several = {key for key, group in groups.items() if min(group["storage"].nunique(), group["threads"].nunique()) > 1}
@@ -38,12 +38,13 @@ def verdicts(found: Evidence) -> Iterator[Verdict]:
             facts = family_key(key, frozenset(), (("prefetch", ahead),)).facts
             about = describe(facts, apart, group["accelerator"], group["size"])
             comparable = key in several or not several
-            told = _of_set(found, group[group["prefetch"].isin([0, ahead])], comparable=comparable)
+            asked = group[group["prefetch"].isin([0, ahead])]
+            cells = [known[cell] for cell in asked["cell"] if cell in known]
+            told = _of_set(found, cells, len(asked[["storage", "threads"]].drop_duplicates()), comparable=comparable)
             yield from (replace(verdict, about=about) for verdict in told)
 
 
-def _of_set(found: Evidence, asked: pd.DataFrame, *, comparable: bool) -> Iterator[Verdict]:
-    cells = cells_of(in_order(asked, ["threads"]), OF_TRAINING)
+def _of_set(found: Evidence, cells: Sequence[Cell], places_asked: int, *, comparable: bool) -> Iterator[Verdict]:
     if comparable:
         yield equal_runtime([cell for cell in cells if cell["prefetch"]])
     places: dict[tuple[str, int], list[Cell]] = {}
@@ -51,7 +52,7 @@ def _of_set(found: Evidence, asked: pd.DataFrame, *, comparable: bool) -> Iterat
         places.setdefault((cell["storage"], cell["threads"]), []).append(cell)
     pairs = [(both[0], both[1]) for both in places.values() if len(both) > 1]
     told = [excess(*pair) for pair in pairs]
-    yield all_pairs(told, len(asked[["storage", "threads"]].drop_duplicates()))
+    yield all_pairs(told, places_asked)
     yield from told
     yield from reading.threads_on_hdd(found, [cell for cell in cells if not cell["prefetch"]])
     yield from reading.each_second(found, pairs)

@@ -21,6 +21,7 @@ from analysis.verdicts.tolerance import Held, as_printed, larger
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from analysis.records.settings import Settings
     from analysis.verdicts.evidence import Cell, Evidence
 
     # The cells of one storage by their number of threads.
@@ -39,13 +40,19 @@ def verdicts(found: Evidence) -> Iterator[Verdict]:
     if not {PREPROCESS, "threads", "cache"} <= set(table):
         return
     counts = table["threads"].map(lambda threads: type(threads) is int)
-    sets = families(table[(table["benchmark"] == paper.MICRO) & (table["cache"] == "cold") & counts], {PREPROCESS})
+    mine = table[(table["benchmark"] == paper.MICRO) & (table["cache"] == "cold") & counts]
+    sets = families(mine, {PREPROCESS})
+    # All sets at once: a frame for each would take most of the time where there are many.
+    mine = mine.assign(set=mine["cell"].map({cell: key for key, rows in sets.items() for cell in rows["cell"]}))
+    of_sets: dict[Settings, list[Cell]] = {key: [] for key in sets}
+    for cell in cells_of(settled(mine, ["set", "storage", "threads", PREPROCESS], RATE), [PREPROCESS, MB, "set"]):
+        of_sets[cell["set"]].append(cell)
     known = fastest(rows_of(table)) if ACCESS in table else {}
     plain = {cell["cell"]: cell for rows in baselines(table, "read").values() for cell in cells_of(rows)}
     peaks = {key: plain[peak["cell"]] for key, peak in known.items() if peak["cell"] in plain}
     for key, about in headings(sets, {PREPROCESS}).items():
         curves: dict[bool, dict[str, dict[int, Cell]]] = {True: {}, False: {}}
-        for cell in cells_of(settled(sets[key], ["storage", "threads", PREPROCESS], RATE), [PREPROCESS, MB]):
+        for cell in of_sets[key]:
             curves[bool(cell[PREPROCESS])].setdefault(cell["storage"], {})[cell["threads"]] = cell
         told = [*_doubling(found, curves[True]), *_lustre(found, curves[True]), *_flat(found, curves[True])]
         told += [*_bandwidth(found, curves[True], peaks), *_preprocessing(found, curves), *_published(found, curves)]
