@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -56,14 +57,24 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
         return []
     cells = table[table[POSIX].notna() & table["threads"].map(lambda value: type(value) is int)]
     drawn = typical.typical_runs(runs[runs["cell"].isin(cells["cell"])], ["profile_file"])
-    sets = {key: (each, _frames(each, drawn, folders)) for key, each in grouped(cells, cells["set_key"]).items()}
-    of_each = {key: len(each) for key, (each, _) in sets.items()}
+    sets = grouped(cells, cells["set_key"])
+    of_each = {key: len(each) for key, each in sets.items()}
+    known: dict[Settings, dict[str, pd.DataFrame]] = {}
+
+    def frame(name: str, each: pd.DataFrame) -> pd.DataFrame:
+        key = each["set_key"].iloc[0]
+        known[key] = known.get(key) or _frames(each, drawn, folders)  # a profile is read once for all figures
+        return known[key][name]
+
     made = []
     for name, title, draw, told, _ in _FIGURES:
-        both = {key: (each, frames[name]) for key, (each, frames) in sets.items()}
-        what, worth = _caption(told, of_each), ("done", posix.UNREADABLE)
-        made += figures(f"{STEM}-{name}", f"POSIX calls: {title}", draw, both, what, worth=worth)
+        what = _caption(told, of_each)
+        made += figures(f"{STEM}-{name}", f"POSIX calls: {title}", draw, sets, partial(frame, name), what, worth=_worth)
     return made
+
+
+def _worth(frame: pd.DataFrame) -> bool:
+    return bool(frame["status"].isin(["done", posix.UNREADABLE]).any())
 
 
 def _caption(told: str, of_each: Mapping[Settings, int]) -> Callable[[Settings, pd.DataFrame, pd.DataFrame], str]:
