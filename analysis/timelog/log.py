@@ -24,8 +24,8 @@ ACTIONS = (
 PHASES = ("none", "train", "validation")
 COMPUTE = "compute"
 UNKNOWN = -1
-# Events of all files together: some 100 bytes each.
-MOST_EVENTS = 10_000_000
+# Events of all files together: some 250 bytes each, and 500 while the budget of their rank is made.
+MOST_EVENTS = 5_000_000
 
 
 class Events(NamedTuple):
