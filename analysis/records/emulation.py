@@ -24,7 +24,7 @@ def mark(facts: Mapping[str, Any]) -> str | bool:
     if not isinstance(model, dict) or not isinstance(model.get(KIND), str):
         return True
     told = (f"{name} {_word(it)}" for name, it in sorted(model.items()) if name != KIND and _is_plain(it))
-    return ", ".join([f"{facts.get('name', '')} is a model of a {model[KIND]}", *bounds(facts), *told])
+    return ", ".join([f"{facts.get('name', '')} is a {model[KIND]} model", *bounds(facts), *told])
 
 
 def bounds(facts: Mapping[str, Any]) -> list[str]:

@@ -108,7 +108,7 @@ def bounds(facts: Node) -> str:
         return "at an unknown speed"
     known = [f"{facts[key]:g} {unit}" for key, unit in _UNITS.items() if facts[key] is not None]
     told = f"at most {', '.join(known)}" if known else "as fast as what lies beneath"
-    return f"{told}, by a model of a {model['kind']}" if (model := facts.get("model")) else told
+    return f"{told}, by a {model['kind']} model" if (model := facts.get("model")) else told
 
 
 def _keys(settings: Settings) -> dict[str, Node]:

@@ -115,7 +115,7 @@ def test_of_a_model_every_place_says_that_it_is_one(tmp_path, capsys):
     assert "hdd (emulated, model)" in terminal
     assert "differs (emulated (model): storage)" in terminal
     page = re.sub(r"<[^>]+>|\s+", " ", (folder / "report.html").read_text(encoding="utf-8"))
-    assert f"hdd is a model of a disk, {WORDS}, queue 32, rotation_ms 8.33 (as storage), 2 of 8 cells." in page
+    assert f"hdd is a disk model, {WORDS}, queue 32, rotation_ms 8.33 (as storage), 2 of 8 cells." in page
     assert "emulated (model): " in page[: page.index("Measured")]
     assert 'classname="paper, emulated (model)"' in (tmp_path / "verdicts.xml").read_text(encoding="utf-8")
 

@@ -166,7 +166,7 @@ def test_an_emulated_storage_is_named_beside_the_number_of_the_device_it_plays()
     assert [(row["kind"], row["emulated"]) for row in (real, twin)] == [("device", ""), ("device", "storage")]
 
 
-MODEL = "hdd is a model of a disk, 163 MB/s read, queue 32"
+MODEL = "hdd is a disk model, 163 MB/s read, queue 32"
 
 
 @pytest.mark.parametrize(

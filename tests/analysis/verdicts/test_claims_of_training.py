@@ -189,7 +189,7 @@ def test_the_gain_is_not_comparable_where_an_unstable_cell_leaves_it_open():
     assert told(claims.GAIN, shaky, buffer)["verdict"] == "not comparable"
 
 
-@pytest.mark.parametrize("model", [None, "hdd is a model of a disk"])
+@pytest.mark.parametrize("model", [None, "hdd is a disk model"])
 def test_the_gain_of_a_small_version_is_not_comparable_whatever_serves_its_storages(model):
     small = [each | {"campaign": each["campaign"] | {"size": "smoke"}} for each in buffered()]
     for settings in (each["cell"]["settings"] for each in small):

@@ -100,7 +100,7 @@ def test_all_that_is_shown_says_emulated(reproduced, records):
 
     assert all("storage" in record["provenance"]["emulated"] for record in records)
     assert "ssd (emulated, model)" in said.stdout
-    assert "ssd is a model of a flash, 280.55 MB/s read" in (folder / "report.html").read_text()
+    assert "ssd is a flash model, 280.55 MB/s read" in (folder / "report.html").read_text()
     figures = {path.stem.partition("-")[0] for path in (folder / "figures").glob("*.pdf")}
     assert figures == {"table1", "fig4", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10", "checkpoints"}
     with (folder / "tables" / "medians.csv").open() as file:

@@ -55,7 +55,7 @@ def test_before_anything_runs_each_emulated_storage_is_told_once(twins, point):
         (FACTS, "at most 163 MB/s read, 80 reads/s"),
         ({"name": "unknown"}, "at an unknown speed"),
         (dict.fromkeys(FACTS), "as fast as what lies beneath"),
-        (FACTS | {"model": {"kind": "disk"}}, "at most 163 MB/s read, 80 reads/s, by a model of a disk"),
+        (FACTS | {"model": {"kind": "disk"}}, "at most 163 MB/s read, 80 reads/s, by a disk model"),
     ],
 )
 def test_the_bounds_are_told_in_words(facts, words):

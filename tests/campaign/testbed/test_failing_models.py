@@ -236,7 +236,7 @@ def test_a_campaign_touches_nothing_of_a_storage_that_does_not_answer(bed, tmp_p
     with pytest.raises(EnvironmentFaultError, match=r"hdd is emulated, and its model, .*hdd\.model, does not answer"):
         notices([cell])
 
-    assert before == ["hdd is emulated: at most 163 MB/s read, 133.14 MB/s written, by a model of a disk"]
+    assert before == ["hdd is emulated: at most 163 MB/s read, 133.14 MB/s written, by a disk model"]
 
 
 @pytest.mark.filterwarnings("ignore:the drain")  # it may have failed before the next snapshot is taken
