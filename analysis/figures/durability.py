@@ -34,6 +34,8 @@ KINDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("snapshot_durable_slow_s", "until drained to the slow storage", {"hatch": "....", "color": "white"}),
 )
 HEIGHT = 0.26
+# Letters of a line beside the bars.
+LABEL = 24
 # Room at the right for the numbers, as a share of the axis.
 RIGHT = 1.16
 
@@ -60,7 +62,7 @@ def seconds_per_checkpoint(frame: pd.DataFrame, title: str, words: str) -> Figur
         axes.set_xlim(0, float(longest) * RIGHT)
         for place, row in enumerate(rows):
             _bars(axes, place, row)
-        axes.set_yticks(range(len(rows)), [f"{wrapped(row['target'])}\n{row['mode']}" for row in rows])
+        axes.set_yticks(range(len(rows)), [f"{wrapped(row['target'], LABEL)}\n{row['mode']}" for row in rows])
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xlabel("seconds since the end of the step")

@@ -41,7 +41,7 @@ WHITE_BELOW, GRAY_ABOVE, LINE_ABOVE = 1.0, 2.0, 3.0
 def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return a figure per set of settings in which runs with and without prefetch were asked for and traced.
 
-    Of sets that differ in threads and batch size alone, one: the paper's batch size, else the largest; most threads.
+    Of sets that differ in threads and batch size alone, one: the paper's batch size, most threads, the longest runs.
     Only traces that are drawn are read, from the folder of their cell.
     """
     if "trace_file" not in runs:
@@ -66,15 +66,14 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
     return figures("fig8", TITLE, read_over_time, sets, drawn, what_is_drawn, worth=typical.any_trace)
 
 
-def best_first(keys: Iterable[Settings]) -> Iterable[list[Settings]]:
-    """Return lists of the sets that differ in threads and batch size alone; the first of each is the best one."""
+def best_first(sets: Mapping[Settings, pd.DataFrame]) -> Iterable[list[Settings]]:
+    """Return lists of the sets of cells that differ in threads and batch size alone; the first of each is the best."""
 
-    def rank(key: Settings) -> tuple[bool, int, int]:
-        facts = key.facts
-        return facts["batch_size"] == paper.BATCH_SIZE, facts["batch_size"], facts["threads"]
+    def rank(key: Settings) -> tuple[bool, int, float]:
+        return key.facts["batch_size"] == paper.BATCH_SIZE, key.facts["threads"], float(sets[key]["wall_s"].sum())
 
     alike: dict[Settings, list[Settings]] = {}
-    for key in keys:
+    for key in sets:
         alike.setdefault(family_key(key, frozenset({"threads", "batch_size", "iterations"})), []).append(key)
     return [sorted(each, key=rank, reverse=True) for each in alike.values()]
 

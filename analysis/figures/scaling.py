@@ -2,7 +2,8 @@
 
 The paper has two fills, white for Blackdog and gray for Tegner, so there it is the place that names the
 device. So here: a panel per storage in the paper's order, inside it the threads 1, 2, 4, 8 as categories, and
-one scale for all panels; our colour names the storage a second time, Lustre stays gray.
+one scale for all panels, as long as that of the fastest shows the slowest's steps, too; our colour names the storage
+a second time, Lustre stays gray.
 """
 
 from __future__ import annotations
@@ -43,8 +44,12 @@ FIGURES = {
     "fig5": (False, "Fig. 5. Micro-benchmark: read only"),
 }
 WIDTH = 0.72
+# Inches that the numbers of a panel's own scales take.
+SCALE_WIDTH = 0.55
 # A published mark above so many times our highest bar would leave no room for the bars.
 MOST_OF_OURS = 2.0
+# Where all bars of a panel stay below this share of the highest, each panel has a scale of its own.
+LEAST_OF_OURS = 0.2
 BYTES_PER_MB = 10**6
 # Dashes on both sides of the bar, so that its top and its whisker stay in sight; a dotted line joins them.
 PAPER_MARK: dict[str, Any] = {"color": "black", "linewidth": 1.6}
@@ -71,8 +76,9 @@ def specs(table: pd.DataFrame) -> list[FigureSpec]:
     return made
 
 
-def _what(_: Settings, shown: pd.DataFrame, _frame: pd.DataFrame) -> str:
-    return " ".join(filter(None, (statistic(shown), of_baseline(shown))))
+def _what(_: Settings, shown: pd.DataFrame, frame: pd.DataFrame) -> str:
+    scales = "" if one_scale(frame) else "Each panel has its own scale."
+    return " ".join(filter(None, (statistic(shown), scales, of_baseline(shown))))
 
 
 def bars(cells: pd.DataFrame) -> pd.DataFrame:
@@ -92,12 +98,13 @@ def thread_scaling(frame: pd.DataFrame, title: str, words: str) -> Figure:
     """Draw images/s over threads, a panel per storage, MB/s on the right, min-max as whiskers."""
     threads = sorted(set(frame["threads"]))
     with style.sheet():
-        figure, panes = panels.per_storage(frame, max(1.55, 0.3 * len(threads)))
-        panes[0][0].set_ylim(0, _top(frame) * panels.HEADROOM)
+        wide, shared = max(1.55, 0.3 * len(threads)), one_scale(frame)
+        figure, panes = panels.per_storage(frame, wide if shared else wide + SCALE_WIDTH, one_scale=shared)
         for axes, cells in panes:
+            axes.set_ylim(0, _top(frame if shared else cells) * panels.HEADROOM)
             _panel(axes, cells, threads)
             _numbers(axes, cells, threads, n=panels.several_n(_shown(frame)))
-        signs = _outer_axes(panes, frame, threads, min(len(panes), panels.IN_A_ROW))
+        signs = _outer_axes(panes, frame, threads, min(len(panes), panels.IN_A_ROW), shared=shared)
         panels.frame_with_words(figure, title, words, [*signs, *_signs(frame)])
     return figure
 
@@ -137,7 +144,7 @@ def _numbers(axes: Axes, cells: pd.DataFrame, threads: Sequence[int], *, n: bool
 
 
 def _outer_axes(
-    panes: Sequence[tuple[Axes, pd.DataFrame]], frame: pd.DataFrame, threads: Sequence[int], across: int
+    panes: Sequence[tuple[Axes, pd.DataFrame]], frame: pd.DataFrame, threads: Sequence[int], across: int, *, shared: bool
 ) -> list[Artist]:
     """Label the outer axes and put MB/s on the right; return what the legend must explain of it.
 
@@ -152,12 +159,12 @@ def _outer_axes(
         if place % across == 0:
             axes.set_ylabel("images/s")
         at_end = place == last or place % across == across - 1
-        if same_size(frame) and not at_end:
+        if same_size(frame) and shared and not at_end:
             continue
-        right = axes.twinx()
+        right, scaled = axes.twinx(), at_end or not shared
         right.set_ylim(0, axes.get_ylim()[1] * factor)
-        right.tick_params(axis="y", labelright=at_end, right=at_end)
-        right.spines["right"].set_visible(at_end)
+        right.tick_params(axis="y", labelright=scaled, right=scaled)
+        right.spines["right"].set_visible(scaled)
         if at_end:
             right.set_ylabel("MB/s" if same_size(frame) else "MB/s (diamonds)")
         if not same_size(frame):
@@ -174,6 +181,12 @@ def _signs(frame: pd.DataFrame) -> list[Artist]:
         label = f"{paper.SOURCE}: its ratio {TIMES} our 1-thread median"
         signs.append(Line2D([], [], label=label, **PAPER_MARK, dashes=(3, 3.5)))
     return signs
+
+
+def one_scale(frame: pd.DataFrame) -> bool:
+    """Say whether one scale serves all panels: the highest bar of each is in sight beside the highest of all."""
+    highest = frame.groupby("storage")["images_per_s"].max().dropna()
+    return bool(highest.empty or highest.min() >= LEAST_OF_OURS * highest.max())
 
 
 def same_size(frame: pd.DataFrame, tolerance: float = 0.01) -> bool:

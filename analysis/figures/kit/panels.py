@@ -35,19 +35,21 @@ POINTS_PER_INCH = 72
 CAPTION_SIZE, TITLE_SIZE = 6.5, 9.0
 # Of the figure's width that words take, between margins.
 WORDS_WIDTH = 0.97
-# Letters of a caption.
-LONGEST = 4000
+# Letters of a caption, and of a line over a panel: "optane (emulated)" has room beside others of its kind.
+LONGEST, PANEL_LETTERS = 4000, 19
 # Inches that a further line of them takes.
 CAPTION_LINE, LEGEND_LINE = 0.11, 0.17
 WHISKER: dict[str, Any] = {"fmt": "none", "ecolor": "black", "elinewidth": 0.8, "capthick": 0.8, "capsize": 2.5}
 
 
-def per_storage(frame: pd.DataFrame, wide: float, high: float = 1.75) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
+def per_storage(
+    frame: pd.DataFrame, wide: float, high: float = 1.75, *, one_scale: bool = True
+) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
     """Return a figure with a panel per storage (its size in inches), in the order of the frame, and what each shows."""
     storages = list(dict.fromkeys(frame["storage"]))
     across, down = min(len(storages), IN_A_ROW), math.ceil(len(storages) / IN_A_ROW)
     figure = Figure(figsize=(max(3.6, 0.9 + across * wide), 1.25 + high * down))
-    grid = list(figure.subplots(down, across, sharey=True, squeeze=False).flat)
+    grid = list(figure.subplots(down, across, sharey=one_scale, squeeze=False).flat)
     for axes in grid[len(storages) :]:
         axes.remove()
     hosts = len(set(frame["host"]) - {""}) > 1
@@ -78,7 +80,8 @@ def name_panel(axes: Axes, cells: pd.DataFrame, *, several_hosts: bool) -> None:
     """Write the storage over its panel, with its hosts where the figure has several."""
     hosts = ", ".join(sorted(set(cells["host"]) - {""}))
     title = cells["storage"].iloc[0] + (f" on {hosts}" if several_hosts and hosts else "")
-    axes.set_title(textwrap.fill(title, 19))  # "optane (emulated)" beside others of its kind
+    parts = [title] if len(title) <= PANEL_LETTERS else title.split(" (", 1)
+    axes.set_title("\n(".join(textwrap.fill(part, PANEL_LETTERS) for part in parts))
 
 
 def categories(axes: Axes, values: Sequence[int]) -> None:
@@ -88,9 +91,9 @@ def categories(axes: Axes, values: Sequence[int]) -> None:
     axes.set_xlim(-0.65, len(values) - 0.35)
 
 
-def wrapped(name: str) -> str:
-    """Return a name that may have several words, for a place below a bar."""
-    return textwrap.fill(name, 14)
+def wrapped(name: str, letters: int = 14) -> str:
+    """Return a name that may have several words in lines of so many letters; by default, for a place below a bar."""
+    return textwrap.fill(name, letters)
 
 
 def bar(axes: Axes, x: float, height: float, row: Row, **look: Any) -> None:

@@ -147,6 +147,16 @@ def test_the_right_axis_is_the_left_one_in_mb_per_s():
     assert not right.lines
 
 
+@pytest.mark.parametrize(("slow", "tops"), [(20.0, [116.0] * 2), (19.0, [19.0 * 1.16, 116.0])])
+def test_where_one_scale_would_flatten_a_storage_each_panel_has_its_own(slow, tops):
+    spec = plates_of(record([slow] * 3, storage="hdd"), record([100.0] * 3, storage="zfs"))[0]
+    left, right = ([axes for axes in spec.drawn().axes if bool(axes.get_title()) is named] for named in (True, False))
+
+    assert [axes.get_ylim()[1] for axes in left] == pytest.approx(tops)
+    assert len(right) == len(set(tops)), "each scale is told in MB/s, too"
+    assert ("own scale" in spec.caption) == (len(set(tops)) > 1)
+
+
 def test_where_images_differ_in_size_each_bar_has_its_own_mb_per_s():
     small, large = ([run(1, 100.0, size=size)] for size in (100_000, 102_000))
     spec = plates_of(record(small, threads=1), record(large, threads=2))[0]
