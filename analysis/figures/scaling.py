@@ -144,7 +144,12 @@ def _numbers(axes: Axes, cells: pd.DataFrame, threads: Sequence[int], *, n: bool
 
 
 def _outer_axes(
-    panes: Sequence[tuple[Axes, pd.DataFrame]], frame: pd.DataFrame, threads: Sequence[int], across: int, *, shared: bool
+    panes: Sequence[tuple[Axes, pd.DataFrame]],
+    frame: pd.DataFrame,
+    threads: Sequence[int],
+    across: int,
+    *,
+    shared: bool,
 ) -> list[Artist]:
     """Label the outer axes and put MB/s on the right; return what the legend must explain of it.
 

@@ -97,7 +97,7 @@ def test_our_figure_shows_when_training_goes_on_and_when_a_checkpoint_is_durable
     assert widths == pytest.approx([5.3, 5.3, 0.2, 1.5, 6.5])
     assert [label.get_text() for label in axes.get_yticklabels()] == [
         "hdd\nsync",
-        "burst buffer,\noptane to hdd\nasync",
+        "burst buffer, optane to\nhdd\nasync",
     ]
 
 
