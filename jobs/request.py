@@ -52,7 +52,8 @@ class Request(_Always, total=False):
     and ``manifest``, the folder of their ``manifest.json``; ``trace`` and ``checkpoint``, None for none; ``profile``,
     the file of a profile, for settings that ask for one, None for a run without it; ``baseline``, what a benchmark of a
     file reads or writes; ``peak``, what the storage gives by itself, or None; ``listed_ns``, the latest change (ctime)
-    of any file of the data set when it was listed.
+    of any file of the data set when it was listed; ``staged``, the map of its files that are read from copies
+    (`jobs.data.staging`).
     """
 
     dataset: str
@@ -63,3 +64,4 @@ class Request(_Always, total=False):
     baseline: FileRequest | None
     peak: Peak | None
     listed_ns: int | None
+    staged: str | None

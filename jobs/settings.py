@@ -25,6 +25,7 @@ class Settings(TypedDict, total=False):
     accelerator: Node
     checkpoint: Node
     profile: Node
+    staging: str
 
 
 EVERY = tuple(Settings.__annotations__)

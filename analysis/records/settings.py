@@ -28,6 +28,8 @@ PLAIN = (
 )  # fmt: skip
 # Written where no accelerator was named; the runs say which one they had.
 ACCELERATOR_LEFT_ALONE = (None, "auto")
+# What a cell is that does not name a setting because it is nothing to it.
+_UNSET = {"profile.posix": "not-profiled", "staging": "not-staged"}
 EMULATED, MODELLED = " (emulated)", " (emulated, model)"
 
 
@@ -130,6 +132,9 @@ def differing(many: Sequence[Facts]) -> list[str]:
 def distinguishing(many: Sequence[Facts]) -> list[str]:
     """Return the differing names without those that the name of a group (`dataset.name`) already gives."""
     names = differing(many)
+    names = [
+        name for name in names if name != "staging.emulated" or "staging" not in names
+    ]  # it has a fast storage or none
     for group in ("dataset", "benchmark", "checkpoint", "accelerator"):
         also = "data" if group == "dataset" else None
         parts = [name for name in names if name.startswith(f"{group}.") or name == also]
@@ -210,7 +215,7 @@ def accelerators(facts: Facts, ran_on: Iterable[str]) -> str:
 def _word(name: str, facts: Facts) -> str:
     """Return one setting as a word that stands alone: `warm`, `batch_size-64`, `no-autotune`."""
     if name not in facts:
-        return "not-profiled" if name == "profile.posix" else f"{name}-unset"
+        return _UNSET.get(name, f"{name}-unset")
     value, last = facts[name], name.rpartition(".")[2]
     if name == "data":
         return f"data-{_digest(str(value))}"

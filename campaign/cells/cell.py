@@ -52,7 +52,7 @@ NEUTRAL: dict[str, Any] = {
     "seed": 0,
     "cache": "cold",
 }
-_NO_PROFILE = {"posix": "none"}
+_NONE: dict[str, Any] = {"profile": {"posix": "none"}, "staging": "none"}  # as before there was any: no part of a cell
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,7 @@ def make_cell(point: Point) -> Cell:
     settings["benchmark"] = benchmark.acting_keys(settings["benchmark"])
     if "profile" in settings:
         settings["profile"] = {"posix": settings["profile"]["posix"]}
-    if settings.get("profile") == _NO_PROFILE:  # as before there was one: such a cell is what it always was
-        del settings["profile"]
+    settings = cast("Settings", {key: value for key, value in settings.items() if _NONE.get(key, ...) != value})
     storage = settings["storage"]
     settings["storage"] = {key: value for key, value in storage.items() if key not in _ACCESS}
     if "path" in settings.get("dataset", {}):  # the same folder is the same dataset from wherever it is named
@@ -96,6 +95,7 @@ def _readable(settings: Settings) -> str:
     """Name what people vary."""
     words = registry.of(settings).words(settings["benchmark"])
     words += [settings[key]["name"] for key in ("dataset", "storage") if key in settings]
+    words += [settings["staging"]] if "staging" in settings else []
     numbers = {"threads": "t", "batch_size": "b", "prefetch": "p"}
     counts = [f"{sign}{value}" for key, sign in numbers.items() if (value := settings.get(key)) is not None]
     return "-".join([*words, *counts])

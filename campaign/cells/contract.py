@@ -118,6 +118,7 @@ class Data(TypedDict, total=False):
     file: str | None  # of a baseline; None for one that is written
     block_bytes: int
     stripe: Node  # the layout on Lustre
+    staged: Node  # which of the files are read from copies, and where these lie (`campaign.storage.datasets`)
 
 
 class _Submitted(TypedDict):

@@ -49,6 +49,7 @@ class CampaignFolder:
           records/<cell id>/profile-<n>.npz  its POSIX calls, where the cell asks for them
           report.html figures/ tables/     made by the analysis
           manifests/                       of the user's own folders of images
+          staging/                         which files to read from copies (`campaign.staging`)
           workers/<token>-<n>/             a batch: work lists, submitit's script, logs of the workers
     """
 
@@ -68,6 +69,11 @@ class CampaignFolder:
     def manifests(self) -> Path:
         """Folder of the manifests of datasets that are not ours to write into."""
         return self.root / "manifests"
+
+    @property
+    def staging(self) -> Path:
+        """Folder of the plan and the maps of staged files (`campaign.staging`)."""
+        return self.root / "staging"
 
     @property
     def workers(self) -> Path:

@@ -29,7 +29,8 @@ class Peaks:
         one reader only. Of several (another engine, another size) the highest: no run can be faster than what was once
         seen. But an emulated storage is as fast as its bound at most: the kernel lets short runs be faster.
         """
-        if registry.of(recorded["cell"]["settings"]).data != "images":
+        settings = recorded["cell"]["settings"]
+        if registry.of(settings).data != "images" or "staging" in settings:  # of two storages at once nothing is known
             return None
         peaks = [peak for peak in (self._seen(recorded), _emulated(recorded)) if peak]
         bounds = [peak for peak in peaks if peak["bounds"]]

@@ -20,6 +20,7 @@ VERBS = {
     "doctor": "campaign.cli.doctor:main",
     "report": "campaign.cli.analyse:report",
     "reproduce": "campaign.cli.reproduce:main",
+    "stage": "campaign.cli.stage:main",
     "status": "campaign.cli.status:main",
     "testbed": "campaign.cli.testbed:main",
     "verdicts": "campaign.cli.analyse:verdicts",

@@ -16,7 +16,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from campaign.config.keys import benchmark
 from campaign.config.keys.accelerator import Accelerator
 from campaign.config.keys.checkpoint import Buffered, Direct, NoCheckpoint
-from campaign.config.keys.dataset import Folder, Synthetic
+from campaign.config.keys.dataset import Executables, Folder, Synthetic
 from campaign.config.keys.runs import Checks, Profile, Trace
 from campaign.config.keys.site import Site
 from campaign.config.keys.slurm import Cluster, Slurm
@@ -31,6 +31,16 @@ class Cache(Enum):
     cold = "cold"
     warm = "warm"
     as_is = "as_is"
+
+
+class Staging(Enum):
+    """Which files are read from copies on a faster storage, by the rule that chose them."""
+
+    none = "none"
+    smallest = "smallest"
+    largest = "largest"
+    advised = "advised"
+    all = "all"
 
 
 class Size(Enum):
@@ -58,6 +68,7 @@ class Campaign:
     iterations: int | None = key(MISSING, 1, 10**9)
     seed: int = key(MISSING, 0, 2**31 - 1)
     cache: Cache = MISSING
+    staging: Staging = MISSING
     runs: int = key(MISSING, 1, 1000)
     warmup_runs: int = key(MISSING, 0, 999)
     min_valid_runs: int = key(MISSING, 1, 1000)
@@ -79,7 +90,7 @@ class Campaign:
 _SCHEMAS: dict[str, dict[str, type]] = {
     "": {"accelerator": Accelerator, "site": Site, "storage": Storage, "cluster": Cluster, "slurm": Slurm},
     "/benchmark": benchmark.KEYS,
-    "/dataset": {"synthetic": Synthetic, "folder": Folder},
+    "/dataset": {"synthetic": Synthetic, "executables": Executables, "folder": Folder},
     "/checkpoint": {"none": NoCheckpoint, "direct": Direct, "buffered": Buffered},
 }
 

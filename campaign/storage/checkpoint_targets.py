@@ -42,8 +42,12 @@ def key_of(role: str) -> str:
 
 
 def places(item: WorkItem) -> Sequence[str]:
-    """List what a cell of a work list uses: where its data lie, and the roots of its checkpoint target."""
-    return [item["dataset"].get("folder", item["dataset"]["path"]), *item["targets"]]
+    """List what a cell of a work list uses: where its data and their copies lie, and its checkpoint target's roots."""
+    return [item["dataset"].get("folder", item["dataset"]["path"]), *_copies(item), *item["targets"]]
+
+
+def _copies(item: WorkItem) -> list[str]:
+    return [staged["root"]] if (staged := item["dataset"].get("staged")) else []
 
 
 def moved(item: WorkItem) -> str | None:
@@ -65,7 +69,7 @@ def _began_on(root: str) -> Mount:
 
 def locks(item: WorkItem, folder: CampaignFolder) -> Sequence[Path]:
     """Return the locks of the storages of a work list's cell, without that of its dataset's."""
-    found = [lock_path(Path(root), folder.root) for root in item["targets"]]
+    found = [lock_path(Path(root), folder.root) for root in (*_copies(item), *item["targets"])]
     return [lock for lock in found if str(lock) != item["dataset"]["lock"]]
 
 

@@ -15,7 +15,8 @@ from campaign.storage import baseline_files, checkpoint_targets, provenance
 from campaign.storage.locks import lock_path
 from campaign.storage.roots import claimed, is_ours, place, storage_root
 from jobs.benchmarks import registry
-from jobs.data import make, manifest
+from jobs.data import make, manifest, staging
+from jobs.data.executables import ExecutableSpec
 from jobs.data.images import ImageSpec
 from jobs.errors import DatasetError
 from jobs.system import files, lustre
@@ -39,7 +40,7 @@ def datasets(entries: Sequence[Entry], folder: CampaignFolder, progress: Progres
     for entry in entries:
         settings = entry.cell.settings
         own = settings["benchmark"] if baseline_files.has_file(settings) else None
-        key = str((settings.get("dataset"), settings["storage"], own))
+        key = str((settings.get("dataset"), settings["storage"], own, settings.get("staging")))
         if key not in prepared:
             prepared[key] = _dataset(settings, folder, progress)
         _enough(settings, prepared[key])
@@ -84,6 +85,7 @@ def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress) -> 
             return {**lock, **baseline_files.prepared(settings, root, layout, images, progress)}
         path, held, found = _images(settings, root, layout, folder, progress)
         newest_ns = _on_storage([path / file.name for file in found.files], root, storage["name"])
+        staged, newest_ns = _staged(settings, path, found, folder, newest_ns)
         stripe = cast("Data", lustre.stripe(path, path / found.files[0].name, layout))
     except DatasetError as error:
         raise EnvironmentFaultError(error.message, error.hint) from error
@@ -101,7 +103,30 @@ def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress) -> 
         "bytes": found.total_bytes,
         "listed_ns": newest_ns,
         **stripe,
+        **staged,
     }
+
+
+def _staged(
+    settings: Settings, path: Path, listed: manifest.Manifest, folder: CampaignFolder, newest_ns: int
+) -> tuple[Data, int]:
+    """Return what is read from copies, and the latest change of any file, the copies included."""
+    if "staging" not in settings:
+        return {}, newest_ns
+    held = folder.staging / f"{settings['staging']}.json"
+    found = staging.load(held)
+    copies = [copy for file in listed.files if (copy := found.path_of(path / file.name)) != path / file.name]
+    if not copies:
+        raise UsageError(f"{held} stages nothing of {path}", "plan from a profile of this very data set")
+    listing = "".join(sorted(map(str, copies)))
+    facts = {
+        "map": str(held),
+        "root": str(found.root),
+        "files": len(copies),
+        "bytes": sum(each.stat().st_size for each in copies),
+        "checksum": hashlib.sha256(listing.encode(errors="surrogateescape")).hexdigest()[:10],
+    }
+    return {"staged": facts}, max(newest_ns, *(each.stat().st_ctime_ns for each in copies))
 
 
 def _images(
@@ -123,7 +148,8 @@ def _images(
 
 def _made(wanted: Node, root: Path, layout: lustre.Layout, progress: Progress) -> tuple[Path, manifest.Manifest]:
     name = wanted["name"]
-    spec = ImageSpec(**{key: value for key, value in wanted.items() if key != "name"})
+    kind, what = (ImageSpec, "images") if "width" in wanted else (ExecutableSpec, "files")
+    spec = kind(**{key: value for key, value in wanted.items() if key != "name"})
     own = f"{make.dataset_id(name, spec)}{layout.suffix}"
     for folder in dict.fromkeys((root / _FOLDER, place(root, _FOLDER))):
         if os.access(folder / own / manifest.MANIFEST_NAME, os.F_OK) and (found := _whole(folder / own, spec)):
@@ -136,7 +162,7 @@ def _made(wanted: Node, root: Path, layout: lustre.Layout, progress: Progress) -
         spec,
         name=name,
         processes=len(os.sched_getaffinity(0)),
-        progress=lambda done, total: progress(f"making dataset {name}", done, total, "images"),
+        progress=lambda done, total: progress(f"making dataset {name}", done, total, what),
     )
     manifest.verify(path, found)
     return path, found
@@ -162,7 +188,7 @@ def _on_storage(files: Sequence[Path], root: Path, storage: str) -> int:
     return newest_ns
 
 
-def _whole(path: Path, spec: ImageSpec) -> manifest.Manifest | None:
+def _whole(path: Path, spec: make.Spec) -> manifest.Manifest | None:
     """Return the manifest of a dataset that is what it says; None where another user's is not: ours is made instead."""
     try:
         found = manifest.load(path)
@@ -183,7 +209,8 @@ def _same_as_before(entry: Entry, data: Data, folder: CampaignFolder) -> None:
     if not any(run["status"] in ("valid", "invalid") for run in (recorded or {"runs": []})["runs"]):
         return  # it was begun where its storage had gone, say: nothing was measured
     settings = entry.cell.settings
-    here = provenance.node(settings, data["path"], checkpoint_targets.roots(settings))
+    copies = data.get("staged", {}).get("root")
+    here = provenance.node(settings, data["path"], checkpoint_targets.roots(settings), copies)
     found = recorded and provenance.difference(recorded, data, here, shared=False)
     if found:
         what, key, before, now = found

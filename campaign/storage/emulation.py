@@ -28,12 +28,14 @@ _UNITS = {
 }
 
 
-def found(settings: Settings, dataset: str, targets: Sequence[str]) -> dict[str, Node]:
+def found(settings: Settings, dataset: str, targets: Sequence[str], copies: str | None = None) -> dict[str, Node]:
     """Return what `jobs.system.emulated` says of those storages of a cell that are emulated, by their settings' keys.
 
-    `targets` are the roots of the checkpoint target's storages, in the order of `jobs.checkpoints.run.roles`.
+    `targets` are the roots of the checkpoint target's storages, in the order of `jobs.checkpoints.run.roles`; `copies`
+    is where staged files lie.
     """
     places = {"storage": dataset} | dict(zip(_keys(settings), targets, strict=True))
+    places |= {"staging": copies} if copies else {}
     said = {key: emulated(Path(place).expanduser()) for key, place in places.items()}
     return {key: facts for key, facts in said.items() if facts is not None}
 
@@ -80,8 +82,9 @@ def _unlike(place: Path, wanted: Wanted) -> str:
 
 def names(settings: Settings, provenance: Provenance) -> list[str]:
     """Return the names of the storages of a recorded cell that were emulated, each once."""
+    facts = provenance.get("emulated") or {}
     called = {"storage": settings["storage"], **_keys(settings)}
-    return list(dict.fromkeys(str(called[key]["name"]) for key in provenance.get("emulated") or () if key in called))
+    return list(dict.fromkeys(str(called.get(key, each)["name"]) for key, each in facts.items()))
 
 
 def notices(cells: Iterable[Cell]) -> list[str]:

@@ -22,9 +22,10 @@ _MACHINE = ("cpu", "cores", "kernel")
 _STORAGE = ("emulated", "filesystem", "target_filesystems")
 
 
-def node(settings: Settings, path: str, targets: Sequence[str]) -> Provenance:
+def node(settings: Settings, path: str, targets: Sequence[str], copies: str | None = None) -> Provenance:
     """Describe what runs of a cell share: this machine, its engine of baselines, the file systems, what is emulated."""
-    found: Provenance = {**this_machine(path), "emulated": emulation.found(settings, path, targets)}
+    found: Provenance = {**this_machine(path), "emulated": emulation.found(settings, path, targets, copies)}
+    targets = [*targets, copies] if copies else targets
     if engine := baseline_files.engine(settings):
         found["engine"] = engine
     if all(Path(each).exists() for each in (path, *targets)):  # not where a node lacks one, and its record says so
@@ -48,7 +49,7 @@ def difference(recorded: Record, data: Data, here: Provenance, *, shared: bool) 
     """
     software = recorded["provenance"].get("versions", {}), here["versions"]
     compared: tuple[tuple[str, tuple[str, ...], tuple[Mapping[str, object], Mapping[str, object]]], ...] = (
-        ("other data", ("path", "checksum"), (recorded["dataset"], data)),
+        ("other data", ("path", "checksum", "staged"), (recorded["dataset"], data)),
         ("another machine", _MACHINE if shared else ("host", *_MACHINE), (recorded["provenance"], here)),
         ("a storage that is another now", _STORAGE, (recorded["provenance"], here)),
         ("another engine", ("engine",), (recorded["provenance"], here)),

@@ -186,6 +186,7 @@ class Worker:
             "dataset": data["path"],
             "manifest": data.get("manifest"),
             "listed_ns": data.get("listed_ns"),
+            "staged": data.get("staged", {}).get("map"),
             "limits": conduct["checks"],
             "peak": Peaks(self.folder).of(recorded),
             "trace": traced,

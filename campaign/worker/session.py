@@ -110,7 +110,7 @@ def begin(folder: CampaignFolder, work: WorkList, item: ListedItem | WorkItem) -
     """
     data: Data = item["dataset"] or {}
     path = data.get("path") or item["settings"]["storage"]["root"]
-    here = provenance.node(item["settings"], path, item["targets"])
+    here = provenance.node(item["settings"], path, item["targets"], data.get("staged", {}).get("root"))
     campaign = _submission(work, item["position"])
     session: Session = {**campaign, "id": secrets.token_hex(4), "started_utc": utc_now(), "slurm": here["slurm"]}
     _claim(folder, work, item["id"], session)

@@ -37,13 +37,17 @@ _WALL_PARTS = ("startup_s", "load_s", "compute_s", "checkpoint_s", "other_s")
 
 
 def prepare(
-    settings: Settings, paths: Sequence[Path], checkpoints: Checkpoints | None = None
+    settings: Settings,
+    paths: Sequence[Path],
+    checkpoints: Checkpoints | None = None,
+    originals: Sequence[Path] | None = None,
 ) -> Callable[..., dict[str, Any]]:
     """Start TensorFlow, build the pipeline and what computes, and return what runs the clock.
 
     With `checkpoints` the network is saved as it trains. Where nothing is trained (``accelerator=emulated``,
     ``control=no_compute``) it is built all the same, and saved as it was built: the same bytes. With ``control=no_io``
-    the first batch is loaded here and served again at every step; else none of `paths` is read yet.
+    the first batch is loaded here and served again at every step; else none of `paths` is read yet. Classes are the
+    folders of `originals`, where `paths` are copies.
 
     What is returned takes a context that is entered before the iterator is made and left after the last step, both
     outside the clock. Raises NoGpuError for ``accelerator.name=gpu`` where there is none.
@@ -55,7 +59,8 @@ def prepare(
     names = [str(path) for path in paths]
     wanted = images_asked(settings, len(names))
     steps = wanted // settings["batch_size"]
-    dataset = pipeline.build_labelled(names, settings, accelerator.DEVICES[chosen])
+    classified = [str(path) for path in originals or paths]
+    dataset = pipeline.build_labelled(names, settings, accelerator.DEVICES[chosen], classified)
     classes = dataset.element_spec[-1].shape[-1]
     step, network, built = _build_step(chosen, settings, classes, saved=checkpoints is not None)
     saver = checkpoints.saver(network.state) if checkpoints and network else None
@@ -244,7 +249,7 @@ BENCHMARK = _Alexnet(
     version=1,
     kind="training",
     keys=Keys,
-    begin=images.begin_with(prepare, images_asked, to_save),
+    begin=images.begin_with(prepare, images_asked, to_save, labelled=True),
     figure=Figure("wall_s", "s", "lower"),
     about="train AlexNet from a folder of images, as the paper's mini-application does, and save snapshots if asked",
     rate=images.RATE,

@@ -43,11 +43,17 @@ class Work:
     sizes: Mapping[Path, int] = field(default_factory=dict)
     writes: bool = False  # whether it writes a file of its own and flushes it within the clock
     checkpoints: Checkpoints | None = None  # the snapshots that it saves, if any
+    copies: Path | None = None  # where the copies lie that it reads in place of some files of `folder`
 
     @cached_property
     def below(self) -> Layers:
-        """What lies below the device of the folder; looked up once."""
-        return layers(self.folder)
+        """What lies below the devices of the folders that are read; looked up once."""
+        return layers(*self.folders)
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """What is read, or written, lies below these."""
+        return (self.folder, self.copies) if self.copies else (self.folder,)
 
 
 @dataclass(frozen=True)

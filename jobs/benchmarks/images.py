@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.benchmarks.benchmark import Figure, Work
 from jobs.checkpoints import run as checkpoint
-from jobs.data import manifest, pipeline
+from jobs.data import manifest, pipeline, staging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,31 +27,39 @@ RATE = Figure("images_per_s", "images/s")
 
 
 def begin_with(
-    prepare: Prepare, images_asked: ImagesAsked, to_save: ToSave | None = None
+    prepare: Prepare, images_asked: ImagesAsked, to_save: ToSave | None = None, *, labelled: bool = False
 ) -> Callable[[Request], AbstractContextManager[Work]]:
     """Return what makes a run ready.
 
     `prepare` starts TensorFlow, builds the pipeline and returns what runs the clock; `images_asked` counts the images
-    that a run asks for, of so many files; `to_save` says how many snapshots it saves and the bytes of each.
+    that a run asks for, of so many files; `to_save` says how many snapshots it saves and the bytes of each. One that is
+    `labelled` is given ``originals``, too: where files are read from copies, their folders are the classes.
     """
-    return partial(_begun, prepare, images_asked, to_save)
+    return partial(_begun, prepare, images_asked, to_save, labelled=labelled)
 
 
 @contextmanager
-def _begun(prepare: Prepare, images_asked: ImagesAsked, to_save: ToSave | None, request: Request) -> Iterator[Work]:
+def _begun(
+    prepare: Prepare, images_asked: ImagesAsked, to_save: ToSave | None, request: Request, *, labelled: bool
+) -> Iterator[Work]:
     settings, folder = request["settings"], Path(request["dataset"])
     sizes = {folder / entry.name: entry.size for entry in manifest.load(Path(request["manifest"] or folder)).files}
+    copies, originals = None, list(sizes)
+    if staged := request.get("staged"):
+        found = staging.load(Path(staged))
+        copies, sizes = found.copies, {found.path_of(path): size for path, size in sizes.items()}
     paths = list(sizes)
     asked = request.get("checkpoint") if to_save else None
-    planned = partial(to_save, settings, paths) if to_save else (lambda: (0, 0))
+    planned = partial(to_save, settings, originals) if to_save else (lambda: (0, 0))
     with checkpoint.opened(settings.get("checkpoint", {}), asked, planned) as checkpoints:
-        measure = prepare(settings, paths, *([checkpoints] if checkpoints else []))
+        more = {"originals": originals} if labelled else {}
+        measure = prepare(settings, paths, *([checkpoints] if checkpoints else []), **more)
 
         def measured(watched: AbstractContextManager[Any]) -> dict[str, Any]:
             return _with_rates(measure(watched), folder)
 
         proof = requested(paths, images_asked(settings, len(paths)), settings["seed"])
-        yield Work(measured, folder, paths, proof, sizes, checkpoints=checkpoints)
+        yield Work(measured, folder, paths, proof, sizes, checkpoints=checkpoints, copies=copies)
 
 
 def requested(paths: Sequence[Path], number: int, seed: int) -> Sequence[Path]:

@@ -12,7 +12,7 @@ import io
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +58,8 @@ class ImageSpec:
     classes: int  # each has its own palette and shapes
     seed: int  # any integer from 0
 
+    version: ClassVar[int] = GENERATOR_VERSION
+
     def __post_init__(self) -> None:
         """Refuse what cannot be made."""
         if min(self.files, self.classes) < 1 or self.classes > self.files:
@@ -72,6 +74,22 @@ class ImageSpec:
                 f"median_bytes {self.median_bytes}: photographs of {self.width}x{self.height} pixels"
                 f" have {low} to {high} bytes; change median_bytes, width or height"
             )
+
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Return the size to aim at for every image (`size_targets`)."""
+        return size_targets(self)
+
+    def label(self, index: int) -> int:
+        """Return the class of an image."""
+        return label(self, index)
+
+    def name(self, index: int) -> str:
+        """Return the path of an image relative to its dataset."""
+        return file_name(self, index)
+
+    def content(self, index: int, size: int) -> bytes:
+        """Return the bytes of an image (`image_bytes`)."""
+        return image_bytes(self, index, size)
 
 
 _HEADER_BYTES = 620  # markers and tables of a baseline JPEG with three components

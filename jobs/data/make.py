@@ -25,7 +25,8 @@ import numpy as np
 import PIL
 from filelock import FileLock
 
-from jobs.data.images import GENERATOR_VERSION, ImageSpec, file_name, label, size_targets
+from jobs.data.executables import ExecutableSpec
+from jobs.data.images import ImageSpec
 from jobs.data.journal import Journal
 from jobs.data.manifest import MANIFEST_NAME, ImageFile, Manifest, load, verify
 from jobs.data.pool import TEMPORARY_GLOB, PoolBrokenError, make_images
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import os
 
 Progress = Callable[[int, int], None]
+Spec = ImageSpec | ExecutableSpec
 
 _MARKER_NAME = ".tfio-dataset"
 _LOCK_NAME = ".tfio-lock"
@@ -45,22 +47,22 @@ _BLOCK = 4096  # bytes; the allocation unit of ext4 and XFS
 _LISTING_BYTES = 120  # a file's share of manifest, journal and directory
 
 
-def dataset_id(name: str, spec: ImageSpec) -> str:
+def dataset_id(name: str, spec: Spec) -> str:
     """Return the name of a dataset's folder: other parameters or another generator give another one."""
-    text = json.dumps([GENERATOR_VERSION, _parameters(spec)], sort_keys=True)
+    text = json.dumps([spec.version, _parameters(spec)], sort_keys=True)
     return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 
-def _parameters(spec: ImageSpec) -> dict[str, Any]:
+def _parameters(spec: Spec) -> dict[str, Any]:
     """Return what the bytes follow from; 1 and 1.0 are one spread."""
-    return {**asdict(spec), "sigma": float(spec.sigma)}
+    return {key: float(value) if key == "sigma" else value for key, value in asdict(spec).items()}
 
 
 def _silent(_done: int, _total: int) -> None:
     """Report nothing."""
 
 
-def make(folder: Path, spec: ImageSpec, *, name: str, processes: int, progress: Progress = _silent) -> Manifest:
+def make(folder: Path, spec: Spec, *, name: str, processes: int, progress: Progress = _silent) -> Manifest:
     """Make a dataset, or complete or repair what is there of it; equal specs give equal bytes.
 
     The folder, usually ``<storage root>/datasets/<dataset_id(name, spec)>``, is made where it is missing. A complete
@@ -81,7 +83,7 @@ def make(folder: Path, spec: ImageSpec, *, name: str, processes: int, progress: 
     return found
 
 
-def _complete(folder: Path, spec: ImageSpec) -> Manifest | None:
+def _complete(folder: Path, spec: Spec) -> Manifest | None:
     """Return the manifest of a dataset that needs no work, else None."""
     try:
         manifest = load(folder)
@@ -91,12 +93,12 @@ def _complete(folder: Path, spec: ImageSpec) -> Manifest | None:
     return manifest if _is_of(manifest, spec) else None
 
 
-def _is_of(manifest: Manifest, spec: ImageSpec) -> bool:
+def _is_of(manifest: Manifest, spec: Spec) -> bool:
     version = (manifest.generator or {}).get("generator")
-    return (manifest.parameters, version) == (_parameters(spec), GENERATOR_VERSION)
+    return (manifest.parameters, version) == (_parameters(spec), spec.version)
 
 
-def require(manifest: Manifest, spec: ImageSpec, folder: Path) -> None:
+def require(manifest: Manifest, spec: Spec, folder: Path) -> None:
     """Raise DatasetError where a manifest is that of another dataset than its folder's name says."""
     if not _is_of(manifest, spec):
         raise DatasetError(
@@ -119,7 +121,7 @@ def _refuse_foreign(folder: Path, identity: str) -> None:
         raise DatasetError(message, "name an empty or a new folder; use `folder` to measure images of your own")
 
 
-def _make(folder: Path, spec: ImageSpec, identity: str, processes: int, progress: Progress) -> Manifest:
+def _make(folder: Path, spec: Spec, identity: str, processes: int, progress: Progress) -> Manifest:
     """Make what is missing; the lock is ours."""
     _refuse_foreign(folder, identity)
     files.write(folder / _MARKER_NAME, identity + "\n")
@@ -127,16 +129,14 @@ def _make(folder: Path, spec: ImageSpec, identity: str, processes: int, progress
     there = files.tree(folder)
     for leftover in fnmatch.filter(there, TEMPORARY_GLOB):
         files.remove(folder / leftover)
-    journal = Journal(folder / _JOURNAL_NAME, {"dataset": identity, **versions()})
-    targets = size_targets(spec)
-    sizes = {
-        index: size for index, size in journal.read().items() if _has_size(there.get(file_name(spec, index)), size)
-    }
+    journal = Journal(folder / _JOURNAL_NAME, {"dataset": identity, **versions(spec)})
+    targets = spec.sizes()
+    sizes = {index: size for index, size in journal.read().items() if _has_size(there.get(spec.name(index)), size)}
     missing = [index for index in range(spec.files) if index not in sizes]
     _require_space(folder, targets[missing].tolist())
     journal.start(sizes)
     for number in range(spec.classes):
-        files.make_folder((folder / file_name(spec, number)).parent, exist_ok=True)
+        files.make_folder((folder / spec.name(number)).parent, exist_ok=True)
     with journal, closing(make_images(folder, spec, missing, processes)) as batches:
         for batch in batches:
             sizes.update(batch)
@@ -145,14 +145,14 @@ def _make(folder: Path, spec: ImageSpec, identity: str, processes: int, progress
     return _finish(folder, spec, sizes)
 
 
-def _finish(folder: Path, spec: ImageSpec, sizes: dict[int, int]) -> Manifest:
+def _finish(folder: Path, spec: Spec, sizes: dict[int, int]) -> Manifest:
     """Write the manifest: from here on, the dataset exists."""
     manifest = Manifest(
         kind="synthetic",
         parameters=_parameters(spec),
-        generator=versions(),
-        files=tuple(ImageFile(file_name(spec, i), sizes[i], label(spec, i)) for i in range(spec.files)),
-        classes=tuple(str(Path(file_name(spec, number)).parent) for number in range(spec.classes)),
+        generator=versions(spec),
+        files=tuple(ImageFile(spec.name(i), sizes[i], spec.label(i)) for i in range(spec.files)),
+        classes=tuple(str(Path(spec.name(number)).parent) for number in range(spec.classes)),
     )
     verify(folder, manifest)
     files.write(folder / MANIFEST_NAME, manifest.to_json())
@@ -161,9 +161,9 @@ def _finish(folder: Path, spec: ImageSpec, sizes: dict[int, int]) -> Manifest:
     return manifest
 
 
-def versions() -> dict[str, Any]:
-    """Return the versions of all that the bytes of an image depend on."""
-    return {"generator": GENERATOR_VERSION, "numpy": np.__version__, "pillow": PIL.__version__}
+def versions(spec: Spec) -> dict[str, Any]:
+    """Return the versions of all that the bytes of a file depend on."""
+    return {"generator": spec.version, "numpy": np.__version__, "pillow": PIL.__version__}
 
 
 def _has_size(status: os.stat_result | None, size: int) -> bool:

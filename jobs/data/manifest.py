@@ -20,6 +20,7 @@ SCHEMA = 1
 _MOST_BYTES = 1 << 31  # 10,000,000 files with names of 200 characters
 MANIFEST_NAME = "manifest.json"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
+_SUFFIXES_OF_OURS = (*IMAGE_SUFFIXES, ".bin")
 _QUANTILES = {"min": 0.0, "p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9, "max": 1.0}
 _NAMED = 3  # files that an error names; the rest are counted
 
@@ -189,7 +190,7 @@ def _sizes_of_ours(folder: Path) -> dict[str, int]:
     return {
         name: status.st_size
         for name, status in listed.items()
-        if name.lower().endswith(IMAGE_SUFFIXES) and "/." not in f"/{name}" and stat.S_ISREG(status.st_mode)
+        if name.lower().endswith(_SUFFIXES_OF_OURS) and "/." not in f"/{name}" and stat.S_ISREG(status.st_mode)
     }
 
 

@@ -73,16 +73,19 @@ def build(paths: Sequence[str], settings: Settings) -> tf.data.Dataset:
     return dataset.with_options(options(benchmark, settings["threads"]))
 
 
-def build_labelled(paths: Sequence[str], settings: Settings, device: str) -> tf.data.Dataset:
+def build_labelled(
+    paths: Sequence[str], settings: Settings, device: str, classified: Sequence[str] | None = None
+) -> tf.data.Dataset:
     """Make the pipeline of a training: as `build` with one-hot labels, float32 ``(n, classes)``, in whole batches only.
 
     With ``prefetch_to_device`` batches are copied to `device` by the pipeline, and those that ``prefetch`` keeps
-    ready stand there; without it they stand in the host's memory and the step that takes one copies it.
+    ready stand there; without it they stand in the host's memory and the step that takes one copies it. `classified`:
+    the files by whose folders classes are told, in the order of `paths`, where those are copies.
     """
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
     benchmark = settings["benchmark"]
-    load = _labelled(_loader(preprocess=True, image_size=benchmark["image_size"]), paths)
+    load = _labelled(_loader(preprocess=True, image_size=benchmark["image_size"]), classified or paths)
     dataset = _loaded(paths, load, settings).batch(settings["batch_size"], drop_remainder=True)
     chosen = options(benchmark, settings["threads"])
     if not benchmark["prefetch_to_device"]:

@@ -11,16 +11,15 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from jobs.data.images import file_name, image_bytes, size_targets
 from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from pathlib import Path
 
-    from jobs.data.images import ImageSpec
+    from jobs.data.make import Spec
 
-TEMPORARY_GLOB = "class_*/.image_*.jpg.*tmp"
+TEMPORARY_GLOB = "class_*/.*.tmp"
 """Names of images that are being written."""
 
 _BATCH = 8  # images: about 0.2 s, which is how long Ctrl-C may take
@@ -30,9 +29,7 @@ class PoolBrokenError(Exception):
     """A process of the pool was killed."""
 
 
-def make_images(
-    folder: Path, spec: ImageSpec, indices: list[int], processes: int
-) -> Generator[dict[int, int], None, None]:
+def make_images(folder: Path, spec: Spec, indices: list[int], processes: int) -> Generator[dict[int, int], None, None]:
     """Write images and yield sizes in bytes by index, as they come; PoolBrokenError where a process was killed."""
     batches = [indices[start : start + _BATCH] for start in range(0, len(indices), _BATCH)]
     if len(batches) < 2:  # noqa: PLR2004 - for one, a process would take longer to start than to work
@@ -69,18 +66,18 @@ class _Work:
     """What a process that makes images is told once."""
 
     folder: Path
-    spec: ImageSpec
+    spec: Spec
     targets: list[int]
 
 
-def _begin(folder: Path, spec: ImageSpec) -> None:
+def _begin(folder: Path, spec: Spec) -> None:
     """Prepare a process of the pool."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _tell(folder, spec)
 
 
-def _tell(folder: Path, spec: ImageSpec) -> None:
-    _Work.folder, _Work.spec, _Work.targets = folder, spec, size_targets(spec).tolist()
+def _tell(folder: Path, spec: Spec) -> None:
+    _Work.folder, _Work.spec, _Work.targets = folder, spec, spec.sizes().tolist()
 
 
 def _end_with_parent() -> None:
@@ -95,7 +92,7 @@ def _write_batch(indices: list[int]) -> dict[int, int]:
     """Write some images, each in full or not at all; return their sizes in bytes by index."""
     sizes = {}
     for index in indices:
-        data = image_bytes(_Work.spec, index, _Work.targets[index])
-        with files.whole(_Work.folder / file_name(_Work.spec, index), durable=False) as file:
+        data = _Work.spec.content(index, _Work.targets[index])
+        with files.whole(_Work.folder / _Work.spec.name(index), durable=False) as file:
             sizes[index] = file.write(data)
     return sizes

@@ -13,7 +13,7 @@ from jobs.observe.observer import Observer
 from jobs.observe.trace_sources import Written
 from jobs.system import cgroup
 from jobs.system.clock import moment
-from jobs.system.device import device_of
+from jobs.system.device import device_of, together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -83,7 +83,7 @@ class Counters(Observer):
 
     def __init__(self, request: Request, work: Work) -> None:
         super().__init__(request, work)
-        self._device = device_of(work.folder)
+        self._device = together([device_of(folder) for folder in work.folders])
         self._lowest = work.below.lowest
         self._saves: Saves | None = work.checkpoints or (_Flushed() if work.writes else None)
 

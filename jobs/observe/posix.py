@@ -27,7 +27,7 @@ class Profiled(Observer):
         if mode and (file := request.get("profile")):
             from jobs.profiler import Profile  # noqa: PLC0415 - seldom asked for
 
-            folders = [work.folder, *(work.checkpoints.folders if work.checkpoints else ())]
+            folders = [*work.folders, *(work.checkpoints.folders if work.checkpoints else ())]
             self._profile, self._file = Profile(mode, only=folders), Path(file)
 
     def start(self) -> None:

@@ -28,7 +28,7 @@ class Storages(Observer):
         """Ask the servers of models what they did so far."""
         saves = self.work.checkpoints.folders if self.work.checkpoints else ()
         self._emulated = self.work.below.emulated or any(map(emulated, saves))
-        models = {model_behind(folder) for folder in (self.work.folder, *saves)} if self._emulated else set()
+        models = {model_behind(folder) for folder in (*self.work.folders, *saves)} if self._emulated else set()
         self._before = {model: said for model in models if model and (said := _said(model))}
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002

@@ -220,7 +220,7 @@ class Traced(Observer):
             saved = work.checkpoints
             folders, settle = (saved.folders, saved.settle) if saved else ((), None)
             file = Path(asked["file"])
-            self._trace = Trace([work.folder, *folders], asked["interval_s"], asked["tail_s"], file, settle)
+            self._trace = Trace([*work.folders, *folders], asked["interval_s"], asked["tail_s"], file, settle)
 
     def start(self) -> None:
         """Begin to sample."""

@@ -7,6 +7,10 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 UNKNOWN = "unknown"
 _MOUNTINFO = Path("/proc/self/mountinfo")
@@ -59,6 +63,26 @@ class Device:
             "scheduler": scheduler.group(1) if scheduler else UNKNOWN,
             "read_ahead_kib": int(read_ahead) if read_ahead else UNKNOWN,
         }
+
+
+@dataclass(frozen=True)
+class _Several(Device):
+    """Devices that are counted as one."""
+
+    devices: tuple[Device, ...] = ()
+
+    def traffic(self) -> tuple[int, int]:
+        """Bytes read from and written to all of them."""
+        counts = [each.traffic() for each in self.devices]
+        return sum(read for read, _ in counts), sum(written for _, written in counts)
+
+
+def together(devices: Sequence[Device | None]) -> Device | None:
+    """Return the devices as one whose traffic is that of all, each counted once; None where one is missing."""
+    found = dict.fromkeys(each for each in devices if each)
+    if None in devices or len(found) < 2:  # noqa: PLR2004
+        return None if None in devices else next(iter(found), None)
+    return _Several("+".join(each.name for each in found), tuple(found))
 
 
 def mounts() -> list[Mount]:

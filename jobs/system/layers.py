@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobs.system.device import backing_file, device_of, devices_behind, mount_of
+from jobs.system.device import backing_file, device_of, devices_behind, mount_of, together
 from jobs.system.emulated import emulated
 
 if TYPE_CHECKING:
@@ -35,11 +35,25 @@ class Layers:
     emulated: bool = False  # the file system only emulates a storage; then the rest stays empty
 
 
-def layers(folder: Path) -> Layers:
-    """Look at what is below `folder`.
+def layers(*folders: Path) -> Layers:
+    """Look at what is below folders; the lowest devices of several count as one, where all have one.
 
     Nothing for an emulated storage: that memory may serve it is known, and said; its bounds are what counts.
     """
+    found = [_layers(folder) for folder in folders]
+    if len(found) == 1:
+        return found[0]
+    lowest = together([each.lowest or device_of(folder) for each, folder in zip(found, folders, strict=True)])
+    return Layers(
+        files=tuple(dict.fromkeys(file for each in found for file in each.files)),
+        in_memory=tuple(dict.fromkeys(words for each in found for words in each.in_memory)),
+        hidden=tuple(dict.fromkeys(file for each in found for file in each.hidden)),
+        lowest=lowest if any(each.lowest for each in found) else None,
+        emulated=any(each.emulated for each in found),
+    )
+
+
+def _layers(folder: Path) -> Layers:
     if emulated(folder):
         return Layers(emulated=True)
     chain = devices_behind(folder)

@@ -32,6 +32,17 @@ class Synthetic:
 
 
 @dataclass
+class Executables:
+    """Group ``dataset``: files that are no images, made from a seed."""
+
+    name: str = MISSING
+    files: int = key(MISSING, 1, 10_000_000)
+    median_bytes: int = key(MISSING, 1_000, 100_000_000)
+    classes: int = key(MISSING, 1, 1_000)
+    seed: int = key(MISSING, 0, 2**31 - 1)
+
+
+@dataclass
 class Folder:
     """Group ``dataset``: the user's own images."""
 
@@ -40,7 +51,12 @@ class Folder:
 
 
 def check(values: Flat) -> None:
-    """Refuse a synthetic dataset that cannot be made, or has too few images."""
+    """Refuse a synthetic dataset that cannot be made, or has too few images, and copies for what does not read them."""
+    if values["staging"] != "none" and benchmarks()[values["benchmark.name"]].data != "images":
+        raise UsageError(
+            f"staging={values['staging']}: benchmark={values['benchmark.name']} reads no files of a data set",
+            "leave staging away",
+        )
     files = values.get("dataset.files")
     if files is not None:
         if values["dataset.classes"] > files:
@@ -49,7 +65,10 @@ def check(values: Flat) -> None:
                 "at most as many classes as files",
             )
         enough_data(values, files)
-        _can_be_made(tuple(values[f"dataset.{field.name}"] for field in dataclasses.fields(Synthetic)[1:]))
+        if "dataset.width" in values:
+            _can_be_made(tuple(values[f"dataset.{field.name}"] for field in dataclasses.fields(Synthetic)[1:]))
+        else:
+            _no_images(values)
 
 
 def enough_data(values: Flat, files: int) -> None:
@@ -72,6 +91,14 @@ def enough_data(values: Flat, files: int) -> None:
     if every is not None and every > steps:
         raise UsageError(
             f"checkpoint.every={every} saves nothing in {steps} iterations", f"checkpoint.every={steps} or less"
+        )
+
+
+def _no_images(values: Flat) -> None:
+    """Refuse to decode what is no image."""
+    if values.get("benchmark.preprocess", benchmarks()[values["benchmark.name"]].data == "images"):
+        raise UsageError(
+            f"dataset={values['dataset.name']} has no images to decode", "benchmark=micro benchmark.preprocess=false"
         )
 
 

@@ -83,6 +83,15 @@ def test_a_cell_that_is_profiled_is_another_one_and_others_are_what_they_were(po
     assert profiled["trace"].settings["profile"] == {"posix": "trace"}
 
 
+@pytest.mark.shows("staging")
+def test_a_cell_that_reads_copies_is_another_one_and_others_are_what_they_were(point):
+    staged = {rule: make_cell({**point, "staging": rule}) for rule in ("none", "smallest", "advised")}
+
+    assert staged["none"] == make_cell({key: value for key, value in point.items() if key != "staging"})
+    assert len({cell.id for cell in staged.values()}) == 3
+    assert staged["advised"].id.startswith("micro-demo-local-advised-t4")
+
+
 def test_a_new_version_of_the_benchmark_makes_a_new_cell(point, monkeypatch):
     before = make_cell(point)
     micro = registry.benchmarks()["micro"]

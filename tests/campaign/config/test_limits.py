@@ -44,6 +44,10 @@ _WRONG = [
     ),
     (ALEXNET, "accelerator.step_s=1", "accelerator.step_s=1.0 with accelerator=auto", "accelerator=emulated"),
     (ALEXNET, "accelerator.name=tpu", "accelerator.name=tpu is no accelerator", "gpu"),
+    # What is no image, and copies.
+    ("dataset=malware", "threads=1", "dataset=malware has no images to decode", "benchmark.preprocess=false"),
+    (ALEXNET, "dataset=malware", "dataset=malware has no images to decode", "benchmark=micro"),
+    ("benchmark=baseline", "staging=all", "staging=all: benchmark=baseline reads no files", "leave staging away"),
     # Options of sbatch.
     (SLURM, "+cluster.extra.mail_type=END", "cluster.extra.mail_type is no long option", "write mail-type"),
     (SLURM, "+cluster.extra.N=2", "cluster.extra.N is no long option", "write n"),
@@ -85,6 +89,7 @@ _WRONG = [
     ("site=none", "+storage.foo=x", "unknown key 'storage.foo'", "storage.root"),
 ]
 LEGAL = [
+    ("dataset=malware", "benchmark.preprocess=false", "staging=advised"),
     (SLURM, "cluster.partition='gpu,long'"),
     (SLURM, "cluster.constraint='[rack1*2&rack2]|!K420'"),
     (SLURM, "cluster.pool='n[1-4,7],m1'"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,12 +8,12 @@ import pytest
 
 from campaign.cells.cell import make_cell
 from campaign.cells.plan import Entry
-from campaign.errors import EnvironmentFaultError, UsageError
+from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.storage import datasets
 from campaign.storage.roots import storage_root
-from jobs.data import manifest
+from jobs.data import manifest, staging
 from jobs.observe.machine import describe
-from jobs.system import device
+from jobs.system import device, files
 from tests.campaign.on_disk import leave_record
 
 SMALL = {"files": 6, "median_bytes": 3000, "width": 64, "height": 64, "classes": 2}
@@ -72,6 +73,57 @@ def test_every_key_of_a_synthetic_dataset_makes_another_one(key, value, entry, f
     assert after["path"] != before["path"]
     assert after["checksum"] != before["checksum"]
     assert manifest.load(Path(after["path"])).parameters[key] == value
+
+
+def test_files_that_are_no_images_are_made_alike(entry, folder):
+    malware = {"name": "malware", "files": 4, "median_bytes": 3000, "classes": 2, "seed": 0}
+    reads = {**entry().cell.settings["benchmark"], "preprocess": False}
+
+    (data,), said = _prepared(folder, entry(dataset=malware, benchmark=reads))
+
+    assert (data["files"], said[-1]) == (4, ("making dataset malware", 4, 4, "files"))
+    assert (
+        Path(data["path"], "class_001/file_000003.bin").stat().st_size
+        == manifest.load(Path(data["path"])).files[3].size
+    )
+
+
+def _map(folder, data, copies, *names):
+    """Copy these files of a data set and write the map of it."""
+    found = []
+    for name in names:
+        (copies / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(Path(data["path"]) / name, copies / name)
+        found.append((name, *staging.identity(copies / name)))
+    where = {"schema": 1, "source": data["path"], "copies": str(copies), "root": str(copies.parent)}
+    folder.staging.mkdir(exist_ok=True)
+    files.write_json(folder.staging / "advised.json", {**where, "files": found})
+
+
+def test_a_cell_that_reads_copies_says_which_and_is_not_continued_with_others(entry, folder, tmp_path):
+    (data,), _ = _prepared(folder, entry())
+    names = [file.name for file in manifest.load(Path(data["path"])).files]
+    _map(folder, data, tmp_path / "fast", *names[:2])
+
+    (staged,), _ = _prepared(folder, entry(staging="advised"))
+
+    assert (staged["staged"]["files"], staged["staged"]["root"]) == (2, str(tmp_path))
+    assert staged["listed_ns"] == max((tmp_path / "fast" / name).stat().st_ctime_ns for name in names[:2])
+    assert staged["checksum"] == data["checksum"]
+    begun = _begun(folder, entry(staging="advised"), staged)
+    _map(folder, data, tmp_path / "fast", *names[:3])
+    with pytest.raises(UsageError, match=r"other data \(staged"):
+        _prepared(folder, begun)
+
+
+@pytest.mark.parametrize(("names", "why"), [([], "stages nothing of"), (None, "no map of staged files")])
+def test_a_cell_without_copies_is_refused(names, why, entry, folder, tmp_path):
+    (data,), _ = _prepared(folder, entry())
+    if names is not None:
+        _map(folder, data, tmp_path / "fast", *names)
+
+    with pytest.raises(CampaignError, match=why):
+        _prepared(folder, entry(staging="advised"))
 
 
 @pytest.mark.shows("dataset.name")

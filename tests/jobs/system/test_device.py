@@ -246,3 +246,12 @@ def test_a_file_system_is_identified_by_what_mount_and_statvfs_tell(tmp_path):
     assert [found["source"], found["fstype"]] == told[:2]
     assert found["device"] in (told[2], "")
     assert f"{int(found['fsid'], 16):016x}" == f"{fsid:0>16}"[8:] + f"{fsid:0>16}"[:8]  # stat(1) has the words swapped
+
+
+def test_several_devices_are_counted_as_one(monkeypatch):
+    counts = {"a": (1, 2), "b": (30, 40)}
+    monkeypatch.setattr(Device, "traffic", lambda self: counts[self.name])
+
+    assert device.together([Device("a"), Device("b"), Device("a")]).traffic() == (31, 42)
+    assert device.together([Device("a"), Device("a")]) == Device("a")
+    assert device.together([Device("a"), None]) is None

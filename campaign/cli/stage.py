@@ -1,0 +1,200 @@
+"""`python -m campaign stage`: which files to read from a faster storage, their copies, and what they gain."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from campaign import console
+from campaign.cells.folder import existing
+from campaign.cli import arguments
+from campaign.errors import EnvironmentFaultError, UsageError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from campaign.staging.observed import Observed
+    from campaign.staging.plan import Plan
+
+_UNITS = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) *([KMGT]?B|)", re.IGNORECASE)
+
+
+def main(argv: list[str]) -> int:
+    """Do what the words say; exit code 0 also where staging cannot help, which the plan says."""
+    options = _parsed(argv)
+    with console.polite_end():
+        return int(options.act(options))
+
+
+def _parsed(argv: list[str]) -> argparse.Namespace:
+    parser = arguments.Parser(
+        prog="python -m campaign stage", description="Read some files from a faster storage, and know what it gains."
+    )
+    verbs = parser.add_subparsers(required=True, metavar="plan | apply | check | undo")
+    plan = verbs.add_parser("plan", help="which files to copy, by a profile, and the gain to expect")
+    plan.add_argument("profile", type=_path, nargs="?", default=Path("results"), metavar="RESULTS|PROFILE",
+                      help="a campaign with a profiled cell (profile.posix=…), a profile, a Darshan log")  # fmt: skip
+    plan.add_argument("--fast", type=_path, required=True, metavar="ROOT", help="a folder on the faster storage")
+    plan.add_argument("--capacity", type=_size, metavar="10GB", help="the most to copy there (default: what is free)")
+    plan.add_argument("--cell", help="which profiled cell of the campaign, where there are several")
+    plan.add_argument("--data", type=Path, metavar="FOLDER", help="of a PROFILE: the files that may be copied")
+    plan.add_argument("--out", type=_path, metavar="DIR", help="folder of plan and maps (default: RESULTS/staging)")
+    plan.add_argument("--json", action="store_true", help="the plan without its files, on stdout")
+    plan.set_defaults(act=_plan)
+    apply = verbs.add_parser("apply", help="copy what the plan names, and write the map")
+    apply.add_argument("--rule", action="append", choices=("advised", "smallest", "largest", "all"),
+                       help="which files (default: advised); several times for several")  # fmt: skip
+    apply.set_defaults(act=_apply)
+    check = verbs.add_parser("check", help="what was predicted beside what cells have measured")
+    check.set_defaults(act=_check)
+    undo = verbs.add_parser("undo", help="remove copies and maps")
+    undo.set_defaults(act=_undo)
+    for verb in (apply, check, undo):
+        verb.add_argument(
+            "folder", type=_path, nargs="?", default=Path("results"), help="the campaign, or the plan's folder"
+        )
+    return parser.parse_args(argv)
+
+
+def _path(text: str) -> Path:
+    return Path(text.removeprefix("campaign_dir=")).expanduser().resolve()
+
+
+def _size(text: str) -> int:
+    """Read bytes: ``10GB``, powers of ten."""
+    if not (found := _SIZE.fullmatch(text)):
+        raise argparse.ArgumentTypeError(f"{text} is no number of bytes, such as 10GB")
+    return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+def _plan(options: argparse.Namespace) -> int:
+    from campaign.staging import plan as plans  # noqa: PLC0415 - numpy is not on the way to --help
+
+    root = options.fast
+    if not root.is_dir():
+        raise EnvironmentFaultError(f"there is no folder {root}", "mount the fast storage, or name another --fast")
+    observed, out = _observed(options)
+    made = plans.make(observed, root, _free(root) if options.capacity is None else options.capacity)
+    plans.save(out, made)
+    if options.json:
+        rules = {name: {**rule, "files": len(rule["files"])} for name, rule in made["rules"].items()}
+        told = {key: value for key, value in made.items() if key != "listed"}
+        print(json.dumps({**told, "rules": rules}, indent=1))
+    else:
+        _print(made)
+    if not made["why_not"]:
+        console.say(f"copy them: python -m campaign stage apply {out}")
+    return 0
+
+
+def _free(root: Path) -> int:
+    import shutil  # noqa: PLC0415
+
+    return shutil.disk_usage(root).free
+
+
+def _observed(options: argparse.Namespace) -> tuple[Observed, Path]:
+    """Read the profile; returns where the plan goes, too."""
+    from campaign.staging import observed  # noqa: PLC0415
+
+    if options.profile.is_file():
+        if options.data is None:
+            raise UsageError(f"{options.profile} may be of many files", "--data FOLDER: those that may be copied")
+        return observed.of_file(options.profile, options.data), options.out or Path("staging").resolve()
+    if options.data is not None:
+        raise UsageError("--data is for a single profile", "a campaign knows its data")
+    folder, _ = existing(options.profile)
+    cells = observed.profiled(folder)
+    ids = arguments.matching(list(cells), options.cell) if options.cell else list(cells)
+    if not cells:
+        raise UsageError(
+            f"{folder.root} has no valid profiled run of a cell that reads no copies",
+            "measure one: profile.posix=counters",
+        )
+    if len(ids) != 1:
+        what = f"'{options.cell}' is {len(ids)} profiled cells" if options.cell else f"{len(cells)} cells were profiled"
+        raise UsageError(what, f"--cell CELL: {nearest(options.cell or '', cells)}")
+    return observed.of_cell(folder, cells[ids[0]]), options.out or folder.staging
+
+
+def _print(plan: Plan) -> None:
+    slow, fast = (
+        f"{each['seek_s'] * 1e3:.3g} ms a file and {each['byte_s'] * 1e9:.3g} ms a MB"
+        for each in (plan["slow"], plan["fast"])
+    )
+    console.show(
+        f"{plan['origin']}: {plan['runs']} profiled runs, {plan['files']:,} files, {plan['bytes'] / 1e6:,.1f} MB"
+    )
+    how = f"{plan['calls_at_once']:.1f} calls at once, waiting {plan['waiting']:.0%} of the time"
+    console.show(f"  read at {plan['mb_per_s']:.1f} MB/s, {how}")
+    console.show(f"  {plan['source']} costs {slow}")
+    console.show(f"  {plan['root']} costs {fast}")
+    if plan["left_out"]:
+        console.show(f"  {plan['left_out']:,} files are links or are gone, and stay where they are")
+    rows = [("rule", "files", "", "MB", "", "bandwidth, predicted", "95 %")]
+    for name, rule in plan["rules"].items():
+        number, gain = len(rule["files"]), rule["gain"]
+        told = (
+            f"{number:,}",
+            f"{number / plan['files']:.1%}",
+            f"{rule['bytes'] / 1e6:,.1f}",
+            f"{rule['bytes'] / plan['bytes']:.1%}",
+        )
+        bounds = (f"{gain['gain']:+.1%}", f"{gain['low']:+.1%} to {gain['high']:+.1%}") if number else ("nothing", "")
+        rows.append((name, *told, *bounds))
+    _print_rows(rows)
+    if plan["why_not"]:
+        console.show(f"staging cannot help: {plan['why_not']}; nothing is advised")
+
+
+def _print_rows(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *others in rows:
+        aligned = (text.rjust(width) for text, width in zip(others, widths[1:], strict=True))
+        console.show("  ".join((first.ljust(widths[0]), *aligned)).rstrip())
+
+
+def _plans_folder(folder: Path) -> Path:
+    return folder / "staging" if (folder / "staging" / "plan.json").is_file() else folder
+
+
+def _apply(options: argparse.Namespace) -> int:
+    from campaign.staging import apply  # noqa: PLC0415 - numpy is not on the way to --help
+
+    rules = list(dict.fromkeys(options.rule or ["advised"]))
+    with console.progress() as show:
+        maps = apply.apply(_plans_folder(options.folder), rules, show)
+    for rule, path in maps.items():
+        console.show(f"{rule}: {path}")
+    console.say(f"measure it: staging=none,{','.join(maps)}; in a script of yours: jobs.data.staged(paths, MAP)")
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from campaign.staging import outcome, plan  # noqa: PLC0415
+
+    folder, _ = existing(options.folder)
+    found = outcome.outcomes(folder, plan.load(folder.staging))
+    rows = [("rule", "predicted", "95 %", "measured", "min to max of the runs", "prediction")]
+    for rule, each in found.items():
+        gain, runs = each.predicted, f"{each.low:+.1%} to {each.high:+.1%}"
+        bounds = f"{gain['low']:+.1%} to {gain['high']:+.1%}"
+        rows.append(
+            (rule, f"{gain['gain']:+.1%}", bounds, f"{each.measured:+.1%}", runs, "holds" if each.holds else "FAILED")
+        )
+    _print_rows(rows)
+    return 0 if all(each.holds for each in found.values()) else 1
+
+
+def _undo(options: argparse.Namespace) -> int:
+    from campaign.staging import apply  # noqa: PLC0415
+
+    removed, left = apply.undo(_plans_folder(options.folder))
+    console.show(f"{console.counted(removed, 'copy').replace('copys', 'copies')} removed")
+    for path in left[:10]:
+        console.say(f"left: {path} is no copy of a file that is still as it was copied")
+    return 1 if left else 0

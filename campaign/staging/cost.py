@@ -1,0 +1,171 @@
+"""What reading a file costs on a storage, and what a run gains when files move from a slow one to a fast one.
+
+A file costs so many seconds for each seek (a read that does not begin where the one before ended) and so many
+for each byte. Where calls come one at a time the time of each file's own calls is known, too, and counts as far as it
+repeats itself from run to run: to pick files by one run's times alone would pick those that were unlucky in it, and
+promise too much. Where several calls wait for one storage, a file's own time is mostly that of others, and only the two
+costs are used, found from how fast files were finished. What is then read from elsewhere leaves the queue shorter:
+tf.data keeps as many files under way as it has threads, in their order. A disk has fewer requests to choose from, a
+server does less at once; how much each cost grows follows from what it is to a single reader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from campaign.staging.observed import Floats, Observed, Run
+
+ONE_AT_A_TIME = 1.2  # calls in progress on average, up to which they are taken for one after the other
+_FEWEST_GROUPS = 8
+_DRAWS, _SEED = 400, 0
+_LEAST_S = 1e-6
+_TAILS = (0.025, 0.975)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds for each seek and for each byte."""
+
+    seek_s: float
+    byte_s: float
+
+    @property
+    def both(self) -> tuple[float, float]:
+        """Return them as a pair."""
+        return self.seek_s, self.byte_s
+
+    def of(self, seeks: Floats, sizes: Floats) -> Floats:
+        """Return the seconds of each file."""
+        return self.seek_s * seeks + self.byte_s * sizes
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How much more bandwidth a run has, as a share; `low` and `high` bound it with 95 % confidence."""
+
+    gain: float
+    low: float
+    high: float
+
+
+def fitted(seeks: Floats, sizes: Floats, seconds: Floats) -> Cost:
+    """Fit both costs by least squares; neither is negative, and their sum is that of `seconds`."""
+    rows = np.stack((seeks, sizes), axis=1).astype(float)
+    found, *_ = np.linalg.lstsq(rows, seconds, rcond=None)
+    if found[0] < 0 or found[1] < 0:
+        only = int(found[0] < 0)
+        found = np.zeros(2)
+        found[only] = seconds.sum() / rows[:, only].sum()
+    scale = seconds.sum() / (rows @ found).sum()
+    return Cost(*(found * scale).tolist())
+
+
+@dataclass(frozen=True)
+class Slow:
+    """What the files of a profile cost where they are, in a run; `seconds` has the shape (files,)."""
+
+    cost: Cost
+    seconds: Floats
+    seeks: Floats
+    sizes: Floats
+    calls_at_once: float = 1.0
+
+    def left_s(self, moved: Any, alone: Cost | None = None) -> float:
+        """Return the seconds of the files that stay; `alone`: what they cost a single reader, where there were more."""
+        if alone is None:
+            return float(self.seconds[~moved].sum())
+        share = 1 - float(self.seeks[moved].sum() / self.seeks.sum())
+        fewer = min(self.calls_at_once, 1 / share) if share else 1.0
+        grown = Cost(*(_grown(*each, self.calls_at_once, fewer) for each in zip(self._both, alone.both, strict=True)))
+        return float(grown.of(self.seeks[~moved], self.sizes[~moved]).sum())
+
+    @property
+    def _both(self) -> tuple[float, float]:
+        scale = float(self.seconds.sum() / self.cost.of(self.seeks, self.sizes).sum())
+        return self.cost.seek_s * scale, self.cost.byte_s * scale
+
+
+def _grown(crowded_s: float, alone_s: float, calls_at_once: float, fewer: float) -> float:
+    """Return a cost when calls in progress become `fewer` times fewer: a power that meets what it is to one reader."""
+    if not crowded_s or alone_s <= crowded_s:
+        return crowded_s
+    power = min(1.0, float(np.log(alone_s / crowded_s) / np.log(calls_at_once)))
+    return float(crowded_s * fewer**power)
+
+
+def on_slow(observed: Observed) -> Slow:
+    """Return what the files cost where they are."""
+    runs = observed.runs
+    seeks, sizes = (np.mean([getattr(run, key) for run in runs], axis=0) for key in ("seeks", "bytes_read"))
+    if observed.calls_at_once > ONE_AT_A_TIME:
+        parts = zip(*(_groups(run, observed.calls_at_once) for run in runs), strict=True)
+        sought, read, seconds = (np.concatenate(part) for part in parts)
+        cost = fitted(sought, read, seconds)
+        seconds = cost.of(seeks, sizes)
+        seconds *= np.mean([run.in_calls_s for run in runs]) / seconds.sum()
+        return Slow(cost, seconds, seeks, sizes, observed.calls_at_once)
+    spent = np.array([run.spent_s for run in runs])
+    sought, read = (np.concatenate([getattr(run, key) for run in runs]) for key in ("seeks", "bytes_read"))
+    cost = fitted(sought, read, spent.ravel())
+    own = spent - [cost.of(run.seeks, run.bytes_read) for run in runs]
+    return Slow(cost, (spent - own).mean(axis=0) + _repeated(own) * own.mean(axis=0), seeks, sizes)
+
+
+def _groups(run: Run, at_once: float) -> tuple[Floats, Floats, Floats]:
+    """Return seeks, bytes and seconds of files that were finished one after the other, in groups."""
+    order = np.argsort(run.ended_s)
+    size = min(max(1, len(order) // _FEWEST_GROUPS), max(4, round(at_once)))
+    starts = np.arange(0, len(order) - size + 1, size)
+    ends = run.ended_s[order][np.minimum(starts + size, len(order)) - 1]
+    seconds = np.diff(ends, prepend=ends[-1] - min(run.in_calls_s, ends[-1]))
+    used = order[: len(starts) * size]
+    seeks, sizes = (values[used].reshape(-1, size).sum(axis=1) for values in (run.seeks, run.bytes_read))
+    return seeks, sizes, seconds
+
+
+def _repeated(own: Floats) -> float:
+    """Return the share of what sets files apart that is theirs and not chance; `own`: shape (runs, files)."""
+    if len(own) < 2:  # noqa: PLR2004 - one run cannot repeat itself
+        return 0.0
+    chance = float(own.var(axis=0, ddof=1).mean()) / len(own)
+    seen = float(own.mean(axis=0).var())
+    return max(0.0, 1 - chance / seen) if seen else 0.0
+
+
+def gain(observed: Observed, slow: Slow, fast: Sequence[Cost], alone: Sequence[Cost | None], moved: Any) -> Gain:
+    """Predict what moving the files of the mask `moved` gains.
+
+    `fast`, `alone`: what files cost on the fast storage, and a single reader on the slow one (None where the profile is
+    of such), by all probes first and then by draws of them. The bounds follow from the spread of runs, of files' times
+    and of probes.
+    """
+    if not moved.any():
+        return Gain(0.0, 0.0, 0.0)
+    runs = observed.runs
+    wall, waited = (np.array([getattr(run, key) for run in runs]) for key in ("wall_s", "waited_s"))
+
+    def saved_s(fast: Cost, alone: Cost | None) -> float:
+        left, new = slow.left_s(moved, alone), float(fast.of(slow.seeks[moved], slow.sizes[moved]).sum())
+        return float(slow.seconds.sum()) - (left + new if alone is None else max(left, new))
+
+    def gained(before: float, after: float, most: float, saved: float) -> float:
+        return float(before / max(after - min(saved, most), _LEAST_S) - 1)
+
+    found = gained(wall.mean(), wall.mean(), waited.mean(), saved_s(fast[0], alone[0]))
+    own = np.array([run.spent_s[moved] * (run.in_calls_s / run.spent_s.sum()) for run in runs])
+    # Of the sum over the files, as the mean of the runs.
+    chance_s = float((own - slow.seconds[moved]).std()) * (own.shape[1] / len(runs)) ** 0.5
+    rng, drawn = np.random.default_rng(_SEED), []
+    for _ in range(_DRAWS):
+        one, other = rng.integers(len(runs), size=(2, len(runs)))
+        chosen = fast[int(rng.integers(len(fast)))], alone[int(rng.integers(len(alone)))]
+        saved = saved_s(*chosen) + rng.normal(0, chance_s)
+        drawn.append(gained(wall[one].mean(), wall[other].mean(), waited[other].mean(), saved))
+    low, high = np.quantile(drawn, _TAILS).tolist()
+    return Gain(found, min(low, found), max(high, found))

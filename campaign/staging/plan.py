@@ -1,0 +1,175 @@
+"""Which files each rule moves into a capacity, what that gains, and whether it is worth it; as a file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+
+from campaign.errors import EnvironmentFaultError, UsageError
+from campaign.staging import cost, probe
+from campaign.storage.roots import claimed
+from jobs.data.staging import identity
+from jobs.system import files, versioned
+from jobs.system.device import device_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from campaign.staging.observed import Floats, Observed
+
+SCHEMA = 1
+NAME = "plan.json"
+RULES = ("advised", "smallest", "largest", "all")
+_BLOCK = 4096  # bytes; a file's room on ext4 and XFS
+_LEAST_GAIN = 0.01  # what no measurement here would show
+_COPIES = "staged"
+
+
+class Rule(TypedDict):
+    """What one rule moves: places in the plan's list."""
+
+    files: list[int]
+    bytes: int
+    gain: dict[str, float]
+
+
+class Plan(TypedDict):
+    """``plan.json``."""
+
+    schema: int
+    source: str
+    root: str
+    origin: str
+    runs: int
+    files: int
+    bytes: int
+    capacity_bytes: int
+    calls_at_once: float
+    mb_per_s: float
+    waiting: float  # share of the run that it waited for its input
+    slow: dict[str, float]
+    fast: dict[str, float]
+    why_not: str | None  # why nothing is advised
+    left_out: int  # files that are links, or are not what was read
+    listed: list[list[str | int]]  # of each file that can be copied name, bytes and time of change (ns)
+    rules: dict[str, Rule]
+
+
+def make(observed: Observed, root: Path, capacity_bytes: int) -> Plan:
+    """Measure the fast storage below `root`, and choose."""
+    slow = cost.on_slow(observed)
+    found = [identity(observed.source / name) for name in observed.names]
+    size = np.array([each[0] if each else 0 for each in found], float)
+    movable = size > 0
+    if not movable.any():
+        raise EnvironmentFaultError(
+            f"none of the {len(size)} files that {observed.origin} has read is in {observed.source}",
+            "plan where the files lie",
+        )
+    fast, alone = probe.costs_of_new(_home(root), size[movable]), _alone(observed, movable)
+    saved_s = np.where(movable, slow.seconds - fast[0].of(slow.seeks, slow.sizes), 0.0)
+    rules = {}
+    for rule in RULES:
+        moved = movable if rule == "all" else _filled(rule, size, saved_s, capacity_bytes)
+        rules[rule] = _rule(moved, movable, size, cost.gain(observed, slow, fast, alone, moved))
+    # With fewer requests at once on the slow storage, files that are dear for their size may not be the best ones.
+    rules["advised"] = max((rules[rule] for rule in RULES[:3]), key=lambda rule: rule["gain"]["gain"])
+    why_not = _why_not(observed, root, rules["advised"])
+    if why_not:
+        rules["advised"] = _rule(movable & False, movable, size, cost.Gain(0.0, 0.0, 0.0))
+    wall_s = float(np.mean([run.wall_s for run in observed.runs]))
+    return {
+        "schema": SCHEMA,
+        "source": str(observed.source),
+        "root": str(root),
+        "origin": observed.origin,
+        "runs": len(observed.runs),
+        "files": len(size),
+        "bytes": int(size.sum()),
+        "capacity_bytes": capacity_bytes,
+        "calls_at_once": observed.calls_at_once,
+        "mb_per_s": float(slow.sizes.sum()) / 1e6 / wall_s,
+        "waiting": float(np.mean([run.waited_s for run in observed.runs])) / wall_s,
+        "slow": asdict(slow.cost),
+        "fast": asdict(fast[0]),
+        "why_not": why_not,
+        "left_out": int((~movable).sum()),
+        "listed": [[name, *each] for name, each in zip(observed.names, found, strict=True) if each and each[0]],
+        "rules": rules,
+    }
+
+
+def _alone(observed: Observed, movable: Any) -> Sequence[cost.Cost | None]:
+    """Return what files cost a single reader where they are; None where the profile is of one."""
+    if observed.calls_at_once <= cost.ONE_AT_A_TIME:
+        return [None]
+    names = [observed.names[place] for place in np.flatnonzero(movable).tolist()]
+    return probe.costs([observed.source / names[place] for place in probe.sample(len(names))])
+
+
+def _filled(rule: str, size: Floats, saved_s: Floats, capacity_bytes: int) -> Any:
+    """Return the mask of the files that a rule moves: the first ones in its order that find room."""
+    room, left = -(-size // _BLOCK) * _BLOCK, float(capacity_bytes)
+    worth = {"advised": -saved_s / np.maximum(size, 1), "smallest": size, "largest": -size}[rule]
+    may = (size > 0) & ((saved_s > 0) | (rule != "advised"))
+    chosen = np.zeros(len(room), bool)
+    for place in np.argsort(worth, kind="stable"):
+        if may[place] and room[place] <= left:
+            chosen[place] = True
+            left -= room[place]
+    return chosen
+
+
+def _rule(moved: Any, movable: Any, size: Floats, gain: cost.Gain) -> Rule:
+    return {
+        "files": np.flatnonzero(moved[movable]).tolist(),
+        "bytes": int(size[moved].sum()),
+        "gain": asdict(gain),
+    }
+
+
+def _why_not(observed: Observed, root: Path, advised: Rule) -> str | None:
+    """Return why nothing is to be staged; None where it gains."""
+    device = device_of(root)
+    if root.stat().st_dev == observed.source.stat().st_dev or (device and device == device_of(observed.source)):
+        return f"{root} lies on the storage of the files themselves"
+    if not advised["files"]:
+        return f"{root} reads no file faster than the storage where it lies, or the capacity holds none"
+    gain = advised["gain"]
+    if gain["low"] <= 0 or gain["gain"] < _LEAST_GAIN:
+        return f"a gain of {gain['gain']:.1%} ({gain['low']:.1%} to {gain['high']:.1%}) cannot be told from none"
+    return None
+
+
+def copies_of(plan: Plan) -> Path:
+    """Return the folder of the copies of a plan, made if it is missing: one for each folder of originals."""
+    return _home(Path(plan["root"])) / hashlib.sha256(os.fsencode(plan["source"])).hexdigest()[:10]
+
+
+def _home(root: Path) -> Path:
+    """Return the folder of ours below the fast storage's root, made if it is missing."""
+    try:
+        return claimed(root, _COPIES)
+    except EnvironmentFaultError as error:
+        raise EnvironmentFaultError(error.message, "--fast gives another place") from error
+
+
+def save(folder: Path, plan: Plan) -> None:
+    """Write ``plan.json``."""
+    files.make_folder(folder, exist_ok=True, parents=True)
+    files.write_json(folder / NAME, plan, indent=None)
+
+
+def load(folder: Path) -> Plan:
+    """Read ``plan.json``."""
+    try:
+        return versioned.read_as(folder / NAME, Plan, SCHEMA)
+    except FileNotFoundError as error:
+        raise UsageError(f"no plan in {folder}", "python -m campaign stage plan … makes one") from error
+    except (ValueError, versioned.NewerFileError) as error:
+        raise EnvironmentFaultError(f"{folder / NAME} is damaged: {error}", "plan again") from error

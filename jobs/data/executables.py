@@ -1,0 +1,79 @@
+"""Synthetic executables: files with the sizes, and about the entropy, of the Microsoft Malware set (BIG 2015).
+
+Published of it (tf-Darshan, CLUSTER 2020; Kaggle BIG 2015): 10,868 files of 9 classes, 48 GB, a median of about 4 MB;
+4,420 files are below 2 MB and hold 3.7 GB. The fit, as multiples of the median: below 1/2 a power of the quantile with
+the mean that these 3.7 GB give; from 1/2 to 1 even; above 1 an exponential tail, whose mean is what is left of 48 GB.
+
+Equal arguments give equal bytes with equal versions of numpy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from jobs.data.scene import generator
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_MEDIAN_BYTES = 4e6
+_SMALL, _HALF = 4_420 / 10_868, 0.5  # share of the files below half the median
+_SMALL_MEAN = 3.7e9 / 4_420 / _MEDIAN_BYTES
+_POWER = _HALF / _SMALL_MEAN - 1  # the mean of u ** p over even u is 1 / (p + 1)
+_TAIL_MEAN = 2 * (48e9 / 10_868 / _MEDIAN_BYTES - _SMALL * _SMALL_MEAN - (0.5 - _SMALL) * 0.75) - 1
+_LEAST_BYTES = 64
+_PAGE, _TABLE = 4096, 4096
+# Of the pages, in the order of a file's sections: code, tables of numbers, text, packed resources.
+_SHARES = (0.6, 0.15, 0.1, 0.15)
+_SLOPES = (0.9, 1.5, 1.1, 0.0)  # the n-th byte value of a section is as frequent as n ** -slope: 6.3 bits in all
+_VALUES = (256, 256, 96, 256)  # byte values that occur
+
+
+@dataclass(frozen=True)
+class ExecutableSpec:
+    """What the files of such a dataset are like; `median_bytes` scales all sizes alike."""
+
+    files: int
+    median_bytes: int
+    classes: int  # each has byte values of its own that are frequent
+    seed: int
+
+    version: ClassVar[int] = 1
+
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Return the size in bytes of each file: even quantiles of the fit, in an order drawn from the seed."""
+        quantiles = (np.arange(self.files) + 0.5) / self.files
+        small = _HALF * (quantiles / _SMALL) ** _POWER
+        middle = np.interp(quantiles, (_SMALL, 0.5), (_HALF, 1.0))
+        tail = 1 - _TAIL_MEAN * np.log(np.minimum(1.0, 2 * (1 - quantiles)))
+        parts = np.select([quantiles < _SMALL, quantiles < 0.5], [small, middle], tail)  # noqa: PLR2004 - the median
+        sizes = np.maximum(_LEAST_BYTES, np.rint(self.median_bytes * parts)).astype(np.int64)
+        return generator(self.seed, 0).permutation(sizes)
+
+    def label(self, index: int) -> int:
+        """Return the class of a file."""
+        return index % self.classes
+
+    def name(self, index: int) -> str:
+        """Return the path of a file relative to its dataset."""
+        return f"class_{self.label(index):03d}/file_{index:06d}.bin"
+
+    def content(self, index: int, size: int) -> bytes:
+        """Return the bytes of a file."""
+        rng = generator(self.seed, 1, index)
+        kinds = np.sort(rng.choice(len(_SHARES), -(-size // _PAGE), p=_SHARES))
+        drawn = rng.integers(0, _TABLE, (len(kinds), _PAGE), dtype=np.uint16)
+        return self._tables(self.label(index))[kinds[:, None], drawn].tobytes()[:size]
+
+    def _tables(self, label: int) -> npt.NDArray[np.uint8]:
+        """Return for each kind of page the byte values that even draws pick; shape (kinds, _TABLE)."""
+        rng = generator(self.seed, 2, label)
+        tables = []
+        for slope, values in zip(_SLOPES, _VALUES, strict=True):
+            weights = np.arange(1, values + 1) ** -slope
+            edges = np.cumsum(weights) / weights.sum()
+            tables.append(rng.permutation(values)[np.searchsorted(edges, (np.arange(_TABLE) + 0.5) / _TABLE)])
+        return np.array(tables, np.uint8)

@@ -1,0 +1,103 @@
+"""Which files the rules take, and when none is worth it."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from campaign.errors import EnvironmentFaultError, UsageError
+from campaign.staging import cost, plan, probe
+from tests.campaign.staging.conftest import FAST
+
+SIZES = [5_000, 20_000, 1_000_000, 60_000, 40_000, 3_000_000] * 20
+
+
+@pytest.fixture
+def planned(observed, fast_root, monkeypatch):
+    """A function: the plan of runs over files that are there, with a fast storage of such costs."""
+
+    def make(capacity, fast=FAST, sizes=SIZES, **runs):
+        seen = observed(sizes, **runs)
+        seen.source.mkdir()
+        for name, size in zip(seen.names, sizes, strict=True):
+            with (seen.source / name).open("wb") as file:
+                os.truncate(file.fileno(), size)
+        monkeypatch.setattr(probe, "costs_of_new", lambda *_: [fast])
+        return plan.make(seen, fast_root, capacity)
+
+    return make
+
+
+def _sizes(made, rule):
+    return [made["listed"][place][1] for place in made["rules"][rule]["files"]]
+
+
+def test_each_rule_fills_the_capacity_in_its_order(planned):
+    made = planned(4_000_000)
+
+    # Eighty files have less than 100 kB; one of 1 MB finds room behind them.
+    assert sorted(_sizes(made, "smallest")) == sorted(_sizes(made, "advised")) == [*sorted(SIZES)[:80], 1_000_000]
+    assert max(_sizes(made, "largest")) == 3_000_000
+    assert all(made["rules"][rule]["bytes"] <= 4_000_000 for rule in ("advised", "smallest", "largest"))
+    assert len(_sizes(made, "all")) == len(SIZES)
+    gains = {rule: made["rules"][rule]["gain"]["gain"] for rule in plan.RULES}
+    assert gains["advised"] >= max(gains["smallest"], gains["largest"])
+    assert (made["why_not"], made["left_out"]) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"fast": cost.Cost(9e-3, 9e-9)}, "reads no file faster"),
+        ({"capacity": 4_000}, "reads no file faster"),
+        ({"waits": 0.001}, "cannot be told from none"),
+    ],
+)
+def test_where_it_cannot_help_nothing_is_advised(changed, why, planned):
+    made = planned(**{"capacity": 4_000_000, **changed})
+
+    assert why in made["why_not"]
+    assert made["rules"]["advised"]["files"] == []
+
+
+def test_the_storage_of_the_files_themselves_is_no_faster_one(observed, tmp_path):
+    seen = observed([8_000] * 3)
+    seen.source.mkdir()
+    for name in seen.names:
+        (seen.source / name).write_bytes(bytes(8_000))
+
+    assert "storage of the files themselves" in plan.make(seen, tmp_path, 10**6)["why_not"]
+
+
+def test_links_and_files_that_are_gone_stay_where_they_are(observed, fast_root):
+    seen = observed([8_000] * 4)
+    seen.source.mkdir()
+    (seen.source / seen.names[0]).write_bytes(bytes(8_000))
+    (seen.source / seen.names[1]).symlink_to(seen.names[0])
+
+    made = plan.make(seen, fast_root, 10**6)
+
+    assert (made["left_out"], [name for name, *_ in made["listed"]]) == (3, [seen.names[0]])
+    assert made["rules"]["all"]["files"] == [0]
+    (seen.source / seen.names[0]).unlink()
+    with pytest.raises(EnvironmentFaultError, match="none of the 4 files"):
+        plan.make(seen, fast_root, 10**6)
+
+
+def test_the_fast_storage_is_measured_and_left_as_it_was(tmp_path):
+    first, *drawn = probe.costs_of_new(tmp_path, np.array([10_000.0, 200_000.0]))
+
+    assert first.of(np.ones(1), np.array([1e5])) > 0
+    assert len(drawn) == 100
+    assert [path.name for path in tmp_path.iterdir() if path.name != ".tfio-lock"] == []
+
+
+@pytest.mark.parametrize(("text", "why"), [(None, "no plan in"), ("{}", "damaged"), ('{"schema": 9}', "damaged")])
+def test_what_is_no_plan_is_refused(text, why, tmp_path):
+    if text:
+        (tmp_path / plan.NAME).write_text(text)
+
+    with pytest.raises((UsageError, EnvironmentFaultError), match=why):
+        plan.load(tmp_path)
