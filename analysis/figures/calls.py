@@ -47,6 +47,10 @@ IN_WORDS = {
     "neither": "neither",
 }
 WRITTEN_LINE: dict[str, Any] = {"color": "#D55E00", "linewidth": 0.9}
+# Where a kind's calls lie on their line: a read of nothing follows its read at once.
+ABOVE, AMID, BELOW = -0.27, 0.0, 0.27
+HEIGHTS = {posix.READ: AMID, posix.END: BELOW, posix.WRITTEN: BELOW, posix.OTHER: ABOVE}
+THICK = 2.2
 COLORS = {posix.READ: "#0072B2", posix.END: "#56B4E9", posix.WRITTEN: "#D55E00", posix.OTHER: "#999999"}
 ENOUGH_FOR_A_NUMBER = 0.06
 
@@ -189,11 +193,12 @@ def order(frame: pd.DataFrame, title: str, words: str) -> Figure:
 def rates(frame: pd.DataFrame, title: str, words: str) -> Figure:
     """Draw MB/s on the left and calls/s on the right over the seconds of the window, two panels per cell."""
     cells = frame["cell"].nunique()
+    writes = bool(frame.get("written_mb_per_s", pd.Series(dtype=float)).any())
     with style.sheet():
         figure = Figure(figsize=(7.0, 1.2 + 1.15 * cells))
         moved, called = figure.subplots(cells, 2, sharex=True, sharey="col", squeeze=False).T
         for side, label, names in (
-            (moved, "MB/s", ("read_mb_per_s", "written_mb_per_s")),
+            (moved, "MB/s" if writes else "MB/s read", ("read_mb_per_s", "written_mb_per_s")),
             (called, "calls/s", ("calls_per_s",)),
         ):
             for axes, cell in _panels(frame, side):
@@ -207,9 +212,9 @@ def rates(frame: pd.DataFrame, title: str, words: str) -> Figure:
             for axes in side:
                 axes.set_ylabel(label)
             side[-1].set_xlabel("seconds since the window was opened")
-        signs: list[Artist] = [Patch(facecolor="#A6A6A6", label="read; calls")]
-        if frame.get("written_mb_per_s", pd.Series(dtype=float)).any():
-            signs.append(Line2D([], [], label="written", **WRITTEN_LINE))
+        signs: list[Artist] = []
+        if writes:
+            signs = [Patch(facecolor="#A6A6A6", label="read"), Line2D([], [], label="written", **WRITTEN_LINE)]
         frame_with_words(figure, title, words, signs)
     return figure
 
@@ -225,9 +230,9 @@ def first_files(frame: pd.DataFrame, title: str, words: str) -> Figure:
             for kind in posix.KINDS:
                 calls = cell[cell["kind"] == kind]
                 ends = zip(calls["start_s"] * 1e3, calls["end_s"] * 1e3, calls["line"], strict=True)
-                segments = [[(start, line), (end, line)] for start, end, line in ends]
+                segments = [[(x, line + HEIGHTS[kind]) for x in (start, end)] for start, end, line in ends]
                 axes.add_collection(
-                    LineCollection(segments, colors=COLORS[kind], linewidths=3.0, capstyle="projecting")
+                    LineCollection(segments, colors=COLORS[kind], linewidths=THICK, capstyle="projecting")
                 )
             names = cell.drop_duplicates("line").sort_values("line")
             axes.set_yticks(names["line"], [_short(name) for name in names["file"]], size=6)
@@ -237,7 +242,7 @@ def first_files(frame: pd.DataFrame, title: str, words: str) -> Figure:
         for axes in grid:
             axes.set_xlabel("milliseconds since the window was opened" if axes is grid[-1] else "")
         drawn = [kind for kind in posix.KINDS if (frame["kind"] == kind).any()] if "kind" in frame else []
-        signs = [Line2D([], [], color=COLORS[kind], linewidth=3.0, label=kind) for kind in drawn]
+        signs = [Line2D([], [], color=COLORS[kind], linewidth=THICK, label=kind) for kind in drawn]
         frame_with_words(figure, title, words, signs)
     return figure
 
@@ -249,6 +254,7 @@ def _short(path: str) -> str:
 
 # Name, title, what draws it, what its caption tells, and where its numbers come from.
 _BINS = "Bins are Darshan's, each up to its size; a file's size is what was read of it, to its last byte."
+_BARS = "A bar is a hundredth of the window; a call counts where it ended."
 _LINES = (
     f"The {posix.FIRST_FILES} files that were called first, {posix.FIRST_CALLS} of their calls at most;"
     " a call shorter than its line is thick is a dot."
@@ -256,6 +262,6 @@ _LINES = (
 _FIGURES: tuple[tuple[str, str, Callable[..., Figure], str, Callable[[posix.Profile], pd.DataFrame]], ...] = (
     ("sizes", "sizes of reads and of files", sizes, _BINS, posix.sizes),
     ("order", "order of the reads", order, "Of each file's POSIX reads.", posix.order),
-    ("rates", "bytes and calls over time", rates, "A call counts in the hundredth where it ended.", posix.over_time),
+    ("rates", "bytes and calls over time", rates, _BARS, posix.over_time),
     ("files", "the first files, a line each", first_files, _LINES, posix.first_files),
 )

@@ -78,7 +78,7 @@ def test_a_trace_is_drawn_over_time_and_file_by_file(profiled, tmp_path):
     every = rates.frame["elapsed_s"].iloc[0]
     assert rates.frame["read_mb_per_s"].sum() * every == pytest.approx((SMALL + LARGE) / 1e6)
     assert rates.frame["calls_per_s"].sum() * every == pytest.approx(8)
-    assert [axes.get_ylabel() for axes in rates.drawn().axes] == ["MB/s", "calls/s"]
+    assert [axes.get_ylabel() for axes in rates.drawn().axes] == ["MB/s read", "calls/s"]
     calls = files.frame[["line", "kind", "bytes"]].to_numpy().tolist()
     one = [[posix.OTHER, 0], [posix.READ, None], [posix.END, 0], [posix.OTHER, 0]]
     sizes = (LARGE, SMALL)
