@@ -6,6 +6,7 @@ line: requests on standard input, answers on standard output.
 
 Request: ``{"job": "module:function", "argument": {…}, "log": path, "timeout_s": seconds}``.
 Answer: ``{"result": {…} | null, "exit": code | null, "signal": number | null, "timed_out": bool, "elapsed_s": …}``.
+It comes with the result: a child gives its memory back while its record is written, and before the next one is forked.
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ import signal
 import sys
 import time
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _libc = ctypes.CDLL(None)
 _CHUNK = 1 << 16
+_END = b"\n"  # of a result
 _KILL_TIMEOUT_S = 10.0  # a process in an uninterruptible wait (a dead NFS server) outlives SIGKILL
 _GRACE_S = 5.0  # a child that has answered has this long to exit before it is killed
 
@@ -51,12 +56,10 @@ def main() -> None:
     gc.freeze()  # a third of a million objects: a collection of them costs a child tenths of a second, and copied pages
     print(json.dumps({"ready": True, "pid": os.getpid()}), file=answers)
     # One request at a time: behind it nothing is buffered that `select` in `_await` would miss. A torn one is the end.
-    while (line := sys.stdin.buffer.readline()).endswith(b"\n"):
-        try:
-            answer = fork_and_wait(json.loads(line))
-        except _RequesterGoneError:
-            return
-        print(json.dumps(answer), file=answers)
+    with contextlib.suppress(_RequesterGoneError):
+        while (line := sys.stdin.buffer.readline()).endswith(b"\n"):
+            with forked(json.loads(line)) as answer:
+                print(json.dumps(answer), file=answers)
 
 
 def die_with_parent() -> None:
@@ -64,8 +67,12 @@ def die_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def fork_and_wait(request: dict[str, Any]) -> dict[str, Any]:
-    """Run one request in a child of its own and wait for it, at most ``timeout_s``."""
+@contextlib.contextmanager
+def forked(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Run one request in a child of its own, at most ``timeout_s``; yields the answer, and leaves nothing of the child.
+
+    A child that has sent its whole result has succeeded, and only has to end.
+    """
     started = time.perf_counter()
     receive, send = os.pipe()
     parent = os.getpid()
@@ -76,17 +83,26 @@ def fork_and_wait(request: dict[str, Any]) -> dict[str, Any]:
     os.close(send)
     try:
         text, timed_out = _await(receive, started + request["timeout_s"])
+        whole = text.endswith(_END)
+        if whole:
+            yield {**_answer(0, started), "result": json.loads(text)}
         status = _reap(child, 0.0 if timed_out else _GRACE_S)
     finally:
         os.close(receive)
         _kill_group(child)
-    code = None if status is None else os.waitstatus_to_exitcode(status)  # a signal's number comes negative
+    if not whole:
+        code = None if status is None else os.waitstatus_to_exitcode(status)
+        yield {**_answer(code, started), "timed_out": timed_out}
+
+
+def _answer(code: int | None, started: float) -> dict[str, Any]:
+    """Return the answer of a child that ended so, without a result; a signal's number comes negative."""
     exited = code is not None and code >= 0
     return {
-        "result": json.loads(text) if text and exited and not timed_out else None,
+        "result": None,
         "exit": code if exited else None,
         "signal": -code if code is not None and not exited else None,
-        "timed_out": timed_out,
+        "timed_out": False,
         "elapsed_s": time.perf_counter() - started,
     }
 
@@ -107,7 +123,7 @@ def _run_child(request: dict[str, Any], send: int, parent: int) -> None:
             os.dup2(source, target)
         module, _, function = request["job"].partition(":")
         result = getattr(importlib.import_module(module), function)(request["argument"])
-        text = json.dumps(result, allow_nan=False).encode()  # nor does a record take what is no number
+        text = json.dumps(result, allow_nan=False).encode() + _END  # nor does a record take what is no number
         while text:
             text = text[os.write(send, text) :]
         code = 0
@@ -121,7 +137,7 @@ def _run_child(request: dict[str, Any], send: int, parent: int) -> None:
 
 
 def _await(receive: int, deadline: float) -> tuple[bytes, bool]:
-    """Collect what the child sends until it closes the pipe; return whether the deadline came first."""
+    """Collect what the child sends, to its end or to that of the child; return whether the deadline came first."""
     text = b""
     stdin = sys.stdin.fileno()
     while True:
@@ -132,6 +148,8 @@ def _await(receive: int, deadline: float) -> tuple[bytes, bool]:
             if not chunk:
                 return text, False
             text += chunk
+            if text.endswith(_END):
+                return text, False
         elif stdin in ready:
             # One request at a time: more input now can only be the end of it.
             raise _RequesterGoneError

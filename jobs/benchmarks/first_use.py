@@ -5,11 +5,12 @@ TensorFlow has no public interface for it: where another version refuses, in wha
 
 from __future__ import annotations
 
+from collections.abc import Mapping, MappingView, Sequence
 from contextlib import suppress
 
 
 def before_fork() -> None:
-    """Complete TensorFlow's registries of operations and kernels, once for all runs that are forked from this process.
+    """Complete what TensorFlow and Python look up at the first use, once for all runs forked from this process.
 
     No operation runs, no device is touched and no thread is started.
     """
@@ -18,6 +19,20 @@ def before_fork() -> None:
 
         kernels.get_registered_kernels_for_op("NoOp")
         op_def_registry.get("a name that no operation has")  # the first of these lists all operations there are
+        _know_types()
+
+
+def _know_types() -> None:
+    """Let Python find out which abstract types those are that a pipeline is built of; it goes through all there are."""
+    from tensorflow.python.data.ops import ignore_errors_op  # noqa: F401, PLC0415 - else imported by each run
+    from tensorflow.python.framework import composite_tensor, ops, tensor, tensor_conversion_registry  # noqa: PLC0415
+    from tensorflow.python.types import core  # noqa: PLC0415
+
+    concrete = (bool, int, float, str, bytes, tuple, list, dict, ops.EagerTensor, ops.SymbolicTensor, tensor.TensorSpec)
+    for each in concrete:
+        tensor_conversion_registry.get(each)
+        for abstract in (Mapping, MappingView, Sequence, composite_tensor.CompositeTensor, core.TensorProtocol):
+            issubclass(each, abstract)
 
 
 def run_operations_directly() -> None:
