@@ -47,7 +47,8 @@ def compose_all(loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequenc
 
     Points share the parts that they have in common: they are to be read only.
     """
-    words_of, fixed = _reader(loader), set(master.hydra.overrides.task)
+    words_of = _reader(loader)
+    fixed = set(cast("list[str]", OmegaConf.to_container(master.hydra.overrides.task, resolve=False)))
     bases: dict[tuple[object, ...], _Base] = {}
     for texts in counting(list(_fitted(loader, master, grid)), "composing cells"):
         words = words_of(texts)
