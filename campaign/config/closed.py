@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 from campaign.config.explain import unknown_key
 from campaign.config.keys import benchmark
 from campaign.config.keys.checkpoint import Buffered, Direct, NoCheckpoint
-from campaign.config.keys.dataset import Executables, Folder, Synthetic
+from campaign.config.keys.dataset import Climate, Executables, Folder, Hep, Synthetic
 from campaign.config.keys.slurm import HERE, ON_SLURM, Cluster, Slurm
 from campaign.config.schema import Campaign
 from campaign.errors import UsageError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Groups whose choices have different keys.
 CHOICES: dict[str, tuple[type, ...]] = {
     "benchmark": tuple(benchmark.KEYS.values()),
-    "dataset": (Synthetic, Executables, Folder),
+    "dataset": (Synthetic, Executables, Hep, Climate, Folder),
     "cluster": (Cluster, Slurm),
     "checkpoint": (NoCheckpoint, Direct, Buffered),
 }

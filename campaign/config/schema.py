@@ -16,7 +16,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from campaign.config.keys import benchmark
 from campaign.config.keys.accelerator import Accelerator
 from campaign.config.keys.checkpoint import Buffered, Direct, NoCheckpoint
-from campaign.config.keys.dataset import Executables, Folder, Synthetic
+from campaign.config.keys.dataset import Climate, Executables, Folder, Hep, Synthetic
 from campaign.config.keys.runs import Checks, Profile, Trace
 from campaign.config.keys.site import Site
 from campaign.config.keys.slurm import Cluster, Slurm
@@ -90,7 +90,7 @@ class Campaign:
 _SCHEMAS: dict[str, dict[str, type]] = {
     "": {"accelerator": Accelerator, "site": Site, "storage": Storage, "cluster": Cluster, "slurm": Slurm},
     "/benchmark": benchmark.KEYS,
-    "/dataset": {"synthetic": Synthetic, "executables": Executables, "folder": Folder},
+    "/dataset": {"synthetic": Synthetic, "executables": Executables, "hep": Hep, "climate": Climate, "folder": Folder},
     "/checkpoint": {"none": NoCheckpoint, "direct": Direct, "buffered": Buffered},
 }
 

@@ -16,7 +16,6 @@ from campaign.storage.locks import lock_path
 from campaign.storage.roots import claimed, is_ours, place, storage_root
 from jobs.benchmarks import registry
 from jobs.data import make, manifest, staging
-from jobs.data.executables import ExecutableSpec
 from jobs.data.images import ImageSpec
 from jobs.errors import DatasetError
 from jobs.system import files, lustre
@@ -148,8 +147,8 @@ def _images(
 
 def _made(wanted: Node, root: Path, layout: lustre.Layout, progress: Progress) -> tuple[Path, manifest.Manifest]:
     name = wanted["name"]
-    kind, what = (ImageSpec, "images") if "width" in wanted else (ExecutableSpec, "files")
-    spec = kind(**{key: value for key, value in wanted.items() if key != "name"})
+    spec = make.spec_of({key: value for key, value in wanted.items() if key != "name"})
+    what = "images" if isinstance(spec, ImageSpec) else "files"
     own = f"{make.dataset_id(name, spec)}{layout.suffix}"
     for folder in dict.fromkeys((root / _FOLDER, place(root, _FOLDER))):
         if os.access(folder / own / manifest.MANIFEST_NAME, os.F_OK) and (found := _whole(folder / own, spec)):

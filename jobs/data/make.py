@@ -13,12 +13,12 @@ import errno
 import fnmatch
 import hashlib
 import json
+import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,25 +26,33 @@ import PIL
 from filelock import FileLock
 
 from jobs.data.executables import ExecutableSpec
+from jobs.data.hdf5 import ClimateSpec, Hdf5Spec, HepSpec
 from jobs.data.images import ImageSpec
 from jobs.data.journal import Journal
 from jobs.data.manifest import MANIFEST_NAME, ImageFile, Manifest, load, verify
-from jobs.data.pool import TEMPORARY_GLOB, PoolBrokenError, make_images
+from jobs.data.pool import TEMPORARY_GLOB, PoolBrokenError, make_files
 from jobs.errors import DatasetError
 from jobs.system import files
 from jobs.system.page_cache import sync
 
 if TYPE_CHECKING:
-    import os
+    from pathlib import Path
 
 Progress = Callable[[int, int], None]
-Spec = ImageSpec | ExecutableSpec
+Spec = ImageSpec | ExecutableSpec | HepSpec | ClimateSpec
 
 _MARKER_NAME = ".tfio-dataset"
 _LOCK_NAME = ".tfio-lock"
 _JOURNAL_NAME = ".tfio-journal"
 _BLOCK = 4096  # bytes; the allocation unit of ext4 and XFS
 _LISTING_BYTES = 120  # a file's share of manifest, journal and directory
+
+
+def spec_of(parameters: Mapping[str, Any]) -> Spec:
+    """Return what has these parameters, told by their names. Raises ValueError: no such files can be made."""
+    kinds: tuple[type[Spec], ...] = (ImageSpec, ExecutableSpec, HepSpec, ClimateSpec)
+    kind = next(each for each in kinds if {field.name for field in fields(each)} == parameters.keys())
+    return kind(**parameters)
 
 
 def dataset_id(name: str, spec: Spec) -> str:
@@ -135,9 +143,9 @@ def _make(folder: Path, spec: Spec, identity: str, processes: int, progress: Pro
     missing = [index for index in range(spec.files) if index not in sizes]
     _require_space(folder, targets[missing].tolist())
     journal.start(sizes)
-    for number in range(spec.classes):
-        files.make_folder((folder / spec.name(number)).parent, exist_ok=True)
-    with journal, closing(make_images(folder, spec, missing, processes)) as batches:
+    for name in _folders(spec):
+        files.make_folder(folder / name, exist_ok=True)
+    with journal, closing(make_files(folder, spec, missing, processes)) as batches:
         for batch in batches:
             sizes.update(batch)
             journal.add(batch)
@@ -152,7 +160,7 @@ def _finish(folder: Path, spec: Spec, sizes: dict[int, int]) -> Manifest:
         parameters=_parameters(spec),
         generator=versions(spec),
         files=tuple(ImageFile(spec.name(i), sizes[i], spec.label(i)) for i in range(spec.files)),
-        classes=tuple(str(Path(spec.name(number)).parent) for number in range(spec.classes)),
+        classes=_folders(spec),
     )
     verify(folder, manifest)
     files.write(folder / MANIFEST_NAME, manifest.to_json())
@@ -163,7 +171,13 @@ def _finish(folder: Path, spec: Spec, sizes: dict[int, int]) -> Manifest:
 
 def versions(spec: Spec) -> dict[str, Any]:
     """Return the versions of all that the bytes of a file depend on."""
-    return {"generator": spec.version, "numpy": np.__version__, "pillow": PIL.__version__}
+    libraries = spec.libraries() if isinstance(spec, Hdf5Spec) else {"pillow": PIL.__version__}
+    return {"generator": spec.version, "numpy": np.__version__, **libraries}
+
+
+def _folders(spec: Spec) -> tuple[str, ...]:
+    """Return the folders of the files, which are the classes, in the order of the labels."""
+    return tuple(dict.fromkeys(os.path.dirname(spec.name(index)) or "." for index in range(spec.files)))  # noqa: PTH120
 
 
 def _has_size(status: os.stat_result | None, size: int) -> bool:
@@ -198,7 +212,7 @@ def _explained(folder: Path) -> Iterator[None]:
     try:
         yield
     except PoolBrokenError as error:
-        message = f"a process that made images for {folder} was killed, most likely for lack of memory"
+        message = f"a process that made files for {folder} was killed, most likely for lack of memory"
         raise DatasetError(message, "use fewer processes and repeat the command: what is there is kept") from error
     except OSError as error:
         message = f"cannot make the dataset in {folder}: {error.strerror or error}"

@@ -20,7 +20,7 @@ SCHEMA = 1
 _MOST_BYTES = 1 << 31  # 10,000,000 files with names of 200 characters
 MANIFEST_NAME = "manifest.json"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
-_SUFFIXES_OF_OURS = (*IMAGE_SUFFIXES, ".bin")
+_SUFFIXES_OF_OURS = (*IMAGE_SUFFIXES, ".bin", ".h5")
 _QUANTILES = {"min": 0.0, "p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9, "max": 1.0}
 _NAMED = 3  # files that an error names; the rest are counted
 

@@ -1,4 +1,4 @@
-"""Processes that make images side by side, and that never outlive the one that started them."""
+"""Processes that make files side by side, and that never outlive the one that started them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from jobs.data.hdf5 import Hdf5Spec
 from jobs.system import files
 
 if TYPE_CHECKING:
@@ -19,19 +20,21 @@ if TYPE_CHECKING:
 
     from jobs.data.make import Spec
 
-TEMPORARY_GLOB = "class_*/.*.tmp"
-"""Names of images that are being written."""
+TEMPORARY_GLOB = f"*{files.TEMPORARY}"
+"""Names of files that are being written."""
 
 _BATCH = 8  # images: about 0.2 s, which is how long Ctrl-C may take
+_BATCH_BYTES = 8_000_000
 
 
 class PoolBrokenError(Exception):
     """A process of the pool was killed."""
 
 
-def make_images(folder: Path, spec: Spec, indices: list[int], processes: int) -> Generator[dict[int, int], None, None]:
-    """Write images and yield sizes in bytes by index, as they come; PoolBrokenError where a process was killed."""
-    batches = [indices[start : start + _BATCH] for start in range(0, len(indices), _BATCH)]
+def make_files(folder: Path, spec: Spec, indices: list[int], processes: int) -> Generator[dict[int, int], None, None]:
+    """Write files and yield sizes in bytes by index, as they come; PoolBrokenError where a process was killed."""
+    at_once = max(1, min(_BATCH, _BATCH_BYTES // int(spec.sizes().max())))
+    batches = [indices[start : start + at_once] for start in range(0, len(indices), at_once)]
     if len(batches) < 2:  # noqa: PLR2004 - for one, a process would take longer to start than to work
         _tell(folder, spec)
         yield from map(_write_batch, batches)
@@ -63,7 +66,7 @@ def _no_ctrl_c() -> Iterator[None]:
 
 
 class _Work:
-    """What a process that makes images is told once."""
+    """What a process that makes files is told once."""
 
     folder: Path
     spec: Spec
@@ -89,10 +92,13 @@ def _end_with_parent() -> None:
 
 
 def _write_batch(indices: list[int]) -> dict[int, int]:
-    """Write some images, each in full or not at all; return their sizes in bytes by index."""
+    """Write some files, each in full or not at all; return their sizes in bytes by index."""
     sizes = {}
     for index in indices:
-        data = _Work.spec.content(index, _Work.targets[index])
         with files.whole(_Work.folder / _Work.spec.name(index), durable=False) as file:
-            sizes[index] = file.write(data)
+            if isinstance(_Work.spec, Hdf5Spec):
+                _Work.spec.write(file, index)
+            else:
+                file.write(_Work.spec.content(index, _Work.targets[index]))
+            sizes[index] = file.seek(0, os.SEEK_END)
     return sizes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -43,6 +42,29 @@ class Executables:
 
 
 @dataclass
+class Hep:
+    """Group ``dataset``: jet images in HDF5, as HEPCNNB's."""
+
+    name: str = MISSING
+    train_files: int = key(MISSING, 1, 10_000_000)
+    validation_files: int = key(MISSING, 0, 10_000_000)
+    samples: int = key(MISSING, 1, 100_000)
+    image_size: int = key(MISSING, 1, 16_384)
+    seed: int = key(MISSING, 0, 2**31 - 1)
+
+
+@dataclass
+class Climate:
+    """Group ``dataset``: fields of a climate model in HDF5, as CDB's."""
+
+    name: str = MISSING
+    files: int = key(MISSING, 1, 10_000_000)
+    height: int = key(MISSING, 16, 16_384)
+    width: int = key(MISSING, 16, 16_384)
+    seed: int = key(MISSING, 0, 2**31 - 1)
+
+
+@dataclass
 class Folder:
     """Group ``dataset``: the user's own images."""
 
@@ -57,17 +79,16 @@ def check(values: Flat) -> None:
             f"staging={values['staging']}: benchmark={values['benchmark.name']} reads no files of a data set",
             "leave staging away",
         )
-    files = values.get("dataset.files")
-    if files is not None:
-        if values["dataset.classes"] > files:
+    made = {name: value for name, value in values.items() if name.startswith("dataset.") and name != "dataset.name"}
+    if "dataset.seed" in made:
+        files, classes = made.get("dataset.files", 1), made.get("dataset.classes", 1)
+        if classes > files:
             raise UsageError(
-                f"dataset.classes={values['dataset.classes']} with dataset.files={files} leaves classes empty",
+                f"dataset.classes={classes} with dataset.files={files} leaves classes empty",
                 "at most as many classes as files",
             )
-        enough_data(values, files)
-        if "dataset.width" in values:
-            _can_be_made(tuple(values[f"dataset.{field.name}"] for field in dataclasses.fields(Synthetic)[1:]))
-        else:
+        enough_data(values, _can_be_made(tuple((name.partition(".")[2], value) for name, value in made.items())))
+        if "dataset.sigma" not in made:
             _no_images(values)
 
 
@@ -103,12 +124,11 @@ def _no_images(values: Flat) -> None:
 
 
 @lru_cache
-def _can_be_made(dataset: tuple[float, ...]) -> None:
-    """Refuse images that no JPEG can be: too many bytes for their pixels, say; `dataset` in the schema's order."""
-    from jobs.data.images import ImageSpec  # noqa: PLC0415 - numpy, only where there is a cell
+def _can_be_made(parameters: tuple[tuple[str, float], ...]) -> int:
+    """Return how many files a dataset has; refuse images that no JPEG can be, say: too many bytes for their pixels."""
+    from jobs.data.make import spec_of  # noqa: PLC0415 - numpy, only where there is a cell
 
-    names = [field.name for field in dataclasses.fields(Synthetic)[1:]]
     try:
-        ImageSpec(**dict(zip(names, dataset, strict=True)))  # type: ignore[arg-type] # checked by the schema
+        return spec_of(dict(parameters)).files
     except ValueError as error:
         raise UsageError(f"dataset: {error}", "see the keys of dataset=demo in `python -m campaign --help`") from error

@@ -11,6 +11,7 @@ import pytest
 from campaign.cells import judge, record
 from campaign.cells.cell import flat, make_cell
 from campaign.config.keys import benchmark
+from campaign.config.keys.dataset import Climate, Hep
 from campaign.config.keys.slurm import Slurm
 from campaign.config.keys.storage import SiteStorage
 from jobs import checks
@@ -35,6 +36,7 @@ def test_every_key_is_shown_by_a_test_and_every_mark_names_a_key(point, direct_p
     keys |= {f"site.storages.{field.name}" for field in dataclasses.fields(SiteStorage)}
     keys |= {f"cluster.{field.name}" for field in dataclasses.fields(Slurm)}
     keys |= {f"benchmark.{field.name}" for kind in benchmark.KEYS.values() for field in dataclasses.fields(kind)}
+    keys |= {f"dataset.{field.name}" for kind in (Hep, Climate) for field in dataclasses.fields(kind)}
     keys |= {key for each in (direct_point, buffered_point) for key, _ in flat(each) if key.startswith("checkpoint.")}
     shown = {key: test for file in TESTS.rglob("test_*.py") for test, named in _marks(file) for key in named}
 

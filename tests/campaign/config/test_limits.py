@@ -45,6 +45,13 @@ _WRONG = [
     (ALEXNET, "accelerator.step_s=1", "accelerator.step_s=1.0 with accelerator=auto", "accelerator=emulated"),
     (ALEXNET, "accelerator.name=tpu", "accelerator.name=tpu is no accelerator", "gpu"),
     # What is no image, and copies.
+    ("dataset=hep", "threads=1", "dataset=hep has no images to decode", "benchmark.preprocess=false"),
+    (
+        "benchmark.preprocess=false",
+        "dataset=climate dataset.width=16384 dataset.height=16384",
+        "less than 4 GiB",
+        "keys",
+    ),
     ("dataset=malware", "threads=1", "dataset=malware has no images to decode", "benchmark.preprocess=false"),
     (ALEXNET, "dataset=malware", "dataset=malware has no images to decode", "benchmark=micro"),
     ("benchmark=baseline", "staging=all", "staging=all: benchmark=baseline reads no files", "leave staging away"),
@@ -139,7 +146,7 @@ def slurm_point():
 def points():
     """Configurations that have every key between them."""
     checkpoint = ("checkpoint=burst_buffer", "checkpoint.fast.root=/fast", "checkpoint.slow.root=/slow")
-    grids = ((ALEXNET, SLURM, *checkpoint), ("benchmark=micro",), ("benchmark=baseline",))
+    grids = ((ALEXNET, SLURM, *checkpoint), ("benchmark=micro",), ("benchmark=baseline",), ("dataset=hep",))
     return [compose(*words) for words in grids]
 
 

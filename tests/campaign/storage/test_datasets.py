@@ -126,6 +126,26 @@ def test_a_cell_without_copies_is_refused(names, why, entry, folder, tmp_path):
         _prepared(folder, entry(staging="advised"))
 
 
+@pytest.mark.shows("dataset.train_files", "dataset.validation_files", "dataset.samples", "dataset.image_size")
+@pytest.mark.parametrize(
+    ("dataset", "changes"),
+    [
+        ({"train_files": 2, "validation_files": 1, "samples": 8, "image_size": 8, "seed": 0},
+         {"train_files": 3, "validation_files": 2, "samples": 9, "image_size": 9, "seed": 1}),
+        ({"files": 3, "height": 16, "width": 20, "seed": 0}, {"files": 4, "height": 17, "width": 21, "seed": 1}),
+    ],
+)  # fmt: skip
+def test_every_key_of_an_hdf5_dataset_makes_another_one(dataset, changes, entry, folder):
+    reads = {**entry().cell.settings["benchmark"], "preprocess": False}
+    (before,), said = _prepared(folder, entry(dataset={"name": "mine", **dataset}, benchmark=reads))
+
+    assert (before["files"], said[-1][3]) == (3, "files")
+    for key, value in changes.items():
+        (after,), _ = _prepared(folder, entry(dataset={"name": "mine", **dataset, key: value}, benchmark=reads))
+        assert after["path"] != before["path"]
+        assert manifest.load(Path(after["path"])).parameters[key] == value
+
+
 @pytest.mark.shows("dataset.name")
 def test_the_name_of_a_dataset_names_its_folder(entry, folder, point):
     (data,), _ = _prepared(folder, entry(dataset={**point["dataset"], "name": "mine"}))
