@@ -46,12 +46,6 @@ _WRONG = [
     (ALEXNET, "accelerator.name=tpu", "accelerator.name=tpu is no accelerator", "gpu"),
     # What is no image, and copies.
     ("dataset=hep", "threads=1", "dataset=hep has no images to decode", "benchmark.preprocess=false"),
-    (
-        "benchmark.preprocess=false",
-        "dataset=climate dataset.width=16384 dataset.height=16384",
-        "less than 4 GiB",
-        "keys",
-    ),
     ("dataset=malware", "threads=1", "dataset=malware has no images to decode", "benchmark.preprocess=false"),
     (ALEXNET, "dataset=malware", "dataset=malware has no images to decode", "benchmark=micro"),
     ("benchmark=baseline", "staging=all", "staging=all: benchmark=baseline reads no files", "leave staging away"),
