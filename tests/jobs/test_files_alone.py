@@ -15,6 +15,7 @@ NOT_STORAGES = {
     "observe/counters.py": "/proc",
     "observe/machine.py": "/proc and /sys",
     "observe/network_clients.py": "/proc and /sys",
+    "observe/time_log.py": "/proc",
     "profiler/__main__.py": "/dev/null, when nobody reads what it prints any more",
     "profiler/build.py": "the folder of its own source",
     "profiler/profile.py": "/proc",
