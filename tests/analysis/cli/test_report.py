@@ -55,6 +55,7 @@ def test_it_runs_without_tensorflow_and_hydra_and_gives_the_same_bytes_each_time
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
 
 
+@pytest.mark.long
 def test_a_reader_that_stops_early_ends_it_quietly(campaign):
     command = f"{sys.executable} -m analysis {campaign} | true; exit ${{PIPESTATUS[0]}}"
 
@@ -276,6 +277,7 @@ def test_help_and_version_load_neither_pandas_nor_matplotlib(verb, word):
     assert f"python -m analysis {verb}".strip() in done.stdout
 
 
+@pytest.mark.long
 def test_a_closed_standard_output_keeps_no_file_from_being_written(tmp_path):
     folder = store(tmp_path, record([100.0]))
 

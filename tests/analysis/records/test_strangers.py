@@ -321,6 +321,7 @@ def test_what_is_no_array_of_steps_stays(text):
     assert without_steps(b'{"step_a": [1, 2.5], "b": [3]}') == b'{"step_a": [], "b": [3]}'
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_text_of_others_acts_neither_on_a_terminal_nor_in_a_spreadsheet_nor_in_a_page(tmp_path, capsys):
     records = []
     for number, text in enumerate((ESCAPE, FORMULA, TAG, LINES, "@x", "\t=1", "[/red]", "$\\frac{")):

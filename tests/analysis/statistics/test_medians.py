@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.records.frame import cells_frame, runs_frame
@@ -142,6 +142,7 @@ def test_a_cell_that_died_before_it_saw_its_dataset_stands_beside_its_like():
     assert keys.nunique() == 1
 
 
+@settings(max_examples=10)
 @given(
     st.lists(RATES, min_size=1, max_size=5),
     st.lists(RATES, max_size=5),

@@ -129,7 +129,6 @@ def test_hydra_composes_a_grid_of_numbers_once_whatever_stands_beside_them(word,
     [
         ("checkpoint=none,hdd,burst_buffer checkpoint.root=/a", "checkpoint.root", [None, "/a", None]),
         ("checkpoint=hdd,burst_buffer checkpoint.fast.root=/a,/b", "checkpoint.fast.root", [None, None, "/a", "/b"]),
-        ("checkpoint=none,site checkpoint.name=scratch", "checkpoint.name", ["none", "scratch"]),
         ("benchmark=micro,baseline,alexnet benchmark.width=0.5", "benchmark.width", [None, None, 0.5]),
         ("dataset=demo,folder dataset.path='/a,b' dataset.seed=${seed}", "dataset.path", [None, "/a,b"]),
         ("+paper=fig10 site=blackdog checkpoint.streams=3", "checkpoint.streams", [None, 3]),
