@@ -36,7 +36,8 @@ def apply(folder: Path, rules: Sequence[str], progress: Progress) -> dict[str, P
     plan = plans.load(folder)
     listed = {rule: [_file(*plan["listed"][place]) for place in plan["rules"][rule]["files"]] for rule in rules}
     if empty := [rule for rule, those in listed.items() if not those]:
-        raise UsageError(f"the plan stages nothing by the rule {empty[0]}: {plan['why_not']}", "--rule: another one")
+        why = plan["why_not"] or "the capacity holds none of its files"
+        raise UsageError(f"the plan stages nothing by the rule {empty[0]}: {why}", "--rule all copies all the same")
     source, copies = Path(plan["source"]), plans.copies_of(plan)
     wanted = sorted(set().union(*listed.values()))
     with _ours(copies, source):

@@ -4,9 +4,12 @@ A file costs so many seconds for each seek (a read that does not begin where the
 for each byte. Where calls come one at a time the time of each file's own calls is known, too, and counts as far as it
 repeats itself from run to run: to pick files by one run's times alone would pick those that were unlucky in it, and
 promise too much. Where several calls wait for one storage, a file's own time is mostly that of others, and only the two
-costs are used, found from how fast files were finished. What is then read from elsewhere leaves the queue shorter:
-tf.data keeps as many files under way as it has threads, in their order. A disk has fewer requests to choose from, a
-server does less at once; how much each cost grows follows from what it is to a single reader.
+costs are used, found from how fast files were finished.
+
+What is then gained lies between two storages. One has a queue: what leaves it saves what it cost there. One serves all
+calls at once: as tf.data keeps as many files under way as it has threads, in their order, a file that comes at once
+waits for the one before it, and little is gained. How near a storage is to either follows from how much less its files
+cost a reader among several than one alone.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ ONE_AT_A_TIME = 1.2  # calls in progress on average, up to which they are taken 
 _FEWEST_GROUPS = 8
 _DRAWS, _SEED = 400, 0
 _LEAST_S = 1e-6
+_SIMULATED, _WIDEST = 5_000, 4_096  # files; files under way
 _TAILS = (0.025, 0.975)
 
 
@@ -34,11 +38,6 @@ class Cost:
 
     seek_s: float
     byte_s: float
-
-    @property
-    def both(self) -> tuple[float, float]:
-        """Return them as a pair."""
-        return self.seek_s, self.byte_s
 
     def of(self, seeks: Floats, sizes: Floats) -> Floats:
         """Return the seconds of each file."""
@@ -68,35 +67,48 @@ def fitted(seeks: Floats, sizes: Floats, seconds: Floats) -> Cost:
 
 @dataclass(frozen=True)
 class Slow:
-    """What the files of a profile cost where they are, in a run; `seconds` has the shape (files,)."""
+    """What the files of a profile cost where they are, in a run; arrays have the shape (files,)."""
 
     cost: Cost
     seconds: Floats
     seeks: Floats
     sizes: Floats
     calls_at_once: float = 1.0
+    # Of several calls at once: how long each file's own took, the waiting included; shape (runs, files).
+    waits: Floats | None = None
 
-    def left_s(self, moved: Any, alone: Cost | None = None) -> float:
-        """Return the seconds of the files that stay; `alone`: what they cost a single reader, where there were more."""
+    def kept(self, moved: Any, fast: Cost, alone: Cost | None = None, parallel: float = 1.0) -> float:
+        """Return the share of the time in calls that is left when files move.
+
+        `alone`: what files cost a single reader, where the profile is of several; `parallel`: `kept_in_parallel`.
+        """
+        total = float(self.seconds.sum())
+        left, new = float(self.seconds[~moved].sum()), float(fast.of(self.seeks[moved], self.sizes[moved]).sum())
         if alone is None:
-            return float(self.seconds[~moved].sum())
-        share = 1 - float(self.seeks[moved].sum() / self.seeks.sum())
-        fewer = min(self.calls_at_once, 1 / share) if share else 1.0
-        grown = Cost(*(_grown(*each, self.calls_at_once, fewer) for each in zip(self._both, alone.both, strict=True)))
-        return float(grown.of(self.seeks[~moved], self.sizes[~moved]).sum())
+            return (left + new) / total
+        faster = float(alone.of(self.seeks, self.sizes).sum()) / total
+        power = min(1.0, max(0.0, float(np.log(faster) / np.log(self.calls_at_once))))
+        return float((max(left, new) / total) ** (1 - power) * parallel**power)
 
-    @property
-    def _both(self) -> tuple[float, float]:
-        scale = float(self.seconds.sum() / self.cost.of(self.seeks, self.sizes).sum())
-        return self.cost.seek_s * scale, self.cost.byte_s * scale
+    def kept_in_parallel(self, moved: Any, fast: Cost) -> float:
+        """Return the same of a storage that serves any number of calls at once, each as fast as it did."""
+        if self.waits is None:
+            return 1.0
+        drawn = np.random.default_rng(_SEED).integers(self.waits.size, size=_SIMULATED)
+        after = np.where(moved, fast.of(self.seeks, self.sizes), self.waits).flat[drawn]
+        waits = self.waits.flat[drawn]
+        window = 1
+        while waits.sum() / (before_s := _taken_s(waits, window)) < self.calls_at_once and window < _WIDEST:
+            window += 1
+        return _taken_s(after, window) / before_s
 
 
-def _grown(crowded_s: float, alone_s: float, calls_at_once: float, fewer: float) -> float:
-    """Return a cost when calls in progress become `fewer` times fewer: a power that meets what it is to one reader."""
-    if not crowded_s or alone_s <= crowded_s:
-        return crowded_s
-    power = min(1.0, float(np.log(alone_s / crowded_s) / np.log(calls_at_once)))
-    return float(crowded_s * fewer**power)
+def _taken_s(waits: Floats, window: int) -> float:
+    """Return the seconds for files that are taken in order, each begun when the one `window` before it is taken."""
+    taken = [0.0] * window
+    for wait in waits.tolist():
+        taken.append(max(taken[-1], taken[-window] + wait))
+    return taken[-1]
 
 
 def on_slow(observed: Observed) -> Slow:
@@ -109,7 +121,8 @@ def on_slow(observed: Observed) -> Slow:
         cost = fitted(sought, read, seconds)
         seconds = cost.of(seeks, sizes)
         seconds *= np.mean([run.in_calls_s for run in runs]) / seconds.sum()
-        return Slow(cost, seconds, seeks, sizes, observed.calls_at_once)
+        waits = np.array([run.spent_s for run in runs])
+        return Slow(cost, seconds, seeks, sizes, observed.calls_at_once, waits)
     spent = np.array([run.spent_s for run in runs])
     sought, read = (np.concatenate([getattr(run, key) for run in runs]) for key in ("seeks", "bytes_read"))
     cost = fitted(sought, read, spent.ravel())
@@ -147,17 +160,14 @@ def gain(observed: Observed, slow: Slow, fast: Sequence[Cost], alone: Sequence[C
     """
     if not moved.any():
         return Gain(0.0, 0.0, 0.0)
-    runs = observed.runs
+    runs, total_s, parallel = observed.runs, float(slow.seconds.sum()), slow.kept_in_parallel(moved, fast[0])
     wall, waited = (np.array([getattr(run, key) for run in runs]) for key in ("wall_s", "waited_s"))
 
-    def saved_s(fast: Cost, alone: Cost | None) -> float:
-        left, new = slow.left_s(moved, alone), float(fast.of(slow.seeks[moved], slow.sizes[moved]).sum())
-        return float(slow.seconds.sum()) - (left + new if alone is None else max(left, new))
+    def gained(kept: float, before: float, after: float, most: float, chance: float = 0.0) -> float:
+        return float(before / max(after - min(total_s * (1 - kept) + chance, most), _LEAST_S) - 1)
 
-    def gained(before: float, after: float, most: float, saved: float) -> float:
-        return float(before / max(after - min(saved, most), _LEAST_S) - 1)
-
-    found = gained(wall.mean(), wall.mean(), waited.mean(), saved_s(fast[0], alone[0]))
+    means = wall.mean(), wall.mean(), waited.mean()
+    found = gained(slow.kept(moved, fast[0], alone[0], parallel), *means)
     own = np.array([run.spent_s[moved] * (run.in_calls_s / run.spent_s.sum()) for run in runs])
     # Of the sum over the files, as the mean of the runs.
     chance_s = float((own - slow.seconds[moved]).std()) * (own.shape[1] / len(runs)) ** 0.5
@@ -165,7 +175,9 @@ def gain(observed: Observed, slow: Slow, fast: Sequence[Cost], alone: Sequence[C
     for _ in range(_DRAWS):
         one, other = rng.integers(len(runs), size=(2, len(runs)))
         chosen = fast[int(rng.integers(len(fast)))], alone[int(rng.integers(len(alone)))]
-        saved = saved_s(*chosen) + rng.normal(0, chance_s)
-        drawn.append(gained(wall[one].mean(), wall[other].mean(), waited[other].mean(), saved))
-    low, high = np.quantile(drawn, _TAILS).tolist()
-    return Gain(found, min(low, found), max(high, found))
+        kept = slow.kept(moved, *chosen, parallel)
+        drawn.append(gained(kept, wall[one].mean(), wall[other].mean(), waited[other].mean(), rng.normal(0, chance_s)))
+    bounds = [found, *np.quantile(drawn, _TAILS).tolist()]
+    if alone[0] is not None:  # a queue of one, or none at all
+        bounds += [gained(slow.kept(moved, fast[0], slow.cost), *means), gained(parallel, *means)]
+    return Gain(found, min(bounds), max(bounds))

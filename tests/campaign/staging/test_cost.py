@@ -32,7 +32,7 @@ def test_the_gain_of_the_best_files_is_predicted_although_chance_helped_to_choos
 
     found = cost.gain(seen, slow, [FAST], [None], moved)
 
-    assert slow.cost.both == pytest.approx((SLOW.seek_s, SLOW.byte_s), rel=0.05)
+    assert (slow.cost.seek_s, slow.cost.byte_s) == pytest.approx((SLOW.seek_s, SLOW.byte_s), rel=0.05)
     assert found.gain == pytest.approx(_true_gain(SIZES, moved), rel=0.06)
     assert found.low <= _true_gain(SIZES, moved) <= found.high
 
@@ -62,21 +62,22 @@ def test_calls_that_wait_for_one_another_still_tell_the_two_costs(observed):
     slow = cost.on_slow(crowded)
 
     assert crowded.calls_at_once > 10
-    assert slow.cost.both == pytest.approx((SLOW.seek_s, SLOW.byte_s), rel=0.1)
+    assert (slow.cost.seek_s, slow.cost.byte_s) == pytest.approx((SLOW.seek_s, SLOW.byte_s), rel=0.1)
     assert slow.seconds.sum() == pytest.approx(np.mean([run.in_calls_s for run in runs]))
 
 
-@pytest.mark.parametrize(
-    ("alone", "saved"),
-    # A server that does sixteen things at once does less where it is asked for less; a disk chooses from fewer.
-    [(cost.Cost(16 * SLOW.seek_s, 16 * SLOW.byte_s), 0.0), (SLOW, 0.5)],
-)
-def test_what_is_left_costs_more_where_fewer_calls_are_under_way(alone, saved):
-    ones, moved = np.ones(800), np.arange(800) % 2 == 0
-    slow = cost.Slow(SLOW, SLOW.of(ones, ones * 1e5), ones, ones * 1e5, calls_at_once=16)
+def test_a_queue_saves_what_leaves_it_and_a_server_of_all_at_once_little():
+    ones, moved = np.ones(800), np.random.default_rng(3).random(800) < 0.4
+    total_s = SLOW.of(ones, ones * 1e5)
+    # Eight under way: each takes eight times as long as the storage is busy with it.
+    slow = cost.Slow(SLOW, total_s, ones, ones * 1e5, calls_at_once=8, waits=8 * total_s[None])
 
-    assert 1 - slow.left_s(moved, alone) / slow.seconds.sum() == pytest.approx(saved)
-    assert slow.left_s(np.ones(800, bool), alone) == 0
+    parallel = slow.kept_in_parallel(moved, FAST)
+
+    assert slow.kept(moved, FAST, SLOW, parallel) == pytest.approx(0.6, abs=0.03)
+    assert slow.kept(moved, FAST, cost.Cost(8 * SLOW.seek_s, 8 * SLOW.byte_s), parallel) == pytest.approx(parallel)
+    assert 0.9 < parallel < 0.95  # of a window of eight in order, hardly one is without a slow file
+    assert slow.kept_in_parallel(ones > 0, FAST) < 0.03
 
 
 def test_costs_are_never_negative():
