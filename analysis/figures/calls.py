@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -50,7 +51,8 @@ WRITTEN_LINE: dict[str, Any] = {"color": "#D55E00", "linewidth": 0.9}
 # Where a kind's calls lie on their line: a read of nothing follows its read at once.
 ABOVE, AMID, BELOW = -0.27, 0.0, 0.27
 HEIGHTS = {posix.READ: AMID, posix.END: BELOW, posix.WRITTEN: BELOW, posix.OTHER: ABOVE}
-THICK = 2.2
+THICK = 2.4
+DOT = 0.004  # of the panel's width
 COLORS = {posix.READ: "#0072B2", posix.END: "#56B4E9", posix.WRITTEN: "#D55E00", posix.OTHER: "#999999"}
 ENOUGH_FOR_A_NUMBER = 0.06
 
@@ -227,24 +229,29 @@ def first_files(frame: pd.DataFrame, title: str, words: str) -> Figure:
         figure = Figure(figsize=(7.0, 1.2 + cells * (0.45 + 0.11 * lines)))
         grid = list(figure.subplots(cells, 1, squeeze=False).flat)
         for axes, cell in _panels(frame, grid):
-            for kind in posix.KINDS:
-                calls = cell[cell["kind"] == kind]
-                ends = zip(calls["start_s"] * 1e3, calls["end_s"] * 1e3, calls["line"], strict=True)
-                segments = [[(x, line + HEIGHTS[kind]) for x in (start, end)] for start, end, line in ends]
-                axes.add_collection(
-                    LineCollection(segments, colors=COLORS[kind], linewidths=THICK, capstyle="projecting")
-                )
-            names = cell.drop_duplicates("line").sort_values("line")
-            axes.set_yticks(names["line"], [_short(name) for name in names["file"]], size=6)
-            axes.set_ylim(names["line"].max() + 0.7, -0.7)
-            first, last = cell["start_s"].min() * 1e3, cell["end_s"].max() * 1e3
-            axes.set_xlim(first - (last - first) / 50, last + (last - first) / 50)
+            _lines(axes, cell)
         for axes in grid:
             axes.set_xlabel("milliseconds since the window was opened" if axes is grid[-1] else "")
         drawn = [kind for kind in posix.KINDS if (frame["kind"] == kind).any()] if "kind" in frame else []
         signs = [Line2D([], [], color=COLORS[kind], linewidth=THICK, label=kind) for kind in drawn]
         frame_with_words(figure, title, words, signs)
     return figure
+
+
+def _lines(axes: Axes, cell: pd.DataFrame) -> None:
+    """Draw the calls of a cell; one too short to be seen is as long as a dot."""
+    starts, ends = cell["start_s"] * 1e3, cell["end_s"] * 1e3
+    first, last = starts.min(), ends.max()
+    seen = np.maximum(ends, starts + (last - first) * DOT)
+    for kind in posix.KINDS:
+        drawn = cell["kind"] == kind
+        places = zip(starts[drawn], seen[drawn], cell["line"][drawn] + HEIGHTS[kind], strict=True)
+        segments = [[(start, line), (end, line)] for start, end, line in places]
+        axes.add_collection(LineCollection(segments, colors=COLORS[kind], linewidths=THICK, capstyle="butt"))
+    names = cell.drop_duplicates("line").sort_values("line")
+    axes.set_yticks(names["line"], [_short(name) for name in names["file"]], size=6)
+    axes.set_ylim(names["line"].max() + 0.7, -0.7)
+    axes.set_xlim(first - (last - first) / 50, last + (last - first) / 50)
 
 
 def _short(path: str) -> str:
@@ -257,7 +264,7 @@ _BINS = "Bins are Darshan's, each up to its size; a file's size is what was read
 _BARS = "A bar is a hundredth of the window; a call counts where it ended."
 _LINES = (
     f"The {posix.FIRST_FILES} files that were called first, {posix.FIRST_CALLS} of their calls at most;"
-    " a call shorter than its line is thick is a dot."
+    " a call too short to be seen is a dot. Opens and closes lie above, reads of nothing and writes below."
 )
 _FIGURES: tuple[tuple[str, str, Callable[..., Figure], str, Callable[[posix.Profile], pd.DataFrame]], ...] = (
     ("sizes", "sizes of reads and of files", sizes, _BINS, posix.sizes),
