@@ -263,7 +263,7 @@ def _short(path: str) -> str:
 _BINS = "Bins are Darshan's, each up to its size; a file's size is what was read of it, to its last byte."
 _BARS = "A bar is a hundredth of the window; a call counts where it ended."
 _LINES = (
-    f"The {posix.FIRST_FILES} files that were called first, {posix.FIRST_CALLS} of their calls at most;"
+    f"The {posix.FIRST_FILES} files that were read or written first, {posix.FIRST_CALLS} of their calls at most;"
     " a call too short to be seen is a dot. Opens and closes lie above, reads of nothing and writes below."
 )
 _FIGURES: tuple[tuple[str, str, Callable[..., Figure], str, Callable[[posix.Profile], pd.DataFrame]], ...] = (

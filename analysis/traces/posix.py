@@ -132,9 +132,9 @@ def over_time(profile: Profile) -> pd.DataFrame:
 
 
 def first_files(profile: Profile) -> pd.DataFrame:
-    """Return a row per call on the files that were called first, and their lines, 0 for the first."""
+    """Return a row per call on the files that were read or written first, and their lines, 0 for the first."""
     calls = _one_by_one(profile).sort_values("start_s", kind="stable")
-    files = calls["file"].drop_duplicates().tolist()[:FIRST_FILES]
+    files = calls["file"][calls["kind"] != OTHER].drop_duplicates().tolist()[:FIRST_FILES]
     shown = calls[calls["file"].isin(files)].head(FIRST_CALLS)
     places = {file: place for place, file in enumerate(files)}
     columns = {"start_s": shown["start_s"], "end_s": shown["end_s"], "kind": shown["kind"], "bytes": shown["bytes"]}
