@@ -648,13 +648,13 @@ static int hook_fclose(FILE *stream) {
  * dlsym know their caller by the address they return to: so nothing may come after them, and the compiler makes of each
  * a jump. */
 #define UNTRACED __attribute__((no_sanitize("address", "thread")))
-static void *(*real_dlopen)(const char *, int);
+static void *(*volatile real_dlopen)(const char *, int); /* volatile: no compiler may see whom it calls */
 UNTRACED static void *hook_dlopen(const char *path, int flags) {
     my.loaded = LOOKS;
     return real_dlopen(path, flags);
 }
 
-static void *(*real_dlsym)(void *, const char *);
+static void *(*volatile real_dlsym)(void *, const char *);
 UNTRACED static void *hook_dlsym(void *handle, const char *name) {
     if (my.loaded) watching();
     return real_dlsym(handle, name);
@@ -662,7 +662,7 @@ UNTRACED static void *hook_dlsym(void *handle, const char *name) {
 
 /* A child of vfork uses our memory until it execs, but has descriptors of its own: its calls are no calls of ours. It
  * returns into the frame that it was called from, so this, too, must be a jump. */
-static pid_t (*real_vfork)(void);
+static pid_t (*volatile real_vfork)(void);
 UNTRACED static pid_t hook_vfork(void) {
     my.vforked = 1;
     return real_vfork();

@@ -3,6 +3,8 @@
 import os
 import shutil
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,14 +58,28 @@ def test_a_library_that_others_may_have_written_is_built_anew_without_a_warning(
 
 
 COMPILERS = [each for each in ("gcc", "clang", "aarch64-linux-gnu-gcc") if shutil.which(each)]
+SPAWNS = """
+import subprocess, sys
+from pathlib import Path
+from jobs.profiler import Profile, build
+build.library = lambda: Path(sys.argv[1])
+with Profile() as profile:
+    subprocess.run(["true"], check=True)
+assert len(profile.events)
+"""
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-def test_each_compiler_that_is_here_takes_it_without_a_warning(compiler, monkeypatch, tmp_path):
+def test_each_compiler_that_is_here_takes_it_without_a_warning_and_calls_vfork_by_a_jump(
+    compiler, monkeypatch, tmp_path
+):
     monkeypatch.setattr(build, "library", lambda: tmp_path / "hooks.so")
     monkeypatch.setenv("CC", f"{compiler} -Wall -Wextra -Werror")
 
     assert build.build().read_bytes().startswith(b"\x7fELF")
+
+    if not compiler.startswith("aarch64"):
+        subprocess.run([sys.executable, "-c", SPAWNS, tmp_path / "hooks.so"], check=True)
 
 
 def test_a_windows_room_is_what_the_library_expects():
