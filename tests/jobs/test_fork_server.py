@@ -31,13 +31,14 @@ finally:
 """
 
 
-@pytest.fixture
-def light(tmp_path, monkeypatch):
-    """A template without TensorFlow."""
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
-    template = Template(tmp_path / "template.log", ("tests.jobs.template_jobs",))
-    yield template
-    template.close()
+@pytest.fixture(scope="module")
+def light(tmp_path_factory):
+    """A template without TensorFlow; a test that kills it leaves one to the next that starts again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(HERE))
+        template = Template(tmp_path_factory.mktemp("light") / "template.log", ("tests.jobs.template_jobs",))
+        yield template
+        template.close()
 
 
 @pytest.fixture
