@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,6 +31,18 @@ def _without_the_campaign(tmp_path, monkeypatch):
 def by_hand(*words):
     command = [sys.executable, "-m", "jobs", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def called(capsys):
+    """Do the same in this process."""
+
+    def call(*words):
+        with pytest.raises(SystemExit) as ended:
+            main([*map(str, words)])
+        return SimpleNamespace(returncode=ended.value.code, **capsys.readouterr()._asdict())
+
+    return call
 
 
 @pytest.mark.usefixtures("_without_the_campaign")
@@ -136,10 +149,10 @@ def test_a_run_by_hand_leaves_its_posix_calls_in_a_file(job, data, tmp_path, mod
 
 
 @pytest.mark.parametrize("access", ["write", "read", "random_read"])
-def test_the_figures_of_a_baseline_are_json_on_standard_output(access, disk):
-    done = by_hand("baseline", disk, "--access", access, "--file-mb", 60, "--threads", 2, *BUILTIN)
+def test_the_figures_of_a_baseline_are_json_on_standard_output(access, disk, called):
+    done = called("baseline", disk, "--access", access, "--file-mb", 60, "--threads", 2, *BUILTIN)
 
-    figures = json.loads(done.stdout)
+    figures = json.loads(done.out)
     assert done.returncode == (0 if figures["status"] == "valid" else 1)
     assert figures["bytes_asked"] == figures["bytes_written" if access == "write" else "bytes_read"]
     assert figures["bytes_asked"] <= 4 * 16 * 2**20
@@ -147,25 +160,25 @@ def test_the_figures_of_a_baseline_are_json_on_standard_output(access, disk):
     assert not list(disk.glob("baseline/written-*"))
 
 
-def test_an_engine_that_is_missing_ends_in_three_and_a_folder_of_somebody_elses_in_two(disk, monkeypatch):
+def test_an_engine_that_is_missing_ends_in_three_and_a_folder_of_somebody_elses_in_two(disk, monkeypatch, called):
     monkeypatch.setenv("PATH", "")
     (disk / "baseline").mkdir()
     (disk / "baseline" / "thesis.tex").write_text("mine")
 
     (disk / "other").mkdir()
-    refused = by_hand("baseline", disk, "--file-mb", 1, *BUILTIN)
-    missing = by_hand("baseline", disk / "other", "--file-mb", 1, "--engine", "ior")
+    refused = called("baseline", disk, "--file-mb", 1, *BUILTIN)
+    missing = called("baseline", disk / "other", "--file-mb", 1, "--engine", "ior")
 
     assert (refused.returncode, missing.returncode) == (2, 3)
-    assert "not ours" in refused.stderr
-    assert "no program ior" in missing.stderr
+    assert "not ours" in refused.err
+    assert "no program ior" in missing.err
 
 
-def test_a_folder_that_is_not_there_is_not_made(disk):
-    done = by_hand("baseline", disk / "scratch" / "mine", "--file-mb", 1)
+def test_a_folder_that_is_not_there_is_not_made(disk, called):
+    done = called("baseline", disk / "scratch" / "mine", "--file-mb", 1)
 
     assert done.returncode == 2
-    assert f"{disk / 'scratch' / 'mine'} is no folder" in done.stderr
+    assert f"{disk / 'scratch' / 'mine'} is no folder" in done.err
     assert not list(disk.iterdir())
 
 
@@ -181,21 +194,21 @@ def test_a_number_that_is_none_is_wrong_usage(tmp_path, capsys, flag, value):
     assert not list(tmp_path.iterdir())
 
 
-def test_blocks_are_rounded_up_to_what_the_device_reads_at_least(disk):
-    done = by_hand("baseline", disk, "--access", "random_read", "--file-mb", 16, "--block-bytes", 1000, *BUILTIN)
+def test_blocks_are_rounded_up_to_what_the_device_reads_at_least(disk, called):
+    done = called("baseline", disk, "--access", "random_read", "--file-mb", 16, "--block-bytes", 1000, *BUILTIN)
 
-    assert done.returncode in (0, 1), done.stderr
-    assert json.loads(done.stdout)["read_bytes_each"] % 512 == 0
+    assert done.returncode in (0, 1), done.err
+    assert json.loads(done.out)["read_bytes_each"] % 512 == 0
 
 
-def test_what_the_operating_system_refuses_is_told_with_the_file(disk):
+def test_what_the_operating_system_refuses_is_told_with_the_file(disk, called):
     (disk / "baseline").mkdir()
     lock = disk / "baseline" / ".tfio-baseline.lock"
     (disk / "baseline" / ".tfio-baseline").write_text("")
     lock.symlink_to(disk / "precious")
 
-    done = by_hand("baseline", disk, "--file-mb", 16, *BUILTIN)
+    done = called("baseline", disk, "--file-mb", 16, *BUILTIN)
 
     assert done.returncode == 2
-    assert str(lock) in done.stderr
+    assert str(lock) in done.err
     assert not (disk / "precious").exists()
