@@ -247,9 +247,15 @@ def _device(each: Storage, wanted: Wanted, program: Path) -> list[Group]:
 
 
 def _calmed(each: Storage) -> list[Group]:
-    """Return what ends the faults that somebody has given to a storage's model."""
+    """Return what ends the faults that somebody has given to a storage's model.
+
+    A file system that met one gives up when it writes next: it is to do so now, to be mended with the rest.
+    """
     faults = (each.server.faults if each.server else None) or ()
-    return [[Write(each.model / FAULTS, f"{name} 0")] for name in faults]
+    steps: Group = [Write(each.model / FAULTS, f"{name} 0") for name in faults]
+    if steps and each.ours_mounted:
+        steps += [run(*words, each.point, may_fail=True) for words in (("touch",), ("sync", "--file-system"))]
+    return [steps] if steps else []
 
 
 def _mount(name: str, each: Storage, loop: Loop, wanted: Wanted, owner: tuple[int, int]) -> list[Group]:

@@ -19,13 +19,14 @@ _LONG = {"mkfs.ext4", "sync", "umount"}  # they write what is to be on a slow di
 
 @dataclass(frozen=True)
 class Run:
-    """A program."""
+    """A program; where it may fail, what it changes is seen by who looks afterwards."""
 
     words: tuple[str, ...]
+    may_fail: bool = False
 
     def __str__(self) -> str:
         """Return the line."""
-        return shlex.join(self.words)
+        return shlex.join(self.words) + " || true" * self.may_fail
 
     def do(self) -> None:
         """Run it."""
@@ -40,7 +41,7 @@ class Run:
             raise EnvironmentFaultError(
                 f"{self}: it did not end within {limit_s:g} s", "see what it waits for, then repeat the same command"
             ) from error
-        if done.returncode:
+        if done.returncode and not self.may_fail:
             why = " ".join(done.stderr.split()) or f"it ended with {done.returncode}"
             raise EnvironmentFaultError(f"{self}: {why}", "fix what it names, then repeat the same command")
 
@@ -73,6 +74,6 @@ class Write:
 Step = Run | Write
 
 
-def run(*words: object) -> Run:
+def run(*words: object, may_fail: bool = False) -> Run:
     """Make the step that runs a program."""
-    return Run(tuple(map(str, words)))
+    return Run(tuple(map(str, words)), may_fail)

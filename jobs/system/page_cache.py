@@ -66,7 +66,8 @@ def sync(folder: Path) -> None:
     fd = os.open(folder, os.O_RDONLY)
     try:
         if _libc.syncfs(fd) != 0:
-            raise OSError(ctypes.get_errno(), "syncfs failed", str(folder))
+            error = ctypes.get_errno()
+            raise OSError(error, f"syncfs: {os.strerror(error)}", str(folder))
     finally:
         os.close(fd)
 

@@ -297,3 +297,31 @@ def test_a_fault_during_a_run_ends_it_in_time_and_its_figure_does_not_count(bed,
     assert after["status"] == "failed"
     assert "testbed up" in after["reason"]
     assert "testbed up" in told
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("text", ["eio_to 1e12", "hang 1"], ids=["errors", "hangs"])
+def test_a_fault_while_a_data_set_is_made_is_told_and_the_same_command_makes_it_whole(bed, command, text):
+    apply.up(bed, ONE, OWNER)
+    data = bed / "hdd/data"
+    tiny = [word for word in TINY if not word.startswith("dataset.files")]
+    words = (*tiny, "dataset.files=600", "threads=1", "storage.name=hdd", f"storage.root={data}", "cluster=local")
+
+    process = command.start(*words)
+    while not list(data.glob("**/*.jpg")):
+        assert process.poll() is None
+        time.sleep(0.005)
+    fault(text)(bed)
+    if "hang" in text:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.communicate(timeout=3)
+        apply.up(bed, ONE, OWNER)
+    told = process.communicate(timeout=60)[1]
+    apply.up(bed, ONE, OWNER)
+    again = command(*words)
+
+    assert process.returncode not in (0, 1)
+    assert re.search("Input/output error|Read-only|not connected", told), told
+    assert "Traceback" not in told
+    assert again.returncode == 0, again.stderr
+    assert len(list(data.glob("**/*.jpg"))) == 600

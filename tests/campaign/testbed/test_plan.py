@@ -248,6 +248,7 @@ def test_the_next_step_is_told_as_what_a_storage_lacks_and_other_files_are_refus
 
 MODEL = Model("disk", {"rpm": 7200})
 MODELLED = Wanted(HDD, 3 * GB, MODEL)
+CALMED = ["echo 'eio_to 0' > /bed/hdd.model/faults", "touch /bed/hdd || true", "sync --file-system /bed/hdd || true"]
 CUT_OFF = ["umount --lazy /bed/hdd", "losetup --detach /dev/loop0", "umount --lazy /bed/hdd.model"]
 
 
@@ -269,7 +270,7 @@ def modelled(**changes):
         (modelled(server=None), CUT_OFF),
         (modelled(server=dataclasses.replace(ASKED, faults=None, stopped=True)), ["kill -KILL 7", *CUT_OFF]),
         (modelled(server=dataclasses.replace(ASKED, faults=("hang",))), ["kill -KILL 7", *CUT_OFF]),
-        (modelled(server=dataclasses.replace(ASKED, faults=("eio_to",))), ["echo 'eio_to 0' > /bed/hdd.model/faults"]),
+        (modelled(server=dataclasses.replace(ASKED, faults=("eio_to",))), CALMED),
         (modelled(server=Server(7, PROGRAM, ("kind=flash",))), ["umount /bed/hdd"]),
         (modelled(server=dataclasses.replace(ASKED, program="storage_model-0")), ["umount /bed/hdd"]),
         (modelled(failed=True), ["umount /bed/hdd"]),
