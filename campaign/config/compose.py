@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
 from campaign.cells.cell import flat
 from campaign.config.closed import CHOICES
@@ -56,10 +57,21 @@ def compose_all(loader: ConfigLoader, master: DictConfig, grid: Sequence[Sequenc
         others = [text for text, word in zip(texts, words, strict=True) if not word.plain]
         key = (*others, "", *sorted(word.key for word in plain))
         if key not in bases:
-            known = fixed.issuperset(others)
-            composed = copy.deepcopy(master) if known else loader.load_sweep_config(master, list(texts))
+            composed = _with(master, plain) if fixed.issuperset(others) else None
+            composed = composed or loader.load_sweep_config(master, list(texts))
             bases[key] = _Base(composed, {word.key for word in plain})
         yield cast("Point", bases[key].point(plain))
+
+
+def _with(master: DictConfig, words: Iterable[_Word]) -> DictConfig | None:
+    """Return the sweep's own configuration with a point's values; None where Hydra must say what is wrong with them."""
+    config = copy.deepcopy(master)
+    try:
+        for word in words:
+            OmegaConf.update(config, word.key, word.value, merge=True)
+    except OmegaConfBaseException:
+        return None
+    return config
 
 
 class _Base:

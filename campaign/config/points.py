@@ -21,6 +21,7 @@ def cells_of(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
     if not points:
         raise UsageError("the grid has no points", "a glob() that matches nothing? name the values one by one")
     cells: dict[str, Cell] = {}
+    limits.check(points[0])
     conduct = _conduct(points[0])
     for point in console.counting(points, "checking cells"):
         limits.check(point)

@@ -132,6 +132,8 @@ def test_hydra_composes_a_grid_of_numbers_once_whatever_stands_beside_them(word,
         ("benchmark=micro,baseline,alexnet benchmark.width=0.5", "benchmark.width", [None, None, 0.5]),
         ("dataset=demo,folder dataset.path='/a,b' dataset.seed=${seed}", "dataset.path", [None, "/a,b"]),
         ("+paper=fig10 site=blackdog checkpoint.streams=3", "checkpoint.streams", [None, 3]),
+        ("dataset=folder dataset.path=/a", "dataset.path", ["/a"]),  # nothing stands there but for this word
+        ("dataset=folder dataset.path=/a,/b", "dataset.path", ["/a", "/b"]),
     ],
 )
 def test_a_key_of_a_choice_is_set_where_the_point_has_it(words, key, found):
