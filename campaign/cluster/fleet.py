@@ -51,7 +51,7 @@ class Fleet:
         self._next_s = 0.0
         self._pause_s = _SHORTEST_S
         self._asking: threading.Thread | None = None
-        self._asked_s = 0.0
+        self._failed: Exception | None = None
         self.seen: dict[Key, Seen] = dict.fromkeys(sorted(self._open), Seen("unknown", "submitted"))
 
     @property
@@ -62,7 +62,7 @@ class Fleet:
     @property
     def silent_since(self) -> float | None:
         """When the controller was asked first of the questions that it has not answered; None where it answers."""
-        return self._scheduler.silent_since or (self._asked_s if self._asking else None)
+        return self._scheduler.silent_since or self._scheduler.asking_since
 
     @property
     def silent_s(self) -> float:
@@ -83,15 +83,22 @@ class Fleet:
     def glance(self) -> Mapping[Key, Seen]:
         """As `refresh`, but an answer that is late is not waited for: a later call takes it."""
         if self._is_time and self._asking is None:
-            self._asked_s = time.monotonic()
             self._scheduler.ask = partial(client.ask, patient=True)
-            self._asking = threading.Thread(target=self._scheduler.refresh, args=(frozenset(self._open),), daemon=True)
+            self._asking = threading.Thread(target=self._ask, args=(frozenset(self._open),), daemon=True)
             self._asking.start()
             self._asking.join(_AT_ONCE_S)
         if self._asking and not self._asking.is_alive():
             self._asking = None
+            if self._failed:
+                raise self._failed
             self._take()
         return self.seen
+
+    def _ask(self, expected: Collection[Key]) -> None:
+        try:
+            self._scheduler.refresh(expected)
+        except Exception as error:  # noqa: BLE001 - raised by who waits
+            self._failed = error
 
     def settle(self) -> None:
         """Ask until no end is unexplained, so that nothing waits for a job that died earlier."""

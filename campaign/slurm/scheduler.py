@@ -53,6 +53,7 @@ class Scheduler:
     since: str  # from when the accounting is asked: a date, ISO 8601, or now
     ask: Callable[..., str | None] = client.ask
     silent_since: float | None = None
+    asking_since: float | None = None  # a question to the controller that has no answer yet
     _listed: dict[Key, Task] = field(default_factory=dict)
     _ended: dict[Key, Task] = field(default_factory=dict)
     _absent: dict[Key, float] = field(default_factory=dict)  # since which answer of the controller
@@ -84,8 +85,11 @@ class Scheduler:
         return key in self._absent and self.task(key) is None
 
     def _ask_controller(self, expected: Collection[Key]) -> None:
-        asked = time.monotonic()
-        tasks = listed(self.names, self.ask)
+        self.asking_since = asked = time.monotonic()
+        try:
+            tasks = listed(self.names, self.ask)
+        finally:
+            self.asking_since = None
         if tasks is None:
             self.silent_since = self.silent_since or asked
             return

@@ -253,6 +253,17 @@ def test_a_view_does_not_wait_for_the_controller_and_says_since_when_it_does_not
     assert before == meanwhile == dict.fromkeys([_key(made, 0), _key(made, 1)], Seen("unknown", "submitted"))
     assert silent == (1000.0, 30.0)
     assert found.silent_s == 0.0
+
+
+def test_what_goes_wrong_in_a_question_is_not_lost_with_its_thread(batch, folder, monkeypatch):
+    batch()
+    found = fleet.of(folder, NO_ACCOUNTING)
+    monkeypatch.setattr(scheduler, "listed", lambda *_: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        wait(found.glance)
+
+    assert found.silent_since is None
     assert programs.asked == ["squeue"]
 
 
