@@ -253,6 +253,7 @@ def test_a_view_does_not_wait_for_the_controller_and_says_since_when_it_does_not
     assert before == meanwhile == dict.fromkeys([_key(made, 0), _key(made, 1)], Seen("unknown", "submitted"))
     assert silent == (1000.0, 30.0)
     assert found.silent_s == 0.0
+    assert programs.asked == ["squeue"]
 
 
 def test_what_goes_wrong_in_a_question_is_not_lost_with_its_thread(batch, folder, monkeypatch):
@@ -264,7 +265,6 @@ def test_what_goes_wrong_in_a_question_is_not_lost_with_its_thread(batch, folder
         wait(found.glance)
 
     assert found.silent_since is None
-    assert programs.asked == ["squeue"]
 
 
 def test_how_workers_ended_is_written_beside_their_work_lists(folder, batch, settled, begun):
