@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.errors import AnalysisError
-from analysis.records.record import Record, load
+from analysis.processes import spread
+from analysis.records.record import Record, load, united
 from analysis.records.versioned import UnreadableError
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILE = "record.json"
+# Records that a process reads at once, and from how many such parts on several processes are worth their start.
+AT_ONCE, WORTH_PROCESSES = 250, 4
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,22 @@ def read(folder: Path) -> Found:
         If there is no such folder, or no record in it.
     """
     folders, home = locate(folder)
+    jobs = [(folders[start : start + AT_ONCE], home) for start in range(0, len(folders), AT_ONCE)]
     good: list[tuple[Path, Record]] = []
     skipped: list[Skipped] = []
+    with spread(_read, jobs, WORTH_PROCESSES) as parts:
+        for some, others in parts:
+            good += some
+            skipped += others
+    if len(jobs) >= WORTH_PROCESSES:
+        good = list(zip((path for path, _ in good), united(record for _, record in good), strict=True))
+    records, copies = without_copies(good)
+    return Found(records, tuple(skipped) + copies, home)
+
+
+def _read(folders: Sequence[Path], home: Path) -> tuple[list[tuple[Path, Record]], list[Skipped]]:
+    """Read the records in some folders, each with its path, and say what of the others is wrong."""
+    good, skipped = [], []
     for each in folders:
         path = each / FILE
         try:
@@ -54,8 +71,7 @@ def read(folder: Path) -> Found:
             good.append((path, load(path)))
         except UnreadableError as error:  # one bad record must not stop the others
             skipped.append(Skipped(path, str(error), error.cure))
-    records, copies = without_copies(good)
-    return Found(records, tuple(skipped) + copies, home)
+    return good, skipped
 
 
 def locate(folder: Path) -> tuple[list[Path], Path]:

@@ -6,7 +6,7 @@ import math
 import statistics
 from array import array
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -20,7 +20,7 @@ from analysis.records.versioned import UnreadableError
 from analysis.text.plain import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from analysis.records.settings import Facts
 
@@ -175,6 +175,24 @@ def _record(value: Mapping[str, Any], folder: Path) -> Record:
     )
 
 
+def united(records: Iterable[Record]) -> Iterator[Record]:
+    """Yield records that another process has read with the parts that equal ones share in this one."""
+    known: dict[int, Any] = {}  # by the parts that they shared there
+
+    def one(part: Any, share: Callable[[Any], Any]) -> Any:
+        if id(part) not in known:
+            known[id(part)] = share(part)
+        return known[id(part)]
+
+    for record in records:
+        runs = (
+            run._replace(checks=one(run.checks, _shared), texts=one(run.texts, _text), names=one(run.names, _shared))
+            for run in record.runs
+        )
+        checks = one(record.checks, _shared)
+        yield replace(record, provenance=one(record.provenance, _known_machine), checks=checks, runs=tuple(runs))
+
+
 def _settings(settings: Mapping[str, Any]) -> Facts:
     """Return the settings; an accelerator left to itself and no checkpoint are the same whether named or not."""
     named = dict(settings)
@@ -212,6 +230,10 @@ def _texts(run: Mapping[str, Any]) -> Mapping[str, str]:
     if file := (run.get("profile") or {}).get("file"):
         told["profile_file"] = file
     told |= {f"source_{target['role']}": it for target in run.get("targets") or () if (it := target["source"])}
+    return _text(told)
+
+
+def _text(told: Mapping[str, str]) -> Mapping[str, str]:
     return _TEXTS.setdefault(repr(told), told)
 
 
@@ -244,7 +266,11 @@ def _check(check: Mapping[str, Any]) -> Check:
 
 def _machine(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
     known = {name: provenance.get(name) for name in OF_MACHINE}
-    return _MACHINES.setdefault(repr(known), known)
+    return _known_machine(known)
+
+
+def _known_machine(facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _MACHINES.setdefault(repr(facts), facts)
 
 
 def _shared(value: Kept) -> Kept:

@@ -7,6 +7,7 @@ import hashlib
 import json
 from pathlib import Path
 
+from analysis import processes
 from analysis.figures.kit import draw, save
 from analysis.text.html import Markup
 
@@ -83,4 +84,4 @@ def leave_unrendered(patch):
     """Let figures be made, in this process, and not be rendered: their PDF, PNG and SVG are empty."""
     patch.setattr(save, "rendered", lambda *_: b"")
     patch.setattr(draw, "inline", lambda *_: Markup())
-    patch.setattr(draw, "_processors", lambda: 1)
+    patch.setattr(processes, "processors", lambda: 1)

@@ -129,7 +129,7 @@ def test_figures_are_the_same_bytes_however_many_processes_draw_them(campaign, m
     main([str(campaign), "--quiet"])
     before = {path.name: path.read_bytes() for path in campaign.rglob("*") if path.suffix in {".png", ".pdf", ".html"}}
     monkeypatch.setattr("analysis.figures.kit.draw.WORTH_PROCESSES", 1)
-    monkeypatch.setattr("analysis.figures.kit.draw._processors", lambda: processors)
+    monkeypatch.setattr("analysis.processes.processors", lambda: processors)
 
     main([str(campaign), "--quiet"])
 

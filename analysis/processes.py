@@ -1,0 +1,70 @@
+"""Several processes for what takes long: others beside this one, which does its part, too."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, TypeVar
+
+from analysis.errors import AnalysisError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
+
+    Result = TypeVar("Result")
+
+MOST = 4
+
+
+@contextmanager
+def spread(work: Callable[..., Result], jobs: Sequence[tuple[object, ...]], worth: int) -> Iterator[Iterator[Result]]:
+    """Do jobs, from so many that it is `worth` it in processes beside this one, too; results come in the jobs' order.
+
+    The processes begin at once, this one when the first result is asked for: it can do other work before.
+
+    Raises
+    ------
+    AnalysisError
+        If one of the processes was killed.
+    """
+    beside = min(processors(), MOST) - 1
+    if len(jobs) < worth or not beside:
+        yield (work(*job) for job in jobs)
+        return
+    with ProcessPoolExecutor(beside, get_context("spawn"), _begin) as pool:
+        try:
+            yield _finish(work, jobs, [pool.submit(_done, work, job) for job in jobs])
+        except BrokenProcessPool as error:
+            raise AnalysisError("a process of the analysis was killed", "there may be too little memory") from error
+
+
+def processors() -> int:
+    """Return on how many processors this process may run."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _finish(
+    work: Callable[..., Result], jobs: Sequence[tuple[object, ...]], begun: Sequence[Future[Result]]
+) -> Iterator[Result]:
+    """Do here, from the last, what no process has begun; then yield all results in their order."""
+    mine = {place: work(*jobs[place]) for place in reversed(range(len(jobs))) if begun[place].cancel()}
+    for place, future in enumerate(begun):
+        yield mine[place] if place in mine else future.result()
+
+
+def _done(work: Callable[..., Result], job: tuple[object, ...]) -> Result:
+    result = work(*job)
+    gc.collect()
+    return result
+
+
+def _begin() -> None:
+    """Leave Ctrl-C to the process that started this one, and collect garbage after each job alone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()
