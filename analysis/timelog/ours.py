@@ -145,7 +145,7 @@ class Reader:
             raise self._odd(f"has more than {MOST_EVENTS} events, places or files", "give it in parts")
         for why, wrong in self._faults(events).items():
             if wrong.any():
-                raise self._odd(f"has an event, {self._count + int(wrong.argmax())}, that {why}")
+                raise misread(self.name, self.number, f"event {self._count + int(wrong.argmax())} {why}")
         self._count += len(events)
         self._blocks.append(events)
 

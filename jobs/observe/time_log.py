@@ -259,8 +259,9 @@ def _leave() -> None:
 
 @atexit.register
 def _close() -> None:
-    for log in list(_OPEN):
-        log.close()
+    with contextlib.ExitStack() as logs:  # each, also where another one's disk is full
+        for log in _OPEN:
+            logs.callback(log.close)
 
 
 os.register_at_fork(after_in_child=_leave)
