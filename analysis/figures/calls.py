@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 STEM = "posix"
 POSIX = "profile.posix"
+OF_A_TRACE = ("rates", "files")
 PLACE = ["storage", "threads"]
 OF_CELL = ["run", "runtime_s", "file_of_profile", "status", "host", "cell"]
 MOST_CELLS = 12
@@ -65,6 +66,7 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
     drawn = typical.typical_runs(runs[runs["cell"].isin(cells["cell"])], ["profile_file"])
     sets = grouped(cells, cells["set_key"])
     of_each = {key: len(each) for key, each in sets.items()}
+    traced = {key: each for key, each in sets.items() if (each[POSIX] == "trace").any()}
     known: dict[Settings, dict[str, pd.DataFrame]] = {}
 
     def frame(name: str, each: pd.DataFrame) -> pd.DataFrame:
@@ -75,7 +77,10 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
     made = []
     for name, title, draw, told, _ in _FIGURES:
         what = _caption(told, of_each)
-        made += figures(f"{STEM}-{name}", f"POSIX calls: {title}", draw, sets, partial(frame, name), what, worth=_worth)
+        asked = traced if name in OF_A_TRACE else sets
+        made += figures(
+            f"{STEM}-{name}", f"POSIX calls: {title}", draw, asked, partial(frame, name), what, worth=_worth
+        )
     return made
 
 
@@ -87,7 +92,10 @@ def _caption(told: str, of_each: Mapping[Settings, int]) -> Callable[[Settings, 
     def what(key: Settings, _: pd.DataFrame, frame: pd.DataFrame) -> str:
         drawn = frame["cell"].nunique()
         few = f" The first {drawn} of {of_each[key]} cells." if drawn < of_each[key] else ""
-        return f"One run a cell, the one of median runtime, on the files of the data set and the snapshots. {told}{few}"
+        beyond = int(frame.groupby("cell")["calls_left_out"].max().sum()) if "calls_left_out" in frame else 0
+        lost = f" Calls beyond the window, left out: {beyond:,}." if beyond else ""
+        of = "One run a cell, the one of median runtime, on the files of the data set and the snapshots."
+        return f"{of} {told}{few}{lost}"
 
     return what
 

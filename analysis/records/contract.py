@@ -137,7 +137,7 @@ RECORD = keyed(
         "provenance": PROVENANCE,
         "checks": each_of(CHECK),
         "looser_checks": each_of(short),
-        "profile_cost": keyed({}, {"pairs": count, **dict.fromkeys(("median", "min", "max"), number)}),
+        "profile_cost": keyed({"pairs": count, **dict.fromkeys(("median", "min", "max"), number)}),
     },
 )
 REQUEST = keyed({"words": each_of(text), "cells": each_of(text), "utc": text})

@@ -15,20 +15,24 @@ from analysis.records.versioned import AbsentError, content
 from analysis.traces.system import BYTES_PER_MB, TraceError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
 # 4 million calls, as many as a profile has room for unless asked, have 224 MB.
 MOST_BYTES = 1 << 29
+MOST = {"events": MOST_BYTES // 56, "counters": MOST_BYTES // 448, "head": 1 << 20}
 MISSING, UNREADABLE, COUNTED = "profile missing", "profile unreadable", "counters only"
 # Upper edges of Darshan's bins, in words and in bytes.
 SIZES = ("100 B", "1 KiB", "10 KiB", "100 KiB", "1 MiB", "4 MiB", "10 MiB", "100 MiB", "1 GiB", "more")
 EDGES = (100, 1 << 10, 10 << 10, 100 << 10, 1 << 20, 4 << 20, 10 << 20, 100 << 20, 1 << 30)
 READS = ("read", "pread", "readv", "preadv", "fread")
 WRITES = ("write", "pwrite", "writev", "pwritev", "fwrite")
-COUNTERS = ("size_read", "reads", "seq_reads", "consec_reads", "bytes_read", "max_byte_read")  # that are used here
+COUNTERS = ("reads", "seq_reads", "consec_reads", "bytes_read", "max_byte_read")  # that are used here
+OF_EVENT = ("start", "end", "file", "operation", "returned")
 KINDS = READ, END, WRITTEN, OTHER = "read", "read of nothing", "written", "open, close and others"
+_OF_FILES = ("counters", "stdio", "paths")
 INTERVALS = 100
 # Of the files whose calls are drawn one by one, the first; of their calls, too.
 FIRST_FILES, FIRST_CALLS = 16, 600
@@ -43,29 +47,37 @@ class Profile:
     stdio: NDArray[np.bool_]  # which files were read and written through streams; the others by POSIX calls
     counters: NDArray[Any]
     calls: pd.DataFrame | None  # file (a place in `paths`), start_s, end_s, bytes, kind
+    left_out: int  # calls beyond the window
 
 
 def read(path: Path) -> Profile:
     """Return the profile in a file; raises TraceError where it is missing, damaged or larger than `MOST_BYTES`."""
     try:
         arrays = _arrays(content(path, MOST_BYTES))
-        head = json.loads(arrays["head"].tobytes())
-        wall_s = (head["ended_ns"] - head["started_ns"]) / 1e9
-        paths = arrays["paths"].tobytes().decode(errors="surrogateescape").split("\0")[:-1]
-        counters, stdio = arrays["counters"], arrays["stdio"].astype(bool)
+        _must(all(arrays[name].ndim == 1 and len(arrays[name]) <= MOST[name] for name in MOST.keys() & arrays.keys()))
+        head, counters, stdio, names = json.loads(arrays["head"].tobytes()), *(arrays[name] for name in _OF_FILES)
+        started, ended = head["started_ns"], head["ended_ns"]
+        _must(type(started) is type(ended) is int and 0 <= started < ended < 1 << 63)
+        _must(counters.shape == stdio.shape and names.dtype == np.uint8)
+        _must(np.count_nonzero(names == 0) == len(counters) and _whole_numbers(counters, COUNTERS))
+        _must(counters["size_read"].shape[1:] == (len(SIZES),) and counters["size_read"].dtype.kind in "iu")
+        paths = names.tobytes().decode(errors="surrogateescape").split("\0")[:-1]
         calls = _calls(arrays["events"], head, len(paths)) if "events" in arrays else None
-        _must(counters.shape == stdio.shape == (len(paths),) and counters["size_read"].shape[1:] == (len(SIZES),))
-        _must(all(counters[name].dtype.kind in "iu" for name in COUNTERS) and wall_s > 0)
     except AbsentError as error:
         raise TraceError(MISSING) from error
     except Exception as error:  # whatever a damaged archive makes numpy and zipfile raise
         raise TraceError(UNREADABLE) from error
-    return Profile(wall_s, paths, stdio, counters, calls)
+    left_out = 0 if calls is None else len(arrays["events"]) - len(calls)
+    return Profile((ended - started) / 1e9, paths, stdio.astype(bool), counters, calls, left_out)
 
 
 def _must(hold: Any) -> None:
     if not hold:
         raise TraceError(UNREADABLE)
+
+
+def _whole_numbers(array: NDArray[Any], fields: Sequence[str]) -> bool:
+    return all(array[name].ndim == 1 and array[name].dtype.kind in "iu" for name in fields)
 
 
 def _arrays(packed: bytes) -> dict[str, NDArray[Any]]:
@@ -78,14 +90,15 @@ def _arrays(packed: bytes) -> dict[str, NDArray[Any]]:
 
 
 def _calls(events: NDArray[Any], head: dict[str, Any], files: int) -> pd.DataFrame:
-    started, ended = head["started_ns"], head["ended_ns"]
-    within = (events["start"] >= started) & (events["end"] >= events["start"]) & (events["end"] <= ended)
-    _must((within & (events["file"] >= 0) & (events["file"] < files)).all())
-    names = np.array([_kind(name) for name in head["operations"]])
-    kinds = names[events["operation"]]
-    moved = np.where(kinds == OTHER, 0, np.maximum(events["returned"], 0))
-    kinds[(kinds == READ) & (events["returned"] == 0)] = END
-    found = {"file": events["file"], "bytes": moved, "kind": kinds}
+    """Return the calls within the window; raises TraceError for what is no call."""
+    _must(_whole_numbers(events, OF_EVENT) and (events["end"] >= events["start"]).all())
+    _must(((events["file"] >= 0) & (events["file"] < files)).all())
+    started = head["started_ns"]
+    events = events[(events["start"] >= started) & (events["end"] <= head["ended_ns"])]
+    codes = np.array([KINDS.index(_kind(name)) for name in head["operations"]], np.int8)[events["operation"]]
+    moved = np.where(codes == KINDS.index(OTHER), 0, np.maximum(events["returned"], 0))
+    codes[(codes == KINDS.index(READ)) & (events["returned"] == 0)] = KINDS.index(END)
+    found = {"file": events["file"], "bytes": moved, "kind": pd.Categorical.from_codes(codes, pd.Index(KINDS))}
     return pd.DataFrame(found | {f"{edge}_s": (events[edge] - started) / 1e9 for edge in ("start", "end")})
 
 
@@ -128,7 +141,7 @@ def over_time(profile: Profile) -> pd.DataFrame:
     moved, any_call = calls["bytes"] / BYTES_PER_MB, calls["file"] >= 0
     rates = {f"{kind}_mb_per_s": rate(calls["kind"] == kind, moved) for kind in (READ, WRITTEN)}
     rates["calls_per_s"] = rate(any_call, any_call.astype("float64"))
-    return pd.DataFrame({"elapsed_s": edges[1:], **rates})
+    return pd.DataFrame({"elapsed_s": edges[1:], **rates, "calls_left_out": profile.left_out})
 
 
 def first_files(profile: Profile) -> pd.DataFrame:
@@ -139,7 +152,9 @@ def first_files(profile: Profile) -> pd.DataFrame:
     places = {file: place for place, file in enumerate(files)}
     columns = {"start_s": shown["start_s"], "end_s": shown["end_s"], "kind": shown["kind"], "bytes": shown["bytes"]}
     names = shown["file"].map(lambda file: profile.paths[file])
-    return pd.DataFrame({"line": shown["file"].map(places), "file": names, **columns})
+    return pd.DataFrame(
+        {"line": shown["file"].map(places), "file": names, **columns, "calls_left_out": profile.left_out}
+    )
 
 
 def _one_by_one(profile: Profile) -> pd.DataFrame:

@@ -89,7 +89,7 @@ def _sizes(record: Record) -> list[str]:
 
 def _cost(record: Record) -> str:
     cost = record.profile_cost
-    if not {"median", "min", "max", "pairs"} <= cost.keys():
+    if not cost:
         return NONE
     return f"{cost['median']:+.1%} ({cost['min']:+.1%} to {cost['max']:+.1%}, {cost['pairs']:g} pairs)"
 

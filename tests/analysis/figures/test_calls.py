@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -89,6 +90,18 @@ def test_a_trace_is_drawn_over_time_and_file_by_file(profiled, tmp_path):
     assert {"large.jpg", "small", posix.END} <= set(words(figure))
 
 
+def test_no_more_sets_are_read_than_are_drawn(profiled, tmp_path, monkeypatch):
+    mode, content = profiled
+    made = [cell(tmp_path, content, mode=mode, batch_size=n) for n in (1, 2)]
+    monkeypatch.setattr("analysis.figures.kit.figure.MOST_SETS", 1)
+    read = Mock(wraps=posix.read)
+    monkeypatch.setattr(posix, "read", read)
+
+    figures_of(*made, folder=tmp_path)
+
+    assert read.call_count == 1
+
+
 def test_a_cell_without_a_profile_that_can_be_read_says_so_in_its_place(profiled, tmp_path):
     mode, content = profiled
     broken = cell(tmp_path, content[: len(content) // 2], mode=mode, threads=1)
@@ -123,15 +136,22 @@ def rewritten(content, **members):
     return file.getvalue()
 
 
+def _head(ended):
+    return np.frombuffer(f'{{"started_ns": 0, "ended_ns": {ended}, "operations": [""]}}'.encode(), np.uint8)
+
+
 @pytest.mark.parametrize(
     "members",
     [
         {"paths": np.frombuffer(b"one\0", np.uint8)},
         {"counters": np.zeros(2)},
         {"head": np.frombuffer(b"{}", np.uint8)},
-        {"head": np.frombuffer(b'{"started_ns": 5, "ended_ns": 5}', np.uint8)},
+        *({"head": times} for times in map(_head, ["0", "1e-310", "Infinity", "true", "9223372036854775808"])),
         {"stdio": np.zeros((2, 2), bool)},
-        {"counters": np.zeros(2, [("size_read", "<u4", 10), ("reads", "<f8")])},
+        {"counters": np.zeros(2, [("size_read", "<u4", 10), *((name, "<f8") for name in posix.COUNTERS)])},
+        {"counters": np.zeros(2, [("size_read", "<u4", 10), *((name, "<u4", 3) for name in posix.COUNTERS)])},
+        {"events": np.zeros(posix.MOST["events"] + 1, [(name, "u1") for name in posix.OF_EVENT])},
+        {"paths": np.zeros(1 << 20, np.uint8)},
     ],
 )
 def test_a_profile_that_contradicts_itself_is_not_drawn(profiled, members, tmp_path):
@@ -153,3 +173,16 @@ def test_calls_of_no_file_or_of_another_time_are_not_drawn(profiled, name, value
 
     with pytest.raises(TraceError, match=posix.UNREADABLE):
         posix.read(tmp_path / "profile-1.npz")
+
+
+def test_a_call_beyond_the_window_is_left_out_and_counted(profiled, tmp_path):
+    mode, content = profiled
+    if mode == "counters":
+        return
+    events = np.load(io.BytesIO(content))["events"].copy()
+    events["end"][-1] += 10**12
+    specs = figures_of(cell(tmp_path, rewritten(content, events=events)), folder=tmp_path)
+
+    assert specs["posix-files"].frame["kind"].size == 7
+    assert "Calls beyond the window, left out: 1." in specs["posix-files"].caption
+    assert "beyond the window" not in specs["posix-sizes"].caption

@@ -92,6 +92,11 @@ def test_a_newer_schema_is_skipped_and_the_cure_is_a_newer_program(campaign):
         (lambda value: value.pop("runs"), "lacks the key runs"),
         (lambda value: value["cell"].pop("id"), "lacks the key cell.id"),
         (lambda value: value["runs"][0].pop("role"), "lacks the key runs[0].role"),
+        (
+            lambda value: value.update(profile_cost={"pairs": 3, "median": None, "min": 0, "max": 0}),
+            "profile_cost.median",
+        ),
+        (lambda value: value.update(profile_cost={"pairs": 3}), "lacks the key profile_cost."),
         (lambda value: value.update(cell=[]), "has [] at cell, where an object belongs"),
         (lambda value: value.update(schema="1"), "has '1' at schema"),
         (
