@@ -9,7 +9,7 @@ costs are used, found from how fast files were finished.
 What is then gained lies between two storages. One has a queue: what leaves it saves what it cost there. One serves all
 calls at once: as tf.data keeps as many files under way as it has threads, in their order, a file that comes at once
 waits for the one before it, and little is gained. How near a storage is to either follows from how much less its files
-cost a reader among several than one alone.
+cost a reader among several than one alone; in doubt the lesser gain is said.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ ONE_AT_A_TIME = 1.2  # calls in progress on average, up to which they are taken 
 _FEWEST_GROUPS = 8
 _DRAWS, _SEED = 400, 0
 _LEAST_S = 1e-6
+# A storage counts as parallel from this power of the calls on: so much more its files cost a single reader. It is that
+# of the model of a disk with eight readers, whose gain is the simulated one (docs/staging.md, measured).
+_PARALLEL = 0.3
 _SIMULATED, _WIDEST = 5_000, 4_096  # files; files under way
 _TAILS = (0.025, 0.975)
 
@@ -87,7 +90,7 @@ class Slow:
         if alone is None:
             return (left + new) / total
         faster = float(alone.of(self.seeks, self.sizes).sum()) / total
-        power = min(1.0, max(0.0, float(np.log(faster) / np.log(self.calls_at_once))))
+        power = min(1.0, max(0.0, float(np.log(faster) / np.log(self.calls_at_once)) / _PARALLEL))
         return float((max(left, new) / total) ** (1 - power) * parallel**power)
 
     def kept_in_parallel(self, moved: Any, fast: Cost) -> float:
