@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from analysis.timelog.clocks import Clock
-    from analysis.timelog.log import Events, Log
+    from analysis.timelog.log import Log
 
 EPILOG = """\
 Definitions: docs/timelog.md. Rows of NERSC's files that are no events are named and left out.
@@ -37,9 +38,9 @@ def parser() -> argparse.ArgumentParser:
     made = parser_of("python -m analysis timelog", about, EPILOG)
     made.add_argument("files", metavar="FILE", nargs="+", type=Path, help="the logs of one run, of all its processes")
     made.add_argument("--json", action="store_true", help="machine-readable, on stdout: the definitions by action")
-    made.add_argument("--budget", action="store_true", help="where each rank's wall time went, alone")
-    made.add_argument("--phase", choices=PHASES, help="this phase alone")
-    made.add_argument("--epoch", metavar="N", type=int, help="this epoch alone")
+    made.add_argument("--budget", action="store_true", help="where each rank's wall time went, alone; with --rank only")
+    made.add_argument("--phase", choices=PHASES, help="this phase alone, without a budget")
+    made.add_argument("--epoch", metavar="N", type=int, help="this epoch alone, without a budget")
     made.add_argument("--rank", metavar="N", type=int, help="this rank alone")
     made.add_argument("--compute", metavar="ACTION", help="the action by which others are exposed (compute)")
     made.add_argument("--csv", metavar="FILE", type=Path, help="write NERSC's nine columns")
@@ -60,8 +61,13 @@ def report(asked: argparse.Namespace) -> int:
     Raises
     ------
     AnalysisError
-        If a file cannot be read or written, or nothing is left of it.
+        If a file cannot be read or written, nothing is left of it, or a budget is asked for of part of the time.
     """
+    for name in ("phase", "epoch", "compute") if asked.budget else ():
+        if getattr(asked, name) is not None:
+            raise AnalysisError(
+                f"--budget does not take --{name}: it is of a rank's whole time", "leave one of the two out"
+            )
     from analysis.timelog import show  # noqa: PLC0415
     from analysis.timelog.definitions import Definitions  # noqa: PLC0415
     from analysis.timelog.read import read  # noqa: PLC0415
@@ -69,30 +75,36 @@ def report(asked: argparse.Namespace) -> int:
     log, clocks = read(asked.files, unfinished=asked.unfinished)
     for line in remarks(log, clocks):
         sys.stderr.write(f"{visible(line)}\n")
-    written = list(_written(log, asked))
-    found = Definitions(log, asked.compute).of_actions(_kept(log.events, asked)) if not asked.budget else {}
-    ranks = show.ranks(log, clocks) if asked.budget or not asked.json else {}
+    kept = _kept(log, asked)
+    written = list(_written(kept, asked))
+    found = {} if asked.budget else Definitions(log, asked.compute).of_actions(kept.events, asked.rank)
+    whole_time = asked.phase is None and asked.epoch is None
+    ranks = show.ranks(log, clocks, asked.rank) if asked.budget or (whole_time and not asked.json) else {}
     if asked.json:
         print(json.dumps(ranks if asked.budget else found, indent=1))
     else:
         from analysis.output import terminal  # noqa: PLC0415
 
         terminal.put(*show.actions(found), "") if found else None
-        terminal.put(*show.budget(ranks))
+        terminal.put(*show.budget(ranks)) if ranks else None
         terminal.put_paths(written) if written else None
     return EXIT_SKIPPED if log.skipped else 0
 
 
-def _kept(events: Events, asked: argparse.Namespace) -> Events:
+def _kept(log: Log, asked: argparse.Namespace) -> Log:
+    """Return the log with those events that are asked for. Raises AnalysisError: there is no such rank, or none."""
     from analysis.timelog.log import PHASES  # noqa: PLC0415
 
+    if asked.rank is not None and all(asked.rank != stream.rank for stream in log.streams):
+        raise AnalysisError(f"rank {asked.rank} has no log here", "give its file, or ask for another rank")
+    events = log.events
     phase = None if asked.phase is None else PHASES.index(asked.phase)
     for name, wanted in (("phase", phase), ("epoch", asked.epoch), ("rank", asked.rank)):
         if wanted is not None:
             events = events.at(getattr(events, name) == wanted)
-    if not events.number:
+    if not (events.number or asked.budget):
         raise AnalysisError("no event is left", "ask for a phase, an epoch and a rank that are in the files")
-    return events
+    return replace(log, events=events)
 
 
 def _written(log: Log, asked: argparse.Namespace) -> Iterator[Path]:

@@ -33,10 +33,10 @@ class Budget:
     spent_ns: Mapping[str, int]
 
 
-def budgets(log: Log) -> Iterator[Budget]:
-    """Yield the budget of each rank."""
+def budgets(log: Log, ranks: Sequence[int]) -> Iterator[Budget]:
+    """Yield the budget of each of these ranks."""
     order, events = _order(log), dict(log.events.by("rank"))
-    for rank in log.ranks:
+    for rank in ranks:
         own = [stream for stream in log.streams if stream.rank == rank]
         start_ns, end_ns = min(each.start_ns for each in own), max(each.end_ns for each in own)
         spent = _spent(events[rank], order) if rank in events else {}

@@ -42,22 +42,25 @@ class Definitions:
         self._computes = spans_of_ranks(log.events.at(log.events.action == code))
         self._wall_ns = max(each.end_ns for each in log.streams) - min(each.start_ns for each in log.streams)
 
-    def of_actions(self, events: Events) -> dict[str, dict[str, Any]]:
-        """Return the figures of each action among the events, ``by`` phase (and its epochs), epoch and rank, too."""
-        ranks = self._log.ranks
+    def of_actions(self, events: Events, rank: int | None = None) -> dict[str, dict[str, Any]]:
+        """Return the figures of each action among the events, ``by`` phase (and its epochs), epoch and rank, too.
+
+        The events are of all ranks, or of one rank alone.
+        """
+        ranks = self._log.ranks if rank is None else [rank]
         found = {}
         for code, own in events.by("action"):
             phases = {
-                PHASES[phase]: self.figures(part, ranks) | {"epoch": self._epochs(part)}
+                PHASES[phase]: self.figures(part, ranks) | {"epoch": self._epochs(part, ranks)}
                 for phase, part in own.by("phase")
             }
-            each_rank = {str(rank): self.figures(part, [rank]) for rank, part in own.by("rank")}
-            by = {"phase": phases, "epoch": self._epochs(own), "rank": each_rank}
+            each_rank = {str(one): self.figures(part, [one]) for one, part in own.by("rank")}
+            by = {"phase": phases, "epoch": self._epochs(own, ranks), "rank": each_rank}
             found[self._log.actions[code]] = self.figures(own, ranks) | {"by": by}
         return found
 
-    def _epochs(self, events: Events) -> dict[str, Any]:
-        return {str(epoch): self.figures(part, self._log.ranks) for epoch, part in events.by("epoch")}
+    def _epochs(self, events: Events, ranks: Sequence[int]) -> dict[str, Any]:
+        return {str(epoch): self.figures(part, ranks) for epoch, part in events.by("epoch")}
 
     def figures(self, events: Events, ranks: Sequence[int]) -> dict[str, Any]:
         """Return what is known of some events, None for what is not: times in s, rates in bytes a second."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from analysis.figures.kit.save import ACTIVE
 from analysis.text.plain import one_line
 from analysis.timelog.log import ACTIONS, PHASES, UNKNOWN
@@ -37,7 +39,8 @@ def csv(log: Log) -> Iterator[bytes]:
 def chrome(log: Log) -> Iterator[bytes]:
     """Yield a log as a trace for chrome://tracing and Perfetto: a process each; microseconds since the first start."""
     yield b'{"displayTimeUnit": "ms", "traceEvents": [\n'
-    for place, stream in enumerate(log.streams):
+    for place in np.unique(log.events.stream).tolist():
+        stream = log.streams[place]
         name = {"name": f"rank {stream.rank} {stream.host} {stream.process}"}
         yield _event({"ph": "M", "name": "process_name", "pid": place, "args": name}) + b",\n"
     start_ns = min(stream.start_ns for stream in log.streams)

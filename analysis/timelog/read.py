@@ -81,6 +81,7 @@ class Streams:
 
     def __init__(self) -> None:
         self.found: list[Stream] = []
+        self._names: list[str] = []
         self._parts: list[Events] = []
         self._files: list[str] = []
 
@@ -97,22 +98,44 @@ class Streams:
         file = np.where(events.file < 0, events.file, events.file + len(self._files))
         self._parts.append(events._replace(file=file, stream=events.stream + len(self.found)))
         self._files += reader.files
+        self._names.append(reader.name)
         # A clock that has no name is shared with nobody.
         self.found.append(stream if stream.clock else replace(stream, clock=stream.identity or ""))
         if sum(part.number for part in self._parts) > MOST_EVENTS:
             raise AnalysisError(f"up to {reader.name} there are more than {MOST_EVENTS} events", "give fewer ranks")
 
     def log(self) -> tuple[Log, Mapping[str, Clock]]:
-        """Return all of them by one clock."""
+        """Return all of them by one clock. Raises AnalysisError: they look as if they were of two runs."""
+        if not self.found[0].run:
+            self._must_be_one_run()
         events, streams, found = _by_one_clock(joined(self._parts), self.found)
         return Log(events, ACTIONS, ACTIONS, self._files, streams), found
 
+    def _must_be_one_run(self) -> None:
+        """Of a run without a name, refuse a process that began when all others of its rank had ended."""
+        unix_ns, ended_ns = _unix_ns(self.found), dict[int, int]()
+        began_ns = [stream.start_ns + unix_ns[stream.clock] for stream in self.found]
+        for place in np.argsort(began_ns, kind="stable").tolist():
+            stream = self.found[place]
+            if began_ns[place] > ended_ns.get(stream.rank, began_ns[place]):
+                why = f"{self._names[place]}: it begins after the other logs of rank {stream.rank} have ended"
+                cure = "give the logs of one run; if they are, its script names it: TimeLog(…, run=NAME)"
+                raise AnalysisError(f"{why}, and no run is named", cure)
+            end_ns = stream.end_ns + unix_ns[stream.clock]
+            ended_ns[stream.rank] = max(end_ns, ended_ns.get(stream.rank, end_ns))
 
-def _by_one_clock(events: Events, streams: Sequence[Stream]) -> tuple[Events, list[Stream], Mapping[str, Clock]]:
-    """Return all times as Unix time of the first clock: processes that share a clock have its first time of day."""
+
+def _unix_ns(streams: Sequence[Stream]) -> Mapping[str, int]:
+    """Return the Unix time of each clock's zero: processes that share a clock have its first time of day."""
     unix_ns: dict[str, int] = {}
     for stream in streams:
         unix_ns.setdefault(stream.clock, stream.clock_ns)
+    return unix_ns
+
+
+def _by_one_clock(events: Events, streams: Sequence[Stream]) -> tuple[Events, list[Stream], Mapping[str, Clock]]:
+    """Return all times as Unix time of the first clock."""
+    unix_ns = _unix_ns(streams)
     barriers = events.at(events.action == ACTIONS.index("barrier"))
     found = clocks(streams, _later(barriers, [unix_ns[stream.clock] for stream in streams]))
     offsets = [unix_ns[stream.clock] - found[stream.clock].shift_ns for stream in streams]

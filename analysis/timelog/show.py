@@ -27,10 +27,13 @@ RATES = ("p50 s", "p95 s", "p99 s", "bytes", "MB/s by\nunion_all", "MB/s by\nsum
 SMALL = 1e-3
 
 
-def ranks(log: Log, clocks: Mapping[str, Clock]) -> dict[str, Any]:
-    """Return of each rank when it started after the first one, its wall time and what it went to, and its clock."""
-    found = list(budgets(log))
-    first_ns = min(each.start_ns for each in found)
+def ranks(log: Log, clocks: Mapping[str, Clock], rank: int | None = None) -> dict[str, Any]:
+    """Return of each rank when it started after the first one, its wall time and what it went to, and its clock.
+
+    Of `rank` alone, if it is given.
+    """
+    known = log.ranks
+    first_ns = min(stream.start_ns for stream in log.streams if stream.rank in known)
     clock_of = {stream.rank: clocks.get(stream.clock) for stream in reversed(log.streams)}
     return {
         str(each.rank): {
@@ -39,7 +42,7 @@ def ranks(log: Log, clocks: Mapping[str, Clock]) -> dict[str, Any]:
             "spent_s": {action: time_ns / NS for action, time_ns in each.spent_ns.items()},
             "clock": _clock(clock_of[each.rank]),
         }
-        for each in found
+        for each in budgets(log, known if rank is None else [rank])
     }
 
 

@@ -41,16 +41,52 @@ def test_json_has_each_definition_by_its_name(files, capsys):
     assert read["bytes_per_s"]["wall"] == 5 * MS
 
 
-def test_a_part_alone_is_what_it_is_in_the_whole(files, capsys):
+@pytest.mark.parametrize(("key", "value"), [("rank", "1"), ("phase", "train"), ("epoch", "0")])
+def test_a_part_alone_is_what_it_is_in_the_whole(key, value, files, capsys):
     main(["timelog", *files, "--json"])
-    whole = json.loads(capsys.readouterr().out)["read"]["by"]["rank"]["1"]
+    whole = json.loads(capsys.readouterr().out)["read"]["by"][key][value]
 
-    assert main(["timelog", *files, "--json", "--rank", "1", "--phase", "train", "--epoch", "1"]) == 0
+    assert main(["timelog", *files, "--json", f"--{key}", value]) == 0
 
     part = json.loads(capsys.readouterr().out)["read"]
-    assert (part["count"], part["exposed"]["max"], whole["count"]) == (1, 0.5, 3)
-    assert main(["timelog", *files, "--epoch", "7"]) == 2
-    assert "no event is left" in capsys.readouterr().err
+    by = part.pop("by")
+    assert part == {name: figure for name, figure in whole.items() if name != "epoch"}
+    assert by[key] == {value: whole}
+    if key == "rank":
+        both = {name: figure for name, figure in by["phase"]["train"].items() if name != "epoch"}
+        assert both["union_per_rank"] == {"mean": both["sum_per_rank"], "max": 2.0}
+        assert by["phase"]["train"]["epoch"]["1"]["sum_per_rank"] == by["epoch"]["1"]["sum_per_rank"] == 1.0
+
+
+def test_a_rank_alone_is_all_that_is_shown_and_written(files, tmp_path, capsys):
+    assert main(["timelog", *files, "--json", "--budget"]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    out = [tmp_path / "a.csv", tmp_path / "a.json"]
+
+    assert main(["timelog", *files, "--json", "--budget", "--rank", "1"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"1": whole["1"]}
+    assert main(["timelog", *files, "--rank", "1", "--csv", str(out[0]), "--chrome", str(out[1])]) == 0
+    assert ["wall", "6.00", "100.0", "%", "6.00", "1", "6.00", "1"] in [
+        line.split() for line in capsys.readouterr().out.splitlines()
+    ]
+    assert {line.split(", ")[1] for line in out[0].read_text().splitlines()[1:]} == {"1"}
+    assert {each["pid"] for each in json.loads(out[1].read_text())["traceEvents"]} == {1}
+
+
+def test_a_phase_or_an_epoch_has_no_budget(files, tmp_path, capsys):
+    assert main(["timelog", *files, "--epoch", "1", "--csv", str(tmp_path / "a.csv")]) == 0
+    assert "unaccounted" not in capsys.readouterr().out
+    assert {line.split(", ")[0] for line in (tmp_path / "a.csv").read_text().splitlines()[1:]} == {"1"}
+    assert main(["timelog", *files, "--budget", "--phase", "train"]) == 2
+    assert "--budget does not take --phase" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "why"), [(["--epoch", "7"], "no event is left"), (["--budget", "--rank", "2"], "rank 2 has no log here")]
+)
+def test_a_part_that_is_not_there_is_an_error(words, why, files, capsys):
+    assert main(["timelog", *files, *words]) == 2
+    assert why in capsys.readouterr().err
 
 
 def test_the_budget_of_each_rank_adds_up_to_its_wall(files, capsys):

@@ -89,7 +89,7 @@ def check(figures, own, events, ranks):
 
 @given(EVENTS)
 def test_a_budget_gives_each_moment_to_the_innermost_event_of_the_thread_that_matters_most(folder, events):
-    for each in budgets(logged(folder, events)):
+    for each in budgets(logged(folder, events), range(RANKS)):
         spent = dict.fromkeys((*ACTIONS, UNACCOUNTED), 0)
         for cell in range(WALL):
             inner = [

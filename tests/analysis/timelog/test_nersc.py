@@ -98,7 +98,7 @@ def test_what_is_exposed_is_known_once_the_action_that_computes_is_named(theirs)
 
 def test_a_budget_takes_an_action_that_is_inside_from_the_one_around_it(theirs):
     log, _ = read([theirs])
-    rank_1 = next(each for each in budgets(log) if each.rank == 1)
+    (rank_1,) = budgets(log, [1])
     spent = {name: time_ns / 1e9 for name, time_ns in rank_1.spent_ns.items()}
 
     inner = {"HDF5 File Read": 1.5, "Load File": 1.5, "Training Iteration": 3.0}

@@ -121,6 +121,23 @@ def test_the_logs_of_one_run_are_told_from_others(tmp_path):
         read([first, stream(tmp_path / "b", [], rank=1, ranks=2, run="two")])
 
 
+def test_two_runs_without_a_name_are_told_by_a_rank_that_begins_again(tmp_path):
+    """A rank's processes may come one after the other while another of them goes on."""
+
+    def one(name, at, until, **other):
+        return stream(tmp_path / name, [], at=until, started_ns=STARTED + at, **other)
+
+    apart = [one("again", 2000, 3000), one("first", 0, 1000)]
+    with pytest.raises(AnalysisError, match="again: it begins after the other logs of rank 0 have ended") as error:
+        read(apart)
+    assert "run=NAME" in error.value.hint
+
+    assert len(read([*apart, one("main", 0, 3000)])[0].streams) == 3
+    named = [one("a", 0, 1000, run="long"), one("b", 2000, 3000, run="long")]
+    assert len(read(named)[0].streams) == 2
+    assert len(read([one("c", 0, 1000, ranks=2), one("d", 2000, 3000, rank=1, ranks=2)])[0].streams) == 2
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])
 def test_what_is_no_regular_file_is_refused_and_nothing_waits_for_it(make, tmp_path):
     make(tmp_path / "odd")
