@@ -575,6 +575,11 @@ static int hook_fcntl(int fd, int command, ...) {
     DUPLICATED(fcntl(fd, command, argument));
 }
 
+static int hook_closedir(DIR *folder) { /* no event */
+    uint32_t in = folder ? watching() : 0;
+    if (in) BEFORE(forgotten(dirfd(folder), in));
+    return closedir(folder);
+}
 static DIR *hook_opendir(const char *path) {
     WATCHED(DIR *, , opendir(path),
             record(&call, OPENDIR, PATH_UNLESS(!returned, AT_FDCWD, path), -1, -1, -1, returned ? 0 : -1));
@@ -684,6 +689,7 @@ struct hook hooks[] = {
     HOOK(access, hook_access), HOOK(faccessat, hook_faccessat), HOOK(unlink, hook_unlink), HOOK(unlinkat, hook_unlinkat),
     HOOK(rename, hook_rename), HOOK(renameat, hook_renameat), HOOK(renameat2, hook_renameat2), HOOKS(mmap, hook_mmap),
     HOOK(dup, hook_dup), HOOK(dup2, hook_dup2), HOOK(dup3, hook_dup3), HOOKS(fcntl, hook_fcntl), HOOK(opendir, hook_opendir),
+    HOOK(closedir, hook_closedir),
     HOOKS(sendfile, hook_sendfile), HOOK(copy_file_range, hook_copy_file_range), HOOKS(fopen, hook_fopen),
     HOOKS(freopen, hook_freopen), HOOK(fdopen, hook_fdopen), HOOK(fread, hook_fread), HOOK(fread_unlocked, hook_fread_unlocked),
     HOOK(__fread_chk, hook_fread_chk), HOOK(fwrite, hook_fwrite), HOOK(fwrite_unlocked, hook_fwrite_unlocked),
@@ -744,9 +750,9 @@ int profiler_start(const struct window *asked) {
 
 int profiler_stop(struct totals *answer) {
     uint64_t gate = atomic_load(&now_in.gate);
-    answer->ended = now(), answer->started = started;
     atomic_store(&open_window, 0);
     while (!atomic_compare_exchange_weak(&now_in.gate, &gate, (uint32_t)gate)) {}
+    answer->ended = now(), answer->started = started; /* now, so that no call that entered ended later */
     for (int tries = 0; atomic_load(&now_in.gate) && tries < 40000; tries++)
         if (tries < 100) sched_yield();
         else nanosleep(&(struct timespec){0, 50000}, NULL);

@@ -24,6 +24,7 @@ LARGEST_BYTES = 4 << 30
 _HEAD = (
     "mode", "started_ns", "ended_ns", "process", "dropped", "read_bytes", "kernel_read_bytes", "ended",
 )  # fmt: skip
+_ENDS = ("meta_end", "read_end", "write_end")
 _LARGEST_HEAD_BYTES = 1 << 20
 
 
@@ -117,7 +118,7 @@ def _spill(file: io.BufferedReader) -> Window:
     if room.mode == "trace":
         found["events"] = found["events"][whole]
     if "ended" not in told:
-        last = found["events"]["end"] if number else found["counters"]["meta_end"]
-        ended_ns = max(told["started_ns"], int(last.max()) if len(last) else 0)
+        ends = [found["events"]["end"]] if number else [found["counters"][each] for each in _ENDS]
+        ended_ns = max([told["started_ns"], *(int(each.max()) for each in ends if len(each))])
         told |= {"ended_ns": ended_ns, "dropped": 0, "read_bytes": 0, "kernel_read_bytes": None, "ended": False}
     return Window(**_told(told), **found)

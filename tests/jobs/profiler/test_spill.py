@@ -13,10 +13,13 @@ from jobs.profiler.window import MODES
 from tests.jobs.profiler.test_exact import calls
 
 KILLED = """
-import os, sys
+import os, sys, time
 from jobs.profiler import Profile
 Profile(mode=sys.argv[3], only=[sys.argv[1]], spill=sys.argv[2], events=1000, max_files=10).start()
-open(sys.argv[1], "rb").read()
+fd = os.open(sys.argv[1], os.O_RDONLY)
+opened = time.time_ns()
+assert len(os.read(fd, 20_000)) == 10_000
+print(opened, flush=True)
 os.kill(os.getpid(), 9)
 """
 
@@ -26,12 +29,13 @@ def test_what_a_killed_process_had_seen_is_left_in_its_spill(mode, data, tmp_pat
     spill = tmp_path / "spill"
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
 
-    done = subprocess.run([sys.executable, "-c", KILLED, data, spill, mode], env=environment, check=False)
+    done = subprocess.run([sys.executable, "-c", KILLED, data, spill, mode], env=environment, stdout=-1, check=False)
 
     assert done.returncode == -signal.SIGKILL
     window = table.read(spill)
     assert window.files[str(data)]["POSIX_BYTES_READ"] == 10_000
     assert not window.ended
+    assert window.ended_ns > int(done.stdout)  # the read came after the open
     assert "ended within the window" in window.blind_spot()
     with pytest.raises(ProfilerError, match="is there already"):
         Profile(spill=spill).start()

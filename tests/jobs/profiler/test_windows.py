@@ -103,7 +103,7 @@ def test_detaching_gives_every_slot_and_page_back(data):
 
 
 def test_readers_do_not_mind_a_hundred_attachments(data):
-    stop, read = threading.Event(), [0] * 8
+    stop, read, seen = threading.Event(), [0] * 8, 0
 
     def reading(place):
         with opened(data) as descriptor:
@@ -119,11 +119,18 @@ def test_readers_do_not_mind_a_hundred_attachments(data):
         with Profile(only=[data], events=100_000, mode=MODES[round_ % 2]) as window:
             time.sleep(0)
         assert not window.dropped
+        counters = window.window.counters
+        assert counters["reads"].sum() * 100 == counters["bytes_read"].sum()
+        seen += counters["reads"].sum()
+        if window.events is not None:
+            assert (window.events["returned"][window.events["operation"] == OPERATIONS.index("pread")] == 100).all()
+            assert (window.events["end"] <= window.window.ended_ns).all()
     stop.set()
     for thread in threads:
         thread.join()
 
     assert all(read)
+    assert 0 < seen <= sum(read)
 
 
 def test_threads_lose_no_event(data):
@@ -169,6 +176,20 @@ def test_a_descriptor_is_what_it_was_opened_for_in_each_window(data):
     assert list(second.files) == [str(other)]
     reads = second.events[second.events["operation"] == OPERATIONS.index("read")]
     assert reads["offset"].tolist() == [0, 1]  # a copy shares the position
+
+
+def test_a_folder_that_was_listed_leaves_its_descriptor_to_others(data):
+    folder = str(data.parent)
+    with Profile(only=[folder]) as watched:
+        descriptor = os.open(folder, os.O_RDONLY)
+        assert [each.name for each in os.scandir(descriptor)] == ["file"]  # closes a copy of it
+        os.close(descriptor)
+        pipe = os.pipe()
+        os.write(pipe[1], b"1234")
+        for each in pipe:
+            os.close(each)
+
+    assert watched.files[folder]["POSIX_WRITES"] == 0
 
 
 def test_errors_are_kept_with_their_number(data):
