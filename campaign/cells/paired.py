@@ -31,12 +31,16 @@ def order(record: Record) -> list[str]:
 
 
 def pairs(record: Record, status: str | None = "valid") -> list[tuple[Run, Run]]:
-    """List each measured run with the one without a profile: pairs of which both are of a status, None for any."""
+    """List each measured run with the one without a profile: pairs of which both are of a status, None for any.
+
+    Of a pair that was begun again the later runs count: those before them were made in another session.
+    """
     found: dict[int, dict[str, Run]] = defaultdict(dict)
     for run in record["runs"]:
-        if "pair" in run and status in (None, run["status"]):
+        if "pair" in run:
             found[run["pair"]][run["role"]] = run
-    return [(each["measured"], each[UNPROFILED]) for each in found.values() if len(each) == 2]  # noqa: PLR2004
+    both = [(each["measured"], each[UNPROFILED]) for each in found.values() if len(each) == 2]  # noqa: PLR2004
+    return [pair for pair in both if status is None or pair[0]["status"] == pair[1]["status"] == status]
 
 
 def cost(record: Record) -> ProfileCost | None:

@@ -69,6 +69,14 @@ def test_a_pair_of_which_one_run_does_not_count_is_made_again_and_is_in_no_cost(
     assert (recorded["profile_cost"]["pairs"], len(paired.pairs(recorded, None))) == (3, 5)
 
 
+def test_a_run_of_a_pair_that_was_begun_again_stands_in_no_pair():
+    made = [("unprofiled", "valid", 5.0), ("unprofiled", "invalid", 1.0), ("measured", "valid", 1.0)]
+    runs = [{"pair": 1, "role": role, "status": status, "wall_s": wall_s} for role, status, wall_s in made]
+
+    assert paired.cost({"runs": runs}) is None
+    assert paired.pairs({"runs": runs}, None) == [(runs[2], runs[1])]
+
+
 def test_a_cell_that_is_not_profiled_has_nothing_to_compare(folder, compared):
     cells, conduct = cells_of([compose(*ASKED, "benchmark=baseline")])
 
