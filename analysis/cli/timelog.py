@@ -68,14 +68,18 @@ def report(asked: argparse.Namespace) -> int:
             raise AnalysisError(
                 f"--budget does not take --{name}: it is of a rank's whole time", "leave one of the two out"
             )
+    import numpy as np  # noqa: PLC0415
+
     from analysis.timelog import show  # noqa: PLC0415
-    from analysis.timelog.definitions import Definitions  # noqa: PLC0415
+    from analysis.timelog.definitions import MOST_EPOCHS, Definitions  # noqa: PLC0415
     from analysis.timelog.read import read  # noqa: PLC0415
 
     log, clocks = read(asked.files, unfinished=asked.unfinished)
     for line in remarks(log, clocks):
         sys.stderr.write(f"{visible(line)}\n")
     kept = _kept(log, asked)
+    if not asked.budget and np.unique(kept.events.epoch).size > MOST_EPOCHS:
+        sys.stderr.write(f"warning: of each action at most {MOST_EPOCHS} epochs are shown; --epoch N gives any other\n")
     written = list(_written(kept, asked))
     found = {} if asked.budget else Definitions(log, asked.compute).of_actions(kept.events, asked.rank)
     whole_time = asked.phase is None and asked.epoch is None

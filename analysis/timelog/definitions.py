@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,12 +19,13 @@ from analysis.timelog.intervals import Spans, union, without
 from analysis.timelog.log import COMPUTE, PHASES, UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
     from analysis.timelog.log import Events, Log
 
 NS = 1e9
 PERCENTILES = (50, 95, 99)
+MOST_EPOCHS = 1000
 NONE = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
@@ -47,26 +49,26 @@ class Definitions:
 
         The events are of all ranks, or of one rank alone.
         """
-        ranks = self._log.ranks if rank is None else [rank]
+        ranks = frozenset(self._log.ranks if rank is None else [rank])
         found = {}
         for code, own in events.by("action"):
             phases = {
                 PHASES[phase]: self.figures(part, ranks) | {"epoch": self._epochs(part, ranks)}
                 for phase, part in own.by("phase")
             }
-            each_rank = {str(one): self.figures(part, [one]) for one, part in own.by("rank")}
+            each_rank = {str(one): self.figures(part, {one}) for one, part in own.by("rank")}
             by = {"phase": phases, "epoch": self._epochs(own, ranks), "rank": each_rank}
             found[self._log.actions[code]] = self.figures(own, ranks) | {"by": by}
         return found
 
-    def _epochs(self, events: Events, ranks: Sequence[int]) -> dict[str, Any]:
-        return {str(epoch): self.figures(part, ranks) for epoch, part in events.by("epoch")}
+    def _epochs(self, events: Events, ranks: Collection[int]) -> dict[str, Any]:
+        parts = itertools.islice(events.by("epoch"), MOST_EPOCHS)
+        return {str(epoch): self.figures(part, ranks) for epoch, part in parts}
 
-    def figures(self, events: Events, ranks: Sequence[int]) -> dict[str, Any]:
+    def figures(self, events: Events, ranks: Collection[int]) -> dict[str, Any]:
         """Return what is known of some events, None for what is not: times in s, rates in bytes a second."""
-        spans = spans_of_ranks(events)
-        whole = [spans.get(rank, NONE) for rank in ranks]
-        exposed = [without(each, self._computes.get(rank, NONE)) for rank, each in zip(ranks, whole, strict=True)]
+        spans = {rank: each for rank, each in spans_of_ranks(events).items() if rank in ranks}
+        exposed = [without(each, self._computes.get(rank, NONE)) for rank, each in spans.items()]
         total_ns = float(events.taken_ns.sum(dtype=float))
         all_ns = union(events.start_ns, events.end_ns).length
         epochs = events._replace(epoch=np.maximum(events.epoch, 0)).by("epoch")
@@ -76,10 +78,10 @@ class Definitions:
         return {
             "count": events.number,
             "sum_per_rank": total_ns / len(ranks) / NS,
-            "union_per_rank": _over_ranks(whole),
+            "union_per_rank": _over_ranks(spans.values(), len(ranks)),
             "union_all": all_ns / NS,
             "union_epochs": sum(union(part.start_ns, part.end_ns).length for _, part in epochs) / NS,
-            "exposed": _over_ranks(exposed) if self.known else None,
+            "exposed": _over_ranks(exposed, len(ranks)) if self.known else None,
             **{f"p{part}": float(value) for part, value in zip(PERCENTILES, parts, strict=True)},
             "bytes": size,
             "bytes_per_s": {
@@ -93,6 +95,7 @@ def spans_of_ranks(events: Events) -> Mapping[int, Spans]:
     return {rank: union(own.start_ns, own.end_ns) for rank, own in events.by("rank")}
 
 
-def _over_ranks(spans: Sequence[Spans]) -> dict[str, float]:
+def _over_ranks(spans: Iterable[Spans], ranks: int) -> dict[str, float]:
+    """Return mean and maximum over so many ranks; those without spans are left out of these."""
     lengths = [each.length for each in spans]
-    return {"mean": sum(lengths) / len(lengths) / NS, "max": max(lengths) / NS}
+    return {"mean": sum(lengths) / ranks / NS, "max": max(lengths, default=0) / NS}

@@ -42,6 +42,11 @@ def union(start: Times, end: Times) -> Spans:
 
 def without(spans: Spans, others: Spans) -> Spans:
     """Return the time of some spans that is not in the others."""
+    if not len(spans.start):
+        return spans
+    # Of many others, only those from the first moment to the last one.
+    near = slice(np.searchsorted(others.end, spans.start[0]), np.searchsorted(others.start, spans.end[-1]))
+    others = Spans(others.start[near], others.end[near])
     edges = np.sort(np.concatenate([*spans, *others]))  # np.unique hashes, which takes seconds for stamps like these
     left, right = edges[:-1], edges[1:]
     kept = _inside(spans, left) & ~_inside(others, left)

@@ -29,6 +29,7 @@ COLUMNS = (
 SHORT = 7
 SHEET = "output"
 LONGEST_LINE = 1 << 16
+MOST_ROWS = 1 << 20  # of a sheet; for rows that a file leaves out, openpyxl makes empty ones
 MOST_WORKBOOK_BYTES = 1 << 28
 MOST_WORDS = {"caller": 1000, "action": 1000, "thread": 100_000}
 MOST_LETTERS = 200
@@ -64,6 +65,8 @@ class Rows:
     def workbook(self, file: BinaryIO, name: str) -> None:
         """Take in a workbook. Raises AnalysisError: it has no sheet of events, or openpyxl is not there to read it."""
         for number, row in enumerate(_sheet(file, name), start=1):
+            if number > MOST_ROWS:
+                raise misread(name, number, f"a sheet has {MOST_ROWS} rows at most", "save its sheet as CSV")
             cells = ["" if cell is None else str(cell) for cell in row]
             if any(cells) and not (number == 1 and _is_heading(cells)):
                 self._take(cells, SHORT, name, number)

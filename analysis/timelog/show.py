@@ -64,7 +64,7 @@ def actions(found: Mapping[str, Mapping[str, Any]]) -> Iterator[RenderableType]:
     yield Text("")
     yield rates
     if len(rows) > MOST_ROWS:
-        yield Text(f"\N{HORIZONTAL ELLIPSIS} and {len(rows) - MOST_ROWS:,} more rows: --json has all")
+        yield Text(f"\N{HORIZONTAL ELLIPSIS} and {len(rows) - MOST_ROWS:,} more rows: see --json")
 
 
 def _table(first: str, columns: Sequence[str]) -> Table:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from analysis.__main__ import main
+from analysis.timelog import definitions
 from tests.analysis.timelog.logs import REALTIME, event, stream
 
 MS = 1_000_000
@@ -109,6 +110,15 @@ def test_a_person_reads_all_of_it(files, capsys):
     assert ["rank", "1", "3", *["3.00"] * 5, "2.50", "2.50"] in rows
     assert ["unaccounted", "2.50", "41.7", "%", "2.50", "0", "2.50", "0"] in rows
     assert "rank 0 started last, 0.000 s after the first" in said
+
+
+def test_epochs_that_are_not_shown_are_told_of(files, capsys, monkeypatch):
+    monkeypatch.setattr(definitions, "MOST_EPOCHS", 1)
+
+    assert main(["timelog", *files]) == 0
+    assert "of each action at most 1 epochs are shown; --epoch N gives any other" in capsys.readouterr().err
+    assert main(["timelog", *files, "--epoch", "1"]) == 0
+    assert "epochs" not in capsys.readouterr().err
 
 
 def test_what_is_written_is_for_other_programs(files, tmp_path, capsys):

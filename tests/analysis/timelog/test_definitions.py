@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.errors import AnalysisError
+from analysis.timelog import definitions
 from analysis.timelog.budget import UNACCOUNTED, budgets
 from analysis.timelog.definitions import Definitions
 from analysis.timelog.log import ACTIONS, PHASES
@@ -110,6 +111,17 @@ def test_an_event_without_a_size_leaves_bytes_unknown(tmp_path):
     log = read([stream(tmp_path / "log", [event("read", 0, 5, size=4), event("read", 5, 9)])])[0]
 
     assert Definitions(log).of_actions(log.events)["read"]["bytes"] is None
+
+
+def test_of_many_epochs_the_first_are_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr(definitions, "MOST_EPOCHS", 2)
+    places = [(1, epoch, 0) for epoch in range(4)]
+    log = read([stream(tmp_path / "log", [event("read", at, at + 1, place=at) for at in range(4)], places=places)])[0]
+
+    found = Definitions(log).of_actions(log.events)["read"]
+
+    assert [*found["by"]["epoch"]] == [*found["by"]["phase"]["train"]["epoch"]] == ["0", "1"]
+    assert (found["count"], found["union_epochs"]) == (4, 4e-9)
 
 
 def test_an_action_that_is_not_there_exposes_nothing(tmp_path):

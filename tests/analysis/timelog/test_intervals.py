@@ -46,6 +46,15 @@ def test_the_union_of_intervals_apart_is_their_sum(lengths):
     )
 
 
+def test_of_many_others_only_those_nearby_are_looked_at(monkeypatch):
+    sorted_, sort = [], np.sort
+    monkeypatch.setattr(np, "sort", lambda edges: sorted_.append(len(edges)) or sort(edges))
+    others = united([(start, start + 5) for start in range(0, 10_000, 10)])
+
+    assert pairs(without(united([(500, 520)]), others)) == [(505, 510), (515, 520)]
+    assert max(sorted_) < 10
+
+
 def test_intervals_that_touch_become_one():
     assert pairs(united([(3, 5), (0, 3), (7, 7), (8, 9)])) == [(0, 5), (8, 9)]
 

@@ -158,6 +158,19 @@ def test_a_workbook_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
         read([tmp_path / "bomb.xlsx"])
 
 
+def test_a_row_beyond_the_last_one_of_a_sheet_is_an_error_at_once(tmp_path, monkeypatch):
+    """Of the rows between, openpyxl makes empty ones: of nine billion, for an hour."""
+    openpyxl = pytest.importorskip("openpyxl")
+    monkeypatch.setattr(nersc, "MOST_ROWS", 1000)
+    book = openpyxl.Workbook()
+    book.active.title = "output"
+    book.active.cell(1001, 1, 0)
+    book.save(tmp_path / "far.xlsx")
+
+    with pytest.raises(AnalysisError, match=r"far.xlsx, line 1001: a sheet has 1000 rows at most"):
+        read([tmp_path / "far.xlsx"])
+
+
 def test_our_log_in_their_columns_is_read_by_a_script_of_theirs_and_by_us(tmp_path):
     """The dialect is that of their scripts, which take it for granted that nothing is quoted."""
     events = [event("read", 1_000, 900_000, thread=7, place=1), event("step", 0, 1_000_000, place=1)]
