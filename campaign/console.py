@@ -17,13 +17,14 @@ from jobs import checks
 from jobs.terminal import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from jobs.figures import Run
 
     Progress = Callable[[str, int, int, str], None]
 
 _WIDE = 200  # columns of a pipe: lines are never folded there
+_FIRST = 5  # of lines that say the same of several things
 _SILENT_S, _DRAW_EACH_S, _LINE_EACH_S = 1.0, 0.1, 5.0  # of what takes long
 
 _Thing = TypeVar("_Thing")
@@ -33,6 +34,14 @@ stderr = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty()
 def say(text: str) -> None:
     """Print a message for the user on stderr."""
     stderr.print(visible(text), markup=False, soft_wrap=True)
+
+
+def say_first(lines: Sequence[str]) -> None:
+    """Print as `say` the first of the lines, and how many more there are."""
+    for line in lines[:_FIRST]:
+        say(line)
+    if len(lines) > _FIRST:
+        say(f"… and {len(lines) - _FIRST} more")
 
 
 def show(text: str, *, flush: bool = False) -> None:

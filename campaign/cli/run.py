@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 _RECORDS = "*/record.json"
-_SHOWN = 5  # cells that are not done
+_SHOWN = 5  # ids of cells, in a hint
 
 
 def main(argv: Sequence[str]) -> int:
@@ -134,8 +134,7 @@ def _follow(planned: Plan, request: Request, campaign: Manifest, cluster: str, *
         f"not every cell is done (`python -m campaign status` says why); "
         f"the same command{when} runs again what is missing; one cell alone:"
     )
-    for entry in lacking[:_SHOWN]:
-        console.say(f"  {command_line.again(request.words, entry.cell.id)}")
+    console.say_first([f"  {command_line.again(request.words, entry.cell.id)}" for entry in lacking])
     return 1
 
 
@@ -163,7 +162,9 @@ def _work_with_retries(planned: Plan, request: Request, campaign: Manifest, clus
         if alone or attempt == retries:
             return alone
         conduct: Conduct = {**request.conduct, "redo": False}
-        cells = retry.cells(plan.make([entry.cell for entry in planned.entries], conduct, request.folder))
+        cells, lines = retry.chosen(plan.make([entry.cell for entry in planned.entries], conduct, request.folder))
+        for line in lines:
+            console.say(line)
         if not cells:
             break
         console.say(f"{counted(len(cells), 'cell')} failed for no reason of their own: try {attempt + 1} of {retries}")

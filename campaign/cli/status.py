@@ -11,15 +11,18 @@ from campaign.cells import record
 from campaign.cells.folder import existing
 from campaign.cli import arguments, watch
 from campaign.cluster.states import states as states_of
+from campaign.config import command_line
 from campaign.console import counted
 
 if TYPE_CHECKING:
+    from campaign.cells.contract import Manifest
     from campaign.cells.folder import CampaignFolder
     from campaign.cluster.states import State
 
 _ORDER = ("running", "queued", "interrupted", "failed", "invalid", "damaged", "planned", "done")
 _CUT = ("interrupted", "failed", "invalid")
-_SHOWN, _SHOWN_PLACES = 40, 5
+_LACKING = (*_CUT, "damaged", "planned")
+_SHOWN = 40
 
 
 def watched(argv: list[str]) -> int:
@@ -49,11 +52,11 @@ def main(argv: list[str], verb: str = "status") -> int:
         _print_cells(states, limit=len(states) if options.all else _SHOWN)
         if counts["running"] and (hindrance := folder.hindrance()):
             console.say(f"warning: {hindrance}")
+        _print_left(folder, [cell for cell, state in states.items() if state["status"] in _CUT])
         if counts["running"]:
             watch.say_to_go(folder, counts["running"])
-        _print_left(folder, [cell for cell, state in states.items() if state["status"] in _CUT])
-        if counts["interrupted"] or counts["planned"]:
-            console.say("repeat the command that started the campaign: it continues from here")
+        else:
+            _print_commands(campaign, {cell for cell, state in states.items() if state["status"] in _LACKING})
     return 0 if counts["done"] == len(states) else 1
 
 
@@ -67,13 +70,25 @@ def _print_left(folder: CampaignFolder, cells: list[str]) -> None:
     places = [
         place for each in recorded if each for place in (*checkpoint_targets.left(each), *baseline_files.left(each))
     ]
-    for place in places[:_SHOWN_PLACES]:
-        what = "snapshots of a run that was cut are left in" if place.is_dir() else "a run that was cut left"
-        console.say(f"{what} {place}")
-    if len(places) > _SHOWN_PLACES:
-        console.say(f"… and {len(places) - _SHOWN_PLACES} more")
+    what = {True: "snapshots of a run that was cut are left in", False: "a run that was cut left"}
+    console.say_first([f"{what[place.is_dir()]} {place}" for place in places])
     if places:
         console.say("the next run of their cell removes them; you may remove them too")
+
+
+def _print_commands(campaign: Manifest, cells: set[str]) -> None:
+    """Print the commands that go on with these cells: the one that asked for the most of them, then for the rest."""
+    asked = [(each["words"], set(each.get("cells", ()))) for each in reversed(campaign["requests"]) if "words" in each]
+    found = []
+    while cells and asked:
+        words, most = max(asked, key=lambda one: len(cells & one[1]))
+        if not cells & most:
+            break
+        found.append(f"  {command_line.again(words)}")
+        cells = cells - most
+    if found:
+        console.say("what is missing is run by the same command, in the folder where it was given:")
+    console.say_first(found)
 
 
 def _print_cells(states: dict[str, State], limit: int) -> None:

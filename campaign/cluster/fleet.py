@@ -6,6 +6,7 @@ The ends are written down, for Slurm forgets.
 from __future__ import annotations
 
 import datetime as dt
+import re
 import threading
 import time
 from functools import partial
@@ -31,6 +32,7 @@ _SETTLE_CHECKS = 6
 _LATE_S = 5.0  # in which a record may come into sight that a node has written (NFS)
 _CHECK_EACH_S = 1.0
 _SLURM = "Slurm: "  # before its words
+_STATE = re.compile(f"{_SLURM}([A-Z_]+)")
 _INTERRUPTING = ("CANCELLED", "LOST", "PREEMPTED", "REQUEUED", "REVOKED")
 _SILENT_S = 10.0  # a shorter silence is not reported
 
@@ -208,9 +210,10 @@ def is_interruption(why: str) -> bool:
     return why.removeprefix(_SLURM).startswith(_INTERRUPTING)
 
 
-def is_cancelled(why: str) -> bool:
-    """Return whether somebody ended a worker."""
-    return why.startswith(f"{_SLURM}CANCELLED")
+def state(why: str) -> str:
+    """Return Slurm's state in how a worker ended; empty where the worker said it in its own words."""
+    found = _STATE.match(why)
+    return found[1] if found else ""
 
 
 def _by_batch(fleet: Fleet) -> list[tuple[Batch, dict[int, str]]]:

@@ -49,6 +49,7 @@ class Price:
     jobs: int
     timeout_min: int
     max_requeues: int
+    retries: int
     runs: Expected | None
 
     @property
@@ -59,7 +60,8 @@ class Price:
     def __str__(self) -> str:
         """Say it in one line."""
         jobs = f"{counted(self.jobs, 'job')} of at most {self.timeout_min} min"
-        again = f", times {self.max_requeues + 1} if all are requeued" if self.max_requeues else ""
+        factors = (self.max_requeues, "requeued"), (self.retries, "tried again")
+        again = "".join(f", times {number + 1} if all are {what}" for number, what in factors if number)
         text = f"{_two_digits(self.at_most_h)} node-hours at most ({jobs}{again})"
         if self.runs is None:
             return text
@@ -78,7 +80,8 @@ def of(arrays: Sequence[Array], folder: CampaignFolder) -> Price:
     entries = [entry for array in arrays for task in array.tasks for entry in task]
     conduct = arrays[0].request.conduct
     cluster, jobs = conduct["cluster"], sum(len(array.tasks) for array in arrays)
-    return Price(jobs, cluster["timeout_min"], cluster["max_requeues"], expected(entries, conduct, folder))
+    runs = expected(entries, conduct, folder)
+    return Price(jobs, cluster["timeout_min"], cluster["max_requeues"], conduct["retries"], runs)
 
 
 def expected(entries: Sequence[Entry], conduct: Conduct, folder: CampaignFolder) -> Expected | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import cache
 from typing import TYPE_CHECKING
 
+from campaign.cells import record
 from campaign.cluster import fleet
+from campaign.console import counted
 from campaign.worker import batch as batches
 
 if TYPE_CHECKING:
@@ -12,15 +16,56 @@ if TYPE_CHECKING:
     from campaign.cells.plan import Plan
 
 _LEFT = ("planned", "running")  # begun or not, its worker ended before it was over
+_CANCELLED = "CANCELLED"
+# By Slurm's state: what would end the next job, too.
+_OWN = {
+    _CANCELLED: "cancelled",
+    "DEADLINE": "the job's deadline has passed",
+    "OUT_OF_MEMORY": "the job's memory did not suffice (cluster.mem_gb=… asks for more)",
+    "TIMEOUT": "the time limit was reached (cluster.timeout_min=… asks for more)",
+}
+_OF_THE_SCRIPT = ("COMPLETED", "FAILED")  # it came to an end; no node was lost
+_BEFORE_A_RUN = "the job failed before its first run"
 
 
-def cells(after: Plan) -> list[Cell]:
-    """List cells whose worker ended before them, or whose runs others disturbed; none that somebody cancelled."""
-    last = batches.latest(batches.read_all(after.folder))
+def chosen(after: Plan) -> tuple[list[Cell], list[str]]:
+    """Choose cells whose worker ended before them for no reason of its own, or whose runs others disturbed.
 
-    def is_cancelled(cell: str) -> bool:
-        batch, index = last.get(cell, (None, 0))
-        return batch is not None and fleet.is_cancelled(batch.ended.get(index, ""))
+    Returns them, and a line on each reason for which others are not tried again.
+    """
+    made = {batch.folder.name: batch for batch in batches.read_all(after.folder)}
+    last = batches.latest([*made.values()])
 
-    lacking = (entry for entry in after.to_do if entry.state in _LEFT or entry.disturbed)
-    return [entry.cell for entry in lacking if not is_cancelled(entry.cell.id)]
+    @cache
+    def has_begun(name: str, index: int) -> bool:
+        """Return whether a worker has recorded anything."""
+        recorded = (record.read_or_fault(after.folder.record(cell))[0] for cell in made[name].cells[index])
+        return any(each is not None and each["campaign"].get("token") == made[name].token for each in recorded)
+
+    again: list[Cell] = []
+    not_again: Counter[str] = Counter()
+    for entry in after.to_do:
+        is_left = entry.state in _LEFT
+        if not (is_left or entry.disturbed):
+            continue
+        batch, index = last.get(entry.cell.id, (None, 0))
+        how = batch.ended.get(index, "") if batch else ""
+        why = _reason(how, is_left=is_left)
+        if batch and is_left and fleet.state(how) in _OF_THE_SCRIPT and not has_begun(batch.folder.name, index):
+            why = _BEFORE_A_RUN
+        if why:
+            not_again[why] += 1
+        else:
+            again.append(entry.cell)
+    return again, [f"{counted(number, 'cell')} not tried again: {why}" for why, number in not_again.items()]
+
+
+def _reason(how: str, *, is_left: bool) -> str:
+    """Return why the next worker would end as the last one did; empty where it may not.
+
+    Of a cell that it did not leave behind (`is_left`) only a cancellation counts.
+    """
+    state = fleet.state(how)
+    if is_left:
+        return _OWN.get(state, "") if state else how  # a worker's own words
+    return _OWN[state] if state == _CANCELLED else ""

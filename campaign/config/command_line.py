@@ -32,6 +32,7 @@ _DRY_RUN = "--dry-run"
 _YES = "--yes"
 _ONLY = "--only"
 _OURS = (_DRY_RUN, _YES)
+_REDO = "redo="  # what is measured by now is not measured anew once more
 _SEVERAL = "paper"  # +paper=fig4 +paper=fig5 are two recipes
 _LAUNCHER = "hydra/launcher="
 _MULTIRUN = ("-m", "--multirun")
@@ -134,12 +135,14 @@ def split(argv: Sequence[str]) -> Words:
     return Words(tuple(_for_hydra(flags)), tuple(overrides), _DRY_RUN in flags, _YES in flags, tuple(only))
 
 
-def again(words: Sequence[str], cell: str) -> str:
-    """Return the command that brings one cell of an earlier command to its end, for a shell."""
-    kept = [word for word in words if word not in _OURS]
+def again(words: Sequence[str], cell: str = "") -> str:
+    """Return, for a shell, the command that goes on with an earlier one, or with one cell of it."""
+    kept = [word for word in words if word not in _OURS and not word.startswith(_REDO)]
+    if not cell:
+        return shlex.join(["python", "-m", "campaign", *kept])
     while found := [place for place, word in enumerate(kept) if word.partition("=")[0] == _ONLY]:
         del kept[found[0] : found[0] + (1 if "=" in kept[found[0]] else 2)]
-    return f"python -m campaign {shlex.join([*kept, _ONLY, cell.rpartition('-')[2]])}"
+    return again([*kept, _ONLY, cell.rpartition("-")[2]])
 
 
 def _require_effect(overrides: Sequence[str]) -> None:

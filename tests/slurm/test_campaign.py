@@ -190,13 +190,17 @@ def test_jobs_run_on_nodes_of_the_pool_alone_after_the_prelude(campaign):
 
 
 @pytest.mark.long
-def test_why_a_job_could_not_begin_is_told_at_once_and_in_status_by_its_log(campaign):
-    done = campaign.go("runs=3", "cluster.modules=[nosuch]")
+def test_why_a_job_could_not_begin_is_told_at_once_and_in_status_by_its_log_and_it_is_not_tried_again(campaign, lab):
+    before = lab.calls("sbatch")
+
+    done = campaign.go("runs=3", "cluster.modules=[nosuch]", "retries=2")
 
     ((status, reason),) = campaign.status().values()
     assert (done.returncode, status) == (1, "failed")
     assert re.search(r"Slurm: FAILED.* on n\d; .*module: command not found \(/.*_0_0_log.err\)", reason)
     assert reason in done.stderr
+    assert "1 cell not tried again: the job failed before its first run" in done.stderr
+    assert lab.calls("sbatch") == before + 1
 
 
 @pytest.mark.long

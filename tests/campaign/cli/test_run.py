@@ -11,7 +11,7 @@ from campaign import console
 from campaign.cli import run
 from campaign.cluster import local, slurm
 from campaign.errors import EnvironmentFaultError, SchedulerError, UsageError
-from tests.campaign.on_disk import leave_batch
+from tests.campaign.on_disk import leave_batch, leave_record
 
 
 @pytest.fixture
@@ -80,12 +80,14 @@ def test_who_comes_back_to_jobs_that_do_cells_anew_is_told_not_to_ask_for_it_aga
 def tries(folder, said, reports, monkeypatch):
     """Give the command for two cells, of whose jobs the ends are given for each try; returns cells and tries."""
 
-    def go(*ends, words=("retries=2",)):
+    def go(*ends, words=("retries=2",), begun=True):
         made = []
 
         def work(planned, request, *_, sure):
             ids = [entry.cell.id for entry in planned.to_do]
             batch = leave_batch(folder, f"{request.token}-0", [[cell] for cell in ids], utc=request.utc)
+            for entry in planned.to_do if begun else ():
+                leave_record(folder, entry.cell, token=request.token)
             batch.save_ends(dict(enumerate(ends[len(made)])))
             made.append((len(ids), request.attempt, sure, request.conduct["redo"]))
             return False
@@ -97,7 +99,7 @@ def tries(folder, said, reports, monkeypatch):
     return go
 
 
-FAILED, CANCELLED = "Slurm: NODE_FAIL on n1", "Slurm: CANCELLED on n1"
+FAILED, CANCELLED, KILLED = (f"Slurm: {state} on n1" for state in ("NODE_FAIL", "CANCELLED", "FAILED, signal 9"))
 
 
 @pytest.mark.shows("retries")
@@ -108,9 +110,38 @@ def test_what_failed_for_no_reason_of_its_own_is_tried_again_a_bounded_number_of
     assert "1 cell failed for no reason of their own: try 2 of 2" in said
 
 
-def test_nothing_is_tried_again_unasked_and_what_somebody_cancelled_never(tries):
+def test_nothing_is_tried_again_unasked(tries):
     assert len(tries([FAILED, FAILED], words=())) == 1
-    assert len(tries([CANCELLED, CANCELLED])) == 1
+
+
+@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [
+        (CANCELLED, "cancelled"),
+        ("Slurm: OUT_OF_MEMORY on n1", "the job's memory did not suffice (cluster.mem_gb=… asks for more)"),
+        ("Slurm: TIMEOUT on n1", "the time limit was reached (cluster.timeout_min=… asks for more)"),
+        ("the time limit of 5 min was reached 4 times (ask)", "the time limit of 5 min was reached 4 times (ask)"),
+    ],
+)
+def test_what_would_fail_again_is_not_tried_again_and_it_is_said_why(end, why, begun, tries, said):
+    assert len(tries([end, end], begun=begun)) == 1
+    assert f"2 cells not tried again: {why}" in said
+
+
+@pytest.mark.parametrize(("end", "begun", "count"), [(KILLED, True, 2), (KILLED, False, 1), (FAILED, False, 2)])
+def test_a_job_that_was_killed_is_tried_again_but_not_one_that_failed_before_its_first_run(
+    end, begun, count, tries, said
+):
+    assert len(tries([end, end], [CANCELLED, CANCELLED], begun=begun)) == count
+    assert ("2 cells not tried again: the job failed before its first run" in said) is (count == 1)
+
+
+def test_no_more_than_five_commands_of_cells_are_shown_and_how_many_there_are(tries, said):
+    tries([FAILED] * 7, words=("threads=1,2,3,4,5,6,7",))
+
+    assert len([line for line in said if " --only " in line]) == 5
+    assert said[-1] == "… and 2 more"
 
 
 def test_of_a_grid_one_cell_alone_is_run_and_a_failure_ends_in_the_command_for_it(tries, said, folder):

@@ -58,6 +58,20 @@ def test_why_and_status_call_a_cell_the_same(cut, folder, capsys):
     assert capsys.readouterr().out.startswith(f"{cell}: interrupted")
 
 
+def test_the_commands_that_run_what_is_missing_are_printed_the_one_with_the_most_cells_first(folder, cells, capsys):
+    one, other, third = (leave_record(folder, cell, status="failed")["cell"]["id"] for cell in cells[0])
+    campaign = json.loads(folder.marker.read_text())
+    asked = [("threads=1,2 --yes", [one, other]), ("threads=1 --only x", [one]), ("threads=4 redo=true", [third])]
+    campaign["requests"] = [{"words": words.split(), "cells": ids} for words, ids in asked]
+    folder.marker.write_text(json.dumps(campaign))
+
+    for verb in (status.main, status.watched):
+        verb([str(folder.root)])
+
+        said = capsys.readouterr().err.splitlines()
+        assert said[-2:] == ["  python -m campaign threads=1,2", "  python -m campaign threads=4"]
+
+
 def test_a_reason_of_several_lines_stays_on_the_line_of_its_cell(folder, cells, capsys):
     leave_record(folder, cells[0][0], status="failed", reason="sbatch: error: one\nsbatch: error: two")
 

@@ -330,13 +330,14 @@ def test_what_a_worker_said_of_its_end_is_told_rather_than_slurm_s_word(batch, s
     assert _ends(made) == {"1": "no such module: CUDA"}
 
 
+MOVED = "slurmstepd-n1: error: execve(): /moved/away/bin/python: No such file or directory"
 SRUN = "srun: error: n1: task 0: Exited with exit code 2"
 
 
 @pytest.mark.parametrize(
     ("state", "log", "says"),
     [
-        ("FAILED", ["old", "execve(): python: No such file", SRUN], "execve(): python: No such file"),
+        ("FAILED", ["old", MOVED, SRUN], MOVED),
         ("FAILED", ["srun: error: n1: task 0: Killed"], "srun: error: n1: task 0: Killed"),
         ("OUT_OF_MEMORY", ["x" * 400, "", SRUN], "x" * 300),
         ("FAILED", [], None),

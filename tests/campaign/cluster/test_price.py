@@ -62,11 +62,17 @@ def test_runs_that_may_be_added_are_expected_too(folder, leave):
 
 
 def test_the_price_of_jobs_is_from_the_fewest_runs_to_the_most():
-    one = price.Price(jobs=1, timeout_min=60, max_requeues=0, runs=price.Expected(1785, 7185, 6))
+    one = price.Price(jobs=1, timeout_min=60, max_requeues=0, retries=0, runs=price.Expected(1785, 7185, 6))
 
     assert "about 0.50 to 2.0 expected" in str(one)
 
 
+def test_what_requeues_and_retries_may_add_to_the_price_is_said():
+    one = price.Price(jobs=1, timeout_min=60, max_requeues=3, retries=2, runs=None)
+
+    assert str(one).endswith("times 4 if all are requeued, times 3 if all are tried again)")
+
+
 @pytest.mark.parametrize(("minutes", "hours"), [(1, "0.017"), (5, "0.083"), (60, "1.0"), (1000, "17"), (10_000, "167")])
 def test_node_hours_have_two_digits_that_mean_something(minutes, hours):
-    assert str(price.Price(1, minutes, 0, None)).startswith(f"{hours} node-hours at most")
+    assert str(price.Price(1, minutes, 0, 0, None)).startswith(f"{hours} node-hours at most")

@@ -66,9 +66,10 @@ def test_words_for_sbatch_are_taken_as_they_stand(word, hydra):
     assert split([word]).hydra == ("-m", hydra)
 
 
-def test_the_command_that_repeats_one_cell_has_its_hash_and_no_flag_of_before():
-    words = ["threads=1,2", "--yes", "--only", "a,b", "cluster.pool=n[1-2]", "--only=c", "--dry-run"]
+def test_the_command_that_goes_on_has_no_flag_of_before_and_for_one_cell_its_hash():
+    words = ["threads=1,2", "--yes", "--only", "a,b", "cluster.pool=n[1-2]", "redo=true", "--only=c", "--dry-run"]
 
+    assert again(words) == "python -m campaign threads=1,2 --only a,b 'cluster.pool=n[1-2]' --only=c"
     assert again(words, "micro-t1-0ce30f7495") == (
         "python -m campaign threads=1,2 'cluster.pool=n[1-2]' --only 0ce30f7495"
     )
