@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
     batches = [batch for batch in read_all(folder) if batch.cluster == "slurm"]
     jobs, left = cancel(batches, _workers(folder, batches, cells)) if batches else ([], [])
     if not jobs:
-        return _nothing(folder)
+        return _nothing(folder, "these cells" if cells else "this campaign")
     if left:
         raise SchedulerError(
             f"Slurm did not cancel {counted(len(left), 'job')}: {', '.join(job.job_id for job in left)}",
@@ -47,13 +47,11 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _nothing(folder: CampaignFolder) -> int:
+def _nothing(folder: CampaignFolder, whose: str) -> int:
     if folder.worker_at_work():
-        console.say(
-            "no Slurm job of this campaign is left; a worker is running on this machine: Ctrl-C its front process"
-        )
+        console.say(f"no Slurm job of {whose} is left; a worker is running on this machine: Ctrl-C its front process")
         return 1
-    console.say("no job of this campaign is left")
+    console.say(f"no job of {whose} is left")
     return 0
 
 

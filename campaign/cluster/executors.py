@@ -1,4 +1,4 @@
-"""What of submitit is used: its executors, which write batch scripts, call ``sbatch`` and start processes.
+"""What of submitit is used: its executors, which write batch scripts and start processes.
 
 submitit is imported where it is needed, for it is not on the way to --help, status or --dry-run on this machine.
 """
@@ -32,10 +32,6 @@ class SlurmArray:
     def script(self, command: str) -> str:
         """Return the text that ``sbatch`` gets."""
         return str(self._executor._make_submission_file_text(command, ""))  # noqa: SLF001
-
-    def submit(self, command: str) -> str:
-        """Submit it and return the job id."""
-        return str(self._executor._submit_command(command).job_id)  # noqa: SLF001
 
 
 def on_this_machine(folder: Path, cluster: str, name: str, timeout_min: int) -> Any:

@@ -1,7 +1,7 @@
 """From cells to array jobs: who shares an array, what its script says, and the handing over.
 
-submitit writes the script and calls ``sbatch``; the command in it is ours (``python -m campaign.worker``) and not a
-pickle: a front process that is killed between the two leaves jobs that find all they need.
+submitit writes the script; the command in it is ours (``python -m campaign.worker``) and not a pickle: a front process
+that is killed just after ``sbatch`` leaves jobs that find all they need.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from campaign.console import counted
 from campaign.errors import EnvironmentFaultError, SchedulerError, UsageError
 from campaign.slurm import client, scheduler
 from campaign.worker.batch import Batch
-from jobs.system.files import write_json
+from jobs.system.files import write, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -88,7 +88,7 @@ class Array:
 
     def script(self, after: str | None = None) -> str:
         """Return the text that ``sbatch`` gets; `after` is the job id of the array before it."""
-        return self._array(after).script(self._command())
+        return SlurmArray(self.folder, self._parameters(after), len(self.tasks)).script(self._command())
 
     def setup(self) -> list[str]:
         """Prepare as the site asks, all of it or end; the node imports the code that this process runs."""
@@ -106,7 +106,7 @@ class Array:
 
     def hand_over(self, data: Mapping[str, Data | None], after: str | None) -> Batch:
         """Write the work lists, then submit."""
-        array, batch = self._array(after), self.batch()
+        text, batch = self.script(after), self.batch()
         batch.folder.mkdir(mode=0o700)
         place = self.first
         for index, task in enumerate(self.tasks):
@@ -114,9 +114,9 @@ class Array:
             place += len(task)
         batch.save()
         try:
-            with client.scrubbed():
-                job_id = array.submit(self._command())
-        except Exception as error:  # noqa: BLE001 - submitit's own, or of a disk that is full since sbatch
+            write(batch.script, text)
+            job_id = client.submit(batch.script)
+        except (OSError, RuntimeError) as error:
             job_id = job_id_despite(batch, error)
         batch = dataclasses.replace(batch, job_id=job_id)
         batch.save()
@@ -125,9 +125,6 @@ class Array:
     def _command(self) -> str:
         lists = f"{shlex.quote(str(self.folder))}/work-${{SLURM_ARRAY_TASK_ID}}.json"
         return f"{shlex.quote(sys.executable)} -u -m campaign.worker {lists}"
-
-    def _array(self, after: str | None) -> SlurmArray:
-        return SlurmArray(self.folder, self._parameters(after), len(self.tasks))
 
     def _parameters(self, after: str | None) -> dict[str, object]:
         """Translate our keys to submitit's."""

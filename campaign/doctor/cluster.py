@@ -40,6 +40,8 @@ _PROBE_TIMEOUT_S = 400.0  # a first import of TensorFlow from a busy network fil
 _ASK_EACH_S = 1.0
 _OPENING = "touch begun; trap 'touch over' EXIT; exec > said 2>&1"
 _SAID = re.compile(r"sbatch: (?:error: )?(.*)")
+_CHECK = "check cluster.partition, account, qos, constraint, timeout_min, cpus_per_task; --dry-run shows the script"
+_HINTS = {True: "", False: _CHECK, None: "see `scontrol ping`; try again later"}  # by whether sbatch took a script
 
 
 def cluster(entries: Sequence[Entry], storages: Iterable[Node], request: Request) -> Iterator[Finding]:
@@ -95,19 +97,21 @@ def _accepted(array: submission.Array) -> Finding:
         script = array.script(None)
     except CampaignError as error:
         return Finding("submission", passed=False, message=error.message, hint=error.hint)
-    words = [shutil.which("sbatch") or "sbatch", "--test-only"]
-    try:
-        with client.scrubbed():
-            done = subprocess.run(
-                words, input=script, capture_output=True, text=True, timeout=_TEST_TIMEOUT_S, check=False
-            )
-    except subprocess.TimeoutExpired:
-        message = f"sbatch --test-only has not answered after {_TEST_TIMEOUT_S:.0f} s"
-        return Finding("submission", passed=None, message=message, hint="see `scontrol ping`; try again later")
-    said = " ".join(_SAID.findall(done.stderr)) or done.stderr.strip()
+    took, _, said = _sbatch("--test-only", script=script)
     name = array.tasks[0][0].cell.settings["storage"]["name"]
-    hint = "check cluster.partition, account, qos, constraint, timeout_min, cpus_per_task; --dry-run shows the script"
-    return Finding("submission", passed=done.returncode == 0, message=f"storage {name}: {said}", hint=hint)
+    return Finding("submission", passed=took, message=f"storage {name}: {said}", hint=_HINTS[took])
+
+
+def _sbatch(*words: str, script: str = "") -> tuple[bool | None, str, str]:
+    """Call sbatch; returns whether it took the script (None: it does not answer), what it printed, and its messages."""
+    try:
+        done = subprocess.run(
+            [shutil.which("sbatch") or "sbatch", *words], input=script, env=client.environment(),
+            capture_output=True, text=True, timeout=_TEST_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return None, "", f"sbatch has not answered after {_TEST_TIMEOUT_S:.0f} s"
+    return done.returncode == 0, done.stdout, " ".join(_SAID.findall(done.stderr)) or done.stderr.strip()
 
 
 def _on_a_node(array: submission.Array, storages: Iterable[Node], campaign: Path) -> Iterator[Finding]:
@@ -117,9 +121,9 @@ def _on_a_node(array: submission.Array, storages: Iterable[Node], campaign: Path
         folder, word = Path(made), secrets.token_hex(8)
         request = {"word": word, "storages": list(storages), "checks": array.request.conduct["checks"]}
         write_json(folder / "asked", request)
-        job = _send(array, folder)
-        if job is None:
-            yield Finding("nodes", passed=False, message="the probe job was refused", hint="see `submission` above")
+        took, job, said = _send(array, folder)
+        if not took:
+            yield Finding("nodes", passed=took, message=f"the probe job was not taken: {said}", hint=_HINTS[took])
             return
         try:
             yield from _answer(folder, word, job)
@@ -135,8 +139,11 @@ def _end(job: str) -> None:
         time.sleep(_ASK_EACH_S)
 
 
-def _send(array: submission.Array, folder: Path) -> str | None:
-    """Submit the probe with the options and the preparations of a real job, but for its array, length and folder."""
+def _send(array: submission.Array, folder: Path) -> tuple[bool | None, str, str]:
+    """Submit the probe with the options and the preparations of a real job, but for its array, length and folder.
+
+    Returns whether sbatch took it, the job id, and sbatch's messages.
+    """
     examine = f"{shlex.quote(sys.executable)} -m campaign.doctor.node asked"
     steps = [(line, line) for line in array.setup()] + [
         (examine, f"{examine} > answered.tmp && mv answered.tmp answered")
@@ -149,8 +156,8 @@ def _send(array: submission.Array, folder: Path) -> str | None:
     kept = [shlex.split(option)[0] for option in options if not option.startswith(dropped)]
     minutes = min(_PROBE_MIN, array.request.conduct["cluster"]["timeout_min"])
     own = (f"--time={minutes}", f"--chdir={folder}", "--output=/dev/null", str(probe))
-    text = client.ask("sbatch", "--parsable", *kept, *own)
-    return text.strip().partition(";")[0] if text else None
+    took, printed, said = _sbatch("--parsable", *kept, *own)
+    return took, printed.strip().partition(";")[0], said
 
 
 def _answer(folder: Path, word: str, job: str) -> Iterator[Finding]:

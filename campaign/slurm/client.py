@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shutil
 import subprocess
 import threading
@@ -27,6 +28,7 @@ _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 _TIMEOUT_S = 20.0
 _PATIENCE_S = 10.0  # with all questions to which no answer comes; and until it is worth asking again
 _SAY_AFTER_S = 2.0
+_JOB = re.compile(r"job (\d+)")  # "Submitted batch job 77"
 _UNCONFIGURED = "configuration source"  # of "Could not establish a configuration source"
 
 
@@ -38,16 +40,6 @@ def is_traced(name: str) -> bool:
 def environment() -> dict[str, str]:
     """Return our environment without such variables."""
     return {name: value for name, value in os.environ.items() if not is_traced(name)}
-
-
-@contextmanager
-def scrubbed() -> Iterator[None]:
-    """Take such variables out of the environment for a while: submitit calls ``sbatch`` with ours."""
-    taken = {name: os.environ.pop(name) for name in list(os.environ) if is_traced(name)}
-    try:
-        yield
-    finally:
-        os.environ.update(taken)
 
 
 @dataclass
@@ -98,19 +90,44 @@ def _asked(*words: str) -> subprocess.CompletedProcess[str]:
     started, left_s = time.monotonic(), _silence.left_s
     if not left_s:
         raise subprocess.TimeoutExpired(words, 0)
-    herald = threading.Timer(_SAY_AFTER_S, _silence.say)
-    herald.start()
     answered = False
     try:
-        done = _run(*words, timeout_s=left_s)
+        with _heralded():
+            done = _run(*words, timeout_s=left_s)
         answered = done.returncode == 0
         return done
     finally:
-        herald.cancel()
         now = time.monotonic()
         _silence.waited_s = 0.0 if answered else _silence.waited_s + now - started
         _silence.asked = now
         _silence.said &= not answered
+
+
+def submit(script: Path) -> str:
+    """Hand a batch script to ``sbatch``, which has 10 s to answer, and return the job id.
+
+    Raises RuntimeError, with what sbatch says, where it fails or its time is up: Slurm may have taken the job then.
+    """
+    try:
+        with _heralded():
+            done = _run("sbatch", str(script), timeout_s=_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"sbatch timed out after {_PATIENCE_S:.0f} s") from None
+    job = _JOB.search(done.stdout)
+    if done.returncode or job is None:
+        raise RuntimeError(done.stderr.strip() or f"it ended with {done.returncode} and printed '{done.stdout}'")
+    return job[1]
+
+
+@contextmanager
+def _heralded() -> Iterator[None]:
+    """Say that we wait for Slurm, where it takes long."""
+    herald = threading.Timer(_SAY_AFTER_S, _silence.say)
+    herald.start()
+    try:
+        yield
+    finally:
+        herald.cancel()
 
 
 def _run(*words: str, timeout_s: float = _TIMEOUT_S) -> subprocess.CompletedProcess[str]:

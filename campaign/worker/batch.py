@@ -6,7 +6,8 @@
       batch.json            what it is; written before the scheduler hears of it
       work-<index>.json     the work list of one worker
       ended.json            how workers ended that left cells behind, once anybody has found out
-      …                     submitit's script, logs of the workers
+      job.sh                what sbatch gets
+      …                     logs of the workers
 
 A batch is found again by its folder, from any process on any day: nothing here depends on a job id.
 """
@@ -74,6 +75,11 @@ class Batch:
     def work_list(self, index: int) -> Path:
         """Path of the work list of one worker."""
         return self.folder / f"work-{index}.json"
+
+    @property
+    def script(self) -> Path:
+        """Path of the script that sbatch gets."""
+        return self.folder / "job.sh"
 
     def fault(self, index: int) -> Fault | None:
         """Return the error that ended a worker, where it could leave it."""

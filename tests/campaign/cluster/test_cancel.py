@@ -80,6 +80,15 @@ def test_only_the_jobs_of_the_cells_that_are_named_are_cancelled(folder, program
     assert len(_scancels(programs)) == 1
 
 
+@pytest.mark.parametrize(("words", "whose"), [(["t1"], "these cells"), ([], "this campaign")])
+def test_where_no_job_is_left_it_is_said_of_what_was_named(words, whose, folder, programs, capsys):
+    leave_batch(folder, cells=[["t1-aa"], ["t2-bb"]])
+    programs.answer("squeue")
+
+    assert cancelling.main([*words, str(folder.root)]) == 0
+    assert capsys.readouterr().err == f"no job of {whose} is left\n"
+
+
 def test_a_silent_controller_cancels_nothing_and_that_is_said(folder, programs):
     leave_batch(folder)
     programs("squeue", "exit 1")

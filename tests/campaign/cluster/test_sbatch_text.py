@@ -12,7 +12,7 @@ from campaign.config.points import cells_of
 from campaign.errors import UsageError
 from campaign.worker.work_list import Request
 from tests.campaign.command_line import TINY
-from tests.campaign.on_disk import leave_record
+from tests.campaign.on_disk import leave_record, squeue_line
 from tests.campaign.work_lists import grid, walk
 
 
@@ -258,6 +258,17 @@ def test_what_an_outer_job_left_in_the_environment_does_not_reach_sbatch(program
     seen = (tmp_path / "environment").read_text().splitlines()
     assert batch.job_id == "5"
     assert [line for line in seen if line.startswith(("SLURM_", "SBATCH_"))] == ["SLURM_CONF=/lab/slurm.conf"]
+
+
+def test_a_job_that_slurm_took_although_sbatch_failed_is_handed_over(programs, arrays):
+    (array,) = arrays()
+    programs.answer("squeue", squeue_line(array, 0, "PENDING"))
+    programs("sbatch", "exit 1")
+
+    batch = array.hand_over(dict.fromkeys([array.tasks[0][0].cell.id]), None)
+
+    assert batch.job_id == "70"
+    assert f"sbatch {batch.folder}/job.sh" in programs.calls
 
 
 def test_the_price_is_every_job_up_to_its_limit_and_what_earlier_runs_took(arrays, folder, cells):

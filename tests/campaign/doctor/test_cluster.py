@@ -14,8 +14,6 @@ from campaign.config.points import cells_of
 from campaign.doctor import cluster
 from campaign.worker.work_list import Request
 
-pytestmark = pytest.mark.long
-
 CONFIG = "ClusterName = toy\nSLURM_VERSION = 22.05.8\nAccountingStorageType = accounting_storage/none\n"
 RUN = 'for word in "$@"; do :; done; bash "$word"; echo 77'
 
@@ -56,6 +54,7 @@ def no_tensorflow(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "light"))
 
 
+@pytest.mark.long
 def test_a_node_is_examined_where_it_is(examined, no_tensorflow, tmp_path, folder):
     findings = examined(f"storage.root={tmp_path}")
 
@@ -68,6 +67,7 @@ def test_a_node_is_examined_where_it_is(examined, no_tensorflow, tmp_path, folde
     assert list(folder.root.glob(".tfio-doctor*")) == []
 
 
+@pytest.mark.long
 def test_a_storage_that_the_node_does_not_have_is_found_out(examined, no_tensorflow, tmp_path):
     findings = examined(f"storage.root={tmp_path}/not-mounted", "storage.shared=false")
 
@@ -76,6 +76,7 @@ def test_a_storage_that_the_node_does_not_have_is_found_out(examined, no_tensorf
     assert f"there is no folder {tmp_path}/not-mounted" in storage.message
 
 
+@pytest.mark.long
 def test_a_relative_root_is_the_one_of_this_folder(examined, no_tensorflow, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
@@ -85,12 +86,12 @@ def test_a_relative_root_is_the_one_of_this_folder(examined, no_tensorflow, tmp_
 
 
 def test_code_that_the_node_does_not_have_is_found_out(programs, examined, monkeypatch):
-    monkeypatch.setattr(sys, "executable", "/nowhere/bin/python")
+    monkeypatch.setattr(sys, "executable", "/moved/away/bin/python")
 
     (nodes,) = _of(examined(), "nodes")
 
     assert nodes.passed is False
-    assert "a job failed at `/nowhere/bin/python -m campaign.doctor.node asked`: " in nodes.message
+    assert "a job failed at `/moved/away/bin/python -m campaign.doctor.node asked`: " in nodes.message
     assert "No such file or directory" in nodes.message
     assert "install this code" in nodes.hint
 
@@ -104,6 +105,7 @@ def test_the_step_before_the_code_that_a_node_cannot_do_is_named(examined):
     assert "site.modules" in nodes.hint
 
 
+@pytest.mark.long
 def test_an_answer_that_something_else_printed_into_is_found_out(examined, no_tensorflow, tmp_path):
     (tmp_path / "light" / "sitecustomize.py").write_text("print('welcome')", encoding="utf-8")
 
@@ -169,7 +171,7 @@ def test_a_script_that_slurm_refuses_is_told_in_its_words(programs, examined):
 
     assert _of(findings, "submission")[0].passed is False
     assert "invalid partition specified: nowhere" in _of(findings, "submission")[0].message
-    assert _of(findings, "nodes")[0].message == "the probe job was refused"
+    assert _of(findings, "nodes")[0].message == "the probe job was not taken: invalid partition specified: nowhere"
 
 
 @pytest.mark.parametrize(
@@ -187,6 +189,7 @@ def test_what_ends_the_examination(spoil, message, programs, examined):
     assert (only.what, only.passed, only.message) == ("slurm", False, message)
 
 
+@pytest.mark.long
 def test_variables_that_are_not_used_are_named(examined, no_tensorflow, tmp_path, monkeypatch):
     monkeypatch.setenv("SBATCH_ACCOUNT", "mine")
 

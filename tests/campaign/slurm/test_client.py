@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -48,21 +47,6 @@ def test_a_client_does_not_see_the_job_that_asks_and_still_finds_its_cluster(pro
     assert environment.issuperset(KEPT)
 
 
-def test_the_environment_is_scrubbed_for_a_while_and_comes_back_also_after_an_error(traces):
-    during = {}
-
-    def fail():
-        during.update(os.environ)
-        raise OSError("sbatch")
-
-    with pytest.raises(OSError, match="sbatch"), client.scrubbed():
-        fail()
-
-    assert during.keys().isdisjoint(TRACES)
-    assert during.keys() >= set(KEPT)
-    assert {os.environ.get(name) for name in TRACES} == {"x"}
-
-
 def test_a_client_answers_with_what_it_prints_bytes_that_are_no_text_and_all(programs):
     programs("squeue", "printf 'J\\303n  70\\n'; echo noise >&2")
 
@@ -77,6 +61,25 @@ def test_a_client_that_is_missing_fails_or_hangs_does_not_answer(text, programs,
         programs("squeue", text)
 
     assert client.ask("squeue") is None
+
+
+@pytest.mark.parametrize(
+    ("sbatch", "patience_s", "says"),
+    [
+        ("exec sleep 60", 0.5, "^sbatch timed out"),
+        ("echo sbatch: error: no >&2; exit 1", 60.0, "^sbatch: error: no$"),
+        ("echo welcome", 60.0, "printed 'welcome"),
+    ],
+    ids=["hangs", "fails", "says no number"],
+)
+def test_sbatch_is_not_waited_for_without_end_and_a_failure_has_its_words(
+    sbatch, patience_s, says, programs, monkeypatch
+):
+    monkeypatch.setattr(client, "_PATIENCE_S", patience_s)
+    programs("sbatch", sbatch)
+
+    with pytest.raises(RuntimeError, match=says):
+        client.submit(programs.folder / "job.sh")
 
 
 def test_all_questions_to_a_silent_controller_wait_ten_seconds_together_and_ten_later_it_is_asked_again(
