@@ -433,10 +433,9 @@ def test_a_submission_that_is_refused_leaves_nothing_behind_that_hangs(campaign,
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("words", [(), ("detach=true",)])
-@pytest.mark.parametrize("wish", ["threads=4", "cluster.mem_gb=9999"])
-def test_a_job_that_no_node_can_run_is_refused_although_slurm_keeps_it(campaign, wish, words):
-    done = campaign.go("runs=3", wish, *words)
+@pytest.mark.parametrize("words", ["threads=4", "cluster.mem_gb=9999 detach=true"])
+def test_a_job_that_no_node_can_run_is_refused_although_slurm_keeps_it(campaign, words):
+    done = campaign.go("runs=3", *words.split())
 
     assert done.returncode == 4
     assert "Requested node configuration is not available" in done.stderr
