@@ -167,7 +167,9 @@ def gain(observed: Observed, slow: Slow, fast: Sequence[Cost], alone: Sequence[C
     wall, waited = (np.array([getattr(run, key) for run in runs]) for key in ("wall_s", "waited_s"))
 
     def gained(kept: float, before: float, after: float, most: float, chance: float = 0.0) -> float:
-        return float(before / max(after - min(total_s * (1 - kept) + chance, most), _LEAST_S) - 1)
+        # Of what is left, chance takes half at most: a run with hardly any reads left is no multiple of itself.
+        saved = min(total_s * (1 - kept) + chance, total_s * (1 - kept / 2), most)
+        return float(before / max(after - saved, _LEAST_S) - 1)
 
     means = wall.mean(), wall.mean(), waited.mean()
     found = gained(slow.kept(moved, fast[0], alone[0], parallel), *means)

@@ -35,6 +35,7 @@ def test_the_gain_of_the_best_files_is_predicted_although_chance_helped_to_choos
     assert (slow.cost.seek_s, slow.cost.byte_s) == pytest.approx((SLOW.seek_s, SLOW.byte_s), rel=0.05)
     assert found.gain == pytest.approx(_true_gain(SIZES, moved), rel=0.06)
     assert found.low <= _true_gain(SIZES, moved) <= found.high
+    assert cost.gain(seen, slow, [FAST], [None], SIZES > 0).high < 2 * _true_gain(SIZES, SIZES > 0)
 
 
 def test_a_file_that_is_dear_in_every_run_is_known_to_be(observed):
