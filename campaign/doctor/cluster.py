@@ -111,7 +111,7 @@ def _sbatch(*words: str, script: str = "") -> tuple[bool | None, str, str]:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return None, "", f"sbatch has not answered after {_TEST_TIMEOUT_S:.0f} s"
-    return done.returncode == 0, done.stdout, " ".join(_SAID.findall(done.stderr)) or done.stderr.strip()
+    return done.returncode == 0, done.stdout, "; ".join(_SAID.findall(done.stderr)) or done.stderr.strip()
 
 
 def _on_a_node(array: submission.Array, storages: Iterable[Node], campaign: Path) -> Iterator[Finding]:
