@@ -293,6 +293,8 @@ def profile_complete(run: Run, _limits: Limits) -> Check:
         if lacks and not found["dropped"]
         else blind or f"{seen / 1e6:.1f} MB seen of {counted / 1e6:.1f} MB that the kernel counted"
     )
+    if found["dropped"] and found["mode"] == "trace":
+        message += ": profile.posix=counters"
     return Check(rule="profile_complete", passed=passed, observed=seen, limit=counted, message=message)
 
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HEAD_BYTES = 4096
-MAGIC = b"tfio-posix-1\n"
+MAGIC = b"tfio-posix-"
+SCHEMA = 2  # of windows in files; the next one when COUNTERS, EVENT or a head changes
 _NAME_BYTES = 128  # room for each name; long ones use that of short ones
 _NORESERVE = 0x4000  # pages take memory when they are first written (mmap(2))
 _HUGE_PAGE = 1 << 21
@@ -70,7 +71,7 @@ class Room:
     def head(self, told: dict[str, Any]) -> bytes:
         """Return the head, so that a file explains itself: this room, and what is `told` of the window."""
         words = json.dumps({**told, **asdict(self)})
-        return (MAGIC + words.encode() + b"\n").ljust(HEAD_BYTES, b"\0")
+        return (MAGIC + b"%d\n" % SCHEMA + words.encode() + b"\n").ljust(HEAD_BYTES, b"\0")
 
     def events_in(self, memory: Any) -> np.ndarray[Any, Any]:
         """Return all the room for events as an array of EVENT."""
@@ -96,11 +97,19 @@ class Room:
         return paths, modules
 
 
+def must_be_known(schema: object) -> None:
+    """Raise ValueError for a window in a file that another version wrote."""
+    if schema != SCHEMA:
+        raise ValueError(f"it is of schema {schema!r:.20}, and this version reads schema {SCHEMA}: profile again")
+
+
 def room_of(head: bytes) -> tuple[Room, dict[str, Any]]:
     """Read a head: the room, and what it was told; ValueError where it is none."""
     if not head.startswith(MAGIC):
         raise ValueError("it is not what a window leaves")
-    told = json.loads(head[len(MAGIC) :].partition(b"\n")[0])
+    schema, words = head[len(MAGIC) :].split(b"\n")[:2]
+    must_be_known(int(schema))
+    told = json.loads(words)
     room = Room(str(told["mode"]), int(told["events"]), int(told["files"]))
     if room.mode not in MODES or min(room.events, room.files) < 1:
         raise ValueError("its head is damaged")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 _GREATEST = {"events": 1 << 30, "files": 1 << 22}
+_OTHERS = ("brahma", "darshan", "dftracer", "gotcha", "recorder", "scorep")  # left alone, too: `skipped` of slots.c
 _OPEN: list[Profile] = []  # the window that is open: it may not go away when nobody else holds it
 _STUCK: list[mmap.mmap] = []  # memory of windows in which a thread was stopped while it recorded
 LOCK = threading.RLock()  # held by the thread that attaches, detaches, opens or ends a window
@@ -173,6 +174,7 @@ class Profile:
             dropped=totals.dropped + bool(stuck),
             read_bytes=totals.read_bytes,
             kernel_read_bytes=after[0] - sum(self._before) if after and self._before else None,
+            beside=", ".join(_others()),
             **seen(self._room, memory, totals.events),
         )
         if self._spill:
@@ -239,6 +241,13 @@ def _names(path: Path) -> set[Path]:
 def _absolute(path: str | Path) -> Path:
     """Return a file's name without links in its folder; the folder is the caller's word."""
     return Path(path).parent.resolve() / Path(path).name
+
+
+def _others() -> list[str]:
+    """Return the profilers of I/O that are loaded into this process, by name."""
+    loaded = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+    libraries = {line.rpartition("/")[2] for line in loaded if "/lib" in line}
+    return [name for name in _OTHERS if any(each.startswith(f"lib{name}") for each in libraries)]
 
 
 def process_bytes() -> tuple[int, int] | None:

@@ -54,6 +54,7 @@ def figures(window: Window) -> dict[str, Any]:
         "kernel_read_bytes": window.kernel_read_bytes,
         "dropped": window.dropped,
         "blind_spot": window.blind_spot(),
+        "beside": window.beside,
     }
 
 
@@ -62,6 +63,8 @@ def lines(window: Window) -> Iterator[str]:
     found = figures(window)
     yield f"{found['mode']} of {found['wall_s']:.3f} s, {found['files']:,} files"
     yield f"not complete: {found['blind_spot']}" if found["blind_spot"] else "complete: nothing was dropped or missed"
+    if found["beside"]:
+        yield f"beside   {visible(found['beside'])}: what it costs is in these times"
     for what, calls, amount, rate, spent in (
         ("read", "reads", "bytes_read", "read_mb_per_s", "read_s"),
         ("written", "writes", "bytes_written", "write_mb_per_s", "write_s"),

@@ -12,17 +12,17 @@ import numpy as np
 
 from jobs.profiler import darshan_log
 from jobs.profiler.library import ProfilerError, fitting, seen
-from jobs.profiler.memory import HEAD_BYTES, room_of
+from jobs.profiler.memory import HEAD_BYTES, SCHEMA, must_be_known, room_of
 from jobs.profiler.window import COUNTERS, EVENT, MODES, MODULES, OPERATIONS, Window
 from jobs.system import files
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCHEMA = 1
 LARGEST_BYTES = 4 << 30
 _HEAD = (
     "mode", "started_ns", "ended_ns", "process", "dropped", "read_bytes", "kernel_read_bytes", "ended",
+    "beside",
 )  # fmt: skip
 _ENDS = ("meta_end", "read_end", "write_end")
 _LARGEST_HEAD_BYTES = 1 << 20
@@ -36,9 +36,10 @@ def head(window: Window) -> dict[str, Any]:
 def _told(head: dict[str, Any]) -> dict[str, Any]:
     """Return what a head tells; ValueError where it is not what `head` made."""
     told = {key: head[key] for key in _HEAD}
-    numbers = [value for key, value in told.items() if key not in ("mode", "kernel_read_bytes", "ended")]
-    counted, ended = told["kernel_read_bytes"], told["ended"]
-    known = told["mode"] in MODES and isinstance(ended, bool) and (counted is None or isinstance(counted, int))
+    numbers = [value for key, value in told.items() if key not in ("mode", "kernel_read_bytes", "ended", "beside")]
+    counted = told["kernel_read_bytes"]
+    known = told["mode"] in MODES and isinstance(told["ended"], bool) and isinstance(told["beside"], str)
+    known = known and (counted is None or isinstance(counted, int))
     if not known or not all(isinstance(value, int) for value in numbers):
         raise ValueError("its head is damaged")
     return told
@@ -81,8 +82,9 @@ def _table(file: io.BufferedReader) -> Window:
             raise ValueError(f"it would unpack to more than {LARGEST_BYTES} bytes")
         arrays = {name.removesuffix(".npy"): _array(members, name) for name in members.namelist()}
     told = json.loads(_checked(arrays["head"], np.uint8)[:_LARGEST_HEAD_BYTES].tobytes())
-    if told["schema"] != SCHEMA or tuple(told["operations"]) != OPERATIONS:
-        raise ValueError(f"schema {told['schema']} is not {SCHEMA}")
+    must_be_known(told["schema"])
+    if tuple(told["operations"]) != OPERATIONS:
+        raise ValueError("its operations are not those of its schema")
     paths = [os.fsdecode(name) for name in _checked(arrays["paths"], np.uint8).tobytes().split(b"\0")[:-1]]
     modules = [MODULES[int(stdio)] for stdio in _checked(arrays["stdio"], np.bool_)]
     counters = _checked(arrays["counters"], COUNTERS)
@@ -121,4 +123,5 @@ def _spill(file: io.BufferedReader) -> Window:
         ends = [found["events"]["end"]] if number else [found["counters"][each] for each in _ENDS]
         ended_ns = max([told["started_ns"], *(int(each.max()) for each in ends if len(each))])
         told |= {"ended_ns": ended_ns, "dropped": 0, "read_bytes": 0, "kernel_read_bytes": None, "ended": False}
+        told["beside"] = ""  # nobody has looked
     return Window(**_told(told), **found)

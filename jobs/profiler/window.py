@@ -134,6 +134,7 @@ class Window:
     read_bytes: int  # returned by the calls that were seen, of whatever files
     kernel_read_bytes: int | None  # rchar of /proc/self/io; None where it cannot be read, or the process died
     ended: bool = True  # False: read from what a process left that ended before its window
+    beside: str = ""  # other profilers that were loaded
 
     @cached_property
     def files(self) -> Files:
@@ -170,7 +171,9 @@ class Window:
         if not self.ended:
             return "the process ended within the window: how much it had done by then is not known"
         if self.dropped:
-            return f"{self.dropped:,} calls or files were dropped for want of room: ask for more"
+            cure = "ask for more, or after millions of names begin a new process"
+            rather = ", or take the mode counters, which needs room for files alone" * (self.mode == "trace")
+            return f"{self.dropped:,} calls or files were dropped for want of room: {cure}{rather}"
         if self.kernel_read_bytes is None:
             return "how many bytes the process read is not known: the kernel's count is missing"
         missed = self.kernel_read_bytes - self.read_bytes

@@ -55,19 +55,11 @@ class Checks:
 
 
 def check(values: Flat) -> None:
-    """Refuse numbers of runs that leave no measured run, or no room for those that ``until_spread`` needs.
-
-    Also a comparison with runs without a profile where none has one.
-    """
+    """Refuse numbers of runs that leave no measured run, or no room for those that ``until_spread`` needs."""
     runs, warmups = values["runs"], values["warmup_runs"]
     if warmups >= runs:
         raise UsageError(
             f"runs={runs} with warmup_runs={warmups} leaves no measured run", f"runs={warmups + 1} or more"
-        )
-    if values["profile.compare"] and values["profile.posix"] == "none":
-        raise UsageError(
-            "profile.compare=true without a profile: there is nothing to compare",
-            "profile.posix=counters or trace; each of its runs then has one without beside it",
         )
     least = max(runs, warmups + stopping.FEWEST_RUNS)
     if values["until_spread"] is not None and values["max_runs"] < least:

@@ -83,3 +83,9 @@ def test_a_cell_that_is_not_profiled_has_nothing_to_compare(folder, compared):
     assert plan.make(cells, conduct, folder).entries[0].missing == 5
     with pytest.raises(UsageError, match="nothing to compare"):
         cells_of([compose("profile.compare=true")])
+
+
+def test_of_a_grid_only_the_profiled_cells_are_compared(folder):
+    cells, conduct = cells_of([compose(f"profile.posix={posix}", ASKED[1]) for posix in ("none", "trace")])
+
+    assert [each.missing for each in plan.make(cells, conduct, folder).entries] == [5, 10]

@@ -21,7 +21,8 @@ ssize_t read(int fd, void *to, size_t n) {
 """
 BESIDE = """
 import ctypes, os, sys
-from jobs.profiler import Profile
+from pathlib import Path
+from jobs.profiler import Profile, report, table
 seen, descriptor = ctypes.c_int.in_dll(ctypes.CDLL(None), "seen"), os.open(sys.argv[1], os.O_RDONLY)
 with Profile(only=[sys.argv[1]]) as profile:
     before = seen.value
@@ -29,6 +30,8 @@ with Profile(only=[sys.argv[1]]) as profile:
         os.read(descriptor, 1)
     theirs = seen.value - before
 assert (len(profile.events), theirs) == (7, 7), (len(profile.events), theirs)
+profile.save(sys.argv[1] + ".npz")
+print("; ".join(report.lines(table.read(Path(sys.argv[1] + ".npz")))))
 """
 REWRITES = """#include <unistd.h>
 int reads(int fd) { char c; return read(fd, &c, 1); }
@@ -68,11 +71,12 @@ def _python(script, *words, **environment):
 
 def test_one_that_is_preloaded_sees_the_same_calls(tmp_path):
     (tmp_path / "data").write_bytes(bytes(100))
-    library = _built(tmp_path, "preloaded", PRELOADED)
+    library = _built(tmp_path, "darshan", PRELOADED)
 
     done = _python(BESIDE, str(tmp_path / "data"), LD_PRELOAD=library)
 
     assert done.returncode == 0, done.stderr
+    assert "; beside   darshan:" in done.stdout
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the order of slots is x86-64's")

@@ -76,7 +76,7 @@ def _changed(name, array):
         _cut,
         _link,
         _fifo,
-        lambda file: file.write_bytes(b"tfio-posix-1\n{}\n"),
+        lambda file: file.write_bytes(b"tfio-posix-2\n{}\n"),
         lambda file: file.write_bytes(b""),
         _changed("head.npy", np.frombuffer(b'{"schema": 99, "operations": []}', np.uint8)),
         _changed("head.npy", np.frombuffer(b"[1]", np.uint8)),
@@ -91,6 +91,21 @@ def test_a_damaged_profile_is_an_error_that_names_it(damage, saved, capsys):
 
     assert main(["report", str(file)]) == 2
     assert "saved.npz is no profile that can be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _changed("head.npy", np.frombuffer(b'{"schema": 1, "operations": []}', np.uint8)),
+        lambda file: file.write_bytes(b"tfio-posix-1\n{}\n"),
+    ],
+)
+def test_a_profile_of_another_version_is_an_error_that_names_both(damage, saved):
+    _, file = saved()
+    damage(file)
+
+    with pytest.raises(ProfilerError, match="it is of schema 1, and this version reads schema 2"):
+        table.read(file)
 
 
 def test_a_profile_larger_than_the_limit_is_not_unpacked(saved, monkeypatch):
