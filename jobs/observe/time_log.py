@@ -41,7 +41,9 @@ _SCHEMA = 1
 _CODES = {name: code for code, name in enumerate(ACTIONS)}
 # Thread; start and duration in ns; bytes asked for; place; file, 0 for none; action.
 _pack = struct.Struct("<QqqqiiB").pack
-_BLOCK = 4096  # events
+# Events or places, and names of files of at most PATH_MAX, in a line: the analysis takes lines of up to 16 MiB.
+_BLOCK = 4096
+_NAMES = 512
 _FLUSH_NS = 500_000_000
 _TRIES = 5
 _MOST = 1 << 31
@@ -76,8 +78,14 @@ class Event:
             self.events.append(
                 _pack(get_ident(), self.start_ns, taken_ns, self.size_bytes, self.place, self.file, self.action)
             )
+        except TimeLogError:
+            if kind is None:  # else the block's own error is the one to know
+                raise
         except struct.error as fault:
-            raise TimeLogError(f"{self.size_bytes!r} bytes", "give a whole number") from fault
+            if kind is None:
+                raise TimeLogError(f"{self.size_bytes!r} bytes", "give a whole number") from fault
+            self.size_bytes = UNKNOWN
+            self.__exit__(kind, error, trace)
 
 
 class TimeLog:
@@ -85,19 +93,25 @@ class TimeLog:
 
     Any thread may log. A forked child opens a log of its own. Ranks count from 0 to `ranks` - 1, and the logs of one
     `run` belong together. Without ``with``, the log ends with the process, unless `os._exit` or a signal ends that.
+    A signal handler may log while the log is open. Where it interrupts a write, its `flush` and `close` do nothing, and
+    the log goes on.
 
-    Raises TimeLogError: there is no such rank; OSError: the file is there already, or cannot be written.
+    Raises TimeLogError: there is no such rank, or the run's name is no text; OSError: the file is there already, or
+    cannot be written.
     """
 
     def __init__(self, path: File, *, rank: int = 0, ranks: int = 1, run: str = "") -> None:
         if not 0 <= rank < ranks:
             raise TimeLogError(f"there is no rank {rank} of {ranks}", "ranks count from 0")
+        if not isinstance(run, str):
+            raise TimeLogError(f"{run!r} is no name of a run", "give text")
         self._events: list[bytes] = []
         self._places: list[tuple[int, int, int]] = []
         self._files: dict[File, int] = {}
         self._new_files: list[str] = []
         self._place_count = self._file_count = self._count = self._size = 0
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler runs in a thread that may have it
+        self._writing = False
         self._path = Path(path).parent.resolve() / Path(path).name
         self._descriptor = files.opened(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
         self._started_ns, realtime_ns = _moment()
@@ -153,11 +167,13 @@ class TimeLog:
             _refuse("phase", phase, PHASES)
         if not (UNKNOWN <= epoch < _MOST and UNKNOWN <= step < _MOST):
             raise TimeLogError(f"there is no epoch {epoch!r} with a step {step!r}", "both count from 0")
+        place = PHASES.index(phase), int(epoch), int(step)
         with self._lock:
             self._must_be_open()
-            self._places.append((PHASES.index(phase), int(epoch), int(step)))
-            self._place_count += 1
-            return self._place_count - 1
+            number = self._place_count  # no call, and so no signal handler, before the place is there
+            self._place_count = number + 1
+            self._places.append(place)
+            return number
 
     def at(self, phase: str = "none", epoch: int = UNKNOWN, step: int = UNKNOWN) -> None:
         """Say where the run is now: at a step, in an epoch, in `PHASES`. Call it as each step begins."""
@@ -174,7 +190,7 @@ class TimeLog:
     def close(self) -> None:
         """End the log; what still goes on is not in it."""
         with self._lock:
-            if self not in _OPEN:
+            if self not in _OPEN or self._writing:
                 return
             _OPEN.discard(self)
             events, self._events = self._events, _Ended()
@@ -198,8 +214,8 @@ class TimeLog:
         with self._lock:
             self._must_be_open()
             if name not in self._files:
-                self._new_files.append(name)
                 self._files[name] = self._file_count = self._file_count + 1
+                self._new_files.append(name)
             self._files[file] = self._files[name]
             return self._files[name]
 
@@ -208,16 +224,26 @@ class TimeLog:
             raise TimeLogError(*_ENDED)
 
     def _put(self, events: list[bytes]) -> None:
-        """Write a block; its places and files were there before its events."""
-        number = len(events)
-        if number or self._places or self._new_files:
-            about = {"first": self._count, "places": self._places, "files": self._new_files}
-            packed = base64.b64encode(b"".join(events[:number]))
-            self._write({"written_ns": monotonic_ns(), **about}, b',"events":"%b"' % packed)  # json.dumps would copy it
-            del events[:number]
-            self._places, self._new_files = [], []
-            self._count += number
-        self._flushed_ns = monotonic_ns()
+        """Write blocks; the places and files of events are there before them, and so are written first."""
+        if self._writing:  # and a signal handler interrupted that
+            return
+        self._writing = True
+        try:
+            left = len(events)
+            while left or self._places or self._new_files:
+                places, names = self._places[:_BLOCK], self._new_files[:_NAMES]
+                more = len(self._places) > _BLOCK or len(self._new_files) > _NAMES
+                number, written, named = 0 if more else min(left, _BLOCK), len(places), len(names)
+                about = {"first": self._count, "places": places, "files": names}
+                packed = base64.b64encode(b"".join(events[:number]))
+                # json.dumps would copy the events
+                self._write({"written_ns": monotonic_ns(), **about}, b',"events":"%b"' % packed)
+                del events[:number], self._places[:written], self._new_files[:named]
+                self._count += number
+                left -= number
+            self._flushed_ns = monotonic_ns()
+        finally:
+            self._writing = False
 
     def _write(self, value: Any, more: bytes = b"") -> None:
         """Append a line, whole or not at all."""
@@ -236,7 +262,7 @@ class TimeLog:
 
     def leave(self) -> None:
         """Forget all, in a forked child: the log is its parent's."""
-        self._events, self._lock = _Ended(), threading.Lock()
+        self._events, self._lock = _Ended(), threading.RLock()
         os.close(self._descriptor)
 
 

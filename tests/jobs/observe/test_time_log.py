@@ -1,9 +1,11 @@
 """The time log as a script has it: threads, forks, full disks, a process that is killed; read by the analysis."""
 
+import base64
 import errno
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -72,6 +74,7 @@ def test_a_script_logs_what_it_does_and_where_in_the_run_it_is(tmp_path):
         (lambda log: log.add("read", 5), "5 is no moment of this log"),
         (lambda log: log.add("read", time.monotonic_ns(), "a", 0.5), "0.5 bytes; give a whole number"),
         (lambda log: TimeLog("new", rank=2, ranks=2), "there is no rank 2 of 2"),
+        (lambda log: TimeLog("new", run=5), "5 is no name of a run; give text"),
     ],
 )
 def test_what_cannot_be_is_refused_and_the_log_goes_on(wrong, why, tmp_path):
@@ -141,6 +144,64 @@ def test_a_full_disk_loses_nothing_once_there_is_room_again(tmp_path, monkeypatc
     assert table(tmp_path / "log") == [("read", "a", 3, "none", -1, -1)]
 
 
+def test_what_piled_up_is_written_in_lines_that_can_be_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(time_log, "_BLOCK", 3)
+    monkeypatch.setattr(time_log, "_NAMES", 2)
+    with TimeLog(tmp_path / "log") as log:
+        events = [log.event("read", str(number), at=log.place("train", number)) for number in range(7)]
+        for event in events:
+            with event:
+                pass
+
+    blocks = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()[1:-1]]
+    assert max(len(block["places"]) for block in blocks) == 3
+    assert max(len(block["files"]) for block in blocks) == 2
+    assert max(len(base64.b64decode(block["events"])) for block in blocks) == 3 * 41
+    assert table(tmp_path / "log") == [("read", str(number), -1, "train", number, -1) for number in range(7)]
+
+
+def test_a_signal_handler_that_interrupts_a_write_neither_waits_nor_spoils_it(tmp_path, monkeypatch):
+    real = os.write
+
+    def interrupted(descriptor, data):
+        monkeypatch.setattr(time_log.os, "write", real)
+        signal.raise_signal(signal.SIGUSR1)
+        return real(descriptor, data)
+
+    def handler(*_):
+        log.at("validation", 0)
+        with log.event("checkpoint", "c"):
+            pass
+        log.flush()
+        log.close()
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with TimeLog(tmp_path / "log") as log:
+            with log.event("read", "a"):
+                pass
+            monkeypatch.setattr(time_log.os, "write", interrupted)
+            log.flush()
+            with log.event("load", "b"):
+                pass
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+    assert table(tmp_path / "log") == [
+        ("read", "a", -1, "none", -1, -1), ("checkpoint", "c", -1, "validation", 0, -1),
+        ("load", "b", -1, "validation", 0, -1),
+    ]  # fmt: skip
+
+
+def test_a_block_that_fails_fails_by_its_own_error(tmp_path):
+    with TimeLog(tmp_path / "log") as log, pytest.raises(ZeroDivisionError), log.event("read", size_bytes=0.5):
+        _ = 1 / 0
+    with pytest.raises(ZeroDivisionError), log.event("read"):
+        _ = 1 / 0
+
+    assert table(tmp_path / "log") == [("read", None, -1, "none", -1, -1)]
+
+
 def test_a_log_that_cannot_be_begun_leaves_no_file(tmp_path, monkeypatch):
     monkeypatch.setattr(time_log.os, "write", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
 
@@ -196,6 +257,23 @@ def test_a_script_that_forgets_its_log_ends_it_all_the_same(tmp_path):
 
     assert json.loads((tmp_path / "log").read_text().splitlines()[-1])["count"] == 1
     assert len(table(tmp_path / "log")) == 1
+
+
+def test_a_log_that_fails_at_the_end_of_the_process_keeps_no_other_one_open(tmp_path):
+    script = """if True:
+        import os
+        from jobs.observe import TimeLog
+        logs = [TimeLog(f"{number}") for number in range(10)]
+        for log in logs[:5]:
+            os.dup2(os.open("/dev/full", os.O_WRONLY), log._descriptor)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert [table(tmp_path / number) for number in "56789"] == [[]] * 5
+    assert "No space left on device" in done.stderr
 
 
 def test_an_ended_log_takes_no_more(tmp_path):
