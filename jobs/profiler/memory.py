@@ -55,8 +55,7 @@ class Room:
             memory = mmap.mmap(-1, self.size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
             with suppress(OSError):  # an older kernel; a page fault in a hook, of a virtual machine, takes microseconds
                 memory.madvise(mmap.MADV_HUGEPAGE)
-                for place in (0, self.names_at // mmap.PAGESIZE * mmap.PAGESIZE):
-                    memory.madvise(_POPULATE_WRITE, place, min(_HUGE_PAGE, self.size_bytes - place))
+                memory.madvise(_POPULATE_WRITE, 0, min(_HUGE_PAGE, self.size_bytes))
             return memory
         descriptor = files.opened(spill, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
