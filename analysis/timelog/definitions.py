@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.errors import AnalysisError
-from analysis.timelog.intervals import Spans, union, without
+from analysis.timelog.intervals import Spans, length_by, union, without
 from analysis.timelog.log import COMPUTE, PHASES, UNKNOWN
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Definitions:
         exposed = [without(each, self._computes.get(rank, NONE)) for rank, each in spans.items()]
         total_ns = float(events.taken_ns.sum(dtype=float))
         all_ns = union(events.start_ns, events.end_ns).length
-        epochs = events._replace(epoch=np.maximum(events.epoch, 0)).by("epoch")
+        epoch = np.maximum(events.epoch, 0).astype(np.int64)
         parts = np.percentile(events.taken_ns, PERCENTILES, method="inverted_cdf") / NS
         size = int(events.size_bytes.sum(dtype=float)) if (events.size_bytes >= 0).all() else None
         times_ns = {"union_all": all_ns, "sum": total_ns, "wall": self._wall_ns}
@@ -80,7 +80,7 @@ class Definitions:
             "sum_per_rank": total_ns / len(ranks) / NS,
             "union_per_rank": _over_ranks(spans.values(), len(ranks)),
             "union_all": all_ns / NS,
-            "union_epochs": sum(union(part.start_ns, part.end_ns).length for _, part in epochs) / NS,
+            "union_epochs": length_by(epoch, events.start_ns, events.end_ns) / NS,
             "exposed": _over_ranks(exposed, len(ranks)) if self.known else None,
             **{f"p{part}": float(value) for part, value in zip(PERCENTILES, parts, strict=True)},
             "bytes": size,

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.timelog.intervals import innermost, union, without
+from analysis.timelog.intervals import innermost, length_by, union, without
 
 SETS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 8)).map(lambda each: (each[0], sum(each))), max_size=12)
 GRID = 30
@@ -35,6 +35,16 @@ def test_a_union_is_the_cells_of_the_grid_in_any_order_of_its_intervals(interval
     assert found.length == len(cells(intervals)) <= sum(end - start for start, end in intervals)
     assert all(end < start for (_, end), (start, _) in zip(pairs(found), pairs(found)[1:], strict=False))
     assert pairs(united(intervals)) == pairs(found) == pairs(union(*found))
+
+
+@given(st.lists(SETS, max_size=4), st.randoms())
+def test_the_lengths_of_groups_are_those_of_each_alone(groups, random):
+    rows = [(number, *each) for number, intervals in enumerate(groups) for each in intervals]
+    random.shuffle(rows)
+
+    found = length_by(*np.array(rows, dtype=np.int64).reshape(-1, 3).T)
+
+    assert found == sum(len(cells(intervals)) for intervals in groups)
 
 
 @given(st.lists(st.integers(1, 5), max_size=8))
