@@ -305,7 +305,7 @@ def test_a_fault_while_a_data_set_is_made_is_told_and_the_same_command_makes_it_
     apply.up(bed, ONE, OWNER)
     data = bed / "hdd/data"
     tiny = [word for word in TINY if not word.startswith("dataset.files")]
-    words = (*tiny, "dataset.files=600", "threads=1", "storage.name=hdd", f"storage.root={data}", "cluster=local")
+    words = (*tiny, "dataset.files=300", "threads=1", "storage.name=hdd", f"storage.root={data}", "cluster=local")
 
     process = command.start(*words)
     while not list(data.glob("**/*.jpg")):
@@ -324,4 +324,4 @@ def test_a_fault_while_a_data_set_is_made_is_told_and_the_same_command_makes_it_
     assert re.search("Input/output error|Read-only|not connected", told), told
     assert "Traceback" not in told
     assert again.returncode == 0, again.stderr
-    assert len(list(data.glob("**/*.jpg"))) == 600
+    assert len(list(data.glob("**/*.jpg"))) == 300

@@ -138,7 +138,7 @@ def test_a_killed_make_resumes_and_equals_an_unbroken_one(start, tmp_path):
     assert not alive, "processes outlived the make"
     assert not (broken / "manifest.json").exists()
     (broken / "class_001" / ".image_000001.jpg.77.tfio-tmp").write_bytes(b"torn")
-    kept = Journal(broken / ".tfio-journal", module.versions() | {"dataset": dataset_id("test", LARGE)}).read()
+    kept = Journal(broken / ".tfio-journal", module.versions(LARGE) | {"dataset": dataset_id("test", LARGE)}).read()
     names = [module.file_name(LARGE, index) for index in kept]
     stamps = {name: (broken / name).stat().st_mtime_ns for name in names}
     first = []
