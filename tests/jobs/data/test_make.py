@@ -139,7 +139,7 @@ def test_a_killed_make_resumes_and_equals_an_unbroken_one(start, tmp_path):
     assert not (broken / "manifest.json").exists()
     (broken / "class_001" / ".image_000001.jpg.77.tfio-tmp").write_bytes(b"torn")
     kept = Journal(broken / ".tfio-journal", module.versions(LARGE) | {"dataset": dataset_id("test", LARGE)}).read()
-    names = [module.file_name(LARGE, index) for index in kept]
+    names = [LARGE.name(index) for index in kept]
     stamps = {name: (broken / name).stat().st_mtime_ns for name in names}
     first = []
 
