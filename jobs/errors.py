@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class JobError(Exception):
     """What is wrong, in one line, and the cure as a hint, which may be empty."""
@@ -13,6 +15,16 @@ class JobError(Exception):
         super().__init__(f"{message}; {hint}" if hint else message)
         self.message = message
         self.hint = hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Come from another process as it was."""
+        return _from_elsewhere, (type(self), self.message, self.hint)
+
+
+def _from_elsewhere(kind: type[JobError], message: str, hint: str) -> JobError:
+    error = kind.__new__(kind)
+    JobError.__init__(error, message, hint)
+    return error
 
 
 class DatasetError(JobError):

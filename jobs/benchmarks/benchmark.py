@@ -43,6 +43,9 @@ class Work:
     sizes: Mapping[Path, int] = field(default_factory=dict)
     writes: bool = False  # whether it writes a file of its own and flushes it within the clock
     checkpoints: Checkpoints | None = None  # the snapshots that it saves, if any
+    # Bytes that are asked for of each file, where that is not the whole of it.
+    asked: Mapping[Path, int] = field(default_factory=dict)
+    reading: Callable[[], Sequence[int]] = tuple  # numbers of the processes that read for this one
     copies: Path | None = None  # where the copies lie that it reads in place of some files of `folder`
 
     @cached_property

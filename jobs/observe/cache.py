@@ -37,7 +37,7 @@ class Cache(Observer):
         Returns ``resident_fraction`` (share of the pages in memory, those of a loop device's file too; None where it
         cannot be told), ``residency_method`` (by which system call), ``linked_files`` (names of files that have another
         name among them), ``below`` (what is known of the layers below the file system, in words); and of files that are
-        read whole ``to_fetch_bytes`` (what the devices have to give; None where it cannot be told).
+        listed ``to_fetch_bytes`` (what the devices have to give, at least; None where it cannot be told).
         """
         fetch = self._residency.fetch
         hidden = [f"the backing file {file} cannot be looked at" for file in self._below.hidden]
@@ -47,8 +47,12 @@ class Cache(Observer):
             "residency_method": self._residency.method,
             "linked_files": fetch.linked,
             "below": [*self._below.in_memory, *hidden, *evicted],
-            **({"to_fetch_bytes": None if fetch.unknown else fetch.bytes} if self.work.sizes else {}),
+            **({"to_fetch_bytes": None if fetch.unknown else self._asked(fetch.bytes)} if self.work.sizes else {}),
         }
+
+    def _asked(self, whole: int) -> int:
+        asked = self.work.asked
+        return min(whole, sum(asked[path] for path in set(self.work.proof))) if asked else whole
 
     def _fraction(self) -> float | None:
         own, below = self._residency, self._below_left

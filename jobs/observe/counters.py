@@ -46,6 +46,7 @@ class Reading:
     further: tuple[tuple[int, int] | None, ...] | None = None
     # Of each process that works for this run, by its number: bytes read and written, CPU seconds.
     helpers: Mapping[int, tuple[int, int, float]] = field(default_factory=dict)
+    readers: Mapping[int, tuple[int, int, float]] = field(default_factory=dict)  # of those that read what it asks for
 
 
 class Edge(NamedTuple):
@@ -113,7 +114,7 @@ class Counters(Observer):
         return Edge(found.at_s, {name: count for name, count in counts.items() if count})
 
     def _reading(self) -> Reading:
-        return reading(self._device, self._saves, self._lowest)
+        return reading(self._device, self._saves, self._lowest, self.work.reading())
 
     def figures(self) -> Mapping[str, Any]:
         """Return what `between` says, ``load_average``, ``device`` and ``lowest_device`` (None: there is none).
@@ -142,7 +143,9 @@ class Counters(Observer):
 OBSERVER = Counters
 
 
-def reading(device: Device | None, saves: Saves | None = None, lowest: Device | None = None) -> Reading:
+def reading(
+    device: Device | None, saves: Saves | None = None, lowest: Device | None = None, readers: Iterable[int] = ()
+) -> Reading:
     """Read all counters now."""
     ticks = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -159,28 +162,32 @@ def reading(device: Device | None, saves: Saves | None = None, lowest: Device | 
         lowest=lowest.traffic() if lowest else None,
         further=tuple(each.traffic() if each else None for each in saves.devices if each != device) if saves else None,
         helpers=_helpers(saves.helpers()) if saves else {},
+        readers=_helpers(readers),
     )
 
 
 def between(before: Reading, after: Reading) -> dict[str, float | int | None]:
     """Subtract two readings: what this process did, and what was left for everybody else.
 
-    Returns ``device_bytes`` (fetched for this process, ``read_bytes`` of ``/proc/self/io``), ``written_bytes``,
+    Returns ``device_bytes`` (fetched for this process and those that read for it, ``read_bytes`` of
+    ``/proc/self/io``), ``written_bytes``,
     ``device_read_bytes`` and ``lowest_read_bytes`` (by everybody, from the device and from the lowest below it),
     ``other_bytes`` (traffic of the devices that was neither ours nor that of processes that work for us), ``cpu_s``,
     ``other_cpu`` (cores kept busy by others, on average), ``steal_s``, ``elapsed_s``, ``kernel_s`` (the same by the
-    kernel's own clock).
+    kernel's own clock), and where processes read for this one ``readers_cpu_s``.
     """
     elapsed_s = after.at_s - before.at_s
     own_cpu_s = after.own_cpu_s - before.own_cpu_s
-    helped = [_less(now, before.helpers.get(pid, (0, 0, 0.0))) for pid, now in after.helpers.items()]
+    helped = _done(before.helpers, after.helpers)
+    readers = _done(before.readers, after.readers)
     read = written = other = None
     if before.process is not None and after.process is not None:
-        read = after.process["read_bytes"] - before.process["read_bytes"]
+        read = after.process["read_bytes"] - before.process["read_bytes"] + sum(each[0] for each in readers)
         written = after.process["write_bytes"] - before.process["write_bytes"]
         ours = read + sum(each[0] for each in helped), written + sum(each[1] for each in helped)
         other = _other_bytes(before, after, *ours)
-    all_cpu_s = own_cpu_s + sum(each[2] for each in helped)
+    readers_cpu_s = sum(each[2] for each in readers)
+    all_cpu_s = own_cpu_s + readers_cpu_s + sum(each[2] for each in helped)
     return {
         "elapsed_s": elapsed_s,
         "kernel_s": after.kernel_s - before.kernel_s if after.kernel_s and before.kernel_s else None,
@@ -192,6 +199,7 @@ def between(before: Reading, after: Reading) -> dict[str, float | int | None]:
         "cpu_s": own_cpu_s,
         "other_cpu": max(0.0, after.busy_s - before.busy_s - all_cpu_s) / elapsed_s,
         "steal_s": after.steal_s - before.steal_s,
+        **({"readers_cpu_s": readers_cpu_s} if readers else {}),
     }
 
 
@@ -214,6 +222,13 @@ def _other_bytes(before: Reading, after: Reading, read: int, written: int) -> in
 
 def _less(late: Sequence[Any], early: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(one - other for one, other in zip(late, early, strict=True))
+
+
+def _done(
+    before: Mapping[int, tuple[int, int, float]], after: Mapping[int, tuple[int, int, float]]
+) -> list[tuple[Any, ...]]:
+    """Return what each process has done between two readings."""
+    return [_less(now, before.get(pid, (0, 0, 0.0))) for pid, now in after.items()]
 
 
 def _helpers(pids: Iterable[int]) -> dict[int, tuple[int, int, float]]:

@@ -113,6 +113,8 @@ class TimeLog:
         self._lock = threading.RLock()  # a signal handler runs in a thread that may have it
         self._writing = False
         self._path = Path(path).parent.resolve() / Path(path).name
+        self.beside = {"path": str(self._path), "rank": int(rank), "ranks": int(ranks), "run": run}
+        """With another path, the arguments for the log of another process of the same rank."""
         self._descriptor = files.opened(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
         self._started_ns, realtime_ns = _moment()
         self._flushed_ns = self._started_ns

@@ -49,6 +49,17 @@ def test_the_difference_of_two_looks_is_ours_and_the_rest_is_that_of_others():
     }
 
 
+def test_what_others_read_for_a_run_is_its_own():
+    """A process that was there reads 2,000, and one that is new 500."""
+    before = replace(BEFORE, readers={7: (100, 0, 1.0)})
+    after = replace(AFTER, readers={7: (2_100, 0, 1.5), 8: (500, 0, 0.25)})
+
+    found = between(before, after)
+
+    assert (found["device_bytes"], found["other_bytes"], found["readers_cpu_s"]) == (10_500, 500 + 500, 0.75)
+    assert found["other_cpu"] == (7.0 - 5.0 - 0.75) / 4
+
+
 def test_what_a_run_saves_and_what_works_for_it_are_not_others():
     """The run writes 2,000 to its dataset's device and 3,000 to another; a helper moves 3,000 more to and fro."""
     before = replace(BEFORE, further=((0, 0),), helpers={7: (100, 100, 1.0)})

@@ -1,0 +1,23 @@
+"""What a reader notes in a time log, where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jobs.observe.time_log import TimeLog
+
+At = tuple[str, int, int]
+"""Phase, epoch and step."""
+Note = Callable[[str, At | None, str], AbstractContextManager[Any]]
+"""Gives the event of a file, a place and an action; its ``size_bytes`` may be set."""
+
+
+def notes(log: TimeLog | None) -> Note:
+    """Return what makes events in this log; in none, nothing happens."""
+    if log is None:
+        return lambda *_: nullcontext(SimpleNamespace())
+    return lambda path, at, action: log.event(action, path, at=log.place(*at) if at else None)

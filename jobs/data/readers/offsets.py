@@ -1,0 +1,173 @@
+"""Reader ``offsets``: asks the library once where the bytes of a file lie, then reads them without it.
+
+A contiguous data set lies in one piece, and so does each chunk of one without a filter: plain reads take neither the
+library's lock nor Python's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from jobs.data.readers.library import empty, file_of, filled, found
+from jobs.errors import DatasetError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from concurrent.futures import ThreadPoolExecutor
+
+    import h5py
+
+    from jobs.data.readers.library import Array, Part
+    from jobs.data.readers.notes import At, Note
+
+_PIECE = 16 << 20  # bytes that a thread reads before another one may help
+_CURE = "reader=h5py_pool reads it"
+
+
+class Piece(NamedTuple):
+    """Rows of a part that lie in one piece of the file."""
+
+    offset: int  # in the file, bytes
+    place: int  # the first of the rows in the part
+    rows: int
+    region: tuple[slice, ...] | None  # of the other axes; None: all of them
+    shape: tuple[int, ...]  # of a row as it lies in the file, which at an edge is longer than the region
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a part of a file lies."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    pieces: tuple[Piece, ...]
+    fill_value: Any = None  # of what was never written; None: all was
+    held: Array | None = None  # the contents, of a data set that lies within the file's own description
+
+
+def layouts(path: str, parts: Sequence[Part]) -> list[Layout]:
+    """Ask where the parts of a file lie; DatasetError for what has to be read by the library."""
+    with file_of(path) as file:
+        return [_layout(found(file, part), part) for part in parts]
+
+
+def _layout(data: h5py.Dataset, part: Part) -> Layout:
+    from h5py import h5d  # noqa: PLC0415
+
+    properties, shape = data.id.get_create_plist(), part.shape(data.shape)
+    kind = properties.get_layout()
+    filters = [properties.get_filter(number)[3].decode(errors="replace") for number in range(properties.get_nfilters())]
+    why = f"has the filter {', '.join(filters)}" if filters else ""
+    why = "is virtual" if kind == h5d.VIRTUAL else "lies in other files" if properties.get_external_count() else why
+    if why:
+        raise DatasetError(f"{data.file.filename}: {part.name} {why}: its bytes do not lie there as they are", _CURE)
+    if kind == h5d.COMPACT or not data.size:
+        return Layout(shape, data.dtype, (), held=filled(data, part))
+    pieces = tuple(_chunks(data, part) if kind == h5d.CHUNKED else _contiguous(data, part))
+    rows = sum(piece.rows * _cells(piece, shape[1:]) for piece in pieces)
+    whole = rows == int(np.prod(shape))
+    return Layout(shape, data.dtype, pieces, None if whole else data.fillvalue)
+
+
+def _cells(piece: Piece, row: tuple[int, ...]) -> int:
+    sides = row if piece.region is None else [each.stop - each.start for each in piece.region]
+    return int(np.prod(sides))
+
+
+def _contiguous(data: h5py.Dataset, part: Part) -> Iterator[Piece]:
+    start = data.id.get_offset()
+    if start is None:
+        return  # nothing was ever written
+    row = data.shape[1:]
+    size = int(np.prod(row)) * data.dtype.itemsize
+    for place, first, number in part.runs(data.shape[0] if data.shape else 1):
+        yield Piece(start + first * size, place, number, None, row)
+
+
+def _chunks(data: h5py.Dataset, part: Part) -> Iterator[Piece]:
+    chunk: tuple[int, ...] = data.chunks
+    size = int(np.prod(chunk[1:])) * data.dtype.itemsize
+    begins: dict[int, list[Any]] = {}
+    for number in range(data.id.get_num_chunks()):
+        info = data.id.get_chunk_info(number)
+        begins.setdefault(info.chunk_offset[0], []).append(info)
+    for place, first, number in part.runs(data.shape[0]):
+        for begin in range(first - first % chunk[0], first + number, chunk[0]):
+            low, high = max(begin, first), min(begin + chunk[0], first + number)
+            for info in begins.get(begin, []):
+                ends = zip(info.chunk_offset[1:], chunk[1:], data.shape[1:], strict=True)
+                region = tuple(slice(at, min(at + side, most)) for at, side, most in ends)
+                direct = chunk[1:] == data.shape[1:]
+                offset = info.byte_offset + (low - begin) * size
+                yield Piece(offset, place + low - first, high - low, None if direct else region, chunk[1:])
+
+
+@dataclass
+class Offsets:
+    """Reads files by the offsets that it was given; thread safe."""
+
+    parts: Sequence[Part]
+    known: dict[str, list[Layout]]
+    helpers: ThreadPoolExecutor | None
+    note: Note
+
+    def read(self, path: str | os.PathLike[str], at: At | None = None) -> list[Array]:
+        """Read the parts of a file."""
+        name = os.fspath(path)
+        wanted = self.known[name] if name in self.known else self.known.setdefault(name, layouts(name, self.parts))
+        arrays = [empty(layout.shape, layout.dtype) for layout in wanted]
+        with self.note(name, at, "open"):
+            file = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            with self.note(name, at, "read") as event:
+                for layout, array in zip(wanted, arrays, strict=True):
+                    self._fill(file, name, layout, array)
+                event.size_bytes = sum(array.nbytes for array in arrays)
+        finally:
+            os.close(file)
+        return arrays
+
+    def _fill(self, file: int, name: str, layout: Layout, array: Array) -> None:
+        if layout.held is not None:
+            array[...] = layout.held
+        elif layout.fill_value is not None:
+            array[...] = layout.fill_value
+        rows = array.reshape(-1) if not array.shape else array
+        for piece in layout.pieces:
+            target = rows[piece.place : piece.place + piece.rows]
+            if piece.region is None:
+                self._whole(file, name, target.reshape(-1).view(np.uint8), piece.offset)
+            else:
+                held = np.empty((piece.rows, *piece.shape), array.dtype)
+                _read(file, name, held.reshape(-1).view(np.uint8).data, piece.offset)
+                cut = tuple(slice(0, each.stop - each.start) for each in piece.region)
+                target[(slice(None), *piece.region)] = held[(slice(None), *cut)]
+
+    def _whole(self, file: int, name: str, target: Array, offset: int) -> None:
+        """Read one piece; a long one in several threads."""
+        view = target.data
+        if self.helpers is None or len(view) <= _PIECE:
+            _read(file, name, view, offset)
+            return
+        cuts = range(0, len(view), _PIECE)
+        views = [view[cut : cut + _PIECE] for cut in cuts]
+        offsets = [offset + cut for cut in cuts]
+        list(self.helpers.map(_read, itertools.repeat(file), itertools.repeat(name), views, offsets))
+
+    def processes(self) -> list[int]:
+        """Return nothing: this process reads by itself."""
+        return []
+
+
+def _read(file: int, name: str, view: memoryview, offset: int) -> None:
+    """Fill `view` from `offset` on."""
+    while view:
+        got = os.preadv(file, [view], offset)
+        if not got:
+            raise DatasetError(f"{name} is shorter than it says", "copy or make it anew")
+        view, offset = view[got:], offset + got

@@ -1,0 +1,173 @@
+"""Readers ``h5py_pool`` and ``h5py_shared``: processes, each with a lock of the library of its own.
+
+They are started from a process that has imported h5py and no TensorFlow. Those of the pool send arrays back pickled, as
+in NERSC's CDB; the others write them into memory that both sides see, from where they are copied once.
+"""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import os
+import queue
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from multiprocessing import reduction
+from multiprocessing.util import Finalize
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from jobs.data.readers import library
+from jobs.data.readers.notes import notes
+from jobs.errors import EngineError
+from jobs.observe.time_log import TimeLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from jobs.data.readers.library import Array, Driver, Part
+    from jobs.data.readers.notes import At
+
+    Found = list[tuple[int, tuple[int, ...], str]]  # of each array in a slot: where it begins, its shape and its dtype
+
+_START_TIMEOUT_S = 120.0
+_ALIGNED = 64  # bytes; of the arrays in a slot
+
+
+class Memory:
+    """Anonymous memory that a process shares with those it starts, in slots of equal size."""
+
+    def __init__(self, slots: int, slot_bytes: int, file: int | None = None) -> None:
+        self.slots, self.slot_bytes = slots, max(mmap.PAGESIZE, slot_bytes)
+        self._file = os.memfd_create("tfio-slots") if file is None else file
+        os.ftruncate(self._file, self.slots * self.slot_bytes)
+        self._map = mmap.mmap(self._file, self.slots * self.slot_bytes)
+
+    def __reduce__(self) -> Any:
+        """Be handed to a process that is being started."""
+        return _attached, (self.slots, self.slot_bytes, reduction.DupFd(self._file))
+
+    def array(self, slot: int, start: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Return the array that begins there in a slot; ValueError where it does not fit."""
+        if start + int(np.prod(shape)) * dtype.itemsize > self.slot_bytes:
+            raise ValueError("larger than a slot")
+        return np.ndarray(shape, dtype, self._map, slot * self.slot_bytes + start)
+
+    def close(self) -> None:
+        """Give it back."""
+        self._map.close()
+        os.close(self._file)
+
+
+def _attached(slots: int, slot_bytes: int, file: Any) -> Memory:
+    return Memory(slots, slot_bytes, file.detach())
+
+
+class _Worker:
+    """What a reading process was started with."""
+
+    parts: Sequence[Part]
+    driver: Driver
+    memory: Memory | None
+    log: TimeLog | None
+
+
+def _begin(
+    parts: Sequence[Part], driver: Driver, memory: Memory | None, log: dict[str, Any] | None, all_up: Any
+) -> None:
+    """Become a reading process, and wait until all are there."""
+    import h5py  # noqa: F401, PLC0415 - now and not within the clock
+
+    _Worker.parts, _Worker.driver, _Worker.memory = parts, driver, memory
+    _Worker.log = TimeLog(**{**log, "path": f"{log['path']}.{os.getpid()}.timelog"}) if log else None
+    if _Worker.log:
+        Finalize(None, _Worker.log.close, exitpriority=1)  # such a process does not run what `atexit` knows
+    all_up.wait(_START_TIMEOUT_S)
+
+
+def _pickled(path: str, at: At | None) -> list[Array]:
+    return library.load(path, _Worker.parts, _Worker.driver, partial(notes(_Worker.log), path, at))
+
+
+def _in_slot(path: str, at: At | None, slot: int) -> Found | list[Array]:
+    """Read into a slot and say what is where; return the arrays themselves where they do not fit."""
+    memory = cast("Memory", _Worker.memory)
+    found: Found = []
+    end = 0
+
+    def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        nonlocal end
+        start = -(-end // _ALIGNED) * _ALIGNED
+        array = memory.array(slot, start, shape, dtype)
+        end = start + array.nbytes
+        found.append((start, shape, dtype.str))
+        return array
+
+    try:
+        library.load(path, _Worker.parts, _Worker.driver, partial(notes(_Worker.log), path, at), room)
+    except ValueError:
+        return _pickled(path, at)
+    return found
+
+
+class Pool:
+    """Reads in processes."""
+
+    def __init__(self, executor: ProcessPoolExecutor, memory: Memory | None) -> None:
+        self._executor, self._memory = executor, memory
+        self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for slot in range(memory.slots if memory else 0):
+            self._free.put(slot)
+
+    def read(self, path: str | os.PathLike[str], at: At | None = None) -> list[Array]:
+        """Read the parts of a file; EngineError where a process was killed."""
+        try:
+            if self._memory is None:
+                return self._executor.submit(_pickled, os.fspath(path), at).result()
+            return self._shared(self._memory, os.fspath(path), at)
+        except BrokenExecutor as error:
+            raise EngineError(
+                "a process that reads was killed", "give the job more memory, or fewer readers"
+            ) from error
+
+    def _shared(self, memory: Memory, path: str, at: At | None) -> list[Array]:
+        slot = self._free.get()
+        try:
+            found = self._executor.submit(_in_slot, path, at, slot).result()
+            return [each if isinstance(each, np.ndarray) else self._copied(memory, slot, *each) for each in found]
+        finally:
+            self._free.put(slot)
+
+    def _copied(self, memory: Memory, slot: int, start: int, shape: tuple[int, ...], dtype: str) -> Array:
+        kind = np.dtype(dtype)
+        copy = library.empty(shape, kind)
+        np.copyto(copy, memory.array(slot, start, shape, kind))
+        return copy
+
+    def processes(self) -> list[int]:
+        """Return the numbers of the processes."""
+        return [each.pid for each in multiprocessing.active_children() if each.pid]
+
+
+@contextmanager
+def started(
+    parts: Sequence[Part], readers: int, driver: Driver, log: TimeLog | None, slot_bytes: int | None
+) -> Iterator[Pool]:
+    """Start so many processes, with as many slots of so many bytes, or none; end them at the end."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["h5py", __name__])
+    with ExitStack() as stack:
+        memory = None if slot_bytes is None else Memory(readers, slot_bytes)
+        if memory:
+            stack.callback(memory.close)
+        beside = log.beside if log else None
+        arguments = (parts, driver, memory, beside, context.Barrier(readers))
+        executor = stack.enter_context(ProcessPoolExecutor(readers, context, _begin, arguments))
+        try:
+            for up in [executor.submit(os.getpid) for _ in range(readers)]:
+                up.result(_START_TIMEOUT_S)
+        except (BrokenExecutor, TimeoutError) as error:
+            raise EngineError("the processes that read do not start", "see what they say above") from error
+        yield Pool(executor, memory)

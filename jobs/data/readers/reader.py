@@ -1,0 +1,75 @@
+"""The readers by their names."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from jobs.data.readers import library, offsets, processes
+from jobs.data.readers.notes import notes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from jobs.data.readers.library import Array, Driver, Part
+    from jobs.data.readers.notes import At, Note
+    from jobs.observe.time_log import TimeLog
+
+READERS = ("h5py_threads", "h5py_pool", "h5py_shared", "offsets")
+
+
+class Reader(Protocol):
+    """Reads parts of files."""
+
+    def read(self, path: str | os.PathLike[str], at: At | None = None) -> list[Array]:
+        """Return the parts of a file, each an array of its own; may be called by any number of threads."""
+
+    def processes(self) -> list[int]:
+        """Return the numbers of the processes that read for this one."""
+
+
+class _Threads:
+    """Calls the library in the threads of the callers, which wait for each other in there."""
+
+    def __init__(self, parts: Sequence[Part], driver: Driver, note: Note) -> None:
+        self._parts, self._driver, self._note = parts, driver, note
+
+    def read(self, path: str | os.PathLike[str], at: At | None = None) -> list[Array]:
+        name = os.fspath(path)
+        return library.load(name, self._parts, self._driver, partial(self._note, name, at))
+
+    def processes(self) -> list[int]:
+        return []
+
+
+@contextmanager
+def opened(  # noqa: PLR0913 - what differs from reader to reader
+    name: str,
+    parts: Sequence[Part],
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    readers: int = 4,
+    driver: Driver = "sec2",
+    log: TimeLog | None = None,
+) -> Iterator[Reader]:
+    """Make a reader ready: processes, memory and offsets are there before the first file is asked for.
+
+    `readers`: processes of ``h5py_pool`` and ``h5py_shared``, or threads that ``offsets`` divides a large piece among.
+    `driver`: of the library, ``core`` takes the whole file into memory; ``offsets`` has none. Files are opened and read
+    in the `log`, or by processes in logs beside it.
+
+    Raises DatasetError, here or in a read: a file is no HDF5, lacks a part, or, of ``offsets``, has no plain bytes.
+    """
+    if name == "h5py_threads":
+        yield _Threads(parts, driver, notes(log))
+    elif name == "offsets":
+        known = {os.fspath(path): offsets.layouts(os.fspath(path), parts) for path in paths}
+        with ThreadPoolExecutor(readers) as helpers:
+            yield offsets.Offsets(parts, known, helpers if readers > 1 else None, notes(log))
+    else:
+        largest = max(map(partial(library.size, parts=parts), paths), default=0) if name == "h5py_shared" else None
+        with processes.started(parts, readers, driver, log, largest) as pool:
+            yield pool

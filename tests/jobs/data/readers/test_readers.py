@@ -1,0 +1,212 @@
+"""The readers of HDF5: all give the bytes that were written, whatever their layout, or say why not."""
+
+import mmap
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.timelog.log import PHASES
+from analysis.timelog.read import read as read_logs
+from jobs.data.hdf5 import ClimateSpec, HepSpec
+from jobs.data.readers import READERS, Part, opened
+from jobs.errors import DatasetError, EngineError
+from jobs.observe import TimeLog
+
+CLIMATE = [Part("climate/data", (0, 1, 2, 10)), Part("climate/labels"), Part("climate/stats", (10, 0))]
+HEP = [Part(name) for name in ("data", "label", "psr", "normweight", "weight")]
+
+
+def write(path, name="x", values=None, **how):
+    with h5py.File(path, "w", userblock_size=how.pop("userblock_size", 0)) as file:
+        file.create_dataset(name, data=values, **how)
+    return path
+
+
+@st.composite
+def data_sets(draw):
+    shape = tuple(draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))
+    chunks = draw(st.none() | st.tuples(*(st.integers(1, side) for side in shape)))
+    rows = draw(st.none() | st.lists(st.integers(0, shape[0] - 1), max_size=6).map(tuple))
+    dtype = draw(st.sampled_from(["<f4", ">f8", "<i2", "u1", "?"]))
+    values = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    return values, {"chunks": chunks, "userblock_size": draw(st.sampled_from([0, 512]))}, rows
+
+
+@given(data_sets())
+def test_offsets_and_the_library_give_what_was_written(tmp_path_factory, made):
+    values, how, rows = made
+    path = write(tmp_path_factory.mktemp("x") / "x.h5", values=values, **how)
+    wanted = values if rows is None else values[list(rows)]
+
+    for name in ("h5py_threads", "offsets"):
+        with opened(name, [Part("x", rows)], [path], readers=1) as reader:
+            (found,) = reader.read(path)
+        assert (found.dtype, found.shape) == (values.dtype, wanted.shape)
+        assert found.tobytes() == wanted.tobytes()
+
+
+@pytest.fixture(scope="module", params=["climate", "hep"])
+def files(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made")
+    climate = ClimateSpec(files=6, height=24, width=36, seed=1)
+    spec = climate if request.param == "climate" else HepSpec(5, 0, samples=3, image_size=12, seed=1)
+    paths = [folder / f"{index}.h5" for index in range(5)]
+    for index, path in enumerate(paths):
+        with path.open("w+b") as file:
+            spec.write(file, index)
+    return paths, CLIMATE if request.param == "climate" else HEP
+
+
+@pytest.mark.parametrize("driver", ["sec2", "core"])
+def test_all_readers_give_the_same_bytes_to_many_threads(files, driver):
+    paths, parts = files
+    found = {}
+    for name in READERS:
+        with opened(name, parts, paths, readers=2, driver=driver) as reader, ThreadPoolExecutor(4) as threads:
+            read = list(threads.map(reader.read, paths * 3))
+        found[name] = [[(each.shape, each.dtype, each.tobytes()) for each in arrays] for arrays in read]
+
+    wanted = []
+    for path in paths * 3:
+        with h5py.File(path) as file:
+            whole = [(part, file[part.name][:]) for part in parts]
+            arrays = [np.ascontiguousarray(it if part.rows is None else it[list(part.rows)]) for part, it in whole]
+            wanted.append([(each.shape, each.dtype, each.tobytes()) for each in arrays])
+    assert found == dict.fromkeys(READERS, wanted)
+
+
+def test_a_large_piece_is_divided_among_threads(tmp_path, monkeypatch):
+    monkeypatch.setattr("jobs.data.readers.offsets._PIECE", 1000)
+    values = np.random.default_rng(0).random((50, 33))
+    path = write(tmp_path / "x.h5", values=values)
+
+    with opened("offsets", [Part("x")], [path], readers=3) as reader:
+        assert reader.read(path)[0].tobytes() == values.tobytes()
+
+
+def test_arrays_stand_where_tensorflow_takes_them_without_a_copy(files):
+    paths, parts = files
+    with opened("offsets", parts, paths) as reader:
+        assert {array.ctypes.data % 64 for array in reader.read(paths[0])} == {0}
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("gzip", "has the filter deflate"), ("shuffle", "has the filter shuffle"), ("virtual", "is virtual"),
+        ("external", "lies in other files"),
+    ],
+)  # fmt: skip
+def test_offsets_refuses_what_does_not_lie_there_as_it_is(tmp_path, kind, why):
+    path, values = tmp_path / "x.h5", np.arange(8.0)
+    with h5py.File(path, "w") as file:
+        if kind == "virtual":
+            layout = h5py.VirtualLayout((8,), "f8")
+            layout[:] = h5py.VirtualSource(".", "y", (8,))
+            file["y"] = values
+            file.create_virtual_dataset("x", layout)
+        elif kind == "external":
+            (tmp_path / "raw").write_bytes(values.tobytes())
+            file.create_dataset("x", (8,), "f8", external=[(tmp_path / "raw", 0, 64)])
+        else:
+            how = {"compression": "gzip"} if kind == "gzip" else {"shuffle": True}
+            file.create_dataset("x", data=values, chunks=(4,), **how)
+
+    with pytest.raises(DatasetError, match=f"x.h5: x {why}.*reader=h5py_pool"), opened("offsets", [Part("x")], [path]):
+        pass
+    with opened("h5py_threads", [Part("x")], [path]) as reader:
+        assert reader.read(path)[0].tolist() == values.tolist()
+
+
+def test_what_was_never_written_has_the_fill_value(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("none", (4, 2), "f4", fillvalue=7)
+        some = file.create_dataset("some", (6, 2), "i4", chunks=(2, 2), fillvalue=-1)
+        some[2:4] = 5
+        file["number"] = 3.5
+        compact = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        compact.set_layout(h5py.h5d.COMPACT)
+        file.create_dataset("empty", (0, 3), "f4")
+        space = h5py.h5s.create_simple((3,))
+        held = h5py.h5d.create(file.id, b"compact", h5py.h5t.NATIVE_INT32, space, compact)
+        h5py.Dataset(held)[:] = [1, 2, 3]
+    parts = [Part(name) for name in ("none", "some", "number", "empty", "compact")]
+
+    with opened("offsets", parts, [tmp_path / "x.h5"]) as reader:
+        found = reader.read(tmp_path / "x.h5")
+
+    assert [each.tolist() for each in found] == [
+        [[7, 7]] * 4, [[-1, -1]] * 2 + [[5, 5]] * 2 + [[-1, -1]] * 2, 3.5, [], [1, 2, 3],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("garbage", "cannot be read as HDF5"), ("pipe", "is no file"), ("gone", "No such file"), ("torn", "cannot be"),
+        ("lacks", "has no data set 'x'; it has: y"), ("link", "lies in another file"), ("text", "holds no numbers"),
+        ("short", "does not have the rows"), ("dangling", "has no data set 'x'"), ("group", "has no data set 'x'"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_named(tmp_path, kind, why):
+    path, part = tmp_path / "x.h5", Part("x", (3,)) if kind == "short" else Part("x")
+    if kind == "garbage":
+        path.write_bytes(b"no HDF5")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "torn":
+        write(path, values=np.arange(100_000))
+        os.truncate(path, 3000)
+    elif kind == "text":
+        write(path, values="words")
+    elif kind in ("link", "dangling", "group", "lacks"):
+        with h5py.File(write(path, "y", values=[1]), "a") as file:
+            if kind == "group":
+                file.create_group("x")
+            elif kind != "lacks":
+                file["x"] = h5py.ExternalLink(
+                    write(tmp_path / "other.h5", values=[2]) if kind == "link" else tmp_path / "none.h5", "x"
+                )
+    elif kind == "short":
+        write(path, values=[1, 2])
+
+    for name in ("h5py_threads", "offsets", *(["h5py_pool"] if kind == "lacks" else [])):
+        with pytest.raises(DatasetError, match=why), opened(name, [part], [path], readers=1) as reader:
+            reader.read(path)
+
+
+def test_a_process_that_was_killed_is_no_endless_wait(files):
+    paths, parts = files
+    with opened("h5py_pool", parts, paths, readers=1) as reader:
+        (only,) = reader.processes()
+        os.kill(only, signal.SIGKILL)
+        reads = (reader.read(path) for path in paths * 200)  # what was sent before it died may still be answered
+        with pytest.raises(EngineError, match="was killed"):
+            list(reads)
+
+
+def test_what_is_larger_than_a_slot_comes_pickled(tmp_path):
+    small, large = (write(tmp_path / f"{side}.h5", values=np.ones((side, mmap.PAGESIZE))) for side in (1, 3))
+    with opened("h5py_shared", [Part("x")], [small], readers=1) as reader:
+        assert [reader.read(path)[0].shape[0] for path in (small, large, small)] == [1, 3, 1]
+
+
+@pytest.mark.parametrize("name", ["h5py_threads", "h5py_shared", "offsets"])
+def test_what_is_opened_and_read_is_in_a_log_of_who_did_it(files, tmp_path, name):
+    paths, parts = files
+    with TimeLog(tmp_path / "a", rank=1, ranks=2, run="r") as log, opened(name, parts, paths, readers=1, log=log) as it:
+        size = sum(each.nbytes for each in it.read(paths[0], ("train", 2, 5)))
+
+    found, _ = read_logs(sorted(tmp_path.iterdir()))
+    places = zip(found.events.rank, found.events.phase, found.events.epoch, found.events.step, strict=True)
+    assert set(places) == {(1, PHASES.index("train"), 2, 5)}
+    assert sorted(zip(found.events.action, found.events.size_bytes, strict=True)) == sorted(
+        [(found.actions.index("open"), -1), (found.actions.index("read"), size)]
+    )
+    assert {found.files[file] for file in found.events.file} == {str(paths[0])}
