@@ -51,6 +51,7 @@ NEUTRAL: dict[str, Any] = {
     "iterations": None,
     "seed": 0,
     "cache": "cold",
+    "dataset.hdf5": None,
 }
 _NONE: dict[str, Any] = {"profile": {"posix": "none"}, "staging": "none"}  # as before there was any: no part of a cell
 

@@ -137,9 +137,9 @@ def _images(
         path, found = _made(wanted, root, layout, progress)
         return path, path, found
     path = Path(wanted["path"])
-    found = manifest.scan(path)
+    found = manifest.scan(path, wanted.get("hdf5"))
     # The user's own folder is never written to: its manifest is kept with the campaign.
-    held = folder.manifests / hashlib.sha256(str(path).encode()).hexdigest()[:10]
+    held = folder.manifests / hashlib.sha256(f"{path}{wanted.get('hdf5') or ''}".encode()).hexdigest()[:10]
     held.mkdir(mode=0o700, parents=True, exist_ok=True)
     files.write(held / manifest.MANIFEST_NAME, found.to_json())
     return path, held, found

@@ -20,6 +20,7 @@ SCHEMA = 1
 _MOST_BYTES = 1 << 31  # 10,000,000 files with names of 200 characters
 MANIFEST_NAME = "manifest.json"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
+HDF5_SUFFIXES = (".h5", ".hdf5", ".nc")
 _SUFFIXES_OF_OURS = (*IMAGE_SUFFIXES, ".bin", ".h5")
 _QUANTILES = {"min": 0.0, "p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9, "max": 1.0}
 _NAMED = 3  # files that an error names; the rest are counted
@@ -38,7 +39,8 @@ class Manifest:
     """What a dataset holds."""
 
     kind: Literal["synthetic", "folder"]  # `synthetic`: made by us, from `parameters`; `folder`: the user's own
-    parameters: Mapping[str, Any]  # of a synthetic dataset, all that its bytes follow from; else empty
+    # Of a synthetic dataset, all that its bytes follow from; of a folder of HDF5 files, the data set that is read.
+    parameters: Mapping[str, Any]
     # Versions that its bytes depend on: of the generator, numpy, Pillow; None for a folder.
     generator: Mapping[str, Any] | None
     files: tuple[ImageFile, ...]  # sorted by name where they were scanned, by number where they were made
@@ -130,28 +132,36 @@ def _image(name: str, size: int, label: int) -> ImageFile:
     return ImageFile(name, int(size), int(label))
 
 
-def scan(folder: Path) -> Manifest:
+def scan(folder: Path, hdf5: str | None = None) -> Manifest:
     """List a user's own JPEG and PNG files; each sub-folder with images is a class; nothing is written.
 
-    Images at the top have the class `.`. Names that begin with a dot are skipped; links are followed. A file
-    that cannot be read is listed, too: it is for the benchmark to count it.
+    With the name of a data set, `hdf5`, it lists HDF5 files instead, and looks into the first of them. Files at the top
+    have the class `.`. Names that begin with a dot are skipped; links are followed. A file that cannot be read is
+    listed, too: it is for the benchmark to count it.
 
     Raises DatasetError where the folder is missing, cannot be read in full or has no images.
     """
-    sizes = _sizes(folder)
+    parameters = {} if hdf5 is None else {"hdf5": hdf5}
+    suffixes = _suffixes(parameters)
+    sizes = _sizes(folder, suffixes)
     if not sizes:
-        message = f"no images in {folder}"
-        raise DatasetError(message, f"name a folder that has {', '.join(IMAGE_SUFFIXES)} files or sub-folders of them")
+        message = f"no {'images' if hdf5 is None else 'HDF5 files'} in {folder}"
+        raise DatasetError(message, f"name a folder that has {', '.join(suffixes)} files or sub-folders of them")
     names = sorted(sizes)
+    if hdf5 is not None:
+        from jobs.data.readers.library import Part, size  # noqa: PLC0415 - numpy, only for these
+
+        size(folder / names[0], [Part(hdf5)])
     classes = tuple(sorted({str(Path(name).parent) for name in names}))
     labels = {name: label for label, name in enumerate(classes)}
     files = tuple(ImageFile(name, sizes[name], labels[str(Path(name).parent)]) for name in names)
-    return Manifest(kind="folder", parameters={}, generator=None, files=files, classes=classes)
+    return Manifest(kind="folder", parameters=parameters, generator=None, files=files, classes=classes)
 
 
 def verify(folder: Path, manifest: Manifest) -> None:
     """Raise DatasetError where names or sizes of images are not those of the manifest; other files do not matter."""
-    found = _sizes(folder) if manifest.kind == "folder" else _sizes_of_ours(folder)
+    own = manifest.kind == "folder"
+    found = _sizes(folder, _suffixes(manifest.parameters)) if own else _sizes_of_ours(folder)
     expected = {file.name: file.size for file in manifest.files}
     missing = [name for name in expected if name not in found]
     resized = [name for name, size in expected.items() if found.get(name, size) != size]
@@ -201,14 +211,19 @@ def _require_folder(folder: Path) -> None:
         raise DatasetError(message, "name a folder that holds the images; paths are relative to the current folder")
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    """Return the size in bytes of every image below a folder, by relative name."""
+def _suffixes(parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return how the files of a user's own folder end."""
+    return HDF5_SUFFIXES if "hdf5" in parameters else IMAGE_SUFFIXES
+
+
+def _sizes(folder: Path, suffixes: tuple[str, ...]) -> dict[str, int]:
+    """Return the size in bytes of every file below a folder that ends so, by relative name."""
     _require_folder(folder)
-    return {str(path.relative_to(folder)): size for path, size in _walk(folder, frozenset())}
+    return {str(path.relative_to(folder)): size for path, size in _walk(folder, suffixes, frozenset())}
 
 
-def _walk(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[tuple[Path, int]]:
-    """Yield the images below a folder with their sizes; a link to a folder around it is not followed."""
+def _walk(folder: Path, suffixes: tuple[str, ...], above: frozenset[tuple[int, int]]) -> Iterator[tuple[Path, int]]:
+    """Yield such files below a folder with their sizes; a link to a folder around it is not followed."""
     try:
         status = folder.stat()
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
@@ -222,8 +237,8 @@ def _walk(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[tuple[Pat
         if entry.name.startswith("."):
             continue
         if entry.is_dir():
-            yield from _walk(folder / entry.name, above | {here})
-        elif entry.name.lower().endswith(IMAGE_SUFFIXES):
+            yield from _walk(folder / entry.name, suffixes, above | {here})
+        elif entry.name.lower().endswith(suffixes):
             yield folder / entry.name, _size(entry)
 
 
@@ -234,6 +249,6 @@ def _size(entry: os.DirEntry[str]) -> int:
     except OSError:
         return 0
     if not stat.S_ISREG(status.st_mode):
-        message = f"{entry.path} is named like an image and is no file (a pipe, a socket, a device)"
+        message = f"{entry.path} is named like a file of the dataset and is none (a pipe, a socket, a device)"
         raise DatasetError(message, "move it out of the dataset")
     return status.st_size

@@ -66,10 +66,11 @@ class Climate:
 
 @dataclass
 class Folder:
-    """Group ``dataset``: the user's own images."""
+    """Group ``dataset``: the user's own images, or HDF5 files of which a data set is named."""
 
     name: str = MISSING
     path: str = MISSING
+    hdf5: str | None = MISSING
 
 
 def check(values: Flat) -> None:
@@ -79,6 +80,7 @@ def check(values: Flat) -> None:
             f"staging={values['staging']}: benchmark={values['benchmark.name']} reads no files of a data set",
             "leave staging away",
         )
+    _of_folder(values)
     made = {name: value for name, value in values.items() if name.startswith("dataset.") and name != "dataset.name"}
     if "dataset.seed" in made:
         files, classes = made.get("dataset.files", 1), made.get("dataset.classes", 1)
@@ -113,6 +115,15 @@ def enough_data(values: Flat, files: int) -> None:
         raise UsageError(
             f"checkpoint.every={every} saves nothing in {steps} iterations", f"checkpoint.every={steps} or less"
         )
+
+
+def _of_folder(values: Flat) -> None:
+    """Refuse a user's own HDF5 files as images, and a data set that is not named."""
+    named, data = values.get("dataset.hdf5"), benchmarks()[values["benchmark.name"]].data
+    if named is not None and not (named.isprintable() and all(named.split("/"))):
+        raise UsageError(f"dataset.hdf5={named!r} is no path of a data set", "dataset.hdf5=climate/data, say")
+    if named is not None and data == "images":
+        _no_images(values)
 
 
 def _no_images(values: Flat) -> None:

@@ -26,7 +26,7 @@ _OTHER = {True: False, False: True, None: 7, "cold": "warm", "data": "/elsewhere
 
 KINDS = [
     (), ("benchmark=alexnet",), DIRECT, BUFFERED, ("benchmark=baseline",),
-    ("benchmark=baseline", "benchmark.access=random_read"),
+    ("benchmark=baseline", "benchmark.access=random_read"), ("dataset=folder", "dataset.path=/a"),
 ]  # fmt: skip
 
 

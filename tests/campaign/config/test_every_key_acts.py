@@ -32,7 +32,7 @@ def _marks(file):
 
 
 def test_every_key_is_shown_by_a_test_and_every_mark_names_a_key(point, direct_point, buffered_point):
-    keys = {key for key, _ in flat(point)} | {"dataset.path"}
+    keys = {key for key, _ in flat(point)} | {"dataset.path", "dataset.hdf5"}
     keys |= {f"site.storages.{field.name}" for field in dataclasses.fields(SiteStorage)}
     keys |= {f"cluster.{field.name}" for field in dataclasses.fields(Slurm)}
     keys |= {f"benchmark.{field.name}" for kind in benchmark.KEYS.values() for field in dataclasses.fields(kind)}

@@ -20,6 +20,7 @@ from tests.campaign.work_lists import compose
 
 SLURM = "cluster=slurm"
 ALEXNET = "benchmark=alexnet"
+FOLDER = ("dataset=folder", "dataset.path=/a")
 LUSTRE = ("site=tegner", "storage=lustre")
 _WRONG = [
     # Words that end up in a batch script.
@@ -48,6 +49,8 @@ _WRONG = [
     ("dataset=hep", "threads=1", "dataset=hep has no images to decode", "benchmark.preprocess=false"),
     ("dataset=malware", "threads=1", "dataset=malware has no images to decode", "benchmark.preprocess=false"),
     (ALEXNET, "dataset=malware", "dataset=malware has no images to decode", "benchmark=micro"),
+    (FOLDER, "dataset.hdf5=x", "dataset=folder has no images to decode", "benchmark.preprocess=false"),
+    (FOLDER, "dataset.hdf5=/x", "dataset.hdf5='/x' is no path of a data set", "climate/data"),
     ("benchmark=baseline", "staging=all", "staging=all: benchmark=baseline reads no files", "leave staging away"),
     # Options of sbatch.
     (SLURM, "+cluster.extra.mail_type=END", "cluster.extra.mail_type is no long option", "write mail-type"),
@@ -117,7 +120,7 @@ LEGAL = [
 
 @pytest.mark.parametrize(("choice", "word", "message", "hint"), _WRONG)
 def test_a_wrong_value_is_named_with_its_cure(choice, word, message, hint):
-    point = compose(choice, word)
+    point = compose(*([choice] if isinstance(choice, str) else choice), word)
 
     with pytest.raises(UsageError) as caught:
         limits.check(point)

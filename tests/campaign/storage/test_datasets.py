@@ -4,6 +4,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import pytest
 
 from campaign.cells.cell import make_cell
@@ -12,6 +13,7 @@ from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.storage import datasets
 from campaign.storage.roots import storage_root
 from jobs.data import manifest, staging
+from jobs.errors import DatasetError
 from jobs.observe.machine import describe
 from jobs.system import device, files
 from tests.campaign.on_disk import leave_record
@@ -165,6 +167,29 @@ def test_a_users_folder_is_used_in_place_and_its_manifest_kept_with_the_campaign
     assert (data["path"], data["files"], data["bytes"]) == (str(images), 2, 30)
     assert data["manifest"].startswith(str(folder.manifests))
     assert sorted(path.name for path in images.rglob("*")) == ["a.jpg", "b.PNG", "cats"]
+
+
+@pytest.mark.shows("dataset.hdf5")
+def test_a_users_hdf5_files_are_used_in_place_by_the_name_of_their_data_set(entry, folder, tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    for name in ("b.h5", "a.NC", "c.hdf5"):
+        with h5py.File(mine / name, "w") as file:
+            file["group/x"] = [1.0, 2.0]
+    (mine / "d.jpg").write_bytes(b"x")
+    reads = {**entry().cell.settings["benchmark"], "preprocess": False}
+    own = {"name": "folder", "path": str(mine), "hdf5": "group/x"}
+
+    (data,), _ = _prepared(folder, entry(dataset=own, benchmark=reads))
+
+    listed = manifest.load(Path(data["manifest"]))
+    assert [file.name for file in listed.files] == ["a.NC", "b.h5", "c.hdf5"]
+    manifest.verify(mine, listed)
+    (mine / "b.h5").write_bytes(b"other")
+    with pytest.raises(DatasetError, match=r"1 of the wrong size \(b.h5\)"):
+        manifest.verify(mine, listed)
+    with pytest.raises(EnvironmentFaultError, match="has no data set 'y'"):
+        _prepared(folder, entry(dataset={**own, "hdf5": "y"}, benchmark=reads))
 
 
 def test_more_batches_than_the_folder_has_images_for_is_an_error(entry, folder, tmp_path):

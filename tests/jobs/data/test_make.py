@@ -374,7 +374,7 @@ def test_a_scan_writes_nothing_and_verifies_until_the_folder_changes_which_nobod
 def test_a_pipe_with_the_name_of_an_image_is_refused_before_anybody_waits_for_it(tmp_path):
     os.mkfifo(tmp_path / "a.jpg")
 
-    with pytest.raises(DatasetError, match=r"a\.jpg is named like an image and is no file") as refused:
+    with pytest.raises(DatasetError, match=r"a\.jpg is named like a file of the dataset and is none") as refused:
         scan(tmp_path)
 
     assert refused.value.hint == "move it out of the dataset"
