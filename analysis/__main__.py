@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 VERBS = {
     "compare": "analysis.cli.compare",
     "timelog": "analysis.cli.timelog",
+    "trace": "analysis.cli.trace",
     "verdicts": "analysis.cli.verdicts",
 }
 EPILOG = """\
 python -m analysis compare A B       two campaigns cell by cell
 python -m analysis verdicts [FOLDER]  the paper's claims, held against the records
 python -m analysis timelog FILE…      what took how long in a run, by its time logs
+python -m analysis trace FILE…        where the time of steps went, by TensorFlow's own traces
 A folder of one of these names is written ./compare.
 
 exit codes: 0 all records read, 1 some record was skipped, 2 wrong usage

@@ -1,0 +1,76 @@
+"""`python -m analysis trace FILE…`: where the time of steps went, by TensorFlow's own traces."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis.cli.command import guarded, parser_of
+from analysis.text.plain import visible
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Sequence
+
+    from analysis.traces.runtime import Runtime
+
+EPILOG = """\
+FILE is a *.xplane.pb of TensorFlow's profiler; several are the ranks of one run.
+Definitions: docs/traces.md.
+
+exit codes: 0 all was read, 1 events were left out for want of room, 2 wrong usage, or a file that cannot be read
+"""
+EXIT_DROPPED = 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    about = "Say where the time of a training's steps went, by TensorFlow's own traces; needs no TensorFlow."
+    made = parser_of("python -m analysis trace", about, EPILOG)
+    made.add_argument("files", metavar="FILE", nargs="+", type=Path, help="traces, one a process")
+    made.add_argument("--json", action="store_true", help="machine-readable, on stdout")
+    made.add_argument("--chrome", metavar="FILE", type=Path, help="write a trace for Perfetto and chrome://tracing")
+    return made
+
+
+def main(words: Sequence[str]) -> int:
+    """Print what the command line asks for; return the exit code."""
+    asked = parser().parse_args(words)
+    return guarded(lambda: report(asked))
+
+
+def report(asked: argparse.Namespace) -> int:
+    """Read, write what is asked for, and print; return the exit code. Raises AnalysisError: a file cannot be read."""
+    from analysis.traces import runtime, show  # noqa: PLC0415 - keeps numpy out of other commands' --help
+
+    read = [runtime.read(path) for path in asked.files]
+    for line in _remarks(read):
+        sys.stderr.write(f"{visible(line)}\n")
+    found = [show.figures(each) for each in read]
+    written = []
+    if asked.chrome:
+        from analysis.figures.kit import save  # noqa: PLC0415 - brings matplotlib with it
+        from analysis.traces.export import chrome  # noqa: PLC0415
+
+        written.append(save.write(asked.chrome, chrome(read)))
+    if asked.json:
+        print(json.dumps(found, indent=1))
+    else:
+        from analysis.output import terminal  # noqa: PLC0415
+
+        for place, each in enumerate(found):
+            terminal.put(*([""] if place else []), *show.told(each))
+        terminal.put_paths(written) if written else None
+    return EXIT_DROPPED if any(each.dropped for each in read) else 0
+
+
+def _remarks(read: Sequence[Runtime]) -> Iterator[str]:
+    for each in read:
+        if each.dropped:
+            yield f"warning: {each.name}: {each.dropped:,} events are left out for want of room"
+        if not each.marked:
+            yield f"warning: {each.name}: no step is marked (tf.profiler.experimental.Trace); all of it counts as one"
+        if not each.dated:
+            yield f"warning: {each.name}: it does not say when it began; times are from its start"

@@ -1,0 +1,130 @@
+"""The reader of traces, against protobuf, and against files that are no traces."""
+
+import os
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.__main__ import main
+from analysis.errors import AnalysisError
+from analysis.traces import runtime, wire, xplane
+from tests.analysis.traces.spaces import messages, written
+
+NUMBERS = st.integers(0, 1 << 61)
+STATS = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 1 << 40) | st.floats(allow_nan=False) | st.text()), max_size=3
+)
+EVENTS = st.lists(st.tuples(st.integers(0, 4), NUMBERS, NUMBERS, STATS), max_size=3)
+SPACES = st.lists(
+    st.tuples(
+        st.text(max_size=5), st.lists(st.tuples(st.text(max_size=5), st.integers(0, 1 << 60), EVENTS), max_size=3)
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def made(planes):
+    found = messages().XSpace(warnings=["one"], hostnames=["node"])
+    for name, lines in planes:
+        plane = found.planes.add(name=name)
+        for key in range(1, 4):
+            plane.event_metadata[key].name = f"op {key}"
+            plane.event_metadata[key].stats.add(metadata_id=1, str_value="about")
+            plane.stat_metadata[key].name = "step_num" if key == 2 else f"stat {key}"
+        for line_name, at, events in lines:
+            line = plane.lines.add(id=-1, name=line_name, timestamp_ns=at, display_id=5)
+            for key, offset, duration, stats in events:
+                event = line.events.add(metadata_id=key, offset_ps=offset, duration_ps=duration)
+                for stat, value in stats:
+                    kind = {int: "int64_value", float: "double_value", str: "str_value"}[type(value)]
+                    event.stats.add(metadata_id=stat, **{kind: value})
+    return found
+
+
+def expected(space):
+    """What protobuf reads of it."""
+    for plane in space.planes:
+        names = {key: each.name for key, each in plane.event_metadata.items()}
+        for line in plane.lines:
+            for event in line.events:
+                steps = [each.int64_value for each in event.stats if each.metadata_id == 2]
+                at = line.timestamp_ns
+                yield (
+                    f"{plane.name} {line.name}".strip(),
+                    names.get(event.metadata_id, "?"),
+                    at + event.offset_ps // 1000,
+                    at + (event.offset_ps + event.duration_ps) // 1000,
+                    steps[-1] if steps else -1,
+                )
+
+
+def found(raw):
+    for line, op, *rest in zip(*(each.tolist() for each in raw.columns), strict=True):
+        yield (raw.lines[line], raw.ops[op], *rest)
+
+
+@given(SPACES)
+def test_what_protobuf_writes_is_read_as_protobuf_reads_it(tmp_path_factory, planes):
+    space = made(planes)
+    path = tmp_path_factory.mktemp("space") / "a.xplane.pb"
+    path.write_bytes(space.SerializeToString())
+
+    assert list(found(xplane.read(path))) == list(expected(space))
+
+
+@given(st.integers(0), st.binary(max_size=3))
+def test_a_file_that_is_cut_off_or_spoilt_is_read_or_refused_and_nothing_else(tmp_path_factory, cut, spoilt):
+    whole = made([("/host:CPU", [("a", 5, [(1, 2, 3, [(2, 4)])] * 3)])]).SerializeToString()
+    cut %= len(whole)
+    path = tmp_path_factory.mktemp("space") / "a.xplane.pb"
+    path.write_bytes(whole[:cut] + spoilt + whole[cut + len(spoilt) :] if spoilt else whole[:cut])
+
+    with suppress(wire.MalformedError):
+        xplane.read(path)
+
+
+def test_events_beyond_what_is_read_are_counted_and_end_with_1(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(xplane, "MOST_EVENTS", 3)
+    path = written(tmp_path / "a.xplane.pb", [("python", [("ReadFile:ReadFile", 0, 1)] * 5)])
+
+    assert main(["trace", str(path)]) == 1
+    assert "2 events are left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "it holds no plane"),
+        (b"\x1f\x8b\x08", "no trace"),
+        (b'{"traceEvents": []}', "no trace"),
+        (b"\x0a\x00", "no event"),
+    ],
+)
+def test_what_is_no_trace_is_refused_with_a_cure(tmp_path, content, told):
+    path = tmp_path / "a.xplane.pb"
+    path.write_bytes(content)
+
+    with pytest.raises(AnalysisError, match=told) as refused:
+        runtime.read(path)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), os.mkdir])
+def test_what_is_no_regular_file_is_not_waited_for_and_not_followed(tmp_path, make, capsys):
+    make(tmp_path / "a.xplane.pb")
+
+    assert main(["trace", str(tmp_path / "a.xplane.pb")]) == 2
+    assert "is no regular file" in capsys.readouterr().err
+
+
+def test_a_huge_file_is_refused_without_being_read(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "a.xplane.pb"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    monkeypatch.setattr(xplane, "MOST_BYTES", 1 << 20)
+
+    assert main(["trace", str(path)]) == 2
+    assert "is larger than 1048576 bytes" in capsys.readouterr().err
