@@ -5,8 +5,8 @@
  * not recorded. `gate` holds the number of the open window and how many threads are recording: no thread
  * enters after profiler_stop, which waits for those inside, so that the memory may then go away.
  *
- * What outlives a window is a name's number, and nothing else: what a descriptor refers to is looked up again in each
- * window, for between windows nobody sees it closed. */
+ * What outlives a window is a name's number, and nothing else, and of many names not even that: what a descriptor refers
+ * to is looked up again in each window, for between windows nobody sees it closed. */
 #define _GNU_SOURCE
 #include "hooks.h"
 
@@ -36,7 +36,7 @@ enum operation { /* as OPERATIONS of jobs/profiler/window.py; those of STDIO com
     UNLINK, RENAME, RENAMED, MMAP, DUP, OPENDIR, SENDFILE, COPY_RANGE, FOPEN, FDOPEN, FREAD, FWRITE, FSEEK, FFLUSH, FCLOSE
 };
 
-enum { ARENA = 1 << 29, FEWEST_BUCKETS = 1 << 14, DESCRIPTORS = 1 << 20, FILTERED = -1, FULL = -2 };
+enum { ARENA = 1 << 29, KEPT = 1 << 26, FEWEST_BUCKETS = 1 << 14, DESCRIPTORS = 1 << 20, FILTERED = -1, FULL = -2 };
 enum { STDIO = 1, ONLY_BYTES = 1 << 16, LOOKS = 100 };
 enum { CLOSE_RANGE = 436, CLOEXEC = 4 }; /* Linux 5.9, glibc 2.34 */
 
@@ -48,6 +48,7 @@ struct file { /* its number is its place in the arena, in units of 8 bytes; 0 is
     } in[2];            /* as a file of POSIX calls, of STDIO calls */
     char name[];
 };
+enum { FIRST = sizeof(struct file) / 8 };
 struct table { /* numbers of files by the hash of their names; small, so that it stays in the cache */
     uint32_t mask;
     _Atomic uint32_t at[];
@@ -130,7 +131,18 @@ static int grow(void) {
     return 1;
 }
 
-/* Return the number of a name, one for ever; 0 where there is no room for one more. */
+/* Forget all names when a window that has ended leaves many. A thread whose call is still under way may look at them or
+ * add one: that is a name like others, and the number it has found is of a window that it cannot enter any more. */
+static void forget_names(void) {
+    if (8ull * arena_used <= KEPT) return;
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; i <= table->mask; i++) atomic_store_explicit(&table->at[i], 0, memory_order_relaxed);
+    madvise(arena, ARENA, MADV_DONTNEED);
+    arena_used = FIRST, file_count = 0;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Return the number of a name, the same until it is forgotten; 0 where there is no room for one more. */
 static uint32_t number_of(const char *name, size_t length) {
     uint32_t hash = hash_of(name, length);
     _Atomic uint32_t *place = place_of(atomic_load_explicit(&table, memory_order_acquire), hash, name, length);
@@ -180,7 +192,8 @@ static LARGE_FRAME uint32_t below(const struct file *above, const char *path, si
     char name[PATH_MAX + 256];
     size_t before = 0;
     if (!above && getcwd(name, PATH_MAX)) before = strlen(name);
-    if (above && above->length < PATH_MAX) memcpy(name, above->name, before = above->length);
+    uint32_t of_above = above ? *(const volatile uint32_t *)&above->length : PATH_MAX; /* it may be forgotten now */
+    if (of_above < PATH_MAX) memcpy(name, above->name, before = of_above);
     while (length > 1 && path[0] == '.' && path[1] == '/') path += 2, length -= 2;
     if (before && length == 1 && path[0] == '.') return number_of(name, before);
     if (before > 1) name[before++] = '/';
@@ -344,6 +357,8 @@ static void record(const struct call *call, int operation, uint32_t file, int fd
         } else atomic_fetch_add(&now_in.dropped, 1);
     } else if (number >= 0) {
         struct counters *counters = &window.counters[number];
+        for (int line = 64; operation == OPEN && line < 256; line += 64) /* what follows counts there */
+            __builtin_prefetch((char *)counters + line, 1);
         while (atomic_exchange_explicit(&counters->lock, 1, memory_order_acquire)) sched_yield();
         count(counters, &made, operation);
         atomic_store_explicit(&counters->lock, 0, memory_order_release);
@@ -721,7 +736,7 @@ int profiler_attach(struct attached *answer) {
         if (!room || !grow()) return ENOMEM;
         madvise(room, ARENA, MADV_HUGEPAGE); /* names are looked up all over it */
         real_dlopen = dlopen, real_dlsym = dlsym, real_vfork = vfork;
-        descriptors = (void *)(room + ARENA), arena = room, arena_used = sizeof(struct file) / 8;
+        descriptors = (void *)(room + ARENA), arena = room, arena_used = FIRST;
         pthread_atfork(before_fork, after_fork, in_child);
     }
     int error = scan(answer, 1);
@@ -758,9 +773,11 @@ int profiler_stop(struct totals *answer) {
         else nanosleep(&(struct timespec){0, 50000}, NULL);
     uint64_t events = atomic_load(&now_in.events);
     answer->events = events < window.event_capacity ? events : window.event_capacity;
-    answer->dropped = atomic_load(&now_in.dropped);
+    answer->dropped = atomic_load(&now_in.dropped), answer->name_bytes = name_bytes;
     answer->read_bytes = atomic_load(&now_in.read_bytes) + atomic_load(&mappings_bytes) - mappings_before;
-    return atomic_load(&now_in.gate) ? EAGAIN : 0;
+    if (atomic_load(&now_in.gate)) return EAGAIN;
+    forget_names();
+    return 0;
 }
 
 /* Count recorded events as a window with counters would have. They may come from a damaged file, which another may

@@ -42,7 +42,7 @@ struct window { /* what profiler_start is given; `events` or `counters`, the oth
 };
 
 struct totals { /* what profiler_stop answers */
-    uint64_t events, dropped, read_bytes;
+    uint64_t events, dropped, read_bytes, name_bytes;
     int64_t started, ended;
 };
 

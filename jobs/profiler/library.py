@@ -47,7 +47,7 @@ class Totals(ctypes.Structure):
     """As in hooks.h."""
 
     _fields_ = (
-        *((name, ctypes.c_uint64) for name in ("events", "dropped", "read_bytes")),
+        *((name, ctypes.c_uint64) for name in ("events", "dropped", "read_bytes", "name_bytes")),
         ("started", ctypes.c_int64),
         ("ended", ctypes.c_int64),
     )

@@ -7,6 +7,7 @@ import mmap
 import os
 import struct
 from contextlib import suppress
+from ctypes import addressof, c_char, memset
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +23,12 @@ HEAD_BYTES = 4096
 MAGIC = b"tfio-posix-"
 SCHEMA = 2  # of windows in files; the next one when COUNTERS, EVENT or a head changes
 _NAME_BYTES = 128  # room for each name; long ones use that of short ones
+_REUSED_BYTES = 4 << 20  # of a window that holds more, the memory is not used again
 _NORESERVE = 0x4000  # pages take memory when they are first written (mmap(2))
 _HUGE_PAGE = 1 << 21
 _POPULATE_WRITE = 23  # Linux 5.14
 _ENTRY = struct.Struct("<II")
+spare: dict[Room, mmap.mmap] = {}  # zeros, for the next window; one, or none
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,7 @@ class Room:
         The file's blocks are reserved: a full disk is an error here and not, later, the end of the process.
         """
         if spill is None:
-            memory = mmap.mmap(-1, self.size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
-            with suppress(OSError):  # an older kernel; a page fault in a hook, of a virtual machine, takes microseconds
-                memory.madvise(mmap.MADV_HUGEPAGE)
-                memory.madvise(_POPULATE_WRITE, 0, min(_HUGE_PAGE, self.size_bytes))
-            return memory
+            return spare.pop(self, None) or self._in_place()
         descriptor = files.opened(spill, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             os.posix_fallocate(descriptor, 0, self.size_bytes)
@@ -66,6 +65,30 @@ class Room:
             raise
         finally:
             os.close(descriptor)
+
+    def _in_place(self) -> mmap.mmap:
+        memory = mmap.mmap(-1, self.size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
+        with suppress(OSError):  # an older kernel; a page fault in a hook, of a virtual machine, takes microseconds
+            memory.madvise(mmap.MADV_HUGEPAGE)
+            for at in {0, self.names_at // _HUGE_PAGE * _HUGE_PAGE}:
+                memory.madvise(_POPULATE_WRITE, at, min(_HUGE_PAGE, self.size_bytes - at))
+        return memory
+
+    def given_back(self, memory: mmap.mmap, used: np.ndarray[Any, Any], name_bytes: int) -> np.ndarray[Any, Any]:
+        """Keep the memory of a window that has ended for the next one; returns what it holds (`used`) as it stays.
+
+        Little is copied, and zeroed where it was. Much stays where it is; then the next window's memory is made here.
+        """
+        spare.clear()
+        if used.nbytes + name_bytes > _REUSED_BYTES:
+            with suppress(OSError):  # no memory: then it is the next window that cannot be opened
+                spare[self] = self._in_place()
+            return used
+        kept, here = used.copy(), addressof(c_char.from_buffer(memory))
+        memset(here + HEAD_BYTES, 0, used.nbytes)
+        memset(here + self.names_at, 0, name_bytes)
+        spare[self] = memory
+        return kept
 
     def head(self, told: dict[str, Any]) -> bytes:
         """Return the head, so that a file explains itself: this room, and what is `told` of the window."""

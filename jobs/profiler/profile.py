@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from jobs.profiler import chrome, darshan_log, table
 from jobs.profiler.library import Asked, Attached, ProfilerError, Totals, library, must, seen
-from jobs.profiler.memory import HEAD_BYTES, Room
+from jobs.profiler.memory import HEAD_BYTES, Room, spare
 from jobs.profiler.window import MODES, Window
 from jobs.system import files
 
@@ -81,6 +81,7 @@ def attach() -> tuple[int, int]:
 def detach() -> None:
     """Give the process its own calls back; the library stays, for a thread may be inside."""
     must(library().profiler_detach(), "detach")
+    spare.clear()
 
 
 class Profile:
@@ -164,8 +165,12 @@ class Profile:
         stuck = library().profiler_stop(ctypes.byref(totals))
         _OPEN.clear()
         after = process_bytes()
+        found = seen(self._room, memory, totals.events)
         if stuck:
             _STUCK.append(memory)
+        elif not self._spill:
+            kept = "counters" if found["events"] is None else "events"
+            found[kept] = self._room.given_back(memory, found[kept], totals.name_bytes)
         self._window = Window(
             mode=self._room.mode,
             started_ns=totals.started,
@@ -175,7 +180,7 @@ class Profile:
             read_bytes=totals.read_bytes,
             kernel_read_bytes=after[0] - sum(self._before) if after and self._before else None,
             beside=", ".join(_others()),
-            **seen(self._room, memory, totals.events),
+            **found,
         )
         if self._spill:
             memory[:HEAD_BYTES] = self._room.head(table.head(self._window))

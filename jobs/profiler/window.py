@@ -171,7 +171,7 @@ class Window:
         if not self.ended:
             return "the process ended within the window: how much it had done by then is not known"
         if self.dropped:
-            cure = "ask for more, or after millions of names begin a new process"
+            cure = "ask for more"
             rather = ", or take the mode counters, which needs room for files alone" * (self.mode == "trace")
             return f"{self.dropped:,} calls or files were dropped for want of room: {cure}{rather}"
         if self.kernel_read_bytes is None:

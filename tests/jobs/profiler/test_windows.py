@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from jobs.profiler import Profile, ProfilerError, attach, detach, profile
+from jobs.profiler import memory as profile_memory
 from jobs.profiler.library import fitting, library
 from jobs.profiler.window import COUNTERS, EVENT, MODES, OPERATIONS
 from tests.jobs.profiler.test_exact import calls, returned
@@ -72,6 +73,37 @@ def test_names_are_found_again_when_there_are_more_than_the_first_table_holds(tm
             for path in paths:
                 os.access(path, os.R_OK)
         assert list(profile.files) == paths
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_window_begins_empty_in_the_memory_of_the_one_before_whose_figures_stay(mode, data):
+    counts, windows, spare = (200, 3, 20_000, 0, 7), [], []  # the third is too large to be copied
+    names = [
+        str(data.parent) + f"{number:015b}".replace("0", "/").replace("1", "/.") + "/file" for number in range(20_000)
+    ]
+    for count in counts:
+        with Profile(mode, only=[data.parent], events=1 << 18, max_files=1 << 15) as watched:
+            for name in names[:count] * 3:
+                os.stat(name)  # noqa: PTH116 - Path would take the dots away
+        windows.append(watched.window)
+        spare += profile_memory.spare.values()
+
+    assert [spare[0] is each for each in spare] == [True, True, False, False, False]
+    assert spare[2] is spare[4]
+    for window, count in zip(windows, counts, strict=True):
+        assert window.counters["stats"].tolist() == [3] * count
+        assert window.paths == names[:count]
+        assert window.events is None or len(window.events) == 3 * count
+
+
+@pytest.mark.long
+def test_names_of_many_windows_need_no_more_room_than_those_of_one():
+    for number in range(10):
+        paths = [f"/nowhere/{number}/{'x' * 3900}/{place}" for place in range(16_000)]
+        with Profile("counters", only=["/nowhere"]) as watched:
+            for path in paths:
+                os.access(path, os.R_OK)
+        assert (watched.dropped, list(watched.files)) == (0, paths)  # 640 MB in all, and there is room for 512
 
 
 @pytest.mark.parametrize("room", [{"events": 3}, {"max_files": 1}, {"mode": "counters", "max_files": 1}])
