@@ -2,5 +2,7 @@
 
 from jobs.profiler.library import ProfilerError
 from jobs.profiler.profile import Profile, attach, detach
+from jobs.profiler.tensorboard.profiles import ProfileCallback, TensorFlowProfile
+from jobs.profiler.tensorboard.session import join_tensorflow
 
-__all__ = ["Profile", "ProfilerError", "attach", "detach"]
+__all__ = ["Profile", "ProfileCallback", "ProfilerError", "TensorFlowProfile", "attach", "detach", "join_tensorflow"]

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from itertools import count
 
+HERE = ("file:", "data:", "blob:", "http://127.0.0.1:")
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--headless",
@@ -61,10 +62,10 @@ class Browser:
         return answer["result"]
 
     def open(self, path, width, height=900):
-        """Load a file in a window of this width."""
+        """Load a file, or the page of a server on this machine, in a window of this width."""
         mobile = width < 600
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
-        self.ask("Page.navigate", url=path.as_uri())
+        self.ask("Page.navigate", url=path if isinstance(path, str) else path.as_uri())
         while (event := self._next()).get("method") != "Page.loadEventFired":
             self._note(event)
 
@@ -94,5 +95,5 @@ class Browser:
         said, method = event.get("params", {}), event.get("method")
         if method in {"Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown"}:
             self.complaints.append(said)
-        if method == "Network.requestWillBeSent" and not said["request"]["url"].startswith(("file:", "data:")):
+        if method == "Network.requestWillBeSent" and not said["request"]["url"].startswith(HERE):
             self.complaints.append(said["request"]["url"])

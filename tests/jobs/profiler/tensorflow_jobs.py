@@ -60,3 +60,51 @@ def checkpoint(_argument):
     written = profile.events["returned"][profile.events["operation"] == OPERATIONS.index("fwrite")].sum()
     seen = {"fopen": calls["fopen"], "fclose": calls["fclose"], "written": int(written), "sizes": sizes}
     return {"value": {**seen, "kernel_bytes": kernel_bytes}}
+
+
+def three_ways(argument):
+    """Profile reads as a block, in a Keras training, and through TensorFlow's server; return the folders of traces."""
+    import tensorflow as tf  # noqa: PLC0415
+
+    from jobs.profiler import ProfileCallback, TensorFlowProfile, join_tensorflow  # noqa: PLC0415
+
+    data, out = Path(argument["folder"]), Path(argument["out"])
+    paths = [str(path) for path in sorted(data.iterdir())]
+    reads = tf.data.Dataset.from_tensor_slices(paths).map(tf.io.read_file, num_parallel_calls=4)
+    for step in range(2):  # within a second
+        with TensorFlowProfile(out / "block", step, only=[data]):
+            list(reads)
+    images = reads.map(lambda content: (tf.fill((4,), float(0)), tf.cast(tf.strings.length(content), tf.float32)))
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    asked = {"batches": (2, 3), "every": 6, "only": [data]}
+    model.fit(images.batch(2), epochs=2, verbose=0, callbacks=[ProfileCallback(out / "fit", **asked)])
+    join_tensorflow(only=[data])
+    with Profile("counters"):  # ours is taken: the trace of TensorFlow's comes all the same, and says so
+        _remote(reads, str(out / "taken"))
+    _remote(reads, str(out / "remote"))
+    return {"value": True}
+
+
+def _remote(reads, logdir):
+    import socket  # noqa: PLC0415
+    import threading  # noqa: PLC0415
+
+    import tensorflow as tf  # noqa: PLC0415
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    tf.profiler.experimental.server.start(port)
+    over = threading.Event()
+
+    def read():
+        for _ in reads.repeat():
+            if over.is_set():
+                return
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    tf.profiler.experimental.client.trace(f"grpc://127.0.0.1:{port}", logdir, 100)
+    over.set()
+    reader.join()

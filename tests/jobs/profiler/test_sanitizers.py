@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 def test_windows_open_and_end_beside_threads_that_read(sanitizer, tmp_path):
     flags = ["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", f"-fsanitize={sanitizer}", f"-I{build.HERE}"]
     library, program = tmp_path / "libhooks.so", tmp_path / "stress"
-    sources = [build.HERE / "hooks.c", build.HERE / "slots.c"]
+    sources = sorted(build.HERE.glob("*.c"))
     hidden = ["-fPIC", "-shared", "-fvisibility=hidden"]
     try:
         subprocess.run(["cc", *flags, *hidden, "-o", library, *sources], capture_output=True, check=True)

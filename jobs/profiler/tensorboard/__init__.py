@@ -1,0 +1,1 @@
+"""Our windows in TensorFlow's profiles, and both in TensorBoard."""

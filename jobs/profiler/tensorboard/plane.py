@@ -1,0 +1,143 @@
+"""A window as planes of a TensorFlow trace: a line a file for TraceViewer, and a summary for the tab "TF I/O"."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jobs.profiler import report, xplane
+from jobs.profiler.window import OPERATIONS, READS, SIZES
+from jobs.terminal import visible
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from jobs.profiler.window import Window
+
+LINES = "/device:CUSTOM:TF I/O"  # a name of another kind is not shown
+SUMMARY = "tf_io"  # such as this one
+SCHEMA = 1
+MOST_LINES, MOST_EVENTS = 1_000, 200_000  # TraceViewer draws about a million, TensorFlow's own among them
+MOST_FILES = 1_000
+_INTERVALS = 100
+_EDGES = (100, 1 << 10, 10 << 10, 100 << 10, 1 << 20, 4 << 20, 10 << 20, 100 << 20, 1 << 30)
+_NUMBERS = dict(enumerate(("returned", "offset", "thread", "errno"), start=1))
+_OF_FILE = ("opens", "reads", "writes", "seq_reads", "consec_reads", "bytes_read", "bytes_written")
+_LEFT_OUT = len(OPERATIONS)
+
+
+def planes(window: Window | None, origin_ns: int, fault: str = "") -> bytes:
+    """Return an XSpace, serialised, of the plane of lines (of a window with events) and that of the summary.
+
+    Times of a trace in a file are relative to the start of its profile: `origin_ns`, Unix time; where TensorFlow is yet
+    to make them so, 0. Without a window the summary says why: `fault`.
+    """
+    space = xplane.messages().XSpace()
+    if window is not None and window.events is not None and len(window.events):
+        _draw(space.planes.add(name=LINES), window, origin_ns)
+    told = {"schema": SCHEMA, "host": socket.gethostname(), "fault": fault} if window is None else summary(window)
+    plane = space.planes.add(name=SUMMARY)
+    plane.stat_metadata[1].name = SUMMARY
+    plane.stats.add(metadata_id=1, str_value=json.dumps(told))
+    return bytes(space.SerializeToString())
+
+
+def summary(window: Window) -> dict[str, Any]:
+    """Return what the tab shows: figures, sizes of files, MB/s over time, the files that took longest."""
+    order = np.argsort(-_spent(window.counters), kind="stable")
+    return {
+        "schema": SCHEMA,
+        "host": socket.gethostname(),
+        "process": window.process,
+        "started_ns": window.started_ns,
+        "figures": report.figures(window),
+        "sizes": SIZES,
+        "file_sizes": _file_sizes(window),
+        "read_mb_per_s": _over_time(window),
+        "files": [_file(window, place) for place in order[:MOST_FILES].tolist()],
+        "files_left_out": max(0, len(order) - MOST_FILES),
+    }
+
+
+def _spent(counters: NDArray[Any]) -> NDArray[Any]:
+    """Return for each file the nanoseconds of all its calls, of all threads together."""
+    found: NDArray[Any] = counters["read_time"] + counters["write_time"] + counters["meta_time"]
+    return found
+
+
+def _file(window: Window, place: int) -> dict[str, Any]:
+    row = window.counters[place]
+    return {
+        "path": visible(window.paths[place]),
+        "module": window.modules[place],
+        "size": sizes(window.counters[place : place + 1]).item(),
+        **{name: int(row[name]) for name in _OF_FILE},
+        **{f"{verb}_s": int(row[f"{verb}_time"]) / 1e9 for verb in ("read", "write", "meta")},
+    }
+
+
+def sizes(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return how far each file was read or written, in bytes: what a window knows of its size."""
+    ends = [np.where(rows[f"bytes_{done}"] > 0, rows[f"max_byte_{done}"] + 1, 0) for done in ("read", "written")]
+    return np.maximum(*ends)
+
+
+def _file_sizes(window: Window) -> list[int]:
+    """Count the files that were read or written, in Darshan's bins."""
+    rows = window.counters[(window.counters["reads"] > 0) | (window.counters["writes"] > 0)]
+    return [int(count) for count in np.bincount(np.searchsorted(_EDGES, sizes(rows)), minlength=len(SIZES))]
+
+
+def _over_time(window: Window) -> list[float] | None:
+    """Return the MB/s read in each hundredth of a trace's window, by the calls that ended in it."""
+    if window.events is None or not window.wall_s:
+        return None
+    events = window.events[np.isin(window.events["operation"], [OPERATIONS.index(name) for name in READS])]
+    moved, edges = np.maximum(events["returned"], 0) / 1e6, np.linspace(0, window.wall_s, _INTERVALS + 1)
+    sums = np.histogram((events["end"] - window.started_ns) / 1e9, edges, weights=moved)[0]
+    return [float(rate) for rate in sums / (window.wall_s / _INTERVALS)]
+
+
+def _draw(plane: Any, window: Window, origin_ns: int) -> None:
+    """Draw the calls that took longest of the files that took longest; what is left out is told on a line."""
+    assert window.events is not None  # noqa: S101 - `planes` has asked
+    for number, name in enumerate(OPERATIONS):
+        plane.event_metadata[number].name = name
+    for number, name in _NUMBERS.items():
+        plane.stat_metadata[number].name = name
+    events = _shown(window.events)
+    files, starts = np.unique(events["file"], return_index=True)
+    parts = sorted(zip(files.tolist(), np.split(events, starts[1:]), strict=True), key=lambda part: part[1]["start"][0])
+    at_ns = window.started_ns - origin_ns
+    for number, (file, part) in enumerate(parts, start=1):
+        _add(plane.lines.add(id=number, name=visible(window.paths[file]), timestamp_ns=at_ns), part, window.started_ns)
+    if left_out := len(window.events) - len(events):
+        plane.event_metadata[_LEFT_OUT].name = f"{left_out:,} shorter calls are not drawn"
+        line = plane.lines.add(id=len(parts) + 1, name="not drawn", timestamp_ns=at_ns)
+        line.events.add(metadata_id=_LEFT_OUT, duration_ps=(window.ended_ns - window.started_ns) * 1000)
+
+
+def _shown(events: NDArray[Any]) -> NDArray[Any]:
+    """Return the calls that are drawn, by file, then by start."""
+    took = events["end"] - events["start"]
+    spent = np.bincount(events["file"], weights=took)
+    if np.count_nonzero(spent) > MOST_LINES:
+        events = events[np.isin(events["file"], np.argsort(-spent, kind="stable")[:MOST_LINES])]
+        took = events["end"] - events["start"]
+    if len(events) > MOST_EVENTS:
+        events = events[np.argpartition(-took, MOST_EVENTS)[:MOST_EVENTS]]
+    return events[np.lexsort((events["start"], events["file"]))]
+
+
+def _add(line: Any, events: NDArray[Any], started_ns: int) -> None:
+    columns = (events[name].tolist() for name in ("start", "end", "operation", "returned", "offset", "thread", "error"))
+    for start, end, operation, *numbers in zip(*columns, strict=True):
+        event = line.events.add(
+            metadata_id=operation, offset_ps=(start - started_ns) * 1000, duration_ps=(end - start) * 1000
+        )
+        for (number, name), value in zip(_NUMBERS.items(), numbers, strict=True):
+            if value >= 0 and (value or name != "errno"):
+                event.stats.add(metadata_id=number, int64_value=value)

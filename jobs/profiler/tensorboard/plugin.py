@@ -1,0 +1,100 @@
+"""The tab "TF I/O" of TensorBoard, which alone loads this: what our windows in the traces below its folder have seen.
+
+It reads the summary in each trace (`jobs.profiler.tensorboard.plane`) and nothing else, follows no link, and answers
+for no file but those that it has listed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tensorboard.backend import http_util
+from tensorboard.plugins import base_plugin
+from werkzeug import wrappers
+
+from jobs.profiler import xplane
+from jobs.profiler.library import ProfilerError
+from jobs.profiler.tensorboard.plane import SCHEMA, SUMMARY
+from jobs.system import files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_ENDING = ".xplane.pb"
+_WHERE = ("plugins", "profile")  # <run>/plugins/profile/<time>/<host>.xplane.pb
+_MOST_FOLDERS, _MOST_TRACES, _LARGEST_BYTES = 20_000, 2_000, 8 << 20
+_SHOWN = ("host", "fault", "figures", "started_ns")  # of each window in the list
+
+
+class TFIOPlugin(base_plugin.TBPlugin):  # type: ignore[misc] # tensorboard publishes no types
+    """Serves the tab and the summaries of windows."""
+
+    plugin_name = SUMMARY
+
+    def __init__(self, context: Any) -> None:
+        self._logdir = Path(context.logdir or ".").resolve()
+
+    def get_plugin_apps(self) -> dict[str, Any]:
+        """Return what is served, by path."""
+        apps = {"/tab.js": self._tab, "/windows": self._windows, "/window": self._window}
+        return {path: wrappers.Request.application(app) for path, app in apps.items()}
+
+    def is_active(self) -> bool:
+        """Tell whether there is a window to show."""
+        return any(_summary(*each) for each in self._traces().values())
+
+    def frontend_metadata(self) -> Any:
+        """Name the tab and its script."""
+        return base_plugin.FrontendMetadata(es_module_path="/tab.js", tab_name="TF I/O")
+
+    def _tab(self, request: wrappers.Request) -> Any:
+        script = files.read(Path(__file__).resolve().with_name("tab.js"))
+        return http_util.Respond(request, script, "application/javascript")
+
+    def _windows(self, request: wrappers.Request) -> Any:
+        found = {name: _summary(*each) for name, each in self._traces().items()}
+        told = [
+            {"name": name, **{key: each.get(key) for key in _SHOWN}} for name, each in sorted(found.items()) if each
+        ]
+        return http_util.Respond(request, json.dumps(told), "application/json")
+
+    def _window(self, request: wrappers.Request) -> Any:
+        trace = self._traces().get(request.args.get("name", ""))
+        found = _summary(*trace) if trace else None
+        told = json.dumps(found or {"error": "no such window"})
+        return http_util.Respond(request, told, "application/json", code=200 if found else 404)
+
+    def _traces(self) -> dict[str, tuple[Path, int, int]]:
+        """Return the traces below the folder, by name, each with its change and size, for what is remembered."""
+        return {str(each[0].relative_to(self._logdir)).removesuffix(_ENDING): each for each in _traces(self._logdir)}
+
+
+def _traces(logdir: Path) -> Iterator[tuple[Path, int, int]]:
+    found = 0
+    for number, (folder, folders, names) in enumerate(os.walk(logdir)):
+        folders.sort()
+        if number >= _MOST_FOLDERS:
+            return
+        if Path(folder).parts[-3:-1] != _WHERE:
+            continue
+        for name in sorted(names):
+            path = Path(folder, name)
+            if name.endswith(_ENDING) and path.is_file() and found < _MOST_TRACES:
+                found += 1
+                status = path.lstat()
+                yield path, status.st_mtime_ns, status.st_size
+
+
+@lru_cache(maxsize=256)
+def _summary(path: Path, _changed: int, _size: int) -> dict[str, Any] | None:
+    """Return the summary in a trace; None where there is none, or it is not one of ours."""
+    try:
+        plane = xplane.plane(path, SUMMARY, _LARGEST_BYTES)
+        told = json.loads(plane.stats[0].str_value) if plane and plane.stats else None
+    except (OSError, ValueError, ProfilerError):
+        return None
+    return told if isinstance(told, dict) and told.get("schema") == SCHEMA else None

@@ -1,0 +1,82 @@
+"""What the plug-in of TensorBoard answers: the windows below its folder, and nothing else."""
+
+import importlib.metadata
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from jobs.profiler import Profile
+from jobs.profiler.tensorboard import plane
+
+pytest.importorskip("tensorboard", reason="the extra `tensorboard` is not installed")
+test = pytest.importorskip("werkzeug.test")
+
+
+@pytest.fixture
+def logdir(tmp_path, data):
+    """A folder of TensorBoard's with a window, one that failed, a file that is no trace, a link and a pipe."""
+    with Profile(only=[data.parent]) as profile:
+        data.read_bytes()
+    folder = tmp_path / "logs" / "run" / "plugins" / "profile" / "2026"
+    folder.mkdir(parents=True)
+    (folder / "vm.xplane.pb").write_bytes(plane.planes(profile.window, 0))
+    (folder / "failed.xplane.pb").write_bytes(plane.planes(None, 0, "a window is open already"))
+    (folder / "garbage.xplane.pb").write_bytes(b"\xff" * 100)
+    secret = tmp_path / "secret.xplane.pb"
+    secret.write_bytes(plane.planes(profile.window, 0))
+    (folder / "link.xplane.pb").symlink_to(secret)
+    os.mkfifo(folder / "pipe.xplane.pb")
+    (tmp_path / "logs" / "away").symlink_to(tmp_path)
+    return tmp_path / "logs"
+
+
+def _client(logdir):
+    from jobs.profiler.tensorboard.plugin import TFIOPlugin  # noqa: PLC0415
+
+    plugin = TFIOPlugin(SimpleNamespace(logdir=str(logdir)))
+    return plugin, {path: test.Client(app) for path, app in plugin.get_plugin_apps().items()}
+
+
+def test_the_plug_in_is_found_by_its_entry_point():
+    (point,) = importlib.metadata.entry_points(group="tensorboard_plugins", name="tf_io")
+
+    assert point.load().plugin_name == plane.SUMMARY
+
+
+def test_windows_below_the_folder_are_listed_and_shown(logdir):
+    plugin, apps = _client(logdir)
+
+    listed = {each["name"].rpartition("/")[2]: each for each in apps["/windows"].get("/").json}
+
+    assert plugin.is_active()
+    assert set(listed) == {"vm", "failed"}
+    assert listed["failed"]["fault"] == "a window is open already"
+    shown = apps["/window"].get("/", query_string={"name": listed["vm"]["name"]}).json
+    assert shown["figures"]["bytes_read"] == listed["vm"]["figures"]["bytes_read"] == 10_000
+    assert shown["files"][0]["path"].endswith("/data/file")
+
+
+@pytest.mark.parametrize("name", ["", "run/plugins/profile/2026/link", "../secret", "run/plugins/profile/2026/pipe"])
+def test_no_other_file_is_answered_for(logdir, name):
+    _, apps = _client(logdir)
+
+    answer = apps["/window"].get("/", query_string={"name": name})
+
+    assert (answer.status_code, answer.json) == (404, {"error": "no such window"})
+
+
+def test_without_a_window_there_is_no_tab(tmp_path):
+    plugin, apps = _client(tmp_path)
+
+    assert not plugin.is_active()
+    assert apps["/windows"].get("/").json == []
+
+
+def test_the_script_of_the_tab_is_served(logdir):
+    plugin, apps = _client(logdir)
+
+    answer = apps[plugin.frontend_metadata().es_module_path].get("/")
+
+    assert answer.mimetype == "application/javascript"
+    assert "innerHTML" not in answer.text  # text of others is set as text

@@ -1,0 +1,73 @@
+"""Our windows in TensorFlow's own traces, held against what TensorFlow recorded in the same traces."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from jobs.profiler import ProfileCallback, ProfilerError, xplane
+from jobs.profiler.tensorboard.plane import LINES, SUMMARY
+
+FILES, BYTES = 12, 3000
+
+
+@pytest.fixture
+def traces(job, tmp_path):
+    """Return what lies in a folder of TensorBoard's: the planes of each trace by name, in order of time."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    for place in range(FILES):
+        (data / f"{place:02}").write_bytes(bytes(BYTES))
+    job("three_ways", of="tests.jobs.profiler.tensorflow_jobs", folder=str(data), out=str(out))
+    found = {}
+    for path in sorted(out.rglob("*.xplane.pb")):
+        space = xplane.messages().XSpace.FromString(path.read_bytes())
+        found.setdefault(path.relative_to(out).parts[0], []).append({plane.name: plane for plane in space.planes})
+    assert not list(out.glob("*/.*"))  # nothing on the way is left
+    assert len(list((out / "fit").glob("events.out.tfevents.*"))) == 2
+    return found
+
+
+def _events(plane, name):
+    """Return start and end (ps) of the events of a name, on the clock of the whole trace."""
+    return [
+        (begin := line.timestamp_ns * 1000 + event.offset_ps, begin + event.duration_ps)
+        for line in plane.lines
+        for event in line.events
+        if plane.event_metadata[event.metadata_id].name == name
+    ]
+
+
+def _told(planes):
+    return json.loads(planes[SUMMARY].stats[0].str_value)
+
+
+def test_each_way_of_profiling_has_our_window_in_tensorflows_trace(traces):
+    assert {name: len(found) for name, found in traces.items()} == {"block": 2, "fit": 2, "remote": 1, "taken": 1}
+    for planes in traces["block"]:
+        ours, host = planes[LINES], planes["/host:CPU"]
+        assert [line.name.rpartition("/")[2] for line in ours.lines] != []
+        assert len({line.name for line in ours.lines}) == len(ours.lines) == FILES
+        ops = _events(host, "ReadFile:ReadFile")
+        assert len(ops) == FILES
+        for name, count in (("open", 1), ("pread", 2), ("close", 1)):
+            calls = _events(ours, name)
+            assert len(calls) == count * FILES
+            # TensorFlow's own clock: each call lies in one of its operations, which is a proof of ours.
+            assert all(any(begin <= start and end <= until for begin, until in ops) for start, end in calls)
+        assert _told(planes)["figures"]["bytes_read"] == FILES * BYTES
+    for planes in traces["fit"]:
+        names = planes["/host:CPU"].event_metadata.values()
+        assert Counter(meta.name for meta in names)["train"] == 1
+        assert len(_events(planes["/host:CPU"], "train")) == 2  # a marker for each of the batches asked for
+    remote = _told(traces["remote"][0])["figures"]
+    assert remote["bytes_read"] == BYTES * remote["reads"] // 2 > 0
+    (taken,) = traces["taken"]
+    assert LINES not in taken
+    assert "a window is open already" in _told(taken)["fault"]
+
+
+@pytest.mark.parametrize("asked", [{"batches": (3, 2)}, {"batches": (-1, 2)}, {"batches": (2, 9), "every": 7}])
+def test_batches_that_are_no_range_are_refused(asked, tmp_path):
+    with pytest.raises(ProfilerError, match="batches"):
+        ProfileCallback(tmp_path, **asked)
