@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _DRAIN_TIMEOUT_S = 600.0
 _FOLDER = {
     "images": "images, JPEG and PNG",
+    "hdf5": "a data set that a campaign has made, with its manifest",
     "file": "on the storage; the file lies in its folder `baseline`",
     "nothing": "on the storage",
 }
@@ -127,9 +128,11 @@ def _add_options(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
     if benchmark.data == "file":
         parser.add_argument("--block-bytes", type=count, default=114_688, help="one request of random_read, rounded up")
     if benchmark.computes:
-        _add_accelerator(parser)
+        _add_accelerator(parser, benchmark)
     if benchmark.saves:
         _add_snapshots(parser)
+    if benchmark.data == "hdf5":
+        parser.add_argument("--timelog", type=Path, help="file for what it did when, for python -m analysis timelog")
     if "profile" in benchmark.settings:
         parser.add_argument("--profile", type=Path, help="file for its POSIX calls, which jobs.profiler reads")
         parser.add_argument("--profile-mode", choices=MODES, default=MODES[0], help="every call, or sums for each file")
@@ -152,9 +155,9 @@ def _number(each: Field[Any]) -> Callable[[str], float]:
     return float if isinstance(each.default, float) else count if least and least >= 1 else int
 
 
-def _add_accelerator(parser: argparse.ArgumentParser) -> None:
-    names = ("auto", *accelerator.DEVICES)
-    parser.add_argument("--accelerator", dest="compute_on", choices=names, default="auto", help="what computes")
+def _add_accelerator(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
+    names, default = ("auto", *accelerator.DEVICES), "emulated" if benchmark.emulates else "auto"
+    parser.add_argument("--accelerator", dest="compute_on", choices=names, default=default, help="what computes")
     parser.add_argument("--step-s", type=float, default=1.0, help="seconds that an emulated step takes")
 
 
@@ -177,7 +180,9 @@ def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[Requ
         "dataset": str(options.folder),
         "limits": asdict(checks.Limits()),
         "trace": None,
-        "profile": str(profile.parent.resolve() / profile.name) if profile else None,
+        "profile": _absolute(profile),
+        "timelog": _absolute(getattr(options, "timelog", None)),
+        "manifest": None,
         "checkpoint": snapshots if folders else None,
     }
     if benchmark.data == "file":
@@ -189,6 +194,10 @@ def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[Requ
             yield {**request, "manifest": held}
     else:
         yield request
+
+
+def _absolute(path: Path | None) -> str | None:
+    return str(path.parent.resolve() / path.name) if path else None
 
 
 def _with_file(request: Request, options: argparse.Namespace) -> Request:

@@ -14,7 +14,7 @@ from jobs.figures import Check
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from jobs.figures import Peak, Run
+    from jobs.figures import Expectation, Peak, Run
 
 _SHOWN_NAMES = 3
 _RATES = (("images_per_s", "images/s"), ("read_mb_per_s", "MB/s"), ("write_mb_per_s", "MB/s"))
@@ -78,6 +78,7 @@ def judge(run: Run, cache: str, limits: Limits, peak: Peak | None = None) -> tup
     modelled = (unspoiled,) if any("spoiled" in did for did in run.get("served", {}).values()) else ()
     others = (*asked, *listed, time_adds_up, quiet, *held, *trained, *saved, *profiled, *modelled)
     checks = [rule(run, limits) for rule in (*rules[cache], *others)]
+    checks += [_as_expected(rule, each) for rule, each in run.get("expected", {}).items()]
     checks += [below_peak(run, peak, limits)] if peak and cache == "cold" else []
     failed = [check for check in checks if check["passed"] is False]
     proofs = checks[: len(rules[cache])]
@@ -141,9 +142,11 @@ def from_memory(run: Run, limits: Limits) -> Check:
 
 def same_data(run: Run, _limits: Limits) -> Check:
     """Hold when the files were what their list says, before the run and after it, and as many bytes were read."""
-    changed, listed, read = run["changed_files"], run["listed_bytes"], run["bytes_read"]
+    changed, read = run["changed_files"], run["bytes_read"]
+    listed = run.get("bytes_predicted", run["listed_bytes"])
     whole = run["images"] == run["images_asked"] and not run["image_errors"]
-    message = f"{read:,} bytes were read of the {listed:,} that the manifest lists"
+    of = "its loads ask for" if "bytes_predicted" in run else "the manifest lists"
+    message = f"{read:,} bytes were read of the {listed:,} that {of}"
     if changed:
         names = ", ".join(run["changed"])
         more = f" and {changed - len(run['changed'])} more" if changed > len(run["changed"]) else ""
@@ -303,6 +306,12 @@ def unspoiled(run: Run, _limits: Limits) -> Check:
     spoiled = {name: count for name, did in run["served"].items() if (count := int(did.get("spoiled", 0)))}
     told = [f"the model of {name} was given faults for {count:,} requests" for name, count in spoiled.items()]
     return _at_most("unspoiled", sum(spoiled.values()), 0, "; ".join(told) or "no model was given faults")
+
+
+def _as_expected(rule: str, each: Expectation) -> Check:
+    """Hold when a run did what its benchmark says it was to do."""
+    passed = None if each["found"] is None else each["found"] == each["expected"]
+    return Check(rule=rule, passed=passed, observed=None, limit=None, message=each["message"])
 
 
 def below_peak(run: Run, peak: Peak, limits: Limits) -> Check:

@@ -16,6 +16,14 @@ class Check(TypedDict):
     message: str
 
 
+class Expectation(TypedDict):
+    """What a benchmark says a run was to do, what it did (None: that cannot be told), and both in words."""
+
+    expected: Any
+    found: Any
+    message: str
+
+
 class Peak(TypedDict):
     """What a storage gives by itself: MB/s, known by which cell, and whether no run can be faster."""
 
@@ -63,6 +71,8 @@ class Run(TypedDict, total=False):
     bytes_read: int
     bytes_written: int
     bytes_asked: int
+    bytes_predicted: int  # of a run that reads files several times, or in part
+    expected: Mapping[str, Expectation]  # by rule
     requests: int
     images_per_s: float
     read_mb_per_s: float

@@ -79,6 +79,7 @@ def between(table: pd.DataFrame) -> dict[str, pd.Series[float]]:
 def _keys(table: pd.DataFrame, key: str, more: list[str], free: set[str]) -> pd.Series[str]:
     """Return what cells share that a control bounds: the settings in `key` but for those that are `free`."""
     names = [*more, *ALIKE]
-    held = (tuple(zip(names, values, strict=True)) for values in zip(*(table[name] for name in names), strict=True))
+    of = table.reindex(columns=names)
+    held = (tuple(zip(names, values, strict=True)) for values in zip(*(of[name] for name in names), strict=True))
     keys = [family_key(of_cell, frozenset(free), each) for of_cell, each in zip(table[key], held, strict=True)]
     return pd.Series(keys, index=table.index)

@@ -126,7 +126,10 @@ def _site_storage_root(name: str, default: Any, *, _root_: DictConfig) -> Any:
 
 def _site_accelerator(*, _root_: DictConfig) -> Any:
     """Return what the site trains on; where nothing is trained, what fits any benchmark."""
-    return _root_.site.accelerator if _root_.benchmark.name in names_of("computes") else "auto"
+    name = _root_.benchmark.name
+    if _root_.site.accelerator == "auto" and name in names_of("emulates"):
+        return "emulated"
+    return _root_.site.accelerator if name in names_of("computes") else "auto"
 
 
 def _if_emulated(accelerator: str, step_s: float) -> float | None:

@@ -191,6 +191,7 @@ class Worker:
             "peak": Peaks(self.folder).of(recorded),
             "trace": traced,
             "profile": None if begun["role"] == paired.UNPROFILED else str(cell / f"profile-{run}.npz"),
+            "timelog": str(cell / f"timelog-{run}.timelog"),
             "checkpoint": checkpoint_targets.request(item, conduct),
             "baseline": baseline_files.request(item, cell / f"engine-{run}.txt"),
         }

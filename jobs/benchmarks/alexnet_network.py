@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import tensorflow as tf
 
@@ -57,7 +57,11 @@ def kernel_shapes(image_size: int, classes: int, width: float) -> list[tuple[int
 
 def state_bytes(image_size: int, classes: int, width: float) -> int:
     """Return the bytes of all variables of such a network, Adam's two moments and the count of steps included."""
-    shapes = kernel_shapes(image_size, classes, width)
+    return bytes_of(kernel_shapes(image_size, classes, width))
+
+
+def bytes_of(shapes: Sequence[tuple[int, ...]]) -> int:
+    """Return the bytes of all variables of a network with such kernels, as `state_bytes` does."""
     parameters = sum(math.prod(shape) + shape[-1] for shape in shapes)
     return 3 * parameters * _VALUE_BYTES + _COUNT_BYTES
 
@@ -76,7 +80,7 @@ class Network:
         import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
         self._classes, self._seed, self._benchmark = classes, seed, benchmark
-        shapes = kernel_shapes(benchmark["image_size"], classes, benchmark["width"])
+        shapes = self._shapes()
         self.kernels = [tf.Variable(tf.zeros(shape)) for shape in shapes]
         self.biases = [tf.Variable(tf.zeros(shape[-1:])) for shape in shapes]
         self.means = [tf.Variable(tf.zeros(weight.shape)) for weight in self._weights]
@@ -84,6 +88,9 @@ class Network:
         self.steps = tf.Variable(0, dtype=tf.int64)
         # Plain operations: AutoGraph would change nothing, and would leave a file of its own in the temporary folder.
         self._step = tf.function(self._change, autograph=False)
+
+    def _shapes(self) -> Sequence[tuple[int, ...]]:
+        return kernel_shapes(self._benchmark["image_size"], self._classes, self._benchmark["width"])
 
     @property
     def _weights(self) -> list[tf.Variable]:
@@ -140,12 +147,21 @@ class Network:
             kernel.assign(tf.random.stateless_normal(kernel.shape, (self._seed, -1 - number), stddev=deviation))
 
     def _change(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        loss, gradients = self._gradients(images, labels)
+        self._apply(gradients)
+        return loss
+
+    def _gradients(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, Sequence[tf.Tensor]]:
         import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
         with tf.GradientTape() as tape:
             losses = tf.nn.softmax_cross_entropy_with_logits(labels, self._logits(images))
             loss = tf.reduce_mean(losses)
-        gradients = tape.gradient(loss, self._weights)
+        return loss, tape.gradient(loss, self._weights)
+
+    def _apply(self, gradients: Sequence[tf.Tensor]) -> None:
+        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
         step = tf.cast(self.steps.assign_add(1), tf.float32)
         beta_1_power, beta_2_power = _BETA_1**step, _BETA_2**step
         for weight, mean, square, gradient in zip(self._weights, self.means, self.squares, gradients, strict=True):
@@ -161,7 +177,6 @@ class Network:
                 epsilon=_EPSILON,
                 grad=gradient,
             )
-        return loss
 
     def _logits(self, images: tf.Tensor) -> tf.Tensor:
         import tensorflow as tf  # noqa: PLC0415 - the room must load without it

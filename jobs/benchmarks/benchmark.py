@@ -71,12 +71,14 @@ class Benchmark:
     figure: Figure  # its figure of merit
     about: str = ""  # what it does, in the help of runs by hand
     rate: Figure | None = None  # the rate whose spread over the runs of a cell is judged; None: the figure of merit
-    # What is prepared for it on the storage: ``images``, a ``file``, or ``nothing``.
-    data: Literal["images", "file", "nothing"] = "images"
+    # What is prepared for it on the storage: ``images``, files in ``hdf5``, a ``file``, or ``nothing``.
+    data: Literal["images", "hdf5", "file", "nothing"] = "images"
     settings: tuple[str, ...] = EVERY  # the settings that can change its result
     options: Mapping[str, Any] = field(default_factory=dict)  # defaults of its other settings, in a run by hand
     computes: bool = False  # whether the accelerator acts on it
+    emulates: bool = False  # whether its steps are emulated, unless the site or the user names an accelerator
     saves: bool = False  # whether it saves snapshots
+    several_nodes: bool = False  # whether a run of it may have several ranks (`jobs.ranks.here`)
     whole_batches: bool = False  # whether it takes whole batches only
     # Whether its runs say what a storage gives by itself: they are measured first, and others are judged by them.
     bounds_others: bool = False

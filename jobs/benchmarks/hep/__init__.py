@@ -1,0 +1,1 @@
+"""What benchmark ``hepcnn`` is made of: the published rules, the samples that they hand out, the network."""

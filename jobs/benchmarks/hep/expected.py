@@ -1,0 +1,122 @@
+"""What a run of ``hepcnn`` was to do, beside what it did: by rule, what was expected and what was found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from jobs.benchmarks.hep.rules import TRAIN, every_sample_once, load_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from jobs.benchmarks.hep.rules import Load, Rules
+    from jobs.figures import Expectation
+    from jobs.ranks.rank import Rank
+
+    Row = Mapping[str, Any]  # a load (`jobs.benchmarks.hep.training.Loader.rows`)
+
+HALF = 0.5  # of a file's pages: with as many in memory it does not come from the device
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one rank is to load: by phase, in its order."""
+
+    rules: Rules
+    here: Rank
+    image_size: int
+    phases: Sequence[str]  # none where nothing is read
+
+    @property
+    def loads(self) -> dict[str, list[Load]]:
+        """What is loaded."""
+        return {phase: self.rules.loads(phase, self.here.rank) for phase in self.phases}
+
+    @property
+    def cold(self) -> list[tuple[str, int, int]]:
+        """Those that find nothing in memory, in a run that begins with a cold cache: phase, epoch, file."""
+        shared = not self.here.private_caches
+        places = {phase: self.rules.cold(phase, self.here.rank, shared=shared) for phase in self.phases}
+        return [(phase, *loads[place]) for phase, loads in self.loads.items() for place in places[phase]]
+
+    @property
+    def bytes(self) -> int:
+        """What all loads ask for."""
+        size = {phase: load_bytes(self.rules.files(phase).samples, self.image_size) for phase in self.phases}
+        return sum(len(loads) * size[phase] for phase, loads in self.loads.items())
+
+    def of_rank(self, rows: Sequence[Row], cache: str) -> dict[str, Expectation]:
+        """Hold what this rank loaded against it; `cache` is the state that the run began with."""
+        counts = {phase: len(loads) for phase, loads in self.loads.items()}
+        found = {phase: sum(row["phase"] == phase for row in rows) for phase in self.phases}
+        told = ", ".join(f"{count} of {phase}" for phase, count in found.items()) or "none"
+        size = sum(row["bytes"] for row in rows)
+        expected: dict[str, Expectation] = {
+            "counts_as_predicted": {"expected": counts, "found": found, "message": f"files loaded: {told}"},
+            "bytes_as_predicted": {
+                "expected": self.bytes,
+                "found": size,
+                "message": f"{size:,} bytes were read of the {self.bytes:,} that the loads ask for",
+            },
+        }
+        return expected if cache == "as_is" else {**expected, "cold_as_predicted": self._cold(rows, cache)}
+
+    def _cold(self, rows: Sequence[Row], cache: str) -> Expectation:
+        wanted = [list(each) for each in sorted(self.cold)] if cache == "cold" else []
+        if not self.here.private_caches and self.rules.shuffle == "global":
+            why = "not comparable: these nodes share a page cache"
+            return {"expected": wanted, "found": None, "message": why}
+        if any(row["resident"] is None for row in rows):
+            why = "the kernel does not tell this user what is in memory of another user's files"
+            return {"expected": wanted, "found": None, "message": why}
+        found = sorted([row["phase"], row["epoch"], row["file"]] for row in rows if row["resident"] < HALF)
+        odd = [each for each in [*wanted, *found] if (each in wanted) != (each in found)]
+        first = "; the first that is not so: file {2} of {0} in epoch {1}".format(*odd[0]) if odd else ""
+        told = f"{len(found)} of {len(rows)} loads found their file not in memory, {len(wanted)} were to{first}"
+        return {"expected": wanted, "found": found, "message": told}
+
+
+def over_ranks(rules: Rules, told: Sequence[Mapping[str, Any]]) -> dict[str, Expectation]:
+    """Hold against each other what the ranks tell: ``steps``, ``delivered`` (by epoch and file), ``weights``."""
+    steps = [each["steps"] for each in told]
+    fault = every_sample_once(rules, [each["delivered"] for each in told])
+    share = rules.train.samples * rules.share(TRAIN) * rules.ranks
+    expected: dict[str, Expectation] = {
+        "equal_steps": {
+            "expected": [rules.steps] * rules.ranks,
+            "found": steps,
+            "message": f"steps of each rank: {', '.join(map(str, dict.fromkeys(steps)))} of {rules.steps}",
+        },
+        "every_sample_once": {
+            "expected": "",
+            "found": fault,
+            "message": fault or f"{rules.finished} epochs of {share:,} samples, each once over all ranks",
+        },
+    }
+    weights = [each["weights"] for each in told]
+    if any(weights):
+        same = "the same" if len({*weights}) == 1 else "not the same"
+        told_of = f"the weights of the ranks are {same}: {', '.join(str(each)[:12] for each in dict.fromkeys(weights))}"
+        expected["equal_weights"] = {"expected": weights[:1] * len(weights), "found": weights, "message": told_of}
+    return expected
+
+
+def seconds_by_source(rows: Sequence[Row]) -> dict[str, float]:
+    """Return of each phase how many loads came from the device (``cold``) and from memory (``warm``), and the median.
+
+    As ``train_cold_loads``, ``train_cold_read_s`` and so on; no median where there was none.
+    """
+    from statistics import median  # noqa: PLC0415 - takes 10 ms
+
+    found: dict[str, float] = {}
+    for phase in dict.fromkeys(row["phase"] for row in rows):
+        for source, cold in (("cold", True), ("warm", False)):
+            times = [
+                row["read_s"]
+                for row in rows
+                if row["phase"] == phase and row["resident"] is not None and (row["resident"] < HALF) == cold
+            ]
+            found[f"{phase}_{source}_loads"] = len(times)
+            found |= {f"{phase}_{source}_read_s": median(times)} if times else {}
+    return found

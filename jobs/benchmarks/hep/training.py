@@ -1,0 +1,219 @@
+"""HEPCNNB's training: files loaded one after the other, steps, a validation pass after each epoch; nothing overlaps."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from jobs.benchmarks.hep.network import CLASSES
+from jobs.benchmarks.hep.rules import TRAIN, VALIDATION
+from jobs.errors import UnreadableImageError
+from jobs.observe.time_log import UNKNOWN
+from jobs.system import page_cache
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from jobs.benchmarks.hep.network import HepNetwork
+    from jobs.benchmarks.hep.rules import Load, Rules
+    from jobs.benchmarks.hep.samples import Arrays, Samples
+    from jobs.checkpoints.saver import Saver
+    from jobs.observe.spent import Spent
+
+VALIDATION_COST = 3  # a step's forward pass is about a third of it: the backward pass computes two gradients a layer
+
+
+class Reader(Protocol):
+    """What reads a file (`jobs.data.readers`)."""
+
+    def read(self, path: Path, at: tuple[str, int, int] | None = None) -> list[Any]:
+        """Return ``data``, ``label`` and the other parts."""
+
+
+class Loader:
+    """Loads files whole, and keeps book of each load: ``rows`` as a record has them."""
+
+    def __init__(self, files: Mapping[str, Sequence[Path]], rules: Rules, reader: Reader, spent: Spent) -> None:
+        self._files, self._rules, self._reader, self._spent = files, rules, reader, spent
+        self.rows: list[dict[str, Any]] = []
+
+    def load(self, phase: str, load: Load) -> Arrays:
+        """Return images (n, side, side, 3), labels and the rest; raises UnreadableImageError."""
+        import numpy as np  # noqa: PLC0415 - finding the benchmarks is to be fast
+
+        path, spent = self._files[phase][load.file], self._spent
+        with spent.during("other"):
+            resident, fetched = page_cache.residency([path]).fraction, _fetched()
+            place = spent.log.place(phase, load.epoch) if spent.log else None
+        began, read_s = time.perf_counter(), -spent.seconds["read"]
+        with spent.during("load", path, place):
+            with spent.during("read", logged=False):
+                images, labels, *rest = self._read(path, phase, load.epoch)
+            read_s += spent.seconds["read"]
+            images = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
+        with spent.during("other"):
+            size = sum(each.nbytes for each in (images, labels, *rest))
+            now = _fetched()
+            row = {"phase": phase, "epoch": load.epoch, "file": load.file, "resident": resident, "bytes": size}
+            row |= {"device_bytes": None if fetched is None or now is None else now - fetched}
+            self.rows.append(row | {"read_s": read_s, "load_s": time.perf_counter() - began})
+        return [images, labels, *rest]
+
+    def _read(self, path: Path, phase: str, epoch: int) -> list[Any]:
+        arrays = self._reader.read(path, at=(phase, epoch, UNKNOWN))
+        wanted = self._rules.files(phase).samples
+        if any(len(each) != wanted for each in arrays):
+            raise UnreadableImageError(f"{path}: {len(arrays[0])} samples, and the first file has {wanted}")
+        return arrays
+
+
+def _fetched() -> int | None:
+    """Return the bytes that the kernel fetched for this process so far; None where it does not say."""
+    try:
+        with open("/proc/self/io", encoding="ascii") as file:  # noqa: PTH123 - within the clock
+            return next(int(line.split()[1]) for line in file if line.startswith("read_bytes"))
+    except OSError:
+        return None
+
+
+class Step(Protocol):
+    """What is done with a batch."""
+
+    def train(self, images: Any, labels: Any) -> float | None:
+        """Train on it, together with the other ranks; return the loss where there is one."""
+
+    def validate(self, images: Any, labels: Any) -> None:
+        """Look how good the network is."""
+
+
+class Skip:
+    """Nothing: ``control=no_compute``."""
+
+    def train(self, _images: Any, _labels: Any) -> None:
+        """Do nothing."""
+
+    def validate(self, _images: Any, _labels: Any) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True)
+class Emulated:
+    """A step that takes its time; `gradients` are as many bytes as those of the network, for the ranks to add up."""
+
+    wait: Callable[[float], Callable[[Any, Any], None]]
+    step_s: float
+    gradients: Sequence[Any]
+    meet: Callable[[Sequence[Any]], Any]
+    spent: Spent
+
+    def train(self, images: Any, labels: Any) -> None:
+        """Take the batch, wait, and meet the other ranks."""
+        with self.spent.during("compute"):
+            self.wait(self.step_s)(*_tensors(images, labels))
+        self.meet(self.gradients)
+
+    def validate(self, images: Any, labels: Any) -> None:
+        """Take the batch, and wait for as long as its share of a step."""
+        self.wait(self.step_s / VALIDATION_COST)(*_tensors(images, labels))
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A step of the network."""
+
+    network: HepNetwork
+    ranks: int
+    meet: Callable[[Sequence[Any]], Sequence[Any]]
+    spent: Spent
+
+    def train(self, images: Any, labels: Any) -> float:
+        """Compute gradients, take their mean over all ranks, apply it."""
+        with self.spent.during("compute"):
+            loss, gradients = self.network.gradients(*_tensors(images, labels))
+            lost = float(loss)
+        gradients = self.meet(gradients)
+        with self.spent.during("compute"):
+            self.network.apply([each / self.ranks for each in gradients])
+        return lost
+
+    def validate(self, images: Any, labels: Any) -> None:
+        """Compute the loss."""
+        float(self.network.validate(*_tensors(images, labels)))
+
+
+def _tensors(images: Any, labels: Any) -> tuple[Any, Any]:
+    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+    return tf.convert_to_tensor(images), tf.one_hot(labels, CLASSES)
+
+
+@dataclass
+class Training:
+    """A training of one rank, from the first load to the last step."""
+
+    rules: Rules
+    samples: Mapping[str, Samples]  # by phase; no validation where this rank has no file of it
+    step: Step
+    spent: Spent
+    saver: Saver | None = None
+    steps_done: int = 0
+    losses: list[float | None] = field(default_factory=list)
+    step_load_s: list[float] = field(default_factory=list)
+    step_compute_s: list[float] = field(default_factory=list)
+    checkpoint_finish_s: float = 0.0
+
+    def run(self) -> None:
+        """Do all steps; within the clock."""
+        passed = 0
+        if validation := self.samples.get(VALIDATION):
+            self._at(VALIDATION, 0)
+            validation.advance()
+        for number in range(self.rules.steps):
+            self._step(number)
+            while validation and passed < self.samples[TRAIN].epoch:
+                self._validate(validation, passed)
+                passed += 1
+        if self.saver:
+            began = time.perf_counter()
+            with self.spent.during("checkpoint"):
+                self.saver.finish()
+            self.checkpoint_finish_s = time.perf_counter() - began
+
+    def _step(self, number: int) -> None:
+        samples, clock = self.samples[TRAIN], time.perf_counter
+        self._at(TRAIN, samples.coming, number)
+        began = clock()
+        with self.spent.during("next"):
+            images, labels, *_ = samples.batch(self.rules.batch_size)
+        loaded = clock()
+        loss = self.step.train(images, labels)
+        with self.spent.during("other"):
+            self.step_load_s.append(loaded - began)
+            self.step_compute_s.append(clock() - loaded)
+            self.losses += [] if loss is None else [loss if math.isfinite(loss) else None]
+            self.steps_done += 1
+        if self.saver:
+            with self.spent.during("checkpoint"):
+                self.saver.after(number + 1)
+
+    def _validate(self, samples: Samples, number: int) -> None:
+        """Go once through all files that this rank has for it, and on to the first one of the next pass."""
+        self._at(VALIDATION, number)
+        left = self.rules.share(VALIDATION) * self.rules.validation.samples
+        with self.spent.during("validate"):
+            while left:
+                size = min(left, self.rules.batch_size)
+                with self.spent.during("next"):
+                    images, labels, *_ = samples.batch(size)
+                self.step.validate(images, labels)
+                left -= size
+            if number + 1 < self.rules.epochs:
+                samples.advance()
+
+    def _at(self, phase: str, epoch: int, step: int = UNKNOWN) -> None:
+        if self.spent.log:
+            with self.spent.during("other"):  # a log that is due is written now
+                self.spent.log.at(phase, epoch, step)

@@ -1,0 +1,297 @@
+"""Benchmark ``hepcnn``: NERSC's HEPCNNB (2018), a network trained from HDF5 files that are loaded whole.
+
+Shuffled not at all, within the files of a rank, or over those of all ranks. What is loaded, and what of it comes from
+the storage and not from memory, is predicted (`jobs.benchmarks.hep.rules`), and then checked.
+
+By hand, on a data set that a campaign has made::
+
+    python -m jobs hepcnn data/datasets/hep-… --batch-size 32
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jobs import ranks
+from jobs.benchmarks import accelerator, first_use
+from jobs.benchmarks.alexnet import Control
+from jobs.benchmarks.alexnet_network import bytes_of
+from jobs.benchmarks.benchmark import Benchmark, Figure, Work
+from jobs.benchmarks.hep.expected import Plan, over_ranks, seconds_by_source
+from jobs.benchmarks.hep.network import HepNetwork, kernel_shapes
+from jobs.benchmarks.hep.rules import CHANNELS, PHASES, TRAIN, Files, Rules
+from jobs.benchmarks.hep.samples import Samples
+from jobs.benchmarks.hep.training import Emulated, Loader, Skip, Trained, Training
+from jobs.benchmarks.images import RATE
+from jobs.checkpoints import run as checkpoint
+from jobs.data import manifest
+from jobs.data.readers import Part, opened
+from jobs.errors import DatasetError
+from jobs.observe.spent import Spent
+from jobs.observe.time_log import TimeLog
+from jobs.settings import EVERY, key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from jobs.benchmarks.hep.rules import Load
+    from jobs.benchmarks.hep.samples import Arrays
+    from jobs.benchmarks.hep.training import Step
+    from jobs.checkpoints.run import Checkpoints
+    from jobs.ranks.rank import Rank
+    from jobs.request import Request
+    from jobs.settings import Settings
+
+PARTS = tuple(Part(name) for name in ("data", "label", "psr", "normweight", "weight"))
+_WALL_PARTS = ("load_s", "compute_s", "validate_s", "sync_s", "checkpoint_s", "other_s")
+
+
+@contextmanager
+def _begun(request: Request) -> Iterator[Work]:
+    settings, folder, here = request["settings"], Path(request["dataset"]), ranks.here()
+    listed = manifest.load(Path(request["manifest"] or folder)).files
+    sizes = {folder / entry.name: entry.size for entry in listed}
+    files = {phase: sorted(path for path in sizes if path.parent == folder / phase) for phase in PHASES}
+    plan = _planned(settings, folder, files, here)
+    with ExitStack() as stack:
+        kept = _log_path(request, here)
+        log = stack.enter_context(TimeLog(kept, rank=here.rank, ranks=here.size, run=Path(request["timelog"] or "").stem)) if kept else None
+        wanted = [path for phase in plan.phases for path in files[phase]]
+        own = settings["benchmark"]
+        reader = stack.enter_context(opened(settings.get("reader", "h5py_threads"), PARTS, wanted, readers=own["readers"], log=log))
+        saved = partial(_to_save, settings, plan.rules)
+        asked = request.get("checkpoint") if not here.rank else None  # the weights are the same on all ranks
+        checkpoints = stack.enter_context(checkpoint.opened(settings.get("checkpoint", {}), asked, saved))
+        run = Run(settings, plan, Spent(log), checkpoints)
+        loader = Loader(files, plan.rules, reader, run.spent)
+        proof = [files[phase][file] for phase, _, file in plan.cold]
+        run.timelog = kept.name if kept else None
+        measure = partial(run.measure, loader)
+        yield Work(measure, folder, wanted, proof, sizes, checkpoints=checkpoints, reading=reader.processes)
+
+
+def _planned(settings: Settings, folder: Path, files: Mapping[str, Sequence[Path]], here: Rank) -> Plan:
+    """Look into the first file of each kind, and plan the run. Raises DatasetError."""
+    own, shapes = settings["benchmark"], {phase: _shape(paths[0]) for phase, paths in files.items() if paths}
+    kinds = [Files(len(files[phase]), shapes.get(phase, (0, 0))[0]) for phase in PHASES]
+    rules = Rules(*kinds, here.size, own["epochs"], settings["batch_size"], own["shuffle"], settings["seed"])
+    if not rules.share(TRAIN) or not rules.steps:
+        what = f"{kinds[0].number} files of {kinds[0].samples} samples below {folder / TRAIN}"
+        needs = f"{here.size} ranks with batches of {rules.batch_size}"
+        raise DatasetError(f"{what} are too few for {needs}", "dataset=hep, fewer nodes, or a smaller batch_size")
+    return Plan(rules, here, shapes[TRAIN][1], PHASES if own["control"] != Control.no_io.value else ())
+
+
+def _shape(path: Path) -> tuple[int, int]:
+    """Return the samples of a file and the side of its images; DatasetError where it is none of HEPCNNB's."""
+    import h5py  # noqa: PLC0415 - for this benchmark alone
+
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            samples, channels, height, width = file["data"].shape
+    except (OSError, KeyError, ValueError, AttributeError) as error:
+        raise DatasetError(f"{path} is no file of HEPCNNB: {error}", "dataset=hep") from error
+    if channels != CHANNELS or height != width:
+        raise DatasetError(f"{path} has images of {channels} x {height} x {width}", "dataset=hep")
+    return samples, height
+
+
+def _log_path(request: Request, here: Rank) -> Path | None:
+    """Return where the time log of this rank goes; one that a killed run left there is in nobody's record."""
+    asked = request.get("timelog")
+    if not asked:
+        return None
+    first = Path(asked)
+    path = first.with_name(f"{first.stem}-{here.rank}{first.suffix}") if here.rank else first
+    path.unlink(missing_ok=True)
+    return path
+
+
+def _to_save(settings: Settings, rules: Rules) -> tuple[int, int]:
+    """Return the number of snapshots, and the bytes of each; an index adds kB."""
+    return rules.steps // settings["checkpoint"]["every"], bytes_of(kernel_shapes(settings["benchmark"]["width"]))
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return of each load what a record keeps: where its bytes were before, and what the kernel fetched."""
+    return {name: [row[name] for row in rows] for name in ("phase", "epoch", "file", "resident", "device_bytes")}
+
+
+class Run:
+    """The run of one rank."""
+
+    def __init__(self, settings: Settings, plan: Plan, spent: Spent, checkpoints: Checkpoints | None) -> None:
+        """Start TensorFlow, and build what computes."""
+        self.settings, self.plan, self.rules, self.here, self.spent = settings, plan, plan.rules, plan.here, spent
+        self.chosen = accelerator.choose(settings["accelerator"]["name"])
+        first_use.run_operations_directly()
+        own, began = settings["benchmark"], time.perf_counter()
+        idle = own["control"] == Control.no_compute.value or self.chosen == "emulated"
+        self.network: HepNetwork | None = None
+        if not idle or checkpoints:
+            self.network = HepNetwork(settings["seed"], {**own, "image_size": plan.image_size})
+            self.network.reset() if idle else self.network.warm_up(settings["batch_size"], accelerator.HOST)
+        self.step = self._step(trained=not idle)
+        self.build_s = time.perf_counter() - began
+        self.saver = checkpoints.saver(self.network.state) if checkpoints and self.network else None
+        self.timelog: str | None = None  # its name, for the record
+
+    def _step(self, *, trained: bool) -> Step:
+        if trained and self.network:
+            return Trained(self.network, self.here.size, self._meet, self.spent)
+        if self.settings["benchmark"]["control"] == Control.no_compute.value:
+            return Skip()
+        step_s = self.settings["accelerator"]["step_s"]
+        return Emulated(accelerator.emulated, step_s, self._gradients(), self._meet, self.spent)
+
+    def _gradients(self) -> list[Any]:
+        """Return zeros of the size of the network's gradients, where ranks add them up."""
+        import numpy as np  # noqa: PLC0415 - finding the benchmarks is to be fast
+
+        shapes = kernel_shapes(self.settings["benchmark"]["width"]) if self.here.sync == "allreduce" else []
+        return [np.zeros(each, np.float32) for shape in shapes for each in (shape, shape[-1:])]
+
+    def _meet(self, gradients: Sequence[Any]) -> Sequence[Any]:
+        """Add gradients up over the ranks, or wait for all, or neither."""
+        if self.here.sync == "none":
+            return gradients
+        with self.spent.during("communicate" if self.here.sync == "allreduce" else "barrier"):
+            return self.here.meet(gradients)
+
+    def measure(self, loader: Loader, watched: AbstractContextManager[Any]) -> dict[str, Any]:
+        """Run the clock, from the first load to the end of the last step."""
+        load = loader.load if self.plan.phases else self._from_memory
+        samples = {
+            phase: Samples(self.rules, phase, self.here.rank, partial(load, phase), self.spent)
+            for phase in PHASES
+            if self.rules.share(phase)
+        }
+        training = Training(self.rules, samples, self.step, self.spent, self.saver)
+        with watched:
+            with self._barrier():
+                start = self.here.start()
+            training.run()
+            wall_s = time.perf_counter() - start
+            with self._barrier():
+                self.here.barrier()
+        return self._figures(training, loader.rows, wall_s)
+
+    def _barrier(self) -> AbstractContextManager[Any]:
+        """Log a barrier outside the clock, by which the clocks of several nodes are compared."""
+        return self.spent.log.event("barrier") if self.spent.log and self.here.size > 1 else nullcontext()
+
+    def _from_memory(self, phase: str, _load: Load) -> Arrays:
+        """Return samples without reading any: ``control=no_io``."""
+        import numpy as np  # noqa: PLC0415
+
+        number, side = self.rules.files(phase).samples, self.plan.image_size
+        return [np.zeros((number, side, side, CHANNELS), np.float32), np.zeros(number, np.int32)]
+
+    def _figures(self, training: Training, rows: Sequence[dict[str, Any]], wall_s: float) -> dict[str, Any]:
+        seconds, size = self.spent.seconds, sum(row["bytes"] for row in rows)
+        images = training.steps_done * self.rules.batch_size
+        cache = self.settings["cache"] if self.plan.phases else "as_is"
+        return {
+            "wall_s": wall_s,
+            "load_s": sum(seconds[each] for each in ("next", "load", "read", "shuffle")),
+            **{f"{each}_s": seconds[each] for each in ("compute", "validate", "checkpoint", "other")},
+            "sync_s": seconds["communicate"] + seconds["barrier"],
+            **{"read_s": seconds["read"], "unpack_s": seconds["load"], "shuffle_s": seconds["shuffle"]},
+            "checkpoint_finish_s": training.checkpoint_finish_s,
+            **{"step_load_s": training.step_load_s, "step_compute_s": training.step_compute_s},
+            "step_loss": training.losses,
+            **{"images": images, "images_asked": self.rules.steps * self.rules.batch_size},
+            **{"image_errors": 0, "unreadable": []},
+            "images_per_s": images / wall_s,
+            **{"bytes_read": size, "bytes_predicted": self.plan.bytes, "read_mb_per_s": size / 1e6 / wall_s},
+            **{"loads": len(rows), "load_list": _columns(rows), **seconds_by_source(rows)},
+            **{"accelerator": accelerator.described(self.chosen), "build_s": self.build_s},
+            **({"checkpoints_asked": self.rules.steps // self.settings["checkpoint"]["every"]} if self.saver else {}),
+            "timelog": self.timelog,
+            "private_caches": int(self.here.private_caches),
+            "expected": {**self.plan.of_rank(rows, cache), **self._over_ranks(training)},
+        }
+
+    def _over_ranks(self, training: Training) -> dict[str, Any]:
+        delivered = training.samples[TRAIN].delivered
+        none = [0] * self.rules.train.number
+        told = {
+            "steps": training.steps_done,
+            "delivered": [delivered.get(epoch, none) for epoch in range(self.rules.finished)],
+            "weights": self._weights() if isinstance(self.step, Trained) else None,
+        }
+        return over_ranks(self.rules, self.here.gather(told))
+
+    def _weights(self) -> str:
+        """Return a checksum of the network's weights."""
+        found = hashlib.sha256()
+        for weight in [*self.network.kernels, *self.network.biases] if self.network else []:
+            found.update(weight.numpy().tobytes())
+        return found.hexdigest()
+
+
+Shuffle = Enum("Shuffle", {"none": "none", "local": "local", "global": "global"})
+"""What is shuffled between two epochs: nothing, the files of each rank, or those of all."""
+
+
+@dataclass
+class Keys:
+    """Its keys."""
+
+    name: str = "hepcnn"
+    shuffle: Shuffle = key(Shuffle.local, by_hand="files in their order, within a rank's own, or over all ranks")
+    epochs: int = key(5, 1, 1000, by_hand="as often as each file is loaded, about")
+    control: Control = key(Control.none, by_hand="what is left out")
+    readers: int = key(1, 1, 256, by_hand="processes that read, where the reader has any")
+    width: float = key(1.0, 0.01, 4, by_hand="of the network, 1 as published")
+    learning_rate: float = key(1e-3, 0, 10)
+    dropout: float = key(0.5, 0, 0.99)
+
+
+class _Hepcnn(Benchmark):
+    def claim(self, settings: Settings) -> str:
+        """Claim nothing of the page cache where nothing is read."""
+        return "as_is" if settings["benchmark"]["control"] == Control.no_io.value else super().claim(settings)
+
+    def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
+        """Refuse what is no data set of HEPCNNB, or too small."""
+        if "dataset.train_files" not in values and "dataset.path" not in values:
+            return f"benchmark=hepcnn does not train on dataset={values['dataset.name']}", "dataset=hep_smoke"
+        files, nodes = values.get("dataset.train_files"), values.get("nodes", 1)
+        if files is not None and files < nodes:
+            return f"nodes={nodes} are more than the {files} files for training", f"nodes={files} or fewer"
+        samples = (files or 0) * values.get("dataset.samples", 0) * values["benchmark.epochs"]
+        if files is not None and samples < values["batch_size"] * nodes:
+            return f"batch_size={values['batch_size']} is more than there are samples", "a smaller batch_size"
+        return None
+
+
+BENCHMARK = _Hepcnn(
+    name="hepcnn",
+    version=1,
+    kind="training",
+    keys=Keys,
+    begin=_begun,
+    figure=Figure("wall_s", "s", "lower"),
+    about="train a network from HDF5 files that are loaded whole, as NERSC's HEPCNNB does",
+    rate=RATE,
+    data="hdf5",
+    settings=tuple(name for name in EVERY if name not in {"threads", "prefetch", "iterations", "staging"}),
+    options={
+        "batch_size": 64, "seed": 0, "cache": "cold", "reader": "h5py_threads",
+        "accelerator": {"name": "emulated", "step_s": None}, "checkpoint": {"name": "none"},
+    },
+    computes=True,
+    emulates=True,
+    saves=True,
+    several_nodes=True,
+    wall_parts=_WALL_PARTS,
+)  # fmt: skip
