@@ -32,7 +32,6 @@ from jobs.benchmarks.hep.training import Emulated, Loader, Skip, Trained, Traini
 from jobs.benchmarks.images import RATE
 from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest
-from jobs.data.readers import Part, opened
 from jobs.errors import DatasetError
 from jobs.observe.spent import Spent
 from jobs.observe.time_log import TimeLog
@@ -46,11 +45,12 @@ if TYPE_CHECKING:
     from jobs.benchmarks.hep.samples import Arrays
     from jobs.benchmarks.hep.training import Step
     from jobs.checkpoints.run import Checkpoints
+    from jobs.data.readers import Reader
     from jobs.ranks.rank import Rank
     from jobs.request import Request
     from jobs.settings import Settings
 
-PARTS = tuple(Part(name) for name in ("data", "label", "psr", "normweight", "weight"))
+_PARTS = ("data", "label", "psr", "normweight", "weight")
 _WALL_PARTS = ("load_s", "compute_s", "validate_s", "sync_s", "checkpoint_s", "other_s")
 
 
@@ -63,10 +63,14 @@ def _begun(request: Request) -> Iterator[Work]:
     plan = _planned(settings, folder, files, here)
     with ExitStack() as stack:
         kept = _log_path(request, here)
-        log = stack.enter_context(TimeLog(kept, rank=here.rank, ranks=here.size, run=Path(request["timelog"] or "").stem)) if kept else None
+        log = (
+            stack.enter_context(TimeLog(kept, rank=here.rank, ranks=here.size, run=Path(request["timelog"] or "").stem))
+            if kept
+            else None
+        )
         wanted = [path for phase in plan.phases for path in files[phase]]
         own = settings["benchmark"]
-        reader = stack.enter_context(opened(settings.get("reader", "h5py_threads"), PARTS, wanted, readers=own["readers"], log=log))
+        reader = stack.enter_context(_reader(settings, wanted, log))
         saved = partial(_to_save, settings, plan.rules)
         asked = request.get("checkpoint") if not here.rank else None  # the weights are the same on all ranks
         checkpoints = stack.enter_context(checkpoint.opened(settings.get("checkpoint", {}), asked, saved))
@@ -78,13 +82,20 @@ def _begun(request: Request) -> Iterator[Work]:
         yield Work(measure, folder, wanted, proof, sizes, checkpoints=checkpoints, reading=reader.processes)
 
 
+def _reader(settings: Settings, paths: Sequence[Path], log: TimeLog | None) -> AbstractContextManager[Reader]:
+    from jobs.data.readers import Part, opened  # noqa: PLC0415 - numpy: finding the benchmarks is to be fast
+
+    name, own = str(settings.get("reader", "h5py_threads")), settings["benchmark"]
+    return opened(name, [Part(each) for each in _PARTS], paths, readers=own["readers"], log=log)
+
+
 def _planned(settings: Settings, folder: Path, files: Mapping[str, Sequence[Path]], here: Rank) -> Plan:
     """Look into the first file of each kind, and plan the run. Raises DatasetError."""
     own, shapes = settings["benchmark"], {phase: _shape(paths[0]) for phase, paths in files.items() if paths}
-    kinds = [Files(len(files[phase]), shapes.get(phase, (0, 0))[0]) for phase in PHASES]
-    rules = Rules(*kinds, here.size, own["epochs"], settings["batch_size"], own["shuffle"], settings["seed"])
+    train, validation = (Files(len(files[phase]), shapes.get(phase, (0, 0))[0]) for phase in PHASES)
+    rules = Rules(train, validation, here.size, own["epochs"], settings["batch_size"], own["shuffle"], settings["seed"])
     if not rules.share(TRAIN) or not rules.steps:
-        what = f"{kinds[0].number} files of {kinds[0].samples} samples below {folder / TRAIN}"
+        what = f"{train.number} files of {train.samples} samples below {folder / TRAIN}"
         needs = f"{here.size} ranks with batches of {rules.batch_size}"
         raise DatasetError(f"{what} are too few for {needs}", "dataset=hep, fewer nodes, or a smaller batch_size")
     return Plan(rules, here, shapes[TRAIN][1], PHASES if own["control"] != Control.no_io.value else ())
@@ -202,18 +213,27 @@ class Run:
         return {
             "wall_s": wall_s,
             "load_s": sum(seconds[each] for each in ("next", "load", "read", "shuffle")),
-            **{f"{each}_s": seconds[each] for each in ("compute", "validate", "checkpoint", "other")},
+            **{f"{each}_s": seconds[each] for each in ("read", "shuffle", "compute", "validate")},
+            **{f"{each}_s": seconds[each] for each in ("checkpoint", "other")},
+            "unpack_s": seconds["load"],
             "sync_s": seconds["communicate"] + seconds["barrier"],
-            **{"read_s": seconds["read"], "unpack_s": seconds["load"], "shuffle_s": seconds["shuffle"]},
             "checkpoint_finish_s": training.checkpoint_finish_s,
-            **{"step_load_s": training.step_load_s, "step_compute_s": training.step_compute_s},
+            "step_load_s": training.step_load_s,
+            "step_compute_s": training.step_compute_s,
             "step_loss": training.losses,
-            **{"images": images, "images_asked": self.rules.steps * self.rules.batch_size},
-            **{"image_errors": 0, "unreadable": []},
+            "images": images,
+            "images_asked": self.rules.steps * self.rules.batch_size,
+            "image_errors": 0,
+            "unreadable": [],
             "images_per_s": images / wall_s,
-            **{"bytes_read": size, "bytes_predicted": self.plan.bytes, "read_mb_per_s": size / 1e6 / wall_s},
-            **{"loads": len(rows), "load_list": _columns(rows), **seconds_by_source(rows)},
-            **{"accelerator": accelerator.described(self.chosen), "build_s": self.build_s},
+            "bytes_read": size,
+            "bytes_predicted": self.plan.bytes,
+            "read_mb_per_s": size / 1e6 / wall_s,
+            "loads": len(rows),
+            "load_list": _columns(rows),
+            **seconds_by_source(rows),
+            "accelerator": accelerator.described(self.chosen),
+            "build_s": self.build_s,
             **({"checkpoints_asked": self.rules.steps // self.settings["checkpoint"]["every"]} if self.saver else {}),
             "timelog": self.timelog,
             "private_caches": int(self.here.private_caches),
@@ -287,7 +307,7 @@ BENCHMARK = _Hepcnn(
     settings=tuple(name for name in EVERY if name not in {"threads", "prefetch", "iterations", "staging"}),
     options={
         "batch_size": 64, "seed": 0, "cache": "cold", "reader": "h5py_threads",
-        "accelerator": {"name": "emulated", "step_s": None}, "checkpoint": {"name": "none"},
+        "accelerator": {"name": "emulated", "step_s": 1.0}, "checkpoint": {"name": "none"},
     },
     computes=True,
     emulates=True,

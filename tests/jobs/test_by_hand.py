@@ -75,7 +75,7 @@ def test_help_says_what_each_benchmark_does_and_names_the_defaults_that_there_ar
     text = " ".join(capsys.readouterr().out.split())
     assert "(default: None)" not in text
     if words:
-        assert "(default: 4)" in text
+        assert "(default: 0)" in text
     else:
         assert all(f"{name} {each.about[:20]}" in text for name, each in registry.benchmarks().items())
         assert all(each.about for each in registry.benchmarks().values())

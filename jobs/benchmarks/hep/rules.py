@@ -49,8 +49,8 @@ class Rules:
 
     @property
     def steps(self) -> int:
-        """Return the steps of each rank: as if no file were left over."""
-        return self.train.number * self.train.samples * self.epochs // (self.batch_size * self.ranks)
+        """Return the steps of each rank: the whole batches of all epochs together."""
+        return self.share(TRAIN) * self.train.samples * self.epochs // self.batch_size
 
     def files(self, phase: str) -> Files:
         """Return the files of a phase."""
@@ -81,7 +81,7 @@ class Rules:
         """List what a rank loads of a phase, in its order.
 
         A rank with one file keeps it. Validation has its first file loaded before the training begins, and at the end
-        of each pass, but for one after the last epoch, the first one of the next.
+        of each pass the first one of the next, but for a pass behind the last epoch.
         """
         share = self.share(phase)
         if not share:
@@ -123,10 +123,10 @@ def _order(rules: Rules, phase: str, rank: int, epoch: int) -> tuple[int, ...]:
     """Deal out the list in blocks: with ``global`` anew in each epoch but the first, by a seed that all ranks have."""
     files, share = [*range(rules.files(phase).number)], rules.share(phase)
     if rules.shuffle == "global" and epoch and share > 1:
-        Random(f"{rules.seed} {phase} {epoch}").shuffle(files)
+        Random(f"{rules.seed} {phase} {epoch}").shuffle(files)  # noqa: S311 - an order
     own = files[rank * share : (rank + 1) * share]
     if rules.shuffle != "none":
-        Random(f"{rules.seed} {phase} {epoch} {rank}").shuffle(own)
+        Random(f"{rules.seed} {phase} {epoch} {rank}").shuffle(own)  # noqa: S311
     return tuple(own)
 
 

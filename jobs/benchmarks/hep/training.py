@@ -32,6 +32,9 @@ class Reader(Protocol):
     def read(self, path: Path, at: tuple[str, int, int] | None = None) -> list[Any]:
         """Return ``data``, ``label`` and the other parts."""
 
+    def processes(self) -> Sequence[int]:
+        """Return the numbers of the processes that read for this one."""
+
 
 class Loader:
     """Loads files whole, and keeps book of each load: ``rows`` as a record has them."""
@@ -46,7 +49,7 @@ class Loader:
 
         path, spent = self._files[phase][load.file], self._spent
         with spent.during("other"):
-            resident, fetched = page_cache.residency([path]).fraction, _fetched()
+            resident, fetched = page_cache.residency([path]).fraction, self._fetched()
             place = spent.log.place(phase, load.epoch) if spent.log else None
         began, read_s = time.perf_counter(), -spent.seconds["read"]
         with spent.during("load", path, place):
@@ -56,7 +59,7 @@ class Loader:
             images = np.ascontiguousarray(images.transpose(0, 2, 3, 1))
         with spent.during("other"):
             size = sum(each.nbytes for each in (images, labels, *rest))
-            now = _fetched()
+            now = self._fetched()
             row = {"phase": phase, "epoch": load.epoch, "file": load.file, "resident": resident, "bytes": size}
             row |= {"device_bytes": None if fetched is None or now is None else now - fetched}
             self.rows.append(row | {"read_s": read_s, "load_s": time.perf_counter() - began})
@@ -69,14 +72,15 @@ class Loader:
             raise UnreadableImageError(f"{path}: {len(arrays[0])} samples, and the first file has {wanted}")
         return arrays
 
-
-def _fetched() -> int | None:
-    """Return the bytes that the kernel fetched for this process so far; None where it does not say."""
-    try:
-        with open("/proc/self/io", encoding="ascii") as file:  # noqa: PTH123 - within the clock
-            return next(int(line.split()[1]) for line in file if line.startswith("read_bytes"))
-    except OSError:
-        return None
+    def _fetched(self) -> int | None:
+        """Return the bytes that the kernel fetched so far for this process; None where others read, or it is silent."""
+        if self._reader.processes():
+            return None
+        try:
+            with open("/proc/self/io", encoding="ascii") as file:  # noqa: PTH123 - within the clock
+                return next(int(line.split()[1]) for line in file if line.startswith("read_bytes"))
+        except OSError:
+            return None
 
 
 class Step(Protocol):

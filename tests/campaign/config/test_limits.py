@@ -143,7 +143,8 @@ def slurm_point():
 def points():
     """Configurations that have every key between them."""
     checkpoint = ("checkpoint=burst_buffer", "checkpoint.fast.root=/fast", "checkpoint.slow.root=/slow")
-    grids = ((ALEXNET, SLURM, *checkpoint), ("benchmark=micro",), ("benchmark=baseline",), ("dataset=hep",))
+    hep = ("dataset=hep", "benchmark=hepcnn")
+    grids = ((ALEXNET, SLURM, *checkpoint), ("benchmark=micro",), ("benchmark=baseline",), hep)
     return [compose(*words) for words in grids]
 
 

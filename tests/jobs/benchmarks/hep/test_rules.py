@@ -1,0 +1,168 @@
+"""HEPCNNB's rules against what was published, and against a reader that counts sample by sample."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.benchmarks.hep.rules import PHASES, Files, Rules, every_sample_once, load_bytes
+
+NERSC = Rules(Files(1024, 709), Files(1024, 94), 64, epochs=5, batch_size=128, shuffle="local", seed=54321)
+
+
+@st.composite
+def rules(draw):
+    ranks = draw(st.integers(1, 4))
+    train, validation = (Files(draw(st.integers(least, 9)), draw(st.integers(1, 7))) for least in (ranks, 0))
+    batch = draw(st.integers(1, max(1, train.number // ranks * train.samples)))
+    words = {"epochs": draw(st.integers(1, 4)), "shuffle": draw(st.sampled_from(["none", "local", "global"]))}
+    return Rules(train, validation, ranks, batch_size=batch, seed=draw(st.integers(0, 99)), **words)
+
+
+class _OneMoreStep(Rules):
+    """As their runs with global shuffling on 64 to 256 nodes were."""
+
+    @property
+    def steps(self):
+        return super().steps + 1
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reads", "steps", "shuffled"),
+    [
+        (64, 9_280, 443, 10_304), (128, 9_344, 221, 10_368), (256, 9_472, 110, 10_496), (512, 9_728, 55, 9_728),
+        (1024, 2_048, 27, 2_048),
+    ],
+)  # fmt: skip
+def test_the_counts_are_those_of_nerscs_workbooks(nodes, reads, steps, shuffled):
+    local = replace(NERSC, ranks=nodes)
+    longer = _OneMoreStep if nodes < 512 else Rules
+    all_over = longer(NERSC.train, NERSC.validation, nodes, 5, 128, "global", 54321)
+
+    assert (local.steps, local.count() * nodes) == (steps, reads)
+    assert all_over.count() * nodes == shuffled
+
+
+def test_the_bytes_of_a_load_are_those_of_a_published_file():
+    assert [load_bytes(samples, 224) for samples in (709, 94)] == [426_908_752, 56_600_032]
+
+
+def read_by_samples(rules, rank):
+    """Load as their program does, a sample at a time; returns the loads by phase and the epochs that ended."""
+    left, loads, at, ended = {}, {phase: [] for phase in PHASES}, dict.fromkeys(PHASES, -1), 0
+
+    def advance(phase):
+        at[phase] += 1
+        share = rules.share(phase)
+        epoch, place = divmod(at[phase], share)
+        if share > 1 or not loads[phase]:
+            loads[phase].append((epoch, rules.order(phase, rank, epoch)[place]))
+        left[phase] = rules.files(phase).samples
+
+    validates = rules.share("validation") > 0
+    if validates:
+        advance("validation")
+    for _ in range(rules.steps):
+        for _ in range(rules.batch_size):
+            if not left.get("train"):
+                advance("train")
+            left["train"] -= 1
+        while ended < at["train"] // rules.share("train"):
+            ended += 1
+            for _ in range(rules.share("validation") - 1):
+                advance("validation")
+            if validates and ended < rules.epochs:
+                advance("validation")
+    return loads, ended
+
+
+@given(rules())
+def test_loads_are_those_of_a_reader_that_counts_samples(rules):
+    for rank in range(rules.ranks):
+        loads, ended = read_by_samples(rules, rank)
+
+        assert {phase: rules.loads(phase, rank) for phase in PHASES} == loads
+        assert (rules.finished, rules.count()) == (ended, sum(map(len, loads.values())))
+
+
+@given(rules(), st.booleans())
+def test_cold_are_the_loads_of_files_that_no_memory_has(rules, shared):
+    for phase in PHASES:
+        memory = [set() for _ in range(rules.ranks)]
+        found = [[] for _ in range(rules.ranks)]
+        epochs = {load.epoch for rank in range(rules.ranks) for load in rules.loads(phase, rank)}
+        for epoch in sorted(epochs):
+            for rank in range(rules.ranks):
+                for place, load in enumerate(rules.loads(phase, rank)):
+                    if load.epoch == epoch and load.file not in memory[0 if shared else rank]:
+                        found[rank].append(place)
+                        memory[0 if shared else rank].add(load.file)
+
+        assert [rules.cold(phase, rank, shared=shared) for rank in range(rules.ranks)] == found
+
+
+@given(rules(), st.integers(0, 3))
+def test_in_each_epoch_no_file_is_two_ranks_and_each_rank_has_as_many(rules, epoch):
+    for phase in PHASES:
+        dealt = [rules.order(phase, rank, epoch) for rank in range(rules.ranks)]
+        files = [file for order in dealt for file in order]
+
+        assert len(files) == len({*files}) == rules.share(phase) * rules.ranks
+        assert {*files} <= {*range(rules.files(phase).number)}
+
+
+@pytest.mark.shows("benchmark.shuffle")
+def test_what_is_shuffled_decides_who_reads_what():
+    none, local, all_over = (replace(NERSC, shuffle=word) for word in ("none", "local", "global"))
+
+    assert [none.order("train", 3, epoch) for epoch in (0, 1)] == [tuple(range(48, 64))] * 2
+    orders = [local.order("train", 3, epoch) for epoch in (0, 1)]
+    assert orders[0] != orders[1]
+    assert {*orders[0]} == {*orders[1]} == {*range(48, 64)}
+    assert {*all_over.order("train", 3, 0)} == {*range(48, 64)}
+    assert len({*all_over.order("train", 3, 1)} & {*range(48, 64)}) < 5
+
+
+def test_the_share_of_cold_loads_under_global_shuffling_is_that_of_chance():
+    """(1 - 1/N)^e of the loads of epoch e: 97 % of all at 64 nodes, 61 % at 4, 39 % at 2, and 20 % without."""
+    shares = {}
+    for nodes in (2, 4, 64):
+        rules = replace(NERSC, ranks=nodes, shuffle="global")
+        cold = sum(len(rules.cold("train", rank, shared=False)) for rank in range(nodes))
+        shares[nodes] = cold / (len(rules.loads("train", 0)) * nodes)
+
+    assert shares == pytest.approx({2: 0.39, 4: 0.61, 64: 0.97}, abs=0.01)
+    assert len(NERSC.cold("train", 0, shared=False)) == 16
+    everybody = replace(NERSC, shuffle="global")
+    assert sum(len(everybody.cold("train", rank, shared=True)) for rank in range(64)) == 1024
+
+
+def delivered(rules):
+    """What each rank hands out where nothing goes wrong."""
+    return [
+        [
+            [rules.train.samples * (file in rules.order("train", rank, epoch)) for file in range(rules.train.number)]
+            for epoch in range(rules.finished)
+        ]
+        for rank in range(rules.ranks)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rank", "file", "count", "said"),
+    [
+        (0, 1, 4, "epoch 1: of the samples of file 1 came 4 of 5"),
+        (1, 0, 5, "epoch 1: of the samples of file 0 came 10 of 5"),
+        (1, 3, -1, "epoch 1: of the samples of file 3 came one of them twice"),
+        (0, 4, 5, "epoch 1: of the samples of file 4 came 5 of 0"),
+    ],
+)
+def test_a_sample_that_did_not_come_once_is_told(rank, file, count, said):
+    rules = Rules(Files(5, 5), Files(0, 0), 2, epochs=4, batch_size=5, shuffle="none", seed=0)
+    found = delivered(rules)
+    assert every_sample_once(rules, found) == ""
+
+    found[rank][1][file] = count
+
+    assert every_sample_once(rules, found) == said

@@ -1,0 +1,175 @@
+"""Runs of `hepcnn`: what is loaded, from where, and that what was predicted is what happened."""
+
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from analysis.timelog.log import PHASES
+from analysis.timelog.read import read as read_logs
+from jobs.benchmarks import hepcnn
+from jobs.data.hdf5 import HepSpec
+from jobs.data.make import make
+from jobs.data.manifest import load
+from jobs.profiler import table
+from jobs.system import page_cache
+from tests.jobs.jobs_factory import DEAF, check
+
+SPEC = HepSpec(train_files=4, validation_files=3, samples=16, image_size=64, seed=5)
+KEYS = {"name": "hepcnn", "shuffle": "local", "epochs": 3, "control": "none", "readers": 1, "width": 0.05,
+        "learning_rate": 1e-3, "dropout": 0.2}  # fmt: skip
+PREDICTED = ("counts_as_predicted", "bytes_as_predicted", "cold_as_predicted", "equal_steps", "every_sample_once")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hep") / "hep"
+    make(folder, SPEC, name="hep", processes=1)
+    page_cache.sync(folder)
+    return folder
+
+
+@pytest.fixture
+def run(template, made, tmp_path):
+    """Run it once in a fresh process; a change goes where its key belongs."""
+
+    def one(folder=made, accelerator=("emulated", 0.0), profile=None, saved=({"name": "none"}, None), **changes):
+        own = {key: value for key, value in changes.items() if key in KEYS}
+        settings = {
+            "benchmark": KEYS | own, "batch_size": 8, "seed": 1, "cache": "cold", "reader": "h5py_threads",
+            "accelerator": dict(zip(("name", "step_s"), accelerator, strict=True)),
+            "checkpoint": saved[0], **({"profile": {"posix": "trace"}} if profile else {}),
+            **{key: value for key, value in changes.items() if key not in KEYS},
+        }  # fmt: skip
+        request = {
+            "settings": settings, "dataset": str(folder), "manifest": None, "limits": DEAF, "trace": None,
+            "checkpoint": saved[1], "profile": profile and str(profile), "timelog": str(tmp_path / "a.timelog"),
+        }  # fmt: skip
+        return template.run(request, tmp_path / "run.log", 100)
+
+    return one
+
+
+def passed(figures):
+    return {entry["rule"]: entry["passed"] for entry in figures["checks"]}
+
+
+@pytest.mark.shows("benchmark.epochs", "batch_size")
+def test_loads_bytes_and_cold_reads_are_those_that_were_predicted(run, made, tmp_path):
+    figures = run()
+
+    assert (figures["status"], figures["reason"]) == ("valid", None), figures
+    assert {rule: passed(figures)[rule] for rule in PREDICTED} == dict.fromkeys(PREDICTED, True)
+    # Three epochs of four files, and a pass over three files behind each of two epochs that end.
+    found = figures["load_list"]
+    assert (found["phase"].count("train"), found["phase"].count("validation")) == (12, 7)
+    assert [figures[f"{phase}_cold_loads"] for phase in ("train", "validation")] == [4, 3]
+    sizes = {phase: samples * (3 * 64 * 64 * 4 + 16) for phase, samples in (("train", 16), ("validation", 2))}
+    assert figures["bytes_read"] == sum(sizes[phase] for phase in found["phase"])
+    # What the kernel says of each load, which nothing here has counted.
+    fetched = [count > 0 for count in figures["load_list"]["device_bytes"]]
+    assert fetched == [resident == 0.0 for resident in found["resident"]]
+    assert (figures["images"], figures["images_asked"], len(figures["step_load_s"])) == (192, 192, 24)
+
+
+def test_the_calls_that_the_profiler_saw_are_the_loads(run, made, tmp_path):
+    figures = run(profile=tmp_path / "calls.npz", shuffle="none", epochs=2)
+
+    assert passed(figures)["profile_complete"] is True
+    window = table.read(tmp_path / "calls.npz")
+    counts = zip(window.paths, window.counters["opens"].tolist(), strict=True)
+    seen = {Path(path).name: count for path, count in counts if path.endswith(".h5")}
+    names = {"train": "train_{:04d}.h5", "validation": "validation_{:04d}.h5"}
+    told = figures["load_list"]
+    loads = [names[phase].format(file) for phase, file in zip(told["phase"], told["file"], strict=True)]
+    assert seen == {name: 2 * loads.count(name) for name in {*loads}}  # before each one the page cache is looked at
+
+
+def test_the_time_log_has_the_true_epochs_and_phases(run, tmp_path):
+    figures = run()
+
+    log, _ = read_logs([tmp_path / "a.timelog"])
+    events = log.events
+    loads = events.at(events.action == log.actions.index("load"))
+    told = figures["load_list"]
+    phases = [PHASES.index(phase) for phase in told["phase"]]
+    found = sorted(zip(loads.phase.tolist(), loads.epoch.tolist(), strict=True))
+    assert found == sorted(zip(phases, told["epoch"], strict=True))
+    reads = events.at(events.action == log.actions.index("read"))
+    assert reads.size_bytes.sum() == figures["bytes_read"]
+    assert {log.actions[code] for code in {*events.action.tolist()}} == {
+        "open", "read", "load", "shuffle", "next", "compute", "validate",
+    }  # fmt: skip
+    assert figures["timelog"] == "a.timelog"
+
+
+def test_nothing_is_read_without_io_and_nothing_computed_without_compute(run):
+    no_io, no_compute = run(control="no_io"), run(control="no_compute")
+
+    assert (no_io["bytes_read"], no_io["loads"], no_io["images"]) == (0, 0, 192)
+    assert passed(no_io).keys().isdisjoint({"cold", "cold_as_predicted", "same_data"})
+    assert no_io["status"] == no_compute["status"] == "valid"
+    assert (no_compute["compute_s"], no_compute["step_loss"]) == (0, [])
+    assert no_compute["loads"] == 19
+
+
+@pytest.mark.long
+def test_a_real_network_learns_and_repeats_itself(run, made, tmp_path):
+    folder = shutil.copytree(made, tmp_path / "told")
+    for path in folder.rglob("*.h5"):
+        with h5py.File(path, "r+") as file:  # a signal that a network of five filters finds
+            file["data"][:] = file["label"][:][:, None, None, None] * np.float32(1)
+    sizes = {entry.name: (folder / entry.name).stat().st_size for entry in load(folder).files}
+    assert sizes == {entry.name: entry.size for entry in load(folder).files}
+
+    first = run(folder, ("cpu", None), epochs=20, learning_rate=0.02, dropout=0.0)
+    other = run(folder, ("cpu", None), epochs=20, learning_rate=0.02, dropout=0.0)
+
+    assert first["status"] == "valid", first
+    assert first["step_loss"][0] == pytest.approx(np.log(2), rel=1e-3)
+    assert np.mean(first["step_loss"][-8:]) < 0.35
+    assert passed(first)["equal_weights"] is True
+    assert first["step_loss"] == other["step_loss"]
+    assert check(first, "equal_weights")["message"] == check(other, "equal_weights")["message"]
+
+
+def test_a_warm_cache_has_no_cold_loads(run):
+    warm = run(cache="warm", epochs=1)
+
+    assert (passed(warm)["cold_as_predicted"], warm["train_cold_loads"]) == (True, 0)
+
+
+def test_a_file_with_other_samples_or_none_is_named(run, made, tmp_path):
+    folder = shutil.copytree(made, tmp_path / "odd")
+    with h5py.File(folder / "train" / "train_0002.h5", "r+") as file:
+        del file["label"]
+        file["label"] = np.zeros(3, "<i4")
+
+    figures = run(folder)
+
+    assert figures["status"] == "failed"
+    assert "train_0002.h5" in figures["reason"]
+
+
+@pytest.mark.shows("benchmark.readers")
+@pytest.mark.parametrize("readers", [1, 2])
+def test_as_many_processes_read_as_are_asked_for(made, readers):
+    settings = {"reader": "h5py_pool", "benchmark": {"readers": readers}}
+
+    with hepcnn._reader(settings, sorted(made.rglob("*.h5")), None) as reader:  # noqa: SLF001
+        assert len(reader.processes()) == readers
+
+
+def test_snapshots_of_the_network_are_saved(run, tmp_path):
+    target = {"name": "local", "root": str(tmp_path), "every": 12, "keep": 5, "mode": "sync", "in_flight": 1}
+    asked = {"folders": [str(tmp_path / "saved")], "drain_timeout_s": 10.0, "leave": True}
+
+    figures = run(saved=(target, asked))
+
+    assert (figures["status"], figures["reason"]) == ("valid", None), figures
+    assert [line["verified"] for line in figures["checkpoints"]] == [True, True]
+    filters = 6
+    parameters = 9 * (3 + 4 * filters) * filters + 5 * filters + 2 * filters + 2
+    assert all(line["bytes"] >= 12 * parameters for line in figures["checkpoints"])
