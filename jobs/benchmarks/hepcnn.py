@@ -69,7 +69,6 @@ def _begun(request: Request) -> Iterator[Work]:
             else None
         )
         wanted = [path for phase in plan.phases for path in files[phase]]
-        own = settings["benchmark"]
         reader = stack.enter_context(_reader(settings, wanted, log))
         saved = partial(_to_save, settings, plan.rules)
         asked = request.get("checkpoint") if not here.rank else None  # the weights are the same on all ranks
