@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from jobs.figures import Check
 
@@ -68,6 +68,8 @@ def judge(run: Run, cache: str, limits: Limits, peak: Peak | None = None) -> tup
 
     `cache` is what it claims of the page cache, ``cold``, ``warm`` or ``as_is``; `peak` what its storage gives at most.
     """
+    if "ranks" in run:
+        return _judge_together(run, cache, limits, peak)
     rules = {"cold": (cold, device_bytes), "warm": (warm, from_memory), "as_is": ()}
     trained = (finite_loss,) if run.get("step_loss") else ()
     saved = (checkpoints_durable,) if "checkpoints" in run else (reached_device,) if "reached_bytes" in run else ()
@@ -84,7 +86,40 @@ def judge(run: Run, cache: str, limits: Limits, peak: Peak | None = None) -> tup
     proofs = checks[: len(rules[cache])]
     if not failed and proofs and all(check["passed"] is None for check in proofs):
         failed = proofs  # either one decides; with neither, the state of the cache is a claim without proof
-    return checks, "; ".join(f"{check['rule']}: {check['message']}" for check in failed) or None
+    return checks, _reason(failed)
+
+
+def _reason(failed: Sequence[Check]) -> str | None:
+    return "; ".join(f"{check['rule']}: {check['message']}" for check in failed) or None
+
+
+def _judge_together(run: Run, cache: str, limits: Limits, peak: Peak | None) -> tuple[list[Check], str | None]:
+    """Judge each rank by itself, then what only all of them show; of each rule the worst rank stands for all."""
+    each = [judge(cast("Run", rank["figures"]), cache, limits, peak) for rank in run["ranks"]]
+    rules = dict.fromkeys(check["rule"] for checks, _ in each for check in checks)
+    worst = [_worst(rule, [checks for checks, _ in each]) for rule in rules]
+    over_ranks = [began_together(run, limits)]
+    bad = [f"rank {place}: {why}" for place, (_, why) in enumerate(each) if why]
+    more = f" (and {len(bad) - 1} more ranks)" if len(bad) > 1 else ""
+    apart = _reason([check for check in over_ranks if check["passed"] is False])
+    return [*worst, *over_ranks], "; ".join([*(f"{why}{more}" for why in bad[:1]), *([apart] if apart else [])]) or None
+
+
+def _worst(rule: str, ranks: Sequence[Sequence[Check]]) -> Check:
+    """Return the check of the first rank that fails a rule, else of one that cannot tell, else of the first one."""
+    found = [(place, check) for place, checks in enumerate(ranks) for check in checks if check["rule"] == rule]
+    order = (False, None, True)
+    place, check = min(found, key=lambda each: order.index(each[1]["passed"]))
+    return {**check, "message": f"rank {place}: {check['message']}"}
+
+
+def began_together(run: Run, limits: Limits) -> Check:
+    """Hold when no rank began later than the first one by more than what the parts of the wall time may miss."""
+    skew, wall = run["start_skew_s"], run["wall_s"]
+    if skew is None:
+        return _at_most("began_together", None, limits.time_error_max, "a rank did not say when it began")
+    message = f"all {len(run['ranks'])} ranks began within {skew * 1e3:.2f} ms, in a run of {wall:.4f} s"
+    return _at_most("began_together", skew / wall if wall else 0.0, limits.time_error_max, message)
 
 
 def cold(run: Run, limits: Limits) -> Check:

@@ -32,6 +32,18 @@ class Peak(TypedDict):
     bounds: bool
 
 
+class RankFigures(TypedDict, total=False):
+    """What one rank of a run gave, and what the hub saw of it (`jobs.ranks.hub.Seen`)."""
+
+    rank: int
+    host: str | None
+    node: str | None
+    left_s: float | None
+    clock_s: Sequence[float] | None
+    ended_s: float | None
+    figures: dict[str, Any]  # a `Run`, without checks
+
+
 class Rate(TypedDict):
     """The rate whose spread is judged: its key in the run, and its unit."""
 
@@ -105,5 +117,11 @@ class Run(TypedDict, total=False):
     checkpoints_asked: int
     checkpoint_troubles: list[str]
     targets: list[dict[str, Any]]
+    cpu_s: float
+    straggler: int
+    start_skew_s: float | None
+    private_caches: int
+    left_alone: bool
+    ranks: list[RankFigures]
     overhead_s: float
     checks: list[Check]

@@ -7,6 +7,8 @@ line: requests on standard input, answers on standard output.
 Request: ``{"job": "module:function", "argument": {…}, "log": path, "timeout_s": seconds}``.
 Answer: ``{"result": {…} | null, "exit": code | null, "signal": number | null, "timed_out": bool, "elapsed_s": …}``.
 It comes with the result: a child gives its memory back while its record is written, and before the next one is forked.
+With lists ``arguments`` and ``logs``, as many children run at once, and ``{"answers": […]}`` has those of all; where
+one of them ends without a result, the others have a short while to do the same, and are killed then.
 """
 
 from __future__ import annotations
@@ -67,35 +69,77 @@ def die_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+class _Child:
+    """A child that runs one request, and what it has sent of its result."""
+
+    def __init__(self, job: str, argument: Any, log: str) -> None:
+        self.receive, send = os.pipe()
+        parent = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self.receive)
+            _run_child(job, argument, log, send, parent)
+        os.close(send)
+        self.text, self.is_open = b"", True
+        self.timed_out = self.left_alone = False
+        self.ended_at = 0.0
+
+    @property
+    def whole(self) -> bool:
+        """Whether its result is complete."""
+        return self.text.endswith(_END)
+
+    def read(self) -> None:
+        """Take what it sends, to the end of its result or to its own."""
+        chunk = os.read(self.receive, _CHUNK)
+        self.text += chunk
+        self.is_open = bool(chunk) and not self.whole
+        self.ended_at = time.perf_counter()
+
+
 @contextlib.contextmanager
 def forked(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Run one request in a child of its own, at most ``timeout_s``; yields the answer, and leaves nothing of the child.
+    """Run one request, in one or several children, at most ``timeout_s``; yields the answer, leaves no process.
 
     A child that has sent its whole result has succeeded, and only has to end.
     """
     started = time.perf_counter()
-    receive, send = os.pipe()
-    parent = os.getpid()
-    child = os.fork()
-    if child == 0:
-        os.close(receive)
-        _run_child(request, send, parent)
-    os.close(send)
+    several = "arguments" in request
+    arguments = request["arguments"] if several else [request["argument"]]
+    logs = request["logs"] if several else [request["log"]]
+    children: list[_Child] = []
     try:
-        text, timed_out = _await(receive, started + request["timeout_s"])
-        whole = text.endswith(_END)
-        if whole:
-            yield {**_answer(0, started), "result": json.loads(text)}
-        status = _reap(child, 0.0 if timed_out else _GRACE_S)
+        for argument, log in zip(arguments, logs, strict=True):
+            children.append(_Child(request["job"], argument, log))
+        _await(children, started + request["timeout_s"])
+        well = all(child.whole for child in children)
+        if well:
+            yield _of([_end(child, 0, started) for child in children], several=several)
+        stopped = [child.timed_out or child.left_alone for child in children]
+        ends = [_reap(child.pid, 0.0 if stop else _GRACE_S) for child, stop in zip(children, stopped, strict=True)]
     finally:
-        os.close(receive)
-        _kill_group(child)
-    if not whole:
-        code = None if status is None else os.waitstatus_to_exitcode(status)
-        yield {**_answer(code, started), "timed_out": timed_out}
+        for child in children:
+            os.close(child.receive)
+            _kill_group(child.pid)
+    if not well:
+        answers = [_end(child, status, started) for child, status in zip(children, ends, strict=True)]
+        yield _of(answers, several=several)
 
 
-def _answer(code: int | None, started: float) -> dict[str, Any]:
+def _of(answers: list[dict[str, Any]], *, several: bool) -> dict[str, Any]:
+    return {"answers": answers} if several else answers[0]
+
+
+def _end(child: _Child, status: int | None, started: float) -> dict[str, Any]:
+    """Return the answer of a child that ended so; ``left_alone``: it was stopped because another one failed."""
+    ended = (child.ended_at or time.perf_counter()) - started
+    if child.whole:
+        return {**_answer(0, ended), "result": json.loads(child.text)}
+    code = None if status is None else os.waitstatus_to_exitcode(status)
+    return {**_answer(code, ended), "timed_out": child.timed_out, "left_alone": child.left_alone}
+
+
+def _answer(code: int | None, elapsed_s: float) -> dict[str, Any]:
     """Return the answer of a child that ended so, without a result; a signal's number comes negative."""
     exited = code is not None and code >= 0
     return {
@@ -103,11 +147,11 @@ def _answer(code: int | None, started: float) -> dict[str, Any]:
         "exit": code if exited else None,
         "signal": -code if code is not None and not exited else None,
         "timed_out": False,
-        "elapsed_s": time.perf_counter() - started,
+        "elapsed_s": elapsed_s,
     }
 
 
-def _run_child(request: dict[str, Any], send: int, parent: int) -> None:
+def _run_child(job: str, argument: Any, log_path: str, send: int, parent: int) -> None:
     """Become the run: own session, own log, the result as JSON down the pipe; never returns."""
     code = 1
     try:
@@ -118,11 +162,11 @@ def _run_child(request: dict[str, Any], send: int, parent: int) -> None:
         null = os.open(os.devnull, os.O_RDWR)
         log = null  # a full disk takes the log away, not the run
         with contextlib.suppress(OSError):
-            log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         for source, target in ((null, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
-        module, _, function = request["job"].partition(":")
-        result = getattr(importlib.import_module(module), function)(request["argument"])
+        module, _, function = job.partition(":")
+        result = getattr(importlib.import_module(module), function)(argument)
         text = json.dumps(result, allow_nan=False).encode() + _END  # nor does a record take what is no number
         while text:
             text = text[os.write(send, text) :]
@@ -136,25 +180,24 @@ def _run_child(request: dict[str, Any], send: int, parent: int) -> None:
         os._exit(code)
 
 
-def _await(receive: int, deadline: float) -> tuple[bytes, bool]:
-    """Collect what the child sends, to its end or to that of the child; return whether the deadline came first."""
-    text = b""
-    stdin = sys.stdin.fileno()
-    while True:
-        left = deadline - time.perf_counter()
-        ready, _, _ = select.select([receive, stdin], [], [], max(0.0, left))
-        if receive in ready:
-            chunk = os.read(receive, _CHUNK)
-            if not chunk:
-                return text, False
-            text += chunk
-            if text.endswith(_END):
-                return text, False
-        elif stdin in ready:
+def _await(children: list[_Child], deadline: float) -> None:
+    """Collect what the children send, each to its end or to that of the child, or to the deadline."""
+    stdin, alone_at = sys.stdin.fileno(), float("inf")
+    while waiting := {child.receive: child for child in children if child.is_open}:
+        left = min(deadline, alone_at) - time.perf_counter()
+        ready, _, _ = select.select([*waiting, stdin], [], [], max(0.0, left))
+        for receive in waiting.keys() & ready:
+            child = waiting[receive]
+            child.read()
+            if not child.is_open and not child.whole:  # the others cannot go on without it
+                alone_at = min(alone_at, child.ended_at + _GRACE_S)
+        if ready == [stdin]:
             # One request at a time: more input now can only be the end of it.
             raise _RequesterGoneError
-        elif left <= 0:
-            return text, True
+        if not ready and left <= 0:
+            for child in waiting.values():
+                child.timed_out, child.left_alone = deadline <= alone_at, alone_at < deadline
+            return
 
 
 def _reap(child: int, timeout_s: float) -> int | None:

@@ -40,6 +40,23 @@ class FileRequest(TypedDict):
     raw: str | None
 
 
+class RankRequest(TypedDict):
+    """The place of a run among ``size`` ranks, who meet at ``hub``:``port`` and show it their ``secret``.
+
+    ``sync``: what a step does; ``address`` of this rank's node, for the others; ``timeout_s``: how long one is waited
+    for.
+    """
+
+    rank: int
+    size: int
+    sync: str
+    hub: str
+    port: int
+    secret: str
+    address: str
+    timeout_s: float
+
+
 class _Always(TypedDict):
     settings: Settings
     limits: dict[str, float]
@@ -53,7 +70,8 @@ class Request(_Always, total=False):
     the file of a profile, for settings that ask for one, None for a run without it; ``timelog``, the file of a time
     log, for a benchmark that writes one; ``baseline``, what a benchmark of a file reads or writes; ``peak``, what the
     storage gives by itself, or None; ``listed_ns``, the latest change (ctime) of any file of the data set when it was
-    listed; ``staged``, the map of its files that are read from copies (`jobs.data.staging`).
+    listed; ``staged``, the map of its files that are read from copies (`jobs.data.staging`); ``rank``,
+    of a run that is one of several.
     """
 
     dataset: str
@@ -66,3 +84,4 @@ class Request(_Always, total=False):
     peak: Peak | None
     listed_ns: int | None
     staged: str | None
+    rank: RankRequest

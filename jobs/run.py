@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from jobs import checks
 from jobs.benchmarks import registry
+from jobs.observe.machine import place
 from jobs.observe.observer import observed, observers
+from jobs.ranks import neighbours, rank
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
     from jobs.benchmarks.benchmark import Benchmark
     from jobs.figures import Run
     from jobs.request import Request
@@ -18,10 +24,19 @@ _OBSERVERS, _ = observers(), registry.benchmarks()  # imported now: a forked run
 
 
 def execute(request: Request) -> Run:
-    """Run a benchmark once, here; returns raw figures, checks, ``status`` (valid or invalid) and ``reason``."""
+    """Run a benchmark once, here; returns raw figures, checks, ``status`` (valid or invalid) and ``reason``.
+
+    Of one of several ranks it returns the raw figures alone, or the ``reason`` where another one has failed.
+    """
     entered = time.perf_counter()
     benchmark = registry.of(request["settings"])
-    run = _measured(benchmark, request)
+    try:
+        with rank.joined(request) as here:
+            run = _measured(benchmark, request)
+            if here.size > 1:
+                return neighbours.left_out({**run, **place(), "private_caches": int(here.private_caches)}, here)
+    except rank.RanksError as error:
+        return {"status": "failed", "reason": error.message, "left_alone": True}
     claim, limits = benchmark.claim(request["settings"]), checks.Limits(**request["limits"])
     run["checks"], run["reason"] = checks.judge(run, claim, limits, request.get("peak"))
     run["status"] = "valid" if run["reason"] is None else "invalid"
@@ -35,7 +50,15 @@ def _measured(benchmark: Benchmark, request: Request) -> Run:
     described: dict[str, Any] = {"wall_parts": [*benchmark.wall_parts], "rate": {"key": rate.key, "unit": rate.unit}}
     with benchmark.begin(request) as work:
         watching = [observer(request, work) for observer in _OBSERVERS]
-        run = {**described, **work.measure(observed(watching))}
+        run = {**described, **work.measure(_until_all_end(observed(watching)))}
         for observer in watching:
             run |= observer.figures()
     return cast("Run", run)
+
+
+@contextmanager
+def _until_all_end(watched: AbstractContextManager[Any]) -> Iterator[None]:
+    """Observe until the clocks of all ranks have stopped: each then sees all that the others did beside it."""
+    with watched:
+        yield
+        rank.here().end()

@@ -26,9 +26,11 @@ class Settings(TypedDict, total=False):
     checkpoint: Node
     profile: Node
     staging: str
+    nodes: int
+    sync: str
 
 
-EVERY = tuple(Settings.__annotations__)
+EVERY: tuple[str, ...] = tuple(Settings.__annotations__)
 """The settings that can change the result of a benchmark that reads images."""
 
 

@@ -52,8 +52,10 @@ NEUTRAL: dict[str, Any] = {
     "seed": 0,
     "cache": "cold",
     "dataset.hdf5": None,
+    "sync": "none",
 }
-_NONE: dict[str, Any] = {"profile": {"posix": "none"}, "staging": "none"}  # as before there was any: no part of a cell
+# As before there was any: no part of a cell.
+_NONE: dict[str, Any] = {"profile": {"posix": "none"}, "staging": "none", "nodes": 1}
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,8 @@ def make_cell(point: Point) -> Cell:
     if "profile" in settings:
         settings["profile"] = {"posix": settings["profile"]["posix"]}
     settings = cast("Settings", {key: value for key, value in settings.items() if _NONE.get(key, ...) != value})
+    if "nodes" not in settings:
+        settings.pop("sync", None)  # with whom
     storage = settings["storage"]
     settings["storage"] = {key: value for key, value in storage.items() if key not in _ACCESS}
     if "path" in settings.get("dataset", {}):  # the same folder is the same dataset from wherever it is named
@@ -97,7 +101,7 @@ def _readable(settings: Settings) -> str:
     words = registry.of(settings).words(settings["benchmark"])
     words += [settings[key]["name"] for key in ("dataset", "storage") if key in settings]
     words += [settings["staging"]] if "staging" in settings else []
-    numbers = {"threads": "t", "batch_size": "b", "prefetch": "p"}
+    numbers = {"threads": "t", "batch_size": "b", "prefetch": "p", "nodes": "n"}
     counts = [f"{sign}{value}" for key, sign in numbers.items() if (value := settings.get(key)) is not None]
     return "-".join([*words, *counts])
 

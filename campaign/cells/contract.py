@@ -66,6 +66,7 @@ class _Conduct(TypedDict):
     until_spread: float | None
     max_runs: int
     run_timeout_s: float
+    ranks_timeout_s: float
     drain_timeout_s: float
     order_seed: int
     redo: bool

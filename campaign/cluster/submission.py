@@ -169,6 +169,8 @@ def arrays(entries: Sequence[Entry], request: Request, tasks_at_most: int) -> It
     """Put cells into array jobs: one a storage, or several in a row where there are more than an array can hold."""
     if pool := request.conduct["cluster"]["pool"]:
         request = _within(request, pool)
+    if any("nodes" in entry.cell.settings for entry in entries):
+        raise UsageError("a job of ours runs on one node", "nodes=1, or cluster=local for ranks on this machine")
     ordered = sorted(enumerate(entries), key=lambda item: (_storage(item[1]), item[0]))
     # The next free number: what was refused is handed over again later, in a folder of its own.
     taken = request.folder.workers.glob(f"{request.token}-*")

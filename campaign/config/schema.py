@@ -43,6 +43,14 @@ class Staging(Enum):
     all = "all"
 
 
+class Sync(Enum):
+    """What the ranks of a run on several nodes do together after each step."""
+
+    none = "none"
+    barrier = "barrier"
+    allreduce = "allreduce"
+
+
 class Size(Enum):
     """What the numbers of a recipe are for."""
 
@@ -69,12 +77,15 @@ class Campaign:
     seed: int = key(MISSING, 0, 2**31 - 1)
     cache: Cache = MISSING
     staging: Staging = MISSING
+    nodes: int = key(MISSING, 1, 1024)
+    sync: Sync = MISSING
     runs: int = key(MISSING, 1, 1000)
     warmup_runs: int = key(MISSING, 0, 999)
     min_valid_runs: int = key(MISSING, 1, 1000)
     until_spread: float | None = key(MISSING, 0, 1)
     max_runs: int = key(MISSING, 1, 1000)
     run_timeout_s: float = key(MISSING, 1, 7 * 24 * 3600)
+    ranks_timeout_s: float = key(MISSING, 1, 24 * 3600)
     drain_timeout_s: float = key(MISSING, 0, 7 * 24 * 3600)
     order_seed: int = key(MISSING, 0, 2**31 - 1)
     redo: bool = MISSING

@@ -22,7 +22,7 @@ from campaign.cells.peaks import Peaks
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.slurm import job
 from campaign.storage import baseline_files, checkpoint_targets, emulation, locks
-from campaign.worker import session
+from campaign.worker import session, together
 from campaign.worker.batch import Fault, read_file
 from campaign.worker.runner import Template
 from campaign.worker.signals import WorkerStoppedError, stoppable
@@ -162,7 +162,7 @@ class Worker:
         request = self._request(recorded, run, item)
         try:
             with baseline_files.tidied(item):
-                figures = self.template.run(request, log, self.work["conduct"]["run_timeout_s"])
+                figures = self._figures(request, log)
         except WorkerStoppedError as stop:
             why = "the job's time limit was near" if stop.time_is_up else "the campaign was stopped during this run"
             run["status"], run["reason"] = "failed", f"interrupted: {why}"
@@ -173,6 +173,13 @@ class Worker:
         run |= figures
         if not log.exists():  # a full disk
             run["log"] = None
+
+    def _figures(self, request: Request, log: Path) -> Run:
+        """Run a request, on one rank or on several."""
+        conduct, nodes = self.work["conduct"], request["settings"].get("nodes", 1)
+        if nodes == 1:
+            return self.template.run(request, log, conduct["run_timeout_s"])
+        return together.run(together.Here(self.template, nodes), request, log, conduct)
 
     def _request(self, recorded: Record, begun: Run, item: WorkItem) -> Request:
         conduct, cell, data = self.work["conduct"], self.folder.cell(item["id"]), item["dataset"]

@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypedDict
 
 from campaign.errors import EnvironmentFaultError
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from jobs.figures import Run
 
@@ -23,14 +23,26 @@ _JOB = "jobs.run:execute"
 _PRELOAD = ("tensorflow", "jobs.run", "jobs.benchmarks.first_use:before_fork")
 
 
-class _Answer(TypedDict):
-    """How a run ended (`jobs.fork_server`)."""
-
+class _Ended(TypedDict):
     result: Run | None
     exit: int | None
     signal: int | None
     timed_out: bool
     elapsed_s: float
+
+
+class _Answer(_Ended, total=False):
+    """How a run ended (`jobs.fork_server`)."""
+
+    left_alone: bool
+
+
+class Outcome(NamedTuple):
+    """How one rank of a run ended, and after how many seconds; `alone`: only because another one had failed."""
+
+    run: Run
+    ended_s: float
+    alone: bool = False
 
 
 class Template:
@@ -46,15 +58,25 @@ class Template:
 
     def run(self, argument: Mapping[str, Any], log: Path, timeout_s: float, job: str = _JOB) -> Run:
         """Run one request and return its figures, or ``{"status": "failed", "reason", "log_tail"}``."""
-        request = {"job": job, "argument": argument, "log": str(log), "timeout_s": timeout_s}
-        answer = self._ask(request)
+        answer = self._ask({"job": job, "argument": argument, "log": str(log), "timeout_s": timeout_s})
+        return self._run_of(answer, timeout_s, log)
+
+    def run_together(
+        self, arguments: Sequence[Mapping[str, Any]], logs: Sequence[Path], timeout_s: float, job: str = _JOB
+    ) -> list[Outcome]:
+        """Run several requests at once, the ranks of one run: where one fails, so do the others."""
+        request = {"job": job, "arguments": arguments, "logs": [str(log) for log in logs], "timeout_s": timeout_s}
+        found: Any = self._ask(request)
+        answers: list[_Answer | None] = found["answers"] if found else [None] * len(logs)
+        runs = [self._run_of(answer, timeout_s, log) for answer, log in zip(answers, logs, strict=True)]
+        return [_outcome(answer, run) for answer, run in zip(answers, runs, strict=True)]
+
+    def _run_of(self, answer: _Answer | None, timeout_s: float, log: Path) -> Run:
         if answer is None:
             self.close()
             return {"status": "failed", "reason": "the template process was killed", "log_tail": tail(log)}
         if answer["result"] is not None:
-            figures = answer["result"]
-            figures["elapsed_s_with_fork"] = answer["elapsed_s"]
-            return figures
+            return {**answer["result"], "elapsed_s_with_fork": answer["elapsed_s"]}
         return {"status": "failed", "reason": _reason(answer, timeout_s, log), "log_tail": tail(log)}
 
     def close(self) -> None:
@@ -115,8 +137,15 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
     return "\n".join(said.splitlines()[-lines:]).strip()
 
 
+def _outcome(answer: _Answer | None, run: Run) -> Outcome:
+    alone = bool(answer and answer.get("left_alone")) or run.get("left_alone", False)
+    return Outcome(run, answer["elapsed_s"] if answer else 0.0, alone)
+
+
 def _reason(answer: _Answer, timeout_s: float, log: Path) -> str:
     """Return how a run ended; what it last wrote is the error's own words."""
+    if answer.get("left_alone"):
+        return "ended, because another rank had failed"
     if answer["exit"] is None and answer["signal"] is None:
         return f"still running after run_timeout_s={timeout_s:g}, and cannot be killed: the storage does not answer"
     if answer["timed_out"]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from jobs.checkpoints.run import Checkpoints
+    from jobs.figures import Run
     from jobs.request import Request
 
 Kind = Literal["storage", "pipeline", "training"]
@@ -118,6 +119,10 @@ class Benchmark:
     def claim(self, settings: Settings) -> str:
         """Return what a run claims of the page cache: ``cold``, ``warm`` or ``as_is``, which is nothing."""
         return settings.get("cache", "as_is")
+
+    def combined(self, _ranks: Sequence[Run]) -> dict[str, Any]:
+        """Return what a whole run has of its ranks' figures beyond their sums (`jobs.ranks.whole`)."""
+        return {}
 
     def refusal(self, _values: Mapping[str, Any]) -> tuple[str, str] | None:
         """Return the error and the cure for settings (flat) that are legal alone and impossible together, or None."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from jobs.benchmarks.benchmark import Figure, Work
 from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest, pipeline, staging
+from jobs.errors import DatasetError
+from jobs.ranks import here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,6 +46,9 @@ def _begun(
 ) -> Iterator[Work]:
     settings, folder = request["settings"], Path(request["dataset"])
     sizes = {folder / entry.name: entry.size for entry in manifest.load(Path(request["manifest"] or folder)).files}
+    sizes = dict(here().share(list(sizes.items())))
+    if not sizes:
+        raise DatasetError(f"there are fewer files than ranks: none is left for rank {here().rank}", "fewer nodes=…")
     copies, originals = None, list(sizes)
     if staged := request.get("staged"):
         found = staging.load(Path(staged))

@@ -16,6 +16,7 @@ from jobs.benchmarks.benchmark import Benchmark
 from jobs.data import pipeline
 from jobs.data.unreadable import dropped, first_complaint
 from jobs.errors import UnreadableImageError
+from jobs.ranks import here
 from jobs.settings import key
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from jobs.ranks.rank import Rank
     from jobs.settings import Settings
 
 
@@ -84,14 +86,16 @@ def _measure(
 def _iterate(iterator: Any, steps: int) -> tuple[list[int], dict[str, Any]]:
     """Run the clock over at most `steps` batches; returns the indices delivered, and times and bytes.
 
-    Waiting for a batch (`load_s`) and book-keeping (`other_s`) each have a stamp before and after, and the wall time
-    has two of its own, so that work between the parts, that none of them names, shows as time that does not add up.
+    Waiting for a batch (`load_s`), book-keeping (`other_s`) and the meeting of ranks after each batch (`sync_s`) each
+    have a stamp before and after, and the wall time has two of its own, so that work between the parts, that none of
+    them names, shows as time that does not add up. A rank with fewer batches meets the others in their last ones, too.
     """
     clock = time.perf_counter
     delivered: list[int] = []
     step_load_s: list[float] = []
     bytes_read, other_s = 0, 0.0
-    start = clock()
+    meetings = _Meetings(here(), steps)
+    start = here().start()
     for _ in range(steps):
         requested = clock()
         batch = next(iterator, None)
@@ -103,10 +107,39 @@ def _iterate(iterator: Any, steps: int) -> tuple[list[int], dict[str, Any]]:
         delivered.extend(index.numpy().tolist())
         bytes_read += int(size.numpy().sum(dtype="int64"))
         other_s += clock() - arrived
+        meetings.next()
+    meetings.rest()
     wall_s = clock() - start
     load_s = sum(step_load_s)
     times = {"wall_s": wall_s, "load_s": load_s, "other_s": other_s, "step_load_s": step_load_s}
-    return delivered, {**times, "bytes_read": bytes_read}
+    return delivered, {**times, **meetings.figures(), "bytes_read": bytes_read}
+
+
+class _Meetings:
+    """What ranks do together after each batch, as often as the one with most batches has one: by ``sync``."""
+
+    def __init__(self, rank: Rank, batches: int) -> None:
+        self._rank = rank
+        self._left = max(rank.gather(batches)) if rank.sync != "none" else 0
+        self._asked, self._taken_s = self._left, 0.0
+        rank.meet([0.0])  # the first one is prepared now, not within the clock
+
+    def next(self) -> None:
+        """Meet once."""
+        if self._left:
+            before = time.perf_counter()
+            self._rank.meet([0.0])
+            self._taken_s += time.perf_counter() - before
+            self._left -= 1
+
+    def rest(self) -> None:
+        """Meet the others in what this rank has no batch for."""
+        while self._left:
+            self.next()
+
+    def figures(self) -> dict[str, Any]:
+        """Return the time that it took, as a part of the wall time."""
+        return {"sync_s": self._taken_s, "wall_parts": [*BENCHMARK.wall_parts, "sync_s"]} if self._asked else {}
 
 
 @dataclass
@@ -124,6 +157,7 @@ BENCHMARK = Benchmark(
     keys=Keys,
     begin=images.begin_with(prepare, images_asked),
     figure=images.RATE,
+    several_nodes=True,
     about="read a folder of images through tf.data, as the paper's micro-benchmark does",
     options=pipeline.OPTIONS,
 )

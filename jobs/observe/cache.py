@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jobs.observe.observer import Observer
+from jobs.ranks import here
 from jobs.system import page_cache
 from jobs.system.layers import Layers
 
@@ -30,6 +31,7 @@ class Cache(Observer):
                 page_cache.read_through(work.files)
             self._residency = page_cache.residency(work.proof)
         self._below_left = [page_cache.cooled([file], [file], file.parent) for file in self._below.files]
+        here().barrier()  # nobody counts, or reads, while another rank still evicts
 
     def figures(self) -> Mapping[str, Any]:
         """Return the proof of the cache.

@@ -171,6 +171,11 @@ def backing_file(device: Device) -> Path | None:
     return Path(file) if file else None
 
 
+def reads_past_cache(device: Device) -> bool:
+    """Return whether a loop device reads its file by direct I/O."""
+    return _first_line(Path("/sys/block", device.name, "loop/dio")) == "1"
+
+
 def _numbered(number: int) -> Device | None:
     """Find a device by its number; None where the kernel has no such block device."""
     node = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from jobs.system.device import backing_file, device_of, devices_behind, mount_of, together
+from jobs.system.device import backing_file, device_of, devices_behind, mount_of, reads_past_cache, together
 from jobs.system.emulated import emulated
 
 if TYPE_CHECKING:
@@ -51,6 +51,17 @@ def layers(*folders: Path) -> Layers:
         lowest=lowest if any(each.lowest for each in found) else None,
         emulated=any(each.emulated for each in found),
     )
+
+
+def own_cache(folder: Path) -> bool:
+    """Return whether what is read through this file system is in no other page cache of this machine.
+
+    The kernel keeps pages by file, and files by file system: a device that is mounted by itself has a cache of its own,
+    also where another one shows the same file, if no loop device below it reads through the cache of that file.
+    """
+    chain = devices_behind(folder)
+    loops = [device for device in chain if backing_file(device)]
+    return bool(chain) and all(reads_past_cache(device) for device in loops)
 
 
 def _layers(folder: Path) -> Layers:

@@ -66,6 +66,12 @@ def hang(argument):
         time.sleep(60)
 
 
+def hang_or_die(argument):
+    if "signal" in argument:
+        die(argument)
+    hang(argument)
+
+
 def chatter(_argument):
     print('{"result": {"value": "forged"}, "exit": 0, "signal": null, "timed_out": false, "elapsed_s": 0}')
     os.write(1, b"straight to the descriptor\n")

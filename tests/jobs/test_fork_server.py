@@ -223,6 +223,27 @@ def owner_that_gets(number, tmp_path):
     return run, child
 
 
+def test_several_requests_run_at_once_each_with_its_own_log(light, tmp_path):
+    logs = [tmp_path / f"{number}.log" for number in range(3)]
+
+    outcomes = light.run_together([{}] * 3, logs, 30, job="tests.jobs.template_jobs:chatter")
+
+    assert [each.run["value"] for each in outcomes] == [""] * 3
+    assert all("forged" in log.read_text() for log in logs)
+
+
+def test_where_one_of_several_is_killed_the_others_are_ended_and_say_so(light, tmp_path):
+    arguments = [{"pids": str(tmp_path / "0")}, {"pids": str(tmp_path / "1"), "signal": int(signal.SIGKILL)}]
+    logs = [tmp_path / f"{number}.log" for number in range(2)]
+
+    outcomes = light.run_together(arguments, logs, 60, job="tests.jobs.template_jobs:hang_or_die")
+
+    assert [each.alone for each in outcomes] == [True, False]
+    assert outcomes[0].run["reason"] == "ended, because another rank had failed"
+    assert outcomes[1].run["reason"] == "killed by signal 9 (SIGKILL)"
+    assert eventually(lambda: all(gone(pid) for pid in numbers(tmp_path / "0")))
+
+
 def test_close_may_be_called_twice_and_before_the_start(light, ask):
     light.close()
     ask("pid")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from campaign.errors import UsageError
-from jobs.benchmarks.registry import benchmarks
+from jobs.benchmarks.registry import benchmarks, names_of
 
 if TYPE_CHECKING:
     from campaign.cells.contract import Flat
@@ -20,5 +20,10 @@ def check(values: Flat) -> None:
     benchmark = benchmarks()[name]
     if {key.removeprefix(_PREFIX) for key in values if key.startswith(_PREFIX)} != benchmark.key_names:
         raise UsageError(f"benchmark.name={name} does not fit the other keys of benchmark", f"write benchmark={name}")
+    if values["nodes"] > 1 and not benchmark.several_nodes:
+        those = names_of("several_nodes")
+        raise UsageError(
+            f"nodes={values['nodes']}: benchmark={name} runs on one node", f"benchmark={' or '.join(those)}"
+        )
     if refused := benchmark.refusal(values):
         raise UsageError(*refused)

@@ -99,7 +99,10 @@ def check(values: Flat) -> None:
 
 def enough_data(values: Flat, files: int) -> None:
     """Refuse more whole batches than the dataset has images for, and snapshots that none of them would come to."""
-    iterations, batch_size = values["iterations"], values["batch_size"]
+    iterations, batch_size, nodes = values["iterations"], values["batch_size"], values.get("nodes", 1)
+    if files < nodes:
+        raise UsageError(f"nodes={nodes} share {files} files of the dataset", f"nodes={files} or fewer")
+    files //= nodes
     if iterations is None and benchmarks()[values["benchmark.name"]].whole_batches and batch_size > files:
         raise UsageError(
             f"a training takes whole batches: batch_size={batch_size}, and the dataset has {files} images",
@@ -108,7 +111,7 @@ def enough_data(values: Flat, files: int) -> None:
     if iterations is not None and iterations * batch_size > files:
         raise UsageError(
             f"iterations={iterations} of batch_size={batch_size} need {iterations * batch_size} images, "
-            f"the dataset has {files}",
+            f"the dataset has {files}{' for each node' if nodes > 1 else ''}",
             f"iterations={files // batch_size} or fewer, or iterations=null for each file once"
             if files >= batch_size
             else f"batch_size={files} or less",

@@ -27,6 +27,7 @@ _OTHER = {True: False, False: True, None: 7, "cold": "warm", "data": "/elsewhere
 KINDS = [
     (), ("benchmark=alexnet",), DIRECT, BUFFERED, ("benchmark=baseline",),
     ("benchmark=baseline", "benchmark.access=random_read"), ("dataset=folder", "dataset.path=/a"),
+    ("nodes=2",),
 ]  # fmt: skip
 
 
@@ -71,6 +72,16 @@ def test_the_ids_of_the_first_release_stand_for_ever(point):
     assert make_cell({**point, "threads": 3, "batch_size": 5, "prefetch": 7}).id.startswith(
         "micro-demo-local-t3-b5-p7-"
     )
+
+
+@pytest.mark.shows("nodes")
+def test_a_cell_of_several_nodes_is_another_one_and_on_one_node_nothing_is_synchronised(point):
+    one = make_cell(point).id
+    ids = {make_cell({**point, "nodes": nodes, "sync": sync}).id for nodes in (2, 4) for sync in ("none", "barrier")}
+
+    assert make_cell({**point, "sync": "allreduce"}).id == one
+    assert len(ids | {one}) == 5
+    assert all("-n2-" in each or "-n4-" in each for each in ids)
 
 
 @pytest.mark.shows("profile.posix")

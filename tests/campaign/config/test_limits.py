@@ -52,6 +52,10 @@ _WRONG = [
     (FOLDER, "dataset.hdf5=x", "dataset=folder has no images to decode", "benchmark.preprocess=false"),
     (FOLDER, "dataset.hdf5=/x", "dataset.hdf5='/x' is no path of a data set", "climate/data"),
     ("benchmark=baseline", "staging=all", "staging=all: benchmark=baseline reads no files", "leave staging away"),
+    # Several nodes.
+    (ALEXNET, "nodes=2", "nodes=2: benchmark=alexnet runs on one node", "benchmark=micro"),
+    ("dataset.files=16", "nodes=17", "nodes=17 share 16 files", "nodes=16 or fewer"),
+    ("nodes=4", "iterations=9", "the dataset has 128 for each node", "iterations=2 or fewer"),
     # Options of sbatch.
     (SLURM, "+cluster.extra.mail_type=END", "cluster.extra.mail_type is no long option", "write mail-type"),
     (SLURM, "+cluster.extra.N=2", "cluster.extra.N is no long option", "write n"),

@@ -1,0 +1,107 @@
+"""One run on several ranks: they are started, meet at a hub, and their figures become one run's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+from jobs import checks
+from jobs.benchmarks import registry
+from jobs.ranks.hub import Hub
+from jobs.ranks.whole import whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from campaign.cells.contract import Conduct
+    from campaign.worker.runner import Outcome, Template
+    from jobs.figures import Run
+    from jobs.request import RankRequest, Request
+
+
+class Places(Protocol):
+    """Where the ranks of a run are: on this machine, or each on a node of its own."""
+
+    listens_on: str
+    """The address on which a hub hears all of them."""
+    addresses: list[str]
+    """Of each rank's node, for the other ranks; the first is the hub's."""
+
+    def run(self, requests: Sequence[Request], logs: Sequence[Path], timeout_s: float) -> list[Outcome]:
+        """Run one request at each place."""
+
+
+class Here:
+    """All ranks on this machine, forked from one template."""
+
+    listens_on = "127.0.0.1"
+
+    def __init__(self, template: Template, size: int) -> None:
+        self._template = template
+        self.addresses = [self.listens_on] * size
+
+    def run(self, requests: Sequence[Request], logs: Sequence[Path], timeout_s: float) -> list[Outcome]:
+        """Run them side by side."""
+        return self._template.run_together(requests, logs, timeout_s)
+
+
+def run(places: Places, request: Request, log: Path, conduct: Conduct) -> Run:
+    """Run a request on all ranks; returns one run's figures, or why it failed: a rank's own words, with its number."""
+    size = len(places.addresses)
+    logs = [beside(log, rank) for rank in range(size)]
+    hub = Hub(size, conduct["ranks_timeout_s"], places.listens_on)
+    try:
+        asked = [_of_rank(request, rank, places, hub) for rank in range(size)]
+        outcomes = places.run(asked, logs, conduct["run_timeout_s"])
+        late = hub.missing()
+    finally:
+        hub.close()
+    if any(_failed(each.run) for each in outcomes):
+        return _failure(outcomes, logs, late)
+    benchmark, settings = registry.of(request["settings"]), request["settings"]
+    found = whole(benchmark, [each.run for each in outcomes], hub.seen)
+    found["elapsed_s_with_fork"] = max(each.ended_s for each in outcomes)
+    limits = checks.Limits(**request["limits"])
+    found["checks"], found["reason"] = checks.judge(found, benchmark.claim(settings), limits, request.get("peak"))
+    found["status"] = "valid" if found["reason"] is None else "invalid"
+    return found
+
+
+def beside(file: Path, rank: int) -> Path:
+    """Return a rank's own file; that of the first one has the run's name."""
+    return file.with_stem(f"{file.stem}-rank{rank}") if rank else file
+
+
+def _of_rank(request: Request, rank: int, places: Places, hub: Hub) -> Request:
+    """Return the request of one rank: files of its own, and snapshots of the first one alone."""
+    place: RankRequest = {
+        "rank": rank,
+        "size": hub.size,
+        "sync": request["settings"]["sync"],
+        "hub": places.addresses[0],
+        "port": hub.port,
+        "secret": hub.secret,
+        "address": places.addresses[rank],
+        "timeout_s": hub.timeout_s,
+    }
+    own: Request = {**request, "rank": place}
+    if rank:
+        own["checkpoint"] = None
+    if trace := own["trace"]:
+        own["trace"] = {**trace, "file": str(beside(Path(trace["file"]), rank))}
+    if profile := own["profile"]:
+        own["profile"] = str(beside(Path(profile), rank))
+    return own
+
+
+def _failed(run: Run) -> bool:
+    return run.get("status") == "failed"
+
+
+def _failure(outcomes: Sequence[Outcome], logs: Sequence[Path], late: str) -> Run:
+    """Return the failure of the rank that failed first, and by itself."""
+    failed = [(each.alone, each.ended_s, rank) for rank, each in enumerate(outcomes) if _failed(each.run)]
+    _, _, rank = min(failed)
+    run = outcomes[rank].run
+    waited = f"; {late}" if late and "run_timeout_s" in str(run["reason"]) else ""
+    return cast("Run", {**run, "reason": f"rank {rank}: {run['reason']}{waited}", "log": logs[rank].name})

@@ -1,0 +1,34 @@
+"""Ranks on one machine: what one of them sees others do there is the run's own doing, and nobody else's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jobs.ranks.rank import boot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from jobs.figures import Run
+    from jobs.ranks.rank import Rank
+
+
+def left_out(run: Run, here: Rank) -> Run:
+    """Take what the other ranks on this machine did out of what a rank's observers count as everybody else's."""
+    own = {"boot": boot(), **{key: run.get(key) for key in ("device", "device_bytes", "written_bytes", "cpu_s")}}
+    told = here.gather(own)
+    near = [each for place, each in enumerate(told) if place != here.rank and each["boot"] == own["boot"]]
+    return {**run, "other_cpu": _cpu(run, near), "other_bytes": _bytes(run, near)}
+
+
+def _cpu(run: Run, near: Sequence[Mapping[str, Any]]) -> float:
+    theirs_s: float = sum(each["cpu_s"] for each in near)
+    return max(0.0, run["other_cpu"] - theirs_s / run["elapsed_s"])
+
+
+def _bytes(run: Run, near: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return the bytes of the device that none of them moved; None where one of them does not know its own."""
+    known: list[int] = [each["device_bytes"] for each in near if each["device"] == run["device"]]
+    if run["other_bytes"] is None or None in known:
+        return None
+    return max(0, run["other_bytes"] - sum(known))

@@ -1,0 +1,65 @@
+"""The figures of a whole run of those of its ranks: pure functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from jobs.benchmarks.benchmark import Benchmark
+    from jobs.figures import Run
+    from jobs.ranks.hub import Seen
+
+_SUMMED = (
+    "images", "images_asked", "image_errors", "bytes_read", "bytes_written", "bytes_asked", "requests",
+    "device_bytes", "written_bytes", "to_fetch_bytes", "listed_bytes", "changed_files", "linked_files", "cpu_s",
+)  # fmt: skip
+_PLACE = ("host", "node", "job", "cpus")  # of a rank alone
+_JOINED = ("unreadable", "changed")
+_RATES = {
+    "images_per_s": ("images", 1.0),
+    "read_mb_per_s": ("bytes_read", 1e6),
+    "write_mb_per_s": ("bytes_written", 1e6),
+}
+
+
+def whole(benchmark: Benchmark, ranks: Sequence[Run], seen: Sequence[Seen]) -> Run:
+    """Return what ranks did together: from when all were let begin until the last of them had ended.
+
+    Counts are sums, rates are those over the whole time, and all else is of the rank that ended last. ``ranks`` holds
+    each rank's own figures and what the hub saw of it; ``start_skew_s`` bounds how much later than the first one any of
+    them began.
+    """
+    runs: Sequence[Mapping[str, Any]] = ranks
+    last = max(range(len(runs)), key=lambda rank: runs[rank]["wall_s"])
+    figures: dict[str, Any] = {key: value for key, value in runs[last].items() if key not in _PLACE}
+    figures |= {key: _sum([run.get(key) for run in runs]) for key in _SUMMED if key in figures}
+    figures |= {key: [each for run in runs for each in run.get(key, ())] for key in _JOINED if key in figures}
+    wall_s = figures["wall_s"]
+    figures |= {key: figures[moved] / unit / wall_s for key, (moved, unit) in _RATES.items() if key in figures}
+    figures |= benchmark.combined(ranks)
+    return cast(
+        "Run",
+        {
+            **figures,
+            "straggler": last,
+            "start_skew_s": _most([each.left_s for each in seen]),
+            "ranks": [_rank(rank, run, each) for rank, (run, each) in enumerate(zip(runs, seen, strict=True))],
+        },
+    )
+
+
+def _rank(rank: int, run: Mapping[str, Any], seen: Seen) -> dict[str, Any]:
+    own = {"rank": rank, "host": run.get("host"), "node": run.get("node")}
+    return {**own, "left_s": seen.left_s, "clock_s": seen.clock_s, "ended_s": seen.ended_s, "figures": {**run}}
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _most(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return max(known) if len(known) == len(values) else None

@@ -1,0 +1,84 @@
+"""A cell on several ranks: one record with each rank's own figures, or why one of them failed."""
+
+import pytest
+
+from campaign.worker import together
+from campaign.worker.runner import Outcome
+from jobs.checks import Limits
+from tests.campaign.fake_template import failed, figures
+from tests.campaign.work_lists import compose
+
+ALONE = {"status": "failed", "reason": "rank 1 has gone", "left_alone": True}
+
+
+class FakePlaces:
+    """Answers each rank with what it was given, and keeps what was asked."""
+
+    listens_on = "127.0.0.1"
+
+    def __init__(self, *outcomes):
+        self.outcomes = [Outcome(run, place + 1.0, alone) for place, (run, alone) in enumerate(outcomes)]
+        self.addresses = [f"10.0.0.{rank}" for rank in range(len(outcomes))]
+
+    def run(self, requests, logs, timeout_s):
+        self.asked = list(zip(requests, logs, [timeout_s] * len(logs), strict=True))
+        return self.outcomes
+
+
+def run(tmp_path, *outcomes, **conduct):
+    places = FakePlaces(*outcomes)
+    point = compose("nodes=2", "sync=barrier", *(f"{key}={value}" for key, value in conduct.items()))
+    request = {
+        "settings": {key: point[key] for key in ("benchmark", "cache", "nodes", "sync")},
+        "limits": vars(Limits()),
+        "trace": {"file": str(tmp_path / "trace-3.csv"), "interval_s": 1.0, "tail_s": 0.0},
+        "profile": str(tmp_path / "profile-3.npz"),
+        "checkpoint": {"folders": []},
+        "peak": None,
+    }
+    return places, together.run(places, request, tmp_path / "run-3.log", point)
+
+
+def bare(**changed):
+    return {key: value for key, value in figures(**changed).items() if key not in ("checks", "status", "reason")}
+
+
+def test_a_run_of_several_ranks_is_one_run_with_the_figures_of_each(tmp_path):
+    _, found = run(tmp_path, (bare(images=30, wall_s=2.0), False), (bare(images=10, wall_s=1.0), False))
+
+    assert found["images_per_s"] == 20.0
+    assert [each["figures"]["images"] for each in found["ranks"]] == [30, 10]
+    assert found["straggler"] == 0
+    assert {check["rule"] for check in found["checks"]} >= {"cold", "complete", "quiet", "began_together"}
+
+
+def test_each_rank_has_files_of_its_own_and_the_first_alone_saves(tmp_path):
+    places, _ = run(tmp_path, (bare(), False), (bare(), False))
+
+    (one, log, _), (other, other_log, _) = places.asked
+    assert (log.name, other_log.name) == ("run-3.log", "run-3-rank1.log")
+    assert (one["trace"]["file"], one["checkpoint"]) == (str(tmp_path / "trace-3.csv"), {"folders": []})
+    assert other["trace"]["file"].endswith("/trace-3-rank1.csv")
+    assert other["profile"].endswith("/profile-3-rank1.npz")
+    assert other["checkpoint"] is None
+
+
+@pytest.mark.shows("sync", "ranks_timeout_s")
+def test_ranks_know_what_they_do_after_a_step_and_how_long_they_wait(tmp_path):
+    places, _ = run(tmp_path, (bare(), False), (bare(), False), ranks_timeout_s=7)
+
+    for rank, (request, _, _) in enumerate(places.asked):
+        place = request["rank"]
+        assert (place["rank"], place["size"], place["sync"], place["timeout_s"]) == (rank, 2, "barrier", 7)
+        assert (place["hub"], place["address"]) == ("10.0.0.0", f"10.0.0.{rank}")
+
+
+@pytest.mark.parametrize("cause", [0, 1])
+def test_the_rank_that_failed_by_itself_says_why_and_not_those_who_heard_of_it(tmp_path, cause):
+    outcomes = [(ALONE, True), (ALONE, True)]
+    outcomes[cause] = (failed("killed by signal 9 (SIGKILL)"), False)
+
+    _, found = run(tmp_path, *outcomes)
+
+    assert (found["status"], found["reason"]) == ("failed", f"rank {cause}: killed by signal 9 (SIGKILL)")
+    assert found["log"] == ["run-3.log", "run-3-rank1.log"][cause]

@@ -1,0 +1,155 @@
+"""Ranks meet, tell one another something, and never wait for one that does not come."""
+
+import contextlib
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from jobs.ranks.hub import Hub
+from jobs.ranks.rank import Among, Rank, RanksError, here, joined
+
+SOON_S = 20.0
+
+
+@contextlib.contextmanager
+def hub_of(size, timeout_s=SOON_S):
+    hub = Hub(size, timeout_s)
+    try:
+        yield hub
+    finally:
+        hub.close()
+
+
+def request(hub, rank, sync="none", **changed):
+    place = {"rank": rank, "size": hub.size, "sync": sync, "hub": "127.0.0.1", "port": hub.port}
+    return {**place, "secret": hub.secret, "address": "127.0.0.1", "timeout_s": hub.timeout_s, **changed}
+
+
+def each(hub, does, ranks=None):
+    """What `does` gives to each rank, or the words of the error that it meets."""
+
+    def one(rank):
+        try:
+            among = stack.enter_context(contextlib.closing(Among(request(hub, rank), None)))
+            return does(among)
+        except RanksError as error:
+            return error.message
+
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(hub.size) as threads:
+        return list(threads.map(one, range(hub.size) if ranks is None else ranks))
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_each_rank_hears_what_all_say_in_their_order(size):
+    with hub_of(size) as hub:
+        heard = each(hub, lambda rank: [rank.gather({"of": rank.rank}), rank.gather(rank.rank**2)])
+
+    assert heard == [[[{"of": rank} for rank in range(size)], [rank**2 for rank in range(size)]]] * size
+
+
+def test_nobody_leaves_a_barrier_before_the_last_one_has_come():
+    entered, left = [], []
+
+    def through(rank):
+        entered.append(rank.rank)
+        rank.barrier()
+        left.append(len(entered))
+
+    with hub_of(4) as hub:
+        each(hub, through)
+
+    assert left == [4] * 4
+
+
+def test_who_waits_for_a_rank_that_has_gone_hears_which_one():
+    with hub_of(3) as hub:
+        heard = each(hub, lambda rank: rank.close() if rank.rank == 1 else rank.barrier())
+
+    assert heard == ["rank 1 has gone", None, "rank 1 has gone"]
+
+
+def test_a_rank_that_never_comes_is_named_in_bounded_time():
+    with hub_of(3, timeout_s=0.2) as hub:
+        heard = each(hub, lambda rank: rank.barrier(), ranks=[0, 2])
+
+    assert set(heard) == {"rank 1 did not come where the others wait (barrier) within 0.2 s"}
+
+
+def test_ranks_that_do_not_do_the_same_are_told():
+    with hub_of(2) as hub:
+        heard = each(hub, lambda rank: rank.barrier() if rank.rank else rank.gather(1))
+
+    assert all("the ranks do not do the same" in each for each in heard)
+
+
+def test_a_rank_that_is_late_after_all_have_begun_is_not_given_up():
+    with hub_of(2, timeout_s=0.2) as hub:
+
+        def slow(rank):
+            rank.start()
+            if rank.rank:
+                time.sleep(0.6)  # three times the limit, which is for those who have not begun
+            rank.end()
+
+        assert each(hub, slow) == [None, None]
+        assert hub.seen[1].ended_s >= 0.6
+
+
+@pytest.mark.parametrize("said", [b'{"secret": "guessed", "rank": 0}\n', b"GET / HTTP/1.1\r\n\r\n", b"x" * 10_000, b""])
+def test_a_stranger_at_the_hub_is_sent_away_and_disturbs_nobody(said):
+    with hub_of(2) as hub, socket.create_connection(("127.0.0.1", hub.port)) as stranger:
+        with contextlib.suppress(OSError):
+            stranger.sendall(said)
+            stranger.shutdown(socket.SHUT_WR)
+        stranger.settimeout(SOON_S)
+        with contextlib.suppress(ConnectionResetError):
+            assert stranger.recv(100) == b""
+
+        assert each(hub, lambda rank: rank.gather(rank.rank)) == [[0, 1]] * 2
+
+
+def test_the_hub_bounds_when_each_rank_began_and_how_far_its_clock_is_ahead(monkeypatch):
+    real = time.time
+    monkeypatch.setattr("jobs.ranks.rank.time.time", lambda: real() + 100)  # the hub's, too: in one process
+    with hub_of(3) as hub:
+        each(hub, lambda rank: rank.start() and None)
+        each_seen = list(hub.seen)
+
+    for seen in each_seen:
+        low, high = seen.clock_s
+        assert low <= 0.0 <= high
+        assert high - low == pytest.approx(seen.left_s)
+
+
+def test_one_rank_alone_has_all_and_waits_for_nobody():
+    alone = Rank()
+
+    assert alone.share([1, 2, 3]) == [1, 2, 3]
+    assert alone.gather("it") == ["it"]
+    assert alone.meet([1.0]) == [1.0]
+    assert here().size == 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_what_ranks_share_is_disjoint_and_complete(size):
+    parts = []
+    for number in range(size):
+        rank = Rank()
+        rank.rank, rank.size = number, size
+        parts.append(rank.share(list(range(20))))
+
+    assert sorted(item for part in parts for item in part) == list(range(20))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_ranks_on_one_file_system_share_its_page_cache(tmp_path):
+    with hub_of(2) as hub:
+
+        def private(rank):
+            with joined({"rank": request(hub, rank), "dataset": str(tmp_path)}) as among:
+                return among.private_caches
+
+        with ThreadPoolExecutor(2) as threads:
+            assert list(threads.map(private, range(2))) == [False, False]

@@ -1,0 +1,40 @@
+"""Real runs on several ranks, forked from one template: what each reads, and what all of them give together."""
+
+import pytest
+
+from campaign.worker import together
+from tests.jobs.jobs_factory import DEAF, make_request, pages, write_jpegs
+
+
+@pytest.fixture
+def together_on(template, tmp_path, disk):
+    """Run `micro` on so many ranks; returns the run and the folder of its images, 23 files."""
+    folder = disk / "data"
+    write_jpegs(folder, 23, side=256)
+
+    def run(nodes, sync, **changes):
+        request = make_request(folder, tmp_path / "held", **changes)
+        request["settings"] |= {"nodes": nodes, "sync": sync}
+        conduct = {"ranks_timeout_s": 60, "run_timeout_s": 60}
+        request = {"trace": None, "profile": None, **request, "limits": DEAF}
+        return together.run(together.Here(template, nodes), request, tmp_path / "run.log", conduct), folder
+
+    return run
+
+
+@pytest.mark.parametrize("sync", ["none", "barrier", "allreduce"])
+def test_ranks_read_every_file_once_between_them_and_the_record_has_each(together_on, sync):
+    found, folder = together_on(2, sync=sync, batch_size=4)
+
+    paths = list(folder.glob("*.jpg"))
+    assert (found["status"], found["reason"]) == ("valid", None)
+    assert found["images"] == len(paths)
+    assert found["bytes_read"] == sum(path.stat().st_size for path in paths)
+    assert found["device_bytes"] >= pages(paths) * 4096
+    assert [rank["figures"]["images"] for rank in found["ranks"]] == [12, 11]
+    assert found["private_caches"] == 0
+    for rank in found["ranks"]:
+        own = rank["figures"]
+        assert sum(own[part] for part in own["wall_parts"]) == pytest.approx(own["wall_s"], rel=0.05)
+        assert ("sync_s" in own) == (sync != "none")
+        assert own["wall_s"] <= rank["ended_s"]

@@ -1,0 +1,93 @@
+"""One run's figures of those of its ranks: sums over the time of the slowest, and every rank judged by itself."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs import checks
+from jobs.benchmarks.micro import BENCHMARK
+from jobs.ranks.hub import Seen
+from jobs.ranks.neighbours import left_out
+from jobs.ranks.whole import whole
+from tests.campaign.fake_template import figures
+
+LIMITS = dataclasses.asdict(checks.Limits())
+
+
+def rank_run(**changed):
+    run = figures(**changed)
+    return {key: value for key, value in run.items() if key not in ("checks", "status", "reason")}
+
+
+def seen(*ends, skew=0.001):
+    return [Seen(skew * rank, (-skew, skew), end) for rank, end in enumerate(ends)]
+
+
+WALLS = st.lists(st.tuples(st.integers(1, 1000), st.floats(0.1, 100)), min_size=2, max_size=6)
+
+
+@given(WALLS)
+def test_rates_are_the_sum_of_what_ranks_did_over_the_time_of_the_slowest(ranks):
+    runs = [rank_run(images=images, bytes_read=1000 * images, wall_s=wall) for images, wall in ranks]
+
+    found = whole(BENCHMARK, runs, seen(*(wall for _, wall in ranks)))
+
+    images, slowest = sum(each for each, _ in ranks), max(wall for _, wall in ranks)
+    assert found["images"] == images
+    assert found["images_per_s"] == pytest.approx(images / slowest)
+    assert found["read_mb_per_s"] * 1e6 * found["wall_s"] == pytest.approx(1000 * images)
+    assert ranks[found["straggler"]][1] == slowest
+    assert [each["figures"]["images"] for each in found["ranks"]] == [each for each, _ in ranks]
+
+
+def test_a_count_that_one_rank_does_not_know_is_unknown():
+    found = whole(BENCHMARK, [rank_run(device_bytes=5), rank_run(device_bytes=None)], seen(1.0, 1.0))
+
+    assert found["device_bytes"] is None
+
+
+@pytest.mark.parametrize("worst", [0, 1, 2])
+def test_a_run_counts_only_if_every_rank_does_and_the_bad_one_is_named(worst):
+    runs = [rank_run(resident_fraction=0.5 if rank == worst else 0.0) for rank in range(3)]
+
+    found = whole(BENCHMARK, runs, seen(1.0, 1.0, 1.0))
+    judged, reason = checks.judge(found, "cold", checks.Limits())
+
+    assert reason.startswith(f"rank {worst}: cold: 50.00%")
+    assert [check["rule"] for check in judged if check["passed"] is False] == ["cold"]
+    assert (
+        checks.judge(whole(BENCHMARK, runs[:worst] + runs[worst + 1 :], seen(1.0, 1.0)), "cold", checks.Limits())[1]
+        is None
+    )
+
+
+def test_ranks_that_began_too_far_apart_make_no_valid_run():
+    runs = [rank_run(wall_s=1.0, load_s=1.0, compute_s=0.0, checkpoint_s=0.0, other_s=0.0) for _ in range(2)]
+
+    for skew, passed in ((0.009, True), (0.011, False)):
+        found = whole(BENCHMARK, runs, seen(1.0, 1.0, skew=skew))
+        judged, _ = checks.judge(found, "cold", checks.Limits())
+
+        assert next(check["passed"] for check in judged if check["rule"] == "began_together") is passed
+
+
+class Told:
+    """A rank that hears what was written down for it."""
+
+    def __init__(self, rank, *told):
+        self.rank, self.told = rank, told
+
+    def gather(self, value):
+        return [value if place == self.rank else {**value, **each} for place, each in enumerate(self.told)]
+
+
+def test_what_other_ranks_do_on_this_machine_is_nobody_elses_doing():
+    run = {"device": "vda", "device_bytes": 100, "other_bytes": 500, "other_cpu": 2.0, "cpu_s": 1.0, "elapsed_s": 2.0}
+    neighbour = {"device_bytes": 300, "cpu_s": 3.0}
+
+    assert left_out(run, Told(0, {}, neighbour)) == {**run, "other_cpu": 0.5, "other_bytes": 200}
+    assert left_out(run, Told(0, {}, {**neighbour, "boot": "another machine"})) == run
+    assert left_out(run, Told(0, {}, {**neighbour, "device": "loop7"})) == {**run, "other_cpu": 0.5}
+    assert left_out(run, Told(0, {}, {**neighbour, "device_bytes": None}))["other_bytes"] is None
