@@ -53,7 +53,7 @@ _WRONG = [
     (FOLDER, "dataset.hdf5=/x", "dataset.hdf5='/x' is no path of a data set", "climate/data"),
     ("benchmark=baseline", "staging=all", "staging=all: benchmark=baseline reads no files", "leave staging away"),
     # Several nodes.
-    (ALEXNET, "nodes=2", "nodes=2: benchmark=alexnet runs on one node", "benchmark=micro"),
+    (ALEXNET, "nodes=2", "nodes=2: benchmark=alexnet runs on one node", "or micro"),
     ("dataset.files=16", "nodes=17", "nodes=17 share 16 files", "nodes=16 or fewer"),
     ("nodes=4", "iterations=9", "the dataset has 128 for each node", "iterations=2 or fewer"),
     # Options of sbatch.
