@@ -50,6 +50,7 @@ class CampaignFolder:
           records/<cell id>/timelog-<n>.timelog  when it did what, where the benchmark logs it
           report.html figures/ tables/     made by the analysis
           manifests/                       of the user's own folders of images
+          advice.json                      what `advise` predicted, and what came of it
           staging/                         which files to read from copies (`campaign.staging`)
           workers/<token>-<n>/             a batch: work lists, submitit's script, logs of the workers
     """
@@ -75,6 +76,11 @@ class CampaignFolder:
     def staging(self) -> Path:
         """Folder of the plan and the maps of staged files (`campaign.staging`)."""
         return self.root / "staging"
+
+    @property
+    def advice(self) -> Path:
+        """File of what was predicted (`campaign.advice.account`)."""
+        return self.root / "advice.json"
 
     @property
     def workers(self) -> Path:

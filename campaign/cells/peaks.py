@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from campaign.cells.contract import Record
     from campaign.cells.folder import CampaignFolder
     from jobs.figures import Peak
+    from jobs.settings import Node
+
+_RANDOM = "random_read"
 
 
 class Peaks:
@@ -37,12 +41,38 @@ class Peaks:
         return min(bounds or peaks, key=lambda peak: float(peak["mb_per_s"]), default=None)
 
     def _seen(self, recorded: Record) -> Peak | None:
-        for access in ("random_read", "read"):
-            bounds = access == "random_read" or recorded["cell"]["settings"]["threads"] == 1
+        for access in (_RANDOM, "read"):
+            bounds = access == _RANDOM or recorded["cell"]["settings"]["threads"] == 1
             found = [self._peak(each, bounds=bounds) for each in self._baselines if _fits(each, recorded, access)]
             if found:
                 return max(found, key=lambda peak: peak["mb_per_s"])
         return None
+
+    def of_readers(self, recorded: Record) -> dict[int, float]:
+        """Return the median MB/s of random reads of the same data on the same storage, by the number of readers."""
+        return {
+            int(each["cell"]["settings"]["threads"]): _median(each)
+            for each in sorted(self._baselines, key=_median)
+            if _same_storage(each, recorded) and _reads_same(each, recorded)
+        }
+
+    def sequential(self, recorded: Record) -> float | None:
+        """Return the MB/s of a file that is read from end to end; of an emulated storage what it lets through."""
+        if bound := _emulated(recorded):
+            return bound["mb_per_s"]
+        return max((_median(each) for each in self._baselines if _fits(each, recorded, "read")), default=None)
+
+    def elsewhere(self, recorded: Record) -> dict[str, tuple[Node, float]]:
+        """Return settings and MB/s of other storages of the same host, by name: the same reads by as many readers."""
+        threads, host = recorded["cell"]["settings"]["threads"], recorded["provenance"].get("host")
+        return {
+            each["cell"]["settings"]["storage"]["name"]: (each["cell"]["settings"]["storage"], _median(each))
+            for each in sorted(self._baselines, key=_median)
+            if _reads_same(each, recorded)
+            and each["cell"]["settings"]["threads"] == threads
+            and each["provenance"].get("host") == host
+            and not _same_storage(each, recorded)
+        }
 
     @cached_property
     def stamps(self) -> dict[Path, record.Stamp | None]:
@@ -69,15 +99,29 @@ def _emulated(recorded: Record) -> Peak | None:
     return {"by": f"{facts['name']}, emulated", "mb_per_s": most, "bounds": True} if most else None
 
 
+def _median(baseline: Record) -> float:
+    return statistics.median(run["read_mb_per_s"] for run in stopping.measured(baseline, "valid"))
+
+
 def _fits(baseline: Record, recorded: Record, access: str) -> bool:
     """Return whether a baseline of this access says what the storage of a record can give to it."""
     ours, theirs = recorded["cell"]["settings"], baseline["cell"]["settings"]
-    here, there = _place(recorded), _place(baseline)
-    same: list[tuple[object, object]] = [(ours["storage"], theirs["storage"]), (here, there)]
-    if access == "random_read":
-        same += [(ours["threads"], theirs.get("threads")), (ours["dataset"], theirs.get("dataset"))]
-        same += [(recorded["dataset"].get("checksum"), baseline["dataset"].get("checksum"))]
-    return theirs["benchmark"]["access"] == access and all(one == other for one, other in same)
+    if theirs["benchmark"]["access"] != access or not _same_storage(baseline, recorded):
+        return False
+    return access != _RANDOM or (ours["threads"] == theirs.get("threads") and _reads_same(baseline, recorded))
+
+
+def _same_storage(baseline: Record, recorded: Record) -> bool:
+    storages = [each["cell"]["settings"]["storage"] for each in (baseline, recorded)]
+    return storages[0] == storages[1] and _place(baseline) == _place(recorded)
+
+
+def _reads_same(baseline: Record, recorded: Record) -> bool:
+    """Return whether a baseline reads blocks of the same data at random places."""
+    ours, theirs = recorded["cell"]["settings"], baseline["cell"]["settings"]
+    same = ours["dataset"] == theirs.get("dataset")
+    same &= recorded["dataset"].get("checksum") == baseline["dataset"].get("checksum")
+    return same and theirs["benchmark"]["access"] == _RANDOM
 
 
 def _place(recorded: Record) -> tuple[object, ...]:

@@ -6,12 +6,14 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from campaign.errors import UsageError
+from campaign.cells import record
+from campaign.errors import EnvironmentFaultError, UsageError, nearest
 from jobs.terminal import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from campaign.cells.contract import Record
     from campaign.cells.folder import CampaignFolder
 
 _PREFIX, _DEFAULT = "campaign_dir=", "results"
@@ -56,6 +58,18 @@ def cells_and_folder(words: Sequence[str]) -> tuple[list[str], Path]:
 def find(folder: CampaignFolder, words: str) -> list[str]:
     """List the ids of the recorded cells that `words` may mean: a whole id, its start or its hash."""
     return matching(sorted(path.parent.name for path in folder.records.glob("*/record.json")), words)
+
+
+def recorded(folder: CampaignFolder, words: str) -> Record:
+    """Read the record of the one cell that `words` mean."""
+    found, ids = find(folder, words), [path.name for path in folder.records.glob("*")]
+    if not found:
+        raise UsageError(f"no recorded cell '{words}'", nearest(words, ids) if ids else "nothing is recorded yet")
+    if len(found) > 1:
+        raise UsageError(f"'{words}' may be {len(found)} cells", "one of: " + ", ".join(found[:10]))
+    if (read := record.read(folder.record(found[0]))) is None:
+        raise EnvironmentFaultError(f"{folder.record(found[0])} is gone", "give the command again")
+    return read
 
 
 def matching(ids: Sequence[str], words: str) -> list[str]:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign import console
-from campaign.cells import paired, record
+from campaign.cells import paired
 from campaign.cells.cell import NEUTRAL, flat
 from campaign.cells.folder import existing
 from campaign.cli import arguments
 from campaign.cluster.states import State, states
 from campaign.config.command_line import again
-from campaign.errors import EnvironmentFaultError, UsageError, nearest
+from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import emulation
 from jobs.checks import unit
 
@@ -42,10 +42,8 @@ def main(argv: list[str]) -> int:
             f"python -m campaign why {shlex.join([str(options.campaign_dir), options.cell])}",
         )
     folder, campaign = existing(options.campaign_dir)
-    cell = _the_one(arguments.find(folder, options.cell), options.cell, [p.name for p in folder.records.glob("*")])
-    recorded = record.read(folder.record(cell))
-    if recorded is None:
-        raise EnvironmentFaultError(f"{folder.record(cell)} is gone", "give the command again")
+    recorded = arguments.recorded(folder, options.cell)
+    cell = recorded["cell"]["id"]
     if options.json:
         print(json.dumps(recorded, indent=1))
     else:
@@ -56,14 +54,6 @@ def main(argv: list[str]) -> int:
                 f"{folder.record(cell)} is damaged inside: {error}", "restore it, or redo=true"
             ) from error
     return 0 if recorded["status"] == "done" else 1
-
-
-def _the_one(found: list[str], words: str, ids: list[str]) -> str:
-    if not found:
-        raise UsageError(f"no recorded cell '{words}'", nearest(words, ids) if ids else "nothing is recorded yet")
-    if len(found) > 1:
-        raise UsageError(f"'{words}' may be {len(found)} cells", "one of: " + ", ".join(found[:10]))
-    return found[0]
 
 
 def _print_record(recorded: Record, state: State, where: str) -> None:

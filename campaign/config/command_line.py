@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 CONFIG_DIR_VARIABLE = "CAMPAIGN_CONFIG_DIR"
 VERBS = {
+    "advise": "campaign.cli.advise:main",
     "cancel": "campaign.cli.cancel:main",
     "compare": "campaign.cli.analyse:compare",
     "doctor": "campaign.cli.doctor:main",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analysis.figures.calls import STEM
-from analysis.output.page import calls, cells, figures, machines, proofs, summary, verdicts
+from analysis.output.page import advice, calls, cells, figures, machines, proofs, summary, verdicts
 from analysis.output.page.rerun import again
 from analysis.text.html import Markup, joined, link, tag
 
@@ -48,6 +48,7 @@ def _parts(results: Results) -> list[tuple[str, str, Markup]]:
     others = [spec for spec in results.drawn if spec not in first]
     of_calls = [spec for spec in others if spec.stem.startswith(f"{STEM}-")]
     seen = calls.profiled(results)
+    tested = advice.advice(results.found.home)
     others = [spec for spec in others if spec not in of_calls]
     return [
         ("summary", "", joined([summary.summary(results), figures.figures(results, first)])),
@@ -59,6 +60,7 @@ def _parts(results: Results) -> list[tuple[str, str, Markup]]:
             if seen or of_calls
             else []
         ),
+        *([("advice", "Advice, tested", tested)] if tested else []),
         ("proofs", "Proofs", proofs.proofs(results)),
         ("machines", "Machines", machines.machines(results)),
         ("cells", "Cells", cells.cells(results)),

@@ -141,7 +141,7 @@ def test_what_may_surprise_is_said(words, note, tmp_path, monkeypatch, capsys):
     assert "-t1-" not in said.out
 
 
-@pytest.mark.parametrize("verb", ["status", "why", "watch", "cancel", "compare", "report", "doctor"])
+@pytest.mark.parametrize("verb", ["status", "why", "advise", "watch", "cancel", "compare", "report", "doctor"])
 def test_each_verb_has_its_help(verb, capfd):
     try:
         code = guarded([verb, "--help"])
@@ -152,7 +152,9 @@ def test_each_verb_has_its_help(verb, capfd):
     assert f"python -m campaign {verb}" in capfd.readouterr().out
 
 
-@pytest.mark.parametrize("words", [["status"], ["why", "x"], ["watch"], ["cancel"], ["report"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["status"], ["why", "x"], ["advise", "x"], ["watch"], ["cancel"], ["report"]], ids=" ".join
+)
 def test_a_verb_where_there_is_no_campaign_says_so(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 

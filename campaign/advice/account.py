@@ -1,0 +1,146 @@
+"""What rules predicted and what came of it: ``advice.json`` of a campaign folder; a prediction that failed stays."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from filelock import FileLock
+
+from campaign.advice.rules import VERSION
+from campaign.cells import record, stopping
+from campaign.errors import EnvironmentFaultError
+from jobs.system import files, versioned
+from jobs.system.clock import utc_now
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from campaign.advice.rules import Prediction
+    from campaign.cells.contract import Record
+    from campaign.cells.folder import CampaignFolder
+
+SCHEMA = 1
+_CURE = "restore it, or move it away: what was predicted so far is then forgotten"
+
+
+class Measured(TypedDict):
+    """The figure that was predicted, as it came: the median of the runs, and their extremes."""
+
+    median: float
+    min: float
+    max: float
+    runs: int
+
+
+class Tested(TypedDict):
+    """One prediction; ``measured`` is None until there is a cell that is done, and ``why_not`` says what is wrong."""
+
+    utc: str
+    rules: int  # their version
+    rule: str
+    cell: str
+    tested: str  # the cell that tests it
+    command: str
+    figure: str
+    unit: str
+    before: float  # of the cell itself
+    predicted: float
+    low: float
+    high: float
+    known: bool  # that cell had been measured before
+    measured: Measured | None
+    holds: bool | None
+    why_not: str | None
+
+
+class _Account(TypedDict):
+    schema: int
+    tests: list[Tested]
+
+
+def load(folder: CampaignFolder) -> list[Tested]:
+    """Return every prediction that was put to the test in this campaign, the oldest first."""
+    try:
+        return versioned.read_as(folder.advice, _Account, SCHEMA)["tests"]
+    except FileNotFoundError:
+        return []
+    except versioned.DamagedFileError as error:
+        raise EnvironmentFaultError(f"{folder.advice} is damaged: {error}", _CURE) from error
+    except versioned.NewerFileError as error:
+        raise EnvironmentFaultError(f"{folder.advice} is of a newer version: {error}", _CURE) from error
+
+
+def promise(
+    folder: CampaignFolder, rule: str, predicted: Prediction, cells: tuple[str, str], told: tuple[str, float]
+) -> None:
+    """Write a prediction down, before it is tested.
+
+    `cells`: the one that it is of, and the one that tests it; `told`: the command, and the figure as it is.
+    """
+    cell, tested = cells
+    made: Tested = {
+        "utc": utc_now(),
+        "rules": VERSION,
+        "rule": rule,
+        "cell": cell,
+        "tested": tested,
+        "command": told[0],
+        "figure": predicted.figure,
+        "unit": predicted.unit,
+        "before": told[1],
+        "predicted": predicted.value,
+        "low": predicted.low,
+        "high": predicted.high,
+        "known": folder.record(tested).exists(),
+        "measured": None,
+        "holds": None,
+        "why_not": "not measured yet",
+    }
+    _change(folder, [made])
+
+
+def settle(folder: CampaignFolder, origin: Record) -> list[Tested]:
+    """Hold predictions of a cell that are open against what was measured since; returns all of the campaign."""
+    kept = load(folder)
+    found: list[Any] = [
+        {**each, **_outcome(folder, each, origin)}
+        if each["measured"] is None and each["cell"] == origin["cell"]["id"]
+        else each
+        for each in kept
+    ]
+    if settled := [after for before, after in zip(kept, found, strict=True) if before["measured"] != after["measured"]]:
+        _change(folder, settled)
+    return found
+
+
+def _outcome(folder: CampaignFolder, tested: Tested, origin: Record) -> dict[str, Any]:
+    found, fault = record.read_or_fault(folder.record(tested["tested"]))
+    if found is None:
+        return {"why_not": fault or "not measured yet"}
+    if found["status"] != "done":
+        return {"why_not": f"{found['status']}: {found.get('reason') or 'under way'}"}
+    here, there = (_where(each) for each in (origin, found))
+    if here != there:
+        return {"why_not": f"measured on {there}, and the cell itself on {here}"}
+    runs: Sequence[Any] = stopping.measured(found, "valid")
+    values = [float(run[tested["figure"]]) for run in runs if tested["figure"] in run]
+    if not values:
+        return {"why_not": f"its runs have no {tested['figure']}"}
+    median = statistics.median(values)
+    measured: Measured = {"median": median, "min": min(values), "max": max(values), "runs": len(values)}
+    return {"measured": measured, "holds": tested["low"] <= median <= tested["high"], "why_not": None}
+
+
+def _where(recorded: Record) -> str:
+    """Return what must be the same of both: the machine, and what a quota leaves of it."""
+    quota = min((each for run in recorded["runs"] if (each := run.get("quota_cores"))), default=None)
+    host = recorded["provenance"].get("host", "an unknown host")
+    return host if quota is None else f"{host} with {quota:g} processors"
+
+
+def _change(folder: CampaignFolder, changed: Sequence[Tested]) -> None:
+    """Add predictions, or put them in the place of what they were; whole, and one process at a time."""
+    with FileLock(folder.root / "advice.lock"):
+        by_name = {(each["utc"], each["cell"], each["rule"]): each for each in [*load(folder), *changed]}
+        files.write_json(folder.advice, {"schema": SCHEMA, "tests": list(by_name.values())})

@@ -1,0 +1,197 @@
+"""What is known of a cell: its record, its trace, its profile, and what its storage gives by itself."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from campaign.cells import stopping
+from campaign.cells.cell import flat
+from campaign.cells.peaks import Peaks
+from campaign.errors import CampaignError, UsageError
+from jobs.benchmarks import registry
+from jobs.system import files
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from campaign.cells.contract import Record
+    from campaign.cells.folder import CampaignFolder
+    from jobs.figures import Run
+    from jobs.settings import Node
+
+_MOST_TRACE_BYTES = 1 << 24  # half a day, a sample a second
+_MEANS = ("elapsed_s", "startup_s", "load_s", "compute_s", "other_s", "cpu_s", "other_cpu", "images", "bytes_read",
+          "throttled_s", "read_mb_per_s", "images_per_s")  # fmt: skip
+_TRACED = {("io pressure", "some"): "I/O pressure", ("total cpu usage", "idl"): "processors idle"}  # in %
+
+
+class Fact(NamedTuple):
+    """One figure that a rule rests on."""
+
+    what: str
+    value: float
+    unit: str
+    source: str  # record, trace, profile, or the cell of a baseline
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that rules may know; figures of runs are medians, times in seconds."""
+
+    cell: str
+    settings: Mapping[str, Any]  # by dotted keys
+    kind: str
+    figure: str  # key of the figure of merit, its unit, and what is better
+    unit: str
+    better: str
+    rates: Mapping[str, tuple[float, ...]]  # by key, of each run: the figures that predictions are made of
+    run: Mapping[str, float]  # medians
+    cores: float  # that the process may use: by its affinity and its quota
+    quota: float | None = None
+    all_cores: float = 1.0  # without the quota
+    first_load_s: float = 0.0  # wait for the first batch
+    steps: int = 0
+    accelerator: str = ""
+    emulated: bool = False  # the storage
+    valid: bool = True  # else the runs are those that did not count
+    readers: Mapping[int, float] = field(default_factory=dict)  # MB/s of the storage by itself: small reads at once
+    sequential: float | None = None  # MB/s of one file, or what an emulated storage lets through
+    elsewhere: Mapping[str, tuple[Node, float]] = field(default_factory=dict)  # other storages: as many small reads
+    profile: Mapping[str, float] = field(default_factory=dict)
+    trace: Mapping[str, float] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> float:
+        """Return the median of a figure of the runs; 0 where they have none."""
+        return self.run.get(name, 0.0)
+
+    @property
+    def threads(self) -> int:
+        """Return how many calls of the map there were at once."""
+        return int(self.settings["threads"])
+
+    @property
+    def cold(self) -> bool:
+        """Tell whether the files came from the storage."""
+        return self.settings.get("cache") == "cold" and self["bytes_read"] > 0
+
+    @property
+    def batch(self) -> int:
+        """Return the images of a batch."""
+        return int(self.settings["batch_size"])
+
+    @property
+    def free_cores(self) -> float:
+        """Return the processors that the quota, and others who are as important, left to the run."""
+        return max(self.cores - (self["other_cpu"] if self.quota is None else 0.0), min(1.0, self.cores))
+
+    @property
+    def waiting(self) -> float:
+        """Return the share of the run in which it waited for its input."""
+        return min(1.0, self["load_s"] / self["elapsed_s"])
+
+    def facts(self, *names: str) -> list[Fact]:
+        """Return figures of the runs with their units."""
+        return [Fact(name, self[name], _unit(name), "record") for name in names]
+
+    def traced(self) -> list[Fact]:
+        """Return what the system trace says."""
+        return [Fact(name, value, "%", "trace") for name, value in self.trace.items()]
+
+
+def _unit(name: str) -> str:
+    units = {"mb_per_s": "MB/s", "images_per_s": "images/s", "_s": "s", "_cpu": "cores", "bytes_read": "B"}
+    return next((unit for end, unit in units.items() if name.endswith(end)), "")
+
+
+def gathered(folder: CampaignFolder, recorded: Record) -> Evidence:
+    """Gather it; raises UsageError for a cell that reads no images, CampaignError where no run has figures."""
+    settings = recorded["cell"]["settings"]
+    benchmark = registry.of(settings)
+    if benchmark.data != "images":
+        raise UsageError(f"{recorded['cell']['id']} is what others are judged by", "name a cell that reads a dataset")
+    found = stopping.measured(recorded, "valid")
+    runs = found or [run for run in stopping.measured(recorded, "invalid") if "elapsed_s" in run]
+    if not runs:
+        raise CampaignError(
+            f"{recorded['cell']['id']} has no run with figures", f"python -m campaign why {recorded['cell']['id']}"
+        )
+    figure = benchmark.figure_of(settings["benchmark"])
+    provenance: Mapping[str, Any] = recorded["provenance"]
+    cores, quota = float(len(provenance.get("affinity", [0]))), _quota(runs)
+    peaks = Peaks(folder)
+    like, steps = _typical(runs), _middle(runs, "step_load_s")
+    return Evidence(
+        cell=recorded["cell"]["id"],
+        settings=dict(flat(settings)),
+        kind=benchmark.kind,
+        figure=figure.key,
+        unit=figure.unit,
+        better=figure.better,
+        rates={key: tuple(_numbers(runs, key)) for key in {figure.key, "read_mb_per_s", "wall_s"}},
+        run={name: statistics.median(values) for name in (*_MEANS, "wall_s") if (values := _numbers(runs, name))},
+        cores=min(cores, quota or cores),
+        quota=quota,
+        all_cores=cores,
+        first_load_s=steps[0] if steps else 0.0,
+        steps=len(steps),
+        accelerator=str(like.get("accelerator", "")),
+        emulated=bool((provenance.get("emulated") or {}).get("storage")),
+        valid=bool(found),
+        readers=peaks.of_readers(recorded),
+        sequential=peaks.sequential(recorded),
+        elsewhere=peaks.elsewhere(recorded),
+        profile=_profile(runs),
+        trace=_trace(folder.cell(recorded["cell"]["id"]), like),
+    )
+
+
+def _numbers(runs: Sequence[Any], name: str) -> list[float]:
+    return [float(run[name]) for run in runs if isinstance(run.get(name), int | float)]
+
+
+def _middle(runs: Sequence[Any], name: str) -> list[float]:
+    """Return the median over the runs of each element of a list."""
+    return [statistics.median(each) for each in zip(*(run.get(name, ()) for run in runs), strict=False)]
+
+
+def _quota(runs: Sequence[Any]) -> float | None:
+    return min(_numbers(runs, "quota_cores"), default=None)
+
+
+def _typical(runs: Sequence[Run]) -> Mapping[str, Any]:
+    """Return the run in the middle, by its wall time."""
+    return sorted(runs, key=lambda run: run["elapsed_s"])[len(runs) // 2]
+
+
+def _profile(runs: Sequence[Run]) -> dict[str, float]:
+    found = [run["profile"] for run in runs if "profile" in run]
+    names = ("opens", "reads", "stats", "read_s", "meta_s", "bytes_read")
+    return {name: statistics.median(each[name] for each in found) for name in names} if found else {}
+
+
+def _trace(home: Path, run: Mapping[str, Any]) -> dict[str, float]:
+    """Return means over the iteration of the run in the middle; nothing where its trace cannot be read."""
+    name = (run.get("trace") or {}).get("file")
+    try:
+        text = files.read(home / str(name), _MOST_TRACE_BYTES).decode("utf-8") if name else ""
+        groups, columns, *rows = csv.reader(io.StringIO(text))
+    except (OSError, ValueError, csv.Error):
+        return {}
+    places: dict[str, int] = {}
+    group = ""
+    for place, (own, column) in enumerate(zip(groups, columns, strict=False)):
+        group = own or group
+        told = f"{group} busy" if group.startswith("model/") and column == "busy" else _TRACED.get((group, column))
+        places |= {told: place} if told else {}
+    inside = [row for row in rows if len(row) == len(columns) and row[-1] == "iteration"]
+    found = {told: [float(row[place]) for row in inside if _is_number(row[place])] for told, place in places.items()}
+    return {told: statistics.fmean(values) for told, values in found.items() if values}
+
+
+def _is_number(cell: str) -> bool:
+    return cell.replace(".", "", 1).isdigit()

@@ -1,0 +1,126 @@
+"""How fast a pipeline would be with other settings: bounds that follow from what was measured of it.
+
+The map keeps `threads` images under way and hands them on in their order. An image takes its calls on the storage and
+its time on a processor. Bounds are those of operational analysis (P. J. Denning and J. P. Buzen, ACM Computing Surveys
+10, 1978): no resource gives more than it has, and no image takes less than its own time.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from campaign.advice.evidence import Evidence
+
+_DRAWS, _SEED = 4_000, 0
+
+
+def in_order(rate_of: Callable[[int], float], window: int) -> float:
+    """Return the calls a second of a storage that finishes any of those under way next, for a map that wants the first.
+
+    `rate_of`: calls a second with so many of them under way. Of `window` images those that are read and wait for the
+    first one keep others from being asked for.
+    """
+    rng, done, elapsed_s = random.Random(_SEED), [False] * window, 0.0  # noqa: S311 - no secret
+    for _ in range(_DRAWS):
+        under_way = [place for place, is_done in enumerate(done) if not is_done]
+        elapsed_s += 1 / rate_of(len(under_way))
+        done[rng.choice(under_way)] = True
+        while done[0]:
+            done = [*done[1:], False]
+    return _DRAWS / elapsed_s
+
+
+def rate_of(readers: Mapping[int, float]) -> Callable[[int], float]:
+    """Return a function: the rate with so many calls under way, between those known by a line.
+
+    Below the least known it lies between that of a storage that serves one call at a time and that of one that serves
+    any number.
+    """
+    known = sorted(readers.items())
+
+    def rate(count: int) -> float:
+        least, most = known[0], known[-1]
+        if count <= least[0]:
+            return least[1] * math.sqrt(count / least[0])
+        for (fewer, low), (more, high) in pairwise(known):
+            if count <= more:
+                return low + (high - low) * (count - fewer) / (more - fewer)
+        return most[1]
+
+    return rate
+
+
+def batch_s(e: Evidence) -> float:
+    """Return the seconds that the pipeline takes for a batch when nothing holds it back.
+
+    Without prefetch it reads `threads` images ahead while the step computes, and of that the wait tells nothing.
+    """
+    if e.kind != "training":
+        return e["load_s"] / max(1.0, e["images"] / e.batch)
+    waited, computed = step_s(e)
+    if e.settings["prefetch"] or e.threads >= e.batch:
+        return waited + computed
+    return min(waited + computed, waited * e.batch / (e.batch - e.threads))
+
+
+def busy(e: Evidence) -> float:
+    """Return which share of the processors that were left to it the run used while batches were made."""
+    making_s = batch_s(e) * e["images"] / e.batch
+    return min(1.0, e["cpu_s"] / (making_s * e.free_cores)) if making_s else 0.0
+
+
+def step_s(e: Evidence) -> tuple[float, float]:
+    """Return the seconds that a step after the first waits, and those that it computes."""
+    return (e["load_s"] - e.first_load_s) / max(1, e.steps - 1), e["compute_s"] / max(1, e.steps)
+
+
+def waits(made_s: float, computed_s: float, ahead: float) -> float:
+    """Return how long a step waits for a batch that takes `made_s`, of which `ahead` batches are made meanwhile."""
+    return max(0.0, made_s - min(computed_s, ahead * made_s))
+
+
+def wall_s(e: Evidence, made_s: float, *, threads: int, prefetch: int) -> float:
+    """Return the runtime of a training whose batches take `made_s`."""
+    waited, computed = step_s(e)
+    ahead = 1.0 if prefetch else min(1.0, threads / e.batch)
+    first = e.first_load_s * made_s / (batch_s(e) or 1.0)
+    return e["wall_s"] + first - e.first_load_s + (e.steps - 1) * (waits(made_s, computed, ahead) - waited)
+
+
+def faster(e: Evidence, threads: int) -> tuple[float, float, float]:
+    """Return how many times as fast the pipeline would be with so many threads: at least, probably and at most.
+
+    A storage that serves twice the readers twice as fast answers in about the order in which it was asked; one that
+    gains by choosing whom it serves next (a disk) does not. A gain counts as the former's from 3/4 of the way to it.
+    """
+    times = lowest = highest = threads / e.threads
+    if e.cold:
+        rate = rate_of(e.readers)
+        highest = rate(threads) / rate(e.threads)
+        lowest = min(highest, in_order(rate, threads) / in_order(rate, e.threads))
+    ordered = min(1.0, max(0.0, 4 * math.log(max(1.0, highest)) / math.log(times) - 3))
+    between = [_speedup(e, threads, lowest ** (1 - share) * highest**share)
+               for share in (ordered / 2, ordered, (1 + ordered) / 2)]  # fmt: skip
+    return between[0][0], math.sqrt(between[1][0] * between[1][1]), between[2][1]
+
+
+def on_storage(e: Evidence, storage: float) -> tuple[float, float]:
+    """Return the same, at least and at most, on a storage that is so many times as fast."""
+    return _speedup(e, e.threads, storage)
+
+
+def _speedup(e: Evidence, threads: int, storage: float) -> tuple[float, float]:
+    """Return the same, at least and at most, where the storage is so many times as fast.
+
+    At least: no call on the storage passes while a processor works for another image.
+    """
+    image_s, cpu_s = batch_s(e) / e.batch, e["cpu_s"] / e["images"]
+    calls_s = max(0.0, e.threads * image_s - cpu_s) / e.threads / storage
+    busy_s, alone_s = cpu_s / e.free_cores, cpu_s / threads + calls_s
+    return image_s / max(busy_s + calls_s, alone_s), image_s / max(busy_s, alone_s)

@@ -1,0 +1,292 @@
+"""What may bound a cell: rules, each a pure function of evidence.
+
+A rule answers with what it found, or with what it would need to know, or with None where it does not hold.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from campaign.advice import pipeline
+from campaign.advice.evidence import Fact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from campaign.advice.evidence import Evidence
+
+VERSION = 1
+"""Raised when a rule predicts otherwise: what was predicted before says nothing of it."""
+
+BASELINE = {"benchmark.name": "baseline", "benchmark.access": "random_read"}
+_BUSY = 0.85  # of the processors: what is left a pipeline with few threads cannot fill (balance of two stages)
+_IDLE = 0.05  # of the run: less waiting is not worth a change
+_AT_BASELINE = 0.85  # of what the storage gives by itself
+_SMALL_READS = 0.5  # of the MB/s of one large file
+_METADATA = 0.3  # of the time in calls
+_OTHERS = 0.5  # processors, as the check `quiet`
+_WORTH = 1.1  # times as fast
+_THROTTLED = 0.01  # as the check `unthrottled`
+_NOISE = 0.04  # by which runs of a stable cell differ (checks.spread_max), at least
+_MORE = 4  # times as large files
+
+
+class Prediction(NamedTuple):
+    """A figure of the cell that tests a rule, and the interval that it must fall into."""
+
+    figure: str
+    unit: str
+    value: float
+    low: float
+    high: float
+
+
+class Test(NamedTuple):
+    """Settings that are changed for it, by dotted keys, and what is expected of it."""
+
+    changes: Mapping[str, Any]
+    prediction: Prediction
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A rule that holds."""
+
+    rule: str
+    says: str
+    share: float  # of the run's time: how much this explains
+    facts: Sequence[Fact]
+    test: Test | None
+    untested: str = ""  # why there is none, or why it must be made by hand
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """A rule that cannot be decided, and the settings of the cells that would decide it."""
+
+    rule: str
+    why: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def advise(e: Evidence) -> tuple[list[Finding], list[Lacking]]:
+    """Apply all rules: what bounds the cell, the largest share of its time first, and what could not be decided."""
+    said = [rule(e) for rule in RULES]
+    found = [each for each in said if isinstance(each, Finding)]
+    # What else is found is found under the quota.
+    ordered = sorted(found, key=lambda each: (each.rule != "throttled", -each.share))
+    return ordered, [each for each in said if isinstance(each, Lacking)]
+
+
+def throttled(e: Evidence) -> Finding | None:
+    """Find a quota of processor time that held the run back."""
+    if e.quota is None or e["throttled_s"] <= _THROTTLED * e["elapsed_s"]:
+        return None
+    most = min(e.all_cores, e.threads + 1) / e.quota
+    return Finding(
+        "throttled",
+        f"a quota of {e.quota:.2g} of {e.all_cores:g} processors holds the run back",
+        min(1.0, e["throttled_s"] / e["elapsed_s"]),
+        [Fact("quota_cores", e.quota, "cores", "record"), *e.facts("throttled_s", "elapsed_s", "cpu_s")],
+        _test(e, {}, (1.0, math.sqrt(most), most)),
+        "the quota is no key: give the command in a shell without it",
+    )
+
+
+def processors(e: Evidence) -> Finding | Lacking | None:
+    """Find processors that decoding keeps busy: more threads do not help."""
+    if e.waiting < _IDLE or _trains_on_processors(e):
+        return None
+    busy = pipeline.busy(e)
+    if busy < _BUSY:
+        if e["other_cpu"] < _OTHERS or e["cpu_s"] / e["elapsed_s"] + e["other_cpu"] < _BUSY * e.cores:
+            return None
+        others = f"others kept {e['other_cpu']:.2g} of {e.cores:g} processors busy: measure again when they do not"
+        return Lacking("processors", others, {"redo": True})
+    what = "decoding" if e.settings.get("benchmark.preprocess", True) else "handing files on"
+    return Finding(
+        "processors",
+        f"{what} keeps {busy:.0%} of the {e.free_cores:.2g} processors left to it busy, and more threads do not help",
+        busy * e.waiting,
+        [*e.facts("cpu_s", "elapsed_s", "load_s", "other_cpu"), Fact("cores", e.cores, "cores", "record"), *e.traced()],
+        _test(e, {"threads": 2 * e.threads}, (1.0, math.sqrt(1 / busy), 1 / busy)),
+    )
+
+
+def few_threads(e: Evidence) -> Finding | Lacking | None:
+    """Find a pipeline that more threads make faster, by having more calls under way."""
+    if pipeline.busy(e) >= _BUSY or e.waiting < _IDLE or _trains_on_processors(e):
+        return None
+    wanted = 8 if e.threads < 8 else 2 * e.threads  # noqa: PLR2004 - the paper's largest
+    counts = [count for count in e.readers if count > e.threads] if e.threads in e.readers else []
+    if e.cold and not counts:
+        needed = f"what the storage gives to {e.threads} and to {wanted} readers is not known"
+        return Lacking("few_threads", needed, {**BASELINE, "threads": (e.threads, wanted)})
+    best = max(counts or [2 * e.threads], key=lambda count: (pipeline.faster(e, count)[1], -count))
+    gains = pipeline.faster(e, best)
+    if gains[1] < _WORTH:
+        return None
+    known = [Fact(f"{count} readers", e.readers[count], "MB/s", "baseline") for count in (e.threads, best) if e.cold]
+    return Finding(
+        "few_threads",
+        f"{e.threads} at once keep neither the storage nor the processors busy",
+        e.waiting * (1 - pipeline.busy(e)),
+        [*e.facts("load_s", "elapsed_s", "cpu_s", "read_mb_per_s"), *known, *e.traced()],
+        _test(e, {"threads": best}, gains),
+    )
+
+
+def device(e: Evidence) -> Finding | None:
+    """Find a storage that gives what it gives by itself, and gives no more to more readers."""
+    own = e.readers.get(e.threads)
+    if not e.cold or not own or e.waiting < _IDLE or e["read_mb_per_s"] < _AT_BASELINE * own:
+        return None
+    if max(e.readers.values()) >= _WORTH * own:  # that is of `few_threads`
+        return None
+    faster = max(e.elsewhere.items(), key=lambda each: each[1][1], default=None)
+    test, why = None, "no faster storage is known here: measure the same baseline there, or see `stage plan`"
+    if faster and faster[1][1] >= _WORTH * own:
+        name, (storage, rate) = faster
+        low, high = pipeline.on_storage(e, rate / own)
+        test, why = (
+            _test(e, {f"storage.{key}": storage[key] for key in storage}, (low, math.sqrt(low * high), high)),
+            "",
+        )
+    return Finding(
+        "device",
+        f"the storage gives {e['read_mb_per_s'] / own:.0%} of what it gives to {e.threads} readers by itself",
+        min(1.0, e["read_mb_per_s"] / own) * e.waiting,
+        [*e.facts("read_mb_per_s"), Fact(f"{e.threads} readers", own, "MB/s", "baseline"),
+         *([Fact(f"{name}, {e.threads} readers", rate, "MB/s", "baseline")] if test else []), *e.traced()],
+        test,
+        why,
+    )  # fmt: skip
+
+
+def small_reads(e: Evidence) -> Finding | Lacking | None:
+    """Find files so small that the storage is positioned more than it moves bytes."""
+    if not e.cold or pipeline.busy(e) >= _BUSY or e.waiting < _IDLE:
+        return None
+    if e.sequential is None:
+        needed = "what the storage gives of one large file is not known"
+        return Lacking("small_reads", needed, {"benchmark.name": "baseline", "benchmark.access": "read"})
+    share = 1 - e["read_mb_per_s"] / e.sequential
+    if share < _SMALL_READS:
+        return None
+    large = Fact("one large file", e.sequential, "MB/s", "its bound" if e.emulated else "baseline")
+    size = e["bytes_read"] / e["images"]
+    moving_s, file_s = size / 1e6 / e.sequential, size / 1e6 / e["read_mb_per_s"]
+    rate = _MORE * size / 1e6 / (file_s + (_MORE - 1) * moving_s)
+    return Finding(
+        "small_reads",
+        f"{share:.0%} of the time of a file of {size / 1e3:.0f} kB is none in which its bytes move",
+        share * e.waiting * (1 - pipeline.busy(e)),
+        [*e.facts("read_mb_per_s"), large, *e.traced()],
+        *_larger_files(e, rate / e["read_mb_per_s"], _MORE),
+    )
+
+
+def metadata(e: Evidence) -> Finding | Lacking | None:
+    """Find a run that opens and closes files for long, beside reading them."""
+    if pipeline.busy(e) >= _BUSY or e.waiting < _IDLE:
+        return None
+    if not e.profile:
+        return Lacking("metadata", "the calls are not known", {"profile.posix": "counters"})
+    calls_s = e.profile["meta_s"] + e.profile["read_s"]
+    share = e.profile["meta_s"] / calls_s if calls_s else 0.0
+    if share < _METADATA:
+        return None
+    names = (("opens", ""), ("stats", ""), ("meta_s", "s"), ("read_s", "s"))
+    return Finding(
+        "metadata",
+        f"{share:.0%} of the time in calls is not reading: opening, asking for sizes, closing",
+        share * min(1.0, calls_s / (e.threads * e["load_s"])) * e.waiting,
+        [Fact(name, e.profile[name], unit, "profile") for name, unit in names],
+        *_larger_files(e, _MORE * calls_s / (e.profile["meta_s"] + _MORE * e.profile["read_s"]), _MORE),
+    )
+
+
+def input_(e: Evidence) -> Finding | None:
+    """Tell of a training whether it computes or waits for its input; without input it takes what it computes."""
+    if e.kind != "training" or e.settings.get("benchmark.control", "none") != "none":
+        return None
+    bound = "it waits for its input" if e.waiting >= _IDLE else "the compute alone is its time"
+    share = e.waiting if e.waiting >= _IDLE else e["compute_s"] / e["elapsed_s"]
+    emulated = ", of an emulated accelerator" if e.accelerator == "emulated" else ""
+    left_s = max(1e-9, e["wall_s"] - e["load_s"])
+    low = left_s if not _trains_on_processors(e) else left_s / 2  # the input's work slowed the steps, too
+    return Finding(
+        "input" if e.waiting >= _IDLE else "compute",
+        f"{bound}: {e['load_s']:.2f} of {e['wall_s']:.2f} s are waiting, {e['compute_s']:.2f} s compute{emulated}",
+        share,
+        e.facts("wall_s", "load_s", "compute_s"),
+        Test({"benchmark.control": "no_io"}, _noisy(e, "wall_s", "s", (low, left_s, left_s))),
+    )
+
+
+def no_prefetch(e: Evidence) -> Finding | None:
+    """Find a training without prefetch, whose next batch could be made during a step."""
+    if e.kind != "training" or e.settings["prefetch"] or e.waiting < _IDLE or e.steps < 2:  # noqa: PLR2004
+        return None
+    if e.settings.get("benchmark.control", "none") != "none":
+        return None
+    waited_s, computed_s = pipeline.step_s(e)
+    made = (waited_s, pipeline.batch_s(e))
+    walls = [pipeline.wall_s(e, each, threads=e.threads, prefetch=1) for each in made]
+    floor = e["cpu_s"] / e.free_cores if _trains_on_processors(e) else 0.0
+    low, high = (max(floor, each) for each in sorted([e["wall_s"] - e["load_s"] + e.first_load_s, *walls])[::2])
+    value = max(floor, walls[1])
+    hidden = min(waited_s, computed_s)
+    return Finding(
+        "no_prefetch",
+        f"no batch is made ahead: of {waited_s:.3f} s for a batch up to {hidden:.3f} s can pass during a step of "
+        f"{computed_s:.3f} s",
+        hidden * (e.steps - 1) / e["wall_s"],
+        [Fact("wait for a batch", waited_s, "s", "record"), Fact("step", computed_s, "s", "record"),
+         Fact("steps", e.steps, "", "record"), *e.facts("wall_s")],
+        Test({"prefetch": 1}, _noisy(e, "wall_s", "s", (low, value, max(value, high)))),
+    )  # fmt: skip
+
+
+RULES: tuple[Callable[[Evidence], Finding | Lacking | None], ...] = (
+    throttled, processors, few_threads, device, small_reads, metadata, input_, no_prefetch
+)  # fmt: skip
+
+
+def _trains_on_processors(e: Evidence) -> bool:
+    """Tell whether processors train, so that what the input takes of them is not known."""
+    return e.kind == "training" and e.accelerator == "cpu" and e.settings.get("benchmark.control", "none") == "none"
+
+
+def _test(e: Evidence, changes: Mapping[str, Any], gains: tuple[float, float, float]) -> Test:
+    """Predict the figure of merit of a pipeline that is so many times as fast: at least, probably, at most."""
+    if e.kind != "training":
+        now = e["images_per_s"]
+        return Test(changes, _noisy(e, "images_per_s", "images/s", tuple(now * gain for gain in gains)))
+    threads, made_s = int(changes.get("threads", e.threads)), pipeline.batch_s(e)
+    walls = [pipeline.wall_s(e, made_s / gain, threads=threads, prefetch=e.settings["prefetch"]) for gain in gains]
+    return Test(changes, _noisy(e, "wall_s", "s", (walls[2], walls[1], walls[0])))
+
+
+def _noisy(e: Evidence, figure: str, unit: str, bounds: Sequence[float]) -> Prediction:
+    """Widen an interval by what runs differ from their median: those of the cell, and those of any stable one."""
+    low, value, high = bounds
+    rates, middle = e.rates.get(figure, ()), e[figure] or 1.0
+    below = min([1 - _NOISE, *(each / middle for each in rates)])
+    above = max([1 + _NOISE, *(each / middle for each in rates)])
+    return Prediction(figure, unit, value, low * below, high * above)
+
+
+def _larger_files(e: Evidence, gain: float, times: int) -> tuple[Test | None, str]:
+    """Predict what files that are `times` as large give, where they can be made and are not decoded."""
+    size = e.settings.get("dataset.median_bytes")
+    if size is None:
+        return None, "fewer, larger files are no key of this dataset: pack it"
+    if e.settings.get("benchmark.preprocess", True):
+        return None, "files are decoded, and larger ones take longer: try it with benchmark.preprocess=false"
+    now = e["read_mb_per_s"]
+    bounds = (now * math.sqrt(gain), now * gain, now * min(float(times), gain * 1.1))
+    pixels = {name: 2 * int(e.settings[name]) for name in ("dataset.width", "dataset.height") if name in e.settings}
+    return Test({"dataset.median_bytes": times * int(size), **pixels}, _noisy(e, "read_mb_per_s", "MB/s", bounds)), ""

@@ -1,0 +1,168 @@
+"""`python -m campaign advise CELL`: what bounds a cell, by which evidence, and the command that tests it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from campaign import console
+from campaign.advice import account, command, evidence, rules
+from campaign.cells.folder import existing
+from campaign.cells.judge import ODD_FIGURES
+from campaign.cli import arguments
+from campaign.errors import EnvironmentFaultError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from campaign.advice.account import Tested
+    from campaign.advice.evidence import Evidence
+    from campaign.advice.rules import Finding, Lacking
+    from campaign.cells.contract import Record
+    from campaign.cells.folder import CampaignFolder
+
+_ABOUT = "Say what bounds a cell, the largest part of its time first, by which evidence, and which command tests it."
+_INTERRUPTED, _STDERR = 130, 2
+
+
+def main(argv: list[str]) -> int:
+    """Advise; with ``--test`` exit code 0 where every prediction holds, else 1."""
+    parser = arguments.parser("advise", _ABOUT, json=True)
+    parser.add_argument("cell", metavar="CELL", help="its id, the start of it, or the hash at its end")
+    parser.add_argument("--test", action="store_true", help="run these commands: predicted beside measured")
+    arguments.add_folder(parser)
+    options = parser.parse_intermixed_args(argv)
+    folder, _ = existing(options.campaign_dir)
+    recorded = arguments.recorded(folder, options.cell)
+    try:
+        known = evidence.gathered(folder, recorded)
+        found, lacking = rules.advise(known)
+    except ODD_FIGURES as error:
+        raise EnvironmentFaultError(
+            f"{folder.record(recorded['cell']['id'])} is damaged inside: {error!r}", "restore it, or redo=true"
+        ) from error
+    findings = [_finding(folder, recorded, each) for each in found]
+    tested = [each["test"] for each in findings if each["test"] and not each["by_hand"]] if options.test else []
+    for each in tested:
+        _measure(folder, known, each)
+    history = account.settle(folder, recorded)
+    told = {**_about(known), "findings": findings, "not_decided": [_needed(folder, recorded, each) for each in lacking]}
+    told["tests"] = history
+    if options.json:
+        print(json.dumps(told, indent=1))
+    else:
+        _print(told)
+    latest = {(each["cell"], each["tested"], each["rule"]): each["holds"] for each in history}
+    return int(not all(latest[known.cell, each["cell"], each["rule"]] for each in tested))
+
+
+def _about(known: Evidence) -> dict[str, Any]:
+    return {
+        "cell": known.cell,
+        "figure": known.figure,
+        "unit": known.unit,
+        "value": known[known.figure],
+        "runs": len(known.rates[known.figure]),
+        "valid": known.valid,
+        "emulated": known.emulated,
+    }
+
+
+def _finding(folder: CampaignFolder, recorded: Record, found: Finding) -> dict[str, Any]:
+    """Return a finding as JSON has it, with the command that tests it."""
+    told: dict[str, Any] = {
+        "rule": found.rule,
+        "says": found.says,
+        "share": found.share,
+        "evidence": [fact._asdict() for fact in found.facts],
+        "test": None,
+        "untested": found.untested,
+        "by_hand": bool(found.test and found.untested),
+    }
+    if found.test:
+        place = Path(f"{folder.root}-by-hand") if told["by_hand"] else folder.root
+        words = command.words(recorded, found.test.changes, place)
+        cell = command.cell_with(recorded, found.test.changes)
+        told["test"] = {"rule": found.rule, "words": words, "command": command.in_words(words), "cell": cell}
+        told["test"] |= found.test.prediction._asdict()
+    return told
+
+
+def _needed(folder: CampaignFolder, recorded: Record, lacking: Lacking) -> dict[str, Any]:
+    asked = command.in_words(command.words(recorded, lacking.changes, folder.root))
+    return {"rule": lacking.rule, "why": lacking.why, "command": asked}
+
+
+def _measure(folder: CampaignFolder, known: Evidence, test: Mapping[str, Any]) -> None:
+    """Write a prediction down, and run its command; stdout is for what is advised."""
+    predicted = rules.Prediction(*(test[name] for name in rules.Prediction._fields))
+    before = known[predicted.figure]
+    account.promise(folder, test["rule"], predicted, (known.cell, test["cell"]), (test["command"], before))
+    console.say(f"{test['rule']}: {test['command']}")
+    argv = [sys.executable, "-m", "campaign", *test["words"]]
+    if subprocess.run(argv, stdout=_STDERR, check=False).returncode == _INTERRUPTED:
+        raise KeyboardInterrupt
+
+
+def _print(told: Mapping[str, Any]) -> None:
+    counted = console.counted(told["runs"], "run") if told["valid"] else f"{told['runs']} runs, none of which counts"
+    emulated = ", emulated storage" if told["emulated"] else ""
+    console.show(f"{told['cell']}: {told['value']:.4g} {told['unit']}, median of {counted}{emulated}")
+    seen: list[Any] = []
+    for place, found in enumerate(told["findings"], 1):
+        console.show(f"{place} {found['rule']}, {found['share']:.0%} of its time: {found['says']}")
+        for fact in [each for each in found["evidence"] if each not in seen]:
+            console.show(f"    {fact['what']:24} {fact['value']:.4g} {fact['unit']}".ljust(48) + f" {fact['source']}")
+        seen += found["evidence"]
+        if test := found["test"]:
+            console.show(f"    test by hand: {found['untested']}" if found["by_hand"] else "    test")
+            console.show(f"      {test['command']}")
+            console.show(f"    predicted {_predicted(test)}")
+            _print_history([each for each in told["tests"] if _is_of(each, told["cell"], test)])
+        else:
+            console.show(f"    no test: {found['untested']}")
+    if not told["findings"]:
+        console.show("no rule holds")
+    for lacking in told["not_decided"]:
+        console.show(f"not decided: {lacking['rule']}: {lacking['why']}; this would tell:\n      {lacking['command']}")
+    _print_others(told)
+
+
+def _is_of(tested: Tested, cell: str, test: Mapping[str, Any]) -> bool:
+    return (tested["cell"], tested["rule"], tested["tested"]) == (cell, test["rule"], test["cell"])
+
+
+def _predicted(test: Mapping[str, Any], value: str = "value") -> str:
+    return f"{test[value]:.4g} {test['unit']} ({test['low']:.4g} to {test['high']:.4g})"
+
+
+def _print_history(history: Sequence[Tested]) -> None:
+    for each in history:
+        console.show(f"    {_outcome(each)}")
+
+
+def _outcome(each: Tested) -> str:
+    """Return one test in a line."""
+    when = f"{each['utc'][:10]} {each['rule']} predicted {_predicted(each, 'predicted')} from {each['before']:.4g}"
+    if (measured := each["measured"]) is None:
+        return f"{when}; not measured: {each['why_not']}"
+    known = ", which was known before" if each["known"] else ""
+    came = f"{measured['median']:.4g} ({measured['min']:.4g} to {measured['max']:.4g}, {measured['runs']} runs){known}"
+    return f"{when}; measured {came}: {'holds' if each['holds'] else 'FAILED'}"
+
+
+def _print_others(told: Mapping[str, Any]) -> None:
+    """Print what failed in this campaign and stands with no finding above, and how often rules held."""
+    shown = [found["test"] for found in told["findings"] if found["test"]]
+    others = [each for each in told["tests"] if not any(_is_of(each, told["cell"], test) for test in shown)]
+    for each in others:
+        if each["holds"] is False or each["cell"] == told["cell"]:
+            console.show(f"tested before: {each['cell']}: {_outcome(each)}")
+    decided = [each for each in told["tests"] if each["measured"]]
+    for rule in dict.fromkeys(each["rule"] for each in decided if not each["holds"]):
+        of_rule = [each for each in decided if each["rule"] == rule]
+        failed = sum(not each["holds"] for each in of_rule)
+        console.show(f"{rule} has FAILED in {failed} of {len(of_rule)} tests of this campaign: take it with care")

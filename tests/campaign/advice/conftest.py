@@ -1,0 +1,44 @@
+"""Records whose figures say what bounds them."""
+
+from __future__ import annotations
+
+import pytest
+
+from campaign.advice import evidence
+from campaign.cells.cell import make_cell
+from tests.campaign.on_disk import leave_record
+from tests.campaign.work_lists import compose
+
+HOST = {"host": "n1", "affinity": [0, 1]}
+
+
+@pytest.fixture
+def leave(folder):
+    """A function: leave the record of the cell of these words, three runs with these figures; returns it."""
+
+    def write(*words, counts="valid", status="done", runs=3, **figures):
+        run = {
+            "status": counts, "elapsed_s": figures.get("wall_s", 10.0), "wall_s": 10.0, "load_s": 9.9, "cpu_s": 0.5,
+            "other_cpu": 0.0, "images": 320, "bytes_read": 40_000_000, "images_per_s": 32.0, "read_mb_per_s": 4.0,
+            **figures,
+        }  # fmt: skip
+        cell = make_cell(compose(*words))
+        data = {"path": "/d", "checksum": "c"}
+        made = {"status": status, "provenance": HOST, "campaign": {"token": "t", "words": [*words]}}
+        return leave_record(folder, cell, *[run] * runs, data=data, **made)
+
+    return write
+
+
+@pytest.fixture
+def known(folder, leave):
+    """A function: the same, and what is known of it."""
+    return lambda *words, **figures: evidence.gathered(folder, leave(*words, **figures))
+
+
+@pytest.fixture
+def disk(leave):
+    """A disk that gives 4 MB/s to a reader of small blocks, 11 to eight, and 160 of one large file."""
+    for threads, rate in ((1, 4.0), (8, 11.0)):
+        leave("benchmark=baseline", "benchmark.access=random_read", f"threads={threads}", read_mb_per_s=rate)
+    leave("benchmark=baseline", "benchmark.access=read", read_mb_per_s=160.0)

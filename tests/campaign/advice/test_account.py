@@ -1,0 +1,86 @@
+"""What was predicted is kept, held against what was measured, and stays."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from campaign.advice import account
+from campaign.advice.rules import Prediction
+from campaign.errors import EnvironmentFaultError
+
+PREDICTED = Prediction("images_per_s", "images/s", 60.0, 50.0, 70.0)
+
+
+@pytest.fixture
+def promised(folder, leave):
+    """The record of a cell; eight threads were predicted to give it 50 to 70 images/s."""
+    origin = leave("threads=1")
+    tested = leave("threads=8")["cell"]["id"]
+    folder.record(tested).unlink()
+    account.promise(folder, "few_threads", PREDICTED, (origin["cell"]["id"], tested), ("the command", 32.0))
+    return origin
+
+
+@pytest.mark.parametrize(("rate", "holds"), [(65.0, True), (49.0, False), (71.0, False)])
+def test_a_prediction_holds_within_its_interval_and_stays_what_it_was(rate, holds, promised, folder, leave):
+    leave("threads=8", images_per_s=rate)
+    (found,) = account.settle(folder, promised)
+    leave("threads=8", images_per_s=60.0)  # measured anew
+
+    assert (found["holds"], found["measured"]["median"], found["known"]) == (holds, rate, False)
+    assert account.settle(folder, promised) == account.load(folder) == [found]
+
+
+@pytest.mark.parametrize(
+    ("figures", "why"),
+    [(None, "not measured yet"), ({"status": "invalid", "reason": "cold: no"}, "invalid: cold: no"),
+     ({"images_per_s": "none"}, "have no images_per_s")],
+)  # fmt: skip
+def test_what_was_not_measured_is_open_and_says_why(figures, why, promised, folder, leave):
+    if figures:
+        reason = figures.pop("reason", None)
+        made = leave("threads=8", **figures)
+        path = folder.record(made["cell"]["id"])
+        text = json.loads(path.read_text())
+        text["reason"] = reason
+        for run in text["runs"]:
+            if run["images_per_s"] == "none":
+                del run["images_per_s"]
+        path.write_text(json.dumps(text))
+
+    (found,) = account.settle(folder, promised)
+
+    assert (found["holds"], found["measured"]) == (None, None)
+    assert why in found["why_not"]
+    assert account.load(folder)[0]["why_not"] == "not measured yet"
+
+
+def test_a_prediction_of_what_had_been_measured_says_so(folder, leave):
+    origin, tested = (leave(f"threads={threads}")["cell"]["id"] for threads in (1, 8))
+
+    account.promise(folder, "few_threads", PREDICTED, (origin, tested), ("the command", 32.0))
+
+    assert account.load(folder)[0]["known"]
+
+
+@pytest.mark.parametrize("text", ["[]", '{"schema": 1}', '{"schema": 9, "tests": []}', "{"])
+def test_an_account_that_cannot_be_read_is_named_and_left(text, folder):
+    folder.advice.write_text(text)
+
+    with pytest.raises(EnvironmentFaultError, match="advice"):
+        account.load(folder)
+    assert folder.advice.read_text() == text
+
+
+def test_a_pipe_or_a_link_in_its_place_is_not_followed(folder, tmp_path):
+    os.mkfifo(folder.advice)
+    with pytest.raises(EnvironmentFaultError):
+        account.load(folder)
+    folder.advice.unlink()
+    (tmp_path / "other.json").write_text('{"schema": 1, "tests": []}')
+    folder.advice.symlink_to(tmp_path / "other.json")
+    with pytest.raises(EnvironmentFaultError):
+        account.load(folder)

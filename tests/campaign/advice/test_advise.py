@@ -1,0 +1,123 @@
+"""`python -m campaign advise` as its user speaks it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+
+from campaign.advice import account
+from campaign.cli import advise
+from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
+
+READ = ("threads=1", "benchmark.preprocess=false")
+
+
+@pytest.fixture
+def commands(leave, disk, monkeypatch):
+    """A function: from now on commands are run by leaving the record that they would; a list of them."""
+
+    def answer(**figures):
+        given = []
+
+        def run(argv, **_):
+            given.append(argv[3:])
+            if figures:
+                words = [word for word in argv[3:] if not word.startswith("campaign_dir=")]
+                leave(*words, **figures)
+            return SimpleNamespace(returncode=0)
+
+        monkeypatch.setattr(subprocess, "run", run)
+        return given
+
+    return answer
+
+
+def told(capsys, *words):
+    code = advise.main([*map(str, words), "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_each_finding_has_its_evidence_its_command_and_what_is_predicted(leave, disk, folder, capsys):
+    cell = leave(*READ)["cell"]["id"]
+
+    assert advise.main([cell, str(folder.root)]) == 0
+    out = capsys.readouterr().out
+    _, found = told(capsys, cell, folder.root)
+
+    assert f"{cell}: 32 images/s, median of 3 runs" in out
+    for each in found["findings"]:
+        assert each["test"]["command"] in out
+        assert f"predicted {each['test']['value']:.4g} {each['test']['unit']} (" in out
+        assert {"what", "value", "unit", "source"} == set(each["evidence"][0])
+    assert "not decided: metadata" in out
+    assert "profile.posix=counters" in found["not_decided"][0]["command"]
+    assert not folder.advice.exists()
+
+
+def test_a_test_runs_the_very_commands_and_says_what_came(leave, commands, folder, capsys):
+    cell = leave(*READ)["cell"]["id"]
+    given = commands(images_per_s=60.0, read_mb_per_s=1.0)
+
+    code, found = told(capsys, cell, folder.root, "--test")
+
+    assert [shlex.join(["python", "-m", "campaign", *each]) for each in given] == [
+        each["test"]["command"] for each in found["findings"]
+    ]
+    assert {each["rule"]: each["holds"] for each in found["tests"]} == {"few_threads": True, "small_reads": False}
+    assert code == 1
+    assert advise.main([cell, str(folder.root)]) == 0
+    out = capsys.readouterr().out
+    assert "measured 60 (60 to 60, 3 runs): holds" in out
+    assert "measured 1 (1 to 1, 3 runs): FAILED" in out
+    assert "small_reads has FAILED in 1 of 1 tests of this campaign" in out
+
+
+def test_a_failure_is_shown_with_other_cells_too(leave, commands, folder, capsys):
+    cell = leave(*READ)["cell"]["id"]
+    commands(images_per_s=1.0, read_mb_per_s=15.0)
+    told(capsys, cell, folder.root, "--test")
+    other = leave(*READ, "batch_size=32")["cell"]["id"]
+
+    advise.main([other, str(folder.root)])
+
+    assert f"tested before: {cell}: " in capsys.readouterr().out
+
+
+def test_a_prediction_is_written_down_before_it_is_tested(leave, commands, folder, capsys):
+    cell = leave(*READ)["cell"]["id"]
+    commands()
+
+    code, _ = told(capsys, cell, folder.root, "--test")
+
+    assert code == 1
+    assert {each["why_not"] for each in account.load(folder)} == {"not measured yet"}
+
+
+def test_what_must_be_made_by_hand_is_not_run(leave, commands, folder, capsys):
+    cell = leave("cache=warm", counts="invalid", quota_cores=0.4, throttled_s=6.0, cpu_s=1.0)["cell"]["id"]
+    given = commands()
+
+    code, found = told(capsys, cell, folder.root, "--test")
+
+    assert (found["findings"][0]["by_hand"], found["valid"]) == (True, False)
+    assert found["findings"][0]["test"]["command"].endswith("-by-hand")
+    assert not [words for words in given if str(words).endswith("-by-hand")]
+    assert code in (0, 1)
+
+
+def test_what_cannot_be_advised_says_why(leave, folder):
+    baseline = leave("benchmark=baseline")["cell"]["id"]
+    none = leave("threads=2", runs=0)["cell"]["id"]
+    odd = leave("threads=3", elapsed_s=0)["cell"]["id"]
+    for cell, error, why in (
+        (baseline, UsageError, "is what others are judged by"),
+        (none, CampaignError, "has no run with figures"),
+        (odd, EnvironmentFaultError, "is damaged inside"),
+        ("nothing", UsageError, "no recorded cell"),
+    ):
+        with pytest.raises(error, match=why):
+            advise.main([cell, str(folder.root)])

@@ -1,0 +1,192 @@
+"""Each rule on a record where it holds, and on others where it must be silent."""
+
+from __future__ import annotations
+
+import pytest
+
+from campaign.advice import rules
+from campaign.advice.rules import Finding, Lacking
+
+READ = ("threads=1", "benchmark.preprocess=false")
+TRAINING = ("benchmark=alexnet", "accelerator=emulated", "accelerator.step_s=1", "batch_size=64", "threads=8")
+
+
+def steps(load_s, compute_s, number=5):
+    """The figures of a training whose steps are all alike."""
+    wall_s = number * (load_s + compute_s)
+    return {
+        "wall_s": wall_s, "load_s": number * load_s, "compute_s": number * compute_s, "images": 64 * number,
+        "step_load_s": [load_s] * number, "step_compute_s": [compute_s] * number, "accelerator": "emulated",
+    }  # fmt: skip
+
+
+def test_few_threads_are_found_by_what_the_storage_gives_to_more_readers(known, disk):
+    found = rules.few_threads(known(*READ))
+
+    assert found.test.changes == {"threads": 8}
+    predicted = found.test.prediction
+    # Eight readers get 2.75 times as much; of eight that are taken in their order some wait for the first.
+    assert 1.5 * 32 < predicted.low < predicted.value < predicted.high < 2.75 * 32
+    assert {fact.source for fact in found.facts} == {"record", "baseline"}
+
+
+def test_without_a_baseline_of_more_readers_the_command_that_brings_it_is_named(known):
+    lacking = rules.few_threads(known(*READ))
+
+    assert lacking == Lacking("few_threads", lacking.why, {**rules.BASELINE, "threads": (1, 8)})
+
+
+@pytest.mark.parametrize(
+    ("words", "figures"),
+    [
+        (READ, {"cpu_s": 19.0}),  # both processors are busy
+        (READ, {"load_s": 0.2}),  # it does not wait
+        ((*TRAINING, "accelerator=cpu"), {**steps(1.0, 1.0), "accelerator": "cpu"}),
+    ],
+)
+def test_where_threads_are_not_what_lacks_the_rule_is_silent(words, figures, known, disk):
+    assert rules.few_threads(known(*words, **figures)) is None
+
+
+def test_a_storage_that_gives_more_readers_no_more_is_not_short_of_threads_but_at_its_baseline(known, leave):
+    for threads in (1, 8):
+        leave("benchmark=baseline", "benchmark.access=random_read", f"threads={threads}", read_mb_per_s=4.1)
+
+    e = known(*READ)
+
+    assert rules.few_threads(e) is None
+    assert rules.device(e).test is None
+    assert "98%" in rules.device(e).says
+
+
+def test_a_faster_storage_is_predicted_from_its_own_baseline(known, leave):
+    there = ("storage.name=ssd", "storage.root=/ssd")
+    leave("benchmark=baseline", "benchmark.access=random_read", "threads=1", read_mb_per_s=4.0)
+    leave("benchmark=baseline", "benchmark.access=random_read", "threads=1", *there, read_mb_per_s=40.0)
+
+    test = rules.device(known(*READ)).test
+
+    assert (test.changes["storage.name"], test.changes["storage.root"]) == ("ssd", "/ssd")
+    # 0.5 of 9.9 s are spent on a processor, the rest becomes a tenth.
+    assert test.prediction.high == pytest.approx(32 * 9.9 / (0.5 + 0.94) * 1.04, rel=0.01)
+
+
+@pytest.mark.parametrize("figures", [{"read_mb_per_s": 2.0}, {"load_s": 0.1}])
+def test_a_storage_below_its_baseline_is_not_what_bounds(figures, known, leave):
+    leave("benchmark=baseline", "benchmark.access=random_read", "threads=1", read_mb_per_s=4.0)
+
+    assert rules.device(known(*READ, **figures)) is None
+
+
+def test_processors_that_decode_all_the_time_gain_nothing_by_threads(known):
+    found = rules.processors(known(cpu_s=19.0))
+
+    assert found.test.changes == {"threads": 8}
+    assert found.test.prediction.value == pytest.approx(32.0, rel=0.03)
+    assert found.test.prediction.high < 1.1 * 32
+    assert "decoding" in found.says
+
+
+def test_what_others_leave_of_the_processors_is_what_counts(known):
+    assert rules.processors(known(cpu_s=9.5)) is None
+    assert isinstance(rules.processors(known(cpu_s=9.5, other_cpu=1.0)), Finding)
+    assert rules.processors(known(cpu_s=1.0, other_cpu=1.0)) is None
+    assert isinstance(rules.processors(known(cpu_s=1.0, other_cpu=1.9)), Lacking)
+
+
+def test_of_a_training_the_processors_count_while_batches_are_made(known):
+    found = rules.processors(known(*TRAINING, **steps(0.7, 1.0), cpu_s=7.5))
+
+    assert found.says.startswith("decoding keeps 94% of the 2 processors left")  # in 5 times 0.8 s
+    assert rules.processors(known(*TRAINING, **steps(0.7, 1.0), cpu_s=4.0)) is None
+
+
+def test_small_files_move_their_bytes_a_fraction_of_the_time(known, disk):
+    found = rules.small_reads(known(*READ))
+
+    # A file of 125 kB takes 31.25 ms, 0.78 ms of them for its bytes; four times as many bytes take 33.6 ms.
+    assert found.test.prediction.value == pytest.approx(0.5 / 0.0336, rel=0.01)
+    assert found.test.changes == {
+        "dataset.median_bytes": 448_000, "dataset.width": 964, "dataset.height": 830
+    }  # fmt: skip
+
+
+def test_files_that_are_decoded_are_not_predicted_at_another_size(known, disk):
+    assert rules.small_reads(known("threads=1")).test is None
+
+
+def test_large_reads_are_not_called_small(known, disk):
+    assert rules.small_reads(known(*READ, read_mb_per_s=140.0)) is None
+
+
+CALLS = {"opens": 320, "reads": 640, "stats": 0, "bytes_read": 40_000_000}
+
+
+@pytest.mark.parametrize(("meta_s", "share"), [(6.0, "67%"), (0.1, None)])
+def test_metadata_is_what_bounds_where_its_calls_take_long(meta_s, share, known):
+    found = rules.metadata(known(*READ, profile={**CALLS, "read_s": 3.0, "meta_s": meta_s}))
+
+    assert (found and found.says[:3]) == share
+    assert not found or found.test.prediction.value == pytest.approx(4.0 * 4 * 9 / (6 + 12))
+
+
+def test_without_a_profile_metadata_is_not_decided(known):
+    assert rules.metadata(known(*READ)).changes == {"profile.posix": "counters"}
+
+
+def test_prefetch_hides_the_lesser_of_waiting_and_computing(known):
+    found = rules.no_prefetch(known(*TRAINING, **steps(0.7, 1.0)))
+
+    # Of a batch of 64 eight are read during the step before: the whole takes 0.8 s, and passes during a step of 1 s.
+    assert found.test.changes == {"prefetch": 1}
+    assert found.test.prediction.value == pytest.approx(0.7 + 5 * 1.0)
+    slower = rules.no_prefetch(known(*TRAINING, **steps(7.0, 1.0)))
+    assert slower.test.prediction.value == pytest.approx(7.0 + 4 * (8.0 - 1.0) + 5 * 1.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "figures"),
+    [((*TRAINING, "prefetch=1"), steps(0.7, 1.0)), (TRAINING, steps(0.01, 1.0)), ((), {}),
+     ((*TRAINING, "benchmark.control=no_compute"), steps(0.7, 0.0))],
+)  # fmt: skip
+def test_where_prefetch_can_hide_nothing_the_rule_is_silent(words, figures, known):
+    assert rules.no_prefetch(known(*words, **figures)) is None
+
+
+@pytest.mark.parametrize(("load_s", "rule"), [(0.7, "input"), (0.01, "compute")])
+def test_a_training_without_input_takes_what_it_computes(load_s, rule, known):
+    found = rules.input_(known(*TRAINING, **steps(load_s, 1.0)))
+
+    assert found.rule == rule
+    assert "emulated" in found.says
+    assert found.test.prediction.value == pytest.approx(5.0)
+
+
+def test_what_trains_nothing_has_no_input_to_wait_for(known):
+    assert rules.input_(known(*READ)) is None
+
+
+def test_a_quota_is_named_before_all_else_and_its_runs_need_not_count(known, disk):
+    held = {"quota_cores": 0.4, "throttled_s": 6.0, "cpu_s": 3.9, "counts": "invalid"}
+
+    e = known("threads=1", **held)
+    found, _ = rules.advise(e)
+
+    assert not e.valid
+    assert (found[0].rule, found[0].test.changes) == ("throttled", {})
+    assert found[0].untested
+    assert found[0].test.prediction.high == pytest.approx(32 * 2 / 0.4 * 1.04)
+
+
+@pytest.mark.parametrize("held", [{}, {"quota_cores": 0.4, "throttled_s": 0.05}])
+def test_a_quota_that_holds_nothing_back_is_not_named(held, known):
+    assert rules.throttled(known(*READ, **held)) is None
+
+
+def test_what_explains_most_of_the_time_comes_first(known, disk):
+    found, lacking = rules.advise(known(*READ))
+
+    assert [each.rule for each in found] == ["few_threads", "small_reads"]
+    assert [each.share for each in found] == sorted((each.share for each in found), reverse=True)
+    assert [each.rule for each in lacking] == ["metadata"]
+    assert all(isinstance(each, Finding) for each in found)
