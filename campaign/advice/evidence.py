@@ -109,11 +109,11 @@ def _unit(name: str) -> str:
 
 
 def gathered(folder: CampaignFolder, recorded: Record) -> Evidence:
-    """Gather it; raises UsageError for a cell that reads no images, CampaignError where no run has figures."""
+    """Gather it; raises UsageError for a cell that is not advised on, CampaignError where no run has figures."""
     settings = recorded["cell"]["settings"]
     benchmark = registry.of(settings)
-    if benchmark.data != "images":
-        raise UsageError(f"{recorded['cell']['id']} is what others are judged by", "name a cell that reads a dataset")
+    if benchmark.data != "images" or settings.get("nodes", 1) != 1:
+        raise UsageError(f"{recorded['cell']['id']} is no cell that reads images on one node", "name one that does")
     found = stopping.measured(recorded, "valid")
     runs = found or [run for run in stopping.measured(recorded, "invalid") if "elapsed_s" in run]
     if not runs:

@@ -114,7 +114,7 @@ def test_what_cannot_be_advised_says_why(leave, folder):
     none = leave("threads=2", runs=0)["cell"]["id"]
     odd = leave("threads=3", elapsed_s=0)["cell"]["id"]
     for cell, error, why in (
-        (baseline, UsageError, "is what others are judged by"),
+        (baseline, UsageError, "is no cell that reads images"),
         (none, CampaignError, "has no run with figures"),
         (odd, EnvironmentFaultError, "is damaged inside"),
         ("nothing", UsageError, "no recorded cell"),
