@@ -25,6 +25,7 @@ from jobs.benchmarks.engines import datafile
 from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest
 from jobs.errors import DatasetError, JobError
+from jobs.observe import steps
 from jobs.profiler.window import MODES
 from jobs.settings import choices
 from jobs.system import files
@@ -51,6 +52,12 @@ def count(text: str) -> int:
     if text.isdecimal() and int(text):
         return int(text)
     raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+
+
+def _steps(text: str) -> str:
+    """Read a window of steps."""
+    steps.window(text)
+    return text
 
 
 _OPTIONS: dict[str, dict[str, Any]] = {
@@ -136,6 +143,8 @@ def _add_options(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
     if "profile" in benchmark.settings:
         parser.add_argument("--profile", type=Path, help="file for its POSIX calls, which jobs.profiler reads")
         parser.add_argument("--profile-mode", choices=MODES, default=MODES[0], help="every call, or sums for each file")
+        parser.add_argument("--tensorflow", type=Path, help="file for what TensorFlow's profiler sees (analysis trace)")
+        parser.add_argument("--tensorflow-steps", type=_steps, default=steps.ALL, help="5-15: of these steps alone")
     parser.set_defaults(**benchmark.options)
 
 
@@ -174,13 +183,13 @@ def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[Requ
     """Return what a worker asks of a run; what is kept for it elsewhere is removed at the end."""
     folders = [str(folder) for folder in _folders(options)]
     snapshots: SnapshotRequest = {"folders": folders, "drain_timeout_s": _DRAIN_TIMEOUT_S, "leave": True}
-    profile: Path | None = getattr(options, "profile", None)
     request: Request = {
         "settings": _settings(benchmark, options),
         "dataset": str(options.folder),
         "limits": asdict(checks.Limits()),
         "trace": None,
-        "profile": _absolute(profile),
+        "profile": _absolute(getattr(options, "profile", None)),
+        "tensorflow": _absolute(getattr(options, "tensorflow", None)),
         "timelog": _absolute(getattr(options, "timelog", None)),
         "manifest": None,
         "checkpoint": snapshots if folders else None,
@@ -223,8 +232,10 @@ def _settings(benchmark: Benchmark, options: argparse.Namespace) -> Settings:
     chosen["benchmark"] = own | {"name": benchmark.name}
     if benchmark.computes:
         chosen["accelerator"] = {"name": options.compute_on, "step_s": options.step_s}
-    if getattr(options, "profile", None):
-        chosen["profile"] = {"posix": options.profile_mode}
+    kept = {"posix": options.profile_mode} if getattr(options, "profile", None) else {}
+    kept |= {"tensorflow": options.tensorflow_steps} if getattr(options, "tensorflow", None) else {}
+    if kept:
+        chosen["profile"] = kept
     if folders := _folders(options):
         chosen["checkpoint"] = _checkpoint(folders, options)
     settings: Settings = chosen

@@ -72,6 +72,7 @@ class Run(TypedDict, total=False):
     log_tail: str
     trace: dict[str, Any] | None
     profile: dict[str, Any]
+    tensorflow: dict[str, Any]
     elapsed_s_with_fork: float
     wall_s: float
     wall_parts: Sequence[str]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from analysis.traces.runtime import Runtime
 
 EPILOG = """\
-FILE is a *.xplane.pb of TensorFlow's profiler; several are the ranks of one run.
+FILE is a *.xplane.pb of TensorFlow's profiler, or the tensorflow-<n>.npz beside a record; several are ranks of a run.
 Definitions: docs/traces.md.
 
 exit codes: 0 all was read, 1 events were left out for want of room, 2 wrong usage, or a file that cannot be read

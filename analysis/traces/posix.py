@@ -53,7 +53,7 @@ class Profile:
 def read(path: Path) -> Profile:
     """Return the profile in a file; raises TraceError where it is missing, damaged or larger than `MOST_BYTES`."""
     try:
-        arrays = _arrays(content(path, MOST_BYTES))
+        arrays = unpacked(content(path, MOST_BYTES))
         _must(all(arrays[name].ndim == 1 and len(arrays[name]) <= MOST[name] for name in MOST.keys() & arrays.keys()))
         head, counters, stdio, names = json.loads(arrays["head"].tobytes()), *(arrays[name] for name in _OF_FILES)
         started, ended = head["started_ns"], head["ended_ns"]
@@ -80,7 +80,8 @@ def _whole_numbers(array: NDArray[Any], fields: Sequence[str]) -> bool:
     return all(array[name].ndim == 1 and array[name].dtype.kind in "iu" for name in fields)
 
 
-def _arrays(packed: bytes) -> dict[str, NDArray[Any]]:
+def unpacked(packed: bytes) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an archive (.npz) of at most `MOST_BYTES` unpacked; pickled objects are not loaded."""
     with zipfile.ZipFile(io.BytesIO(packed)) as members:
         _must(sum(each.file_size for each in members.infolist()) <= MOST_BYTES)
         return {

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.errors import AnalysisError
-from analysis.records.versioned import UnreadableError
-from analysis.traces import xplane
+from analysis.records.versioned import UnreadableError, content
+from analysis.traces import posix, xplane
 from analysis.traces.shares import CATEGORIES, OTHER, Steps
 from analysis.traces.wire import MalformedError
 
@@ -45,6 +45,7 @@ class Runtime:
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     steps: Steps
+    front: NDArray[np.int64]  # threads on which a step was marked
     marked: bool  # False: nobody marked steps, and all of it counts as one
     dated: bool  # whether times are Unix times
     dropped: int = 0
@@ -57,14 +58,8 @@ class Runtime:
         kinds = [KINDS.index(category)] + [KINDS.index(UNCATEGORISED)] * (category == OTHER)
         here = np.isin(self.category, kinds)
         if in_front and self.marked:
-            here &= np.isin(self.line, self.step_lines)
+            here &= np.isin(self.line, self.front)
         return self.start[here], self.end[here]
-
-    @property
-    def step_lines(self) -> NDArray[Any]:
-        """Return the threads that some step was marked on."""
-        edges = np.isin(self.start, self.steps.start) & np.isin(self.end, self.steps.end)
-        return np.unique(self.line[edges & (self.category == KINDS.index(FRAME))])
 
     @property
     def operations(self) -> NDArray[np.bool_]:
@@ -78,9 +73,11 @@ class Runtime:
 def read(path: Path) -> Runtime:
     """Return what a trace or a table holds. Raises AnalysisError: it cannot be read, or is none."""
     try:
-        return _xplane(path)
+        return _table(path) if path.suffix == ".npz" else _xplane(path)
     except UnreadableError as error:
-        raise AnalysisError(f"{path} {error}", "name a *.xplane.pb of TensorFlow's profiler") from error
+        raise AnalysisError(
+            f"{path} {error}", "name a *.xplane.pb of TensorFlow's profiler, or a run's tensorflow-<n>.npz"
+        ) from error
     except MalformedError as error:
         cure = "copy it anew from where it was written; a gzipped or JSON trace is another format"
         raise AnalysisError(f"{path} is no trace of TensorFlow's profiler: {error}", cure) from error
@@ -94,14 +91,43 @@ def _xplane(path: Path) -> Runtime:
         start, end = start + raw.began_ns, end + raw.began_ns
     category = categorised(raw.lines, raw.ops, line, op)
     category[step >= 0] = KINDS.index(FRAME)
-    steps = step[step >= 0], start[step >= 0], end[step >= 0]
-    if not len(line):
+    marks = [each[step >= 0] for each in (step, start, end, line)]
+    return _made(path, raw, (line, op, category, start, end), marks, dated=dated)
+
+
+def _made(path: Path, raw: xplane.Raw, columns: tuple[Any, ...], marks: Sequence[Any], *, dated: bool) -> Runtime:
+    *_, start, end = columns
+    if not len(start):
         raise MalformedError("it holds no event")
-    marked = bool(len(steps[0]))
-    if not marked:
-        steps = np.zeros(1, np.int64), start.min(keepdims=True), end.max(keepdims=True)
-    columns = line, op, category, start, end
-    return Runtime(path.name, raw.lines, raw.ops, *columns, _steps(*steps), marked, dated, raw.dropped)
+    marked = bool(len(marks[0]))
+    number, first, last, front = marks if marked else (*([each] for each in (0, start.min(), end.max())), ())
+    steps = _steps(number, np.asarray(first), np.asarray(last))
+    line, op, category, start, end = columns
+    names = path.name, raw.lines, raw.ops
+    return Runtime(*names, line, op, category, start, end, steps, np.unique(front), marked, dated, raw.dropped)
+
+
+def _table(path: Path) -> Runtime:
+    """Return what a run left: the same events, categorised there, without frames."""
+    try:
+        arrays = posix.unpacked(content(path, MOST_BYTES))
+        head, events, steps = json.loads(arrays["head"].tobytes()), arrays["events"], arrays["steps"]
+        lines, ops = (arrays[name].tobytes().decode().split("\0")[:-1] for name in ("lines", "ops"))
+        kinds = np.array([KINDS.index(each) if each in KINDS else KINDS.index(OTHER) for each in head["kinds"]])
+        line, op, start, taken = (events[name].astype(np.int64) for name in ("line", "op", "start", "duration"))
+        number, front, first, last = (steps[name].astype(np.int64) for name in ("number", "line", "start", "end"))
+        columns = line, op, kinds[events["category"]], start, start + taken
+        fit = len(events) <= xplane.MOST_EVENTS and 0 <= line.min() <= line.max() < len(lines)
+        fit &= 0 <= op.min() <= op.max() < len(ops) and start.min() >= 0 <= taken.min() and taken.max() < 1 << 61
+        fit &= bool(start.max() < 1 << 61 and (first >= 0).all() and (first <= last).all() and (last < 1 << 62).all())
+        raw = xplane.Raw(lines, ops, dropped=int(head["dropped"]))
+    except UnreadableError:
+        raise
+    except Exception as error:  # whatever a damaged archive makes numpy and zipfile raise
+        raise MalformedError("it is damaged") from error
+    if not fit:
+        raise MalformedError("it is damaged")
+    return _made(path, raw, columns, (number, first, last, front), dated=True)
 
 
 def _steps(number: Any, start: Any, end: Any) -> Steps:

@@ -78,7 +78,8 @@ def make_cell(point: Point) -> Cell:
     settings = cast("Settings", {key: value for key, value in point.items() if key in acting})
     settings["benchmark"] = benchmark.acting_keys(settings["benchmark"])
     if "profile" in settings:
-        settings["profile"] = {"posix": settings["profile"]["posix"]}
+        kept = {key: value for key, value in settings["profile"].items() if key != "compare"}
+        settings["profile"] = {key: value for key, value in kept.items() if (key, value) != ("tensorflow", "none")}
     settings = cast("Settings", {key: value for key, value in settings.items() if _NONE.get(key, ...) != value})
     if "nodes" not in settings:
         settings.pop("sync", None)  # with whom

@@ -47,6 +47,7 @@ class CampaignFolder:
           records/<cell id>/run-<n>.log    what the run printed
           records/<cell id>/trace-<n>.csv  what the system did meanwhile
           records/<cell id>/profile-<n>.npz  its POSIX calls, where the cell asks for them
+          records/<cell id>/tensorflow-<n>.npz  what TensorFlow's profiler saw, likewise
           records/<cell id>/timelog-<n>.timelog  when it did what, where the benchmark logs it
           report.html figures/ tables/     made by the analysis
           manifests/                       of the user's own folders of images

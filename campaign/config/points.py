@@ -29,10 +29,12 @@ def cells_of(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
             raise _swept_conduct(conduct, _conduct(point))
         cell = make_cell(point)
         cells.setdefault(cell.id, cell)
-    if conduct["profile"]["compare"] and all(point["profile"]["posix"] == "none" for point in points):
+    if conduct["profile"]["compare"] and all(
+        point["profile"]["posix"] == point["profile"]["tensorflow"] == "none" for point in points
+    ):
         raise UsageError(
             "profile.compare=true without a profile: there is nothing to compare",
-            "profile.posix=counters or trace; each of its runs then has one without beside it",
+            "profile.posix=trace or profile.tensorflow=5-15, say; each of its runs then has one without beside it",
         )
     return list(cells.values()), conduct
 

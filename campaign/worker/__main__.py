@@ -184,6 +184,7 @@ class Worker:
     def _request(self, recorded: Record, begun: Run, item: WorkItem) -> Request:
         conduct, cell, data = self.work["conduct"], self.folder.cell(item["id"]), item["dataset"]
         run = begun["run"]
+        seen = begun["role"] != paired.UNPROFILED
         trace, interval_s = conduct["trace"], conduct["trace"]["interval_s"]
         traced: TraceRequest | None = None
         if interval_s is not None:
@@ -197,7 +198,8 @@ class Worker:
             "limits": conduct["checks"],
             "peak": Peaks(self.folder).of(recorded),
             "trace": traced,
-            "profile": None if begun["role"] == paired.UNPROFILED else str(cell / f"profile-{run}.npz"),
+            "profile": str(cell / f"profile-{run}.npz") if seen else None,
+            "tensorflow": str(cell / f"tensorflow-{run}.npz") if seen else None,
             "timelog": str(cell / f"timelog-{run}.timelog"),
             "checkpoint": checkpoint_targets.request(item, conduct),
             "baseline": baseline_files.request(item, cell / f"engine-{run}.txt"),

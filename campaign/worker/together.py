@@ -91,6 +91,8 @@ def _of_rank(request: Request, rank: int, places: Places, hub: Hub) -> Request:
         own["trace"] = {**trace, "file": str(beside(Path(trace["file"]), rank))}
     if profile := own["profile"]:
         own["profile"] = str(beside(Path(profile), rank))
+    if seen := own.get("tensorflow"):
+        own["tensorflow"] = str(beside(Path(seen), rank))
     return own
 
 

@@ -20,6 +20,7 @@ from jobs.benchmarks.benchmark import Benchmark, Figure
 from jobs.data import pipeline
 from jobs.data.unreadable import dropped, first_complaint
 from jobs.errors import UnreadableImageError
+from jobs.observe import steps as step_marks
 from jobs.settings import key
 
 if TYPE_CHECKING:
@@ -187,15 +188,17 @@ def _train(iterator: Iterator[Any], steps: int, step: Step, saver: Saver | None)
     step_compute_s: list[float] = []
     losses: list[float | None] = []
     bytes_read, other_s, checkpoint_s = 0, 0.0, 0.0
-    for number in range(steps):
+    for number in (marked := step_marks.marked(range(steps))):
         requested = clock()
-        batch = next(iterator, None)
+        with step_marks.part("input"):
+            batch = next(iterator, None)
         step_load_s.append(clock() - requested)
         if batch is None:
             break
         index, size, images, labels = batch
         began = clock()
-        loss = step(images, labels)
+        with step_marks.part("compute"):
+            loss = step(images, labels)
         ended = clock()
         step_compute_s.append(ended - began)
         losses += [] if loss is None else [loss if math.isfinite(loss) else None]
@@ -204,10 +207,11 @@ def _train(iterator: Iterator[Any], steps: int, step: Step, saver: Saver | None)
         kept = clock()
         other_s += kept - ended
         if saver:
-            saver.after(number + 1)
+            with step_marks.part("checkpoint"):
+                saver.after(number + 1)
             checkpoint_s += clock() - kept
     finish_s = _timed(saver.finish) if saver else 0.0
-    times = {"step_load_s": step_load_s, "step_compute_s": step_compute_s, "other_s": other_s}
+    times = {"step_load_s": step_load_s, "step_compute_s": step_compute_s, "other_s": other_s + marked.spent_s}
     times |= {"checkpoint_s": checkpoint_s + finish_s, "checkpoint_finish_s": finish_s}
     return delivered, {**times, "step_loss": losses, "bytes_read": bytes_read}
 

@@ -16,6 +16,7 @@ from jobs.benchmarks.benchmark import Benchmark
 from jobs.data import pipeline
 from jobs.data.unreadable import dropped, first_complaint
 from jobs.errors import UnreadableImageError
+from jobs.observe import steps as step_marks
 from jobs.ranks import here
 from jobs.settings import key
 
@@ -96,9 +97,10 @@ def _iterate(iterator: Any, steps: int) -> tuple[list[int], dict[str, Any]]:
     bytes_read, other_s = 0, 0.0
     meetings = _Meetings(here(), steps)
     start = here().start()
-    for _ in range(steps):
+    for _ in (marked := step_marks.marked(range(steps))):
         requested = clock()
-        batch = next(iterator, None)
+        with step_marks.part("input"):
+            batch = next(iterator, None)
         arrived = clock()
         step_load_s.append(arrived - requested)
         if batch is None:
@@ -107,11 +109,12 @@ def _iterate(iterator: Any, steps: int) -> tuple[list[int], dict[str, Any]]:
         delivered.extend(index.numpy().tolist())
         bytes_read += int(size.numpy().sum(dtype="int64"))
         other_s += clock() - arrived
-        meetings.next()
+        with step_marks.part("communicate"):
+            meetings.next()
     meetings.rest()
     wall_s = clock() - start
     load_s = sum(step_load_s)
-    times = {"wall_s": wall_s, "load_s": load_s, "other_s": other_s, "step_load_s": step_load_s}
+    times = {"wall_s": wall_s, "load_s": load_s, "other_s": other_s + marked.spent_s, "step_load_s": step_load_s}
     return delivered, {**times, **meetings.figures(), "bytes_read": bytes_read}
 
 

@@ -23,8 +23,8 @@ class Profiled(Observer):
     def __init__(self, request: Request, work: Work) -> None:
         super().__init__(request, work)
         self._profile: Profile | None = None
-        mode = request["settings"].get("profile", {}).get("posix")
-        if mode and (file := request.get("profile")):
+        mode = request["settings"].get("profile", {}).get("posix", "none")
+        if mode != "none" and (file := request.get("profile")):
             from jobs.profiler import Profile  # noqa: PLC0415 - seldom asked for
 
             folders = [*work.folders, *(work.checkpoints.folders if work.checkpoints else ())]

@@ -10,6 +10,7 @@ from omegaconf import MISSING
 
 from campaign.cells import stopping
 from campaign.errors import UsageError
+from jobs.observe import steps
 from jobs.settings import key
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Profile:
     """Node ``profile``."""
 
     posix: Posix = MISSING
+    tensorflow: str = MISSING
     compare: bool = MISSING
 
 
@@ -55,7 +57,11 @@ class Checks:
 
 
 def check(values: Flat) -> None:
-    """Refuse numbers of runs that leave no measured run, or no room for those that ``until_spread`` needs."""
+    """Refuse numbers of runs that leave no measured run, or no room for those that ``until_spread`` needs.
+
+    And steps of a profile that are no steps.
+    """
+    _steps(values["profile.tensorflow"])
     runs, warmups = values["runs"], values["warmup_runs"]
     if warmups >= runs:
         raise UsageError(
@@ -68,3 +74,13 @@ def check(values: Flat) -> None:
             f" warmup_runs={warmups} is more, or an interval of the median needs {stopping.FEWEST_RUNS} measured runs",
             f"max_runs={least} or more",
         )
+
+
+def _steps(asked: str) -> None:
+    try:
+        if asked != steps.NONE:
+            steps.window(asked)
+    except ValueError:
+        raise UsageError(
+            f"profile.tensorflow={asked} is no window of steps", "5-15, from the fifth step to the 15th; all; or none"
+        ) from None

@@ -41,6 +41,7 @@ def traced(events, edges):
         category,
         *times,
         Steps(number, started, ended),
+        column,
         marked=False,
         dated=True,
     )

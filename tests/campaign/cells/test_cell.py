@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 from campaign.cells.cell import NEUTRAL, flat, make_cell
+from campaign.config import limits
+from campaign.errors import UsageError
 from jobs.benchmarks import registry
 from jobs.settings import EVERY
 from tests.campaign.work_lists import BUFFERED, DIRECT, compose
@@ -92,6 +94,21 @@ def test_a_cell_that_is_profiled_is_another_one_and_others_are_what_they_were(po
     assert profiled["none"] == make_cell({key: value for key, value in point.items() if key != "profile"})
     assert len({cell.id for cell in profiled.values()}) == 3
     assert profiled["trace"].settings["profile"] == {"posix": "trace"}
+
+
+@pytest.mark.shows("profile.tensorflow")
+def test_a_cell_whose_tensorflow_is_profiled_is_another_one_and_others_are_what_they_were(point):
+    profiled = [make_cell({**point, "profile": {**point["profile"], "tensorflow": each}}) for each in ("none", "5-15")]
+
+    assert profiled[0].id == make_cell(point).id == "micro-demo-local-t4-b64-p0-399c345604"
+    assert profiled[1].id != profiled[0].id
+    assert profiled[1].settings["profile"] == {"posix": "none", "tensorflow": "5-15"}
+
+
+@pytest.mark.parametrize("steps", ["5", "0-3", "9-3", "some"])
+def test_a_window_that_is_none_is_refused(steps):
+    with pytest.raises(UsageError, match="no window of steps"):
+        limits.check(compose(f"profile.tensorflow={steps}"))
 
 
 @pytest.mark.shows("staging")

@@ -1,0 +1,92 @@
+"""The steps of a run, told by its benchmark to those who watch them: where each begins and ends, and its parts.
+
+The loop of a benchmark::
+
+    for number in (marked := steps.marked(range(count))):
+        with steps.part("input"):
+            batch = next(iterator)
+        ...
+    other_s += marked.spent_s
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
+
+ALL, NONE = "all", "none"
+MARK = "campaign step"
+"""What a mark of a step is called in TensorFlow's traces."""
+
+
+class Watcher(Protocol):
+    """Who is told of steps; they count from 1."""
+
+    def begin(self, number: int) -> None:
+        """Hear that a step begins."""
+
+    def end(self, number: int) -> None:
+        """Hear that it has ended."""
+
+    def part(self, name: str) -> AbstractContextManager[Any]:
+        """Return what goes on as long as the part does: ``input``, ``compute``, ``communicate`` or ``checkpoint``."""
+
+
+_WINDOW = re.compile("([1-9][0-9]{0,8})-([1-9][0-9]{0,8})")
+_WATCHERS: list[Watcher] = []  # at most one, of this process's run
+_NOTHING = nullcontext()
+
+
+def window(asked: str) -> tuple[int, float]:
+    """Return the first and the last step of ``5-15`` or ``all``. Raises ValueError for other words."""
+    if asked == ALL:
+        return 1, float("inf")
+    first, last = map(int, found.groups()) if (found := _WINDOW.fullmatch(asked)) else (1, 0)
+    if first > last:
+        raise ValueError(f"{asked!r} is no window of steps")
+    return first, last
+
+
+def watch(watcher: Watcher) -> None:
+    """Tell this one from now on."""
+    _WATCHERS[:] = [watcher]
+
+
+def unwatch() -> None:
+    """Tell nobody."""
+    _WATCHERS.clear()
+
+
+def part(name: str) -> AbstractContextManager[Any]:
+    """Return the context of a part of a step."""
+    return _WATCHERS[0].part(name) if _WATCHERS else _NOTHING
+
+
+class marked:  # noqa: N801 - is used as a function
+    """What a loop goes through, each of it a step; `spent_s` is what watchers took between the steps."""
+
+    def __init__(self, numbers: Iterable[int]) -> None:
+        self._numbers, self.spent_s = numbers, 0.0
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the numbers."""
+        if not _WATCHERS:
+            yield from self._numbers
+            return
+        watcher = _WATCHERS[0]
+        for place, number in enumerate(self._numbers, 1):
+            began = time.perf_counter()
+            watcher.begin(place)
+            self.spent_s += time.perf_counter() - began
+            try:
+                yield number
+            finally:
+                began = time.perf_counter()
+                watcher.end(place)
+                self.spent_s += time.perf_counter() - began
