@@ -19,13 +19,12 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import checks, run
+from jobs import checks, run, steps
 from jobs.benchmarks import accelerator, baseline, registry
 from jobs.benchmarks.engines import datafile
 from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest
 from jobs.errors import DatasetError, JobError
-from jobs.observe import steps
 from jobs.profiler.window import MODES
 from jobs.settings import choices
 from jobs.system import files

@@ -67,8 +67,8 @@ class Request(_Always, total=False):
 
     ``settings`` of the cell; ``limits`` of the checks (`jobs.checks.Limits`); ``dataset``, the folder of the images,
     and ``manifest``, the folder of their ``manifest.json``; ``trace`` and ``checkpoint``, None for none; ``profile``,
-    the file of a profile, for settings that ask for one, None for a run without it; ``tensorflow``, that of TensorFlow's
-    own; ``timelog``, the file of a time log, for a benchmark that writes one; ``baseline``, what a benchmark of a file
+    the file of a profile, for settings that ask for one, None for a run without it; ``tensorflow``, that of TensorFlow
+    itself; ``timelog``, that of a time log, for a benchmark that writes one; ``baseline``, what a benchmark of a file
     reads or writes; ``peak``, what the storage gives by itself, or None; ``listed_ns``, the latest change (ctime) of
     any file of the data set when it was listed; ``staged``, the map of its files that are read from copies
     (`jobs.data.staging`); ``rank``, of a run that is one of several.

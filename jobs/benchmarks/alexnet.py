@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from jobs import steps as step_marks
 from jobs.benchmarks import accelerator, images
 from jobs.benchmarks.alexnet_network import Network, state_bytes
 from jobs.benchmarks.benchmark import Benchmark, Figure
 from jobs.data import pipeline
 from jobs.data.unreadable import dropped, first_complaint
 from jobs.errors import UnreadableImageError
-from jobs.observe import steps as step_marks
 from jobs.settings import key
 
 if TYPE_CHECKING:

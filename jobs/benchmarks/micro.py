@@ -11,12 +11,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from jobs import steps as step_marks
 from jobs.benchmarks import first_use, images
 from jobs.benchmarks.benchmark import Benchmark
 from jobs.data import pipeline
 from jobs.data.unreadable import dropped, first_complaint
 from jobs.errors import UnreadableImageError
-from jobs.observe import steps as step_marks
 from jobs.ranks import here
 from jobs.settings import key
 

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs.observe import steps
+from jobs import steps
 from jobs.observe.observer import Observer
 
 if TYPE_CHECKING:

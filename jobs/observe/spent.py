@@ -7,6 +7,7 @@ from collections import defaultdict
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
+from jobs import steps
 from jobs.observe.time_log import ACTIONS
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Spent:
         outer, self._inside = self._inside, 0.0
         began = time.perf_counter()
         try:
-            with known.event(action, file, at=at) if known else nullcontext() as event:
+            with steps.part(action), known.event(action, file, at=at) if known else nullcontext() as event:
                 yield event
         finally:
             took = time.perf_counter() - began

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jobs.observe.steps import MARK
 from jobs.profiler.library import ProfilerError
 from jobs.profiler.xplane import messages
+from jobs.steps import MARK
 from jobs.system import files
 
 if TYPE_CHECKING:

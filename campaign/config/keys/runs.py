@@ -10,7 +10,7 @@ from omegaconf import MISSING
 
 from campaign.cells import stopping
 from campaign.errors import UsageError
-from jobs.observe import steps
+from jobs import steps
 from jobs.settings import key
 
 if TYPE_CHECKING:

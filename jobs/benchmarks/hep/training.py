@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from jobs import steps
 from jobs.benchmarks.hep.network import CLASSES
 from jobs.benchmarks.hep.rules import TRAIN, VALIDATION
 from jobs.errors import UnreadableImageError
@@ -175,11 +176,12 @@ class Training:
         if validation := self.samples.get(VALIDATION):
             self._at(VALIDATION, 0)
             validation.advance()
-        for number in range(self.rules.steps):
+        for number in (marked := steps.marked(range(self.rules.steps))):
             self._step(number)
             while validation and passed < self.samples[TRAIN].epoch:
                 self._validate(validation, passed)
                 passed += 1
+        self.spent.seconds["other"] += marked.spent_s
         if self.saver:
             began = time.perf_counter()
             with self.spent.during("checkpoint"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import analysis.traces
 import jobs.profiler
 from analysis.__main__ import main
-from jobs.observe import steps
+from jobs import steps
 from jobs.profiler import runtime
 from tests.analysis.traces.spaces import space
 from tests.jobs.jobs_factory import check, make_request

@@ -35,7 +35,7 @@ class Watcher(Protocol):
         """Hear that it has ended."""
 
     def part(self, name: str) -> AbstractContextManager[Any]:
-        """Return what goes on as long as the part does: ``input``, ``compute``, ``communicate`` or ``checkpoint``."""
+        """Return what goes on as long as the part does: an action of the time log, or ``input``."""
 
 
 _WINDOW = re.compile("([1-9][0-9]{0,8})-([1-9][0-9]{0,8})")
