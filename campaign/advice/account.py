@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from filelock import FileLock
 
-from campaign.advice.rules import VERSION
+from campaign.advice.findings import VERSION
 from campaign.cells import record, stopping
 from campaign.errors import EnvironmentFaultError
 from jobs.system import files, versioned
@@ -16,7 +16,7 @@ from jobs.system.clock import utc_now
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from campaign.advice.rules import Prediction
+    from campaign.advice.findings import Prediction
     from campaign.cells.contract import Record
     from campaign.cells.folder import CampaignFolder
 

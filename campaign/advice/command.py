@@ -47,7 +47,7 @@ def words(recorded: Record, changes: Mapping[str, Any], folder: Path) -> list[st
         own += [_word(key, value) for key, value in settings.items() if of_recipe and _group(key) in _SPELT]
     replaced = [*changes, *({"storage"} & {_group(key) for key in changes})]
     own = [_narrowed(word, settings) for word in _without(own, *replaced)]
-    own += [_word(key, value) for key, value in changes.items()]
+    own += [_word(key, value) for key, value in changes.items() if value is not None]  # as it is without a word
     own += [] if folder == Path("results").resolve() else [f"campaign_dir={folder}"]
     if _OTHER_BENCHMARK not in changes and (of_recipe or any(_is_swept(word) for word in own)):
         own += ["--only", cell_with(recorded, changes).rpartition("-")[2]]

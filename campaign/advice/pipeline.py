@@ -118,9 +118,11 @@ def on_storage(e: Evidence, storage: float) -> tuple[float, float]:
 def _speedup(e: Evidence, threads: int, storage: float) -> tuple[float, float]:
     """Return the same, at least and at most, where the storage is so many times as fast.
 
-    At least: no call on the storage passes while a processor works for another image.
+    At least: no call passes while a processor works for another image. At most: all do, others leave the processors to
+    the run, and what these do is of the image itself only where they decode it.
     """
     image_s, cpu_s = batch_s(e) / e.batch, e["cpu_s"] / e["images"]
     calls_s = max(0.0, e.threads * image_s - cpu_s) / e.threads / storage
-    busy_s, alone_s = cpu_s / e.free_cores, cpu_s / threads + calls_s
-    return image_s / max(busy_s + calls_s, alone_s), image_s / max(busy_s, alone_s)
+    busy_s, own_s = cpu_s / e.free_cores, cpu_s / threads
+    least_s = calls_s + (own_s if e.settings.get("benchmark.preprocess", True) else 0.0)
+    return image_s / max(busy_s + calls_s, own_s + calls_s), image_s / max(cpu_s / e.cores, least_s)

@@ -6,19 +6,17 @@ A rule answers with what it found, or with what it would need to know, or with N
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from campaign.advice import pipeline
 from campaign.advice.evidence import Fact
+from campaign.advice.findings import MORE, Finding, Lacking, Test, larger_files, noisy, test_of
+from campaign.console import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
     from campaign.advice.evidence import Evidence
-
-VERSION = 1
-"""Raised when a rule predicts otherwise: what was predicted before says nothing of it."""
 
 BASELINE = {"benchmark.name": "baseline", "benchmark.access": "random_read"}
 _BUSY = 0.85  # of the processors: what is left a pipeline with few threads cannot fill (balance of two stages)
@@ -29,46 +27,6 @@ _METADATA = 0.3  # of the time in calls
 _OTHERS = 0.5  # processors, as the check `quiet`
 _WORTH = 1.1  # times as fast
 _THROTTLED = 0.01  # as the check `unthrottled`
-_NOISE = 0.04  # by which runs of a stable cell differ (checks.spread_max), at least
-_MORE = 4  # times as large files
-
-
-class Prediction(NamedTuple):
-    """A figure of the cell that tests a rule, and the interval that it must fall into."""
-
-    figure: str
-    unit: str
-    value: float
-    low: float
-    high: float
-
-
-class Test(NamedTuple):
-    """Settings that are changed for it, by dotted keys, and what is expected of it."""
-
-    changes: Mapping[str, Any]
-    prediction: Prediction
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A rule that holds."""
-
-    rule: str
-    says: str
-    share: float  # of the run's time: how much this explains
-    facts: Sequence[Fact]
-    test: Test | None
-    untested: str = ""  # why there is none, or why it must be made by hand
-
-
-@dataclass(frozen=True)
-class Lacking:
-    """A rule that cannot be decided, and the settings of the cells that would decide it."""
-
-    rule: str
-    why: str
-    changes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def advise(e: Evidence) -> tuple[list[Finding], list[Lacking]]:
@@ -90,7 +48,7 @@ def throttled(e: Evidence) -> Finding | None:
         f"a quota of {e.quota:.2g} of {e.all_cores:g} processors holds the run back",
         min(1.0, e["throttled_s"] / e["elapsed_s"]),
         [Fact("quota_cores", e.quota, "cores", "record"), *e.facts("throttled_s", "elapsed_s", "cpu_s")],
-        _test(e, {}, (1.0, math.sqrt(most), most)),
+        test_of(e, {}, (1.0, math.sqrt(most), most)),
         "the quota is no key: give the command in a shell without it",
     )
 
@@ -111,7 +69,7 @@ def processors(e: Evidence) -> Finding | Lacking | None:
         f"{what} keeps {busy:.0%} of the {e.free_cores:.2g} processors left to it busy, and more threads do not help",
         busy * e.waiting,
         [*e.facts("cpu_s", "elapsed_s", "load_s", "other_cpu"), Fact("cores", e.cores, "cores", "record"), *e.traced()],
-        _test(e, {"threads": 2 * e.threads}, (1.0, math.sqrt(1 / busy), 1 / busy)),
+        test_of(e, {"threads": 2 * e.threads}, (1.0, math.sqrt(1 / busy), 1 / busy)),
     )
 
 
@@ -122,19 +80,21 @@ def few_threads(e: Evidence) -> Finding | Lacking | None:
     wanted = 8 if e.threads < 8 else 2 * e.threads  # noqa: PLR2004 - the paper's largest
     counts = [count for count in e.readers if count > e.threads] if e.threads in e.readers else []
     if e.cold and not counts:
-        needed = f"what the storage gives to {e.threads} and to {wanted} readers is not known"
+        needed = f"what the storage gives to {counted(e.threads, 'reader')} and to {wanted} is not known"
         return Lacking("few_threads", needed, {**BASELINE, "threads": (e.threads, wanted)})
     best = max(counts or [2 * e.threads], key=lambda count: (pipeline.faster(e, count)[1], -count))
     gains = pipeline.faster(e, best)
     if gains[1] < _WORTH:
         return None
-    known = [Fact(f"{count} readers", e.readers[count], "MB/s", "baseline") for count in (e.threads, best) if e.cold]
+    known = [
+        Fact(counted(count, "reader"), e.readers[count], "MB/s", "baseline") for count in (e.threads, best) if e.cold
+    ]
     return Finding(
         "few_threads",
-        f"{e.threads} at once keep neither the storage nor the processors busy",
+        f"{counted(e.threads, 'file')} at once: neither the storage nor the processors are busy",
         e.waiting * (1 - pipeline.busy(e)),
         [*e.facts("load_s", "elapsed_s", "cpu_s", "read_mb_per_s"), *known, *e.traced()],
-        _test(e, {"threads": best}, gains),
+        test_of(e, {"threads": best}, gains),
     )
 
 
@@ -145,21 +105,22 @@ def device(e: Evidence) -> Finding | None:
         return None
     if max(e.readers.values()) >= _WORTH * own:  # that is of `few_threads`
         return None
+    readers = counted(e.threads, "reader")
     faster = max(e.elsewhere.items(), key=lambda each: each[1][1], default=None)
     test, why = None, "no faster storage is known here: measure the same baseline there, or see `stage plan`"
     if faster and faster[1][1] >= _WORTH * own:
         name, (storage, rate) = faster
         low, high = pipeline.on_storage(e, rate / own)
         test, why = (
-            _test(e, {f"storage.{key}": storage[key] for key in storage}, (low, math.sqrt(low * high), high)),
+            test_of(e, {f"storage.{key}": storage[key] for key in storage}, (low, math.sqrt(low * high), high)),
             "",
         )
     return Finding(
         "device",
-        f"the storage gives {e['read_mb_per_s'] / own:.0%} of what it gives to {e.threads} readers by itself",
+        f"the storage gives {e['read_mb_per_s'] / own:.0%} of what it gives to {readers} by itself",
         min(1.0, e["read_mb_per_s"] / own) * e.waiting,
-        [*e.facts("read_mb_per_s"), Fact(f"{e.threads} readers", own, "MB/s", "baseline"),
-         *([Fact(f"{name}, {e.threads} readers", rate, "MB/s", "baseline")] if test else []), *e.traced()],
+        [*e.facts("read_mb_per_s"), Fact(readers, own, "MB/s", "baseline"),
+         *([Fact(f"{name}, {readers}", rate, "MB/s", "baseline")] if test else []), *e.traced()],
         test,
         why,
     )  # fmt: skip
@@ -178,13 +139,13 @@ def small_reads(e: Evidence) -> Finding | Lacking | None:
     large = Fact("one large file", e.sequential, "MB/s", "its bound" if e.emulated else "baseline")
     size = e["bytes_read"] / e["images"]
     moving_s, file_s = size / 1e6 / e.sequential, size / 1e6 / e["read_mb_per_s"]
-    rate = _MORE * size / 1e6 / (file_s + (_MORE - 1) * moving_s)
+    rate = MORE * size / 1e6 / (file_s + (MORE - 1) * moving_s)
     return Finding(
         "small_reads",
-        f"{share:.0%} of the time of a file of {size / 1e3:.0f} kB is none in which its bytes move",
+        f"a file of {size / 1e3:.3g} kB takes {file_s * 1e3:.3g} ms, {moving_s * 1e3:.2g} of them to move its bytes",
         share * e.waiting * (1 - pipeline.busy(e)),
         [*e.facts("read_mb_per_s"), large, *e.traced()],
-        *_larger_files(e, rate / e["read_mb_per_s"], _MORE),
+        *larger_files(e, rate / e["read_mb_per_s"], MORE),
     )
 
 
@@ -204,7 +165,7 @@ def metadata(e: Evidence) -> Finding | Lacking | None:
         f"{share:.0%} of the time in calls is not reading: opening, asking for sizes, closing",
         share * min(1.0, calls_s / (e.threads * e["load_s"])) * e.waiting,
         [Fact(name, e.profile[name], unit, "profile") for name, unit in names],
-        *_larger_files(e, _MORE * calls_s / (e.profile["meta_s"] + _MORE * e.profile["read_s"]), _MORE),
+        *larger_files(e, MORE * calls_s / (e.profile["meta_s"] + MORE * e.profile["read_s"]), MORE),
     )
 
 
@@ -222,7 +183,7 @@ def input_(e: Evidence) -> Finding | None:
         f"{bound}: {e['load_s']:.2f} of {e['wall_s']:.2f} s are waiting, {e['compute_s']:.2f} s compute{emulated}",
         share,
         e.facts("wall_s", "load_s", "compute_s"),
-        Test({"benchmark.control": "no_io"}, _noisy(e, "wall_s", "s", (low, left_s, left_s))),
+        Test({"benchmark.control": "no_io"}, noisy(e, "wall_s", "s", (low, left_s, left_s))),
     )
 
 
@@ -246,7 +207,7 @@ def no_prefetch(e: Evidence) -> Finding | None:
         hidden * (e.steps - 1) / e["wall_s"],
         [Fact("wait for a batch", waited_s, "s", "record"), Fact("step", computed_s, "s", "record"),
          Fact("steps", e.steps, "", "record"), *e.facts("wall_s")],
-        Test({"prefetch": 1}, _noisy(e, "wall_s", "s", (low, value, max(value, high)))),
+        Test({"prefetch": 1}, noisy(e, "wall_s", "s", (low, value, max(value, high)))),
     )  # fmt: skip
 
 
@@ -258,35 +219,3 @@ RULES: tuple[Callable[[Evidence], Finding | Lacking | None], ...] = (
 def _trains_on_processors(e: Evidence) -> bool:
     """Tell whether processors train, so that what the input takes of them is not known."""
     return e.kind == "training" and e.accelerator == "cpu" and e.settings.get("benchmark.control", "none") == "none"
-
-
-def _test(e: Evidence, changes: Mapping[str, Any], gains: tuple[float, float, float]) -> Test:
-    """Predict the figure of merit of a pipeline that is so many times as fast: at least, probably, at most."""
-    if e.kind != "training":
-        now = e["images_per_s"]
-        return Test(changes, _noisy(e, "images_per_s", "images/s", tuple(now * gain for gain in gains)))
-    threads, made_s = int(changes.get("threads", e.threads)), pipeline.batch_s(e)
-    walls = [pipeline.wall_s(e, made_s / gain, threads=threads, prefetch=e.settings["prefetch"]) for gain in gains]
-    return Test(changes, _noisy(e, "wall_s", "s", (walls[2], walls[1], walls[0])))
-
-
-def _noisy(e: Evidence, figure: str, unit: str, bounds: Sequence[float]) -> Prediction:
-    """Widen an interval by what runs differ from their median: those of the cell, and those of any stable one."""
-    low, value, high = bounds
-    rates, middle = e.rates.get(figure, ()), e[figure] or 1.0
-    below = min([1 - _NOISE, *(each / middle for each in rates)])
-    above = max([1 + _NOISE, *(each / middle for each in rates)])
-    return Prediction(figure, unit, value, low * below, high * above)
-
-
-def _larger_files(e: Evidence, gain: float, times: int) -> tuple[Test | None, str]:
-    """Predict what files that are `times` as large give, where they can be made and are not decoded."""
-    size = e.settings.get("dataset.median_bytes")
-    if size is None:
-        return None, "fewer, larger files are no key of this dataset: pack it"
-    if e.settings.get("benchmark.preprocess", True):
-        return None, "files are decoded, and larger ones take longer: try it with benchmark.preprocess=false"
-    now = e["read_mb_per_s"]
-    bounds = (now * math.sqrt(gain), now * gain, now * min(float(times), gain * 1.1))
-    pixels = {name: 2 * int(e.settings[name]) for name in ("dataset.width", "dataset.height") if name in e.settings}
-    return Test({"dataset.median_bytes": times * int(size), **pixels}, _noisy(e, "read_mb_per_s", "MB/s", bounds)), ""

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from campaign import console
 from campaign.advice import account, command, evidence, rules
+from campaign.advice.findings import VERSION, Prediction
 from campaign.cells.folder import existing
 from campaign.cells.judge import ODD_FIGURES
 from campaign.cli import arguments
 from campaign.errors import EnvironmentFaultError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from campaign.advice.account import Tested
     from campaign.advice.evidence import Evidence
-    from campaign.advice.rules import Finding, Lacking
+    from campaign.advice.findings import Finding, Lacking
     from campaign.cells.contract import Record
     from campaign.cells.folder import CampaignFolder
 
@@ -49,8 +50,14 @@ def main(argv: list[str]) -> int:
     for each in tested:
         _measure(folder, known, each)
     history = account.settle(folder, recorded)
-    told = {**_about(known), "findings": findings, "not_decided": [_needed(folder, recorded, each) for each in lacking]}
-    told["tests"] = history
+    if tested:
+        _campaign("report", str(folder.root))  # with what came of it
+    told = {
+        **_about(known),
+        "findings": findings,
+        "not_decided": [_needed(folder, recorded, each) for each in lacking],
+        "tests": history,
+    }
     if options.json:
         print(json.dumps(told, indent=1))
     else:
@@ -97,14 +104,18 @@ def _needed(folder: CampaignFolder, recorded: Record, lacking: Lacking) -> dict[
 
 
 def _measure(folder: CampaignFolder, known: Evidence, test: Mapping[str, Any]) -> None:
-    """Write a prediction down, and run its command; stdout is for what is advised."""
-    predicted = rules.Prediction(*(test[name] for name in rules.Prediction._fields))
+    """Write a prediction down, and run its command."""
+    predicted = Prediction(*(test[name] for name in Prediction._fields))
     before = known[predicted.figure]
     account.promise(folder, test["rule"], predicted, (known.cell, test["cell"]), (test["command"], before))
     console.say(f"{test['rule']}: {test['command']}")
-    argv = [sys.executable, "-m", "campaign", *test["words"]]
-    if subprocess.run(argv, stdout=_STDERR, check=False).returncode == _INTERRUPTED:
+    if _campaign(*test["words"]) == _INTERRUPTED:
         raise KeyboardInterrupt
+
+
+def _campaign(*words: str) -> int:
+    """Give a command; its stdout goes to stderr, for ours is for what is advised."""
+    return subprocess.run([sys.executable, "-m", "campaign", *words], stdout=_STDERR, check=False).returncode
 
 
 def _print(told: Mapping[str, Any]) -> None:
@@ -121,7 +132,8 @@ def _print(told: Mapping[str, Any]) -> None:
             console.show(f"    test by hand: {found['untested']}" if found["by_hand"] else "    test")
             console.show(f"      {test['command']}")
             console.show(f"    predicted {_predicted(test)}")
-            _print_history([each for each in told["tests"] if _is_of(each, told["cell"], test)])
+            for each in (each for each in told["tests"] if _is_of(each, told["cell"], test)):
+                console.show(f"    {_outcome(each)}")
         else:
             console.show(f"    no test: {found['untested']}")
     if not told["findings"]:
@@ -139,30 +151,26 @@ def _predicted(test: Mapping[str, Any], value: str = "value") -> str:
     return f"{test[value]:.4g} {test['unit']} ({test['low']:.4g} to {test['high']:.4g})"
 
 
-def _print_history(history: Sequence[Tested]) -> None:
-    for each in history:
-        console.show(f"    {_outcome(each)}")
-
-
 def _outcome(each: Tested) -> str:
     """Return one test in a line."""
     when = f"{each['utc'][:10]} {each['rule']} predicted {_predicted(each, 'predicted')} from {each['before']:.4g}"
     if (measured := each["measured"]) is None:
         return f"{when}; not measured: {each['why_not']}"
     known = ", which was known before" if each["known"] else ""
+    known += f", by rules of version {each['rules']}" if each["rules"] != VERSION else ""
     came = f"{measured['median']:.4g} ({measured['min']:.4g} to {measured['max']:.4g}, {measured['runs']} runs){known}"
     return f"{when}; measured {came}: {'holds' if each['holds'] else 'FAILED'}"
 
 
 def _print_others(told: Mapping[str, Any]) -> None:
-    """Print what failed in this campaign and stands with no finding above, and how often rules held."""
+    """Print what of this campaign failed, or is of this cell, and stands with no finding above."""
     shown = [found["test"] for found in told["findings"] if found["test"]]
-    others = [each for each in told["tests"] if not any(_is_of(each, told["cell"], test) for test in shown)]
-    for each in others:
-        if each["holds"] is False or each["cell"] == told["cell"]:
+    for each in told["tests"]:
+        is_shown = any(_is_of(each, told["cell"], test) for test in shown)
+        if not is_shown and (each["holds"] is False or each["cell"] == told["cell"]):
             console.show(f"tested before: {each['cell']}: {_outcome(each)}")
-    decided = [each for each in told["tests"] if each["measured"]]
-    for rule in dict.fromkeys(each["rule"] for each in decided if not each["holds"]):
-        of_rule = [each for each in decided if each["rule"] == rule]
-        failed = sum(not each["holds"] for each in of_rule)
-        console.show(f"{rule} has FAILED in {failed} of {len(of_rule)} tests of this campaign: take it with care")
+    failed = [each["rule"] for each in told["tests"] if each["holds"] is False]
+    for rule in dict.fromkeys(failed):
+        number = sum(each["rule"] == rule and each["measured"] is not None for each in told["tests"])
+        tests = f"{failed.count(rule)} of {console.counted(number, 'test')}"
+        console.show(f"{rule} has FAILED in {tests} of this campaign: take it with care")

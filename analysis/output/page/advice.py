@@ -25,7 +25,8 @@ _TEST = keyed(
     {"measured": maybe(_MEASURED), "holds": maybe(flag), "why_not": maybe(text), "known": flag},
 )  # fmt: skip
 _SHAPE = keyed({"schema": count, "tests": each_of(_TEST)})
-_HEADINGS = ("rule", "cell", "tested by", "unit", "before", "predicted", "interval", "measured", "runs", "prediction")
+_HEADINGS = ("rule", "prediction", "before", "predicted", "interval", "measured", "runs", "unit", "cell", "tested by")
+_LEFT = (True, True, *[False] * 5, True, True, True)
 
 
 def advice(folder: Path) -> Markup | None:
@@ -44,21 +45,20 @@ def advice(folder: Path) -> Markup | None:
     return joined(
         [
             tag("p", f"{told}: {rules}." if failed else f"{told}."),
-            scrolling(table(_HEADINGS, rows, [True, True, True, True, False, False, False, False, False, True])),
+            scrolling(table(_HEADINGS, rows, _LEFT)),
             tag("p", some(len(rows), len(tests), "tests", FILE)),
         ]
     )
 
 
 def _row(test: Mapping[str, Any]) -> list[str]:
-    found = test.get("measured")
-    came = [significant(found["median"]), span(found["min"], found["max"])] if found else [NONE, NONE]
-    outcome = "holds" if test.get("holds") else f"not measured: {test.get('why_not')}"
+    found, holds = test.get("measured"), test.get("holds")
+    outcome = f"not measured: {test.get('why_not')}" if holds is None else "holds" if holds else "FAILED"
     return [
-        *(test[name] for name in ("rule", "cell", "tested", "unit")),
+        test["rule"],
+        outcome + (" (measured before)" if test.get("known") else ""),
         *(significant(test[name]) for name in ("before", "predicted")),
         span(test["low"], test["high"]),
-        *came,
-        ("FAILED" if test.get("holds") is False else outcome)
-        + (" (measured before it was predicted)" if test.get("known") else ""),
+        *((significant(found["median"]), span(found["min"], found["max"])) if found else (NONE, NONE)),
+        *(test[name] for name in ("unit", "cell", "tested")),
     ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import pytest
 
+from analysis.output.page import advice as page
 from campaign.advice import account
-from campaign.advice.rules import Prediction
+from campaign.advice.findings import Prediction
 from campaign.errors import EnvironmentFaultError
 
 PREDICTED = Prediction("images_per_s", "images/s", 60.0, 50.0, 70.0)
@@ -64,6 +66,27 @@ def test_a_prediction_of_what_had_been_measured_says_so(folder, leave):
     account.promise(folder, "few_threads", PREDICTED, (origin, tested), ("the command", 32.0))
 
     assert account.load(folder)[0]["known"]
+
+
+@pytest.mark.parametrize(
+    ("rate", "told"), [(60.0, "holds"), (49.0, "FAILED"), (None, "not measured: not measured yet")]
+)
+def test_the_report_reads_what_was_kept(rate, told, promised, folder, leave):
+    if rate:
+        leave("threads=8", images_per_s=rate)
+    account.settle(folder, promised)
+
+    shown = page.advice(folder.root)
+
+    assert f"<td>few_threads</td><td>{told}</td>" in re.sub(' class="[a-z]+"', "", shown)
+    assert f"{int(rate is not None)} predictions were tested" in shown
+
+
+@pytest.mark.parametrize("text", ["[]", '{"schema": 1, "tests": [{"rule": "x"}]}', '{"schema": 1, "tests": 7}'])
+def test_an_account_that_is_none_is_named_in_the_report(text, folder):
+    assert page.advice(folder.root) is None
+    folder.advice.write_text(text)
+    assert "advice.json cannot be read" in page.advice(folder.root)
 
 
 @pytest.mark.parametrize("text", ["[]", '{"schema": 1}', '{"schema": 9, "tests": []}', "{"])
