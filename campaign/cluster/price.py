@@ -44,9 +44,10 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True)
 class Price:
-    """Node-hours of some jobs, each on one node; `runs` is None where no earlier run is known."""
+    """Node-hours of some jobs on `nodes` nodes in all; `runs` is None where no earlier run is known."""
 
     jobs: int
+    nodes: int
     timeout_min: int
     max_requeues: int
     retries: int
@@ -55,17 +56,18 @@ class Price:
     @property
     def at_most_h(self) -> float:
         """Node-hours if every job takes its whole time once."""
-        return self.jobs * self.timeout_min / 60
+        return self.nodes * self.timeout_min / 60
 
     def __str__(self) -> str:
         """Say it in one line."""
-        jobs = f"{counted(self.jobs, 'job')} of at most {self.timeout_min} min"
+        on = f" on {self.nodes} nodes" if self.nodes > self.jobs else ""
+        jobs = f"{counted(self.jobs, 'job')}{on} of at most {self.timeout_min} min"
         factors = (self.max_requeues, "requeued"), (self.retries, "tried again")
         again = "".join(f", times {number + 1} if all are {what}" for number, what in factors if number)
         text = f"{_two_digits(self.at_most_h)} node-hours at most ({jobs}{again})"
         if self.runs is None:
             return text
-        least, most = ((seconds + self.jobs * _START_S) / 3600 for seconds in (self.runs.least_s, self.runs.most_s))
+        least, most = ((seconds + self.nodes * _START_S) / 3600 for seconds in (self.runs.least_s, self.runs.most_s))
         hours = _two_digits(least) + (f" to {_two_digits(most)}" if most > least else "")
         return f"{text}; about {hours} expected, from {counted(self.runs.known, 'earlier run')}"
 
@@ -80,16 +82,24 @@ def of(arrays: Sequence[Array], folder: CampaignFolder) -> Price:
     entries = [entry for array in arrays for task in array.tasks for entry in task]
     conduct = arrays[0].request.conduct
     cluster, jobs = conduct["cluster"], sum(len(array.tasks) for array in arrays)
-    runs = expected(entries, conduct, folder)
-    return Price(jobs, cluster["timeout_min"], cluster["max_requeues"], conduct["retries"], runs)
+    nodes = sum(len(array.tasks) * array.nodes for array in arrays)
+    runs = expected(entries, conduct, folder, of_nodes=True)
+    return Price(jobs, nodes, cluster["timeout_min"], cluster["max_requeues"], conduct["retries"], runs)
 
 
-def expected(entries: Sequence[Entry], conduct: Conduct, folder: CampaignFolder) -> Expected | None:
-    """Expect of runs what those of their kind took before; None where the records in `folder` have none."""
+def expected(
+    entries: Sequence[Entry], conduct: Conduct, folder: CampaignFolder, *, of_nodes: bool = False
+) -> Expected | None:
+    """Expect of runs what those of their kind took before, on each of their nodes if `of_nodes`.
+
+    None where the records in `folder` have none.
+    """
     known = list(_known(folder))
     if not known:
         return None
-    of_run = [(entry, _mean(known, _kind(entry.cell.settings))) for entry in entries]
+    nodes = [entry.cell.settings.get("nodes", 1) if of_nodes else 1 for entry in entries]
+    took = [_mean(known, _kind(entry.cell.settings)) for entry in entries]
+    of_run = [(entry, seconds * many) for entry, seconds, many in zip(entries, took, nodes, strict=True)]
     warmups = conduct["warmup_runs"]
     least = sum((entry.missing + warmups) * seconds for entry, seconds in of_run)
     most = sum((entry.at_most + warmups) * seconds for entry, seconds in of_run)
@@ -124,7 +134,8 @@ def _known(folder: CampaignFolder) -> Iterator[tuple[tuple[str, ...], float]]:
 
 def _kind(settings: Settings) -> tuple[str, ...]:
     """Return what runs that take as long have in common; a baseline of a whole file has no dataset."""
-    return tuple(settings[group]["name"] for group in ("benchmark", "dataset", "storage") if group in settings)
+    names = tuple(settings[group]["name"] for group in ("benchmark", "dataset", "storage") if group in settings)
+    return (*names, str(settings.get("nodes", 1)))
 
 
 def _mean(known: Sequence[tuple[tuple[str, ...], float]], kind: tuple[str, ...]) -> float:

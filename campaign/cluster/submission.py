@@ -41,6 +41,7 @@ _ODD = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_WORD = 24  # of a job's name
 _SAID_BY_SBATCH = re.compile(r"sbatch: error: (.*)")
 _CAME_TOO_LATE = re.compile("timed out|Unable to contact", re.IGNORECASE)
+_AFTER_THE_FIRST_S = 60  # in which the other ranks of a job end after the first one that has
 _PAUSES_S = (0.0, 2.0, 3.0, 5.0)  # before each question to a controller that is busy
 
 
@@ -65,6 +66,11 @@ class Array:
         """CPUs of each task: as many as the most threads of its cells, unless a number is asked for."""
         most = max(entry.cell.settings.get("threads", 1) for task in self.tasks for entry in task)
         return int(self._cluster["cpus_per_task"] or most)
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of each task: of all its cells the same number."""
+        return int(self.tasks[0][0].cell.settings.get("nodes", 1))
 
     @property
     def job_name(self) -> str:
@@ -137,15 +143,20 @@ class Array:
             "comment": cluster["comment"] or f"tfio-campaign {self.request.folder.root} {self._figure}",
             "wckey": cluster["wckey"],  # submitit has one of its own where none is given
             "time": cluster["timeout_min"],
-            "nodes": 1,
+            "nodes": self.nodes,
             "ntasks_per_node": 1,
             "cpus_per_task": self.cpus,
             "array_parallelism": cluster["parallel"] or (1 if self.access["shared"] else _UNBOUNDED),
             "signal_delay_s": cluster["signal_delay_s"],
             "setup": self.setup(),
-            "srun_args": [f"--cpus-per-task={self.cpus}"],  # Slurm 22.05 and later do not pass it on
+            "srun_args": [f"--cpus-per-task={self.cpus}", *self._of_ranks],  # Slurm 22.05 and later do not pass it on
             "additional_parameters": self._additional(after),
         }
+
+    @property
+    def _of_ranks(self) -> list[str]:
+        """The first rank judges what the end of another one means; when it has ended itself, the others have to."""
+        return ["--kill-on-bad-exit=0", f"--wait={_AFTER_THE_FIRST_S}"] if self.nodes > 1 else []
 
     def _additional(self, after: str | None) -> dict[str, object]:
         cluster, access = self._cluster, self.access
@@ -166,20 +177,22 @@ class Array:
 
 
 def arrays(entries: Sequence[Entry], request: Request, tasks_at_most: int) -> Iterator[Array]:
-    """Put cells into array jobs: one a storage, or several in a row where there are more than an array can hold."""
+    """Put cells into array jobs: one a storage, or several in a row where there are more than an array can hold.
+
+    Cells of other numbers of nodes have arrays of their own, in the same row.
+    """
     if pool := request.conduct["cluster"]["pool"]:
         request = _within(request, pool)
-    if any("nodes" in entry.cell.settings for entry in entries):
-        raise UsageError("a job of ours runs on one node", "nodes=1, or cluster=local for ranks on this machine")
     ordered = sorted(enumerate(entries), key=lambda item: (_storage(item[1]), item[0]))
     # The next free number: what was refused is handed over again later, in a folder of its own.
     taken = request.folder.workers.glob(f"{request.token}-*")
     number = 1 + max((int(path.name.rpartition("-")[2]) for path in taken), default=-1)
     for _, group in groupby((entry for _, entry in ordered), key=_storage):
-        cells, before = list(group), None
-        packed = list(_slices(cells, request.conduct["cluster"]["cells_per_job"]))
-        done = 0
-        for tasks in _slices(packed, tasks_at_most):
+        before, done = None, 0
+        by_nodes = groupby(sorted(group, key=_nodes), key=_nodes)
+        packs = [list(_slices(list(cells), request.conduct["cluster"]["cells_per_job"])) for _, cells in by_nodes]
+        packed = [tasks for each in packs for tasks in _slices(each, tasks_at_most)]
+        for tasks in packed:
             folder = request.folder.workers / f"{request.token}-{number}"
             before = Array(request, folder, tasks, done, before)
             yield before
@@ -210,6 +223,10 @@ def _outside(pool: str) -> str:
     pooled = counted(len({*inside.split()}), "node")
     console.say(f"cluster.pool={pool}: each job runs on one of {pooled}; excluded: {short.strip() or 'none'}")
     return short.strip()
+
+
+def _nodes(entry: Entry) -> int:
+    return int(entry.cell.settings.get("nodes", 1))
 
 
 def _storage(entry: Entry) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from typing import TYPE_CHECKING
 
 from campaign.console import counted
@@ -34,6 +35,14 @@ def described() -> dict[str, str]:
     return {key: value for key, _, value in pairs if key in _FACTS}
 
 
+def node_address() -> str:
+    """Return under which address other nodes reach this one: Slurm's own for it, else its name."""
+    name = os.environ.get("SLURMD_NODENAME")
+    text = client.ask("scontrol", "-o", "show", "node", name, patient=True) if name else None
+    found = (word.partition("=") for word in (text or "").split())
+    return next((value for key, _, value in found if key == "NodeAddr" and value), platform.node())
+
+
 def requeue() -> bool:
     """Put this job back into the queue; Slurm ends this process soon after. False where it refuses."""
     number = os.environ.get("SLURM_JOB_ID")
@@ -49,8 +58,8 @@ def begun_too_often(cluster: Cluster, fault: Path) -> bool:
     return True
 
 
-def go_back(cluster: Cluster, fault: Path) -> None:
-    """Go back into the queue when the time is up, for a bounded number of times; else write down why not.
+def go_back(cluster: Cluster, fault: Path, why: str | None = None) -> None:
+    """Go back into the queue when the time is up, or `why` else, a bounded number of times; then write down why not.
 
     Slurm starts the list again then; what is recorded is not repeated. Where it has done so already, because it lost
     sight of this node, the job is the other worker's and is left alone.
@@ -60,8 +69,11 @@ def go_back(cluster: Cluster, fault: Path) -> None:
     again = restarts() < cluster["max_requeues"]
     if again and requeue():
         return
-    message = f"the time limit of {cluster['timeout_min']} min was reached {counted(restarts() + 1, 'time')}"
+    times = counted(restarts() + 1, "time")
+    message = f"the time limit of {cluster['timeout_min']} min was reached {times}"
     hint = "cluster.timeout_min=… with more minutes, or a smaller cluster.cells_per_job"
+    if why:
+        message, hint = f"{why}; the job was begun {times}", "the same command continues from here"
     if again:
         message += ", and Slurm did not take the job back into its queue"
         hint = f"the same command continues from here; {hint}"

@@ -24,6 +24,7 @@ from campaign.slurm import job
 from campaign.storage import baseline_files, checkpoint_targets, emulation, locks
 from campaign.worker import session, together
 from campaign.worker.batch import Fault, read_file
+from campaign.worker.followers import Leader, RankLostError, follow, rank_here
 from campaign.worker.runner import Template
 from campaign.worker.signals import WorkerStoppedError, stoppable
 from jobs.checks import Limits
@@ -35,6 +36,7 @@ from jobs.system.files import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     from campaign.cells.contract import ListedItem, Record, WorkItem
     from jobs.figures import Run
@@ -52,6 +54,7 @@ class Worker:
     folder: CampaignFolder
     work: WorkList
     template: Template  # where runs are forked from
+    leader: Leader | None = None  # of the other ranks, in a job on several nodes
     # What Slurm says of its job; asked for before each run until there is an answer.
     job: Mapping[str, str] = field(default_factory=dict)
 
@@ -76,7 +79,11 @@ class Worker:
         if known is not None:
             return known
         try:
-            return self._session(session.with_dataset(self.folder, item))
+            ready = session.with_dataset(self.folder, item)
+            if self.leader and item["dataset"] is None:
+                self.leader.gather()
+                self.leader.make_data(item, ready["dataset"])
+            return self._session(ready)
         except UsageError as error:  # of this cell: the others of the list may be well
             return self._refuse(item, f"{error.message}; {error.hint}")
         except session.TakenOverError as error:
@@ -142,8 +149,16 @@ class Worker:
             elif doubt:
                 run |= {"status": "failed", "reason": doubt}
             else:
-                self._execute(recorded, run, item)
+                with self._others_held(how, lock, item):
+                    self._execute(recorded, run, item)
         return run
+
+    def _others_held(self, how: str, lock: Path, item: WorkItem) -> AbstractContextManager[None]:
+        """Hold the storages of the other nodes of the job, where each has its own."""
+        if self.leader is None:
+            return nullcontext()
+        self.leader.gather()
+        return nullcontext() if how != "lock" or item["access"]["shared"] else self.leader.holding(lock)
 
     def _refusal(self, run: Run, item: WorkItem) -> str | None:
         """Refuse a run on Slurm that has fewer CPUs than threads: it would measure the allocation."""
@@ -163,8 +178,8 @@ class Worker:
         try:
             with baseline_files.tidied(item):
                 figures = self._figures(request, log)
-        except WorkerStoppedError as stop:
-            why = "the job's time limit was near" if stop.time_is_up else "the campaign was stopped during this run"
+        except (WorkerStoppedError, RankLostError) as stop:
+            why = _why(stop)
             run["status"], run["reason"] = "failed", f"interrupted: {why}"
             recorded["reason"] = "stopped"
             with suppress(session.TakenOverError):
@@ -179,7 +194,7 @@ class Worker:
         conduct, nodes = self.work["conduct"], request["settings"].get("nodes", 1)
         if nodes == 1:
             return self.template.run(request, log, conduct["run_timeout_s"])
-        return together.run(together.Here(self.template, nodes), request, log, conduct)
+        return together.run(self.leader or together.Here(self.template, nodes), request, log, conduct)
 
     def _request(self, recorded: Record, begun: Run, item: WorkItem) -> Request:
         conduct, cell, data = self.work["conduct"], self.folder.cell(item["id"]), item["dataset"]
@@ -218,18 +233,24 @@ def main(work_list: str) -> int:
     """
     path = Path(work_list)
     work = read_file(path.resolve(), WorkList)
+    if work["cluster"] == "slurm" and rank_here():
+        return follow(path.resolve(), work)
     folder = CampaignFolder(Path(work["campaign_dir"]))
     template = Template(path.with_suffix(".template.log"))
     fault = path.with_suffix(".error.json")
+    leader = _leader(path.resolve(), work, template)
     alone = nullcontext() if work["cluster"] == "slurm" else folder.worker_lock()
     with alone, stoppable(slurm=work["cluster"] == "slurm"):
         try:
             retry(lambda: fault.unlink(missing_ok=True), session.patience_of(work))  # of the time before a requeue
             if work["cluster"] == "slurm" and job.begun_too_often(work["conduct"]["cluster"], fault):
                 return 1
-            return 0 if Worker(folder, work, template).walk() else 1
+            return 0 if Worker(folder, work, template, leader).walk() else 1
         except session.TakenOverError:
             return 1  # and no fault: its file is the other's, too
+        except RankLostError as lost:
+            job.go_back(work["conduct"]["cluster"], fault, str(lost))
+            return _STOPPED_EXIT
         except WorkerStoppedError as stop:
             if work["cluster"] != "slurm":
                 raise
@@ -240,7 +261,21 @@ def main(work_list: str) -> int:
             write_json(fault, _as_error(error))
             raise
         finally:
+            if leader:
+                leader.close()
             template.close()
+
+
+def _why(stop: WorkerStoppedError | RankLostError) -> str:
+    if isinstance(stop, RankLostError):
+        return str(stop)
+    return "the job's time limit was near" if stop.time_is_up else "the campaign was stopped during this run"
+
+
+def _leader(path: Path, work: WorkList, template: Template) -> Leader | None:
+    """Return what leads the other ranks of a job; None for a job on one node, whose cells all have one rank."""
+    nodes = work["cells"][0]["settings"].get("nodes", 1) if work["cluster"] == "slurm" else 1
+    return Leader(template, path, nodes, work["conduct"]["ranks_timeout_s"]) if nodes > 1 else None
 
 
 def _as_error(error: CampaignError | OSError) -> Fault:

@@ -55,6 +55,8 @@ class Template:
         self._log = log
         self._preload = preload
         self._process: subprocess.Popen[str] | None = None
+        self.was_stopped = False
+        """Whether the last run was ended by `stop`."""
 
     def run(self, argument: Mapping[str, Any], log: Path, timeout_s: float, job: str = _JOB) -> Run:
         """Run one request and return its figures, or ``{"status": "failed", "reason", "log_tail"}``."""
@@ -79,6 +81,12 @@ class Template:
             return {**answer["result"], "elapsed_s_with_fork": answer["elapsed_s"]}
         return {"status": "failed", "reason": _reason(answer, timeout_s, log), "log_tail": tail(log)}
 
+    def stop(self) -> None:
+        """End the run under way in another thread, and the template with it."""
+        if self._process is not None:
+            self.was_stopped = True
+            self._process.kill()
+
     def close(self) -> None:
         """End the template and a run that may be under way; a later `run` starts it again."""
         process, self._process = self._process, None
@@ -88,6 +96,7 @@ class Template:
 
     def _ask(self, request: Mapping[str, Any]) -> _Answer | None:
         process: Any = self.start()  # its pipes are there
+        self.was_stopped = False
         try:
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()

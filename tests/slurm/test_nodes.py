@@ -1,0 +1,126 @@
+"""Cells on several nodes of a real Slurm: one record with every rank, and through what clusters do to one of them."""
+
+from __future__ import annotations
+
+import json
+
+import psutil
+import pytest
+
+from tests.slurm.campaigns import Campaign, wait
+
+pytestmark = pytest.mark.long
+LOOSE = "checks.time_error_max=1"  # a run takes a tenth of a second here, and beginning together a hundredth
+NODES = ("nodes=2", "sync=barrier", "runs=12", "min_valid_runs=1", LOOSE)
+_TOLD_WITHIN_S = 120
+# Of Python, before anything else: the second rank never comes.
+_NEVER = "import os, time\nif os.environ.get('SLURM_PROCID') == '1':\n    time.sleep(600)\n"
+
+
+@pytest.fixture
+def campaign(lab, tmp_path):
+    return Campaign(lab, tmp_path)
+
+
+def second_rank(campaign, *words):
+    """The process of the second rank whose command line has these words; the youngest, where there are several."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "create_time"]):
+        try:
+            own, line = process.environ(), " ".join(process.info["cmdline"] or [])
+        except psutil.Error:
+            continue
+        if own.get("SLURM_PROCID") == "1" and str(campaign.cwd) in own.get("PWD", "") and all(w in line for w in words):
+            found.append(process)
+    return max(found, key=lambda process: process.info["create_time"])
+
+
+def finishes(campaign):
+    done = campaign.go(*NODES)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(campaign.measured()) == 11
+
+
+def begun(campaign):
+    return campaign.under_way(*NODES, runs=2)
+
+
+def test_cells_of_one_and_two_nodes_are_jobs_of_as_many_and_every_rank_is_in_the_record(campaign):
+    done = campaign.go("nodes=1,2", "sync=barrier", "runs=3", LOOSE)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    (one, two) = sorted(campaign.records(), key=lambda each: each["cell"]["settings"].get("nodes", 1))
+    assert "ranks" not in one["runs"][-1]
+    for run in two["runs"]:
+        assert [rank["node"] for rank in run["ranks"]] == ["n1", "n2"]
+        assert [rank["figures"]["images"] for rank in run["ranks"]] == [12, 12]
+        assert run["private_caches"] == 0  # these nodes are one machine
+    scripts = [path.read_text() for path in campaign.cwd.glob("results/workers/*/job.sh")]
+    assert sorted(line for text in scripts for line in text.splitlines() if "--nodes" in line) == [
+        "#SBATCH --nodes=1", "#SBATCH --nodes=2",
+    ]  # fmt: skip
+
+
+def test_a_rank_that_is_killed_fails_its_run_and_the_next_one_goes_well(campaign):
+    with begun(campaign) as front:
+        wait(lambda: psutil.Process(second_rank(campaign, "jobs.fork_server").pid).ppid() and run_of(campaign))
+        run_of(campaign).kill()
+        front.communicate(timeout=_TOLD_WITHIN_S)
+
+    (recorded,) = campaign.records()
+    reasons = [run["reason"] for run in recorded["runs"] if run["status"] == "failed"]
+    assert reasons == ["rank 1: killed by signal 9 (SIGKILL)"]
+    assert recorded["runs"][-1]["status"] == "valid"
+    finishes(campaign)
+
+
+def run_of(campaign):
+    """The run of the second rank that is under way."""
+    youngest = second_rank(campaign, "jobs.fork_server")
+    parent = youngest.parent()
+    return youngest if parent and "jobs.fork_server" in " ".join(parent.cmdline()) else None
+
+
+@pytest.mark.parametrize("lost", ["its worker", "its node"])
+def test_a_job_that_loses_a_rank_goes_back_and_nothing_is_repeated(campaign, lab, lost):
+    with begun(campaign) as front:
+        if lost == "its node":
+            lab.cut_power(2)
+        else:
+            second_rank(campaign, "campaign.worker").kill()
+        wait(lambda: campaign.job_states() == ["PENDING"], _TOLD_WITHIN_S)
+        (recorded,) = campaign.records()
+        kept = len(campaign.measured())
+        if lost == "its node":
+            lab.run("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=lost")
+        lab.release(f"{campaign.job()}_0")
+        told = front.communicate(timeout=_TOLD_WITHIN_S)[0]
+
+    assert front.returncode == 0, told
+    assert "rank 1 on n2 is lost" in recorded["reason"] or "interrupted: rank 1 on n2 is lost" in json.dumps(recorded)
+    assert len(campaign.measured()) == 11 > kept >= 2
+
+
+def test_a_rank_that_never_starts_ends_the_job_in_bounded_time_and_is_named(campaign, tmp_path):
+    (tmp_path / "late").mkdir()
+    (tmp_path / "late" / "sitecustomize.py").write_text(_NEVER)
+
+    done = campaign.go(*NODES, "ranks_timeout_s=15", f"cluster.prelude=['export PYTHONPATH={tmp_path}/late']")
+
+    assert done.returncode == 1
+    ((_, reason),) = campaign.status().values()
+    assert "rank 1 of the job did not start within 15 s" in reason
+    wait(lambda: campaign.job_states() == ["FAILED"], _TOLD_WITHIN_S)
+    finishes(campaign)
+
+
+def test_a_job_that_is_put_back_in_the_middle_comes_back_with_all_its_ranks(campaign, lab):
+    with begun(campaign) as front:
+        lab.run("scontrol", "requeue", f"{campaign.job()}_0")
+        wait(lambda: campaign.job_states() == ["PENDING"], _TOLD_WITHIN_S)
+        kept = len(campaign.measured())
+        lab.release(f"{campaign.job()}_0")
+        told = front.communicate(timeout=_TOLD_WITHIN_S)[0]
+
+    assert front.returncode == 0, told
+    assert len(campaign.measured()) == 11 > kept >= 2
