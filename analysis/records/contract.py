@@ -64,6 +64,10 @@ PROFILE_SIZES = 10  # bins
 OF_PIPELINE = ("threads", "batch_size", "prefetch")
 
 CHECK = keyed({"rule": text, "passed": maybe(flag)}, {"observed": sound, "limit": sound, "message": text})
+RANK = keyed(
+    {"rank": count, "figures": keyed({"wall_s": amount}, {"bytes_read": count})},
+    {"node": line, "host": line, "left_s": amount, "ended_s": amount},
+)
 RUN = keyed(
     {
         "run": count,
@@ -87,6 +91,7 @@ RUN = keyed(
             keyed(dict.fromkeys(OF_SNAPSHOT, maybe(number)), {"bytes": amount})
         ),
         "checks": each_of(CHECK),
+        "ranks": each_of(RANK),
         "added": keyed({}, {"until_spread": number, "n": count, "width": number}),
     },
     others=flat,

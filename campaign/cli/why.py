@@ -84,6 +84,23 @@ def _of_trace(trace: dict[str, Any]) -> list[str]:
     return [f"not written: {error}", *unread] if error else unread
 
 
+def _of_ranks(run: Run) -> list[str]:
+    """Return what each rank did, when it began and ended after all were let begin, and how far its clock is ahead."""
+    found = []
+    for each in run.get("ranks", []):
+        own, (low, high) = each["figures"], each["clock_s"] or (0.0, 0.0)
+        where = each["node"] or each["host"]
+        last = ", the last one" if each["rank"] == run["straggler"] else ""
+        found.append(
+            f"rank {each['rank']:<7} {where}: {own['wall_s']:.4f} s, {own['bytes_read'] / 1e6:.1f} MB; began within"
+            f" {(each['left_s'] or 0.0) * 1e3:.2f} ms, ended after {each['ended_s'] or 0.0:.4f} s{last};"
+            f" clock {low * 1e3:+.2f} to {high * 1e3:+.2f} ms"
+        )
+    if found and not run["private_caches"]:
+        found.append("caches       these ranks share a page cache: what one has read, another reads from memory")
+    return found
+
+
 def _of_added(added: Addition, unit: str) -> str:
     """Return why a run was added."""
     if added["interval"] is None:
@@ -104,6 +121,8 @@ def _print_run(run: Run, where: str) -> None:
         console.show(f"  added        {_of_added(run['added'], unit(run))}")
     for check in run.get("checks", []):
         console.show(f"  {check['rule']:12} {_MARKS[check['passed']]}: {check['message']}")
+    for line in _of_ranks(run):
+        console.show(f"  {line}")
     for line in _of_trace(run.get("trace") or {}):
         console.show(f"  trace        {line}")
     for bad in run.get("unreadable", []):

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import psutil
 import pytest
 
-from tests.slurm.campaigns import Campaign, wait
+from tests.slurm.campaigns import WORDS, Campaign, wait
 
 pytestmark = pytest.mark.long
 LOOSE = "checks.time_error_max=1"  # a run takes a tenth of a second here, and beginning together a hundredth
-NODES = ("nodes=2", "sync=barrier", "runs=12", "min_valid_runs=1", LOOSE)
-_TOLD_WITHIN_S = 120
+NODES = ("nodes=2", "sync=barrier", "runs=8", "min_valid_runs=1", LOOSE)
+_TOLD_WITHIN_S = 400  # where other tests run beside these
 # Of Python, before anything else: the second rank never comes.
 _NEVER = "import os, time\nif os.environ.get('SLURM_PROCID') == '1':\n    time.sleep(600)\n"
 
@@ -22,31 +23,44 @@ def campaign(lab, tmp_path):
     return Campaign(lab, tmp_path)
 
 
-def second_rank(campaign, *words):
-    """The process of the second rank whose command line has these words; the youngest, where there are several."""
-    found = []
-    for process in psutil.process_iter(["cmdline", "create_time"]):
-        try:
+def go(campaign, *words):
+    return campaign(*WORDS, *words, timeout_s=_TOLD_WITHIN_S)
+
+
+def second_rank(campaign, words):
+    """The processes of the second rank whose command line has these words, and what is known of them."""
+    for process in psutil.process_iter(["cmdline"]):
+        with contextlib.suppress(psutil.Error):
             own, line = process.environ(), " ".join(process.info["cmdline"] or [])
-        except psutil.Error:
-            continue
-        if own.get("SLURM_PROCID") == "1" and str(campaign.cwd) in own.get("PWD", "") and all(w in line for w in words):
-            found.append(process)
-    return max(found, key=lambda process: process.info["create_time"])
+            if own.get("SLURM_PROCID") == "1" and own.get("SLURM_ARRAY_JOB_ID") == campaign.job() and words in line:
+                yield process
+
+
+def kill_run(campaign):
+    """Kill the run of the second rank that is under way; whether there was one."""
+    for process in second_rank(campaign, "jobs.fork_server"):
+        with contextlib.suppress(psutil.Error):
+            for run in process.children():
+                run.kill()
+                return True
+    return False
 
 
 def finishes(campaign):
-    done = campaign.go(*NODES)
+    done = go(campaign, *NODES)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(campaign.measured()) == 11
+    assert len(campaign.measured()) == 7
 
 
+@contextlib.contextmanager
 def begun(campaign):
-    return campaign.under_way(*NODES, runs=2)
+    with campaign.under_way(*NODES) as front:
+        wait(lambda: len(campaign.measured()) >= 1, _TOLD_WITHIN_S)
+        yield front
 
 
 def test_cells_of_one_and_two_nodes_are_jobs_of_as_many_and_every_rank_is_in_the_record(campaign):
-    done = campaign.go("nodes=1,2", "sync=barrier", "runs=3", LOOSE)
+    done = go(campaign, "nodes=1,2", "sync=barrier", "runs=3", LOOSE)
 
     assert done.returncode == 0, done.stdout + done.stderr
     (one, two) = sorted(campaign.records(), key=lambda each: each["cell"]["settings"].get("nodes", 1))
@@ -63,8 +77,7 @@ def test_cells_of_one_and_two_nodes_are_jobs_of_as_many_and_every_rank_is_in_the
 
 def test_a_rank_that_is_killed_fails_its_run_and_the_next_one_goes_well(campaign):
     with begun(campaign) as front:
-        wait(lambda: psutil.Process(second_rank(campaign, "jobs.fork_server").pid).ppid() and run_of(campaign))
-        run_of(campaign).kill()
+        wait(lambda: kill_run(campaign), _TOLD_WITHIN_S)
         front.communicate(timeout=_TOLD_WITHIN_S)
 
     (recorded,) = campaign.records()
@@ -74,20 +87,13 @@ def test_a_rank_that_is_killed_fails_its_run_and_the_next_one_goes_well(campaign
     finishes(campaign)
 
 
-def run_of(campaign):
-    """The run of the second rank that is under way."""
-    youngest = second_rank(campaign, "jobs.fork_server")
-    parent = youngest.parent()
-    return youngest if parent and "jobs.fork_server" in " ".join(parent.cmdline()) else None
-
-
 @pytest.mark.parametrize("lost", ["its worker", "its node"])
 def test_a_job_that_loses_a_rank_goes_back_and_nothing_is_repeated(campaign, lab, lost):
     with begun(campaign) as front:
         if lost == "its node":
             lab.cut_power(2)
         else:
-            second_rank(campaign, "campaign.worker").kill()
+            next(second_rank(campaign, "campaign.worker")).kill()
         wait(lambda: campaign.job_states() == ["PENDING"], _TOLD_WITHIN_S)
         (recorded,) = campaign.records()
         kept = len(campaign.measured())
@@ -98,14 +104,14 @@ def test_a_job_that_loses_a_rank_goes_back_and_nothing_is_repeated(campaign, lab
 
     assert front.returncode == 0, told
     assert "rank 1 on n2 is lost" in recorded["reason"] or "interrupted: rank 1 on n2 is lost" in json.dumps(recorded)
-    assert len(campaign.measured()) == 11 > kept >= 2
+    assert len(campaign.measured()) == 7 > kept >= 1
 
 
 def test_a_rank_that_never_starts_ends_the_job_in_bounded_time_and_is_named(campaign, tmp_path):
     (tmp_path / "late").mkdir()
     (tmp_path / "late" / "sitecustomize.py").write_text(_NEVER)
 
-    done = campaign.go(*NODES, "ranks_timeout_s=15", f"cluster.prelude=['export PYTHONPATH={tmp_path}/late']")
+    done = go(campaign, *NODES, "ranks_timeout_s=15", f"cluster.prelude=['export PYTHONPATH={tmp_path}/late']")
 
     assert done.returncode == 1
     ((_, reason),) = campaign.status().values()
@@ -123,4 +129,4 @@ def test_a_job_that_is_put_back_in_the_middle_comes_back_with_all_its_ranks(camp
         told = front.communicate(timeout=_TOLD_WITHIN_S)[0]
 
     assert front.returncode == 0, told
-    assert len(campaign.measured()) == 11 > kept >= 2
+    assert len(campaign.measured()) == 7 > kept >= 1

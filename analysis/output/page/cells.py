@@ -131,7 +131,26 @@ def _run(run: Row) -> Markup:
     told = f": {run['reason']}" if run["status"] == "failed" and run.get("reason") else ""
     told += _added(run.get("added") or {})
     stands = tag("p", head, told, ", ".join(["", *figures]))
-    return tag("div", stands, tag("ul", *_checks(run.get("checks") or ())))
+    return tag("div", stands, tag("ul", *_checks(run.get("checks") or ())), _ranks(run.get("ranks") or ()))
+
+
+def _ranks(ranks: Sequence[Mapping[str, Any]]) -> Markup:
+    """Return what each rank of a run did, and when by the clock of the hub; nothing for a run of one rank."""
+    if not ranks:
+        return joined([])
+    rows = [
+        [
+            str(each["rank"]),
+            each.get("node") or each.get("host") or NONE,
+            number(each["figures"]["wall_s"]),
+            NONE if (moved := each["figures"].get("bytes_read")) is None else number(moved / 1e6),
+            NONE if each.get("left_s") is None else number(each["left_s"] * 1e3),
+            NONE if each.get("ended_s") is None else number(each["ended_s"]),
+        ]
+        for each in ranks
+    ]
+    heads = ["rank", "node", "s", "MB", "began within ms", "ended after s"]
+    return table(heads, rows, [False, True, False, False, False, False])
 
 
 def _added(why: Mapping[str, Any]) -> str:
