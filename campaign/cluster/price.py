@@ -44,14 +44,19 @@ class Expected(NamedTuple):
 
 @dataclass(frozen=True)
 class Price:
-    """Node-hours of some jobs on `nodes` nodes in all; `runs` is None where no earlier run is known."""
+    """Node-hours of some jobs; `runs` is None where no earlier run is known."""
 
     jobs: int
-    nodes: int
     timeout_min: int
     max_requeues: int
     retries: int
     runs: Expected | None
+    more_nodes: int = 0  # than jobs
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of all jobs together."""
+        return self.jobs + self.more_nodes
 
     @property
     def at_most_h(self) -> float:
@@ -60,7 +65,7 @@ class Price:
 
     def __str__(self) -> str:
         """Say it in one line."""
-        on = f" on {self.nodes} nodes" if self.nodes > self.jobs else ""
+        on = f" on {self.nodes} nodes" if self.more_nodes else ""
         jobs = f"{counted(self.jobs, 'job')}{on} of at most {self.timeout_min} min"
         factors = (self.max_requeues, "requeued"), (self.retries, "tried again")
         again = "".join(f", times {number + 1} if all are {what}" for number, what in factors if number)
@@ -82,9 +87,9 @@ def of(arrays: Sequence[Array], folder: CampaignFolder) -> Price:
     entries = [entry for array in arrays for task in array.tasks for entry in task]
     conduct = arrays[0].request.conduct
     cluster, jobs = conduct["cluster"], sum(len(array.tasks) for array in arrays)
-    nodes = sum(len(array.tasks) * array.nodes for array in arrays)
+    more = sum(len(array.tasks) * (array.nodes - 1) for array in arrays)
     runs = expected(entries, conduct, folder, of_nodes=True)
-    return Price(jobs, nodes, cluster["timeout_min"], cluster["max_requeues"], conduct["retries"], runs)
+    return Price(jobs, cluster["timeout_min"], cluster["max_requeues"], conduct["retries"], runs, more)
 
 
 def expected(

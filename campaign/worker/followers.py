@@ -17,7 +17,7 @@ import signal
 import socket
 import threading
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -234,21 +234,24 @@ def follow(path: Path, work: WorkList) -> int:
     """Serve the first rank of this job until it has gone, or for as long as ranks wait for it to come; returns 0."""
     for number in (signal.SIGTERM, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)  # the first rank writes down what they mean, and goes
-    rank = rank_here()
-    template = Template(path.with_suffix(f".rank{rank}.template.log"))
+    serve(path, work, rank_here(), Template(path.with_suffix(f".rank{rank_here()}.template.log")))
+    return 0
+
+
+def serve(path: Path, work: WorkList, rank: int, template: Template) -> None:
+    """Do as `follow`, with the signals as they are."""
     try:
         template.start()
         where = _found(_file(path), work["conduct"]["ranks_timeout_s"])
         if not where["port"]:  # it has gone already
-            return 0
-        line = Line.to(where["address"], where["port"], _HELLO_S)
+            return
         hello = {"secret": where["secret"], "rank": rank, "boot": boot(), "address": job.node_address()}
-        line.send({**hello, "node": os.environ.get("SLURMD_NODENAME", "")})
-        with ExitStack() as held:
+        with closing(Line.to(where["address"], where["port"], _HELLO_S)) as line, ExitStack() as held:
+            line.send({**hello, "node": os.environ.get("SLURMD_NODENAME", "")})
             while True:
                 line.send(_done(line.receive(), line, template, work, held))
     except ClosedError:
-        return 0
+        return
     finally:
         template.close()
 

@@ -35,6 +35,25 @@ def test_a_run_is_told_whatever_its_trace_lacks(trace, told, cells, folder, caps
     assert [line.split(None, 1)[1] for line in out.splitlines() if line.startswith("  trace ")] == told
 
 
+def test_each_rank_of_a_run_is_told_with_the_one_that_ended_last(cells, folder, capsys):
+    ranks = [
+        {"rank": rank, "node": f"n{rank}", "host": "h", "left_s": 0.001, "clock_s": [-0.002, 0.001],
+         "ended_s": 2.0 + rank, "figures": {"wall_s": 2.0 + rank, "bytes_read": 3_000_000}}
+        for rank in range(2)
+    ]  # fmt: skip
+    run = {"status": "failed", "reason": "because", "ranks": ranks, "straggler": 1, "private_caches": 0}
+    leave_record(folder, cells[0][0], run, data=DATA, status="failed")
+
+    why.main([cells[0][0].id, str(folder.root)])
+
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    (last,) = (line for line in lines if line.startswith("rank 1"))
+    assert last.split(None, 2)[2] == (
+        "n1: 3.0000 s, 3.0 MB; began within 1.00 ms, ended after 3.0000 s, the last one; clock -2.00 to +1.00 ms"
+    )
+    assert any("share a page cache" in line for line in lines)
+
+
 def test_looser_checks_than_the_sites_are_told_with_the_cure(cells, folder, capsys):
     looser = ["checks.spread_max=0.2 (the site's: 0.04)"]
     leave_record(folder, cells[0][0], data=DATA, looser_checks=looser)

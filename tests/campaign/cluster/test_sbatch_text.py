@@ -283,3 +283,17 @@ def test_the_price_is_every_job_up_to_its_limit_and_what_earlier_runs_took(array
     assert (before.jobs, before.at_most_h, before.runs) == (3, 1.5, None)
     assert after.runs == (3 * 6 * 100, 3 * 6 * 100, 6)
     assert "about 0.51 expected, from 6 earlier runs" in str(after)  # and 15 s for the start of each job
+
+
+def test_cells_of_other_numbers_of_nodes_are_jobs_of_as_many_that_follow_one_another(arrays, folder):
+    made = arrays("nodes=1,2,4", "seed=0,1", "cluster.timeout_min=60")
+
+    assert [each.nodes for each in made] == [1, 2, 4]
+    assert [each.after for each in made] == [None, *made[:2]]
+    assert all(
+        _asks(each.script(), f"nodes={each.nodes}") and _asks(each.script(), "ntasks-per-node=1") for each in made
+    )
+    assert ["--kill-on-bad-exit=0 --wait=60" in each.script() for each in made] == [False, True, True]
+    cost = price.of(made, folder)
+    assert (cost.jobs, cost.nodes, cost.at_most_h) == (6, 14, 14.0)
+    assert "6 jobs on 14 nodes of at most 60 min" in str(cost)
