@@ -24,7 +24,8 @@ from campaign.slurm import job
 from campaign.storage import baseline_files, checkpoint_targets, emulation, locks
 from campaign.worker import session, together
 from campaign.worker.batch import Fault, read_file
-from campaign.worker.followers import Leader, RankLostError, follow, rank_here
+from campaign.worker.followers import follow, rank_here
+from campaign.worker.leader import Leader, RankLostError
 from campaign.worker.runner import Template
 from campaign.worker.signals import WorkerStoppedError, stoppable
 from jobs.checks import Limits

@@ -8,7 +8,8 @@ import pytest
 
 from campaign.errors import EnvironmentFaultError
 from campaign.worker import followers
-from campaign.worker.followers import Leader, RankLostError
+from campaign.worker import leader as leading
+from campaign.worker.leader import Leader, RankLostError
 from jobs.ranks.wire import Line
 from tests.campaign.fake_template import FakeTemplate, failed, figures
 
@@ -38,7 +39,7 @@ def work_list(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.delenv("SLURMD_NODENAME", raising=False)
     monkeypatch.setattr("campaign.slurm.job.node_address", lambda: "127.0.0.1")
-    monkeypatch.setattr(followers, "_GRACE_S", 0.3)
+    monkeypatch.setattr(leading, "_GRACE_S", 0.3)
     return tmp_path / "work-0.json"
 
 
@@ -147,7 +148,7 @@ def test_ranks_that_come_when_the_first_has_gone_end_at_once(work_list):
 
 
 def test_each_kernel_s_own_lock_is_held_once_for_all_ranks_on_it(work_list, tmp_path, monkeypatch):
-    kernels = iter(["first", "other", "other", "first", "other"])  # the leader's own last
+    kernels = iter(["first", "other", "other"])
     monkeypatch.setattr(followers, "boot", lambda: next(kernels, "first"))
     asked = []
     monkeypatch.setattr(followers.locks, "locked", lambda path: contextlib.nullcontext(asked.append(path)))
@@ -155,7 +156,7 @@ def test_each_kernel_s_own_lock_is_held_once_for_all_ranks_on_it(work_list, tmp_
     with job_of(work_list, *[Slow() for _ in range(4)]) as leader:
         leader.gather()
         kinds = {each.boot for each in leader._followers}  # noqa: SLF001
-        monkeypatch.setattr(followers, "boot", lambda: "first")
+        monkeypatch.setattr(leading, "boot", lambda: "first")
         with leader.holding(tmp_path / "lock"):
             held = list(asked)
 
