@@ -16,7 +16,7 @@ def together_on(template, tmp_path, disk):
         request = make_request(folder, tmp_path / "held", **changes)
         request["settings"] |= {"nodes": nodes, "sync": sync}
         conduct = {"ranks_timeout_s": 60, "run_timeout_s": 60}
-        request = {"trace": None, "profile": None, **request, "limits": DEAF}
+        request = {"trace": None, "profile": None, **request, "limits": {**DEAF, "time_error_max": 5.0}}
         return together.run(together.Here(template, nodes), request, tmp_path / "run.log", conduct), folder
 
     return run
@@ -35,6 +35,6 @@ def test_ranks_read_every_file_once_between_them_and_the_record_has_each(togethe
     assert found["private_caches"] == 0
     for rank in found["ranks"]:
         own = rank["figures"]
-        assert sum(own[part] for part in own["wall_parts"]) == pytest.approx(own["wall_s"], rel=0.05)
+        assert sum(own[part] for part in own["wall_parts"]) == pytest.approx(own["wall_s"], rel=0.2)
         assert ("sync_s" in own) == (sync != "none")
         assert own["wall_s"] <= rank["ended_s"]
