@@ -23,6 +23,7 @@ VERBS = {
     "reproduce": "campaign.cli.reproduce:main",
     "stage": "campaign.cli.stage:main",
     "status": "campaign.cli.status:main",
+    "tensorboard": "campaign.tensorboard.command:main",
     "testbed": "campaign.cli.testbed:main",
     "verdicts": "campaign.cli.analyse:verdicts",
     "watch": "campaign.cli.status:watched",

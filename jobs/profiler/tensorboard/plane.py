@@ -29,7 +29,7 @@ _OF_FILE = ("opens", "reads", "writes", "seq_reads", "consec_reads", "bytes_read
 _LEFT_OUT = len(OPERATIONS)
 
 
-def planes(window: Window | None, origin_ns: int, fault: str = "") -> bytes:
+def planes(window: Window | None, origin_ns: int, fault: str = "", host: str = "") -> bytes:
     """Return an XSpace, serialised, of the plane of lines (of a window with events) and that of the summary.
 
     Times of a trace in a file are relative to the start of its profile: `origin_ns`, Unix time; where TensorFlow is yet
@@ -38,19 +38,18 @@ def planes(window: Window | None, origin_ns: int, fault: str = "") -> bytes:
     space = xplane.messages().XSpace()
     if window is not None and window.events is not None and len(window.events):
         _draw(space.planes.add(name=LINES), window, origin_ns)
-    told = {"schema": SCHEMA, "host": socket.gethostname(), "fault": fault} if window is None else summary(window)
+    told = {"fault": fault} if window is None else _summary(window)
+    told |= {"schema": SCHEMA, "host": host or socket.gethostname()}
     plane = space.planes.add(name=SUMMARY)
     plane.stat_metadata[1].name = SUMMARY
     plane.stats.add(metadata_id=1, str_value=json.dumps(told))
     return bytes(space.SerializeToString())
 
 
-def summary(window: Window) -> dict[str, Any]:
+def _summary(window: Window) -> dict[str, Any]:
     """Return what the tab shows: figures, sizes of files, MB/s over time, the files that took longest."""
     order = np.argsort(-_spent(window.counters), kind="stable")
     return {
-        "schema": SCHEMA,
-        "host": socket.gethostname(),
         "process": window.process,
         "started_ns": window.started_ns,
         "figures": report.figures(window),

@@ -1,0 +1,40 @@
+"""`python -m campaign tensorboard`: the cells as trials, and what was profiled, in a folder that TensorBoard reads."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+from pathlib import Path
+
+from campaign import console
+from campaign.cells import record
+from campaign.cells.folder import existing
+from campaign.cli import arguments
+from campaign.errors import EnvironmentFaultError, UsageError
+
+
+def main(argv: list[str]) -> int:
+    """Write the folder and say how to look at it; exit code 1 where a cell was left out."""
+    parser = arguments.parser("tensorboard", "Show the cells in TensorBoard: HParams, TF I/O.", json=False)
+    parser.add_argument("--logdir", type=Path, help="TensorBoard's folder (default: tensorboard/ in the campaign's)")
+    arguments.add_folder(parser)
+    options = parser.parse_args(argv)
+    folder, _ = existing(options.campaign_dir)
+    if not importlib.util.find_spec("tensorboard"):
+        raise EnvironmentFaultError("TensorBoard is not installed", "pip install 'tfio-campaign[tensorboard]'")
+    from campaign.tensorboard import trials  # noqa: PLC0415 - TensorBoard is not on the way to --help
+
+    found = {path.parent.name: record.read_or_fault(path) for path in sorted(folder.records.glob("*/record.json"))}
+    records = {cell: each for cell, (each, _) in found.items() if each}
+    if not records:
+        raise UsageError(
+            f"nothing is recorded in {folder.root}", "measure something: python -m campaign -m threads=1,2"
+        )
+    logdir = (options.logdir or folder.root / "tensorboard").expanduser().resolve()
+    with console.progress() as show:
+        faults = trials.write(logdir, folder, records, show)
+    faults += [f"{cell}: {why}" for cell, (_, why) in found.items() if why]
+    console.show(f"{logdir}: {console.counted(len(records), 'cell')}")
+    console.say_first([f"left out: {each}" for each in faults])
+    console.say(f"look at it: tensorboard --logdir {shlex.quote(str(logdir))}")
+    return 1 if faults else 0

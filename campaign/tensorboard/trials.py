@@ -1,0 +1,157 @@
+"""Cells as trials of TensorBoard's HParams, their profiled runs as traces. TensorFlow is not needed."""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from tensorboard.compat.proto import event_pb2, summary_pb2
+from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2, summary_v2
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from campaign.cells import stopping
+from campaign.cells.cell import NEUTRAL, flat
+from campaign.cells.judge import ODD_FIGURES
+from campaign.storage import emulation
+from jobs import checks
+from jobs.profiler import ProfilerError, table
+from jobs.profiler.tensorboard import plane
+from jobs.system import files
+from jobs.terminal import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from campaign.cells.contract import Record
+    from campaign.cells.folder import CampaignFolder
+    from campaign.console import Progress
+
+_FILE = "events.out.tfevents.0.campaign"
+_MEANINGS = {True: "passed", False: "failed", None: "unverifiable"}
+_REAL = "no"
+_Setting = bool | float | str
+
+
+def write(logdir: Path, folder: CampaignFolder, records: Mapping[str, Record], show: Progress) -> list[str]:
+    """Write a folder for each cell; returns what could not be shown, and why."""
+    files.make_folder(logdir, exist_ok=True, parents=True)
+    faults, settings, tags = [], _settings(records), dict[str, None]()
+    for place, (cell, each) in enumerate(records.items()):
+        show("cells", place, len(records), "")
+        try:
+            figures = _figures(each)
+            _write_cell(logdir / cell, each, settings[cell], figures, folder.record(cell).stat().st_mtime)
+            _write_profile(logdir / cell, folder.cell(cell), each)
+            tags |= dict.fromkeys(figures)
+        except (*ODD_FIGURES, ProfilerError) as error:
+            faults.append(f"{cell}: {error}")
+    varied = [summary_v2.HParam(key, _domain([each[key] for each in settings.values()])) for key in _keys(settings)]
+    shown = [summary_v2.Metric(tag) for tag in tags]
+    _write_events(logdir, [(0, 0, summary_v2.hparams_config_pb(varied, shown, 0))])
+    return faults
+
+
+def _settings(records: Mapping[str, Record]) -> dict[str, dict[str, _Setting]]:
+    """Return what tells the cells apart: the settings in which they differ, and how far each can be believed."""
+    told = {
+        cell: {key: _plain(value) for key, value in flat(each["cell"]["settings"])} for cell, each in records.items()
+    }
+    keys = {key: None for settings in told.values() for key in settings}
+    found = {}
+    for cell, each in records.items():
+        spread = next((check["passed"] for check in each["checks"] if check["rule"] == "spread"), None)
+        found[cell] = {
+            "benchmark": each["cell"]["benchmark"],
+            **{key: told[cell].get(key, _plain(NEUTRAL.get(key, "-"))) for key in keys},
+            "status": each["status"],
+            "spread": _MEANINGS[spread],
+            "emulated": ", ".join(emulation.names(each["cell"]["settings"], each["provenance"])) or _REAL,
+        }
+    kinds = {key: _alike(found, key) for key in next(iter(found.values())) if key == "benchmark" or _tells(found, key)}
+    return {cell: {key: kind(each[key]) for key, kind in kinds.items()} for cell, each in found.items()}
+
+
+def _tells(found: Mapping[str, Mapping[str, _Setting]], key: str) -> bool:
+    """Return whether cells differ in a setting; that they were emulated is always said."""
+    values = {str(each[key]) for each in found.values()}
+    return len(values) > 1 or (key == "emulated" and values != {_REAL})
+
+
+def _plain(value: object) -> _Setting:
+    return value if isinstance(value, bool | int | float) else visible(str(value))
+
+
+def _alike(found: Mapping[str, Mapping[str, _Setting]], key: str) -> type[_Setting]:
+    """Return the one type that all values of a key can have: TensorBoard mixes none."""
+    types = {type(each[key]) for each in found.values()}
+    return types.pop() if len(types) == 1 else float if types == {int, float} else str
+
+
+def _keys(settings: Mapping[str, Mapping[str, _Setting]]) -> list[str]:
+    return list(next(iter(settings.values())))
+
+
+def _domain(values: Sequence[_Setting]) -> Any:
+    return summary_v2.Discrete(sorted(set(values), key=str), dtype=type(values[0]))
+
+
+def _figures(each: Record) -> dict[str, float]:
+    """Return the figure of merit with its range, over the valid measured runs, by the names of the record."""
+    name, rates = each["cell"]["figure"], stopping.rates(each)
+    if not rates:
+        return {"valid runs": 0}
+    read = [run["read_mb_per_s"] for run in stopping.measured(each, "valid") if run.get("read_mb_per_s") is not None]
+    found = {name: statistics.median(rates), f"{name} min": min(rates), f"{name} max": max(rates)}
+    return found | ({"read_mb_per_s": statistics.median(read)} if read else {}) | {"valid runs": len(rates)}
+
+
+def _write_cell(
+    folder: Path, each: Record, settings: Mapping[str, _Setting], figures: Mapping[str, float], at_s: float
+) -> None:
+    """Write a trial: settings, figures, and the rate of each valid run at its number."""
+    files.make_folder(folder, exist_ok=True)
+    states = {"done": api_pb2.STATUS_SUCCESS, "running": api_pb2.STATUS_RUNNING}
+    scalars = [(0, tag, value) for tag, value in figures.items()]
+    by_run = [(run["run"], checks.rate(run)) for run in stopping.measured(each, "valid")]
+    scalars += [(number, f"runs/{each['cell']['figure']}", rate) for number, rate in by_run if rate is not None]
+    found = [(at_s, step, _scalar(tag, value)) for step, tag, value in scalars]
+    begun = summary_v2.hparams_pb(dict(settings), trial_id=folder.name, start_time_secs=at_s)
+    status = states.get(each["status"], api_pb2.STATUS_FAILURE)
+    _write_events(folder, [(at_s, 0, begun), *found, (at_s, 0, _ended(status, at_s))])
+
+
+def _ended(status: int, at_s: float) -> Any:
+    """Return the end of a trial: TensorBoard's own function for it loads TensorFlow."""
+    info = plugin_data_pb2.SessionEndInfo(status=status, end_time_secs=at_s)
+    told = metadata.create_summary_metadata(plugin_data_pb2.HParamsPluginData(session_end_info=info))
+    value = summary_pb2.Summary.Value(tag=metadata.SESSION_END_INFO_TAG, metadata=told, tensor=metadata.NULL_TENSOR)
+    return summary_pb2.Summary(value=[value])
+
+
+def _scalar(tag: str, value: float) -> Any:
+    return summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag=tag, simple_value=value)])
+
+
+def _write_events(folder: Path, summaries: Sequence[tuple[float, int, Any]]) -> None:
+    with files.whole(folder / _FILE, durable=False) as file:
+        records = RecordWriter(file)
+        records.write(event_pb2.Event(file_version="brain.Event:2").SerializeToString())
+        for at_s, step, each in summaries:
+            records.write(event_pb2.Event(wall_time=at_s, step=step, summary=each).SerializeToString())
+
+
+def _write_profile(folder: Path, home: Path, each: Record) -> None:
+    """Write the newest profiled run that counts as a trace, once: TensorBoard keeps what it makes of it beside it."""
+    profiled = [run for run in stopping.measured(each, "valid") if run.get("profile", {}).get("file")]
+    if not profiled:
+        return
+    run = profiled[-1]
+    begun = "".join(filter(str.isdigit, run["started_utc"]))
+    target = folder / "plugins" / "profile" / f"run-{run['run']}-{begun}"
+    if (target / "campaign.xplane.pb").exists():
+        return
+    files.make_folder(target, exist_ok=True, parents=True)
+    window = table.read(home / f"profile-{run['run']}.npz")
+    with files.whole(target / "campaign.xplane.pb", durable=False) as file:
+        file.write(plane.planes(window, window.started_ns, host=str(run.get("host", ""))))
