@@ -24,8 +24,9 @@ pytestmark = [
     pytest.mark.skipif(found() is None, reason="no Chromium on this machine (apt-get install chromium)"),
 ]
 ODD = "<img src=x onerror=alert(1)>"
-PATIENCE_S = 120
+PATIENCE_S = 300
 FRAME = "document.querySelector('iframe')?.contentDocument"
+VIEWER = f"{FRAME}?.querySelector('iframe')?.contentDocument"
 TEXT = f"{FRAME}?.body?.innerText ?? ''"
 # HParams is made of elements with trees of their own.
 WHOLE_TEXT = """
@@ -124,7 +125,9 @@ def test_trace_viewer_has_a_line_for_each_file(address, browser):
     browser.open(f"{address}/#profile", 1280)
     _choose(browser, "mat-select", "Overview")
     _choose(browser, "mat-option", "Trace Viewer")
-    seen = _text(browser, "TF I/O", f"{FRAME}?.querySelector('iframe')?.contentDocument?.body?.innerText")
+    _text(browser, "TF I/O", f"{VIEWER}?.body?.innerText")
+    browser.value(f"{VIEWER}.querySelector('#expand_all_button').click()")
+    seen = _text(browser, "28.jpg", f"{VIEWER}?.body?.innerText")
     _picture(browser, "trace_viewer.png")
 
     assert events.count('"name":"thread_name"') == 30
