@@ -6,6 +6,7 @@ import csv
 import io
 import statistics
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from campaign.cells import stopping
@@ -17,7 +18,6 @@ from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from campaign.cells.contract import Record
     from campaign.cells.folder import CampaignFolder
@@ -176,9 +176,9 @@ def _profile(runs: Sequence[Run]) -> dict[str, float]:
 
 def _trace(home: Path, run: Mapping[str, Any]) -> dict[str, float]:
     """Return means over the iteration of the run in the middle; nothing where its trace cannot be read."""
-    name = (run.get("trace") or {}).get("file")
+    name = Path(str((run.get("trace") or {}).get("file") or "")).name
     try:
-        text = files.read(home / str(name), _MOST_TRACE_BYTES).decode("utf-8") if name else ""
+        text = files.read(home / name, _MOST_TRACE_BYTES).decode("utf-8") if name else ""
         groups, columns, *rows = csv.reader(io.StringIO(text))
     except (OSError, ValueError, csv.Error):
         return {}

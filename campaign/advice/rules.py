@@ -58,15 +58,16 @@ def processors(e: Evidence) -> Finding | Lacking | None:
     if e.waiting < _IDLE or _trains_on_processors(e):
         return None
     busy = pipeline.busy(e)
-    if busy < _BUSY:
-        if e["other_cpu"] < _OTHERS or e["cpu_s"] / e["elapsed_s"] + e["other_cpu"] < _BUSY * e.cores:
+    disturbed = e.quota is None and e["other_cpu"] >= _OTHERS
+    if busy < _BUSY or (disturbed and e.threads < e.cores):
+        if not disturbed or e["cpu_s"] / e["elapsed_s"] + e["other_cpu"] < _BUSY * e.cores:
             return None
         others = f"others kept {e['other_cpu']:.2g} of {e.cores:g} processors busy: measure again when they do not"
         return Lacking("processors", others, {"redo": True})
     what = "decoding" if e.settings.get("benchmark.preprocess", True) else "handing files on"
     return Finding(
         "processors",
-        f"{what} keeps {busy:.0%} of the {e.free_cores:.2g} processors left to it busy, and more threads do not help",
+        f"{what} uses {busy:.0%} of the processors left to it ({e.free_cores:.2g} of {e.cores:g}): threads do not help",
         busy * e.waiting,
         [*e.facts("cpu_s", "elapsed_s", "load_s", "other_cpu"), Fact("cores", e.cores, "cores", "record"), *e.traced()],
         test_of(e, {"threads": 2 * e.threads}, (1.0, math.sqrt(1 / busy), 1 / busy)),
@@ -173,7 +174,7 @@ def input_(e: Evidence) -> Finding | None:
     """Tell of a training whether it computes or waits for its input; without input it takes what it computes."""
     if e.kind != "training" or e.settings.get("benchmark.control", "none") != "none":
         return None
-    bound = "it waits for its input" if e.waiting >= _IDLE else "the compute alone is its time"
+    bound = "it waits for its input" if e.waiting >= _IDLE else "it hardly waits for its input"
     share = e.waiting if e.waiting >= _IDLE else e["compute_s"] / e["elapsed_s"]
     emulated = ", of an emulated accelerator" if e.accelerator == "emulated" else ""
     left_s = max(1e-9, e["wall_s"] - e["load_s"])

@@ -50,11 +50,8 @@ class Peaks:
 
     def of_readers(self, recorded: Record) -> dict[int, float]:
         """Return the median MB/s of random reads of the same data on the same storage, by the number of readers."""
-        return {
-            int(each["cell"]["settings"]["threads"]): _median(each)
-            for each in sorted(self._baselines, key=_median)
-            if _same_storage(each, recorded) and _reads_same(each, recorded)
-        }
+        found = [each for each in self._baselines if _reads_same(each, recorded) and _same_storage(each, recorded)]
+        return {int(each["cell"]["settings"]["threads"]): _median(each) for each in sorted(found, key=_median)}
 
     def sequential(self, recorded: Record) -> float | None:
         """Return the MB/s of a file that is read from end to end; of an emulated storage what it lets through."""
@@ -65,14 +62,16 @@ class Peaks:
     def elsewhere(self, recorded: Record) -> dict[str, tuple[Node, float]]:
         """Return settings and MB/s of other storages of the same host, by name: the same reads by as many readers."""
         threads, host = recorded["cell"]["settings"]["threads"], recorded["provenance"].get("host")
-        return {
-            each["cell"]["settings"]["storage"]["name"]: (each["cell"]["settings"]["storage"], _median(each))
-            for each in sorted(self._baselines, key=_median)
+        found = [
+            each
+            for each in self._baselines
             if _reads_same(each, recorded)
             and each["cell"]["settings"]["threads"] == threads
             and each["provenance"].get("host") == host
             and not _same_storage(each, recorded)
-        }
+        ]
+        storages = [(each["cell"]["settings"]["storage"], _median(each)) for each in sorted(found, key=_median)]
+        return {node["name"]: (node, rate) for node, rate in storages}
 
     @cached_property
     def stamps(self) -> dict[Path, record.Stamp | None]:

@@ -42,3 +42,4 @@ def disk(leave):
     for threads, rate in ((1, 4.0), (8, 11.0)):
         leave("benchmark=baseline", "benchmark.access=random_read", f"threads={threads}", read_mb_per_s=rate)
     leave("benchmark=baseline", "benchmark.access=read", read_mb_per_s=160.0)
+    leave("benchmark=baseline", "benchmark.access=write", read_mb_per_s=None, write_mb_per_s=130.0)

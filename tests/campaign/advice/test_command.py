@@ -35,11 +35,10 @@ def asked_for(words):
     ("words", "changes", "told"),
     [
         (["threads=1", "redo=true", "--yes"], {"threads": 8}, ["threads=8"]),
-        (["-m", "threads=1,2", "prefetch=0,1"], {"prefetch": 1}, ["threads=1", "prefetch=1"]),
-        (["-m", "benchmark=micro,alexnet", "threads=2"], {"threads": 4}, ["benchmark=micro", "threads=4"]),
+        (["-m", "benchmark=micro,alexnet", "threads=1,2", "prefetch=0,1"], {"prefetch": 1},
+         ["benchmark=micro", "threads=1", "prefetch=1"]),
         (["storage.name=a", "storage.root=/a"], {"storage.name": "b", "storage.root": "/b"},
          ["storage.name=b", "storage.root=/b"]),
-        (["benchmark=alexnet"], {"benchmark.control": "no_io"}, ["benchmark=alexnet", "benchmark.control=no_io"]),
     ],
 )  # fmt: skip
 def test_the_words_are_the_cells_own_but_for_what_is_changed(words, changes, told):

@@ -93,12 +93,13 @@ def test_what_others_leave_of_the_processors_is_what_counts(known):
     assert isinstance(rules.processors(known(cpu_s=9.5, other_cpu=1.0)), Finding)
     assert rules.processors(known(cpu_s=1.0, other_cpu=1.0)) is None
     assert isinstance(rules.processors(known(cpu_s=1.0, other_cpu=1.9)), Lacking)
+    assert isinstance(rules.processors(known("threads=1", cpu_s=9.5, other_cpu=1.0)), Lacking)  # a second might help
 
 
 def test_of_a_training_the_processors_count_while_batches_are_made(known):
     found = rules.processors(known(*TRAINING, **steps(0.7, 1.0), cpu_s=7.5))
 
-    assert found.says.startswith("decoding keeps 94% of the 2 processors left")  # in 5 times 0.8 s
+    assert found.says.startswith("decoding uses 94% of the processors left to it (2 of 2)")  # in 5 times 0.8 s
     assert rules.processors(known(*TRAINING, **steps(0.7, 1.0), cpu_s=4.0)) is None
 
 
