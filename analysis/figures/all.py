@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.figures import batches, calls, durability, peaks, reading, runtime, scaling, sweep, targets, writing
+from analysis.figures import (
+    batches,
+    calls,
+    durability,
+    nodes,
+    peaks,
+    reading,
+    runtime,
+    scaling,
+    sweep,
+    targets,
+    writing,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +41,7 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
         *targets.specs(table),
         *writing.specs(table, runs, folders),
         *durability.specs(table),
+        *nodes.specs(table, runs, folders),
         *sweep.specs(table),
         *calls.specs(table, runs, folders),
     ]

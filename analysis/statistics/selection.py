@@ -99,7 +99,7 @@ def in_order(cells: pd.DataFrame, place: list[str]) -> pd.DataFrame:
 
 def _smallest_first(family: tuple[Settings, pd.DataFrame]) -> tuple[int, ...]:
     """Return a sort key: numbers as numbers, for in a key 128 stands before 16."""
-    return tuple(int(family[1][name].min()) for name in NUMBERS)
+    return tuple(int(family[1][name].min()) for name in NUMBERS if name in family[1] and family[1][name].notna().all())
 
 
 def saving_sets(table: pd.DataFrame, apart: Iterable[str]) -> Mapping[Settings, pd.DataFrame]:

@@ -7,7 +7,7 @@ import json
 import pandas as pd
 
 from analysis.records.frame import rows_of
-from analysis.verdicts import checkpoints, devices, prefetch, reading, threads
+from analysis.verdicts import checkpoints, devices, nersc, prefetch, reading, threads
 from analysis.verdicts.claims import ANY_SITE, CLAIMS
 from analysis.verdicts.evidence import Evidence
 from analysis.verdicts.judge import COLUMNS, DIFFERS, HOLDS, NOT_MEASURED, Verdict
@@ -25,11 +25,12 @@ def verdicts(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     found = Evidence(table, runs)
     told: list[Verdict] = [
         *devices.verdicts(found), *threads.verdicts(found), *prefetch.verdicts(found), *reading.of_batches(found),
-        *checkpoints.verdicts(found),
+        *checkpoints.verdicts(found), *nersc.verdicts(found),
     ]  # fmt: skip
+    claims = [*CLAIMS, *nersc.claims(table)]
     known = {verdict.claim for verdict in told}
-    told += [Verdict(claim, NOT_MEASURED, "no such cells are done") for claim in CLAIMS if claim not in known]
-    order = {claim: place for place, claim in enumerate(CLAIMS)}
+    told += [Verdict(claim, NOT_MEASURED, "no such cells are done") for claim in claims if claim not in known]
+    order = {claim: place for place, claim in enumerate(claims)}
     sets = {
         about: place for place, about in enumerate(dict.fromkeys(verdict.about for verdict in told if verdict.about))
     }

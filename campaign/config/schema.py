@@ -55,6 +55,7 @@ class Size(Enum):
     """What the numbers of a recipe are for."""
 
     paper = "paper"
+    lab = "lab"
     smoke = "smoke"
 
 
@@ -148,6 +149,7 @@ def _if_emulated(accelerator: str, step_s: float) -> float | None:
     return step_s if accelerator == "emulated" else None
 
 
-def _by_size(paper: Any, smoke: Any, *, _root_: DictConfig) -> Any:
-    """Choose a recipe's number: the paper's own, unless the size is ``smoke``."""
-    return smoke if _root_.size == Size.smoke else paper
+def _by_size(paper: Any, smoke: Any, lab: Any = None, *, _root_: DictConfig) -> Any:
+    """Choose a recipe's number: the paper's own, unless the size is ``smoke``, or ``lab``, by default the same."""
+    small = {Size.smoke: smoke, Size.lab: smoke if lab is None else lab}
+    return small.get(_root_.size, paper)

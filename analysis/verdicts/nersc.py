@@ -1,0 +1,146 @@
+"""What NERSC's slides claim of HEPCNNB and CDB (2018), each with what was in memory beside it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from analysis import nersc
+from analysis.statistics.nodes import NODES, SHUFFLE, by_nodes, workloads
+from analysis.verdicts.claims import ANY_SITE, Claim
+from analysis.verdicts.evidence import cells_of, headings
+from analysis.verdicts.judge import NOT_MEASURED, TIMES, Finding, Verdict, judge, over, ratio, weakest
+from analysis.verdicts.tolerance import Held, larger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pandas as pd
+
+    from analysis.verdicts.evidence import Cell, Evidence
+
+LOADS = ("train_cold", "train_warm", "validation_cold", "validation_warm")
+COLUMNS = (NODES, SHUFFLE, "private_caches", "loads", "read_s", *(f"{name}_loads" for name in LOADS),
+           *(f"{name}_read_s" for name in LOADS))  # fmt: skip
+SHARED = "these nodes share a page cache: what one has read, no other reads from the storage"
+NEAR = 0.10
+"""How far our own prediction may be off."""
+
+
+def _claim(text: str, where: str, published: str, recipe: str) -> Claim:
+    measure = f"python -m campaign +paper={recipe} {ANY_SITE}"
+    return Claim(text, f"{nersc.SOURCE}, {where}", published, measure)
+
+
+_HEP = "slides on HEPCNNB"
+MORE = _claim("HEPCNNB: I/O takes longer with global shuffling", _HEP, "2.4 times at 64 nodes, none at 1,024", "hepcnn")
+BY_MEMORY = _claim(
+    "HEPCNNB: that is what loads from the storage in place of memory cost (ours)", "workbooks of HEPCNNB, recomputed",
+    "predicted / read: {:g} to {:g}".format(*nersc.PREDICTED), "hepcnn",
+)  # fmt: skip
+SHARE = {
+    name: _claim(f"{title}: the share of I/O grows with the nodes", f"slides on {title}", published, name)
+    for name, title, published in (
+        (nersc.HEPCNN, "HEPCNNB", "does not: 3.6 to 2.9 % at 64 to 512 nodes"), (nersc.CLIMATE, "CDB", "8.7 to 15 %"),
+    )
+}  # fmt: skip
+TRAINING = {
+    name: _claim(f"{title}: training gains more from more nodes than I/O", f"slides on {title}", "training > I/O", name)
+    for name, title in ((nersc.HEPCNN, "HEPCNNB"), (nersc.CLIMATE, "CDB"))
+}
+CLAIMS = (MORE, BY_MEMORY, *SHARE.values(), *TRAINING.values())
+
+
+def claims(table: pd.DataFrame) -> Sequence[Claim]:
+    """Return the claims on what is in a table; none where nothing of NERSC's was measured."""
+    known = set(table["benchmark"])
+    of = {claim: name for both in (SHARE, TRAINING) for name, claim in both.items()}
+    return [claim for claim in CLAIMS if of.get(claim, nersc.HEPCNN) in known]
+
+
+def verdicts(found: Evidence) -> Iterator[Verdict]:
+    """Yield the verdicts on each set of cells that differ in storage, nodes and shuffling alone."""
+    cells = workloads(found.table, found.runs)
+    if cells.empty:
+        return
+    sets = by_nodes(cells)
+    for key, about in headings(sets).items():
+        for storage, rows in sets[key].groupby("storage", sort=False):
+            known = cells_of(rows, COLUMNS)
+            told = [*_shuffled(found, known), *_scaled(found, known, str(key.facts["benchmark"]))]
+            yield from (replace(verdict, about=f"NERSC: {about}, {storage}") for verdict in told)
+
+
+def _shuffled(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
+    """Compare global shuffling with local on as many nodes, by the seconds that a rank reads."""
+    at = {(cell[NODES], cell[SHUFFLE]): cell for cell in cells if cell[SHUFFLE]}
+    values, pairs = found.values("read_s"), []
+    for nodes in sorted({nodes for nodes, _ in at}):
+        local, everywhere = at.get((nodes, "local")), at.get((nodes, "global"))
+        if nodes > 1 and local and everywhere and {local["cell"], everywhere["cell"]} <= values.keys():
+            pairs.append((local, everywhere))
+    if at and not pairs:
+        yield Verdict(MORE, NOT_MEASURED, "no number of nodes above 1 is done with local and with global shuffling")
+    for local, everywhere in pairs:
+        pair = f"{local[NODES]} nodes"
+        why = "" if everywhere["private_caches"] == 1 else SHARED
+        told = f"{pair}; found not in memory: {_cold(local)} with local shuffling, {_cold(everywhere)} with global"
+        finding = ratio(values, everywhere, local)
+        yield replace(judge(MORE, finding, larger(), told, why_not=why), pair=pair if len(pairs) > 1 else "")
+        if predicted := _predicted(local, everywhere):
+            found_s = predicted / statistics.median(values[everywhere["cell"]])
+            held = Held(1 - NEAR, 1 + NEAR, NEAR, "ours")
+            words = f"{pair}: {predicted:.3g} s predicted, {everywhere['read_s']:.3g} s read a node"
+            verdict = judge(BY_MEMORY, Finding(found_s, found_s, found_s, TIMES, (local, everywhere)), held, words, why_not=why)
+            yield replace(verdict, pair=pair if len(pairs) > 1 else "")
+
+
+def _cold(cell: Cell) -> str:
+    cold = sum(cell[f"{name}_loads"] for name in LOADS if name.endswith("cold"))
+    return f"{cold:g} of {cell['loads']:g} files"
+
+
+def _predicted(local: Cell, everywhere: Cell) -> float | None:
+    """Return the seconds of reads a rank that global shuffling should take, by the medians of local shuffling.
+
+    None where local shuffling had no such load.
+    """
+    loads = {name: float(everywhere[f"{name}_loads"]) for name in LOADS if everywhere[f"{name}_loads"]}
+    seconds = sum(count * float(local[f"{name}_read_s"]) for name, count in loads.items())
+    return None if math.isnan(seconds) else seconds / float(everywhere[NODES])
+
+
+def _scaled(found: Evidence, cells: Sequence[Cell], name: str) -> Iterator[Verdict]:
+    """Compare more nodes with fewer, of cells that are shuffled alike."""
+    for shuffle in dict.fromkeys(cell[SHUFFLE] for cell in cells):
+        alike = sorted((cell for cell in cells if cell[SHUFFLE] == shuffle), key=lambda cell: cell[NODES])
+        if len(alike) > 1:
+            yield from _steps(found, alike, name, shuffle)
+
+
+def _steps(found: Evidence, cells: Sequence[Cell], name: str, shuffle: str) -> Iterator[Verdict]:
+    read = "read_s" if name == nersc.HEPCNN else "load_s"
+    times = {figure: found.values(figure) for figure in (read, "wall_s", "compute_s")}
+    shares: Mapping[str, Sequence[float]] = {
+        cell: [one / whole for one, whole in zip(values, times["wall_s"][cell], strict=True)]
+        for cell, values in times[read].items()
+        if len(values) == len(times["wall_s"].get(cell, ()))
+    }
+    grown, gained = {}, {}
+    for few, many in pairwise(cells):
+        step, both = f"{few[NODES]} to {many[NODES]} nodes", {few["cell"], many["cell"]}
+        if both <= shares.keys():
+            grown[step] = ratio(shares, many, few)
+        if both <= times["compute_s"].keys() and both <= times[read].keys():
+            gained[step] = over(ratio(times["compute_s"], few, many), ratio(times[read], few, many))
+    for claim, steps in ((SHARE[name], grown), (TRAINING[name], gained)):
+        if steps:
+            finding, step = weakest(steps)
+            told = ", ".join(f"{each} {one.ours:.2f}" for each, one in steps.items())
+            words = f"{f'shuffle {shuffle}: ' if shuffle else ''}weakest from {step}; times: {told}"
+            yield replace(
+                judge(claim, finding, larger(), words), pair=f"shuffle {shuffle}" if shuffle == "global" else ""
+            )
