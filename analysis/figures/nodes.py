@@ -197,9 +197,9 @@ def _lines(axes: Axes, rows: pd.DataFrame, nodes: Sequence[int], *, dashed: bool
     for place, (name, (_, marker)) in enumerate(RATES.items()):
         look: dict[str, Any] = {"color": _color(place), "linestyle": "dashed" if dashed else "solid"}
         axes.plot(places, [row[name] for row in own], marker=marker, **look)
-    first = own[0]
-    ideal = [first["sum_per_rank"] * each / first[NODES] for each in nodes]
-    axes.plot(range(len(nodes)), ideal, color="0.5", linestyle="dotted")
+    if not dashed:
+        ideal = [own[0]["sum_per_rank"] * each / own[0][NODES] for each in nodes]
+        axes.plot(range(len(nodes)), ideal, color="0.5", linestyle="dotted")
 
 
 def _color(place: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from analysis import nersc
 from analysis.statistics.nodes import NODES, SHUFFLE, by_nodes, workloads
 from analysis.verdicts.claims import ANY_SITE, Claim
 from analysis.verdicts.evidence import cells_of, headings
-from analysis.verdicts.judge import NOT_MEASURED, TIMES, Finding, Verdict, judge, over, ratio, weakest
+from analysis.verdicts.judge import NOT_MEASURED, TIMES, Finding, Verdict, judge, of_all, over, ratio, weakest
 from analysis.verdicts.tolerance import Held, larger
 
 if TYPE_CHECKING:
@@ -76,26 +75,29 @@ def verdicts(found: Evidence) -> Iterator[Verdict]:
 
 def _shuffled(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
     """Compare global shuffling with local on as many nodes, by the seconds that a rank reads."""
-    at = {(cell[NODES], cell[SHUFFLE]): cell for cell in cells if cell[SHUFFLE]}
-    values, pairs = found.values("read_s"), []
-    for nodes in sorted({nodes for nodes, _ in at}):
-        local, everywhere = at.get((nodes, "local")), at.get((nodes, "global"))
-        if nodes > 1 and local and everywhere and {local["cell"], everywhere["cell"]} <= values.keys():
-            pairs.append((local, everywhere))
-    if at and not pairs:
-        yield Verdict(MORE, NOT_MEASURED, "no number of nodes above 1 is done with local and with global shuffling")
-    for local, everywhere in pairs:
-        pair = f"{local[NODES]} nodes"
-        why = "" if everywhere["private_caches"] == 1 else SHARED
-        told = f"{pair}; found not in memory: {_cold(local)} with local shuffling, {_cold(everywhere)} with global"
-        finding = ratio(values, everywhere, local)
-        yield replace(judge(MORE, finding, larger(), told, why_not=why), pair=pair if len(pairs) > 1 else "")
-        if predicted := _predicted(local, everywhere):
-            found_s = predicted / statistics.median(values[everywhere["cell"]])
-            held = Held(1 - NEAR, 1 + NEAR, NEAR, "ours")
-            words = f"{pair}: {predicted:.3g} s predicted, {everywhere['read_s']:.3g} s read a node"
-            verdict = judge(BY_MEMORY, Finding(found_s, found_s, found_s, TIMES, (local, everywhere)), held, words, why_not=why)
-            yield replace(verdict, pair=pair if len(pairs) > 1 else "")
+    at = {
+        (cell[NODES], cell[SHUFFLE]): cell for cell in cells if cell[SHUFFLE] and cell["cell"] in found.values("read_s")
+    }
+    numbers = sorted({nodes for nodes, _ in at if nodes > 1})
+    both = [(at.get((nodes, "local")), at.get((nodes, "global"))) for nodes in numbers]
+    pairs = [(local, everywhere) for local, everywhere in both if local and everywhere]
+    if not pairs:
+        why = "no number of nodes above 1 is done with local and with global shuffling"
+        yield from [Verdict(MORE, NOT_MEASURED, why)] if at else []
+        return
+    why = SHARED if any(everywhere["private_caches"] != 1 for _, everywhere in pairs) else ""
+    longer = {f"{local[NODES]} nodes": ratio(found.values("read_s"), many, local) for local, many in pairs}
+    told = [f"{each} {one.ours:.2f} times" for each, one in longer.items()]
+    told += [
+        f"not in memory at {local[NODES]}: {_cold(local)} locally, {_cold(many)} globally" for local, many in pairs
+    ]
+    yield judge(MORE, weakest(longer)[0], larger(), "; ".join(told), why_not=why)
+    foreseen = [each for pair in pairs if (each := _foreseen(*pair))]
+    if foreseen:
+        worst = of_all(max(foreseen, key=lambda each: abs(each.ours - 1)), foreseen)
+        words = ", ".join(f"{each.cells[0][NODES]} nodes {each.ours:.2f}" for each in foreseen)
+        held = Held(1 - NEAR, 1 + NEAR, NEAR, "ours")
+        yield judge(BY_MEMORY, worst, held, f"predicted / read: {words}", why_not=why)
 
 
 def _cold(cell: Cell) -> str:
@@ -103,14 +105,15 @@ def _cold(cell: Cell) -> str:
     return f"{cold:g} of {cell['loads']:g} files"
 
 
-def _predicted(local: Cell, everywhere: Cell) -> float | None:
-    """Return the seconds of reads a rank that global shuffling should take, by the medians of local shuffling.
+def _foreseen(local: Cell, everywhere: Cell) -> Finding | None:
+    """Return the seconds that a rank should read by the medians of local shuffling, over those that it read.
 
     None where local shuffling had no such load.
     """
     loads = {name: float(everywhere[f"{name}_loads"]) for name in LOADS if everywhere[f"{name}_loads"]}
     seconds = sum(count * float(local[f"{name}_read_s"]) for name, count in loads.items())
-    return None if math.isnan(seconds) else seconds / float(everywhere[NODES])
+    share = seconds / float(everywhere[NODES]) / float(everywhere["read_s"])
+    return None if math.isnan(share) else Finding(share, share, share, TIMES, (local, everywhere))
 
 
 def _scaled(found: Evidence, cells: Sequence[Cell], name: str) -> Iterator[Verdict]:

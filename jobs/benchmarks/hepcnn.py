@@ -24,7 +24,7 @@ from jobs.benchmarks import accelerator, first_use
 from jobs.benchmarks.alexnet import Control
 from jobs.benchmarks.alexnet_network import bytes_of
 from jobs.benchmarks.benchmark import Benchmark, Figure, Work
-from jobs.benchmarks.hep.expected import Plan, over_ranks, seconds_by_source
+from jobs.benchmarks.hep.expected import Plan, over_ranks, seconds_by_source, together
 from jobs.benchmarks.hep.network import HepNetwork, kernel_shapes
 from jobs.benchmarks.hep.rules import CHANNELS, PHASES, TRAIN, Files, Rules
 from jobs.benchmarks.hep.samples import Samples
@@ -120,7 +120,7 @@ def _log_path(request: Request, here: Rank) -> Path | None:
     if not asked:
         return None
     first = Path(asked)
-    path = first.with_name(f"{first.stem}-{here.rank}{first.suffix}") if here.rank else first
+    path = first.with_name(f"{first.stem}-rank{here.rank}{first.suffix}") if here.rank else first
     path.unlink(missing_ok=True)
     return path
 
@@ -276,6 +276,10 @@ class Keys:
 
 
 class _Hepcnn(Benchmark):
+    def combined(self, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the loads of all ranks added up, and the means of what each spent with them: `sum_per_rank`."""
+        return together(ranks)
+
     def claim(self, settings: Settings) -> str:
         """Claim nothing of the page cache where nothing is read."""
         return "as_is" if settings["benchmark"]["control"] == Control.no_io.value else super().claim(settings)

@@ -120,3 +120,19 @@ def seconds_by_source(rows: Sequence[Row]) -> dict[str, float]:
             found[f"{phase}_{source}_loads"] = len(times)
             found |= {f"{phase}_{source}_read_s": median(times)} if times else {}
     return found
+
+
+def together(ranks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return of all ranks the loads, added up, the mean of the seconds with them, and medians of their medians."""
+    from statistics import mean, median  # noqa: PLC0415
+
+    found: dict[str, float] = {}
+    for name in dict.fromkeys(name for rank in ranks for name in rank):
+        values = [rank[name] for rank in ranks if name in rank]
+        if name.endswith("_loads") or name == "loads":
+            found[name] = sum(values)
+        elif name in ("read_s", "unpack_s", "shuffle_s"):
+            found[name] = mean(values)
+        elif name.endswith(("cold_read_s", "warm_read_s")):
+            found[name] = median(values)
+    return found

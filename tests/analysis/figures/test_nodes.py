@@ -1,0 +1,78 @@
+"""NERSC's figures: what is drawn is what the records and the time logs hold."""
+
+import pytest
+
+from analysis.cli.measured import measured
+from analysis.figures import nodes
+from analysis.nersc import READ_S, TRAINING_BYTES, TRAINING_READS, VALIDATION_BYTES, published_rate
+from analysis.records.frame import rows_of
+from jobs.observe import TimeLog
+from tests.analysis.nersc_factory import hepcnn
+from tests.analysis.record_factory import id_of, store
+
+
+def specs(folder, *records):
+    found = measured(store(folder, *records))
+    places = {id_of(each): folder / "records" / id_of(each) for each in records}
+    return {spec.stem: spec for spec in nodes.specs(found.table, found.runs, places)}
+
+
+def test_the_parts_of_a_stack_are_the_wall_time(tmp_path, unrendered):
+    made = specs(tmp_path, hepcnn(4, "global", 24), hepcnn(4, "local", 8), hepcnn(1, "local", 8))
+
+    frame = made["nersc-hepcnn-latency"].frame
+    assert frame["place"].tolist() == ["1 node\nlocal", "4 nodes\nlocal", "4 nodes\nglobal"]
+    for row in rows_of(frame):
+        assert sum(row[part] for part in nodes.PARTS) == pytest.approx(row["wall_s"])
+        assert row["read_share"] == pytest.approx(row["read_s"] / row["wall_s"])
+    made["nersc-hepcnn-latency"].drawn()
+
+
+def test_controls_stand_beside_what_they_are_controls_of(tmp_path):
+    whole, without = hepcnn(1, "local", 8), hepcnn(1, "local", 0)
+    without["cell"]["settings"]["benchmark"]["control"] = "no_io"
+    without["cell"]["id"] += "-no-io"
+
+    made = specs(tmp_path, without, whole)
+
+    assert made["nersc-hepcnn-controls"].frame["place"].tolist() == ["none", "no_io"]
+    assert len(made["nersc-hepcnn-latency"].frame) == 1
+
+
+def test_rates_are_those_of_the_time_logs_of_all_ranks(tmp_path):
+    several = hepcnn(2, "local", 8, dataset__train_files=4, dataset__samples=16, dataset__image_size=8)
+    folder = tmp_path / "records" / id_of(several)
+    folder.mkdir(parents=True)
+    for rank, name in enumerate(("timelog-3.timelog", "timelog-3-rank1.timelog")):
+        with TimeLog(folder / name, rank=rank, ranks=2, run="timelog-3") as log:
+            for _ in range(3):
+                with log.event("read", "x.h5") as event:
+                    event.size_bytes = 1_000_000
+    (folder / "timelog-31.timelog").write_text("of another run")
+    (tmp_path / "made").mkdir()
+    store(tmp_path / "made", several)
+    found = measured(tmp_path / "made")
+
+    made = {spec.stem: spec for spec in nodes.specs(found.table, found.runs, {id_of(several): folder})}
+
+    (row,) = rows_of(made["nersc-hepcnn-bandwidth"].frame)
+    assert row["status"] == "done"
+    seconds = 6.0 / row["sum_per_rank"]  # of both ranks, over two: 6 MB in all
+    assert row["union_all"] == pytest.approx(6.0 / seconds / 2, rel=0.05)  # one after the other
+    sizes = 16 * 4 * (3 * 64 + 4), 2 * 4 * (3 * 64 + 4)
+    assert row["published"] == pytest.approx((4 * sizes[0] + 2 * sizes[1]) / seconds / 1e6)
+    made["nersc-hepcnn-bandwidth"].drawn()
+
+
+@pytest.mark.parametrize(
+    ("number", "reads", "published", "asked"), [(64, 9_280, 9.9e9, 26.5e9), (1024, 2_048, 192e9, 192e9)]
+)
+def test_the_published_formula_gives_the_published_rates_and_less_than_was_asked_for(number, reads, published, asked):
+    """At 64 nodes 80 loads of each rank were of files for training, at 1,024 one."""
+    sizes, read_s = (TRAINING_BYTES, VALIDATION_BYTES), READ_S[number][0]
+    training = {64: 80, 1024: 1}[number] * number
+
+    found = published_rate(reads, TRAINING_READS, sizes, read_s)
+
+    assert found == pytest.approx(published, rel=0.02)
+    assert published_rate(reads, training, sizes, read_s) == pytest.approx(asked, rel=0.02)

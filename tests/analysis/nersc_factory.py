@@ -1,0 +1,30 @@
+"""Records of `hepcnn` as the campaign writes them."""
+
+from __future__ import annotations
+
+from tests.analysis.record_factory import id_of, record, run
+
+KEYS = {"name": "hepcnn", "shuffle": "local", "epochs": 5, "control": "none", "readers": 1, "width": 1.0,
+        "learning_rate": 1e-3, "dropout": 0.5}  # fmt: skip
+COLD_S, WARM_S = 0.4, 0.1
+
+
+def hepcnn(nodes, shuffle, cold, *, private=1, slower=1.0, **settings):
+    """Return a done record of so many nodes: 40 loads in all, so many of them cold."""
+    read_s = (cold * COLD_S + (40 - cold) * WARM_S) / nodes * slower
+    parts = {"load_s": read_s + 1.0, "read_s": read_s, "compute_s": 80.0 / nodes, "validate_s": 0.5, "sync_s": 0.5,
+             "checkpoint_s": 0.0, "other_s": 0.1}  # fmt: skip
+    loads = {"loads": 40, "train_cold_loads": cold, "train_warm_loads": 40 - cold, "validation_cold_loads": 0,
+             "validation_warm_loads": 0, "train_cold_read_s": COLD_S, "train_warm_read_s": WARM_S}  # fmt: skip
+    wall_s = sum(parts.values()) - read_s
+    figures = {**parts, **loads, "wall_s": wall_s, "private_caches": private, "wall_parts": [*parts][:1] + [*parts][2:],
+               "images": 512, "images_asked": 512, "timelog": None, "trace": None}  # fmt: skip
+    runs = [run(number, 512 / wall_s, **figures) for number in range(1, 6)]
+    several = {"nodes": nodes, "sync": "barrier"} if nodes > 1 else {}
+    made = record(runs, benchmark=KEYS | {"shuffle": shuffle}, **several, **settings)
+    for name in ("threads", "prefetch", "iterations"):
+        made["cell"]["settings"].pop(name)
+    merit = {"kind": "training", "figure": "wall_s", "unit": "s", "better": "lower"}
+    made["cell"] |= {"benchmark": "hepcnn", "id": id_of(made).replace("micro-demo", "hepcnn-hep")} | merit
+    made["checks"][0] |= {"limit": 0.04}
+    return made

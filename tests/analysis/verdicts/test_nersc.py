@@ -1,0 +1,54 @@
+"""What is said of NERSC's claims, each by cells of which the answer is known."""
+
+import pytest
+
+from analysis.cli.measured import measured
+from analysis.records.frame import rows_of
+from analysis.verdicts import nersc
+from tests.analysis.nersc_factory import hepcnn
+from tests.analysis.record_factory import record, store
+
+
+def told(folder, *records):
+    return {row["claim"]: row for row in rows_of(measured(store(folder, *records)).tested) if row["cells"]}
+
+
+def test_global_shuffling_that_reads_longer_holds_with_what_was_in_memory_beside_it(tmp_path):
+    found = told(tmp_path, hepcnn(4, "local", 8), hepcnn(4, "global", 24))
+
+    more, foreseen = found[nersc.MORE.text], found[nersc.BY_MEMORY.text]
+    assert (more["verdict"], more["ours"]) == ("holds", pytest.approx(11.2 / 6.4))
+    assert "not in memory at 4: 8 of 40 files locally, 24 of 40 files globally" in more["why"]
+    assert (foreseen["verdict"], foreseen["ours"]) == ("holds", pytest.approx(1.0))
+
+
+def test_what_memory_does_not_explain_differs_from_the_prediction(tmp_path):
+    found = told(tmp_path, hepcnn(4, "local", 8), hepcnn(4, "global", 24, slower=1.3))
+
+    assert found[nersc.BY_MEMORY.text]["verdict"] == "differs"
+
+
+def test_nodes_that_share_a_page_cache_show_nothing_of_global_shuffling(tmp_path):
+    found = told(tmp_path, hepcnn(4, "local", 8, private=0), hepcnn(4, "global", 8, private=0))
+
+    for claim in (nersc.MORE, nersc.BY_MEMORY):
+        assert found[claim.text]["verdict"] == "not comparable"
+        assert found[claim.text]["why"].startswith("these nodes share a page cache")
+
+
+@pytest.mark.parametrize(("slower", "verdict"), [(4.0, "holds"), (0.5, "differs")])
+def test_the_share_of_io_grows_where_training_gains_more_from_nodes_than_reading(tmp_path, slower, verdict):
+    found = told(tmp_path, hepcnn(1, "local", 8), hepcnn(4, "local", 8, slower=slower))
+
+    assert found[nersc.SHARE["hepcnn"].text]["verdict"] == verdict
+    assert found[nersc.TRAINING["hepcnn"].text]["verdict"] == verdict
+    assert "weakest from 1 to 4 nodes" in found[nersc.SHARE["hepcnn"].text]["why"]
+
+
+def test_nerscs_claims_are_told_of_where_anything_of_theirs_was_measured(tmp_path):
+    plain = {row["claim"] for row in rows_of(measured(store(tmp_path / "a", record([100]))).tested)}
+    one = {row["claim"]: row for row in rows_of(measured(store(tmp_path / "b", hepcnn(1, "local", 8))).tested)}
+
+    assert plain.isdisjoint(claim.text for claim in nersc.CLAIMS)
+    assert one[nersc.MORE.text]["verdict"] == "not measured"
+    assert nersc.SHARE["climate"].text not in one
