@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 _FIRST = "table1"  # measured first: it is what the others are judged by
+_NERSC = ("hepcnn", "cdb")  # no figures of the paper: `+paper=hepcnn,cdb` measures them
 _PLAIN = "micro"  # the benchmark of a recipe that names none
 _OF_IMAGES = ("batch_size", "cache", "iterations", "prefetch")  # groups that only benchmarks that read images take
 _LOCAL = "local"  # of a site that says nothing of its storages
@@ -49,7 +50,8 @@ class Recipe:
 def recipes() -> list[Recipe]:
     """Read conf/paper: the baseline first, then the figures in their order."""
     found = [_read(file) for file in (files("conf") / "paper").iterdir() if file.name.endswith(".yaml")]
-    return sorted(found, key=lambda one: (one.name != _FIRST, len(one.name), one.name))
+    mine = [one for one in found if one.name not in _NERSC]
+    return sorted(mine, key=lambda one: (one.name != _FIRST, len(one.name), one.name))
 
 
 def _read(file: Traversable) -> Recipe:
