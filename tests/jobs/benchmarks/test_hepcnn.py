@@ -74,6 +74,7 @@ def test_loads_bytes_and_cold_reads_are_those_that_were_predicted(run, made, tmp
     assert (figures["images"], figures["images_asked"], len(figures["step_load_s"])) == (192, 192, 24)
 
 
+@pytest.mark.long
 def test_the_calls_that_the_profiler_saw_are_the_loads(run, made, tmp_path):
     figures = run(profile=tmp_path / "calls.npz", shuffle="none", epochs=2)
 
@@ -105,6 +106,7 @@ def test_the_time_log_has_the_true_epochs_and_phases(run, tmp_path):
     assert figures["timelog"] == "a.timelog"
 
 
+@pytest.mark.long
 def test_nothing_is_read_without_io_and_nothing_computed_without_compute(run):
     no_io, no_compute = run(control="no_io"), run(control="no_compute")
 
@@ -135,6 +137,7 @@ def test_a_real_network_learns_and_repeats_itself(run, made, tmp_path):
     assert check(first, "equal_weights")["message"] == check(other, "equal_weights")["message"]
 
 
+@pytest.mark.long
 def test_a_warm_cache_has_no_cold_loads(run):
     warm = run(cache="warm", epochs=1)
 
@@ -162,6 +165,7 @@ def test_as_many_processes_read_as_are_asked_for(made, readers):
         assert len(reader.processes()) == readers
 
 
+@pytest.mark.long
 def test_snapshots_of_the_network_are_saved(run, tmp_path):
     target = {"name": "local", "root": str(tmp_path), "every": 12, "keep": 5, "mode": "sync", "in_flight": 1}
     asked = {"folders": [str(tmp_path / "saved")], "drain_timeout_s": 10.0, "leave": True}
