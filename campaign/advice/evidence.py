@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from jobs.settings import Node
 
 _MOST_TRACE_BYTES = 1 << 24  # half a day, a sample a second
-_MEANS = ("elapsed_s", "startup_s", "load_s", "compute_s", "other_s", "cpu_s", "other_cpu", "images", "bytes_read",
-          "throttled_s", "read_mb_per_s", "images_per_s")  # fmt: skip
+_MEDIANS = ("elapsed_s", "wall_s", "load_s", "compute_s", "cpu_s", "other_cpu", "images", "bytes_read", "throttled_s",
+            "read_mb_per_s", "images_per_s")  # fmt: skip
 _TRACED = {("io pressure", "some"): "I/O pressure", ("total cpu usage", "idl"): "processors idle"}  # in %
 
 
@@ -46,9 +46,8 @@ class Evidence:
     cell: str
     settings: Mapping[str, Any]  # by dotted keys
     kind: str
-    figure: str  # key of the figure of merit, its unit, and what is better
+    figure: str  # key of the figure of merit
     unit: str
-    better: str
     rates: Mapping[str, tuple[float, ...]]  # by key, of each run: the figures that predictions are made of
     run: Mapping[str, float]  # medians
     cores: float  # that the process may use: by its affinity and its quota
@@ -131,9 +130,8 @@ def gathered(folder: CampaignFolder, recorded: Record) -> Evidence:
         kind=benchmark.kind,
         figure=figure.key,
         unit=figure.unit,
-        better=figure.better,
         rates={key: tuple(_numbers(runs, key)) for key in {figure.key, "read_mb_per_s", "wall_s"}},
-        run={name: statistics.median(values) for name in (*_MEANS, "wall_s") if (values := _numbers(runs, name))},
+        run={name: statistics.median(values) for name in _MEDIANS if (values := _numbers(runs, name))},
         cores=min(cores, quota or cores),
         quota=quota,
         all_cores=cores,
@@ -170,7 +168,7 @@ def _typical(runs: Sequence[Run]) -> Mapping[str, Any]:
 
 def _profile(runs: Sequence[Run]) -> dict[str, float]:
     found = [run["profile"] for run in runs if "profile" in run]
-    names = ("opens", "reads", "stats", "read_s", "meta_s", "bytes_read")
+    names = ("opens", "stats", "read_s", "meta_s")
     return {name: statistics.median(each[name] for each in found) for name in names} if found else {}
 
 

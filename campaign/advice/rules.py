@@ -58,9 +58,8 @@ def processors(e: Evidence) -> Finding | Lacking | None:
     if e.waiting < _IDLE or _trains_on_processors(e):
         return None
     busy = pipeline.busy(e)
-    disturbed = e.quota is None and e["other_cpu"] >= _OTHERS
-    if busy < _BUSY or (disturbed and e.threads < e.cores):
-        if not disturbed or e["cpu_s"] / e["elapsed_s"] + e["other_cpu"] < _BUSY * e.cores:
+    if busy < _BUSY or (e["other_cpu"] >= _OTHERS and e.threads < e.cores):
+        if not _crowded(e):
             return None
         others = f"others kept {e['other_cpu']:.2g} of {e.cores:g} processors busy: measure again when they do not"
         return Lacking("processors", others, {"redo": True})
@@ -77,6 +76,8 @@ def processors(e: Evidence) -> Finding | Lacking | None:
 def few_threads(e: Evidence) -> Finding | Lacking | None:
     """Find a pipeline that more threads make faster, by having more calls under way."""
     if pipeline.busy(e) >= _BUSY or e.waiting < _IDLE or _trains_on_processors(e):
+        return None
+    if not e.cold and _crowded(e):
         return None
     wanted = 8 if e.threads < 8 else 2 * e.threads  # noqa: PLR2004 - the paper's largest
     counts = [count for count in e.readers if count > e.threads] if e.threads in e.readers else []
@@ -215,6 +216,12 @@ def no_prefetch(e: Evidence) -> Finding | None:
 RULES: tuple[Callable[[Evidence], Finding | Lacking | None], ...] = (
     throttled, processors, few_threads, device, small_reads, metadata, input_, no_prefetch
 )  # fmt: skip
+
+
+def _crowded(e: Evidence) -> bool:
+    """Tell whether others took so much of the processors that a run without them may be another."""
+    together = e["cpu_s"] / e["elapsed_s"] + e["other_cpu"]
+    return e.quota is None and e["other_cpu"] >= _OTHERS and together >= _BUSY * e.cores
 
 
 def _trains_on_processors(e: Evidence) -> bool:

@@ -96,6 +96,11 @@ def test_what_others_leave_of_the_processors_is_what_counts(known):
     assert isinstance(rules.processors(known("threads=1", cpu_s=9.5, other_cpu=1.0)), Lacking)  # a second might help
 
 
+def test_from_memory_beside_others_nothing_is_said_of_threads(known):
+    assert rules.few_threads(known("cache=warm", "threads=1")).test.changes == {"threads": 2}
+    assert rules.few_threads(known("cache=warm", "threads=1", other_cpu=1.9)) is None
+
+
 def test_of_a_training_the_processors_count_while_batches_are_made(known):
     found = rules.processors(known(*TRAINING, **steps(0.7, 1.0), cpu_s=7.5))
 
