@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from hydra._internal.hydra import Hydra
+from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
@@ -52,6 +53,7 @@ def register() -> None:
     for plugin in (launcher, sweeper):
         plugin.__module__ = _PLUGIN_MODULE
         plugins.register(plugin)
+    SourcesRegistry.instance().types["pkg"] = grid_plugins.PackagedFiles
     store = ConfigStore.instance().store
     store(group="hydra/launcher", name="collect", node={"_target_": f"{_PLUGIN_MODULE}.{launcher.__name__}"})
     target = {"_target_": f"{_PLUGIN_MODULE}.{sweeper.__name__}"}

@@ -1,4 +1,4 @@
-"""The sweeper and the launcher of ours that Hydra hands the grid to; neither runs anything.
+"""The sweeper and the launcher of ours that Hydra hands the grid to; neither runs anything. Files are read once.
 
 Imported only after Hydra has scanned its plugins: the scan loads its own `BasicSweeper` again, and a class made from an
 earlier import of it would not fit.
@@ -6,9 +6,12 @@ earlier import of it would not fit.
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
+from hydra._internal.core_plugins.structured_config_source import StructuredConfigSource
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
@@ -18,11 +21,14 @@ from campaign.config.compose import compose_all
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hydra.plugins.config_source import ConfigResult
     from hydra.types import HydraContext, TaskFunction
     from omegaconf import DictConfig
 
     from campaign.cells.contract import Point
 
+# Hydra would copy all schemas at each composition, and copies again what it takes from them.
+StructuredConfigSource.__deepcopy__ = lambda source, _: copy.copy(source)  # type: ignore[attr-defined]
 COLLECTED: list[list[Point]] = []  # one list of points for each batch that the sweeper launched
 OF_EACH_POINT: list[str] = []  # words that are added to each point
 
@@ -53,3 +59,15 @@ class GridSweeper(BasicSweeper):
         overrides = parser.parse_overrides([*self._parse_config(), *arguments])
         batches = self.split_arguments(overrides, self.max_batch_size)
         return [self.launcher.launch(batch, initial_job_idx=0) for batch in batches]
+
+
+class PackagedFiles(ImportlibResourcesConfigSource):
+    """Hydra's source of files in packages, which do not change while we run; it would read them at each composition."""
+
+    _known: dict[tuple[str, ...], ConfigResult] = {}  # noqa: RUF012 - of the process
+
+    def _read_config(self, res: Any) -> ConfigResult:
+        key = (str(res), self.provider, self.path)
+        if key not in self._known:
+            self._known[key] = super()._read_config(res)
+        return copy.deepcopy(self._known[key])

@@ -431,6 +431,7 @@ static int64_t length_of(const struct iovec *parts, int count) {
     ((failed) && call.error == EFAULT ? number_of("<no path>", 9) : path_of(folder, path, call.in))
 #define PATH(folder, path) PATH_UNLESS(returned == -1, folder, path)
 #define FAILED (returned == -1 ? -1 : 0)
+#define LENGTH (FAILED ? -1 : length_of(parts, count))
 
 static int opened(const struct call *call, uint32_t file, int flags, int returned) {
     if (returned >= 0) refers(returned, call->in, file);
@@ -489,12 +490,6 @@ static ssize_t hook_read_chk(int fd, void *to, size_t n, size_t room) {
     return hook_read(fd, to, n);
 }
 static ssize_t hook_write(int fd, const void *from, size_t n) { AT_POSITION(WRITE, write(fd, from, n), (int64_t)n); }
-static ssize_t hook_readv(int fd, const struct iovec *parts, int count) {
-    AT_POSITION(READV, readv(fd, parts, count), FAILED ? -1 : length_of(parts, count));
-}
-static ssize_t hook_writev(int fd, const struct iovec *parts, int count) {
-    AT_POSITION(WRITEV, writev(fd, parts, count), FAILED ? -1 : length_of(parts, count));
-}
 static ssize_t hook_pread(int fd, void *to, size_t n, off_t offset) { AT_OFFSET(PREAD, pread(fd, to, n, offset), (int64_t)n); }
 static ssize_t hook_pread_chk(int fd, void *to, size_t n, off_t offset, size_t room) {
     if (n > room) abort();
@@ -503,20 +498,16 @@ static ssize_t hook_pread_chk(int fd, void *to, size_t n, off_t offset, size_t r
 static ssize_t hook_pwrite(int fd, const void *from, size_t n, off_t offset) {
     AT_OFFSET(PWRITE, pwrite(fd, from, n, offset), (int64_t)n);
 }
-static ssize_t hook_preadv(int fd, const struct iovec *parts, int count, off_t offset) {
-    AT_OFFSET(PREADV, preadv(fd, parts, count, offset), FAILED ? -1 : length_of(parts, count));
-}
-static ssize_t hook_pwritev(int fd, const struct iovec *parts, int count, off_t offset) {
-    AT_OFFSET(PWRITEV, pwritev(fd, parts, count, offset), FAILED ? -1 : length_of(parts, count));
-}
-static ssize_t hook_preadv2(int fd, const struct iovec *parts, int count, off_t offset, int flags) {
-    if (offset == -1) { AT_POSITION(PREADV, preadv2(fd, parts, count, offset, flags), FAILED ? -1 : length_of(parts, count)); }
-    AT_OFFSET(PREADV, preadv2(fd, parts, count, offset, flags), FAILED ? -1 : length_of(parts, count));
-}
-static ssize_t hook_pwritev2(int fd, const struct iovec *parts, int count, off_t offset, int flags) {
-    if (offset == -1) { AT_POSITION(PWRITEV, pwritev2(fd, parts, count, offset, flags), FAILED ? -1 : length_of(parts, count)); }
-    AT_OFFSET(PWRITEV, pwritev2(fd, parts, count, offset, flags), FAILED ? -1 : length_of(parts, count));
-}
+#define PARTS int fd, const struct iovec *parts, int count
+#define VECTORED(verb, VERB) /* an offset of -1 is the file's own position */                                              \
+    static ssize_t hook_##verb##v(PARTS) { AT_POSITION(VERB##V, verb##v(fd, parts, count), LENGTH); }                      \
+    static ssize_t hook_p##verb##v(PARTS, off_t offset) { AT_OFFSET(P##VERB##V, p##verb##v(fd, parts, count, offset), LENGTH); } \
+    static ssize_t hook_p##verb##v2(PARTS, off_t offset, int flags) {                                                      \
+        if (offset == -1) { AT_POSITION(P##VERB##V, p##verb##v2(fd, parts, count, offset, flags), LENGTH); }               \
+        AT_OFFSET(P##VERB##V, p##verb##v2(fd, parts, count, offset, flags), LENGTH);                                       \
+    }
+VECTORED(read, READ)
+VECTORED(write, WRITE)
 static off_t hook_lseek(int fd, off_t offset, int from) {
     WATCHED(off_t, , lseek(fd, offset, from), record(&call, SEEK, file_of(fd, call.in), fd, offset, -1, returned));
 }
@@ -538,10 +529,10 @@ static int hook_statx(int folder, const char *path, int flags, unsigned mask, st
     OF_PATH(STAT, folder, statx(folder, path, flags, mask, to));
 }
 /* What a program that was linked with glibc before 2.33 calls; the version has had one value only. */
-static int hook_xstat(int version, const char *path, struct stat *to) { return (void)version, hook_stat(path, to); }
-static int hook_lxstat(int version, const char *path, struct stat *to) { return (void)version, hook_lstat(path, to); }
-static int hook_fxstat(int version, int fd, struct stat *to) { return (void)version, hook_fstat(fd, to); }
-static int hook_fxstatat(int version, int folder, const char *path, struct stat *to, int flags) {
+static int hook___xstat(int version, const char *path, struct stat *to) { return (void)version, hook_stat(path, to); }
+static int hook___lxstat(int version, const char *path, struct stat *to) { return (void)version, hook_lstat(path, to); }
+static int hook___fxstat(int version, int fd, struct stat *to) { return (void)version, hook_fstat(fd, to); }
+static int hook___fxstatat(int version, int folder, const char *path, struct stat *to, int flags) {
     return (void)version, hook_fstatat(folder, path, to, flags);
 }
 static int hook_access(const char *path, int mode) { OF_PATH(ACCESS, AT_FDCWD, access(path, mode)); }
@@ -688,28 +679,19 @@ UNTRACED static pid_t hook_vfork(void) {
     return real_vfork();
 }
 
-#define HOOK(name, function) {#name, (void *)(function), NULL}
-#define HOOKS(name, function) HOOK(name, function), HOOK(name##64, function) /* on these machines they are one */
+#define AS(name, function) {#name, (void *)hook_##function, NULL}
+#define H(name) AS(name, name)
+#define H64(name) H(name), AS(name##64, name) /* on these machines they are one */
 struct hook hooks[] = {
-    HOOKS(open, hook_open), HOOKS(openat, hook_openat), HOOKS(creat, hook_creat), HOOK(__open_2, hook_open_2),
-    HOOK(__open64_2, hook_open_2), HOOK(__openat_2, hook_openat_2), HOOK(__openat64_2, hook_openat_2), HOOK(close, hook_close),
-    HOOK(close_range, hook_close_range),
-    HOOK(read, hook_read), HOOK(__read_chk, hook_read_chk), HOOK(readv, hook_readv), HOOKS(pread, hook_pread),
-    HOOK(__pread_chk, hook_pread_chk), HOOK(__pread64_chk, hook_pread_chk), HOOKS(preadv, hook_preadv),
-    HOOK(preadv2, hook_preadv2), HOOK(preadv64v2, hook_preadv2), HOOK(write, hook_write), HOOK(writev, hook_writev),
-    HOOKS(pwrite, hook_pwrite), HOOKS(pwritev, hook_pwritev), HOOK(pwritev2, hook_pwritev2), HOOK(pwritev64v2, hook_pwritev2),
-    HOOKS(lseek, hook_lseek), HOOK(fsync, hook_fsync), HOOK(fdatasync, hook_fdatasync), HOOKS(stat, hook_stat),
-    HOOKS(lstat, hook_lstat), HOOKS(fstat, hook_fstat), HOOKS(fstatat, hook_fstatat), HOOK(statx, hook_statx),
-    HOOKS(__xstat, hook_xstat), HOOKS(__lxstat, hook_lxstat), HOOKS(__fxstat, hook_fxstat), HOOKS(__fxstatat, hook_fxstatat),
-    HOOK(access, hook_access), HOOK(faccessat, hook_faccessat), HOOK(unlink, hook_unlink), HOOK(unlinkat, hook_unlinkat),
-    HOOK(rename, hook_rename), HOOK(renameat, hook_renameat), HOOK(renameat2, hook_renameat2), HOOKS(mmap, hook_mmap),
-    HOOK(dup, hook_dup), HOOK(dup2, hook_dup2), HOOK(dup3, hook_dup3), HOOKS(fcntl, hook_fcntl), HOOK(opendir, hook_opendir),
-    HOOK(closedir, hook_closedir),
-    HOOKS(sendfile, hook_sendfile), HOOK(copy_file_range, hook_copy_file_range), HOOKS(fopen, hook_fopen),
-    HOOKS(freopen, hook_freopen), HOOK(fdopen, hook_fdopen), HOOK(fread, hook_fread), HOOK(fread_unlocked, hook_fread_unlocked),
-    HOOK(__fread_chk, hook_fread_chk), HOOK(fwrite, hook_fwrite), HOOK(fwrite_unlocked, hook_fwrite_unlocked),
-    HOOK(fseek, hook_fseeko), HOOKS(fseeko, hook_fseeko), HOOK(fflush, hook_fflush), HOOK(fclose, hook_fclose),
-    HOOK(dlopen, hook_dlopen), HOOK(dlsym, hook_dlsym), HOOK(vfork, hook_vfork),
+    H64(open), H64(openat), H64(creat), AS(__open_2, open_2), AS(__open64_2, open_2), AS(__openat_2, openat_2),
+    AS(__openat64_2, openat_2), H(close), H(close_range), H(read), AS(__read_chk, read_chk), H(readv), H64(pread),
+    AS(__pread_chk, pread_chk), AS(__pread64_chk, pread_chk), H64(preadv), H(preadv2), AS(preadv64v2, preadv2), H(write),
+    H(writev), H64(pwrite), H64(pwritev), H(pwritev2), AS(pwritev64v2, pwritev2), H64(lseek), H(fsync), H(fdatasync),
+    H64(stat), H64(lstat), H64(fstat), H64(fstatat), H(statx), H64(__xstat), H64(__lxstat), H64(__fxstat),
+    H64(__fxstatat), H(access), H(faccessat), H(unlink), H(unlinkat), H(rename), H(renameat), H(renameat2), H64(mmap),
+    H(dup), H(dup2), H(dup3), H64(fcntl), H(opendir), H(closedir), H64(sendfile), H(copy_file_range), H64(fopen),
+    H64(freopen), H(fdopen), H(fread), H(fread_unlocked), AS(__fread_chk, fread_chk), H(fwrite), H(fwrite_unlocked),
+    AS(fseek, fseeko), H64(fseeko), H(fflush), H(fclose), H(dlopen), H(dlsym), H(vfork),
 };
 const unsigned hook_count = sizeof hooks / sizeof *hooks;
 

@@ -88,13 +88,14 @@ def test_every_point_of_a_grid_is_what_hydra_composes(grid):
 _ODD_GRIDS = [
     {"cluster": ["slurm"], "+cluster.extra.nice": ["1", "2"], "cluster.parallel": ["3", "null"]},
     {"++foo": ["1", "a"], "seed": ["0", "1"]},
-    {"checks": ["{spread_max: 0.2}"], "checks.spread_max": ["0.3", "0.4"]},
     {"checks.spread_max": ["0.3", "0.4"], "checks": ["{spread_max: 0.2}"], "seed": ["1", "2"]},
     {"site": ["blackdog"], "~site.storages.hdd": [], "threads": ["1", "2"]},
-    {"threads": ["1", "2"], "trace.interval_s": ["1", "1.0"]},
-    {"storage.root": ["'1'", "'a,b'", "null", "''"], "seed": ["01", "1"]},
+    {"storage.root": ["'1'", "'a,b'", "null", "''"]},
 ]
 _MORE_GRIDS = [
+    {"checks": ["{spread_max: 0.2}"], "checks.spread_max": ["0.3", "0.4"]},
+    {"threads": ["1", "2"], "trace.interval_s": ["1", "1.0"]},
+    {"storage.root": ["''", "'1'"], "seed": ["01", "1"]},
     {"cluster": ["slurm"], "+cluster.extra.nice": ["10"], "threads": ["1", "2"]},
     {"cluster": ["slurm"], "+cluster.extra": ["{nice: 1}"], "+cluster.extra.comment": ["a b"], "prefetch": ["0", "1"]},
     {"cluster": ["slurm"], "cluster.modules": ["[gcc,cuda]"], "batch_size": ["8", "16"]},

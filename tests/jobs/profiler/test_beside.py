@@ -55,25 +55,24 @@ else:
 """
 
 
-def _built(folder, name, text, *flags):
+def built(folder, name, text, *flags):
     source, library = folder / f"{name}.c", folder / f"lib{name}.so"
     source.write_text(text)
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, *flags], check=True)
     return str(library)
 
 
-def _python(script, *words, **environment):
+def python(script, *words, **environment):
     known = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3]), **environment}
-    return subprocess.run(
-        [sys.executable, "-c", script, *words], env=known, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-c", script, *words]
+    return subprocess.run(command, env=known, capture_output=True, text=True, check=False)
 
 
 def test_one_that_is_preloaded_sees_the_same_calls(tmp_path):
     (tmp_path / "data").write_bytes(bytes(100))
-    library = _built(tmp_path, "darshan", PRELOADED)
+    library = built(tmp_path, "darshan", PRELOADED)
 
-    done = _python(BESIDE, str(tmp_path / "data"), LD_PRELOAD=library)
+    done = python(BESIDE, str(tmp_path / "data"), LD_PRELOAD=library)
 
     assert done.returncode == 0, done.stderr
     assert "; beside   darshan:" in done.stdout
@@ -81,10 +80,10 @@ def test_one_that_is_preloaded_sees_the_same_calls(tmp_path):
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the order of slots is x86-64's")
 def test_one_that_rewrites_slots_is_refused_by_name(tmp_path):
-    rewrites = _built(tmp_path, "rewrites", REWRITES, "-Wl,-z,lazy,-z,norelro")
-    wraps = _built(tmp_path, "wraps", "long wrapper(void) { return 1; }\n")
+    rewrites = built(tmp_path, "rewrites", REWRITES, "-Wl,-z,lazy,-z,norelro")
+    wraps = built(tmp_path, "wraps", "long wrapper(void) { return 1; }\n")
 
-    done = _python(REFUSED, rewrites, wraps)
+    done = python(REFUSED, rewrites, wraps)
 
     assert done.returncode == 0, done.stderr
 
@@ -101,9 +100,9 @@ with Profile(only=["/nowhere"]):
 
 
 def test_a_librarys_own_function_of_a_hooked_name_stays_its_own_and_is_no_profiler(tmp_path):
-    _built(tmp_path, "own", OWN)
-    library = _built(tmp_path, "calls", CALLS_OWN, f"-L{tmp_path}", "-lown", f"-Wl,-rpath,{tmp_path},--no-as-needed")
+    built(tmp_path, "own", OWN)
+    library = built(tmp_path, "calls", CALLS_OWN, f"-L{tmp_path}", "-lown", f"-Wl,-rpath,{tmp_path},--no-as-needed")
 
-    done = _python(ORDINARY, library)
+    done = python(ORDINARY, library)
 
     assert done.returncode == 0, done.stderr

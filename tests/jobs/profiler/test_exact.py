@@ -16,14 +16,12 @@ import pytest
 from jobs.profiler import Profile
 from jobs.profiler.window import OPERATIONS
 
+ROOT = str(Path(__file__).parents[3])
+# Names of the system calls.
 _OWN = {
-    "pread": "pread64",
-    "pwrite": "pwrite64",
-    "open": "openat",
-    "dup": "fcntl",
-    "preadv": "preadv2",
+    "pread": "pread64", "pwrite": "pwrite64", "open": "openat", "dup": "fcntl", "preadv": "preadv2",
     "pwritev": "pwritev2",
-}  # names of the system calls
+}  # fmt: skip
 _ALIKE = {
     "openat", "close", "read", "pread64", "readv", "preadv2", "write", "pwrite64", "writev", "pwritev2", "fsync",
     "fdatasync", "fcntl", "access", "rename", "unlink",
@@ -70,9 +68,8 @@ def test_strace_sees_the_same_calls_with_the_same_answers(tmp_path):
     log = tmp_path / "strace"
     (tmp_path / "data").mkdir()
     command = ["strace", "-f", "-y", "-o", str(log), sys.executable, "-c", WORKLOAD, str(tmp_path / "data")]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
 
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": ROOT}, check=False)
 
     assert done.returncode == 0, done.stderr
     inside = log.read_text().partition("window opens")[2].partition("window ends")[0]

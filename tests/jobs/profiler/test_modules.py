@@ -4,13 +4,12 @@ import ctypes
 import errno
 import os
 import platform
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from jobs.profiler import Profile
+from tests.jobs.profiler.test_beside import built, python
 from tests.jobs.profiler.test_exact import calls
 
 LOADED = "int caller(void) { return 7; }\n"
@@ -25,15 +24,11 @@ int reads(const char *path) { char c; int fd = open(path, O_RDONLY), n = read(fd
 def test_what_is_loaded_in_a_window_is_hooked_and_finds_its_libraries(data, tmp_path):
     folder = tmp_path / "below"
     folder.mkdir()
-    for name, text, flags in (("loaded", LOADED, []), ("loader", LOADER, [f"-Wl,-rpath,{folder},--enable-new-dtags"])):
-        place = folder if name == "loaded" else tmp_path
-        (tmp_path / f"{name}.c").write_text(text)
-        subprocess.run(
-            ["cc", "-shared", "-fPIC", "-o", place / f"lib{name}.so", tmp_path / f"{name}.c", *flags], check=True
-        )
+    built(folder, "loaded", LOADED)
+    library = built(tmp_path, "loader", LOADER, f"-Wl,-rpath,{folder},--enable-new-dtags")
 
     with Profile(only=[data]) as watched:
-        loader = ctypes.CDLL(str(tmp_path / "libloader.so"))
+        loader = ctypes.CDLL(library)
         assert loader.reads(os.fsencode(data)) == 1
         assert loader.found(), "the caller's RUNPATH was not searched"
 
@@ -53,12 +48,7 @@ detach()
 
 
 def test_a_library_that_was_unloaded_is_left_alone(tmp_path):
-    (tmp_path / "loader.c").write_text(LOADER)
-    library = tmp_path / "libloader.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "loader.c"], check=True)
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
-
-    done = subprocess.run([sys.executable, "-c", UNLOADED, library], env=environment, capture_output=True, check=False)
+    done = python(UNLOADED, built(tmp_path, "loader", LOADER))
 
     assert done.returncode == 0, done.stderr
 
@@ -81,10 +71,7 @@ int nowhere(void) { struct stat to; return open((char *)1, O_RDONLY) + stat((cha
 @pytest.fixture(scope="module")
 def forgets(tmp_path_factory):
     """A library that gives a descriptor another file without close."""
-    folder = tmp_path_factory.mktemp("library")
-    (folder / "forgets.c").write_text(FORGETS)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "forgets.so", folder / "forgets.c"], check=True)
-    return ctypes.CDLL(str(folder / "forgets.so"))
+    return ctypes.CDLL(built(tmp_path_factory.mktemp("library"), "forgets", FORGETS))
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the number of openat is x86-64's")

@@ -1,15 +1,12 @@
 """A window whose memory is a file: what is left in it, and what is refused."""
 
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from jobs.profiler import Profile, ProfilerError, profile, table
 from jobs.profiler.window import MODES
+from tests.jobs.profiler.test_beside import python
 from tests.jobs.profiler.test_exact import calls
 
 KILLED = """
@@ -27,9 +24,8 @@ os.kill(os.getpid(), 9)
 @pytest.mark.parametrize("mode", MODES)
 def test_what_a_killed_process_had_seen_is_left_in_its_spill(mode, data, tmp_path):
     spill = tmp_path / "spill"
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
 
-    done = subprocess.run([sys.executable, "-c", KILLED, data, spill, mode], env=environment, stdout=-1, check=False)
+    done = python(KILLED, data, spill, mode)
 
     assert done.returncode == -signal.SIGKILL
     window = table.read(spill)
