@@ -21,10 +21,14 @@ LINES = "/device:CUSTOM:TF I/O"  # a name of another kind is not shown
 SUMMARY = "tf_io"  # such as this one
 SCHEMA = 1
 MOST_LINES, MOST_EVENTS = 1_000, 200_000  # TraceViewer draws about a million, TensorFlow's own among them
-MOST_FILES = 1_000
+MOST_FILES, _PATH_LETTERS = 1_000, 500  # so that a summary has its bounds
 _INTERVALS = 100
 _EDGES = (100, 1 << 10, 10 << 10, 100 << 10, 1 << 20, 4 << 20, 10 << 20, 100 << 20, 1 << 30)
 _NUMBERS = dict(enumerate(("returned", "offset", "thread", "errno"), start=1))
+# Tags of fields in xplane.proto: XLine.events; XEvent's metadata_id (as XStat's), offset_ps, duration_ps, stats;
+# XStat.int64_value.
+_TAG = {"events": 0x22, "metadata": 0x08, "offset": 0x10, "duration": 0x18, "stats": 0x22, "value": 0x20}
+_STAT_BYTES = 13
 _OF_FILE = ("opens", "reads", "writes", "seq_reads", "consec_reads", "bytes_read", "bytes_written")
 _LEFT_OUT = len(OPERATIONS)
 
@@ -70,7 +74,7 @@ def _spent(counters: NDArray[Any]) -> NDArray[Any]:
 def _file(window: Window, place: int) -> dict[str, Any]:
     row = window.counters[place]
     return {
-        "path": visible(window.paths[place]),
+        "path": visible(window.paths[place][-_PATH_LETTERS:]),
         "module": window.modules[place],
         "size": sizes(window.counters[place : place + 1]).item(),
         **{name: int(row[name]) for name in _OF_FILE},
@@ -112,7 +116,8 @@ def _draw(plane: Any, window: Window, origin_ns: int) -> None:
     parts = sorted(zip(files.tolist(), np.split(events, starts[1:]), strict=True), key=lambda part: part[1]["start"][0])
     at_ns = window.started_ns - origin_ns
     for number, (file, part) in enumerate(parts, start=1):
-        _add(plane.lines.add(id=number, name=visible(window.paths[file]), timestamp_ns=at_ns), part, window.started_ns)
+        line = plane.lines.add(id=number, name=visible(window.paths[file]), timestamp_ns=at_ns)
+        line.MergeFromString(_encoded(part, window.started_ns))
     if left_out := len(window.events) - len(events):
         plane.event_metadata[_LEFT_OUT].name = f"{left_out:,} shorter calls are not drawn"
         line = plane.lines.add(id=len(parts) + 1, name="not drawn", timestamp_ns=at_ns)
@@ -131,12 +136,20 @@ def _shown(events: NDArray[Any]) -> NDArray[Any]:
     return events[np.lexsort((events["start"], events["file"]))]
 
 
-def _add(line: Any, events: NDArray[Any], started_ns: int) -> None:
-    columns = (events[name].tolist() for name in ("start", "end", "operation", "returned", "offset", "thread", "error"))
-    for start, end, operation, *numbers in zip(*columns, strict=True):
-        event = line.events.add(
-            metadata_id=operation, offset_ps=(start - started_ns) * 1000, duration_ps=(end - start) * 1000
-        )
-        for (number, name), value in zip(_NUMBERS.items(), numbers, strict=True):
-            if value >= 0 and (value or name != "errno"):
-                event.stats.add(metadata_id=number, int64_value=value)
+def _encoded(events: NDArray[Any], started_ns: int) -> bytes:
+    """Return the events of an XLine as they are serialised, all at once: protobuf's objects take 50 times as long."""
+    start, took = events["start"] - started_ns, events["end"] - events["start"]
+    fields = [(_TAG["metadata"], events["operation"]), (_TAG["offset"], start * 1000), (_TAG["duration"], took * 1000)]
+    parts = [part for tag, values in fields for part in (np.full((len(events), 1), tag), _varints(values))]
+    for number, name in _NUMBERS.items():
+        head = [_TAG["stats"], _STAT_BYTES, _TAG["metadata"], number, _TAG["value"]]
+        parts += [np.tile(head, (len(events), 1)), _varints(events["error" if name == "errno" else name])]
+    inner = np.hstack(parts)
+    return np.hstack([np.tile([_TAG["events"], inner.shape[1]], (len(events), 1)), inner]).astype(np.uint8).tobytes()
+
+
+def _varints(values: NDArray[Any]) -> NDArray[Any]:
+    """Return each number as a varint of ten bytes, the longest there is; shape (n, 10)."""
+    found: NDArray[Any] = values.astype(np.int64)[:, None] >> (7 * np.arange(10)) & 0x7F | 0x80
+    found[:, -1] &= 1
+    return found

@@ -26,25 +26,34 @@ class TensorFlowProfile:
 
     def __init__(self, logdir: str | Path, step: int = 0, **asked: Any) -> None:
         self._logdir, self._asked, self.step = Path(logdir).resolve(), asked, step
-        self._own = Path()  # where TensorFlow writes: it names a trace by the second, over another one of that second
+        # Where TensorFlow writes: it names a trace by the second, over another one of that second.
+        self._own: Path | None = None
 
     def start(self) -> None:
         """Start both. Raises ProfilerError for ours, and TensorFlow's errors for its own: one at a time."""
         import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
         join_tensorflow(**self._asked)
-        self._own = self._logdir / f".{secrets.token_hex(8)}"
-        tf.profiler.experimental.start(str(self._own))
+        own = self._logdir / f".{secrets.token_hex(8)}"
+        tf.profiler.experimental.start(str(own))
         if SESSION.fault or SESSION.profile is None:
             tf.profiler.experimental.stop(save=False)
             raise SESSION.fault or ProfilerError("TensorFlow has not called our profiler", "take Profile")
+        self._own = own
 
     def stop(self) -> Window:
         """Stop both, and write: the trace with our planes, then scalars, histograms and text. Returns our window."""
+        own, self._own = self._own, None
+        if own is None:
+            raise ProfilerError("no profile was started here", "call start() first")
         import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
-        tf.profiler.experimental.stop()
-        _move(self._own, self._logdir)
+        try:
+            tf.profiler.experimental.stop()
+            _move(own, self._logdir)
+        finally:
+            if own.exists():
+                files.remove_tree(own)
         if SESSION.window is None:
             raise ProfilerError("the window was ended by somebody else")
         summaries.write(self._logdir, SESSION.window, self.step)
@@ -72,7 +81,6 @@ def _move(own: Path, logdir: Path) -> None:
             except OSError as error:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                     raise
-    files.remove_tree(own)
 
 
 class _Batches:
@@ -80,7 +88,7 @@ class _Batches:
 
     def __init__(self, profile: TensorFlowProfile, first: int, last: int, every: int) -> None:
         self._profile, self._first, self._last, self._every = profile, first, last, every
-        self._batch, self._open = 0, False
+        self._batch = 0
         self._marker: Any = None
 
     def begin(self, _batch: int, logs: Any) -> None:  # noqa: ARG002 - Keras passes it by this name
@@ -89,26 +97,38 @@ class _Batches:
 
         if self._batch == self._first:
             self._profile.start()
-            self._open = True
-        if self._open:
+            _OPEN[:] = [self]
+        if self in _OPEN:
             self._marker = tf.profiler.experimental.Trace("train", step_num=self._batch, _r=1)
             self._marker.__enter__()
 
     def end(self, _batch: int, logs: Any) -> None:
         """End the window behind its last batch."""
-        if self._open:
-            self._marker.__exit__(None, None, None)
+        if self in _OPEN:
+            self._unmark()
             if self._batch >= self._last:
                 self.finish(logs)
                 self._first, self._last = self._first + self._every, self._last + self._every
         self._batch += 1
 
     def finish(self, logs: Any) -> None:  # noqa: ARG002
-        """End the window, if one is open: the training is over."""
-        if self._open:
-            self._open = False
-            self._profile.step = self._batch
-            self._profile.stop()
+        """End the window that is open, if one is: a training ends, or begins after one that failed in its window."""
+        if _OPEN:
+            _OPEN.pop().stop()
+
+    def stop(self) -> None:
+        """End the window, and the mark of a batch that did not come to its end."""
+        self._unmark()
+        self._profile.step = self._batch
+        self._profile.stop()
+
+    def _unmark(self) -> None:
+        if self._marker:
+            self._marker.__exit__(None, None, None)
+        self._marker = None
+
+
+_OPEN: list[_Batches] = []
 
 
 def ProfileCallback(  # noqa: N802 - called as Keras's own callbacks are, which are classes
@@ -125,5 +145,8 @@ def ProfileCallback(  # noqa: N802 - called as Keras's own callbacks are, which 
 
     steps = _Batches(TensorFlowProfile(logdir, **asked), first, last, every)
     return tf.keras.callbacks.LambdaCallback(
-        on_train_batch_begin=steps.begin, on_train_batch_end=steps.end, on_train_end=steps.finish
+        on_train_begin=steps.finish,
+        on_train_batch_begin=steps.begin,
+        on_train_batch_end=steps.end,
+        on_train_end=steps.finish,
     )

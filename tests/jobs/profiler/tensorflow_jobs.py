@@ -1,5 +1,6 @@
 """What TensorFlow does while it is profiled, in a process that the template forks."""
 
+import contextlib
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -78,6 +79,9 @@ def three_ways(argument):
     model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     asked = {"batches": (2, 3), "every": 6, "only": [data]}
+    fails = tf.keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: 1 // (3 - batch))
+    with contextlib.suppress(ZeroDivisionError):  # its window is ended when the next training begins
+        model.fit(images.batch(2), verbose=0, callbacks=[ProfileCallback(out / "failed", **asked), fails])
     model.fit(images.batch(2), epochs=2, verbose=0, callbacks=[ProfileCallback(out / "fit", **asked)])
     join_tensorflow(only=[data])
     with Profile("counters"):  # ours is taken: the trace of TensorFlow's comes all the same, and says so

@@ -39,7 +39,7 @@ def _drawn(lines, origin_ns):
             numbers = {lines.stat_metadata[stat.metadata_id].name: stat.int64_value for stat in event.stats}
             begin = origin_ns + line.timestamp_ns + event.offset_ps // 1000
             operation = lines.event_metadata[event.metadata_id].name
-            yield line.name, operation, begin, begin + event.duration_ps // 1000, numbers.get("returned")
+            yield line.name, operation, begin, begin + event.duration_ps // 1000, numbers["returned"]
 
 
 @pytest.mark.parametrize("relative", [False, True])
@@ -49,11 +49,11 @@ def test_each_call_is_drawn_once_on_the_line_of_its_file(window, relative):
     drawn = list(_drawn(_planes(window, origin_ns)[plane.LINES], origin_ns))
 
     seen = [
-        (window.paths[row["file"]].replace("\x1b", "\\x1b"), OPERATIONS[row["operation"]], row["start"], row["end"],
-         row["returned"] if row["returned"] >= 0 else None)
+        (window.paths[row["file"]].replace("\x1b", "\\x1b"), OPERATIONS[row["operation"]],
+         *(int(row[key]) for key in ("start", "end", "returned")))
         for row in window.events
     ]  # fmt: skip
-    assert sorted(drawn, key=str) == sorted([(*each[:2], *map(int, each[2:4]), each[4]) for each in seen], key=str)
+    assert sorted(drawn) == sorted(seen)
     assert len({name for name, *_ in drawn}) == 2
 
 

@@ -1,11 +1,12 @@
 """Our windows in TensorFlow's own traces, held against what TensorFlow recorded in the same traces."""
 
 import json
+import sys
 from collections import Counter
 
 import pytest
 
-from jobs.profiler import ProfileCallback, ProfilerError, xplane
+from jobs.profiler import ProfileCallback, ProfilerError, TensorFlowProfile, xplane
 from jobs.profiler.tensorboard.plane import LINES, SUMMARY
 
 FILES, BYTES = 12, 3000
@@ -23,7 +24,7 @@ def traces(job, tmp_path):
     for path in sorted(out.rglob("*.xplane.pb")):
         space = xplane.messages().XSpace.FromString(path.read_bytes())
         found.setdefault(path.relative_to(out).parts[0], []).append({plane.name: plane for plane in space.planes})
-    assert not list(out.glob("*/.*"))  # nothing on the way is left
+    assert not [path for path in out.rglob(".*") if path.is_dir()]  # nothing on the way is left
     assert len(list((out / "fit").glob("events.out.tfevents.*"))) == 2
     return found
 
@@ -43,7 +44,13 @@ def _told(planes):
 
 
 def test_each_way_of_profiling_has_our_window_in_tensorflows_trace(traces):
-    assert {name: len(found) for name, found in traces.items()} == {"block": 2, "fit": 2, "remote": 1, "taken": 1}
+    assert {name: len(found) for name, found in traces.items()} == {
+        "block": 2,
+        "failed": 1,
+        "fit": 2,
+        "remote": 1,
+        "taken": 1,
+    }
     for planes in traces["block"]:
         ours, host = planes[LINES], planes["/host:CPU"]
         assert [line.name.rpartition("/")[2] for line in ours.lines] != []
@@ -65,6 +72,17 @@ def test_each_way_of_profiling_has_our_window_in_tensorflows_trace(traces):
     (taken,) = traces["taken"]
     assert LINES not in taken
     assert "a window is open already" in _told(taken)["fault"]
+
+
+def test_what_was_not_started_is_not_stopped(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    kept = tmp_path / "file"
+    kept.touch()
+
+    with pytest.raises(ProfilerError, match="no profile was started"):
+        TensorFlowProfile(tmp_path).stop()
+
+    assert kept.exists()
 
 
 @pytest.mark.parametrize("asked", [{"batches": (3, 2)}, {"batches": (-1, 2)}, {"batches": (2, 9), "every": 7}])
