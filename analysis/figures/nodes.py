@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 
     from analysis.records.frame import Row
 
+INPUT = {nersc.HEPCNN: "read", nersc.CLIMATE: "input"}
 NAMES = {nersc.HEPCNN: "HEPCNNB", nersc.CLIMATE: "CDB"}
 # Okabe and Ito's palette (analysis/figures/kit/style.py); what is left is white.
 LOOKS = {
-    "read_s": ("read", "#D55E00"), "unpack_s": ("load, without reading", "#E69F00"), "compute_s": ("train", "#56B4E9"),
+    "read_s": ("read", "#D55E00"), "unpack_s": ("other waiting for input", "#E69F00"), "compute_s": ("train", "#56B4E9"),
     "validate_s": ("validate", "#009E73"), "sync_s": ("meet the other ranks", "#CC79A7"),
     "checkpoint_s": ("checkpoint", "#F0E442"), "rest_s": ("the rest", "white"),
 }  # fmt: skip
@@ -47,7 +48,7 @@ RATES = {
 }
 OF_CELL = ["storage", "storage_name", "status", "host", "accelerator", "cell", "n_valid", "unstable"]
 WALL = ("wall_s", "wall_s_min", "wall_s_max")
-STACK = [*OF_CELL, "place", *WALL, "read_share", *PARTS]
+STACK = [*OF_CELL, "benchmark", "place", *WALL, "io_share", *PARTS]
 LINES = [*OF_CELL, "shuffle", NODES, *RATES]
 WIDTH = 0.8
 
@@ -63,7 +64,7 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
         rates = partial(points, runs=typical, folders=folders)
         made += figures(f"{stem}-latency", f"{title}: wall time of the slowest rank", stacked, by_nodes(own),
                         partial(stacks, words=_by_nodes), runs_told())  # fmt: skip
-        made += figures(f"{stem}-bandwidth", f"{title}: read bandwidth by three definitions, and the published formula",
+        made += figures(f"{stem}-bandwidth", f"{title}: read bandwidth by its definitions",
                         rates_over_nodes, by_nodes(own), rates, _typical_told)  # fmt: skip
         made += figures(f"{stem}-controls", f"{title}: what is left out", stacked, by_control(own),
                         partial(stacks, words=lambda row: str(row[CONTROL])), runs_told())  # fmt: skip
@@ -75,9 +76,11 @@ def _by_nodes(row: Row) -> str:
     return f"{nodes}\n{row[SHUFFLE]}" if row[SHUFFLE] else nodes
 
 
-def _typical_told(_key: object, shown: pd.DataFrame, _frame: pd.DataFrame) -> str:
-    why = "The published formula takes each file for training once, whatever was read, and the rest as validation."
-    return f"By the time logs of the run of median length of each cell. {why} {how_many(shown)}"
+def _typical_told(_key: object, shown: pd.DataFrame, frame: pd.DataFrame) -> str:
+    formula = "The published formula takes each file for training once, whatever was read, and the rest as validation."
+    told = ["By the time logs of the run of median length of each cell."]
+    told += [formula] if frame["published"].notna().any() else []
+    return " ".join([*told, how_many(shown)])
 
 
 def _ordered(cells: pd.DataFrame) -> pd.DataFrame:
@@ -92,7 +95,7 @@ def stacks(cells: pd.DataFrame, words: Any) -> pd.DataFrame:
     """Return what is drawn: of each cell its place in words, and the seconds of the parts of its wall time."""
     ordered = _ordered(settled(cells, ["storage", NODES, SHUFFLE, CONTROL], "wall_s"))
     ordered = ordered.assign(place=[words(row) for row in rows_of(ordered)])
-    return of_done(ordered, [*WALL, "read_share", *PARTS])[STACK]
+    return of_done(ordered, [*WALL, "io_share", *PARTS])[STACK]
 
 
 def stacked(frame: pd.DataFrame, title: str, words: str) -> Figure:
@@ -121,7 +124,7 @@ def _stack(axes: Axes, x: int, row: Row) -> None:
         panels.bar(axes, x, row[part], row, width=WIDTH, bottom=below, color=LOOKS[part][1], linewidth=0.5)
         below += row[part]
     panels.whiskers(axes, [x], [row], "wall_s")
-    panels.number(axes, (x, row["wall_s_max"]), f"read {row['read_share']:.0%}")
+    panels.number(axes, (x, row["wall_s_max"]), f"{INPUT[row['benchmark']]} {row['io_share']:.0%}")
 
 
 def _parts(shown: pd.DataFrame) -> list[Artist]:

@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from analysis.records.settings import Settings
 
 NODES, SHUFFLE = "nodes", "benchmark.shuffle"
-# Of the wall time, in the order of a stack: reading, and what else is waited for before a batch is in hand.
+# Of the wall time, in the order of a stack: reading, and what else is waited for before a batch is in hand; all of it
+# where others read meanwhile, as in CDB.
 PARTS = ("read_s", "unpack_s", "compute_s", "validate_s", "sync_s", "checkpoint_s", "rest_s")
 _LOADS = tuple(f"{phase}_{source}_{what}" for phase in ("train", "validation")
                for source in ("cold", "warm") for what in ("loads", "read_s"))  # fmt: skip
-FIGURES = (*PARTS, "read_share", "loads", "private_caches", *_LOADS)
+FIGURES = (*PARTS, "io_share", "loads", "private_caches", *_LOADS)
 FREE = frozenset({NODES, "sync", SHUFFLE})
 
 
@@ -47,11 +48,11 @@ def _of_runs(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the figures of each run that counts, NaN where it has none."""
     names = ["wall_s", "load_s", "read_s", "compute_s", "validate_s", "sync_s", "checkpoint_s"]
     good = counted(runs.reindex(columns=[*runs, *({*names, *FIGURES} - set(runs))]), [*names, *{*FIGURES} - {*names}])
-    read = good["read_s"].fillna(good["load_s"])
+    read = good["read_s"].fillna(0.0)
     good = good.assign(
         read_s=read,
         unpack_s=(good["load_s"] - read).clip(lower=0),
-        read_share=read / good["wall_s"],
+        io_share=good["read_s"].fillna(good["load_s"]) / good["wall_s"],
         **{name: good[name].fillna(0.0) for name in ("validate_s", "sync_s", "checkpoint_s")},
     )
     return good.assign(rest_s=(good["wall_s"] - good[list(PARTS[:-1])].sum(axis=1)).clip(lower=0))

@@ -24,7 +24,7 @@ def test_the_parts_of_a_stack_are_the_wall_time(tmp_path, unrendered):
     assert frame["place"].tolist() == ["1 node\nlocal", "4 nodes\nlocal", "4 nodes\nglobal"]
     for row in rows_of(frame):
         assert sum(row[part] for part in nodes.PARTS) == pytest.approx(row["wall_s"])
-        assert row["read_share"] == pytest.approx(row["read_s"] / row["wall_s"])
+        assert row["io_share"] == pytest.approx(row["read_s"] / row["wall_s"])
     made["nersc-hepcnn-latency"].drawn()
 
 
