@@ -36,7 +36,8 @@ INPUT = {nersc.HEPCNN: "read", nersc.CLIMATE: "input"}
 NAMES = {nersc.HEPCNN: "HEPCNNB", nersc.CLIMATE: "CDB"}
 # Okabe and Ito's palette (analysis/figures/kit/style.py); what is left is white.
 LOOKS = {
-    "read_s": ("read", "#D55E00"), "unpack_s": ("other waiting for input", "#E69F00"), "compute_s": ("train", "#56B4E9"),
+    "read_s": ("read", "#D55E00"), "unpack_s": ("waiting for input", "#E69F00"),
+    "compute_s": ("train", "#56B4E9"),
     "validate_s": ("validate", "#009E73"), "sync_s": ("meet the other ranks", "#CC79A7"),
     "checkpoint_s": ("checkpoint", "#F0E442"), "rest_s": ("the rest", "white"),
 }  # fmt: skip
