@@ -36,39 +36,46 @@ _Setting = bool | float | str
 def write(logdir: Path, folder: CampaignFolder, records: Mapping[str, Record], show: Progress) -> list[str]:
     """Write a folder for each cell; returns what could not be shown, and why."""
     files.make_folder(logdir, exist_ok=True, parents=True)
-    faults, settings, tags = [], _settings(records), dict[str, None]()
-    for place, (cell, each) in enumerate(records.items()):
-        show("cells", place, len(records), "")
+    facts, faults, tags = dict[str, dict[str, _Setting]](), list[str](), dict[str, None]()
+    for cell, each in records.items():
         try:
-            figures = _figures(each)
-            _write_cell(logdir / cell, each, settings[cell], figures, folder.record(cell).stat().st_mtime)
-            _write_profile(logdir / cell, folder.cell(cell), each)
+            facts[cell] = _facts(each)
+        except ODD_FIGURES as error:  # noqa: PERF203 - the others are shown
+            faults.append(f"{cell}: its record is damaged inside: {error}")
+    settings = _telling(facts)
+    for place, cell in enumerate(settings):
+        show("cells", place, len(settings), "")
+        try:
+            figures = _figures(records[cell])
+            _write_cell(logdir / cell, records[cell], settings[cell], figures, folder.record(cell).stat().st_mtime)
+            _write_profile(logdir / cell, folder.cell(cell), records[cell])
             tags |= dict.fromkeys(figures)
         except (*ODD_FIGURES, ProfilerError) as error:
             faults.append(f"{cell}: {error}")
-    varied = [summary_v2.HParam(key, _domain([each[key] for each in settings.values()])) for key in _keys(settings)]
+    keys = next(iter(settings.values()), {})
+    varied = [summary_v2.HParam(key, _domain([each[key] for each in settings.values()])) for key in keys]
     shown = [summary_v2.Metric(tag) for tag in tags]
     _write_events(logdir, [(0, 0, summary_v2.hparams_config_pb(varied, shown, 0))])
     return faults
 
 
-def _settings(records: Mapping[str, Record]) -> dict[str, dict[str, _Setting]]:
-    """Return what tells the cells apart: the settings in which they differ, and how far each can be believed."""
-    told = {
-        cell: {key: _plain(value) for key, value in flat(each["cell"]["settings"])} for cell, each in records.items()
+def _facts(each: Record) -> dict[str, _Setting]:
+    """Return the settings of a cell, and how far it can be believed."""
+    spread = next((check["passed"] for check in each["checks"] if check["rule"] == "spread"), None)
+    return {
+        "benchmark": each["cell"]["benchmark"],
+        **{key: _plain(value) for key, value in flat(each["cell"]["settings"])},
+        "status": each["status"],
+        "spread": _MEANINGS[spread],
+        "emulated": ", ".join(emulation.names(each["cell"]["settings"], each["provenance"])) or _REAL,
     }
-    keys = {key: None for settings in told.values() for key in settings}
-    found = {}
-    for cell, each in records.items():
-        spread = next((check["passed"] for check in each["checks"] if check["rule"] == "spread"), None)
-        found[cell] = {
-            "benchmark": each["cell"]["benchmark"],
-            **{key: told[cell].get(key, _plain(NEUTRAL.get(key, "-"))) for key in keys},
-            "status": each["status"],
-            "spread": _MEANINGS[spread],
-            "emulated": ", ".join(emulation.names(each["cell"]["settings"], each["provenance"])) or _REAL,
-        }
-    kinds = {key: _alike(found, key) for key in next(iter(found.values())) if key == "benchmark" or _tells(found, key)}
+
+
+def _telling(facts: Mapping[str, Mapping[str, _Setting]]) -> dict[str, dict[str, _Setting]]:
+    """Return of the facts those in which cells differ; a setting that a record lacks has its neutral value."""
+    every = {key: _plain(NEUTRAL.get(key, "-")) for each in facts.values() for key in each}
+    found = {cell: every | dict(each) for cell, each in facts.items()}
+    kinds = {key: _alike(found, key) for key in every if key == "benchmark" or _tells(found, key)}
     return {cell: {key: kind(each[key]) for key, kind in kinds.items()} for cell, each in found.items()}
 
 
@@ -86,10 +93,6 @@ def _alike(found: Mapping[str, Mapping[str, _Setting]], key: str) -> type[_Setti
     """Return the one type that all values of a key can have: TensorBoard mixes none."""
     types = {type(each[key]) for each in found.values()}
     return types.pop() if len(types) == 1 else float if types == {int, float} else str
-
-
-def _keys(settings: Mapping[str, Mapping[str, _Setting]]) -> list[str]:
-    return list(next(iter(settings.values())))
 
 
 def _domain(values: Sequence[_Setting]) -> Any:

@@ -1,5 +1,8 @@
 """`tensorboard`: what it writes, read by TensorBoard's own reader of records and its own messages."""
 
+import json
+import shutil
+
 import pytest
 
 from campaign.errors import UsageError
@@ -92,12 +95,17 @@ def test_a_profiled_cell_has_its_calls_as_a_trace(measured, folder):
 
 def test_a_cell_that_cannot_be_shown_is_named_and_the_others_are(measured, folder, capsys):
     folder.record(measured[0]).write_text("{")
+    odd = json.loads(folder.record(measured[2]).read_text())
+    del odd["cell"]["settings"]["storage"]
+    shutil.copytree(folder.cell(measured[2]), folder.records / "odd")
+    odd["provenance"] = {"emulated": {"storage": {}}}
+    (folder.records / "odd" / "record.json").write_text(json.dumps(odd))
     (folder.cell(measured[1]) / "profile-0.npz").write_bytes(b"PK nonsense")
 
     assert command.main([str(folder.root)]) == 1
 
     said = capsys.readouterr().err
-    assert all(f"left out: {cell}" in said for cell in measured[:2])
+    assert all(f"left out: {cell}" in said for cell in (*measured[:2], "odd"))
     assert _trial(folder.root / "tensorboard" / measured[2])[0]["threads"] == 4
 
 
