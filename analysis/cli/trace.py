@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis.cli.command import guarded, parser_of
+from analysis.errors import AnalysisError
 from analysis.text.plain import visible
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("files", metavar="FILE", nargs="+", type=Path, help="traces, one a process")
     made.add_argument("--json", action="store_true", help="machine-readable, on stdout")
     made.add_argument("--chrome", metavar="FILE", type=Path, help="write a trace for Perfetto and chrome://tracing")
+    made.add_argument("--posix", metavar="FILE", type=Path, help="what read operations spent in the calls of a profile")
+    made.add_argument("--timelog", metavar="FILE", type=Path, help="what went on during each action of a time log")
+    made.add_argument("--system", metavar="FILE", type=Path, help="what a system trace (trace-<n>.csv) moved in steps")
     return made
 
 
@@ -49,6 +53,7 @@ def report(asked: argparse.Namespace) -> int:
     for line in _remarks(read):
         sys.stderr.write(f"{visible(line)}\n")
     found = [show.figures(each) for each in read]
+    found[0] |= _joined(read, asked)
     written = []
     if asked.chrome:
         from analysis.figures.kit import save  # noqa: PLC0415 - brings matplotlib with it
@@ -64,6 +69,27 @@ def report(asked: argparse.Namespace) -> int:
             terminal.put(*([""] if place else []), *show.told(each))
         terminal.put_paths(written) if written else None
     return EXIT_DROPPED if any(each.dropped for each in read) else 0
+
+
+def _joined(read: Sequence[Runtime], asked: argparse.Namespace) -> dict[str, Any]:
+    """Return what is said of the one trace beside what else was seen. Raises AnalysisError: there are several."""
+    from analysis.timelog.read import read as read_log  # noqa: PLC0415
+    from analysis.traces import joined, posix, system  # noqa: PLC0415
+
+    beside = {name: path for name in ("posix", "timelog", "system") if (path := getattr(asked, name))}
+    if beside and (len(read) > 1 or not read[0].dated):
+        raise AnalysisError("these are joined with one trace that says when it began", "name a single FILE")
+    found: dict[str, Any] = {}
+    try:
+        if "posix" in beside:
+            found["posix"] = joined.calls(read[0], posix.read(beside["posix"]))
+        if "system" in beside:
+            found["system"] = joined.system(read[0], system.read(beside["system"]))
+    except system.TraceError as error:
+        raise AnalysisError(f"what was seen beside it: {error}", "name files of the same run") from error
+    if "timelog" in beside:
+        found["timelog"] = joined.time_log(read[0], read_log([beside["timelog"]])[0])
+    return found
 
 
 def _remarks(read: Sequence[Runtime]) -> Iterator[str]:

@@ -13,6 +13,7 @@ from analysis.figures import (
     reading,
     runtime,
     scaling,
+    steps,
     sweep,
     targets,
     writing,
@@ -44,4 +45,5 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
         *nodes.specs(table, runs, folders),
         *sweep.specs(table),
         *calls.specs(table, runs, folders),
+        *steps.specs(table, runs, folders),
     ]

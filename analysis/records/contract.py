@@ -59,6 +59,10 @@ OF_PROFILE = (
     "files", "opens", "reads", "writes", "bytes_read", "bytes_written", "read_mb_per_s", "read_s", "write_s", "meta_s",
     "sequential", "consecutive",
 )  # fmt: skip
+# Of a run whose steps TensorFlow's profiler saw: what each moment of them was given to; see `analysis.traces.shares`.
+OF_STEPS = (
+    "compute", "communication", "checkpoint", "read", "decode", "buffering", "input wait", "other", "unaccounted",
+)  # fmt: skip
 PROFILE_SIZES = 10  # bins
 # What all cells of the paper's micro-benchmark and mini-application have.
 OF_PIPELINE = ("threads", "batch_size", "prefetch")
@@ -85,6 +89,15 @@ RUN = keyed(
         "rate": keyed({}, {"key": line}),
         "trace": keyed({}, {"file": text}),
         "profile": keyed({}, {**dict.fromkeys(OF_PROFILE, amount), "read_sizes": each_of(count), "file": maybe(text)}),
+        "tensorflow": keyed(
+            {},
+            {
+                "file": maybe(text),
+                "steps_s": amount,
+                "waited_s": amount,
+                "spent_s": keyed({}, dict.fromkeys(OF_STEPS, amount)),
+            },
+        ),
         "targets": each_of(keyed({"role": line, "source": maybe(line)})),
         "checkpoints": each_of(
             # Some are differences of the clocks of two machines, and may be negative.

@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from analysis.records import versioned
-from analysis.records.contract import FIGURES, OF_PROFILE, OF_SNAPSHOT, PROFILE_SIZES, RECORD, WORDS, contradictions
+from analysis.records.contract import (
+    FIGURES,
+    OF_PROFILE,
+    OF_SNAPSHOT,
+    OF_STEPS,
+    PROFILE_SIZES,
+    RECORD,
+    WORDS,
+    contradictions,
+)
 from analysis.records.devices import device_of
 from analysis.records.merit import STORAGE, Merit, merit_of
 from analysis.records.settings import flatten
@@ -26,7 +35,8 @@ if TYPE_CHECKING:
 
 FIGURES_TOGETHER = frozenset(FIGURES)
 TEXTS = (
-    *WORDS[:1], "emulated", *WORDS[1:], "trace_file", "profile_file", "source_only", "source_fast", "source_slow"
+    *WORDS[:1], "emulated", *WORDS[1:], "trace_file", "profile_file", "tensorflow_file", "source_only",
+    "source_fast", "source_slow",
 )  # fmt: skip
 # What a record of before the setting means.
 ACCELERATOR = {"name": "auto", "step_s": None}
@@ -217,6 +227,10 @@ def _run(run: Mapping[str, Any]) -> Run:
         figures |= _snapshots(run["checkpoints"])
     if run.get("profile"):
         figures |= _posix(run["profile"])
+    if seen := run.get("tensorflow"):
+        spent = {f"spent_{name}": seen["spent_s"][name] for name in OF_STEPS if name in seen.get("spent_s", {})}
+        known = {name: seen[name] for name in ("steps_s", "waited_s") if name in seen} | spent
+        figures |= {f"tensorflow_{name}": value for name, value in known.items()}
     number = figures.pop("run")
     names, numbers = _shared(tuple(figures)), array("d", figures.values())
     reason, started = run.get("reason") or "", run.get("started_utc") or ""
@@ -229,6 +243,8 @@ def _texts(run: Mapping[str, Any]) -> Mapping[str, str]:
         told["trace_file"] = file
     if file := (run.get("profile") or {}).get("file"):
         told["profile_file"] = file
+    if file := (run.get("tensorflow") or {}).get("file"):
+        told["tensorflow_file"] = file
     told |= {f"source_{target['role']}": it for target in run.get("targets") or () if (it := target["source"])}
     return _text(told)
 

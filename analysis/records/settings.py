@@ -29,7 +29,10 @@ PLAIN = (
 # Written where no accelerator was named; the runs say which one they had.
 ACCELERATOR_LEFT_ALONE = (None, "auto")
 # What a cell is that does not name a setting because it is nothing to it.
-_UNSET = {"profile.posix": "not-profiled", "staging": "not-staged", "nodes": "nodes-1", "sync": "sync-none"}
+_UNSET = {
+    "profile.posix": "not-profiled", "profile.tensorflow": "not-watched", "staging": "not-staged", "nodes": "nodes-1",
+    "sync": "sync-none",
+}  # fmt: skip
 EMULATED, MODELLED = " (emulated)", " (emulated, model)"
 
 

@@ -30,7 +30,7 @@ EDGES = (100, 1 << 10, 10 << 10, 100 << 10, 1 << 20, 4 << 20, 10 << 20, 100 << 2
 READS = ("read", "pread", "readv", "preadv", "fread")
 WRITES = ("write", "pwrite", "writev", "pwritev", "fwrite")
 COUNTERS = ("reads", "seq_reads", "consec_reads", "bytes_read", "max_byte_read")  # that are used here
-OF_EVENT = ("start", "end", "file", "operation", "returned")
+OF_EVENT = ("start", "end", "file", "operation", "returned", "thread")
 KINDS = READ, END, WRITTEN, OTHER = "read", "read of nothing", "written", "open, close and others"
 _OF_FILES = ("counters", "stdio", "paths")
 INTERVALS = 100
@@ -42,11 +42,12 @@ FIRST_FILES, FIRST_CALLS = 16, 600
 class Profile:
     """A window on one process: its seconds, its files with their counters, its calls in the mode trace."""
 
+    started_ns: int  # Unix time
     wall_s: float
     paths: list[str]
     stdio: NDArray[np.bool_]  # which files were read and written through streams; the others by POSIX calls
     counters: NDArray[Any]
-    calls: pd.DataFrame | None  # file (a place in `paths`), start_s, end_s, bytes, kind
+    calls: pd.DataFrame | None  # file (a place in `paths`), thread, start_s, end_s, bytes, kind
     left_out: int  # calls beyond the window
 
 
@@ -68,7 +69,7 @@ def read(path: Path) -> Profile:
     except Exception as error:  # whatever a damaged archive makes numpy and zipfile raise
         raise TraceError(UNREADABLE) from error
     left_out = 0 if calls is None else len(arrays["events"]) - len(calls)
-    return Profile((ended - started) / 1e9, paths, stdio.astype(bool), counters, calls, left_out)
+    return Profile(started, (ended - started) / 1e9, paths, stdio.astype(bool), counters, calls, left_out)
 
 
 def _must(hold: Any) -> None:
@@ -99,7 +100,12 @@ def _calls(events: NDArray[Any], head: dict[str, Any], files: int) -> pd.DataFra
     codes = np.array([KINDS.index(_kind(name)) for name in head["operations"]], np.int8)[events["operation"]]
     moved = np.where(codes == KINDS.index(OTHER), 0, np.maximum(events["returned"], 0))
     codes[(codes == KINDS.index(READ)) & (events["returned"] == 0)] = KINDS.index(END)
-    found = {"file": events["file"], "bytes": moved, "kind": pd.Categorical.from_codes(codes, pd.Index(KINDS))}
+    found = {
+        "file": events["file"],
+        "thread": events["thread"],
+        "bytes": moved,
+        "kind": pd.Categorical.from_codes(codes, pd.Index(KINDS)),
+    }
     return pd.DataFrame(found | {f"{edge}_s": (events[edge] - started) / 1e9 for edge in ("start", "end")})
 
 
@@ -132,7 +138,7 @@ def order(profile: Profile) -> pd.DataFrame:
 
 def over_time(profile: Profile) -> pd.DataFrame:
     """Return a row per hundredth of the window: MB/s and calls/s of the calls that ended in it."""
-    calls = _one_by_one(profile)
+    calls = one_by_one(profile)
     edges = np.linspace(0, profile.wall_s, INTERVALS + 1)
     every = profile.wall_s / INTERVALS
 
@@ -147,7 +153,7 @@ def over_time(profile: Profile) -> pd.DataFrame:
 
 def first_files(profile: Profile) -> pd.DataFrame:
     """Return a row per call on the files that were read or written first, and their lines, 0 for the first."""
-    calls = _one_by_one(profile).sort_values("start_s", kind="stable")
+    calls = one_by_one(profile).sort_values("start_s", kind="stable")
     files = calls["file"][calls["kind"] != OTHER].drop_duplicates().tolist()[:FIRST_FILES]
     shown = calls[calls["file"].isin(files)].head(FIRST_CALLS)
     places = {file: place for place, file in enumerate(files)}
@@ -158,7 +164,8 @@ def first_files(profile: Profile) -> pd.DataFrame:
     )
 
 
-def _one_by_one(profile: Profile) -> pd.DataFrame:
+def one_by_one(profile: Profile) -> pd.DataFrame:
+    """Return the calls; raises TraceError where they were only counted."""
     if profile.calls is None:
         raise TraceError(COUNTED)
     return profile.calls

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 NS = 1e9
 COMPUTE, COMMUNICATION, CHECKPOINT = "compute", "communication", "checkpoint"
 INPUT = ("read", "decode", "buffering", "input wait")
-OTHER = "other"
+OTHER, UNACCOUNTED = "other", "unaccounted"
 CATEGORIES = (COMPUTE, COMMUNICATION, CHECKPOINT, *INPUT, OTHER)
 """Of a moment in which several go on, the first one is what the step spends it on."""
-UNACCOUNTED = "unaccounted"
 
 
 class Steps(NamedTuple):

@@ -105,8 +105,24 @@ def told(found: Mapping[str, Any]) -> Iterator[RenderableType]:
         f" {number(means['computation_s'])} s, communication {number(means['communication_s'])} s"
         f" (elapsed {number(means['communication_elapsed_s'])} s)"
     )
+    yield from map(Text, _beside(found))
     odd = found["uncategorised"]
     if odd["events"]:
         most = ", ".join(f"{one_line(name)} ({count:,})" for name, count in odd["most"].items())
         yield Text(f"uncategorised, counted as other: {odd['events']:,} events, {number(odd['union_s'])} s: {most}")
     yield Text(found["verdict"]["words"])
+
+
+def _beside(found: Mapping[str, Any]) -> Iterator[str]:
+    if calls := found.get("posix"):
+        spent, called, rest = (number(calls[f"{name}_s"]) for name in ("operations", "calls", "neither"))
+        yield (
+            f"{calls['operations']:,} read operations, {spent} s: {calls['calls']:,} POSIX calls with"
+            f" {calls['bytes'] / 1e6:,.1f} MB, {called} s; neither, {rest} s;"
+            f" {calls['calls_outside']:,} calls are in none"
+        )
+    if moved := found.get("system"):
+        yield f"{sum(moved['mb_of_each_step']):,.1f} MB in the steps by {one_line(moved['source'])} of the system trace"
+    for action, times in found.get("timelog", {}).items():
+        parts = ", ".join(f"{name} {number(each)}" for name, each in times.items() if each and name != "all")
+        yield f"during {one_line(action)}, {number(times['all'])} s: {parts or 'nothing'}"

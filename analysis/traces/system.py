@@ -23,7 +23,7 @@ BYTES_PER_MB = 10**6
 MOST_BYTES = 1 << 28
 # Counters of a local device (dstat's own name), of Lustre's client and of an NFS mount.
 STORAGE = ("dsk/", "llite/", "nfs/")
-PROCESS = "process"
+PROCESS, EPOCH = "process", ("epoch", "epoch")
 MISSING = "trace missing"
 SPOILT = UNREADABLE, SHORT, WITHOUT_READS = "trace unreadable", "trace too short", "trace without reads"
 
@@ -41,6 +41,7 @@ class Trace:
 
     source: str
     samples: pd.DataFrame
+    began_s: float  # Unix time at which `elapsed_s` is 0
 
 
 def read(path: Path) -> Trace:
@@ -54,7 +55,9 @@ def read(path: Path) -> Trace:
     with _told_in_words():
         table, place = _table(path)
         source, rate = _first_read(table, place)
-        return Trace(source, _samples(table, place, read_mb_per_s=rate / BYTES_PER_MB))
+        samples = _samples(table, place, read_mb_per_s=rate / BYTES_PER_MB)
+        began = table[place[EPOCH]].astype("float64") - samples["elapsed_s"] if EPOCH in place else None
+        return Trace(source, samples, 0.0 if began is None else float(began.iloc[0]))
 
 
 def written(path: Path, source: str) -> pd.DataFrame:

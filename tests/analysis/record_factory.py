@@ -75,7 +75,7 @@ def store(folder, *records):
     """Write records as a campaign folder; return it."""
     for each in records:
         path = folder / "records" / id_of(each) / "record.json"
-        path.parent.mkdir(parents=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(each), encoding="utf-8")
     return folder
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis.figures import steps as timelines
 from analysis.figures.calls import STEM
-from analysis.output.page import advice, calls, cells, figures, machines, proofs, summary, verdicts
+from analysis.output.page import advice, calls, cells, figures, machines, proofs, steps, summary, verdicts
 from analysis.output.page.rerun import again
 from analysis.text.html import Markup, joined, link, tag
 
@@ -49,7 +50,9 @@ def _parts(results: Results) -> list[tuple[str, str, Markup]]:
     of_calls = [spec for spec in others if spec.stem.startswith(f"{STEM}-")]
     seen = calls.profiled(results)
     tested = advice.advice(results.found.home)
-    others = [spec for spec in others if spec not in of_calls]
+    of_steps = [spec for spec in others if spec.stem.partition("-")[0] == timelines.STEM]
+    watched = steps.steps(results)
+    others = [spec for spec in others if spec not in (*of_calls, *of_steps)]
     return [
         ("summary", "", joined([summary.summary(results), figures.figures(results, first)])),
         ("medians", "Medians", joined([cells.medians(results), cells.not_counted(results)])),
@@ -60,6 +63,7 @@ def _parts(results: Results) -> list[tuple[str, str, Markup]]:
             if seen or of_calls
             else []
         ),
+        *([("steps", "Steps", joined([watched, figures.figures(results, of_steps)]))] if watched else []),
         *([("advice", "Advice, tested", tested)] if tested else []),
         ("proofs", "Proofs", proofs.proofs(results)),
         ("machines", "Machines", machines.machines(results)),
