@@ -2,8 +2,8 @@
  *
  * profiler_start opens a window on memory of the caller's, profiler_stop ends it; between windows a hook costs a load
  * and a branch. A call belongs to the window in which it began and ended: one that is under way when its window ends is
- * not recorded. `gate` holds the number of the open window and how many threads are recording: no thread
- * enters after profiler_stop, which waits for those inside, so that the memory may then go away.
+ * not recorded. `gate` holds the number of the open window and how many threads are recording or looking up names: no
+ * thread enters after profiler_stop, which waits for those inside, so that the memory may then go away.
  *
  * What outlives a window is a name's number, and nothing else, and of many names not even that: what a descriptor refers
  * to is looked up again in each window, for between windows nobody sees it closed. */
@@ -131,8 +131,7 @@ static int grow(void) {
     return 1;
 }
 
-/* Forget all names when a window that has ended leaves many. A thread whose call is still under way may look at them or
- * add one: that is a name like others, and the number it has found is of a window that it cannot enter any more. */
+/* Forget all names when a window that has ended leaves many; nobody is recording then. */
 static void forget_names(void) {
     if (8ull * arena_used <= KEPT) return;
     pthread_mutex_lock(&lock);
@@ -192,8 +191,7 @@ static LARGE_FRAME uint32_t below(const struct file *above, const char *path, si
     char name[PATH_MAX + 256];
     size_t before = 0;
     if (!above && getcwd(name, PATH_MAX)) before = strlen(name);
-    uint32_t of_above = above ? *(const volatile uint32_t *)&above->length : PATH_MAX; /* it may be forgotten now */
-    if (of_above < PATH_MAX) memcpy(name, above->name, before = of_above);
+    if (above && above->length < PATH_MAX) memcpy(name, above->name, before = above->length);
     while (length > 1 && path[0] == '.' && path[1] == '/') path += 2, length -= 2;
     if (before && length == 1 && path[0] == '.') return number_of(name, before);
     if (before > 1) name[before++] = '/';
@@ -332,6 +330,7 @@ static int enter(uint32_t in) {
     while (!atomic_compare_exchange_weak(&now_in.gate, &gate, gate + 1));
     return 1;
 }
+static void leave(void) { atomic_fetch_sub_explicit(&now_in.gate, 1, memory_order_release); }
 
 struct call {
     int64_t start, end;
@@ -340,7 +339,6 @@ struct call {
 };
 
 static void record(const struct call *call, int operation, uint32_t file, int fd, int64_t offset, int64_t length, int64_t returned) {
-    if (!enter(call->in)) return;
     int reads = (operation >= READ && operation <= PREADV) || operation == FREAD || operation == SENDFILE ||
                 operation == COPY_RANGE;
     if (reads && returned > 0) atomic_fetch_add_explicit(&now_in.read_bytes, (uint64_t)returned, memory_order_relaxed);
@@ -363,7 +361,6 @@ static void record(const struct call *call, int operation, uint32_t file, int fd
         count(counters, &made, operation);
         atomic_store_explicit(&counters->lock, 0, memory_order_release);
     }
-    atomic_fetch_sub_explicit(&now_in.gate, 1, memory_order_release);
 }
 
 /* Return the number of the open window, 0 for none: then a hook is only the call itself. */
@@ -386,32 +383,37 @@ static uint32_t watching(void) {
     return in;
 }
 
+/* Do what looks at names or records: while the window cannot end, and not at all when it has. */
+#define INSIDE(in, ...)    \
+    if (enter(in)) {       \
+        my.recording = 1;  \
+        __VA_ARGS__;       \
+        my.recording = 0;  \
+        leave();           \
+    }
+
 /* Call, with stamps before and after, and then what records it; errno is the call's. */
-#define WATCHED(type, before, made, ...)              \
-    struct call call = {.in = watching()};                      \
-    if (!call.in) return made;                               \
-    int fd_before = -1;                                      \
-    uint32_t file = 0;                                       \
-    (void)fd_before, (void)file;                             \
-    before;                                                  \
-    call.start = now();                                      \
-    type returned = made;                                    \
-    call.error = errno;                                      \
-    call.end = now();                                        \
-    my.recording = 1;                                        \
-    __VA_ARGS__;                                             \
-    my.recording = 0;                                        \
-    errno = call.error;                                      \
+#define WATCHED(type, before, made, ...)  \
+    struct call call = {.in = watching()}; \
+    if (!call.in) return made;            \
+    int fd_before = -1;                   \
+    uint32_t file = 0;                    \
+    (void)fd_before, (void)file;          \
+    before;                               \
+    call.start = now();                   \
+    type returned = made;                 \
+    call.error = errno;                   \
+    call.end = now();                     \
+    INSIDE(call.in, __VA_ARGS__)          \
+    errno = call.error;                   \
     return returned
 
 /* What must be done before the call keeps errno, too. */
-#define BEFORE(...)           \
-    {                         \
-        int error = errno;    \
-        my.recording = 1;     \
-        __VA_ARGS__;          \
-        my.recording = 0;     \
-        errno = error;        \
+#define BEFORE(in, ...)         \
+    {                           \
+        int error = errno;      \
+        INSIDE(in, __VA_ARGS__) \
+        errno = error;          \
     }
 
 /* Where a read or write at the file's own position began; -1 for what has none, as a pipe. */
@@ -467,7 +469,7 @@ static uint32_t forgotten(int fd, uint32_t in) { /* before the call: afterwards 
     return file;
 }
 static int hook_close(int fd) {
-    WATCHED(int, BEFORE(file = forgotten(fd, call.in)), close(fd),
+    WATCHED(int, BEFORE(call.in, file = forgotten(fd, call.in)), close(fd),
             record(&call, CLOSE, file, fd, -1, -1, returned));
 }
 
@@ -583,7 +585,7 @@ static int hook_fcntl(int fd, int command, ...) {
 
 static int hook_closedir(DIR *folder) { /* no event */
     uint32_t in = folder ? watching() : 0;
-    if (in) BEFORE(forgotten(dirfd(folder), in));
+    if (in) BEFORE(in, forgotten(dirfd(folder), in));
     return closedir(folder);
 }
 static DIR *hook_opendir(const char *path) {
@@ -615,7 +617,7 @@ static FILE *hook_fopen(const char *path, const char *mode) {
     WATCHED(FILE *, , fopen(path, mode), stream_opened(&call, PATH_UNLESS(!returned, AT_FDCWD, path), returned));
 }
 static FILE *hook_freopen(const char *path, const char *mode, FILE *stream) {
-    WATCHED(FILE *, BEFORE(fd_before = fileno(stream); file = forgotten(fd_before, call.in)), freopen(path, mode, stream),
+    WATCHED(FILE *, BEFORE(call.in, fd_before = fileno(stream); file = forgotten(fd_before, call.in)), freopen(path, mode, stream),
             record(&call, FCLOSE, file, fd_before, -1, -1, 0);
             stream_opened(&call, path ? PATH_UNLESS(!returned, AT_FDCWD, path) : file, returned));
 }
@@ -651,7 +653,7 @@ static int hook_fflush(FILE *stream) {
             record(&call, FFLUSH, file_of(fileno(stream), call.in), fileno(stream), -1, -1, returned));
 }
 static int hook_fclose(FILE *stream) {
-    WATCHED(int, BEFORE(fd_before = fileno(stream); file = forgotten(fd_before, call.in)), fclose(stream),
+    WATCHED(int, BEFORE(call.in, fd_before = fileno(stream); file = forgotten(fd_before, call.in)), fclose(stream),
             record(&call, FCLOSE, file, fd_before, -1, -1, returned));
 }
 
