@@ -85,6 +85,8 @@ def make_cell(point: Point) -> Cell:
         settings.pop("sync", None)  # with whom
     storage = settings["storage"]
     settings["storage"] = {key: value for key, value in storage.items() if key not in _ACCESS}
+    if settings["storage"].get("node_root") is None:  # as before there was any: no part of a cell
+        settings["storage"].pop("node_root", None)
     if "path" in settings.get("dataset", {}):  # the same folder is the same dataset from wherever it is named
         settings["dataset"] = {
             **settings["dataset"],

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")  # stands in cell ids, file names and scripts
 _NAMED = (*checkpoint.STORAGES, "benchmark", "dataset", "storage", "accelerator", "cluster", "site")
-_PATHS = ("campaign_dir", "storage.root", "dataset.path", *(f"{key}.root" for key in checkpoint.STORAGES))
+_PATHS = (
+    "campaign_dir",
+    "storage.root",
+    "storage.node_root",
+    "dataset.path",
+    *(f"{key}.root" for key in checkpoint.STORAGES),
+)
 _GROUPS = (runs, benchmark, checkpoint, dataset, accelerator, storage, slurm)  # whose values must fit together
 _CHOICES = (
     ("benchmark.name", benchmark.KEYS),

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from jobs.settings import Node
 
 
+def seen_by(path: str, storage: Node, rank: int) -> str:
+    """Return where a rank of a run on this machine sees what lies below the root of a storage."""
+    pattern = storage.get("node_root")
+    root = Path(storage["root"]).resolve()
+    if pattern is None or not Path(path).is_relative_to(root):
+        return path
+    return str(Path(pattern.replace("{rank}", str(rank)), Path(path).relative_to(root)))
+
+
 def storage_root(storage: Node, key: str = "storage") -> Path:
     """Find the root folder of a storage, that of `key` in the configuration, without a link in its path.
 

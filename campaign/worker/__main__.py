@@ -22,6 +22,7 @@ from campaign.cells.peaks import Peaks
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from campaign.slurm import job
 from campaign.storage import baseline_files, checkpoint_targets, emulation, locks
+from campaign.storage.roots import seen_by
 from campaign.worker import session, together
 from campaign.worker.batch import Fault, read_file
 from campaign.worker.followers import follow, rank_here
@@ -194,6 +195,8 @@ class Worker:
         """Run a request, on one rank or on several."""
         conduct, nodes = self.work["conduct"], request["settings"].get("nodes", 1)
         if nodes == 1:
+            if self.work["cluster"] != "slurm":
+                request["dataset"] = seen_by(request["dataset"], request["settings"]["storage"], 0)
             return self.template.run(request, log, conduct["run_timeout_s"])
         return together.run(self.leader or together.Here(self.template, nodes), request, log, conduct)
 

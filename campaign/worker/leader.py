@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from campaign.worker.runner import Template
     from jobs.figures import Run
     from jobs.request import Request
+    from jobs.settings import Node
 
 _GRACE_S = 5.0  # in which ranks end by themselves when another one has failed
 _MARGIN_S = 60.0  # beyond the limit of a run, for its end to be told
@@ -126,6 +127,10 @@ class Leader:
             f"rank {missing} of the job did not start within {self._timeout_s:g} s",
             "see the log of its node in the batch's folder; ranks_timeout_s=… waits longer",
         )
+
+    def seen(self, path: str, _storage: Node, _rank: int) -> str:
+        """Return where a rank sees what lies on a storage: where all nodes do."""
+        return path
 
     def run(self, requests: Sequence[Request], logs: Sequence[Path], timeout_s: float) -> list[Outcome]:
         """Run one request on each node. Raises RankLostError where one of them has gone."""

@@ -14,6 +14,7 @@ from jobs.settings import key
 if TYPE_CHECKING:
     from campaign.cells.contract import Flat
 # lfs-setstripe(1): at most 2000 OSTs, -1 for all; a stripe of less than 4 GiB.
+_RANK = "{rank}"
 _STRIPES, _MIB = (-1, 2000), (1, 4095)
 
 
@@ -37,6 +38,7 @@ class Storage:
     license: str | None = MISSING
     stripe_count: int | None = key(MISSING, *_STRIPES)
     stripe_size_mib: int | None = key(MISSING, *_MIB)
+    node_root: str | None = MISSING
 
 
 @dataclass
@@ -49,6 +51,7 @@ class SiteStorage:
     license: str | None = None
     stripe_count: int | None = key(None, *_STRIPES)
     stripe_size_mib: int | None = key(None, *_MIB)
+    node_root: str | None = None
 
 
 def no_root(place: str, what: str, values: Flat) -> UsageError:
@@ -65,6 +68,7 @@ def check(values: Flat) -> None:
     name = values["storage.name"]
     if values["storage.root"] is None:
         raise no_root("storage", f"storage={name}", values)
+    _of_ranks(values["storage.root"], values["storage.node_root"])
     if values["storage.exclusive"] == "license" and values["storage.license"] is None:
         raise UsageError(
             f"storage.exclusive=license: storage={name} has no licence here",
@@ -72,3 +76,12 @@ def check(values: Flat) -> None:
         )
     if values["storage.stripe_count"] == 0:
         raise UsageError("storage.stripe_count=0 is the file system's own default", "write storage.stripe_count=null")
+
+
+def _of_ranks(root: str, node_root: str | None) -> None:
+    """Refuse a place of ranks that is one for all of them, or depends on the folder that somebody is in."""
+    if node_root is not None and not (_RANK in node_root and node_root.startswith("/") and root.startswith("/")):
+        raise UsageError(
+            f"storage.node_root={node_root} with storage.root={root} is not a folder for each rank",
+            f"write both from / on, and {_RANK} where the folders differ: storage.node_root='/mnt/node{_RANK}/data'",
+        )

@@ -56,6 +56,8 @@ _WRONG = [
     (ALEXNET, "nodes=2", "nodes=2: benchmark=alexnet runs on one node", "or micro"),
     ("dataset.files=16", "nodes=17", "nodes=17 share 16 files", "nodes=16 or fewer"),
     ("nodes=4", "iterations=9", "the dataset has 128 for each node", "iterations=2 or fewer"),
+    ("storage.root=/a", "storage.node_root=/b", "storage.node_root=/b with storage.root=/a", "{rank}"),
+    ("storage.root=a", "storage.node_root='/b{rank}'", "is not a folder for each rank", "write both from /"),
     # Options of sbatch.
     (SLURM, "+cluster.extra.mail_type=END", "cluster.extra.mail_type is no long option", "write mail-type"),
     (SLURM, "+cluster.extra.N=2", "cluster.extra.N is no long option", "write n"),

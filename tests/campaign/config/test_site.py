@@ -44,7 +44,7 @@ throttled_max: 0.1
 storages:
   lustre: {root: /lustre/me, shared: false, exclusive: license, license: "lustre:1", stripe_count: 4}
   scratch: {root: /scratch/me, stripe_size_mib: 16}
-  tmpfs: {root: /dev/shm}
+  tmpfs: {root: /dev/shm, node_root: "/node{rank}/shm"}
 """
 
 
@@ -121,6 +121,7 @@ def test_the_tolerance_of_the_site_is_that_of_the_check(key, of_site, of_mine):
     "site.storages.license",
     "site.storages.stripe_count",
     "site.storages.stripe_size_mib",
+    "site.storages.node_root",
 )
 @pytest.mark.parametrize(
     ("words", "says"),
@@ -130,7 +131,7 @@ def test_the_tolerance_of_the_site_is_that_of_the_check(key, of_site, of_mine):
             {"root": "/lustre/me", "shared": False, "exclusive": "license", "license": "lustre:1", "stripe_count": 4},
         ),
         (["storage=hdd"], {"root": None}),
-        (["storage=tmpfs"], {"root": "/dev/shm", "shared": False}),  # noqa: S108 - no file is made
+        (["storage=tmpfs"], {"root": "/dev/shm", "shared": False, "node_root": "/node{rank}/shm"}),  # noqa: S108 - no file is made
         (["storage=site", "storage.name=scratch"], {"root": "/scratch/me", "stripe_size_mib": 16}),
     ],
     ids=["all of it", "nothing", "memory", "a name of the user's own"],
@@ -138,6 +139,7 @@ def test_the_tolerance_of_the_site_is_that_of_the_check(key, of_site, of_mine):
 def test_a_storage_is_where_and_what_the_site_says_and_has_defaults_for_the_rest(words, says, of_mine):
     name = words[-1].partition("=")[2]
     default = {"shared": True, "exclusive": "lock", "license": None, "stripe_count": None, "stripe_size_mib": None}
+    default |= {"node_root": None}
 
     assert of_mine(*words)["storage"] == {"name": name, **default, **says}
 

@@ -15,6 +15,7 @@ class FakePlaces:
     """Answers each rank with what it was given, and keeps what was asked."""
 
     listens_on = "127.0.0.1"
+    seen = together.Here.seen
 
     def __init__(self, *outcomes):
         self.outcomes = [Outcome(run, place + 1.0, alone) for place, (run, alone) in enumerate(outcomes)]
@@ -29,7 +30,8 @@ def run(tmp_path, *outcomes, **conduct):
     places = FakePlaces(*outcomes)
     point = compose("nodes=2", "sync=barrier", *(f"{key}={value}" for key, value in conduct.items()))
     request = {
-        "settings": {key: point[key] for key in ("benchmark", "cache", "nodes", "sync")},
+        "settings": {key: point[key] for key in ("benchmark", "cache", "nodes", "sync", "storage")},
+        "dataset": "/data",
         "limits": vars(Limits()),
         "trace": {"file": str(tmp_path / "trace-3.csv"), "interval_s": 1.0, "tail_s": 0.0},
         "profile": str(tmp_path / "profile-3.npz"),
