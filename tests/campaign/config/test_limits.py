@@ -213,7 +213,11 @@ def test_every_text_of_a_job_is_looked_at(slurm_point):
     texts = {key for key, hint in Slurm.__annotations__.items() if hint.startswith("str")} - {"name"}
 
     assert texts == set(LITERAL)
-    assert {key for key, hint in SiteStorage.__annotations__.items() if hint.startswith("str")} == {"root", "license"}
+    assert {key for key, hint in SiteStorage.__annotations__.items() if hint.startswith("str")} == {
+        "root",
+        "license",
+        "node_root",
+    }
 
 
 @pytest.mark.parametrize("node", ["benchmark", "dataset", "site", "storage", "cluster", "checks"])
