@@ -24,6 +24,7 @@ from jobs.benchmarks import accelerator, baseline, registry
 from jobs.benchmarks.engines import datafile
 from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest
+from jobs.data.readers import READERS
 from jobs.errors import DatasetError, JobError
 from jobs.profiler.window import MODES
 from jobs.settings import choices
@@ -65,6 +66,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "prefetch": {"type": int, "help": "batches kept ready"},
     "iterations": {"type": int, "help": "batches; without it each file once"},
     "seed": {"type": int, "help": "of the order of what is read"},
+    "reader": {"choices": READERS, "help": "how HDF5 is read"},
     "cache": {"choices": ("cold", "warm", "as_is"), "help": "state before the run"},
 }
 
@@ -166,7 +168,8 @@ def _number(each: Field[Any]) -> Callable[[str], float]:
 def _add_accelerator(parser: argparse.ArgumentParser, benchmark: Benchmark) -> None:
     names, default = ("auto", *accelerator.DEVICES), "emulated" if benchmark.emulates else "auto"
     parser.add_argument("--accelerator", dest="compute_on", choices=names, default=default, help="what computes")
-    parser.add_argument("--step-s", type=float, default=1.0, help="seconds that an emulated step takes")
+    step_s = benchmark.options["accelerator"]["step_s"] or 1.0
+    parser.add_argument("--step-s", type=float, default=step_s, help="seconds that an emulated step takes")
 
 
 def _add_snapshots(parser: argparse.ArgumentParser) -> None:

@@ -28,6 +28,7 @@ class Settings(TypedDict, total=False):
     staging: str
     nodes: int
     sync: str
+    reader: str
 
 
 EVERY: tuple[str, ...] = tuple(Settings.__annotations__)
@@ -48,7 +49,9 @@ def key(
 
 def defaults(keys: type) -> Node:
     """Return the defaults of a benchmark's keys as plain values."""
-    return {each.name: _plain(each.default) for each in fields(keys) if each.default is not MISSING}
+    found = {each.name: each.default for each in fields(keys) if each.default is not MISSING}
+    made = {each.name: each.default_factory() for each in fields(keys) if each.default_factory is not MISSING}
+    return {name: _plain(value) for name, value in {**found, **made}.items()}
 
 
 def ranges(keys: type) -> dict[str, tuple[float, float]]:

@@ -53,6 +53,7 @@ NEUTRAL: dict[str, Any] = {
     "cache": "cold",
     "dataset.hdf5": None,
     "sync": "none",
+    "reader": "h5py_threads",
 }
 # As before there was any: no part of a cell.
 _NONE: dict[str, Any] = {"profile": {"posix": "none"}, "staging": "none", "nodes": 1}
@@ -77,6 +78,8 @@ def make_cell(point: Point) -> Cell:
     acting = benchmark.acting(point["benchmark"])
     settings = cast("Settings", {key: value for key, value in point.items() if key in acting})
     settings["benchmark"] = benchmark.acting_keys(settings["benchmark"])
+    if benchmark.data != "hdf5":
+        settings.pop("reader", None)
     if "profile" in settings:
         kept = {key: value for key, value in settings["profile"].items() if key != "compare"}
         settings["profile"] = {key: value for key, value in kept.items() if (key, value) != ("tensorflow", "none")}

@@ -13,6 +13,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from campaign.cells.cell import flat
 from campaign.config.keys import benchmark
 from campaign.config.keys.accelerator import Accelerator
 from campaign.config.keys.checkpoint import Buffered, Direct, NoCheckpoint
@@ -21,7 +22,7 @@ from campaign.config.keys.runs import Checks, Profile, Trace
 from campaign.config.keys.site import Site
 from campaign.config.keys.slurm import Cluster, Slurm
 from campaign.config.keys.storage import Storage
-from jobs.benchmarks.registry import names_of
+from jobs.benchmarks.registry import benchmarks, names_of
 from jobs.settings import key
 
 
@@ -49,6 +50,15 @@ class Sync(Enum):
     none = "none"
     barrier = "barrier"
     allreduce = "allreduce"
+
+
+class Reader(Enum):
+    """How HDF5 files are read."""
+
+    h5py_threads = "h5py_threads"
+    h5py_pool = "h5py_pool"
+    h5py_shared = "h5py_shared"
+    offsets = "offsets"
 
 
 class Size(Enum):
@@ -80,6 +90,7 @@ class Campaign:
     staging: Staging = MISSING
     nodes: int = key(MISSING, 1, 1024)
     sync: Sync = MISSING
+    reader: Reader = MISSING
     runs: int = key(MISSING, 1, 1000)
     warmup_runs: int = key(MISSING, 0, 999)
     min_valid_runs: int = key(MISSING, 1, 1000)
@@ -119,6 +130,7 @@ def register() -> None:
     OmegaConf.register_new_resolver("site_accelerator", _site_accelerator, replace=True)
     OmegaConf.register_new_resolver("if_emulated", _if_emulated, replace=True)
     OmegaConf.register_new_resolver("by_size", _by_size, replace=True)
+    OmegaConf.register_new_resolver("of_benchmark", _of_benchmark, replace=True)
 
 
 def _site_storage(key: str, default: Any, *, _root_: DictConfig) -> Any:
@@ -147,6 +159,14 @@ def _site_accelerator(*, _root_: DictConfig) -> Any:
 def _if_emulated(accelerator: str, step_s: float) -> float | None:
     """Return the seconds of a step where the accelerator is emulated; others take what they take."""
     return step_s if accelerator == "emulated" else None
+
+
+def _of_benchmark(name: str, default: Any, *, _root_: DictConfig) -> Any:
+    """Return a benchmark's own default of a setting that others have, too."""
+    chosen = benchmarks().get(_root_.benchmark.name)
+    options = dict(flat(chosen.options)) if chosen else {}
+    found = options.get(name)
+    return default if found is None else found
 
 
 def _by_size(paper: Any, smoke: Any, lab: Any = None, *, _root_: DictConfig) -> Any:

@@ -149,7 +149,8 @@ def scan(folder: Path, hdf5: str | None = None) -> Manifest:
         raise DatasetError(message, f"name a folder that has {', '.join(suffixes)} files or sub-folders of them")
     names = sorted(sizes)
     if hdf5 is not None:
-        from jobs.data.readers.library import Part, size  # noqa: PLC0415 - numpy, only for these
+        from jobs.data.readers import Part  # noqa: PLC0415 - only for these
+        from jobs.data.readers.library import size  # noqa: PLC0415 - numpy, only for these
 
         size(folder / names[0], [Part(hdf5)])
     classes = tuple(sorted({str(Path(name).parent) for name in names}))

@@ -130,6 +130,8 @@ def _of_folder(values: Flat) -> None:
         raise UsageError(f"dataset.hdf5={named!r} is no path of a data set", "dataset.hdf5=climate/data, say")
     if named is not None and data == "images":
         _no_images(values)
+    if named is None and data == "hdf5" and "dataset.path" in values:
+        raise UsageError(f"benchmark={values['benchmark.name']} reads HDF5", "dataset.hdf5=NAME of the data set")
 
 
 def _no_images(values: Flat) -> None:

@@ -8,7 +8,20 @@
 
 from __future__ import annotations
 
-from jobs.data.readers.library import Part
-from jobs.data.readers.reader import READERS, Reader, opened
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["READERS", "Part", "Reader", "opened"]
+from jobs.data.readers.part import READERS, Part
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from jobs.data.readers.reader import Reader as Reader
+
+__all__ = ["READERS", "Part", "opened"]
+
+
+def opened(*words: Any, **how: Any) -> AbstractContextManager[Reader]:
+    """Make a reader ready, as `jobs.data.readers.reader.opened` says; numpy is imported here and not before."""
+    from jobs.data.readers import reader  # noqa: PLC0415
+
+    return reader.opened(*words, **how)

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     import h5py
 
-    from jobs.data.readers.library import Array, Part
+    from jobs.data.readers.library import Array
     from jobs.data.readers.notes import At, Note
+    from jobs.data.readers.part import Part
 
 _PIECE = 16 << 20  # bytes that a thread reads before another one may help
 _CURE = "reader=h5py_pool reads it"

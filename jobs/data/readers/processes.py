@@ -27,8 +27,9 @@ from jobs.observe.time_log import TimeLog
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from jobs.data.readers.library import Array, Driver, Part
+    from jobs.data.readers.library import Array
     from jobs.data.readers.notes import At
+    from jobs.data.readers.part import Driver, Part
 
     Found = list[tuple[int, tuple[int, ...], str]]  # of each array in a slot: where it begins, its shape and its dtype
 

@@ -14,11 +14,10 @@ from jobs.data.readers.notes import notes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from jobs.data.readers.library import Array, Driver, Part
+    from jobs.data.readers.library import Array
     from jobs.data.readers.notes import At, Note
+    from jobs.data.readers.part import Driver, Part
     from jobs.observe.time_log import TimeLog
-
-READERS = ("h5py_threads", "h5py_pool", "h5py_shared", "offsets")
 
 
 class Reader(Protocol):

@@ -29,7 +29,7 @@ _OTHER = {True: False, False: True, None: 7, "cold": "warm", "data": "/elsewhere
 KINDS = [
     (), ("benchmark=alexnet",), DIRECT, BUFFERED, ("benchmark=baseline",),
     ("benchmark=baseline", "benchmark.access=random_read"), ("dataset=folder", "dataset.path=/a"),
-    ("nodes=2",),
+    ("nodes=2",), ("benchmark=climate", "dataset=climate_smoke"),
 ]  # fmt: skip
 
 
@@ -41,7 +41,7 @@ def test_every_setting_changes_the_id(words):
     for key, value in flat(make_cell(point).settings):
         if key == "benchmark.name":
             continue
-        other = _OTHER.get(value, f"{value}x" if isinstance(value, str) else None)
+        other = [1] if isinstance(value, list) else _OTHER.get(value, f"{value}x" if isinstance(value, str) else None)
         changed = _with(point, key, value + 1 if other is None else other)
         assert make_cell(changed).id != base, key
 

@@ -1,0 +1,1 @@
+"""What belongs to benchmark ``climate`` alone: NERSC's CDB."""

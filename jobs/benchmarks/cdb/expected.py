@@ -1,0 +1,79 @@
+"""What a run of ``climate`` was to do, beside what it did: by rule, what was expected and what was found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from jobs.benchmarks.cdb.rules import TRAIN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from jobs.benchmarks.cdb.rules import Phase, Rules
+    from jobs.figures import Expectation
+
+
+def of_rank(
+    rules: Rules, found: Mapping[Phase, int], asked: Mapping[str, int], most_asked: int, size: tuple[int, int]
+) -> dict[str, Expectation]:
+    """Hold what one rank did against it: images consumed and asked for by phase; bytes, found and predicted."""
+    told = ", ".join(f"{count} of {phase}" for phase, count in found.items())
+    train, ahead = rules.images[TRAIN], asked[TRAIN] - found[TRAIN]
+    return {
+        "counts_as_predicted": {"expected": rules.images, "found": {**found}, "message": f"images consumed: {told}"},
+        "bytes_as_predicted": {
+            "expected": size[1],
+            "found": size[0],
+            "message": f"{size[0]:,} bytes of the images consumed; {size[1]:,} follow from the parameters",
+        },
+        "ahead_as_predicted": {
+            "expected": True,
+            "found": train <= asked[TRAIN] <= most_asked,
+            "message": f"{ahead} images of train were read ahead and thrown away, of at most {most_asked - train}",
+        },
+    }
+
+
+def over_ranks(rules: Rules, told: Sequence[Mapping[str, Any]]) -> dict[str, Expectation]:
+    """Hold against each other what the ranks tell: ``steps``, ``delivered`` (files of train, in order), ``weights``."""
+    steps, wanted = [each["steps"] for each in told], rules.epochs * rules.steps
+    fault = every_sample_once(rules, [each["delivered"] for each in told])
+    expected: dict[str, Expectation] = {
+        "equal_steps": {
+            "expected": [wanted] * rules.ranks,
+            "found": steps,
+            "message": f"steps of each rank: {', '.join(map(str, dict.fromkeys(steps)))} of {wanted}",
+        },
+        "every_sample_once": {
+            "expected": "",
+            "found": fault,
+            "message": fault or "no file of train came twice in a pass over them, and none was left out",
+        },
+    }
+    weights = [each["weights"] for each in told]
+    if any(weights):
+        same = "the same" if len({*weights}) == 1 else "not the same"
+        message = f"the weights of the ranks are {same}: {', '.join(str(each)[:12] for each in dict.fromkeys(weights))}"
+        expected["equal_weights"] = {"expected": weights[:1] * len(weights), "found": weights, "message": message}
+    return expected
+
+
+def every_sample_once(rules: Rules, delivered: Sequence[Sequence[int]]) -> str:
+    """Say what is wrong in what the ranks consumed; empty where each pass has each file of its shares once over all.
+
+    A pass that the run did not come to the end of has none twice.
+    """
+    whole = rules.batches(TRAIN) * rules.batch_size
+    for number in range(rules.epochs):
+        found = Counter(file for files in delivered for file in files[number * whole : (number + 1) * whole])
+        wanted = [replace(rules, rank=rank).order(TRAIN, number) for rank in range(rules.ranks)]
+        if twice := [file for file, count in found.items() if count > 1]:
+            return f"file {twice[0]} of train came {found[twice[0]]} times in pass {number}"
+        if other := found.keys() - {file for files in wanted for file in files}:
+            return f"file {min(other)} of train came in pass {number}, and is of no rank's share"
+        missing = {file for files in wanted for file in files} - found.keys()
+        if missing and all(len(files) >= (number + 1) * whole for files in delivered):
+            return f"file {min(missing)} of train did not come in pass {number}"
+    return ""

@@ -1,0 +1,170 @@
+"""Runs of `climate`: what is read, by whom, what is thrown away, and that what was predicted is what happened."""
+
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+
+from analysis.timelog.log import PHASES
+from analysis.timelog.read import read as read_logs
+from jobs.benchmarks.cdb.rules import TRAIN, Rules
+from jobs.benchmarks.climate import Control
+from jobs.data.hdf5 import ClimateSpec
+from jobs.data.make import make
+from jobs.data.manifest import scan
+from jobs.data.readers import READERS
+from jobs.system import page_cache
+from tests.jobs.jobs_factory import DEAF, check
+
+SPEC = ClimateSpec(files=32, height=64, width=96, seed=5)  # of 31 files 24 are for training, 4 for validation
+POINTS = 64 * 96
+IMAGE = 4 * (4 * POINTS + POINTS + 4 * 4)
+KEYS = {
+    "name": "climate", "epochs": 1, "control": "none", "driver": "sec2", "channels": [0, 1, 2, 10], "readers": 2,
+    "preprocess": True, "image_size": 16, "learning_rate": 1e-3,
+}  # fmt: skip
+PREDICTED = (
+    "counts_as_predicted", "bytes_as_predicted", "ahead_as_predicted", "equal_steps", "every_sample_once",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("climate") / "climate"
+    make(folder, SPEC, name="climate", processes=1)
+    page_cache.sync(folder)
+    return folder
+
+
+@pytest.fixture
+def run(template, made, tmp_path):
+    """Run it once in a fresh process; a change goes where its key belongs."""
+
+    def one(folder=made, accelerator=("emulated", 0.0), log=None, dataset=None, **changes):
+        own = {key: value for key, value in changes.items() if key in KEYS}
+        settings = {
+            "benchmark": KEYS | own, "batch_size": 1, "prefetch": 4, "threads": 2, "iterations": None, "seed": 1,
+            "cache": "cold", "reader": "offsets", "dataset": dataset or {"height": 64, "width": 96},
+            "accelerator": dict(zip(("name", "step_s"), accelerator, strict=True)),
+            **{key: value for key, value in changes.items() if key not in KEYS},
+        }  # fmt: skip
+        request = {
+            "settings": settings, "dataset": str(folder), "manifest": None, "limits": DEAF, "trace": None,
+            "checkpoint": None, "timelog": log and str(log),
+        }  # fmt: skip
+        return template.run(request, tmp_path / "run.log", 100)
+
+    return one
+
+
+def passed(figures):
+    return {entry["rule"]: entry["passed"] for entry in figures["checks"]}
+
+
+@pytest.mark.shows("reader", "benchmark.readers")
+@pytest.mark.parametrize("reader", READERS)
+def test_each_reader_reads_what_was_predicted_cold(run, reader, tmp_path, disk):
+    figures = run(reader=reader, log=tmp_path / "a.timelog", epochs=2)
+
+    assert (figures["status"], figures["reason"]) == ("valid", None), figures
+    proofs = (*PREDICTED, "cold", "device_bytes", "complete", "same_data", "time_adds_up")
+    assert {rule: passed(figures)[rule] for rule in proofs} == dict.fromkeys(proofs, True)
+    assert (figures["train_images"], figures["validation_images"], figures["images_asked"]) == (48, 8, 56)
+    assert figures["bytes_read"] == 56 * IMAGE
+    # What the kernel says, and the logs of who read.
+    assert 28 * IMAGE <= figures["device_bytes"] < 2 * 28 * (17 * POINTS * 4 + 16_384)
+    log, _ = read_logs(sorted(tmp_path.glob("a.timelog*")))
+    reads = log.events.at(log.events.action == log.actions.index("read"))
+    assert reads.size_bytes.sum() == figures["bytes_read"] + figures["bytes_ahead"] == 56 * IMAGE
+    by = [PHASES[phase] for phase in reads.phase.tolist()]
+    assert (by.count("train"), by.count("validation"), {*reads.epoch.tolist()}) == (48, 8, {0, 1})
+    processes = reader in ("h5py_pool", "h5py_shared")
+    assert len(list(tmp_path.glob("a.timelog*"))) == 1 + 2 * processes
+    assert ("readers_cpu_s" in figures) == processes
+
+
+@pytest.mark.shows("iterations", "prefetch")
+def test_what_is_read_ahead_is_told_and_thrown_away(run):
+    """NERSC's runs consumed 9 images and read 29, with 16 kept ready and four calls."""
+    few = run(iterations=3, epochs=2, prefetch=4, accelerator=("emulated", 0.02))
+
+    assert passed(few)["ahead_as_predicted"] is True, few
+    assert few["train_images"] == 6 < few["train_reads"] <= 6 + 4 + 2
+    assert (few["images"], few["images_ahead"]) == (14, few["train_reads"] - 6)
+    assert few["bytes_ahead"] == few["images_ahead"] * IMAGE
+
+
+@pytest.mark.shows("benchmark.driver", "benchmark.channels", "benchmark.preprocess")
+def test_a_driver_that_takes_the_whole_file_fetches_more_than_is_asked_for(run, disk):
+    some, core = (run(reader="h5py_threads", driver=driver, preprocess=False) for driver in ("sec2", "core"))
+    every, one = run(channels=None), run(channels=[15])
+
+    whole = 28 * 17 * POINTS * 4
+    assert some["bytes_read"] == core["bytes_read"] == 28 * IMAGE
+    assert core["device_bytes"] >= whole
+    assert [each["bytes_read"] for each in (every, one)] == [
+        28 * 4 * (17 * POINTS + 16 * 4), 28 * 4 * (2 * POINTS + 4),
+    ]  # fmt: skip
+    assert {each["status"] for each in (some, core, every, one)} == {"valid"}
+
+
+@pytest.mark.shows("benchmark.control")
+@pytest.mark.parametrize("control", [each for each in Control if each is not Control.none])
+def test_a_control_leaves_out_what_it_says(run, control, tmp_path):
+    figures = run(control=control.value, log=tmp_path / "a.timelog", accelerator=("emulated", 0.001))
+
+    assert figures["status"] == "valid", figures
+    assert figures["images"] == 28
+    log, _ = read_logs([tmp_path / "a.timelog"])
+    done = {log.actions[code] for code in {*log.events.action.tolist()}}
+    assert ("compute" in done, figures["compute_s"] > 0) == (control is not Control.no_compute,) * 2
+    assert ("open" in done) == (control is not Control.no_io)
+    assert figures["bytes_read"] == (28 * IMAGE if control is Control.no_compute else 0)
+    assert ("cold" in passed(figures)) == (control is Control.no_compute)
+
+
+def test_a_users_own_files_are_read_by_the_name_of_their_data_set(run, tmp_path):
+    folder = tmp_path / "own"
+    folder.mkdir()
+    for number in range(12):
+        with h5py.File(folder / f"{number}.h5", "w") as file:
+            file["group/x"] = np.full((3, 5), number, "f8")
+    (folder / "manifest.json").write_text(scan(folder, "group/x").to_json(), encoding="utf-8")
+
+    figures = run(folder, dataset={"name": "folder", "path": str(folder), "hdf5": "group/x"}, channels=[0, 2])
+
+    assert (figures["status"], figures["reason"]) == ("valid", None), figures
+    assert figures["bytes_read"] == figures["images"] * 2 * 5 * 8 > 0
+
+
+@pytest.mark.parametrize("what", ["garbage", "smaller"])
+def test_a_file_that_is_not_as_the_others_is_named(run, made, tmp_path, what):
+    folder = shutil.copytree(made, tmp_path / "odd")
+    names = sorted(path.name for path in folder.glob("data-*.h5"))
+    odd = folder / names[Rules(31, 1, 0, 1, 1, None, 1).share(TRAIN)[3]]
+    if what == "garbage":
+        odd.write_bytes(b"no HDF5")
+    else:
+        with h5py.File(odd, "r+") as file:
+            del file["climate/labels"]
+            file["climate/labels"] = np.zeros((3, 3), "<f4")
+
+    figures = run(folder, reader="h5py_threads", epochs=3)
+
+    assert figures["status"] == "failed"
+    assert odd.name in figures["reason"], figures["reason"]
+
+
+@pytest.mark.long
+@pytest.mark.shows("benchmark.image_size", "benchmark.learning_rate")
+def test_a_real_network_learns_and_repeats_itself(run):
+    first, other, larger, slower = (
+        run(accelerator=("cpu", None), epochs=3, **change)
+        for change in ({}, {}, {"image_size": 32}, {"learning_rate": 1e-5})
+    )
+
+    assert first["status"] == "valid", first
+    assert first["step_loss"] == other["step_loss"] != larger["step_loss"]
+    assert np.mean(first["step_loss"][-24:]) < np.mean(slower["step_loss"][-24:])
+    assert check(first, "equal_weights")["message"] == check(other, "equal_weights")["message"]
