@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 BENCHES = (
     "start", "planning", "overhead", "harness", "trace_cost", "report", "overlap", "checkpoints", "packing",
-    "thousands", "photographs", "profiler", "time_log",
+    "thousands", "photographs", "profiler", "time_log", "hdf5",
 )  # fmt: skip
 TABLE = ROOT / "docs" / "performance.md"
 HEAD = "| bench | what | measured | goal | commit | machine |\n| --- | --- | ---: | --- | --- | --- |\n"

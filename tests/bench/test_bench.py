@@ -14,7 +14,7 @@ from tests.bench import __main__ as bench
 from tests.slurm import lab
 
 # Devices, a cluster, TensorFlow several times.
-LONG = ("overlap", "checkpoints", "packing", "thousands", "photographs", "profiler", "overhead", "harness")
+LONG = ("overlap", "checkpoints", "packing", "thousands", "photographs", "profiler", "overhead", "harness", "hdf5")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,43 @@
+"""Readers of HDF5 beside each other: a line for each over the calls at once, a panel a storage."""
+
+from __future__ import annotations
+
+from analysis.cli.measured import measured
+from analysis.figures import readers
+from tests.analysis.record_factory import record, store
+
+
+def drawn(folder, *records):
+    return readers.specs(measured(store(folder, *records)).table)
+
+
+def read_by(reader, rates, **settings):
+    return [
+        record([rate, 2 * rate, 3 * rate], reader=reader, threads=threads, **settings)
+        for threads, rate in zip((1, 2, 4), rates, strict=True)
+    ]
+
+
+def test_each_reader_has_a_line_over_the_calls_at_once_and_each_storage_a_panel(tmp_path):
+    records = [
+        made
+        for storage in ("hdd", "ssd")
+        for reader, rates in (("offsets", (10, 20, 40)), ("h5py_threads", (10, 10, 10)))
+        for made in read_by(reader, rates, storage=storage)
+    ]
+
+    (spec,) = drawn(tmp_path, *records)
+
+    assert spec.frame["reader"].tolist() == (["h5py_threads"] * 3 + ["offsets"] * 3) * 2
+    first = spec.frame.set_index(["storage", "reader", "threads"])["read_mb_per_s"]
+    assert first["hdd", "offsets", 4] == 4 * first["hdd", "h5py_threads", 4]
+    figure = spec.drawn()
+    panes = [axes for axes in figure.axes if axes.get_xlabel() == "calls at once (threads)"]
+    lines = [line for line in panes[0].lines if line.get_marker() in {look.marker for look in readers.LOOKS.values()}]
+    assert len(panes) == 2
+    assert [line.get_ydata()[2] / line.get_ydata()[0] for line in lines] == [1, 4]
+
+
+def test_one_reader_alone_and_records_without_one_make_no_figure(tmp_path):
+    assert drawn(tmp_path / "one", *read_by("offsets", (1, 2, 3))) == []
+    assert drawn(tmp_path / "none", record([1, 2, 3])) == []
