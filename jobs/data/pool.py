@@ -45,7 +45,7 @@ def make_files(folder: Path, spec: Spec, indices: list[int], processes: int) -> 
         max(1, min(processes, len(batches))), context, initializer=_begin, initargs=(folder, spec)
     )
     try:
-        with _no_ctrl_c():
+        with no_ctrl_c():
             futures: list[Future[dict[int, int]]] = [pool.submit(_write_batch, batch) for batch in batches]
         for future in as_completed(futures):
             yield future.result()
@@ -56,7 +56,7 @@ def make_files(folder: Path, spec: Spec, indices: list[int], processes: int) -> 
 
 
 @contextmanager
-def _no_ctrl_c() -> Iterator[None]:
+def no_ctrl_c() -> Iterator[None]:
     """Start processes in which Ctrl-C, that reaches the whole group, is blocked from their first line on."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -75,7 +75,7 @@ class _Work:
 
 def _begin(folder: Path, spec: Spec) -> None:
     """Prepare a process of the pool."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     _tell(folder, spec)
 
 
@@ -83,7 +83,7 @@ def _tell(folder: Path, spec: Spec) -> None:
     _Work.folder, _Work.spec, _Work.targets = folder, spec, spec.sizes().tolist()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Go when the parent is gone, however it went: the executor's own queue would wait for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:

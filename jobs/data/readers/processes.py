@@ -10,6 +10,7 @@ import mmap
 import multiprocessing
 import os
 import queue
+import threading
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from jobs.data.pool import end_with_parent, no_ctrl_c
 from jobs.data.readers import library
 from jobs.data.readers.notes import notes
 from jobs.errors import EngineError
@@ -81,6 +83,7 @@ def _begin(
     """Become a reading process, and wait until all are there."""
     import h5py  # noqa: F401, PLC0415 - now and not within the clock
 
+    threading.Thread(target=end_with_parent, daemon=True).start()
     _Worker.parts, _Worker.driver, _Worker.memory = parts, driver, memory
     _Worker.log = TimeLog(**{**log, "path": f"{log['path']}.{os.getpid()}.timelog"}) if log else None
     if _Worker.log:
@@ -167,7 +170,9 @@ def started(
         arguments = (parts, driver, memory, beside, context.Barrier(readers))
         executor = stack.enter_context(ProcessPoolExecutor(readers, context, _begin, arguments))
         try:
-            for up in [executor.submit(os.getpid) for _ in range(readers)]:
+            with no_ctrl_c():
+                begun = [executor.submit(os.getpid) for _ in range(readers)]
+            for up in begun:
                 up.result(_START_TIMEOUT_S)
         except (BrokenExecutor, TimeoutError) as error:
             raise EngineError("the processes that read do not start", "see what they say above") from error

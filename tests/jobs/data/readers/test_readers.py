@@ -2,7 +2,10 @@
 
 import mmap
 import os
+import select
 import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import h5py
@@ -189,6 +192,27 @@ def test_a_process_that_was_killed_is_no_endless_wait(files):
         reads = (reader.read(path) for path in paths * 200)  # what was sent before it died may still be answered
         with pytest.raises(EngineError, match="was killed"):
             list(reads)
+
+
+def test_processes_end_with_the_one_that_they_read_for_however_it_ends(files):
+    paths, parts = files
+    script = f"""
+if __name__ == "__main__":
+    from jobs.data.readers import Part, opened
+    parts = [Part(*each) for each in {[tuple(part) for part in parts]}]
+    with opened("h5py_shared", parts, {[str(path) for path in paths]}, readers=2) as reader:
+        print(*reader.processes(), flush=True)
+        input()
+"""
+    words = [sys.executable, "-c", script]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as main:
+        readers = [os.pidfd_open(int(number)) for number in main.stdout.readline().split()]
+        main.kill()
+
+    for reader in readers:
+        ended, _, _ = select.select([reader], [], [], 60)
+        os.close(reader)
+        assert ended
 
 
 def test_what_is_larger_than_a_slot_comes_pickled(tmp_path):
