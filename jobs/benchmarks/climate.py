@@ -12,6 +12,7 @@ import time
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +131,7 @@ def _log(request: Request, here: ranks.rank.Rank) -> Iterator[TimeLog | None]:
         return
     first = Path(asked)
     path = first.with_name(f"{first.stem}-{here.rank}{first.suffix}") if here.rank else first
-    for left in (path, *path.parent.glob(f"{path.name}.*")):
+    for left in (path, *path.parent.glob(f"{escape(path.name)}.*.timelog")):
         left.unlink(missing_ok=True)
     with TimeLog(path, rank=here.rank, ranks=here.size, run=first.stem) as log:
         yield log

@@ -1,6 +1,6 @@
 """A small network that tells of each point of the fields which class it is: three convolutions, for 64 x 64 points.
 
-It stands in for CDB's Tiramisu, whose step takes minutes on a processor; labels come weighted by their class, as there.
+It stands in for CDB's Tiramisu, which is far larger; labels come weighted by their class, as there.
 """
 
 from __future__ import annotations
