@@ -36,6 +36,7 @@ from jobs.errors import DatasetError
 from jobs.observe.spent import Spent
 from jobs.observe.time_log import TimeLog
 from jobs.settings import EVERY, key
+from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -118,7 +119,7 @@ def _log_path(request: Request, here: Rank) -> Path | None:
         return None
     first = Path(asked)
     path = first.with_name(f"{first.stem}-rank{here.rank}{first.suffix}") if here.rank else first
-    path.unlink(missing_ok=True)
+    files.remove(path, missing_ok=True)
     return path
 
 

@@ -11,6 +11,7 @@ DEEDS = {
 }
 NOT_STORAGES = {
     "benchmarks/accelerator.py": "/dev",
+    "benchmarks/hep/training.py": "/proc",
     "fork_server.py": "the log of a run, in the private folder of a campaign",
     "observe/counters.py": "/proc",
     "observe/machine.py": "/proc and /sys",
@@ -19,11 +20,15 @@ NOT_STORAGES = {
     "profiler/__main__.py": "/dev/null, when nobody reads what it prints any more",
     "profiler/build.py": "the folder of its own source",
     "profiler/profile.py": "/proc",
+    "profiler/runtime.py": "the folder of its own source",
     "profiler/table.py": "members of an archive that was opened by files",
+    "ranks/hub.py": "a list of connections",
+    "ranks/rank.py": "/proc",
     "system/cgroup.py": "/proc and /sys",
     "system/device.py": "/proc and /sys",
     "system/page_cache.py": "pages of the files that a run reads; links of a user's own images are followed",
     "data/manifest.py": "the list of a user's own images, whose links are followed; nothing is read or written",
+    "data/readers/offsets.py": "the files that a run reads, as the library opens them",
     "burst_buffer/transfer.py": "a file without a name, in a folder that is ours",
 }
 
