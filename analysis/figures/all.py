@@ -10,7 +10,6 @@ from analysis.figures import (
     durability,
     nodes,
     peaks,
-    readers,
     reading,
     runtime,
     scaling,
@@ -19,6 +18,7 @@ from analysis.figures import (
     targets,
     writing,
 )
+from analysis.figures.nersc import readers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

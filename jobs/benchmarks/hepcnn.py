@@ -103,10 +103,10 @@ def _planned(settings: Settings, folder: Path, files: Mapping[str, Sequence[Path
 
 def _shape(path: Path) -> tuple[int, int]:
     """Return the samples of a file and the side of its images; DatasetError where it is none of HEPCNNB's."""
-    from jobs.data.readers import library  # noqa: PLC0415 - numpy: finding the benchmarks is to be fast
+    from jobs.data.readers import Part, library  # noqa: PLC0415 - numpy: finding the benchmarks is to be fast
 
     with library.file_of(path) as file:
-        shape = library.found(file, library.Part(_PARTS[0])).shape
+        shape = library.found(file, Part(_PARTS[0])).shape
     if len(shape) != 4 or shape[1] != CHANNELS or shape[2] != shape[3]:  # noqa: PLR2004 - samples of square images
         raise DatasetError(f"{path} has data of shape {shape}, and no square images of 3 channels", "dataset=hep")
     return shape[0], shape[2]

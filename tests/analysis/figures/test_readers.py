@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.cli.measured import measured
-from analysis.figures import readers
+from analysis.figures.nersc import readers
 from tests.analysis.record_factory import record, store
 
 
