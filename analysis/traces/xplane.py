@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 29
 # Of all lines together; some 100 bytes each while they are read.
 MOST_EVENTS = 4_000_000
-MOST_NAMES, LONGEST_NAME = 1_000_000, 200
+MOST_NAMES, LONGEST_NAME = 1_000_000, 1000
 AT_ONCE = 100_000
 # Fields of the messages.
 PLANES = 1
