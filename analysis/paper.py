@@ -13,7 +13,8 @@ from analysis.records.settings import bare
 # The names that its programs have here.
 BENCHMARKS = MICRO, APPLICATION, BASELINE = "micro", "alexnet", "baseline"
 
-SOURCE = "Chien et al. 2018, Sec. VII"
+CHIEN_2018 = "Chien et al. 2018"
+SOURCE = f"{CHIEN_2018}, Sec. VII"
 
 # {storage: {threads: throughput relative to one thread}}
 THREAD_SCALING = {
@@ -24,7 +25,7 @@ THREAD_SCALING = {
 # Table I, maximum MB/s by IOR (Section IV): one file of 5 GB, six times, the first discarded. As they are printed, for
 # the last digit says how exact a number is.
 FILE_MB = 5000
-TABLE_1_SOURCE = "Chien et al. 2018, Table I"
+TABLE_1_SOURCE = f"{CHIEN_2018}, Table I"
 TABLE_1 = {
     "hdd": {"read": "163.00", "write": "133.14"},
     "ssd": {"read": "280.55", "write": "195.05"},
@@ -38,6 +39,15 @@ BATCH_SIZE = 64
 # Section VII, and the abstract, which does not say of what time; a burst buffer of Optane against HDD alone.
 BURST_BUFFER_GAIN = 2.6
 BURST_BUFFER = "burst_buffer"
+
+# Chien, Podobas, Peng, Markidis: "tf-Darshan: Understanding Fine-grained I/O Performance in Machine Learning
+# Workloads". It is of CLUSTER 2020 and arXiv:2008.04395. POSIX MB/s by benchmark, storage and threads are those of its
+# Figs 7, 9 and 11; then what staging small files gains (Fig 12) and by how much its profile lengthens a run (Fig 5).
+TF_DARSHAN = "tf-Darshan (Chien et al. 2020)"
+MALWARE = "malware"
+POSIX_MB_PER_S = {("alexnet", "lustre"): {1: 3, 28: 24}, (MALWARE, "hdd"): {1: 94, 16: 77}}
+STAGING_GAIN = 1.19
+OVERHEAD = (0.10, 0.20)
 
 # The order of the devices in Section IV and in the figures.
 STORAGES = ("hdd", "ssd", "optane", BURST_BUFFER, "lustre")

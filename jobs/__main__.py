@@ -199,7 +199,7 @@ def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[Requ
     if benchmark.data == "file":
         yield _with_file(request, options)
     elif benchmark.data == "images":
-        listing = manifest.scan(options.folder)
+        listing = manifest.scan(options.folder, any_kind=hasattr(options, "row_bytes"))
         with tempfile.TemporaryDirectory(prefix="tfio-") as held:
             files.write(Path(held, manifest.MANIFEST_NAME), listing.to_json())
             yield {**request, "manifest": held}

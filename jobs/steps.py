@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Watcher(Protocol):
 
 
 _WINDOW = re.compile("([1-9][0-9]{0,8})-([1-9][0-9]{0,8})")
-_WATCHERS: list[Watcher] = []  # at most one, of this process's run
+_WATCHERS: list[Watcher] = []  # of this process's run
 _NOTHING = nullcontext()
 
 
@@ -54,18 +54,23 @@ def window(asked: str) -> tuple[int, float]:
 
 
 def watch(watcher: Watcher) -> None:
-    """Tell this one from now on."""
-    _WATCHERS[:] = [watcher]
+    """Tell this one from now on, too."""
+    _WATCHERS.append(watcher)
 
 
-def unwatch() -> None:
-    """Tell nobody."""
-    _WATCHERS.clear()
+def unwatch(watcher: Watcher) -> None:
+    """Tell this one no more."""
+    _WATCHERS[:] = [each for each in _WATCHERS if each is not watcher]
 
 
 def part(name: str) -> AbstractContextManager[Any]:
     """Return the context of a part of a step."""
-    return _WATCHERS[0].part(name) if _WATCHERS else _NOTHING
+    if len(_WATCHERS) < 2:  # noqa: PLR2004 - the usual case costs nothing
+        return _WATCHERS[0].part(name) if _WATCHERS else _NOTHING
+    parts = ExitStack()
+    for watcher in _WATCHERS:
+        parts.enter_context(watcher.part(name))
+    return parts
 
 
 class marked:  # noqa: N801 - is used as a function
@@ -79,14 +84,15 @@ class marked:  # noqa: N801 - is used as a function
         if not _WATCHERS:
             yield from self._numbers
             return
-        watcher = _WATCHERS[0]
         for place, number in enumerate(self._numbers, 1):
             began = time.perf_counter()
-            watcher.begin(place)
+            for watcher in _WATCHERS:
+                watcher.begin(place)
             self.spent_s += time.perf_counter() - began
             try:
                 yield number
             finally:
                 began = time.perf_counter()
-                watcher.end(place)
+                for watcher in _WATCHERS:
+                    watcher.end(place)
                 self.spent_s += time.perf_counter() - began

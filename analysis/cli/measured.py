@@ -13,6 +13,7 @@ from analysis.statistics.baselines import with_baselines
 from analysis.statistics.checkpoints import with_saving
 from analysis.statistics.medians import medians
 from analysis.statistics.training import with_training
+from analysis.traces.windows import with_agreement
 from analysis.verdicts.checklist import verdicts
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def measured(folder: Path) -> Measured:
     if not found.records:
         message = f"none of the {len(found.skipped)} records in {folder} can be read"
         raise AnalysisError(message, "see the warnings above, each with its cure")
-    runs = runs_frame(found.records)
+    runs = with_agreement(runs_frame(found.records), {each.cell: each.folder for each in found.records})
     table = with_saving(with_training(medians(cells_frame(found.records), runs), runs), runs)
     table = with_baselines(table, runs)
     return Measured(found, table, runs, verdicts(table, runs))

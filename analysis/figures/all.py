@@ -19,6 +19,7 @@ from analysis.figures import (
     writing,
 )
 from analysis.figures.nersc import readers
+from analysis.figures.tfdarshan import profiled, windows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,6 +46,8 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
         *durability.specs(table),
         *nodes.specs(table, runs, folders),
         *readers.specs(table),
+        *windows.specs(table, runs, folders),
+        *profiled.specs(table, runs),
         *sweep.specs(table),
         *calls.specs(table, runs, folders),
         *steps.specs(table, runs, folders),

@@ -140,14 +140,15 @@ def _panels(frame: pd.DataFrame, axes: Sequence[Axes]) -> Iterator[tuple[Axes, p
     """Name a panel for each cell; yield those in which there is something to draw."""
     for each, (_, cell) in zip(axes, frame.groupby("cell", sort=False), strict=False):
         first = cell.iloc[0]
-        each.set_title(_named(first))
+        each.set_title(named(first))
         if first["status"] == "done":
             yield each, cell
         else:
             why_nothing(each, first["status"])
 
 
-def _named(row: Any) -> str:
+def named(row: Any) -> str:
+    """Return what stands over the panel of a cell."""
     return f"{row['storage']}, {row['threads']} thread{'' if row['threads'] == 1 else 's'}"
 
 
@@ -191,7 +192,7 @@ def order(frame: pd.DataFrame, title: str, words: str) -> Figure:
                 beneath += row[name] * 100
             if row["status"] != "done":
                 axes.text(1, place, row["status"], color="0.4", va="center", size=7)
-        axes.set_yticks(range(len(rows)), [_named(row) for row in rows])
+        axes.set_yticks(range(len(rows)), [named(row) for row in rows])
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xlim(0, 100)
         axes.set_xlabel("share of the reads (%)")

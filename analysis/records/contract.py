@@ -56,8 +56,8 @@ OF_SNAPSHOT = ("blocked_s", "write_s", "drain_s", "exposed_s", "durable_fast_s",
 VALID = "valid"
 # Of a run that was profiled; a run has them as `posix_reads`, and its reads by size as `posix_read_size_0` and so on.
 OF_PROFILE = (
-    "files", "opens", "reads", "writes", "bytes_read", "bytes_written", "read_mb_per_s", "read_s", "write_s", "meta_s",
-    "sequential", "consecutive",
+    "files", "opens", "reads", "writes", "stream_writes", "bytes_read", "bytes_written", "read_mb_per_s", "read_s",
+    "write_s", "meta_s", "sequential", "consecutive",
 )  # fmt: skip
 # Of a run whose steps TensorFlow's profiler saw: what each moment of them was given to; see `analysis.traces.shares`.
 OF_STEPS = (

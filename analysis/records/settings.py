@@ -30,8 +30,8 @@ PLAIN = (
 ACCELERATOR_LEFT_ALONE = (None, "auto")
 # What a cell is that does not name a setting because it is nothing to it.
 _UNSET = {
-    "profile.posix": "not-profiled", "profile.tensorflow": "not-watched", "staging": "not-staged", "nodes": "nodes-1",
-    "sync": "sync-none",
+    "profile.posix": "not-profiled", "profile.tensorflow": "not-watched", "profile.every": "undivided",
+    "staging": "not-staged", "nodes": "nodes-1", "sync": "sync-none", "benchmark.optimizer": "optimizer-adam",
 }  # fmt: skip
 EMULATED, MODELLED = " (emulated)", " (emulated, model)"
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # 4 million calls, as many as a profile has room for unless asked, have 224 MB.
 MOST_BYTES = 1 << 29
-MOST = {"events": MOST_BYTES // 56, "counters": MOST_BYTES // 448, "head": 1 << 20}
+MOST = {"events": MOST_BYTES // 56, "counters": MOST_BYTES // 448, "head": 1 << 20, "marks": 1 << 20}
 MISSING, UNREADABLE, COUNTED = "profile missing", "profile unreadable", "counters only"
 # Upper edges of Darshan's bins, in words and in bytes.
 SIZES = ("100 B", "1 KiB", "10 KiB", "100 KiB", "1 MiB", "4 MiB", "10 MiB", "100 MiB", "1 GiB", "more")
@@ -49,6 +49,7 @@ class Profile:
     counters: NDArray[Any]
     calls: pd.DataFrame | None  # file (a place in `paths`), thread, start_s, end_s, bytes, kind
     left_out: int  # calls beyond the window
+    marks_s: NDArray[Any]  # seconds from the start at which another part began
 
 
 def read(path: Path) -> Profile:
@@ -59,6 +60,9 @@ def read(path: Path) -> Profile:
         head, counters, stdio, names = json.loads(arrays["head"].tobytes()), *(arrays[name] for name in _OF_FILES)
         started, ended = head["started_ns"], head["ended_ns"]
         _must(type(started) is type(ended) is int and 0 <= started < ended < 1 << 63)
+        marks = arrays.get("marks", np.zeros(0, np.int64))
+        _must(marks.dtype == np.int64 and ((marks[1:] >= marks[:-1]) & (marks[1:] <= ended)).all())
+        _must(not len(marks) or started <= marks[0] <= ended)
         _must(counters.shape == stdio.shape and names.dtype == np.uint8)
         _must(np.count_nonzero(names == 0) == len(counters) and _whole_numbers(counters, COUNTERS))
         _must(counters["size_read"].shape[1:] == (len(SIZES),) and counters["size_read"].dtype.kind in "iu")
@@ -69,7 +73,8 @@ def read(path: Path) -> Profile:
     except Exception as error:  # whatever a damaged archive makes numpy and zipfile raise
         raise TraceError(UNREADABLE) from error
     left_out = 0 if calls is None else len(arrays["events"]) - len(calls)
-    return Profile(started, (ended - started) / 1e9, paths, stdio.astype(bool), counters, calls, left_out)
+    told = paths, stdio.astype(bool), counters, calls, left_out
+    return Profile(started, (ended - started) / 1e9, *told, (marks - started) / 1e9)
 
 
 def _must(hold: Any) -> None:
@@ -162,6 +167,16 @@ def first_files(profile: Profile) -> pd.DataFrame:
     return pd.DataFrame(
         {"line": shown["file"].map(places), "file": names, **columns, "calls_left_out": profile.left_out}
     )
+
+
+def parts(profile: Profile) -> pd.DataFrame:
+    """Return a row per part of the window in which anything was read: `begin_s`, `elapsed_s` at its end, MB/s read."""
+    calls = one_by_one(profile)
+    edges = np.unique([0.0, *profile.marks_s, profile.wall_s])
+    reads = calls[calls["kind"] == READ]
+    moved = np.histogram(reads["end_s"], edges, weights=reads["bytes"])[0] / BYTES_PER_MB
+    rows = pd.DataFrame({"begin_s": edges[:-1], "elapsed_s": edges[1:], "read_mb_per_s": moved / np.diff(edges)})
+    return rows[moved > 0].reset_index(drop=True)
 
 
 def one_by_one(profile: Profile) -> pd.DataFrame:

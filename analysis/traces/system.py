@@ -7,16 +7,19 @@ import io
 import itertools
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from analysis.records.shape import MOST
 from analysis.records.versioned import AbsentError, UnreadableError, content
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
 BYTES_PER_MB = 10**6
 # A day of samples each tenth of a second has 150 MB.
@@ -42,6 +45,12 @@ class Trace:
     source: str
     samples: pd.DataFrame
     began_s: float  # Unix time at which `elapsed_s` is 0
+
+    def mb_between(self, edges_s: Sequence[float]) -> NDArray[Any]:
+        """Return the MB read between each two edges of Unix time, an even rate within an interval taken for granted."""
+        spans, rates = self.samples["elapsed_s"].diff().fillna(0), self.samples["read_mb_per_s"].fillna(0)
+        read = (spans * rates).cumsum()
+        return np.diff(np.interp(np.asarray(edges_s) - self.began_s, self.samples["elapsed_s"], read))
 
 
 def read(path: Path) -> Trace:

@@ -1,4 +1,4 @@
-"""The whole paper as a checklist: each claim that its text states, with the verdict on it."""
+"""A whole paper as a checklist: each claim that its text states, with the verdict on it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pandas as pd
 
 from analysis.records.frame import rows_of
-from analysis.verdicts import checkpoints, devices, nersc, prefetch, reading, threads
+from analysis.verdicts import checkpoints, devices, nersc, prefetch, reading, tfdarshan, threads
 from analysis.verdicts.claims import ANY_SITE, CLAIMS
 from analysis.verdicts.evidence import Evidence
 from analysis.verdicts.judge import COLUMNS, DIFFERS, HOLDS, NOT_MEASURED, Verdict
@@ -16,18 +16,19 @@ from analysis.verdicts.judge import COLUMNS, DIFFERS, HOLDS, NOT_MEASURED, Verdi
 def verdicts(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the whole checklist, a row per claim and set of settings and, below a claim, per pair (`COLUMNS`).
 
-    Each claim has a row: where no cells are there, or too few, it is `not measured` and `measure` says how to. `ours`,
-    `interval` (JSON, low and high) and `tolerance` are shares, but that ours and its interval are in `unit` where it
-    is another. In the paper's order within a set; `about` is empty where nothing was measured.
+    Each claim of Chien et al. 2018 has a row, and each of tf-Darshan where any cell was profiled: where no cells are
+    there, or too few, it is `not measured` and `measure` says how to. `ours`, `interval` (JSON, low and high) and
+    `tolerance` are shares, but that ours and its interval are in `unit` where it is another. In the paper's order
+    within a set; `about` is empty where nothing was measured.
 
     `table` and `runs` are as `analysis.figures.all.specs` takes them.
     """
     found = Evidence(table, runs)
     told: list[Verdict] = [
         *devices.verdicts(found), *threads.verdicts(found), *prefetch.verdicts(found), *reading.of_batches(found),
-        *checkpoints.verdicts(found), *nersc.verdicts(found),
+        *checkpoints.verdicts(found), *nersc.verdicts(found), *tfdarshan.verdicts(found),
     ]  # fmt: skip
-    claims = [*CLAIMS, *nersc.claims(table)]
+    claims = [*CLAIMS, *nersc.claims(table), *(() if tfdarshan.profiled(table).empty else tfdarshan.CLAIMS)]
     known = {verdict.claim for verdict in told}
     told += [Verdict(claim, NOT_MEASURED, "no such cells are done") for claim in claims if claim not in known]
     order = {claim: place for place, claim in enumerate(claims)}

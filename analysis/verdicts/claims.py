@@ -79,7 +79,7 @@ _SAVED, _END = "Sec. V.C", "Sec. VII"
 
 
 def _source(where: str) -> str:
-    return f"Chien et al. 2018, {where}"
+    return f"{paper.CHIEN_2018}, {where}"
 
 
 def _rate(storage: str, access: str, number: str) -> Claim:

@@ -81,8 +81,9 @@ def make_cell(point: Point) -> Cell:
     if benchmark.data != "hdf5":
         settings.pop("reader", None)
     if "profile" in settings:
+        left = (("tensorflow", "none"), ("every", None))
         kept = {key: value for key, value in settings["profile"].items() if key != "compare"}
-        settings["profile"] = {key: value for key, value in kept.items() if (key, value) != ("tensorflow", "none")}
+        settings["profile"] = {key: value for key, value in kept.items() if (key, value) not in left}
     settings = cast("Settings", {key: value for key, value in settings.items() if _NONE.get(key, ...) != value})
     if "nodes" not in settings:
         settings.pop("sync", None)  # with whom

@@ -1,12 +1,14 @@
-"""`python -m campaign reproduce`: the baselines, then every recipe of the paper, as one campaign, then the report."""
+"""`python -m campaign reproduce`: the baselines, then every recipe of a paper, as one campaign, then the report."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from campaign import console
 from campaign.cells import plan
+from campaign.cells.folder import CampaignFolder
 from campaign.cli import run
 from campaign.cluster import price
 from campaign.cluster.choice import chosen
@@ -25,19 +27,22 @@ if TYPE_CHECKING:
     from campaign.config.command_line import Words
 
 HELP = """\
-usage: python -m campaign reproduce [+size=smoke|paper] [site=SITE] [KEY=VALUE[,VALUE...] ...] [--only CELL] [--dry-run]
-                                   [--yes]
+usage: python -m campaign reproduce [paper=chien2018|tfdarshan|all] [+size=smoke|paper] [site=SITE]
+                                   [KEY=VALUE[,VALUE...] ...] [--only CELL] [--dry-run] [--yes]
 
-The whole paper as one campaign: the baselines of the storages (Table I), then every recipe of conf/paper on each
-storage that the site has, then tables, figures, verdicts and report.html. What is recorded is not measured again: the
-same command goes on after an interruption. The cost is printed first, and on a terminal it asks; --yes and
-CAMPAIGN_YES=1 do not ask. storage=hdd,ssd reads from these alone; other words that name a storage or a checkpoint
-target take the place of the recipes' own. A word that only some benchmarks know is meant for those.
+A whole paper as one campaign: the baselines of the storages (Table I), then every recipe of the paper in conf/paper on
+each storage that the site has, then tables, figures, verdicts and report.html. paper=chien2018 is the default,
+tfdarshan the one of the profiler; its cells with staged files are measured once `stage apply` has made the copies. What
+is recorded is not measured again: the same command goes on after an interruption. The cost is printed first, and on a
+terminal it asks; --yes and CAMPAIGN_YES=1 do not ask. storage=hdd,ssd reads from these alone; other words that name a
+storage or a checkpoint target take the place of the recipes' own. A word that only some benchmarks know is meant for
+those.
 
 --dry-run prints the cells and their state, on Slurm also what sbatch would get, and starts nothing.
 Exit codes: those of `python -m campaign`."""
 _SITE = ("site=", "site.")
-_RECIPE = re.compile(r"[+~]*paper=")
+_RECIPE = re.compile(r"[+~]+paper=")
+_PAPER = "paper="
 
 
 def main(argv: Sequence[str]) -> int:
@@ -45,7 +50,8 @@ def main(argv: Sequence[str]) -> int:
     if {"-h", "--help"}.intersection(argv):
         print(HELP)
         return 0
-    split = command_line.split(argv)
+    papers, rest = _papers(argv)
+    split = command_line.split(rest)
     if any(_RECIPE.match(word) for word in split.hydra):
         raise UsageError("reproduce takes every recipe", "for some of them: python -m campaign +paper=fig4,fig5")
     if split.shown:
@@ -53,18 +59,28 @@ def main(argv: Sequence[str]) -> int:
             f"reproduce has no single configuration for {split.shown}",
             "--dry-run lists its cells; of one recipe: python -m campaign +paper=fig4 --cfg job",
         )
-    planned = run.restricted(run.planned(_points(split)), split.only)
+    planned = run.restricted(run.planned(_points(split, papers)), split.only)
     if not split.dry_run and not _agreed(planned, sure=split.sure):
         console.say("nothing was started")
         return 1
     return run.carry_out(planned, ["reproduce", *argv], split)
 
 
-def _points(split: Words) -> list[Point]:
+def _papers(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Take ``paper=`` out of the words; return the papers that it names, and the other words."""
+    named = [word.removeprefix(_PAPER) for word in argv if word.startswith(_PAPER)]
+    every = list(recipes.PAPERS)
+    chosen = {"all": every} | {name: [name] for name in every}
+    if unknown := [name for name in named if name not in chosen]:
+        raise UsageError(f"paper={unknown[0]} is none that has recipes", f"paper={'|'.join([*every, 'all'])}")
+    return chosen[named[-1]] if named else every[:1], [word for word in argv if not word.startswith(_PAPER)]
+
+
+def _points(split: Words, papers: Sequence[str]) -> list[Point]:
     """Compose every recipe on the storages of the site, and say what it must do without."""
     site = _storages([*split.flags, *(word for word in split.overrides if word.startswith(_SITE))])
     own, here = recipes.choose(split.overrides, site)
-    found = recipes.recipes()
+    found = recipes.recipes(papers)
     points: list[Point] = []
     for word in own:
         if not any(recipe.takes([word]) for recipe in found):
@@ -75,7 +91,23 @@ def _points(split: Words) -> list[Point]:
             console.say(f"{recipe.name}: without {', '.join(missing)}, which the site does not have")
         for grid in recipes.grids(recipe, meant, here):
             points += _composed(recipe.name, [*split.flags, *meant, *grid])
+    points = _with_copies(points)
     return [*points, *_small_reads(points)]
+
+
+def _with_copies(points: Sequence[Point]) -> list[Point]:
+    """Leave out the points that read copies which are not made yet, and say so."""
+    lacks: dict[str, int] = {}
+    kept = []
+    for point in points:
+        rule, folder = point["staging"], CampaignFolder(Path(point["campaign_dir"]).expanduser())
+        if rule == "none" or (folder.staging / f"{rule}.json").is_file():
+            kept.append(point)
+        else:
+            lacks[rule] = lacks.get(rule, 0) + 1
+    for rule, number in lacks.items():
+        console.say(f"without {counted(number, 'cell')} of staging={rule}: `stage plan`, `stage apply` make the copies")
+    return kept
 
 
 def _composed(recipe: str, hydra_words: Sequence[str]) -> list[Point]:

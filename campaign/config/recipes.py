@@ -1,4 +1,4 @@
-"""The grids that make the whole paper, on the storages that a site has."""
+"""The grids that make a whole paper, on the storages that a site has."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from omegaconf import OmegaConf
 from jobs.benchmarks import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from importlib.resources.abc import Traversable
 
 _FIRST = "table1"  # measured first: it is what the others are judged by
-_NERSC = ("hepcnn", "cdb")  # no figures of the paper: `+paper=hepcnn,cdb` measures them
+PAPERS = {"chien2018": "fig", "tfdarshan": "tfdarshan_"}
+"""The papers that can be reproduced, and what the names of their recipes begin with; others have no figures."""
 _PLAIN = "micro"  # the benchmark of a recipe that names none
 _OF_IMAGES = ("batch_size", "cache", "iterations", "prefetch")  # groups that only benchmarks that read images take
 _LOCAL = "local"  # of a site that says nothing of its storages
@@ -43,19 +44,19 @@ class Recipe:
             return key in _keys(self.benchmark)
         if group == "checkpoint":
             return bool(self.targets)
-        benchmark = registry.benchmarks()[self.benchmark]
+        benchmark = registry.benchmarks()[_read_as(self.benchmark)["name"]]
         return benchmark.computes if group == "accelerator" else group not in _OF_IMAGES or benchmark.data == "images"
 
 
-def recipes() -> list[Recipe]:
-    """Read conf/paper: the baseline first, then the figures in their order."""
+def recipes(papers: Collection[str] = ("chien2018",)) -> list[Recipe]:
+    """Read the recipes of these papers: the baseline first, which is of each, then the figures in their order."""
     found = [_read(file) for file in (files("conf") / "paper").iterdir() if file.name.endswith(".yaml")]
-    mine = [one for one in found if one.name not in _NERSC]
-    return sorted(mine, key=lambda one: (one.name != _FIRST, len(one.name), one.name))
+    mine = [one for one in found if one.name == _FIRST or one.name.startswith(tuple(PAPERS[name] for name in papers))]
+    return sorted(mine, key=lambda one: (one.name != _FIRST, one.name.partition("fig")[0], len(one.name), one.name))
 
 
 def _read(file: Traversable) -> Recipe:
-    node: Any = OmegaConf.create(file.read_text(encoding="utf-8"))
+    node = _with_its_base("paper", file.name.removesuffix(".yaml"))
     chosen = {key: value for each in node.defaults if not isinstance(each, str) for key, value in each.items()}
     targets = str(OmegaConf.select(node, "hydra.sweeper.params.checkpoint", default=""))
     return Recipe(
@@ -66,12 +67,25 @@ def _read(file: Traversable) -> Recipe:
     )
 
 
+def _with_its_base(group: str, name: str) -> Any:
+    """Read a file of conf/ over the other one of its group that its defaults name, if they do."""
+    node: Any = OmegaConf.create((files("conf") / group / f"{name}.yaml").read_text(encoding="utf-8"))
+    bases = [each for each in node.defaults if isinstance(each, str) and each != "_self_" and "/" not in each]
+    for base in bases:
+        under = _with_its_base(group, base)
+        node = OmegaConf.merge(under, node, {"defaults": [*under.defaults, *node.defaults]})
+    return node
+
+
 @lru_cache
+def _read_as(benchmark: str) -> Any:
+    """Return the values of a choice of the group ``benchmark``."""
+    return _with_its_base("benchmark", benchmark)
+
+
 def _keys(benchmark: str) -> frozenset[str]:
     """Return the names of a benchmark's own keys."""
-    file = files("conf") / "benchmark" / f"{benchmark}.yaml"
-    node: Any = OmegaConf.create(file.read_text(encoding="utf-8"))
-    return frozenset(map(str, node))
+    return frozenset(map(str, _read_as(benchmark)))
 
 
 @dataclass(frozen=True)

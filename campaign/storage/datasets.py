@@ -39,7 +39,15 @@ def datasets(entries: Sequence[Entry], folder: CampaignFolder, progress: Progres
     for entry in entries:
         settings = entry.cell.settings
         own = settings["benchmark"] if baseline_files.has_file(settings) else None
-        key = str((settings.get("dataset"), settings["storage"], own, settings.get("staging")))
+        key = str(
+            (
+                settings.get("dataset"),
+                settings["storage"],
+                own,
+                settings.get("staging"),
+                "row_bytes" in settings["benchmark"],
+            )
+        )
         if key not in prepared:
             prepared[key] = _dataset(settings, folder, progress)
         _enough(settings, prepared[key])
@@ -137,9 +145,11 @@ def _images(
         path, found = _made(wanted, root, layout, progress)
         return path, path, found
     path = Path(wanted["path"])
-    found = manifest.scan(path, wanted.get("hdf5"))
+    any_kind = "row_bytes" in settings["benchmark"]
+    found = manifest.scan(path, wanted.get("hdf5"), any_kind=any_kind)
     # The user's own folder is never written to: its manifest is kept with the campaign.
-    held = folder.manifests / hashlib.sha256(f"{path}{wanted.get('hdf5') or ''}".encode()).hexdigest()[:10]
+    kind = "/any" * any_kind or wanted.get("hdf5") or ""
+    held = folder.manifests / hashlib.sha256(f"{path}{kind}".encode()).hexdigest()[:10]
     held.mkdir(mode=0o700, parents=True, exist_ok=True)
     files.write(held / manifest.MANIFEST_NAME, found.to_json())
     return path, held, found

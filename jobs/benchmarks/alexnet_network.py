@@ -1,4 +1,4 @@
-"""AlexNet and one step of its training (paper III.B): softmax cross-entropy and Adam, on plain variables.
+"""AlexNet and one step of its training (paper III.B): softmax cross-entropy and Adam, or SGD, on plain variables.
 
 Krizhevsky, Sutskever, Hinton 2012 (doi 10.1145/3065386), in one tower and without response normalisation: five
 convolutions, three max-pools, three dense layers, ReLU, dropout; 58.7 million parameters for 102 classes. Hidden
@@ -55,15 +55,20 @@ def kernel_shapes(image_size: int, classes: int, width: float) -> list[tuple[int
     return [*shapes, *itertools.pairwise(units)]
 
 
-def state_bytes(image_size: int, classes: int, width: float) -> int:
+def state_bytes(benchmark: Mapping[str, Any], classes: int) -> int:
     """Return the bytes of all variables of such a network, Adam's two moments and the count of steps included."""
-    return bytes_of(kernel_shapes(image_size, classes, width))
+    shapes = kernel_shapes(benchmark["image_size"], classes, benchmark["width"])
+    return bytes_of(shapes, moments=_with_moments(benchmark))
 
 
-def bytes_of(shapes: Sequence[tuple[int, ...]]) -> int:
+def bytes_of(shapes: Sequence[tuple[int, ...]], *, moments: bool = True) -> int:
     """Return the bytes of all variables of a network with such kernels, as `state_bytes` does."""
     parameters = sum(math.prod(shape) + shape[-1] for shape in shapes)
-    return 3 * parameters * _VALUE_BYTES + _COUNT_BYTES
+    return (3 if moments else 1) * parameters * _VALUE_BYTES + _COUNT_BYTES
+
+
+def _with_moments(benchmark: Mapping[str, Any]) -> bool:
+    return bool(benchmark.get("optimizer", "adam") == "adam")  # as before there was another
 
 
 def _scaled(size: int, width: float) -> int:
@@ -73,18 +78,22 @@ def _scaled(size: int, width: float) -> int:
 class Network:
     """The variables of the network and of Adam, all zero until `warm_up` or `reset`, and what changes them.
 
-    The `seed` decides the first weights and every dropout; `benchmark` is the node of the settings.
+    The `seed` decides the first weights and every dropout; `benchmark` is the node of the settings. Another network has
+    `channels`, `_shapes` and `_logits` of its own.
     """
+
+    channels = _COLOURS
 
     def __init__(self, classes: int, seed: int, benchmark: Mapping[str, Any]) -> None:
         import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
         self._classes, self._seed, self._benchmark = classes, seed, benchmark
-        shapes = self._shapes()
+        shapes, moved = self._shapes(), _with_moments(benchmark)
         self.kernels = [tf.Variable(tf.zeros(shape)) for shape in shapes]
         self.biases = [tf.Variable(tf.zeros(shape[-1:])) for shape in shapes]
-        self.means = [tf.Variable(tf.zeros(weight.shape)) for weight in self._weights]
-        self.squares = [tf.Variable(tf.zeros(weight.shape)) for weight in self._weights]
+        self.means, self.squares = (
+            [tf.Variable(tf.zeros(weight.shape)) for weight in (self._weights if moved else ())] for _ in range(2)
+        )
         self.steps = tf.Variable(0, dtype=tf.int64)
         # Plain operations: AutoGraph would change nothing, and would leave a file of its own in the temporary folder.
         self._step = tf.function(self._change, autograph=False)
@@ -100,10 +109,11 @@ class Network:
     def state(self) -> dict[str, Any]:
         """Everything that a training needs to go on exactly as it would have, for ``tf.train.Checkpoint(**state)``.
 
-        Adam's moments are `means` (of the gradients) and `squares`; the dropout follows from the seed and `steps`.
+        Adam's moments are `means` (of the gradients) and `squares`, SGD has none; the dropout follows from the seed and
+        `steps`.
         """
-        names = ("kernels", "biases", "means", "squares", "steps")
-        return {name: getattr(self, name) for name in names}
+        moments = ("means", "squares") if self.means else ()
+        return {name: getattr(self, name) for name in ("kernels", "biases", *moments, "steps")}
 
     @property
     def parameters(self) -> int:
@@ -119,7 +129,8 @@ class Network:
     def train(self, images: tf.Tensor, labels: tf.Tensor) -> float:
         """Do one step; return the loss before it once it is on the host, when all that the step changes is changed.
 
-        `images` is float32 ``(n, image_size, image_size, 3)`` from 0 to 1, `labels` one-hot float32 ``(n, classes)``.
+        `images` is float32 ``(n, image_size, image_size, channels)`` from 0 to 1, `labels` one-hot float32 ``(n,
+        classes)``.
         """
         return float(self._step(images, labels).numpy())
 
@@ -129,7 +140,7 @@ class Network:
 
         size = self._benchmark["image_size"]
         with tf.device(device):
-            images, labels = tf.zeros((batch_size, size, size, _COLOURS)), tf.zeros((batch_size, self._classes))
+            images, labels = tf.zeros((batch_size, size, size, self.channels)), tf.zeros((batch_size, self._classes))
         self.train(images, labels)
         self.reset()
 
@@ -160,6 +171,14 @@ class Network:
         return loss, tape.gradient(loss, self._weights)
 
     def _apply(self, gradients: Sequence[tf.Tensor]) -> None:
+        if self.means:
+            self._adam(gradients)
+            return
+        self.steps.assign_add(1)
+        for weight, gradient in zip(self._weights, gradients, strict=True):
+            weight.assign_sub(self._benchmark["learning_rate"] * gradient)
+
+    def _adam(self, gradients: Sequence[tf.Tensor]) -> None:
         import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
         step = tf.cast(self.steps.assign_add(1), tf.float32)

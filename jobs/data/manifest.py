@@ -21,6 +21,7 @@ _MOST_BYTES = 1 << 31  # 10,000,000 files with names of 200 characters
 MANIFEST_NAME = "manifest.json"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 HDF5_SUFFIXES = (".h5", ".hdf5", ".nc")
+ANY_SUFFIX = ("",)
 _SUFFIXES_OF_OURS = (*IMAGE_SUFFIXES, ".bin", ".h5")
 _QUANTILES = {"min": 0.0, "p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9, "max": 1.0}
 _NAMED = 3  # files that an error names; the rest are counted
@@ -132,21 +133,23 @@ def _image(name: str, size: int, label: int) -> ImageFile:
     return ImageFile(name, int(size), int(label))
 
 
-def scan(folder: Path, hdf5: str | None = None) -> Manifest:
+def scan(folder: Path, hdf5: str | None = None, *, any_kind: bool = False) -> Manifest:
     """List a user's own JPEG and PNG files; each sub-folder with images is a class; nothing is written.
 
-    With the name of a data set, `hdf5`, it lists HDF5 files instead, and looks into the first of them. Files at the top
-    have the class `.`. Names that begin with a dot are skipped; links are followed. A file that cannot be read is
-    listed, too: it is for the benchmark to count it.
+    With the name of a data set, `hdf5`, it lists HDF5 files instead, and looks into the first of them; `any_kind`:
+    every file, whatever its name, but a manifest. Files at the top have the class `.`. Names that begin with a dot are
+    skipped; links are followed. A file that cannot be read is listed, too: it is for the benchmark to count it.
 
     Raises DatasetError where the folder is missing, cannot be read in full or has no images.
     """
-    parameters = {} if hdf5 is None else {"hdf5": hdf5}
+    parameters: dict[str, Any] = {"any_kind": True} if any_kind else {} if hdf5 is None else {"hdf5": hdf5}
     suffixes = _suffixes(parameters)
     sizes = _sizes(folder, suffixes)
     if not sizes:
-        message = f"no {'images' if hdf5 is None else 'HDF5 files'} in {folder}"
-        raise DatasetError(message, f"name a folder that has {', '.join(suffixes)} files or sub-folders of them")
+        what = "files" if any_kind else "images" if hdf5 is None else "HDF5 files"
+        message = f"no {what} in {folder}"
+        kinds = ", ".join(suffixes) or "any"
+        raise DatasetError(message, f"name a folder that has {kinds} files or sub-folders of them")
     names = sorted(sizes)
     if hdf5 is not None:
         from jobs.data.readers import Part  # noqa: PLC0415 - only for these
@@ -214,13 +217,14 @@ def _require_folder(folder: Path) -> None:
 
 def _suffixes(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return how the files of a user's own folder end."""
-    return HDF5_SUFFIXES if "hdf5" in parameters else IMAGE_SUFFIXES
+    return ANY_SUFFIX if "any_kind" in parameters else HDF5_SUFFIXES if "hdf5" in parameters else IMAGE_SUFFIXES
 
 
 def _sizes(folder: Path, suffixes: tuple[str, ...]) -> dict[str, int]:
     """Return the size in bytes of every file below a folder that ends so, by relative name."""
     _require_folder(folder)
-    return {str(path.relative_to(folder)): size for path, size in _walk(folder, suffixes, frozenset())}
+    found = ((str(path.relative_to(folder)), size) for path, size in _walk(folder, suffixes, frozenset()))
+    return {name: size for name, size in found if name != MANIFEST_NAME}
 
 
 def _walk(folder: Path, suffixes: tuple[str, ...], above: frozenset[tuple[int, int]]) -> Iterator[tuple[Path, int]]:

@@ -68,7 +68,7 @@ def build(paths: Sequence[str], settings: Settings) -> tf.data.Dataset:
     The payload is float32 ``(n, image_size, image_size, 3)``, or the files' contents where ``preprocess`` is off.
     """
     benchmark = settings["benchmark"]
-    load = _loader(preprocess=benchmark["preprocess"], image_size=benchmark["image_size"])
+    load = _loader(benchmark)
     dataset = _ahead(_loaded(paths, load, settings).batch(settings["batch_size"]), settings)
     return dataset.with_options(options(benchmark, settings["threads"]))
 
@@ -85,7 +85,7 @@ def build_labelled(
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
     benchmark = settings["benchmark"]
-    load = _labelled(_loader(preprocess=True, image_size=benchmark["image_size"]), classified or paths)
+    load = _labelled(_loader(benchmark), classified or paths)
     dataset = _loaded(paths, load, settings).batch(settings["batch_size"], drop_remainder=True)
     chosen = options(benchmark, settings["threads"])
     if not benchmark["prefetch_to_device"]:
@@ -139,8 +139,11 @@ def options(benchmark: Node, threads: int) -> tf.data.Options:
     return chosen
 
 
-def _loader(*, preprocess: bool, image_size: int) -> Any:
+def _loader(benchmark: Node) -> Any:
+    """Return what loads a file as this benchmark does; without a key ``preprocess`` it always makes an image of it."""
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+    size = (benchmark["image_size"],) * 2
 
     def read(index: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         contents = tf.io.read_file(path)
@@ -150,10 +153,18 @@ def _loader(*, preprocess: bool, image_size: int) -> Any:
         index, length, contents = read(index, path)
         pixels = tf.io.decode_jpeg(contents, channels=3)  # knows PNG too
         image = tf.image.convert_image_dtype(pixels, tf.float32)
-        return index, length, tf.image.resize(image, (image_size, image_size))
+        return index, length, tf.image.resize(image, size)
 
+    def read_as_grey(index: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        index, length, contents = read(index, path)
+        row = benchmark["row_bytes"]
+        rows = tf.maximum(1, -(-length // row))
+        pixels = tf.pad(tf.io.decode_raw(contents, tf.uint8), [[0, rows * row - length]])
+        return index, length, tf.image.resize(tf.reshape(pixels, (rows, row, 1)), size) / 255
+
+    load = read_as_grey if "row_bytes" in benchmark else read_and_preprocess
     # Plain operations: AutoGraph would change nothing, and would leave a file of its own in the temporary folder.
-    return tf.autograph.experimental.do_not_convert(read_and_preprocess if preprocess else read)
+    return tf.autograph.experimental.do_not_convert(load if benchmark.get("preprocess", True) else read)
 
 
 def _labelled(load: Any, paths: Sequence[str]) -> Any:
@@ -168,12 +179,12 @@ def _labelled(load: Any, paths: Sequence[str]) -> Any:
     return tf.autograph.experimental.do_not_convert(load_labelled)
 
 
-def why_unreadable(path: str, *, preprocess: bool, image_size: int) -> str | None:
-    """Load one file alone and return TensorFlow's complaint; None where it loads."""
+def why_unreadable(path: str, benchmark: Node) -> str | None:
+    """Load one file alone, as this benchmark does, and return TensorFlow's complaint; None where it loads."""
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
     try:
-        _loader(preprocess=preprocess, image_size=image_size)(tf.constant(0), tf.constant(os.fsencode(path)))
+        _loader(benchmark)(tf.constant(0), tf.constant(os.fsencode(path)))
     except tf.errors.OpError as error:
         return str(error.message).partition("} ")[2] or str(error.message)
     return None

@@ -47,6 +47,4 @@ def first_complaint(names: Sequence[str], settings: Settings) -> str | None:
 
 
 def _complaint(name: str, settings: Settings) -> str | None:
-    benchmark = settings["benchmark"]
-    preprocess = benchmark.get("preprocess", True)  # a training always does
-    return pipeline.why_unreadable(name, preprocess=preprocess, image_size=benchmark["image_size"])
+    return pipeline.why_unreadable(name, settings["benchmark"])

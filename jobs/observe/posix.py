@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobs import steps
 from jobs.observe.observer import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     from jobs.benchmarks.benchmark import Work
     from jobs.profiler import Profile
@@ -23,7 +26,8 @@ class Profiled(Observer):
     def __init__(self, request: Request, work: Work) -> None:
         super().__init__(request, work)
         self._profile: Profile | None = None
-        mode = request["settings"].get("profile", {}).get("posix", "none")
+        asked = request["settings"].get("profile", {})
+        mode, self._every = asked.get("posix", "none"), asked.get("every")
         if mode != "none" and (file := request.get("profile")):
             from jobs.profiler import Profile  # noqa: PLC0415 - seldom asked for
 
@@ -34,9 +38,24 @@ class Profiled(Observer):
         """Open the window; the calls of this process are redirected now, outside the clock."""
         if self._profile:
             self._profile.start()
+            if self._every:
+                steps.watch(self)
+
+    def begin(self, number: int) -> None:
+        """Do nothing."""
+
+    def end(self, number: int) -> None:
+        """Begin a part of the window after every so many steps."""
+        if self._profile and self._every and number % self._every == 0:
+            self._profile.mark()
+
+    def part(self, name: str) -> AbstractContextManager[Any]:  # noqa: ARG002
+        """Mark nothing."""
+        return nullcontext()
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
         """End it."""
+        steps.unwatch(self)
         if self._profile:
             self._profile.stop()
 

@@ -68,7 +68,7 @@ class Runtime(Observer):
     def stop(self, *, failed: bool) -> None:
         """End the profiler if it is still there."""
         if self._file:
-            steps.unwatch()
+            steps.unwatch(self)
             if self._open:
                 self._stop(save=not failed)
 

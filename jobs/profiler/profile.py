@@ -117,6 +117,7 @@ class Profile:
         self._memory: mmap.mmap | None = None
         self._process = 0
         self._window: Window | None = None
+        self._marks: list[int] = []
 
     @_alone
     def start(self) -> None:
@@ -144,7 +145,7 @@ class Profile:
         )
         if self._spill:
             memory[:HEAD_BYTES] = room.head({"process": os.getpid(), "started_ns": time.time_ns()})
-        self._process, self._window = os.getpid(), None
+        self._process, self._window, self._marks = os.getpid(), None, []
         self._before = process_bytes()
         try:
             must(library().profiler_start(ctypes.byref(asked)), "open a window")
@@ -154,6 +155,10 @@ class Profile:
             raise
         self._memory = memory
         _OPEN[:] = [self]
+
+    def mark(self) -> None:
+        """Begin another part of the open window now; a call belongs to the part in which it ends."""
+        self._marks.append(time.time_ns())
 
     @_alone
     def stop(self) -> Window:
@@ -180,6 +185,7 @@ class Profile:
             read_bytes=totals.read_bytes,
             kernel_read_bytes=after[0] - sum(self._before) if after and self._before else None,
             beside=", ".join(_others()),
+            marks=tuple(self._marks),
             **found,
         )
         if self._spill:

@@ -22,7 +22,8 @@ def figures(window: Window) -> dict[str, Any]:
 
     ``read_mb_per_s`` and ``write_mb_per_s`` are bytes over the window's own seconds; ``sequential`` and ``consecutive``
     shares of the POSIX reads, by Darshan's definition, None where there was none; ``read_sizes`` calls in Darshan's
-    bins; ``seen_read_bytes`` of all files, ``kernel_read_bytes`` of all reads of the process.
+    bins; ``stream_writes`` the writes that are STDIO's; ``seen_read_bytes`` of all files, ``kernel_read_bytes`` of all
+    reads of the process.
     """
     rows, posix = window.counters, np.array([module == "POSIX" for module in window.modules], bool)
     total = {name: int(rows[name].sum(dtype=np.int64)) for name in rows.dtype.names or () if rows[name].ndim == 1}
@@ -36,6 +37,7 @@ def figures(window: Window) -> dict[str, Any]:
         "opens": total["opens"],
         "reads": total["reads"],
         "writes": total["writes"],
+        "stream_writes": int(rows["writes"][~posix].sum(dtype=np.int64)),
         "stats": total["stats"],
         "seeks": total["seeks"],
         "syncs": total["fsyncs"] + total["fdsyncs"],

@@ -46,7 +46,7 @@ def _told(head: dict[str, Any]) -> dict[str, Any]:
 
 
 def write(path: Path, window: Window) -> None:
-    """Write a window: ``head`` (JSON), ``paths`` (each ended by a NUL), ``stdio``, ``counters``, ``events``."""
+    """Write ``head`` (JSON), ``paths`` (each ended by a NUL), ``stdio``, ``counters``, ``events``, ``marks``."""
     told = {"schema": SCHEMA, "operations": OPERATIONS, **head(window)}
     names = b"".join(os.fsencode(name) + b"\0" for name in window.paths)
     arrays: dict[str, Any] = {
@@ -57,6 +57,8 @@ def write(path: Path, window: Window) -> None:
     }
     if window.events is not None:
         arrays["events"] = window.events
+    if window.marks:
+        arrays["marks"] = np.array(window.marks, np.int64)
     with files.whole(path) as file:
         np.savez(file, **arrays)
 
@@ -91,7 +93,8 @@ def _table(file: io.BufferedReader) -> Window:
     events = fitting(_checked(arrays["events"], EVENT), len(paths)) if "events" in arrays else None
     if not len(paths) == len(modules) == len(counters):
         raise ValueError("its members do not fit together")
-    return Window(paths=paths, modules=modules, counters=counters, events=events, **_told(told))
+    marks = tuple(_checked(arrays["marks"], np.int64).tolist()) if "marks" in arrays else ()
+    return Window(paths=paths, modules=modules, counters=counters, events=events, marks=marks, **_told(told))
 
 
 def _array(members: zipfile.ZipFile, name: str) -> np.ndarray[Any, Any]:

@@ -135,6 +135,7 @@ class Window:
     kernel_read_bytes: int | None  # rchar of /proc/self/io; None where it cannot be read, or the process died
     ended: bool = True  # False: read from what a process left that ended before its window
     beside: str = ""  # other profilers that were loaded
+    marks: Sequence[int] = ()  # Unix time in ns at which another part began
 
     @cached_property
     def files(self) -> Files:

@@ -23,6 +23,7 @@ from jobs import __main__ as byhand
 from jobs import checks, run
 from jobs.benchmarks import accelerator, alexnet, first_use, images, micro
 from jobs.benchmarks.alexnet_network import Network
+from jobs.benchmarks.malware import GreyNetwork
 from jobs.data import pipeline
 from jobs.errors import NoGpuError
 from jobs.system import page_cache
@@ -376,6 +377,31 @@ def described(argument):
         tf.config.experimental.get_device_details = lambda _gpu, details=details: details
         found.append(accelerator.described(name))
     return {"value": found}
+
+
+def grey(argument):
+    """Return the images that the benchmark malware takes files for."""
+    load = pipeline._loader(argument["benchmark"])  # noqa: SLF001
+    return {"value": [load(0, name)[2].numpy().tolist() for name in argument["names"]]}
+
+
+def one_step(argument):
+    """Train `GreyNetwork` for a step; return how its weights changed, the gradients there, and what is saved of it."""
+    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
+
+    network = GreyNetwork(argument["classes"], 0, argument["benchmark"])
+    network.reset()
+    network.kernels[-1].assign(tf.ones_like(network.kernels[-1]) * 0.01)
+    size = argument["benchmark"]["image_size"]
+    images = tf.random.stateless_uniform((4, size, size, 1), (1, 2))
+    labels = tf.one_hot([0, 1, 2, 0], argument["classes"])
+    weights = [*network.kernels, *network.biases]
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(labels, network._logits(images)))  # noqa: SLF001
+    gradients, before = tape.gradient(loss, weights), [weight.numpy() for weight in weights]
+    network.train(images, labels)
+    changed = [(weight.numpy() - old).tolist() for weight, old in zip(weights, before, strict=True)]
+    return {"value": [changed, [each.numpy().tolist() for each in gradients], list(network.state)]}
 
 
 def _network(argument):

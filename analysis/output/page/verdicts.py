@@ -32,11 +32,14 @@ def verdicts(results: Results) -> Markup:
     pairs = [row for row in rows if row["pair"]]
     told = [row for row in rows if not row["pair"] and row["verdict"] != NOT_MEASURED]
     left = [row for row in rows if not row["pair"] and row["verdict"] == NOT_MEASURED]
-    parts = (
-        [_table(told, MOST_ROWS), tag("p", TOLERANCE)]
-        if told
-        else [tag("p", "None of the paper's claims was measured here.")]
-    )
+    papers: dict[str, list[Row]] = {}
+    for row in told:
+        papers.setdefault(row["source"].partition(",")[0], []).append(row)
+    parts = [
+        joined([*([tag("h3", paper)] if len(papers) > 1 else []), _table(rows, MOST_ROWS)])
+        for paper, rows in papers.items()
+    ]
+    parts.append(tag("p", TOLERANCE if told else "None of the paper's claims was measured here."))
     if left:
         lines = (tag("li", f"{_about(row)}: {tables.why_of(row)}") for row in left[:MOST_LINES])
         parts.append(folded(f"Not measured: {len(left)}, each with the command that measures it", tag("ul", *lines)))

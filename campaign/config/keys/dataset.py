@@ -136,9 +136,11 @@ def _of_folder(values: Flat) -> None:
 
 def _no_images(values: Flat) -> None:
     """Refuse to decode what is no image."""
-    if values.get("benchmark.preprocess", benchmarks()[values["benchmark.name"]].data == "images"):
+    decodes = benchmarks()[values["benchmark.name"]].data == "images" and "benchmark.row_bytes" not in values
+    if values.get("benchmark.preprocess", decodes):
         raise UsageError(
-            f"dataset={values['dataset.name']} has no images to decode", "benchmark=micro benchmark.preprocess=false"
+            f"dataset={values['dataset.name']} has no images to decode",
+            "benchmark=micro benchmark.preprocess=false, or benchmark=malware, which takes any bytes for an image",
         )
 
 

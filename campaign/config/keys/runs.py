@@ -39,6 +39,7 @@ class Profile:
 
     posix: Posix = MISSING
     tensorflow: str = MISSING
+    every: int | None = key(MISSING, 1, 10**9)
     compare: bool = MISSING
 
 
@@ -59,9 +60,15 @@ class Checks:
 def check(values: Flat) -> None:
     """Refuse numbers of runs that leave no measured run, or no room for those that ``until_spread`` needs.
 
-    And steps of a profile that are no steps.
+    And steps of a profile that are no steps, and parts of a window that keeps no calls.
     """
     _steps(values["profile.tensorflow"])
+    if values["profile.every"] is not None and values["profile.posix"] != Posix.trace.value:
+        raise UsageError(
+            f"profile.every={values['profile.every']} with profile.posix={values['profile.posix']}: only a trace has"
+            " calls that can be divided",
+            "profile.posix=trace",
+        )
     runs, warmups = values["runs"], values["warmup_runs"]
     if warmups >= runs:
         raise UsageError(

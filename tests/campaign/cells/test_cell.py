@@ -94,6 +94,17 @@ def test_a_cell_that_is_profiled_is_another_one_and_others_are_what_they_were(po
     assert profiled["none"] == make_cell({key: value for key, value in point.items() if key != "profile"})
     assert len({cell.id for cell in profiled.values()}) == 3
     assert profiled["trace"].settings["profile"] == {"posix": "trace"}
+    divided = make_cell({**point, "profile": {"posix": "trace", "every": 5, "compare": False}})
+    assert divided.settings["profile"] == {"posix": "trace", "every": 5}
+    assert divided.id not in {cell.id for cell in profiled.values()}
+
+
+def test_adam_stays_unnamed_as_before_there_was_another_optimizer(point):
+    adam, sgd = (make_cell({**compose("benchmark=alexnet", f"benchmark.optimizer={name}")}) for name in ("adam", "sgd"))
+
+    assert "optimizer" not in adam.settings["benchmark"]
+    assert sgd.settings["benchmark"]["optimizer"] == "sgd"
+    assert adam.id != sgd.id
 
 
 @pytest.mark.shows("profile.tensorflow")

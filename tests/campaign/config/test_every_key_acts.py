@@ -15,7 +15,7 @@ from campaign.config.keys.dataset import Climate, Hep
 from campaign.config.keys.slurm import Slurm
 from campaign.config.keys.storage import SiteStorage
 from jobs import checks
-from jobs.benchmarks import alexnet, baseline, climate, micro
+from jobs.benchmarks import alexnet, baseline, climate, malware, micro
 from jobs.checks import Limits
 from tests.campaign.fake_template import figures
 from tests.campaign.work_lists import compose
@@ -48,7 +48,7 @@ def test_the_thresholds_of_the_configuration_are_those_of_the_checks(point):
     assert point["checks"] == dataclasses.asdict(Limits())
 
 
-@pytest.mark.parametrize("benchmark", [micro, alexnet, baseline, climate])
+@pytest.mark.parametrize("benchmark", [micro, alexnet, malware, baseline, climate])
 def test_a_run_by_hand_has_the_defaults_of_a_campaign(benchmark):
     point = compose(f"benchmark={benchmark.BENCHMARK.name}")
 

@@ -20,9 +20,11 @@ from tests.campaign.work_lists import compose
 
 SLURM = "cluster=slurm"
 ALEXNET = "benchmark=alexnet"
+MALWARE = ("benchmark=malware", "dataset=malware")
 FOLDER = ("dataset=folder", "dataset.path=/a")
 LUSTRE = ("site=tegner", "storage=lustre")
 _WRONG = [
+    ("benchmark=micro", "profile.every=5", "profile.every=5 with profile.posix=none", "profile.posix=trace"),
     # Words that end up in a batch script.
     (SLURM, "cluster.partition='gpu;rm'", "cluster.partition='gpu;rm' cannot stand in a batch script", "letters"),
     (SLURM, "cluster.constraint='K80$x'", "cluster.constraint='K80$x'", "K80&haswell"),
@@ -150,7 +152,7 @@ def points():
     """Configurations that have every key between them."""
     checkpoint = ("checkpoint=burst_buffer", "checkpoint.fast.root=/fast", "checkpoint.slow.root=/slow")
     hep = ("dataset=hep", "benchmark=hepcnn")
-    grids = ((ALEXNET, SLURM, *checkpoint), ("benchmark=micro",), ("benchmark=baseline",), hep)
+    grids = ((ALEXNET, SLURM, *checkpoint), ("benchmark=micro",), ("benchmark=baseline",), hep, MALWARE)
     return [compose(*words) for words in grids]
 
 

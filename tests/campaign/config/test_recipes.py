@@ -125,7 +125,7 @@ def some(ask, site):
     """The plan of three recipes."""
     three = [recipe for recipe in recipes.recipes() if recipe.name in ("table1", "fig4", "fig8")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recipes, "recipes", lambda: three)
+        patch.setattr(recipes, "recipes", lambda _: three)
         planned, argv = ask(*site)
     assert argv == ["reproduce", *site]
     return planned
@@ -158,7 +158,7 @@ def test_each_cell_has_the_baseline_of_its_own_file_size_and_readers(some):
 def test_the_price_is_said_and_nothing_starts_without_a_yes(some, site, monkeypatch, tmp_path):
     said, questions, started = [], [], []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(reproduce, "_points", lambda _: [])
+    monkeypatch.setattr(reproduce, "_points", lambda *_: [])
     monkeypatch.setattr(run, "planned", lambda _: some)
     monkeypatch.setattr(run, "carry_out", lambda *words: started.append(words) or 0)
     monkeypatch.setattr(console, "say", said.append)
@@ -171,10 +171,37 @@ def test_the_price_is_said_and_nothing_starts_without_a_yes(some, site, monkeypa
     assert any("runs with warm-ups; how long they take is not known" in line for line in said)
 
 
-@pytest.mark.parametrize("word", ["+paper=fig4", "paper=fig4", "++paper=fig4"])
-def test_reproduce_takes_no_recipe(word):
-    with pytest.raises(UsageError, match="every recipe"):
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [("+paper=fig4", "every recipe"), ("++paper=fig4", "every recipe"), ("paper=fig4", "none that has recipes")],
+)
+def test_reproduce_takes_no_recipe(word, why):
+    with pytest.raises(UsageError, match=why):
         reproduce.main([word])
+
+
+def test_a_paper_has_the_baselines_and_its_own_figures():
+    first, second = (recipes.recipes([paper]) for paper in recipes.PAPERS)
+
+    assert {*first} & {*second} == {first[0]} == {second[0]}
+    names = [recipe.name.removeprefix("tfdarshan_fig") for recipe in second[1:]]
+    assert names == ["3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "5_malware"]
+    assert recipes.recipes(list(recipes.PAPERS)) == [*first, *second[1:]]
+    by_name = {recipe.name: recipe for recipe in second}
+    of_staging, written = by_name["tfdarshan_fig12"], by_name["tfdarshan_fig6"]
+    assert (of_staging.benchmark, of_staging.storage, written.targets) == ("malware", "hdd", ("hdd",))
+    assert of_staging.takes(["benchmark.row_bytes=64", "benchmark.preprocess=true"]) == ["benchmark.row_bytes=64"]
+
+
+def test_cells_that_read_copies_wait_until_the_copies_are_made(tmp_path, point, capfd):
+    points = [{**point, "campaign_dir": str(tmp_path), "staging": rule} for rule in ("none", "smallest", "advised")]
+    (tmp_path / "staging").mkdir()
+    (tmp_path / "staging" / "advised.json").write_text("{}")
+
+    kept = reproduce._with_copies(points)  # noqa: SLF001
+
+    assert [each["staging"] for each in kept] == ["none", "advised"]
+    assert "without 1 cell of staging=smallest" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["--cfg", "job"], ["--info=defaults"], ["--hydra-help"]])
@@ -222,7 +249,7 @@ def test_a_word_that_means_nothing_to_any_recipe_is_refused(site, word):
 
 
 def test_an_error_names_the_recipe_that_it_is_of(site, monkeypatch):
-    monkeypatch.setattr(recipes, "recipes", lambda: [MICRO])
+    monkeypatch.setattr(recipes, "recipes", lambda _: [MICRO])
 
     with pytest.raises(UsageError, match=r"^fig4: "):
         reproduce.main([*site, "iterations=200", "--dry-run"])

@@ -128,13 +128,14 @@ def test_steps_are_told_until_the_loop_ends():
         def end(self, number):
             heard.append(("end", number))
 
-    steps.watch(Watcher())
+    watcher = Watcher()
+    steps.watch(watcher)
     try:
         for number in (marked := steps.marked(range(5))):
             if number == 1:
                 break
     finally:
-        steps.unwatch()
+        steps.unwatch(watcher)
 
     assert heard == [("begin", 1), ("end", 1), ("begin", 2), ("end", 2)]
     assert marked.spent_s > 0

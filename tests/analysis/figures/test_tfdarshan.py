@@ -1,0 +1,134 @@
+"""Figures of tf-Darshan: windows on the line of the trace, bandwidth beside what is published, what a profile costs."""
+
+import os
+
+import numpy as np
+import pytest
+
+from analysis.records.frame import runs_frame
+from analysis.records.record import parse
+from analysis.traces import posix, system, windows
+from analysis.traces.system import TraceError
+from jobs.profiler import Profile
+from tests.analysis.claims_factory import curve
+from tests.analysis.record_factory import id_of, record, run
+from tests.analysis.training_factory import figures_of, trace_text, words
+from tests.analysis.verdicts.test_tfdarshan import imagenet, malware
+
+SIZE = 300_000
+
+
+@pytest.fixture(scope="module")
+def divided(tmp_path_factory):
+    """A profile of three files, of which the third was read in another part, and the Unix time of its start."""
+    folder = tmp_path_factory.mktemp("data")
+    with Profile(only=[folder]) as profile:
+        for name in "abc":
+            if name == "c":
+                profile.mark()
+            (folder / name).write_bytes(bytes(SIZE))
+            descriptor = os.open(folder / name, os.O_RDONLY)
+            while os.read(descriptor, 1 << 20):
+                pass
+            os.close(descriptor)
+    profile.save(folder / "profile-1.npz")
+    return folder / "profile-1.npz", profile.window.started_ns / 1e9, profile.window
+
+
+def test_the_parts_of_a_profile_hold_every_byte_once(divided):
+    path, _, window = divided
+
+    rows = posix.parts(posix.read(path))
+
+    moved = rows["read_mb_per_s"] * (rows["elapsed_s"] - rows["begin_s"])
+    assert moved.tolist() == pytest.approx([2 * SIZE / 1e6, SIZE / 1e6])
+    assert rows["begin_s"].tolist() == pytest.approx([0, (window.marks[0] - window.started_ns) / 1e9])
+
+
+@pytest.mark.parametrize("marks", [np.array([5], np.int64), np.array([1 << 62], np.int64), np.array([1.5])])
+def test_marks_that_are_not_in_the_window_are_not_believed(divided, tmp_path, marks):
+    with np.load(divided[0]) as arrays:
+        np.savez(tmp_path / "odd.npz", **{**arrays, "marks": marks})
+
+    with pytest.raises(TraceError, match=posix.UNREADABLE):
+        posix.read(tmp_path / "odd.npz")
+
+
+def test_what_a_trace_read_between_two_moments_is_its_rate_times_its_seconds(tmp_path):
+    (tmp_path / "trace.csv").write_text(trace_text((5e6, 7e6, 2e6)))
+    trace = system.read(tmp_path / "trace.csv")
+
+    read = trace.mb_between([trace.began_s + at for at in (-5, 0.5, 1, 2.5, 99)])
+
+    assert read.tolist() == pytest.approx([2.5, 2.5, 8, 1])
+
+
+def stored(folder, divided, rates, *, profile=True):
+    """Return the record of a divided cell whose trace begins a second before its profile."""
+    path, before, _ = divided
+    runs = [
+        run(n, 100.0 + n, profile={"file": f"profile-{n}.npz"}, trace={"file": f"trace-{n}.csv"}) for n in (1, 2, 3)
+    ]
+    made = record(runs, profile={"posix": "trace", "every": 5})
+    home = folder / "records" / id_of(made)
+    home.mkdir(parents=True)
+    lines = trace_text(rates).splitlines()
+    shifted = [f"{before - 1 + n}{line[line.index(',') :]}" for n, line in enumerate(lines[2:])]
+    for n in (1, 2, 3):
+        (home / f"trace-{n}.csv").write_text("\n".join([*lines[:2], *shifted]) + "\n")
+        if profile:
+            (home / f"profile-{n}.npz").write_bytes(path.read_bytes())
+    return made
+
+
+def test_windows_are_drawn_on_the_line_of_the_trace_and_their_agreement_is_a_number(divided, tmp_path):
+    made = stored(tmp_path, divided, (0, *[4e9] * 60))
+    folders = {id_of(made): tmp_path / "records" / id_of(made)}
+
+    spec = figures_of(made, folder=tmp_path)["tfdarshan-windows"]
+
+    parts = spec.frame[spec.frame["line"] == "window"]
+    assert parts["trace_mb_per_s"].tolist() == pytest.approx([4000] * 2, rel=0.01)
+    assert (parts["read_mb_per_s"] / parts["trace_mb_per_s"]).tolist() == pytest.approx(parts["over_trace"].tolist())
+    assert "Of 2 windows the middle one has" in spec.caption
+    assert "windows of the profile" in words(spec.drawn())
+    runs = windows.with_agreement(runs_frame([parse(made, folders[id_of(made)])]), folders)
+    known = runs[windows.AGREEMENT].dropna()
+    assert known.tolist() == pytest.approx([parts["over_trace"].median()] * 3)
+
+
+def test_without_a_profile_there_is_no_agreement_and_the_panel_says_why(divided, tmp_path):
+    made = stored(tmp_path, divided, (0, *[4e9] * 60), profile=False)
+
+    runs = windows.with_agreement(runs_frame([parse(made)]), {id_of(made): tmp_path / "records" / id_of(made)})
+
+    assert runs[windows.AGREEMENT].isna().all()
+    assert "tfdarshan-windows" not in figures_of(made, folder=tmp_path)
+
+
+def test_bandwidths_stand_beside_the_published_ones(tmp_path):
+    cells = [malware(), malware(16, 80.0), malware(rate=120.0, staging="smallest")]
+
+    spec = figures_of(*cells, folder=tmp_path)["tfdarshan-bandwidth"]
+
+    shown = spec.frame.set_index(["threads", "staging"])[["posix_read_mb_per_s", "published"]]
+    assert shown.loc[1, ""].tolist() == [94, 94]
+    assert shown.loc[1, "smallest"].tolist() == pytest.approx([120, 94 * 1.19])
+    assert shown.loc[16, ""].tolist() == [80, 77]
+    assert {"1 thread\nsmallest staged\nwaits 96 %", "120"} <= set(words(spec.drawn()))
+
+
+def test_a_cell_that_is_not_of_the_paper_has_no_published_bandwidth(tmp_path):
+    spec = figures_of(imagenet("ssd"), imagenet("ssd", 28), folder=tmp_path)["tfdarshan-bandwidth"]
+
+    assert spec.frame["published"].isna().all()
+    assert not any("published" in each for each in words(spec.drawn()))
+
+
+def test_what_a_profile_adds_is_drawn_beside_what_is_published(tmp_path):
+    seen = record([100.0] * 3, storage="hdd", profile={"posix": "trace"})
+
+    spec = figures_of(*curve("hdd", {4: 110.0}), seen, folder=tmp_path)["tfdarshan-overhead"]
+
+    assert spec.frame["added"].tolist() == pytest.approx([0.1])
+    assert "published: 10% to 20% (tf-Darshan (Chien et al. 2020))" in words(spec.drawn())
