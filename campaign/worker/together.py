@@ -62,11 +62,10 @@ def run(places: Places, request: Request, log: Path, conduct: Conduct) -> Run:
     try:
         asked = [_of_rank(request, rank, places, hub) for rank in range(size)]
         outcomes = places.run(asked, logs, conduct["run_timeout_s"])
-        late = hub.missing()
     finally:
         hub.close()
     if any(_failed(each.run) for each in outcomes):
-        return _failure(outcomes, logs, late)
+        return _failure(outcomes, logs, hub.late())
     benchmark, settings = registry.of(request["settings"]), request["settings"]
     found = whole(benchmark, [each.run for each in outcomes], hub.seen)
     found["elapsed_s_with_fork"] = max(each.ended_s for each in outcomes)

@@ -57,6 +57,7 @@ class Hub:
         self.seen = [Seen() for _ in range(self.size)]
         self._guests: list[_Guest] = []
         self._released: tuple[float, float] | None = None
+        self._late = ""
         self._late_s = time.perf_counter() + self.timeout_s
         self._listener = socket.create_server((self.address, 0), backlog=4 * self.size)
         self.port: int = self._listener.getsockname()[1]
@@ -113,6 +114,7 @@ class Hub:
 
     def _dismiss(self, guest: _Guest) -> None:
         """Let somebody go; a rank that is not through takes the run with it."""
+        self._late = self._late or self.missing()
         self._selector.unregister(guest.line)
         self._guests.remove(guest)
         guest.line.close()
@@ -162,6 +164,10 @@ class Hub:
             self._answer(each, {"values": values})
         # Once they have begun, a slow one is for the limit of the whole run.
         self._late_s = float("inf") if self._released else time.perf_counter() + self.timeout_s
+
+    def late(self) -> str:
+        """Say which ranks the others waited for when the first of all went, or wait for; empty where nobody did."""
+        return self._late or self.missing()
 
     def missing(self) -> str:
         """Say which ranks the others wait for, and where; empty where nobody waits."""

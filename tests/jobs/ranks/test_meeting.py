@@ -9,6 +9,7 @@ import pytest
 
 from jobs.ranks.hub import Hub
 from jobs.ranks.rank import Among, Rank, RanksError, here, joined
+from tests.jobs.jobs_factory import eventually
 
 SOON_S = 20.0
 
@@ -75,6 +76,17 @@ def test_a_rank_that_never_comes_is_named_in_bounded_time():
         heard = each(hub, lambda rank: rank.barrier(), ranks=[0, 2])
 
     assert set(heard) == {"rank 1 did not come where the others wait (barrier) within 0.2 s"}
+
+
+def test_whom_the_others_waited_for_is_known_when_all_have_been_ended():
+    with hub_of(2) as hub:
+        waits, hangs = (Among(request(hub, rank), None) for rank in range(2))
+        waits._tell({"at": "barrier"})  # noqa: SLF001 - it waits, and is killed
+        assert eventually(hub.missing)
+        waits.close()
+        hangs.close()
+
+    assert hub.late() == "rank 1 did not come where the others wait (barrier)"
 
 
 def test_ranks_that_do_not_do_the_same_are_told():
