@@ -124,7 +124,7 @@ def _outcome(folder: CampaignFolder, tested: Tested, origin: Record) -> dict[str
     if here != there:
         return {"why_not": f"measured on {there}, and the cell itself on {here}"}
     runs: Sequence[Any] = stopping.measured(found, "valid")
-    values = [float(run[tested["figure"]]) for run in runs if tested["figure"] in run]
+    values = [float(value) for run in runs if isinstance(value := run.get(tested["figure"]), int | float)]
     if not values:
         return {"why_not": f"its runs have no {tested['figure']}"}
     median = statistics.median(values)

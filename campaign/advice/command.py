@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 _OTHER_BENCHMARK = "benchmark.name"  # where it changes, the words of the cell's own mean nothing
 _OF_IMAGES = ("benchmark", "accelerator", "checkpoint", "profile", "staging")
-_RECIPES = ("reproduce", "+paper", "+size", "size")
+_RECIPES = ("reproduce", "+paper", "paper", "+size", "size")
 _SPELT = ("dataset", "storage")  # what a recipe chooses, and a baseline needs
 _SEVERAL = re.compile(r".*,.*|(range|choice|glob|sort|shuffle|interval)\(.*", re.DOTALL)
+_PLAIN = re.compile(r"[\w./:@%+-]*", re.ASCII)  # what Hydra reads without quotes
+_BEFORE_QUOTE = re.compile(r'(\\*)("|\Z)')
 
 
 def cell_with(recorded: Record, changes: Mapping[str, Any]) -> str:
@@ -48,8 +50,9 @@ def words(recorded: Record, changes: Mapping[str, Any], folder: Path) -> list[st
     replaced = [*changes, *({"storage"} & {_group(key) for key in changes})]
     own = [_narrowed(word, settings) for word in _without(own, *replaced)]
     own += [_word(key, value) for key, value in changes.items() if value is not None]  # as it is without a word
-    own += [] if folder == Path("results").resolve() else [f"campaign_dir={folder}"]
-    if _OTHER_BENCHMARK not in changes and (of_recipe or any(_is_swept(word) for word in own)):
+    is_grid = of_recipe or any(_is_swept(word) for word in own)
+    own += [] if folder == Path("results").resolve() else [_word("campaign_dir", str(folder))]
+    if _OTHER_BENCHMARK not in changes and is_grid:
         own += ["--only", cell_with(recorded, changes).rpartition("-")[2]]
     return own
 
@@ -98,4 +101,10 @@ def _word(key: str, value: Any) -> str:
     if isinstance(value, tuple):
         return f"{key}={','.join(map(str, value))}"
     plain = {"None": "null", "True": "true", "False": "false"}.get(str(value), value)
-    return f"{'benchmark' if key == _OTHER_BENCHMARK else key}={plain}"
+    quoted = _quoted(plain) if isinstance(plain, str) and not _PLAIN.fullmatch(plain) else plain
+    return f"{'benchmark' if key == _OTHER_BENCHMARK else key}={quoted}"
+
+
+def _quoted(text: str) -> str:
+    """Return a text as Hydra takes it for itself: a quote gets a backslash, and those before it are doubled."""
+    return '"' + _BEFORE_QUOTE.sub(lambda found: found[1] * 2 + ('\\"' if found[2] else ""), text) + '"'

@@ -192,4 +192,4 @@ def _trace(home: Path, run: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _is_number(cell: str) -> bool:
-    return cell.replace(".", "", 1).isdigit()
+    return cell.isascii() and cell.replace(".", "", 1).isdigit()

@@ -26,6 +26,16 @@ def promised(folder, leave):
     return origin
 
 
+@pytest.mark.parametrize("figure", ["started_utc", "trace"])
+def test_a_figure_that_is_no_number_is_not_measured(figure, promised, folder, leave):
+    leave("threads=8", trace={"file": "trace-1.csv"})
+    kept = json.loads(folder.advice.read_text())
+    kept["tests"][0]["figure"] = figure
+    folder.advice.write_text(json.dumps(kept))
+
+    assert account.settle(folder, promised)[0]["why_not"] == f"its runs have no {figure}"
+
+
 @pytest.mark.parametrize(("rate", "holds"), [(65.0, True), (49.0, False), (71.0, False)])
 def test_a_prediction_holds_within_its_interval_and_stays_what_it_was(rate, holds, promised, folder, leave):
     leave("threads=8", images_per_s=rate)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from campaign.advice import command
 from campaign.advice.rules import BASELINE
@@ -17,6 +20,7 @@ from campaign.config.points import cells_of
 from tests.campaign.work_lists import grid
 
 RESULTS = Path("results").resolve()
+EMPTY = {"cell": {"settings": {}}, "campaign": {"words": []}}
 
 
 def recorded(*words, point=None):
@@ -83,6 +87,25 @@ def test_another_folder_than_the_usual_one_is_named(tmp_path):
 
     assert command.words(made, {}, tmp_path) == [f"campaign_dir={tmp_path}"]
     assert command.in_words(["a b"]) == "python -m campaign 'a b'"
+
+
+@given(st.text("aé ,=(){}[]~#'\"\\:*/1", min_size=1))
+@example("it's")
+@example('ends with "\\\\')
+def test_a_folder_of_any_name_is_one_that_hydra_takes_for_itself(name):
+    root = Path("/campaigns") / f"a{name}"
+
+    (word,) = command.words(EMPTY, {}, root)
+
+    found = OverridesParser.create().parse_override(word)
+    assert (found.key_or_group, found.value()) == ("campaign_dir", str(root))
+
+
+def test_the_word_that_names_a_paper_is_not_given_to_a_baseline():
+    made = recorded("threads=1")
+    made["campaign"]["words"] = ["reproduce", "paper=tfdarshan", "+size=smoke"]
+
+    assert not any("paper" in word for word in command.words(made, {**BASELINE, "threads": (1, 8)}, RESULTS))
 
 
 def test_what_is_changed_to_what_it_is_makes_no_other_cell(point):

@@ -11,7 +11,7 @@ from campaign.advice import evidence
 TRACE = """\
 "epoch","elapsed","model/hdd",,,"io pressure",,"total cpu usage",,,,,"phase"
 "epoch","s","req","depth","busy","some","full","usr","sys","idl","wai","stl","phase"
-1.0,0,,,,,,,,,,,"iteration"
+1.0,0,,,²,,,,,,,,"iteration"
 2.0,1,200,1,90.5,40,30,10,5,60,25,0,"iteration"
 3.0,2,200,1,69.5,20,30,10,5,80,5,0,"iteration"
 4.0,3,0,0,0,0,0,0,0,100,0,0,"tail"
