@@ -12,6 +12,7 @@ import time
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
+from fnmatch import fnmatchcase
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ from jobs.errors import DatasetError, JobError
 from jobs.observe.spent import Spent
 from jobs.observe.time_log import TimeLog
 from jobs.settings import EVERY, key
+from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -130,9 +132,10 @@ def _log(request: Request, here: ranks.rank.Rank) -> Iterator[TimeLog | None]:
         yield None
         return
     first = Path(asked)
-    path = first.with_name(f"{first.stem}-{here.rank}{first.suffix}") if here.rank else first
-    for left in (path, *path.parent.glob(f"{escape(path.name)}.*.timelog")):
-        left.unlink(missing_ok=True)
+    path = first.with_name(f"{first.stem}-rank{here.rank}{first.suffix}") if here.rank else first
+    beside = [each for each in files.names(path.parent) if fnmatchcase(each, f"{escape(path.name)}.*.timelog")]
+    for name in (path.name, *beside):
+        files.remove(path.parent / name, missing_ok=True)
     with TimeLog(path, rank=here.rank, ranks=here.size, run=first.stem) as log:
         yield log
 

@@ -46,7 +46,7 @@ def _several(frame: pd.DataFrame) -> bool:
 
 def lines(cells: pd.DataFrame) -> pd.DataFrame:
     """Return what is drawn, a row per storage, reader and number of calls; one without a point keeps its row."""
-    frame = of_done(settled(cells, PLACE, NUMBERS[0]), NUMBERS)
+    frame = of_done(settled(cells, PLACE, NUMBERS[0]), NUMBERS)[COLUMNS].copy()
     known = {name: place for place, name in enumerate(LOOKS)}
     order = frame["reader"].map(lambda name: known.get(name, len(known)))
     return frame.assign(order=order).sort_values(["storage", "order", "threads", "cell"])[COLUMNS]
