@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import json
 import os
 import socket
 import threading
@@ -17,7 +18,7 @@ from campaign.worker.followers import HELLO_S, WATCH_S, file_of, this_start
 from campaign.worker.runner import Outcome
 from jobs.ranks.rank import boot
 from jobs.ranks.wire import ClosedError, Line
-from jobs.system.files import write_json
+from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -88,14 +89,17 @@ class Leader:
             while len(self._followers) < self._size - 1:
                 listener.settimeout(max(0.01, deadline - time.monotonic()))
                 try:
-                    self._welcome(listener.accept()[0], secret)
+                    connection = listener.accept()[0]
                 except TimeoutError:
                     raise self._missing() from None
+                self._welcome(connection, secret, min(HELLO_S, deadline - time.monotonic()))
         self._followers.sort(key=lambda each: each.rank)
         self.addresses = [mine, *(each.address for each in self._followers)]
 
     def _say(self, address: str, port: int, secret: str) -> None:
-        write_json(self._file, {**this_start(), "address": address, "port": port, "secret": secret})
+        told = {**this_start(), "address": address, "port": port, "secret": secret}
+        with files.whole(self._file, mode=0o600) as file:  # who reads it can be a rank
+            file.write(json.dumps(told).encode())
 
     def close(self) -> None:
         """Let the others go, those too that are still to come."""
@@ -105,18 +109,18 @@ class Leader:
             with suppress(OSError):
                 self._say("", 0, "")
 
-    def _welcome(self, connection: socket.socket, secret: str) -> None:
+    def _welcome(self, connection: socket.socket, secret: str, seconds: float) -> None:
         line = Line(connection, longest=1 << 12)
         try:
-            said = line.receive(HELLO_S)
-            known = hmac.compare_digest(str(said["secret"]), secret)
-            rank = int(said["rank"])
-            if known and 0 < rank < self._size and rank not in [each.rank for each in self._followers]:
+            said = line.receive(seconds)
+            known = hmac.compare_digest(str(said["secret"]).encode(), secret.encode())
+            rank = int(said["rank"]) if known else 0
+            if 0 < rank < self._size and rank not in [each.rank for each in self._followers]:
                 node, address, kernel = (str(said[key]) for key in ("node", "address", "boot"))
                 self._followers.append(_Follower(line, rank, node, address, kernel))
                 line.longest = 1 << 24
                 return
-        except (OSError, KeyError, ValueError):
+        except (OSError, KeyError, TypeError, ValueError):
             pass
         line.close()
 

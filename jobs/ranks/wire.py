@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -59,12 +60,22 @@ class Line:
             raise ClosedError(str(error)) from error
 
     def receive(self, seconds: float | None = None) -> dict[str, Any]:
-        """Wait for the next value, None: for ever."""
-        self.socket.settimeout(seconds)
-        while True:
-            if (value := self.arrived()) is not None:
-                return value
-            self._more()
+        """Wait so many seconds for all of the next value, None: for ever."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        try:
+            while (value := self.arrived()) is None:
+                self._wait_until(deadline)
+                self._more()
+        finally:
+            self.socket.settimeout(seconds)
+        return value
+
+    def _wait_until(self, deadline: float | None) -> None:
+        """Let the next read last until then: who sends a byte now and then is silent, too."""
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            raise TimeoutError("timed out")
+        self.socket.settimeout(left)
 
     def arrived(self, *, more: bool = False) -> dict[str, Any] | None:
         """Return the next value that is there, after reading what has come where there is `more`; None for none."""
@@ -76,7 +87,7 @@ class Line:
         self._rest = rest
         try:
             value = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter of brackets in brackets
             value = None
         if not isinstance(value, dict):
             raise ClosedError("what came is no JSON object")
@@ -85,9 +96,9 @@ class Line:
     def _more(self) -> None:
         try:
             chunk = self.socket.recv(_CHUNK)
-        except TimeoutError:
-            raise
         except OSError as error:
+            if isinstance(error, TimeoutError) and error.errno is None:  # with a number the kernel gave the line up
+                raise
             raise ClosedError(str(error)) from error
         self._rest += chunk
         if not chunk or len(self._rest) > self.longest:

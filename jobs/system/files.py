@@ -98,12 +98,12 @@ def read(path: Path, largest: int = LARGEST_BYTES, owner: int | None = None) -> 
 
 
 @contextlib.contextmanager
-def whole(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+def whole(path: Path, *, durable: bool = True, mode: int = _FILE_MODE) -> Iterator[BinaryIO]:
     """Write a file that appears when the block ends, and not at all where it fails; what was there stays till then."""
     temporary = f".{path.name}.{secrets.token_hex(8)}{TEMPORARY}"
     with _held(path.parent) as folder:
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CAREFUL, _FILE_MODE, dir_fd=folder)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _CAREFUL, mode, dir_fd=folder)
             with os.fdopen(descriptor, "wb") as file:
                 yield file
                 file.flush()

@@ -82,7 +82,7 @@ def _cells(piece: Piece, row: tuple[int, ...]) -> int:
 
 def _contiguous(data: h5py.Dataset, part: Part) -> Iterator[Piece]:
     start = data.id.get_offset()
-    if start is None:
+    if start is None or not data.id.get_storage_size():  # behind a user block, an offset that is none is a number
         return  # nothing was ever written
     row = data.shape[1:]
     size = int(np.prod(row)) * data.dtype.itemsize

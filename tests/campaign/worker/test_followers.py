@@ -114,7 +114,7 @@ def test_a_rank_whose_connection_ends_in_a_run_is_lost(work_list, tmp_path):
     leader.close()
 
 
-@pytest.mark.parametrize("hello", [{"secret": "guessed", "rank": 1}, {}, {"secret": None, "rank": "x"}])
+@pytest.mark.parametrize("hello", [{"secret": "guessed", "rank": 1}, {}, {"secret": "é", "rank": None}])
 def test_who_does_not_know_the_secret_is_no_rank(work_list, hello):
     leader = Leader(Slow(), work_list, 2, 1.0)
 
@@ -129,6 +129,7 @@ def test_who_does_not_know_the_secret_is_no_rank(work_list, hello):
 
     with pytest.raises(EnvironmentFaultError, match="rank 1"):
         leader.gather()
+    assert work_list.with_suffix(".ranks.json").stat().st_mode & 0o777 == 0o600
     other.join()
 
 

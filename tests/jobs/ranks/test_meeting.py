@@ -109,7 +109,9 @@ def test_a_rank_that_is_late_after_all_have_begun_is_not_given_up():
         assert hub.seen[1].ended_s >= 0.6
 
 
-@pytest.mark.parametrize("said", [b'{"secret": "guessed", "rank": 0}\n', b"GET / HTTP/1.1\r\n\r\n", b"x" * 10_000, b""])
+@pytest.mark.parametrize(
+    "said", [b'{"secret": "guessed", "rank": 0}\n', b"GET / HTTP/1.1\r\n\r\n", b"x" * 10_000, b"[" * 4000 + b"\n", b""]
+)
 def test_a_stranger_at_the_hub_is_sent_away_and_disturbs_nobody(said):
     with hub_of(2) as hub, socket.create_connection(("127.0.0.1", hub.port)) as stranger:
         with contextlib.suppress(OSError):

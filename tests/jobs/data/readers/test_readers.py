@@ -127,8 +127,9 @@ def test_offsets_refuses_what_does_not_lie_there_as_it_is(tmp_path, kind, why):
         assert reader.read(path)[0].tolist() == values.tolist()
 
 
-def test_what_was_never_written_has_the_fill_value(tmp_path):
-    with h5py.File(tmp_path / "x.h5", "w") as file:
+@pytest.mark.parametrize("user_block", [0, 512])
+def test_what_was_never_written_has_the_fill_value(tmp_path, user_block):
+    with h5py.File(tmp_path / "x.h5", "w", userblock_size=user_block) as file:
         file.create_dataset("none", (4, 2), "f4", fillvalue=7)
         some = file.create_dataset("some", (6, 2), "i4", chunks=(2, 2), fillvalue=-1)
         some[2:4] = 5
