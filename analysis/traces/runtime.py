@@ -91,7 +91,7 @@ def _xplane(path: Path) -> Runtime:
         start, end = start + raw.began_ns, end + raw.began_ns
     category = categorised(raw.lines, raw.ops, line, op)
     category[step >= 0] = KINDS.index(FRAME)
-    marks = [each[step >= 0] for each in (step, start, end, line)]
+    marks = [each[step >= 0] for each in (step, start, end, line, line * len(raw.ops) + op)]
     return _made(path, raw, (line, op, category, start, end), marks, dated=dated)
 
 
@@ -100,8 +100,9 @@ def _made(path: Path, raw: xplane.Raw, columns: tuple[Any, ...], marks: Sequence
     if not len(start):
         raise MalformedError("it holds no event")
     marked = bool(len(marks[0]))
-    number, first, last, front = marks if marked else (*([each] for each in (0, start.min(), end.max())), ())
-    steps = _steps(number, np.asarray(first), np.asarray(last))
+    whole: Sequence[Any] = (*(np.array([each]) for each in (0, start.min(), end.max())), (), np.array([0]))
+    number, first, last, front, series = marks if marked else whole
+    steps = _steps(number, first, last, series)
     line, op, category, start, end = columns
     names = path.name, raw.lines, raw.ops
     return Runtime(*names, line, op, category, start, end, steps, np.unique(front), marked, dated, raw.dropped)
@@ -127,15 +128,23 @@ def _table(path: Path) -> Runtime:
         raise MalformedError("it is damaged") from error
     if not fit:
         raise MalformedError("it is damaged")
-    return _made(path, raw, columns, (number, first, last, front), dated=True)
+    return _made(path, raw, columns, (number, first, last, front, front), dated=True)
 
 
-def _steps(number: Any, start: Any, end: Any) -> Steps:
-    """Return each step once, from the first of its marks to the last one, in the order of time."""
-    numbers, place = np.unique(number, return_inverse=True)
+def _steps(number: Any, start: Any, end: Any, series: Any) -> Steps:
+    """Return each step once, from the first of its marks to the last one, in the order of time.
+
+    A number that comes again in a series (a thread's marks of one name) is another step: that of the next epoch.
+    """
+    order = np.lexsort((start, number, series))
+    at = np.arange(len(order))
+    is_first = (np.diff(series[order], prepend=-1) != 0) | (np.diff(number[order], prepend=-1) != 0)
+    epoch = np.empty_like(at)
+    epoch[order] = at - np.maximum.accumulate(np.where(is_first, at, 0))
+    (numbers, _), place = np.unique(np.stack([number, epoch]), axis=1, return_inverse=True)
     first, last = np.full(len(numbers), 1 << 62), np.zeros(len(numbers), np.int64)
-    np.minimum.at(first, place, start)
-    np.maximum.at(last, place, end)
+    np.minimum.at(first, place.ravel(), start)
+    np.maximum.at(last, place.ravel(), end)
     order = np.argsort(first, kind="stable")[:MOST_STEPS]
     return Steps(numbers[order], first[order], last[order])
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from analysis.records.versioned import content
 from analysis.traces.wire import NUMBER, MalformedError, columns, fields
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -23,6 +25,7 @@ MOST_BYTES = 1 << 29
 # Of all lines together; some 100 bytes each while they are read.
 MOST_EVENTS = 4_000_000
 MOST_NAMES, LONGEST_NAME = 1_000_000, 1000
+MOST_PLANES, MOST_LINES, MOST_STATS = 10_000, 100_000, 1_000
 AT_ONCE = 100_000
 # Fields of the messages.
 PLANES = 1
@@ -60,9 +63,11 @@ def read(path: Path) -> Raw:
     """Return the events of a file. Raises MalformedError; UnreadableError: no regular file, or too large."""
     data = content(path, MOST_BYTES)
     raw = Raw()
-    planes = [(start, end) for number, start, end in fields(data, 0, len(data)) if number == PLANES and end != NUMBER]
+    found = ((start, end) for number, start, end in fields(data, 0, len(data)) if number == PLANES and end != NUMBER)
+    planes = list(islice(found, MOST_PLANES + 1))
     if not planes:
         raise MalformedError("it holds no plane")
+    _at_most(len(planes), MOST_PLANES, "planes")
     padded = np.frombuffer(data + bytes(32), np.uint8)
     for start, end in planes:
         _plane(raw, data, padded, start, end)
@@ -82,15 +87,15 @@ def _plane(raw: Raw, data: bytes, padded: NDArray[np.uint8], start: int, end: in
         elif number in named:
             key, text = _entry(data, begin, until)
             named[number][key] = text
-        elif number in (LINES, STATS):
-            (lines if number == LINES else stats).append((begin, until))
+            _at_most(len(named[number]) + len(raw.ops), MOST_NAMES, "names")
+        elif number == LINES:
+            lines.append((begin, until))
+            _at_most(len(lines) + len(raw.lines), MOST_LINES, "threads")
+        elif number == STATS and len(stats) < MOST_STATS:
+            stats.append((begin, until))
     events, kinds = named.values()
-    if len(events) + len(kinds) + len(raw.ops) > MOST_NAMES:
-        raise MalformedError(f"it has more than {MOST_NAMES} names")
     if name == ENVIRONMENT:
-        told = [{number: value for number, value, _ in fields(data, *each)} for each in stats]
-        raw.began_ns = next((max(each.get(UNSIGNED, 0), each.get(SIGNED, 0)) for each in told
-                             if kinds.get(each.get(METADATA_ID, 0)) == BEGIN), 0)  # fmt: skip
+        raw.began_ns = _began_ns([dict(each[:2] for each in fields(data, *stat)) for stat in stats], kinds)
     if not name.startswith(ADDED):
         step = next((key for key, text in kinds.items() if text == STEP), 0)
         keys = np.array([*events, 0], np.uint64)
@@ -98,6 +103,20 @@ def _plane(raw: Raw, data: bytes, padded: NDArray[np.uint8], start: int, end: in
         raw.ops += [*events.values(), "?"]
         for line in lines:
             _line(raw, name, (data, padded, *line), (keys[order], order + first), step)
+
+
+def _began_ns(stats: Sequence[Mapping[int, int]], kinds: Mapping[int, str]) -> int:
+    """Return the Unix time at which the profiler started, by the statistics of a plane; 0 where they do not say."""
+    begins = (stat for stat in stats if kinds.get(stat.get(METADATA_ID, 0)) == BEGIN)
+    found = next((max(stat.get(UNSIGNED, 0), stat.get(SIGNED, 0)) for stat in begins), 0)
+    if found > LATEST_NS:
+        raise MalformedError("it began at no time")
+    return found
+
+
+def _at_most(count: int, most: int, what: str) -> None:
+    if count > most:
+        raise MalformedError(f"it has more than {most:,} {what}")
 
 
 def _entry(data: bytes, start: int, end: int) -> tuple[int, str]:
@@ -116,20 +135,21 @@ def _line(
     raw: Raw, plane: str, where: tuple[bytes, NDArray[np.uint8], int, int], names: tuple[Any, Any], step: int
 ) -> None:
     data, padded, start, end = where
-    name, begin_ns, begins, ends = "", 0, array("q"), array("q")
+    name, begin_ns, begins, ends, seen = "", 0, array("q"), array("q"), 0
     for number, begin, until in fields(data, start, end):
         if number == EVENTS and until != NUMBER:
-            begins.append(begin)
-            ends.append(until)
+            seen += 1
+            if raw.held + seen <= MOST_EVENTS:
+                begins.append(begin)
+                ends.append(until)
         elif number == TIMESTAMP_NS and until == NUMBER:
             begin_ns = begin
         elif number in (LINE_NAME, DISPLAY_NAME) and until != NUMBER:
             name = _text(data, begin, until) or name
-    kept = min(len(begins), MOST_EVENTS - raw.held)
-    raw.dropped += len(begins) - kept
-    raw.held += kept
-    start_of, end_of = (np.frombuffer(each, np.int64)[:kept] for each in (begins, ends))
-    for at in range(0, kept, AT_ONCE):
+    raw.dropped += seen - len(begins)
+    raw.held += len(begins)
+    start_of, end_of = (np.frombuffer(each, np.int64) for each in (begins, ends))
+    for at in range(0, len(begins), AT_ONCE):
         edges = start_of[at : at + AT_ONCE], end_of[at : at + AT_ONCE]
         line = np.full(len(edges[0]), len(raw.lines))
         raw.parts.append((line, *_events(padded, edges, begin_ns, names, step)))

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from analysis.verdicts.evidence import Cell, Evidence
 
-POSIX, STAGING, TARGET = "profile.posix", "staging", "checkpoint.name"
+POSIX, STAGING, TARGET, CONTROL = "profile.posix", "staging", "checkpoint.name", "benchmark.control"
+SMALL_FILES = ("smallest", "advised")  # rules that choose them; others say nothing of these
 OF_STAGING = frozenset({STAGING, "staging.emulated"})
 PROFILE = frozenset({POSIX, EVERY})
 BANDWIDTH = "posix_read_mb_per_s"
@@ -95,7 +96,7 @@ def verdicts(found: Evidence) -> Iterator[Verdict]:
         known = [cell for cell in cells_of(rows, [STAGING]) if cell["cell"] in found.values("posix_reads")]
         name = key.facts.get("benchmark")
         told = [*_windows(found, known), *_streams(found, known)]
-        if name in WAITS and key.facts.get(TARGET, "none") == "none":
+        if name in WAITS and all(key.facts.get(each, "none") == "none" for each in (TARGET, CONTROL)):
             told += [*_order(found, known, str(name)), *_bandwidths(found, known, str(name))]
         yield from (replace(verdict, about=f"tf-Darshan: {about}") for verdict in told)
 
@@ -149,6 +150,8 @@ def _order(found: Evidence, cells: Sequence[Cell], benchmark: str) -> Iterator[V
     where = f"{cell['storage']}, threads {cell['threads']}"
     values = {name: _median(found, f"posix_{name}", cell) for name in ("opens", "reads", "sequential", "consecutive")}
     bins = [_median(found, f"posix_read_size_{place}", cell) for place in range(BINS)]
+    if not (values["opens"] and sum(bins)):
+        return
     shares = [count / sum(bins) for count in bins]
     words = f"{values['reads']:,.0f} reads, {values['opens']:,.0f} opens; {where}"
 
@@ -188,7 +191,7 @@ def _bandwidths(found: Evidence, cells: Sequence[Cell], benchmark: str) -> Itera
         return
     yield from between(FEWER, (1, ""), (16, ""), larger())
     for (threads, rule), cell in at.items():
-        if rule:
+        if rule in SMALL_FILES:
             yield from between(STAGED, (threads, rule), (threads, ""), at_least(STAGED, [cell]))
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jobs.profiler.library import ProfilerError
-from jobs.profiler.xplane import messages
+from jobs.profiler.xplane import parsed
 from jobs.steps import MARK
 from jobs.system import files
 
@@ -57,8 +57,8 @@ def converted(folder: Path) -> Table:
     if len(traces) != 1:
         raise ProfilerError(f"TensorFlow's profiler left {len(traces)} traces instead of one")
     try:
-        space = messages().XSpace.FromString(files.read(traces[0], _LARGEST_BYTES))
-    except (OSError, ImportError, ValueError) as error:  # protobuf's DecodeError is a ValueError
+        space = parsed("XSpace", files.read(traces[0], _LARGEST_BYTES))
+    except (OSError, ImportError, ValueError) as error:
         raise ProfilerError(f"TensorFlow's trace cannot be read: {error}") from error
     return table(space)
 

@@ -53,16 +53,18 @@ def plane(path: Path, name: str, largest_bytes: int) -> Any | None:
                 if size > largest_bytes:
                     raise ValueError(f"the plane {name} has {size} bytes")
                 file.seek(start)
-                return _parsed(file.read(size))
+                return parsed("XPlane", file.read(size))
             file.seek(start + size)
     raise ValueError("it has too many parts")
 
 
-def _parsed(data: bytes) -> Any:
+def parsed(message: str, data: bytes) -> Any:
+    """Return a message of this name; raises ValueError for bytes that are none."""
+    kind = getattr(messages(), message)
     try:
-        return messages().XPlane.FromString(data)
+        return kind.FromString(data)
     except Exception as error:  # protobuf's DecodeError, which is of no common base
-        raise ValueError(f"a plane is damaged: {error}") from error
+        raise ValueError(f"it is damaged: {error}") from error
 
 
 def _part(file: BinaryIO, end: int) -> tuple[int, int | None]:

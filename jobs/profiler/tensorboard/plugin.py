@@ -19,7 +19,7 @@ from werkzeug import wrappers
 from jobs.profiler import xplane
 from jobs.profiler.library import ProfilerError
 from jobs.profiler.tensorboard.plane import SCHEMA, SUMMARY
-from jobs.system import files
+from jobs.system import files, versioned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ class TFIOPlugin(base_plugin.TBPlugin):  # type: ignore[misc] # tensorboard publ
     plugin_name = SUMMARY
 
     def __init__(self, context: Any) -> None:
-        self._logdir = Path(context.logdir or ".").resolve()
+        self._logdir = Path(context.logdir).resolve() if context.logdir else None  # none: TensorBoard has several
 
     def get_plugin_apps(self) -> dict[str, Any]:
         """Return what is served, by path."""
@@ -70,7 +70,9 @@ class TFIOPlugin(base_plugin.TBPlugin):  # type: ignore[misc] # tensorboard publ
 
     def _traces(self) -> dict[str, tuple[Path, int, int]]:
         """Return the traces below the folder, by name, each with its change and size, for what is remembered."""
-        return {str(each[0].relative_to(self._logdir)).removesuffix(_ENDING): each for each in _traces(self._logdir)}
+        if not (logdir := self._logdir):
+            return {}
+        return {str(each[0].relative_to(logdir)).removesuffix(_ENDING): each for each in _traces(logdir)}
 
 
 def _traces(logdir: Path) -> Iterator[tuple[Path, int, int]]:
@@ -94,7 +96,7 @@ def _summary(path: Path, _changed: int, _size: int) -> dict[str, Any] | None:
     """Return the summary in a trace; None where there is none, or it is not one of ours."""
     try:
         plane = xplane.plane(path, SUMMARY, _LARGEST_BYTES)
-        told = json.loads(plane.stats[0].str_value) if plane and plane.stats else None
+        told = versioned.parsed(plane.stats[0].str_value.encode()) if plane and plane.stats else None
     except (OSError, ValueError, ProfilerError):
         return None
     return told if isinstance(told, dict) and told.get("schema") == SCHEMA else None

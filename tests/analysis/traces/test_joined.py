@@ -29,7 +29,7 @@ def profile(calls, began=BEGAN):
     kinds = [posix.READ if size else posix.END for size in sizes]
     edges = {"start_s": np.array(starts) / 1e6, "end_s": np.array(ends) / 1e6}
     frame = pd.DataFrame({"file": 0, "thread": threads, "bytes": sizes, "kind": kinds, **edges})
-    return posix.Profile(began, 1.0, ["a"], np.zeros(1, bool), np.zeros(1), frame, 0)
+    return posix.Profile(began, 1.0, ["a"], np.zeros(1, bool), np.zeros(1), frame, 0, np.zeros(0))
 
 
 @pytest.fixture

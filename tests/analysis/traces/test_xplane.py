@@ -112,6 +112,39 @@ def test_what_is_no_trace_is_refused_with_a_cure(tmp_path, content, told):
     assert refused.value.hint
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(b"\x0a\x00" * 3, "2 planes"), (b"\x0a\x06" + b"\x1a\x00" * 3, "2 threads"),
+     (b"\x0a\x0c" + b"\x22\x02\x08\x01\x22\x02\x08\x02\x22\x02\x08\x03", "2 names")],
+)  # fmt: skip
+def test_what_is_read_is_bounded_by_number_too(tmp_path, monkeypatch, content, told):
+    for name in ("MOST_PLANES", "MOST_LINES", "MOST_NAMES"):
+        monkeypatch.setattr(xplane, name, 2)
+    path = tmp_path / "a.xplane.pb"
+    path.write_bytes(content)
+
+    with pytest.raises(AnalysisError, match=f"more than {told}"):
+        runtime.read(path)
+
+
+@pytest.mark.parametrize("began_ns", [(1 << 62) + 1, (1 << 64) - 1])
+def test_a_trace_that_began_at_no_time_is_refused(tmp_path, began_ns):
+    path = written(tmp_path / "a.xplane.pb", [("python", [("a:Conv2D", 0, 1)])], began_ns=began_ns)
+
+    with pytest.raises(AnalysisError, match="began at no time"):
+        runtime.read(path)
+
+
+def test_a_number_that_comes_again_on_a_thread_is_another_step(tmp_path):
+    epochs = [("train", 100 * at, 100 * at + 90, at % 3) for at in range(6)]
+    beside = [("save", 100 * at + 80, 100 * at + 95, at % 3) for at in range(6)]
+
+    found = runtime.read(written(tmp_path / "a.xplane.pb", [("python", epochs), ("other", beside)])).steps
+
+    assert found.number.tolist() == [0, 1, 2, 0, 1, 2]
+    assert (found.end - found.start).tolist() == [95_000] * 6
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), os.mkdir])
 def test_what_is_no_regular_file_is_not_waited_for_and_not_followed(tmp_path, make, capsys):
     make(tmp_path / "a.xplane.pb")

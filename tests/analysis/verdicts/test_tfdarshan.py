@@ -95,6 +95,23 @@ def test_staged_files_are_held_against_those_that_are_not(rate, verdict):
     assert (row["verdict"], row["published"]) == (verdict, "1.19 times")
 
 
+@pytest.mark.parametrize("rule", ["all", "largest"])
+def test_what_is_staged_by_other_rules_says_nothing_of_small_files(rule):
+    assert told(tfdarshan.STAGED, malware(), malware(rate=200.0, staging=rule))["verdict"] == NOT_MEASURED
+
+
+@pytest.mark.parametrize("control", ["no_io", "no_compute"])
+def test_a_control_is_no_training_that_waits(control):
+    made = imagenet()
+    made["cell"]["settings"]["benchmark"]["control"] = control
+
+    assert told(tfdarshan.WAITS["alexnet"], made)["verdict"] == NOT_MEASURED
+
+
+def test_files_that_were_open_before_the_window_give_no_verdict():
+    assert told(tfdarshan.TWICE, imagenet(opens=0))["verdict"] == NOT_MEASURED
+
+
 @pytest.mark.parametrize(("cost", "verdict"), [(1.05, HOLDS), (1.4, DIFFERS)])
 def test_a_profile_is_held_against_the_cell_without(cost, verdict):
     plain = curve("hdd", {4: 100.0})[0]

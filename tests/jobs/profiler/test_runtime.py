@@ -12,7 +12,7 @@ import analysis.traces
 import jobs.profiler
 from analysis.__main__ import main
 from jobs import steps
-from jobs.profiler import runtime
+from jobs.profiler import ProfilerError, runtime
 from tests.analysis.traces.spaces import space
 from tests.jobs.jobs_factory import check, make_request
 
@@ -101,6 +101,13 @@ def test_a_damaged_table_is_refused(tmp_path, capsys):
         path.write_bytes(whole[:cut])
         assert main(["trace", str(path)]) == 2
     assert "it is damaged" in capsys.readouterr().err
+
+
+def test_a_trace_that_tensorflow_could_not_write_whole_is_a_fault_that_is_told(tmp_path):
+    (tmp_path / "vm.xplane.pb").write_bytes(space([("python", STEP)]).SerializeToString()[:-5])
+
+    with pytest.raises(ProfilerError, match="cannot be read"):
+        runtime.converted(tmp_path)
 
 
 def test_both_rooms_have_one_table_of_categories():

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs.profiler import Profile
+from jobs.profiler import Profile, xplane
 from jobs.profiler.tensorboard import plane
 
 pytest.importorskip("tensorboard", reason="the extra `tensorboard` is not installed")
@@ -55,6 +55,25 @@ def test_windows_below_the_folder_are_listed_and_shown(logdir):
     shown = apps["/window"].get("/", query_string={"name": listed["vm"]["name"]}).json
     assert shown["figures"]["bytes_read"] == listed["vm"]["figures"]["bytes_read"] == 10_000
     assert shown["files"][0]["path"].endswith("/data/file")
+
+
+def test_a_number_that_json_has_not_spoils_no_other_window(logdir):
+    space = xplane.messages().XSpace()
+    foreign = space.planes.add(name=plane.SUMMARY)
+    foreign.stat_metadata[1].name = plane.SUMMARY
+    foreign.stats.add(metadata_id=1, str_value='{"schema": 1, "figures": {"files": NaN}}')
+    (logdir / "run" / "plugins" / "profile" / "2026" / "nan.xplane.pb").write_bytes(space.SerializeToString())
+
+    listed = _client(logdir)[1]["/windows"].get("/")
+
+    assert "NaN" not in listed.text
+    assert len(listed.json) == 2
+
+
+def test_of_several_folders_the_current_one_is_none(logdir, monkeypatch):
+    monkeypatch.chdir(logdir)
+
+    assert not _client("")[0].is_active()
 
 
 @pytest.mark.parametrize("name", ["", "run/plugins/profile/2026/link", "../secret", "run/plugins/profile/2026/pipe"])
