@@ -94,23 +94,64 @@ def _reason(failed: Sequence[Check]) -> str | None:
 
 
 def _judge_together(run: Run, cache: str, limits: Limits, peak: Peak | None) -> tuple[list[Check], str | None]:
-    """Judge each rank by itself, then what only all of them show; of each rule the worst rank stands for all."""
+    """Judge each rank by itself, then what only all of them show; of each rule the worst one stands for all."""
     each = [judge(cast("Run", rank["figures"]), cache, limits, peak) for rank in run["ranks"]]
-    rules = dict.fromkeys(check["rule"] for checks, _ in each for check in checks)
-    worst = [_worst(rule, [checks for checks, _ in each]) for rule in rules]
+    ranks = [(f"rank {place}", checks) for place, (checks, _) in enumerate(each)]
+    shared = [
+        (f"ranks {', '.join(map(str, places))} together", _of_shared_device(run, places, which, limits))
+        for which in (("device", "device_read_bytes"), ("lowest_device", "lowest_read_bytes"))
+        for places in (_sharing(run, which[0]) if cache == "cold" else ())
+    ]
+    if peak and cache == "cold" and [[*range(len(ranks))]] == _sharing(run, "device"):
+        shared.append(("all ranks together", [_below_peak_together(run, peak, limits)]))
+    rules = dict.fromkeys(check["rule"] for _, checks in ranks for check in checks)
     over_ranks = [began_together(run, limits)]
     bad = [f"rank {place}: {why}" for place, (_, why) in enumerate(each) if why]
     more = f" (and {len(bad) - 1} more ranks)" if len(bad) > 1 else ""
-    apart = _reason([check for check in over_ranks if check["passed"] is False])
-    return [*worst, *over_ranks], "; ".join([*(f"{why}{more}" for why in bad[:1]), *([apart] if apart else [])]) or None
+    apart = [f"{who}: {why}" for who, checks in shared if (why := _failed(checks))]
+    reasons = [*(f"{why}{more}" for why in bad[:1]), *apart, _failed(over_ranks) or ""]
+    return [*(_worst(rule, [*ranks, *shared]) for rule in rules), *over_ranks], "; ".join(filter(None, reasons)) or None
 
 
-def _worst(rule: str, ranks: Sequence[Sequence[Check]]) -> Check:
-    """Return the check of the first rank that fails a rule, else of one that cannot tell, else of the first one."""
-    found = [(place, check) for place, checks in enumerate(ranks) for check in checks if check["rule"] == rule]
+def _failed(checks: Sequence[Check]) -> str | None:
+    return _reason([check for check in checks if check["passed"] is False])
+
+
+def _worst(rule: str, judged: Sequence[tuple[str, Sequence[Check]]]) -> Check:
+    """Return the first check of a rule that failed, else one that cannot tell, else the first one, with who has it."""
+    found = [(who, check) for who, checks in judged for check in checks if check["rule"] == rule]
     order = (False, None, True)
-    place, check = min(found, key=lambda each: order.index(each[1]["passed"]))
-    return {**check, "message": f"rank {place}: {check['message']}"}
+    who, check = min(found, key=lambda each: order.index(each[1]["passed"]))
+    return {**check, "message": f"{who}: {check['message']}"}
+
+
+def _sharing(run: Run, which: str) -> list[list[int]]:
+    """Return the ranks that read from one device of one machine, by their places; those alone on theirs left out."""
+    devices: dict[tuple[Any, Any], list[int]] = {}
+    for place, rank in enumerate(run["ranks"]):
+        if name := rank["figures"].get(which):
+            devices.setdefault((rank["host"], name), []).append(place)
+    return [places for places in devices.values() if len(places) > 1]
+
+
+def _of_shared_device(run: Run, places: Sequence[int], which: tuple[str, str], limits: Limits) -> list[Check]:
+    """Hold the bytes of all ranks on a device against its counter, in which each of them sees the others', too."""
+    own: list[Mapping[str, Any]] = [run["ranks"][place]["figures"] for place in places]
+    counts, fetched = ([each.get(key) for each in own] for key in (which[1], "device_bytes"))
+    wanted = [each.get("to_fetch_bytes", each["bytes_read"]) for each in own]
+    if None in (*counts, *fetched, *wanted):  # each rank's own check says so
+        return []
+    together: Any = {"device_bytes": sum(filter(None, fetched)), "bytes_read": sum(filter(None, wanted))}
+    together |= {which[0]: own[0][which[0]], which[1]: max(filter(None, counts), default=0)}
+    return [device_bytes(together, limits)]
+
+
+def _below_peak_together(run: Run, peak: Peak, limits: Limits) -> Check:
+    """Look at all bytes of a device: its baseline has the readers of one rank, and more of them may get more."""
+    found = below_peak(run, peak, limits)
+    if found["passed"]:
+        return found
+    return found | {"passed": None, "message": f"{found['message']} to the readers of one rank; there were more"}
 
 
 def began_together(run: Run, limits: Limits) -> Check:

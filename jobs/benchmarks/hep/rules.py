@@ -139,6 +139,8 @@ def every_sample_once(rules: Rules, delivered: Sequence[Sequence[Sequence[int]]]
     for epoch in range(rules.finished):
         counts = [sum(of_file) for of_file in zip(*(of_rank[epoch] for of_rank in delivered), strict=True)]
         dealt = {file for rank in range(rules.ranks) for file in rules.order(TRAIN, rank, epoch)}
+        if len(dealt) != rules.ranks * rules.share(TRAIN):
+            return f"epoch {epoch}: a file was dealt out twice"
         for file, count in enumerate(counts):
             wanted = rules.train.samples if file in dealt else 0
             twice = any(of_rank[epoch][file] < 0 for of_rank in delivered)

@@ -73,6 +73,54 @@ def test_ranks_that_began_too_far_apart_make_no_valid_run():
         assert next(check["passed"] for check in judged if check["rule"] == "began_together") is passed
 
 
+def on(device, **changed):
+    own = {"device": device, "lowest_device": None, "device_bytes": 100, "to_fetch_bytes": 100, "bytes_read": 100}
+    return rank_run(**{**own, "device_read_bytes": 300, **changed})
+
+
+@pytest.mark.parametrize(
+    ("runs", "holds"),
+    [
+        ([on("vda"), on("vda"), on("vda")], True),
+        ([on("vda", device_read_bytes=250)] * 3, False),  # each of them could say that the device gave it its 100
+        ([on("vda", device_read_bytes=100), on("vdb", device_read_bytes=100)], True),
+        (
+            [
+                on("loop0", lowest_device="vda", lowest_read_bytes=150),
+                on("loop1", lowest_device="vda", lowest_read_bytes=150),
+            ],
+            False,
+        ),
+        (
+            [
+                on("loop0", lowest_device="vda", lowest_read_bytes=200),
+                on("loop1", lowest_device="vda", lowest_read_bytes=190),
+            ],
+            True,
+        ),
+    ],
+)
+def test_a_device_gave_what_all_ranks_on_it_read_and_not_only_each(runs, holds):
+    found = whole(BENCHMARK, runs, seen(*[1.0] * len(runs)))
+    judged, reason = checks.judge(found, "cold", checks.Limits())
+
+    assert [check["passed"] for check in judged if check["rule"] == "device_bytes"] == [holds]
+    assert (reason is None) == holds
+    assert holds or "together: device_bytes: " in reason
+
+
+def test_ranks_that_are_faster_together_than_one_rank_was_by_itself_are_not_judged_by_it():
+    own = {"wall_s": 1.0, "load_s": 1.0, "compute_s": 0.0, "checkpoint_s": 0.0, "other_s": 0.0}
+    runs = [on("vda", device_read_bytes=300, read_mb_per_s=90.0, **own) for _ in range(2)]
+    found = {**whole(BENCHMARK, runs, seen(1.0, 1.0)), "read_mb_per_s": 180.0}
+    peak = {"mb_per_s": 100.0, "by": "a baseline", "bounds": True}
+
+    (check,) = [each for each in checks.judge(found, "cold", checks.Limits(), peak)[0] if each["rule"] == "below_peak"]
+
+    assert check["passed"] is None
+    assert "180.0 MB/s" in check["message"]
+
+
 class Told:
     """A rank that hears what was written down for it."""
 
