@@ -12,8 +12,6 @@ import time
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import Enum
-from fnmatch import fnmatchcase
-from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +27,8 @@ from jobs.benchmarks.images import RATE
 from jobs.data import manifest
 from jobs.data.readers import Part, opened
 from jobs.errors import DatasetError, JobError
-from jobs.observe.spent import Spent
-from jobs.observe.time_log import TimeLog
+from jobs.observe.spent import Spent, logged
 from jobs.settings import EVERY, key
-from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -98,7 +94,7 @@ def _begun(request: Request) -> Iterator[Work]:
     held = load(mine[0], parts)
     asked = [Part(part.name, ()) for part in parts] if control is Control.metadata else parts
     with ExitStack() as stack:
-        log = stack.enter_context(_log(request, here))
+        log = stack.enter_context(logged(request, here))
         reader = None
         if control is not Control.no_io:
             reading = opened(settings["reader"], asked, mine, readers=own["readers"], driver=own["driver"], log=log)
@@ -122,22 +118,6 @@ def _possible(rules: Rules, folder: Path) -> None:
         return
     has = f"{rules.batches(TRAIN)} batches of {rules.batch_size} for training for each of {rules.ranks} ranks"
     raise DatasetError(f"the {rules.files} files in {folder} make {has}", "more files, fewer nodes, fewer iterations")
-
-
-@contextmanager
-def _log(request: Request, here: ranks.rank.Rank) -> Iterator[TimeLog | None]:
-    """Open the time log of this rank; one that a killed run left there is in nobody's record."""
-    asked = request.get("timelog")
-    if not asked:
-        yield None
-        return
-    first = Path(asked)
-    path = first.with_name(f"{first.stem}-rank{here.rank}{first.suffix}") if here.rank else first
-    beside = [each for each in files.names(path.parent) if fnmatchcase(each, f"{escape(path.name)}.*.timelog")]
-    for name in (path.name, *beside):
-        files.remove(path.parent / name, missing_ok=True)
-    with TimeLog(path, rank=here.rank, ranks=here.size, run=first.stem) as log:
-        yield log
 
 
 class Run:
@@ -174,13 +154,18 @@ class Run:
         if self.chosen != "emulated":
             network = CdbNetwork(self.settings["seed"], {**own, "fields": fields})
             network.reset()
-            return Trained(network, self.here.size, self._meet, self.spent)
+            return Trained(network, self._added_up, self._meet, self.spent)
         import numpy as np  # noqa: PLC0415 - finding the benchmarks is to be fast
 
         shapes = kernel_shapes(fields) if self.here.sync == "allreduce" else []
         zeros = [np.zeros(each, np.float32) for shape in shapes for each in (shape, shape[-1:])]
         step_s = self.settings["accelerator"]["step_s"]
         return Emulated(accelerator.emulated, step_s, zeros, self._meet, self.spent)
+
+    @property
+    def _added_up(self) -> int:
+        """The ranks whose gradients a step adds up."""
+        return self.here.size if self.here.sync == "allreduce" else 1
 
     def _meet(self, gradients: Sequence[Any]) -> Sequence[Any]:
         """Add gradients up over the ranks, or wait for all, or neither."""
@@ -263,8 +248,8 @@ class Run:
         return expected.over_ranks(self.rules, told)
 
     def _weights(self) -> str | None:
-        """Return a checksum of the network's weights, where one is trained."""
-        if not isinstance(self.step, Trained):
+        """Return a checksum of the network's weights, where one is trained by all ranks together."""
+        if not isinstance(self.step, Trained) or self._added_up < self.here.size:
             return None
         found = hashlib.sha256()
         for weight in [*self.step.network.kernels, *self.step.network.biases]:

@@ -33,10 +33,8 @@ from jobs.benchmarks.images import RATE
 from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest
 from jobs.errors import DatasetError
-from jobs.observe.spent import Spent
-from jobs.observe.time_log import TimeLog
+from jobs.observe.spent import Spent, logged
 from jobs.settings import EVERY, key
-from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,6 +45,7 @@ if TYPE_CHECKING:
     from jobs.benchmarks.hep.training import Step
     from jobs.checkpoints.run import Checkpoints
     from jobs.data.readers import Reader
+    from jobs.observe.time_log import TimeLog
     from jobs.ranks.rank import Rank
     from jobs.request import Request
     from jobs.settings import Settings
@@ -63,12 +62,7 @@ def _begun(request: Request) -> Iterator[Work]:
     files = {phase: sorted(path for path in sizes if path.parent == folder / phase) for phase in PHASES}
     plan = _planned(settings, folder, files, here)
     with ExitStack() as stack:
-        kept = _log_path(request, here)
-        log = (
-            stack.enter_context(TimeLog(kept, rank=here.rank, ranks=here.size, run=Path(request["timelog"] or "").stem))
-            if kept
-            else None
-        )
+        log = stack.enter_context(logged(request, here))
         wanted = [path for phase in plan.phases for path in files[phase]]
         reader = stack.enter_context(_reader(settings, wanted, log))
         saved = partial(_to_save, settings, plan.rules)
@@ -77,7 +71,6 @@ def _begun(request: Request) -> Iterator[Work]:
         run = Run(settings, plan, Spent(log), checkpoints)
         loader = Loader(files, plan.rules, reader, run.spent)
         proof = [files[phase][file] for phase, _, file in plan.cold]
-        run.timelog = kept.name if kept else None
         measure = partial(run.measure, loader)
         yield Work(measure, folder, wanted, proof, sizes, checkpoints=checkpoints, reading=reader.processes)
 
@@ -112,17 +105,6 @@ def _shape(path: Path) -> tuple[int, int]:
     return shape[0], shape[2]
 
 
-def _log_path(request: Request, here: Rank) -> Path | None:
-    """Return where the time log of this rank goes; one that a killed run left there is in nobody's record."""
-    asked = request.get("timelog")
-    if not asked:
-        return None
-    first = Path(asked)
-    path = first.with_name(f"{first.stem}-rank{here.rank}{first.suffix}") if here.rank else first
-    files.remove(path, missing_ok=True)
-    return path
-
-
 def _to_save(settings: Settings, rules: Rules) -> tuple[int, int]:
     """Return the number of snapshots, and the bytes of each; an index adds kB."""
     return rules.steps // settings["checkpoint"]["every"], bytes_of(kernel_shapes(settings["benchmark"]["width"]))
@@ -150,11 +132,10 @@ class Run:
         self.step = self._step(trained=not idle)
         self.build_s = time.perf_counter() - began
         self.saver = checkpoints.saver(self.network.state) if checkpoints and self.network else None
-        self.timelog: str | None = None  # its name, for the record
 
     def _step(self, *, trained: bool) -> Step:
         if trained and self.network:
-            return Trained(self.network, self.here.size, self._meet, self.spent)
+            return Trained(self.network, self._added_up, self._meet, self.spent)
         if self.settings["benchmark"]["control"] == Control.no_compute.value:
             return Skip()
         step_s = self.settings["accelerator"]["step_s"]
@@ -166,6 +147,11 @@ class Run:
 
         shapes = kernel_shapes(self.settings["benchmark"]["width"]) if self.here.sync == "allreduce" else []
         return [np.zeros(each, np.float32) for shape in shapes for each in (shape, shape[-1:])]
+
+    @property
+    def _added_up(self) -> int:
+        """The ranks whose gradients a step adds up."""
+        return self.here.size if self.here.sync == "allreduce" else 1
 
     def _meet(self, gradients: Sequence[Any]) -> Sequence[Any]:
         """Add gradients up over the ranks, or wait for all, or neither."""
@@ -232,7 +218,7 @@ class Run:
             "accelerator": accelerator.described(self.chosen),
             "build_s": self.build_s,
             **({"checkpoints_asked": self.rules.steps // self.settings["checkpoint"]["every"]} if self.saver else {}),
-            "timelog": self.timelog,
+            "timelog": Path(str(self.spent.log.beside["path"])).name if self.spent.log else None,
             "private_caches": int(self.here.private_caches),
             "expected": {**self.plan.of_rank(rows, cache), **self._over_ranks(training)},
         }
@@ -243,12 +229,14 @@ class Run:
         told = {
             "steps": training.steps_done,
             "delivered": [delivered.get(epoch, none) for epoch in range(self.rules.finished)],
-            "weights": self._weights() if isinstance(self.step, Trained) else None,
+            "weights": self._weights(),
         }
         return over_ranks(self.rules, self.here.gather(told))
 
-    def _weights(self) -> str:
-        """Return a checksum of the network's weights."""
+    def _weights(self) -> str | None:
+        """Return a checksum of the network's weights, where one is trained by all ranks together."""
+        if not isinstance(self.step, Trained) or self._added_up < self.here.size:
+            return None
         found = hashlib.sha256()
         for weight in [*self.network.kernels, *self.network.biases] if self.network else []:
             found.update(weight.numpy().tobytes())

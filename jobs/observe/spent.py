@@ -5,15 +5,37 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from contextlib import contextmanager, nullcontext
+from fnmatch import fnmatchcase
+from glob import escape
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs import steps
-from jobs.observe.time_log import ACTIONS
+from jobs.observe.time_log import ACTIONS, TimeLog
+from jobs.system import files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jobs.observe.time_log import Event, File, TimeLog
+    from jobs.observe.time_log import Event, File
+    from jobs.ranks.rank import Rank
+    from jobs.request import Request
+
+
+@contextmanager
+def logged(request: Request, here: Rank) -> Iterator[TimeLog | None]:
+    """Open the time log of a rank where one is asked for; those that a killed run left there are in nobody's record."""
+    asked = request.get("timelog")
+    if not asked:
+        yield None
+        return
+    first = Path(asked)
+    path = first.with_name(f"{first.stem}-rank{here.rank}{first.suffix}") if here.rank else first
+    beside = [each for each in files.names(path.parent) if fnmatchcase(each, f"{escape(path.name)}.*.timelog")]
+    for name in (path.name, *beside):
+        files.remove(path.parent / name, missing_ok=True)
+    with TimeLog(path, rank=here.rank, ranks=here.size, run=first.stem) as log:
+        yield log
 
 
 class Spent:

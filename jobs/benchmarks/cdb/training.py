@@ -66,7 +66,7 @@ class Trained:
     """A step of the network."""
 
     network: CdbNetwork
-    ranks: int
+    added_up: int  # the ranks whose gradients `meet` adds up
     meet: Meet
     spent: Spent
 
@@ -77,7 +77,7 @@ class Trained:
             lost = float(loss)
         gradients = self.meet(gradients)
         with self.spent.during("compute"):
-            self.network.apply([each / self.ranks for each in gradients])
+            self.network.apply([each / self.added_up for each in gradients])
         return lost
 
     def validate(self, *arrays: Any) -> None:

@@ -130,7 +130,7 @@ class Trained:
     """A step of the network."""
 
     network: HepNetwork
-    ranks: int
+    added_up: int  # the ranks whose gradients `meet` adds up
     meet: Callable[[Sequence[Any]], Sequence[Any]]
     spent: Spent
 
@@ -141,7 +141,7 @@ class Trained:
             lost = float(loss)
         gradients = self.meet(gradients)
         with self.spent.during("compute"):
-            self.network.apply([each / self.ranks for each in gradients])
+            self.network.apply([each / self.added_up for each in gradients])
         return lost
 
     def validate(self, images: Any, labels: Any) -> None:

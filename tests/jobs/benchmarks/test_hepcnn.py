@@ -9,6 +9,7 @@ import pytest
 
 from analysis.timelog.log import PHASES
 from analysis.timelog.read import read as read_logs
+from campaign.worker import together
 from jobs.benchmarks import hepcnn
 from jobs.data.hdf5 import HepSpec
 from jobs.data.make import make
@@ -135,6 +136,25 @@ def test_a_real_network_learns_and_repeats_itself(run, made, tmp_path):
     assert passed(first)["equal_weights"] is True
     assert first["step_loss"] == other["step_loss"]
     assert check(first, "equal_weights")["message"] == check(other, "equal_weights")["message"]
+
+
+@pytest.mark.long
+def test_ranks_that_add_nothing_up_need_not_have_the_same_weights(template, made, tmp_path):
+    settings = {
+        "benchmark": KEYS | {"epochs": 1, "dropout": 0.0}, "batch_size": 8, "seed": 1, "cache": "as_is",
+        "reader": "h5py_threads", "accelerator": {"name": "cpu", "step_s": None}, "checkpoint": {"name": "none"},
+        "nodes": 2, "sync": "barrier", "storage": {"root": str(made.parent)},
+    }  # fmt: skip
+    request = {
+        "settings": settings, "dataset": str(made), "manifest": None, "limits": {**DEAF, "time_error_max": 5.0},
+        "trace": None, "checkpoint": None, "profile": None, "timelog": str(tmp_path / "a.timelog"),
+    }  # fmt: skip
+    conduct = {"ranks_timeout_s": 60, "run_timeout_s": 100}
+
+    found = together.run(together.Here(template, 2), request, tmp_path / "run.log", conduct)
+
+    assert (found["status"], found["reason"]) == ("valid", None)
+    assert "equal_weights" not in passed(found)
 
 
 @pytest.mark.long
