@@ -85,10 +85,10 @@ def _joined(read: Sequence[Runtime], asked: argparse.Namespace) -> dict[str, Any
             found["posix"] = joined.calls(read[0], posix.read(beside["posix"]))
         if "system" in beside:
             found["system"] = joined.system(read[0], system.read(beside["system"]))
+        if "timelog" in beside:
+            found["timelog"] = joined.time_log(read[0], read_log([beside["timelog"]])[0])
     except system.TraceError as error:
         raise AnalysisError(f"what was seen beside it: {error}", "name files of the same run") from error
-    if "timelog" in beside:
-        found["timelog"] = joined.time_log(read[0], read_log([beside["timelog"]])[0])
     return found
 
 

@@ -10,6 +10,7 @@ from analysis.timelog.intervals import union
 from analysis.traces import posix
 from analysis.traces.runtime import KINDS
 from analysis.traces.shares import CATEGORIES, NS, Covered, both
+from analysis.traces.system import TraceError
 
 if TYPE_CHECKING:
     from analysis.timelog.log import Log
@@ -25,9 +26,10 @@ def calls(runtime: Runtime, profile: posix.Profile) -> dict[str, Any]:
 
     A call is inside an operation that its thread was in from its start to its end. TensorFlow and the kernel number
     threads differently, so a thread of the one is that of the other in whose operations most of its calls lie.
-    Raises TraceError: the profile has no single calls.
+    Raises TraceError: the profile has no single calls, or is not of that time.
     """
     own = posix.one_by_one(profile)
+    _meet(runtime, profile.started_ns / NS, profile.started_ns / NS + profile.wall_s)
     start, end = (
         profile.started_ns + np.round(own[edge].to_numpy() * NS).astype(np.int64) for edge in ("start_s", "end_s")
     )
@@ -75,8 +77,13 @@ def union_by(group: Any, start: Any, end: Any) -> float:
 
 
 def time_log(runtime: Runtime, log: Log) -> dict[str, dict[str, float]]:
-    """Return of each action of a time log how long, within the steps, a category went on meanwhile: seconds."""
+    """Return of each action of a time log how long, within the steps, a category went on meanwhile: seconds.
+
+    Raises TraceError: it is not of that time.
+    """
     steps, found = runtime.steps, {}
+    if len(log.events.start_ns):
+        _meet(runtime, log.events.start_ns.min() / NS, log.events.end_ns.max() / NS)
     spans = {name: union(*runtime.of(name)) for name in CATEGORIES}
     for code, events in log.events.by("action"):
         action = union(events.start_ns, events.end_ns)
@@ -88,10 +95,16 @@ def time_log(runtime: Runtime, log: Log) -> dict[str, dict[str, float]]:
 
 
 def system(runtime: Runtime, trace: Trace) -> dict[str, Any]:
-    """Return the bytes that the system trace's counter moved in each step, by the rate of each of its intervals."""
-    elapsed = trace.samples["elapsed_s"].to_numpy()
-    rates = np.nan_to_num(trace.samples["read_mb_per_s"].to_numpy())
-    moved = np.concatenate([[0.0], np.cumsum(np.diff(elapsed) * rates[1:])])
-    edges = (np.interp(each / NS - trace.began_s, elapsed, moved) for each in runtime.steps[1:])
-    start, end = edges
-    return {"source": trace.source, "mb_of_each_step": (end - start).tolist()}
+    """Return the MB that the system trace's counter moved in each step, by the rate of each of its intervals.
+
+    Raises TraceError: it is not of that time, or does not say of which.
+    """
+    edges = np.stack(runtime.steps[1:], axis=1).ravel() / NS
+    _meet(runtime, *(trace.began_s + float(trace.samples["elapsed_s"].iloc[place]) for place in (0, -1)))
+    return {"source": trace.source, "mb_of_each_step": trace.mb_between(edges.tolist())[::2].tolist()}
+
+
+def _meet(runtime: Runtime, first_s: float, last_s: float) -> None:
+    """Raise TraceError where what was seen from the one Unix time to the other has no moment of the steps."""
+    if last_s < runtime.steps.start.min() / NS or first_s > runtime.steps.end.max() / NS:
+        raise TraceError("it is not of the time of the steps")

@@ -93,6 +93,22 @@ def test_a_system_trace_gives_bytes_to_steps_by_the_rate_of_its_intervals(tmp_pa
     assert found["mb_of_each_step"] == pytest.approx([10.0, 30.0])
 
 
+@pytest.mark.parametrize("late_s", [-9, 9])
+def test_what_was_seen_at_another_time_is_refused(late_s, traced):
+    samples = pd.DataFrame({"elapsed_s": [0.0, 4.0], "read_mb_per_s": [np.nan, 10.0]})
+    times = {name: np.array([BEGAN + late_s * 10**9]) for name in ("start_ns", "end_ns")}
+    events = Events(**{name: times.get(name, np.zeros(1, np.int64)) for name in Events._fields})
+
+    for join, other in (
+        (joined.calls, profile(CALLS, BEGAN + late_s * 10**9)),
+        (joined.system, system.Trace("dsk/sda", samples, BEGAN / 1e9 + late_s)),
+        (joined.system, system.Trace("dsk/sda", samples, 0.0)),  # which does not say when it began
+        (joined.time_log, SimpleNamespace(events=events, actions=["load"])),
+    ):
+        with pytest.raises(system.TraceError, match="not of the time"):
+            join(traced, other)
+
+
 def test_the_command_joins_what_a_run_left(tmp_path, capsys):
     from jobs.profiler import Profile  # noqa: PLC0415
 
