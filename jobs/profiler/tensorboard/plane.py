@@ -59,6 +59,7 @@ def _summary(window: Window) -> dict[str, Any]:
         "figures": report.figures(window),
         "sizes": SIZES,
         "file_sizes": _file_sizes(window),
+        "order": _order(window),
         "read_mb_per_s": _over_time(window),
         "files": [_file(window, place) for place in order[:MOST_FILES].tolist()],
         "files_left_out": max(0, len(order) - MOST_FILES),
@@ -92,6 +93,13 @@ def _file_sizes(window: Window) -> list[int]:
     """Count the files that were read or written, in Darshan's bins."""
     rows = window.counters[(window.counters["reads"] > 0) | (window.counters["writes"] > 0)]
     return [int(count) for count in np.bincount(np.searchsorted(_EDGES, sizes(rows)), minlength=len(SIZES))]
+
+
+def _order(window: Window) -> list[int]:
+    """Count the POSIX reads: consecutive, sequential and no more, neither."""
+    rows = window.counters[np.array([module == "POSIX" for module in window.modules], bool)]
+    reads, sequential, consecutive = (int(rows[f"{kind}reads"].sum()) for kind in ("", "seq_", "consec_"))
+    return [consecutive, sequential - consecutive, reads - sequential]
 
 
 def _over_time(window: Window) -> list[float] | None:

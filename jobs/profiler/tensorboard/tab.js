@@ -129,14 +129,12 @@ function detail(window) {
   if (!window.figures) {
     return [el('p', {className: 'bad', textContent: `there is no window of ours in this trace: ${plain(window.fault ?? window.error)}`})];
   }
-  const {reads, sequential, consecutive} = window.figures;
-  const pattern = [consecutive, sequential - consecutive, 1 - sequential].map((part) => Math.round(part * reads));
   const rates = list(window.read_mb_per_s);
   return [
     ...sentences(window),
     ...(rates.length ? [overTime('Read, MB/s over time', rates, window.figures.wall_s)] : []),
     el('div', {className: 'charts'}, bySize('Reads by size', window.figures.read_sizes), bySize('Files by size', window.file_sizes),
-      bars('Order of reads', ['consecutive', 'sequential', 'neither'], pattern), bySize('Writes by size', window.figures.write_sizes)),
+      bars('Order of POSIX reads', ['consecutive', 'sequential', 'neither'], list(window.order)), bySize('Writes by size', window.figures.write_sizes)),
     el('h2', {textContent: 'Files, by the time in their calls'}),
     table(FILES, list(window.files), 0),
     el('p', {textContent: window.files_left_out ? `${number(window.files_left_out)} more files are not listed` : ''}),

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -94,6 +95,13 @@ def test_the_summary_says_what_was_read(window):
     assert [sum(told["file_sizes"]), told["file_sizes"][0], told["file_sizes"][4]] == [2, 1, 1]
     moved = sum(told["read_mb_per_s"]) / 100 * window.wall_s
     assert moved == pytest.approx((50 + 2000 + 2000 + 150_000) / 1e6)
+
+
+@pytest.mark.parametrize(("module", "order"), [("POSIX", [2, 1, 2]), ("STDIO", [0, 0, 0])])
+def test_the_order_is_that_of_reads_that_are_no_streams(window, module, order):
+    told = json.loads(_planes(replace(window, modules=[module] * 2))[plane.SUMMARY].stats[0].str_value)
+
+    assert (told["figures"]["reads"], told["order"]) == (5, order)
 
 
 def test_a_window_of_counters_has_a_summary_and_no_lines(data):
