@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 
 def left_out(run: Run, here: Rank) -> Run:
     """Take what the other ranks on this machine did out of what a rank's observers count as everybody else's."""
-    own = {"boot": boot(), **{key: run.get(key) for key in ("device", "device_bytes", "written_bytes", "cpu_s")}}
-    told = here.gather(own)
+    own = {"boot": boot(), **{key: run.get(key) for key in ("device", "device_bytes", "cpu_s", "readers_cpu_s")}}
+    saved = [(target["source"], target["bytes"]) for target in run.get("targets", ())]
+    told = here.gather({**own, "saved": saved})
     near = [each for place, each in enumerate(told) if place != here.rank and each["boot"] == own["boot"]]
     return {**run, "other_cpu": _cpu(run, near), "other_bytes": _bytes(run, near)}
 
 
 def _cpu(run: Run, near: Sequence[Mapping[str, Any]]) -> float:
-    theirs_s: float = sum(each["cpu_s"] for each in near)
+    theirs_s: float = sum(each["cpu_s"] + (each["readers_cpu_s"] or 0.0) for each in near)
     return max(0.0, run["other_cpu"] - theirs_s / run["elapsed_s"])
 
 
@@ -31,4 +32,6 @@ def _bytes(run: Run, near: Sequence[Mapping[str, Any]]) -> int | None:
     known: list[int] = [each["device_bytes"] for each in near if each["device"] == run["device"]]
     if run["other_bytes"] is None or None in known:
         return None
-    return max(0, run["other_bytes"] - sum(known))
+    disk = f"dsk/{run['device']}"  # as `jobs.observe.trace_sources` names what snapshots went to
+    saved: int = sum(size for each in near for source, size in each["saved"] if source == disk)
+    return max(0, run["other_bytes"] - sum(known) - saved)

@@ -139,3 +139,8 @@ def test_what_other_ranks_do_on_this_machine_is_nobody_elses_doing():
     assert left_out(run, Told(0, {}, {**neighbour, "boot": "another machine"})) == run
     assert left_out(run, Told(0, {}, {**neighbour, "device": "loop7"})) == {**run, "other_cpu": 0.5}
     assert left_out(run, Told(0, {}, {**neighbour, "device_bytes": None}))["other_bytes"] is None
+    assert left_out(run, Told(0, {}, {**neighbour, "readers_cpu_s": 0.5}))["other_cpu"] == 0.25
+    saved = {"saved": [("dsk/vda", 150), ("dsk/loop7", 20)]}
+    assert left_out(run, Told(0, {}, {**neighbour, **saved}))["other_bytes"] == 50
+    own = {**run, "targets": [{"source": "dsk/vda", "bytes": 9}]}
+    assert left_out(own, Told(0, {}, {**neighbour, "saved": []}))["other_bytes"] == 200
