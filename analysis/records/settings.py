@@ -152,7 +152,7 @@ def suffixes(keys: Sequence[Settings]) -> dict[Settings, str]:
     if len(keys) == 1:
         return {keys[0]: ""}
     names = distinguishing([key.facts for key in keys])
-    made = {key: "-".join(_word(name, key.facts) for name in names) for key in keys}
+    made = {key: "-".join(filter(None, (_word(name, key.facts) for name in names))) for key in keys}
     made = {key: re.sub(r"[^A-Za-z0-9._-]+", "_", text) for key, text in made.items()}
     # Some file systems do not distinguish upper from lower case.
     alike = len({text.casefold()[:LONGEST_SUFFIX] for text in made.values()}) < len(keys)
@@ -216,9 +216,9 @@ def accelerators(facts: Facts, ran_on: Iterable[str]) -> str:
 
 
 def _word(name: str, facts: Facts) -> str:
-    """Return one setting as a word that stands alone: `warm`, `batch_size-64`, `no-autotune`."""
+    """Return a setting as a word that stands alone: `warm`, `batch_size-64`, `no-autotune`; empty where it is unset."""
     if name not in facts:
-        return _UNSET.get(name, f"{name}-unset")
+        return _UNSET.get(name, "")
     value, last = facts[name], name.rpartition(".")[2]
     if name == "data":
         return f"data-{_digest(str(value))}"

@@ -71,13 +71,21 @@ def _lines(run: Row, folder: Path) -> pd.DataFrame:
     profile, trace = windows.read(run, folder)
     samples = trace.samples[["elapsed_s", "read_mb_per_s"]].assign(line=TRACE)
     samples["begin_s"] = samples["elapsed_s"].shift()
-    return pd.concat([windows.beside(profile, trace).assign(line=WINDOWS), samples.iloc[1:]], ignore_index=True)
+    return pd.concat([_long(windows.beside(profile, trace)).assign(line=WINDOWS), samples.iloc[1:]], ignore_index=True)
+
+
+def _long(parts: pd.DataFrame) -> pd.DataFrame:
+    """Leave out the moments in which batches that were read ahead are taken: shorter than a call, they have no rate."""
+    length_s = parts["elapsed_s"] - parts["begin_s"]
+    return parts[length_s >= length_s.median() / 4]
 
 
 def what_is_drawn(key: Settings, _shown: pd.DataFrame, frame: pd.DataFrame) -> str:
     """Return how well both agree, a sentence for all cells."""
     over = frame["over_trace"].dropna()
-    every = f"A window is {key.facts.get(windows.EVERY)} steps of the run of median runtime."
+    every = (
+        f"A window is {key.facts.get(windows.EVERY)} steps of the run of median runtime, and none that is over at once."
+    )
     if over.empty:
         return every
     low, middle, high = (times(float(it)) for it in (over.min(), over.median(), over.max()))
