@@ -56,9 +56,9 @@ class Worker:
     folder: CampaignFolder
     work: WorkList
     template: Template  # where runs are forked from
-    leader: Leader | None = None  # of the other ranks, in a job on several nodes
     # What Slurm says of its job; asked for before each run until there is an answer.
     job: Mapping[str, str] = field(default_factory=dict)
+    leader: Leader | None = None  # of the other ranks, in a job on several nodes
 
     def walk(self) -> bool:
         """Run every cell of the list, one after the other; returns whether each of them is done."""
@@ -249,7 +249,7 @@ def main(work_list: str) -> int:
             retry(lambda: fault.unlink(missing_ok=True), session.patience_of(work))  # of the time before a requeue
             if work["cluster"] == "slurm" and job.begun_too_often(work["conduct"]["cluster"], fault):
                 return 1
-            return 0 if Worker(folder, work, template, leader).walk() else 1
+            return 0 if Worker(folder, work, template, leader=leader).walk() else 1
         except session.TakenOverError:
             return 1  # and no fault: its file is the other's, too
         except RankLostError as lost:
