@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from analysis.verdicts.evidence import Cell, Evidence
 
 POSIX, STAGING, TARGET, CONTROL = "profile.posix", "staging", "checkpoint.name", "benchmark.control"
+DATASETS = {"alexnet": "imagenet_subset", paper.MALWARE: "malware"}  # of the trainings that the claims are about
 SMALL_FILES = ("smallest", "advised")  # rules that choose them; others say nothing of these
 OF_STAGING = frozenset({STAGING, "staging.emulated"})
 PROFILE = frozenset({POSIX, EVERY})
@@ -96,7 +97,8 @@ def verdicts(found: Evidence) -> Iterator[Verdict]:
         known = [cell for cell in cells_of(rows, [STAGING]) if cell["cell"] in found.values("posix_reads")]
         name = key.facts.get("benchmark")
         told = [*_windows(found, known), *_streams(found, known)]
-        if name in WAITS and all(key.facts.get(each, "none") == "none" for each in (TARGET, CONTROL)):
+        ours = name in WAITS and key.facts.get("dataset.name") == DATASETS[str(name)]
+        if ours and all(key.facts.get(each, "none") == "none" for each in (TARGET, CONTROL)):
             told += [*_order(found, known, str(name)), *_bandwidths(found, known, str(name))]
         yield from (replace(verdict, about=f"tf-Darshan: {about}") for verdict in told)
 

@@ -19,13 +19,16 @@ def imagenet(storage="lustre", threads=1, rate=3.0, load_s=96.0, **calls):
     """Return a profiled cell of AlexNet whose three runs took about 100 s."""
     profile = IMAGENET | {"read_mb_per_s": rate} | calls
     runs = [step(n, 100.0 + n / 100, load_s=load_s, profile=profile) for n in (1, 2, 3)]
-    return training(runs, storage=storage, threads=threads, profile={"posix": "trace"})
+    made = training(runs, storage=storage, threads=threads, profile={"posix": "trace"})
+    made["cell"]["settings"]["dataset"] = {**made["cell"]["settings"]["dataset"], "name": "imagenet_subset"}
+    return made
 
 
 def malware(threads=1, rate=94.0, staging=None, **calls):
     """Return a profiled cell of Malware from hdd."""
     made = imagenet("hdd", threads, **{**MALWARE, "rate": rate}, **calls)
     made["cell"]["benchmark"] = "malware"
+    made["cell"]["settings"]["dataset"] |= {"name": "malware"}
     made["cell"]["settings"] |= {"benchmark": {"name": "malware"}} | ({"staging": staging} if staging else {})
     return of_benchmark(made, "malware", f"malware-t{threads}-{staging}") | {"cell": made["cell"] | {
         "id": f"malware-t{threads}-{staging}", "kind": "training", "figure": "wall_s", "unit": "s", "better": "lower",
@@ -47,6 +50,13 @@ def malware(threads=1, rate=94.0, staging=None, **calls):
 )
 def test_reads_of_small_files_are_counted(claim, calls, verdict):
     assert told(claim, imagenet(**calls))["verdict"] == verdict
+
+
+def test_images_of_others_are_not_imagenet():
+    made = imagenet()
+    made["cell"]["settings"]["dataset"] |= {"name": "caltech101"}
+
+    assert told(tfdarshan.TWICE, made)["verdict"] == NOT_MEASURED
 
 
 def test_how_long_an_emulated_step_waits_says_nothing():
