@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from analysis.records.frame import Row
     from analysis.records.settings import Settings
 
+FEW = 4  # windows, of which no median says how long one is
 TITLE = "tf-Darshan, Figs. 3 and 4. Read each second: windows of the profile and the system's trace"
 PLACE = ["storage", "threads"]
 OF_CELL = [*PLACE, "status", "host", "cell"]
@@ -77,7 +78,7 @@ def _lines(run: Row, folder: Path) -> pd.DataFrame:
 def _long(parts: pd.DataFrame) -> pd.DataFrame:
     """Leave out the moments in which batches that were read ahead are taken: shorter than a call, they have no rate."""
     length_s = parts["elapsed_s"] - parts["begin_s"]
-    return parts[length_s >= length_s.median() / 4]
+    return parts[length_s >= length_s.median() / 4] if len(parts) >= FEW else parts
 
 
 def what_is_drawn(key: Settings, _shown: pd.DataFrame, frame: pd.DataFrame) -> str:
