@@ -19,13 +19,13 @@ def pytest_configure():
     """Let Ctrl-C reach what the tests start, also where they were started with SIGINT ignored (`&` in a script).
 
     Tables are as wide as for a pipe, whatever width the caller's shell has told. Bytecode is kept, whatever that has
-    told: tests start processes by the hundred. Each property is tried on 15 examples; CI has time for Hypothesis' 100.
+    told: tests start processes by the hundred. Each property is tried on 15 examples; CI has time for 40.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.pop("COLUMNS", None)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
-    examples = 100 if os.environ.get("TFIO_REQUIRE_ALL") else 15
+    examples = 40 if os.environ.get("TFIO_REQUIRE_ALL") else 15
     known = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
     settings.register_profile("plain", deadline=None, max_examples=examples, suppress_health_check=known)
     settings.load_profile("plain")
