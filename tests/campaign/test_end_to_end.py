@@ -211,20 +211,21 @@ def test_ctrl_c_stops_the_worker_and_the_same_command_goes_on(command):
 
 @pytest.mark.long
 def test_a_killed_front_process_leaves_its_worker_and_the_next_one_waits_for_it(command):
-    front = command.start("-m", "threads=1,2", *LONG)
+    words = ("-m", "threads=1,2", *TINY, "runs=24")  # two commands start while they run
+    front = command.start(*words)
     _wait_for(lambda: _measured_some(command.cwd), "a measured run")
 
     front.kill()
     front.wait()
     told = command("status")
-    again = command("-m", "threads=1,2", *LONG)
+    again = command(*words)
     front.communicate()  # its pipes stay open as long as its worker lives
 
     assert "1 running" in told.stdout
     assert again.returncode == 0
     assert "a worker of an earlier start is still running" in again.stderr
     runs = [run for record in _records(command.cwd).values() for run in record["runs"]]
-    assert [run["status"] for run in runs] == ["valid"] * 18
+    assert [run["status"] for run in runs] == ["valid"] * 48
 
 
 @pytest.mark.long
