@@ -7,9 +7,8 @@ By hand, on any node, from a data set that a campaign has made::
 
 from __future__ import annotations
 
-import hashlib
 import time
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -28,10 +27,11 @@ from jobs.data import manifest
 from jobs.data.readers import Part, opened
 from jobs.errors import DatasetError, JobError
 from jobs.observe.spent import Spent, logged
+from jobs.ranks.training import Meetings
 from jobs.settings import EVERY, key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
     from jobs.benchmarks.cdb.training import Step
@@ -128,6 +128,7 @@ class Run:
         import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
         self.settings, self.rules, self.feed, self.spent, self.here = settings, rules, feed, spent, here
+        self.meetings = Meetings(here, spent)
         self.chosen = accelerator.choose(settings["accelerator"]["name"])
         first_use.run_operations_directly()
         tf.random.set_seed(settings["seed"])
@@ -154,25 +155,13 @@ class Run:
         if self.chosen != "emulated":
             network = CdbNetwork(self.settings["seed"], {**own, "fields": fields})
             network.reset()
-            return Trained(network, self._added_up, self._meet, self.spent)
+            return Trained(network, self.meetings.added_up, self.meetings.step, self.spent)
         import numpy as np  # noqa: PLC0415 - finding the benchmarks is to be fast
 
         shapes = kernel_shapes(fields) if self.here.sync == "allreduce" else []
         zeros = [np.zeros(each, np.float32) for shape in shapes for each in (shape, shape[-1:])]
         step_s = self.settings["accelerator"]["step_s"]
-        return Emulated(accelerator.emulated, step_s, zeros, self._meet, self.spent)
-
-    @property
-    def _added_up(self) -> int:
-        """The ranks whose gradients a step adds up."""
-        return self.here.size if self.here.sync == "allreduce" else 1
-
-    def _meet(self, gradients: Sequence[Any]) -> Sequence[Any]:
-        """Add gradients up over the ranks, or wait for all, or neither."""
-        if self.here.sync == "none":
-            return gradients
-        with self.spent.during("communicate" if self.here.sync == "allreduce" else "barrier"):
-            return self.here.meet(gradients)
+        return Emulated(accelerator.emulated, step_s, zeros, self.meetings.step, self.spent)
 
     def measure(self, watched: AbstractContextManager[Any]) -> dict[str, Any]:
         """Run the clock, from the first request to the end of the last step; then wait for what was read ahead."""
@@ -182,11 +171,11 @@ class Run:
         training = Training(self.rules, train, validations, self.step, self.spent)
         try:
             with watched:
-                with self._barrier():
+                with self.meetings.barrier():
                     start = self.here.start()
                 training.run()
                 wall_s = time.perf_counter() - start
-                with self._barrier():
+                with self.meetings.barrier():
                     self.here.barrier()
                 training.begun.clear()
                 self.feed.settle()
@@ -195,10 +184,6 @@ class Run:
                 raise self.feed.error from error
             raise
         return self._figures(training, wall_s)
-
-    def _barrier(self) -> AbstractContextManager[Any]:
-        """Log a barrier outside the clock, by which the clocks of several nodes are compared."""
-        return self.spent.log.event("barrier") if self.spent.log and self.here.size > 1 else nullcontext()
 
     def _figures(self, training: Training, wall_s: float) -> dict[str, Any]:
         seconds, feed = self.spent.seconds, self.feed
@@ -249,12 +234,9 @@ class Run:
 
     def _weights(self) -> str | None:
         """Return a checksum of the network's weights, where one is trained by all ranks together."""
-        if not isinstance(self.step, Trained) or self._added_up < self.here.size:
+        if not isinstance(self.step, Trained):
             return None
-        found = hashlib.sha256()
-        for weight in [*self.step.network.kernels, *self.step.network.biases]:
-            found.update(weight.numpy().tobytes())
-        return found.hexdigest()
+        return self.meetings.checksum([*self.step.network.kernels, *self.step.network.biases])
 
 
 class _Climate(Benchmark):

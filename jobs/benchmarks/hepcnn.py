@@ -10,9 +10,8 @@ By hand, on a data set that a campaign has made::
 
 from __future__ import annotations
 
-import hashlib
 import time
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -34,6 +33,7 @@ from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest
 from jobs.errors import DatasetError
 from jobs.observe.spent import Spent, logged
+from jobs.ranks.training import Meetings
 from jobs.settings import EVERY, key
 
 if TYPE_CHECKING:
@@ -121,6 +121,7 @@ class Run:
     def __init__(self, settings: Settings, plan: Plan, spent: Spent, checkpoints: Checkpoints | None) -> None:
         """Start TensorFlow, and build what computes."""
         self.settings, self.plan, self.rules, self.here, self.spent = settings, plan, plan.rules, plan.here, spent
+        self.meetings = Meetings(plan.here, spent)
         self.chosen = accelerator.choose(settings["accelerator"]["name"])
         first_use.run_operations_directly()
         own, began = settings["benchmark"], time.perf_counter()
@@ -135,11 +136,11 @@ class Run:
 
     def _step(self, *, trained: bool) -> Step:
         if trained and self.network:
-            return Trained(self.network, self._added_up, self._meet, self.spent)
+            return Trained(self.network, self.meetings.added_up, self.meetings.step, self.spent)
         if self.settings["benchmark"]["control"] == Control.no_compute.value:
             return Skip()
         step_s = self.settings["accelerator"]["step_s"]
-        return Emulated(accelerator.emulated, step_s, self._gradients(), self._meet, self.spent)
+        return Emulated(accelerator.emulated, step_s, self._gradients(), self.meetings.step, self.spent)
 
     def _gradients(self) -> list[Any]:
         """Return zeros of the size of the network's gradients, where ranks add them up."""
@@ -147,18 +148,6 @@ class Run:
 
         shapes = kernel_shapes(self.settings["benchmark"]["width"]) if self.here.sync == "allreduce" else []
         return [np.zeros(each, np.float32) for shape in shapes for each in (shape, shape[-1:])]
-
-    @property
-    def _added_up(self) -> int:
-        """The ranks whose gradients a step adds up."""
-        return self.here.size if self.here.sync == "allreduce" else 1
-
-    def _meet(self, gradients: Sequence[Any]) -> Sequence[Any]:
-        """Add gradients up over the ranks, or wait for all, or neither."""
-        if self.here.sync == "none":
-            return gradients
-        with self.spent.during("communicate" if self.here.sync == "allreduce" else "barrier"):
-            return self.here.meet(gradients)
 
     def measure(self, loader: Loader, watched: AbstractContextManager[Any]) -> dict[str, Any]:
         """Run the clock, from the first load to the end of the last step."""
@@ -170,17 +159,13 @@ class Run:
         }
         training = Training(self.rules, samples, self.step, self.spent, self.saver)
         with watched:
-            with self._barrier():
+            with self.meetings.barrier():
                 start = self.here.start()
             training.run()
             wall_s = time.perf_counter() - start
-            with self._barrier():
+            with self.meetings.barrier():
                 self.here.barrier()
         return self._figures(training, loader.rows, wall_s)
-
-    def _barrier(self) -> AbstractContextManager[Any]:
-        """Log a barrier outside the clock, by which the clocks of several nodes are compared."""
-        return self.spent.log.event("barrier") if self.spent.log and self.here.size > 1 else nullcontext()
 
     def _from_memory(self, phase: str, _load: Load) -> Arrays:
         """Return samples without reading any: ``control=no_io``."""
@@ -235,12 +220,9 @@ class Run:
 
     def _weights(self) -> str | None:
         """Return a checksum of the network's weights, where one is trained by all ranks together."""
-        if not isinstance(self.step, Trained) or self._added_up < self.here.size:
+        if not (isinstance(self.step, Trained) and self.network):
             return None
-        found = hashlib.sha256()
-        for weight in [*self.network.kernels, *self.network.biases] if self.network else []:
-            found.update(weight.numpy().tobytes())
-        return found.hexdigest()
+        return self.meetings.checksum([*self.network.kernels, *self.network.biases])
 
 
 Shuffle = Enum("Shuffle", {"none": "none", "local": "local", "global": "global"})

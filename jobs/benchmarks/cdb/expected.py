@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jobs.benchmarks.cdb.rules import TRAIN
+from jobs.ranks.training import alike
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,26 +39,9 @@ def of_rank(
 
 def over_ranks(rules: Rules, told: Sequence[Mapping[str, Any]]) -> dict[str, Expectation]:
     """Hold against each other what the ranks tell: ``steps``, ``delivered`` (files of train, in order), ``weights``."""
-    steps, wanted = [each["steps"] for each in told], rules.epochs * rules.steps
     fault = every_sample_once(rules, [each["delivered"] for each in told])
-    expected: dict[str, Expectation] = {
-        "equal_steps": {
-            "expected": [wanted] * rules.ranks,
-            "found": steps,
-            "message": f"steps of each rank: {', '.join(map(str, dict.fromkeys(steps)))} of {wanted}",
-        },
-        "every_sample_once": {
-            "expected": "",
-            "found": fault,
-            "message": fault or "no file of train came twice in a pass over them, and none was left out",
-        },
-    }
-    weights = [each["weights"] for each in told]
-    if any(weights):
-        same = "the same" if len({*weights}) == 1 else "not the same"
-        message = f"the weights of the ranks are {same}: {', '.join(str(each)[:12] for each in dict.fromkeys(weights))}"
-        expected["equal_weights"] = {"expected": weights[:1] * len(weights), "found": weights, "message": message}
-    return expected
+    fine = "no file of train came twice in a pass over them, and none was left out"
+    return alike(told, [rules.epochs * rules.steps] * rules.ranks, fault, fine)
 
 
 def every_sample_once(rules: Rules, delivered: Sequence[Sequence[int]]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jobs.benchmarks.hep.rules import TRAIN, every_sample_once, load_bytes
+from jobs.ranks.training import alike
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -79,27 +80,10 @@ class Plan:
 
 def over_ranks(rules: Rules, told: Sequence[Mapping[str, Any]]) -> dict[str, Expectation]:
     """Hold against each other what the ranks tell: ``steps``, ``delivered`` (by epoch and file), ``weights``."""
-    steps = [each["steps"] for each in told]
     fault = every_sample_once(rules, [each["delivered"] for each in told])
     share = rules.train.samples * rules.share(TRAIN) * rules.ranks
-    expected: dict[str, Expectation] = {
-        "equal_steps": {
-            "expected": [rules.steps] * rules.ranks,
-            "found": steps,
-            "message": f"steps of each rank: {', '.join(map(str, dict.fromkeys(steps)))} of {rules.steps}",
-        },
-        "every_sample_once": {
-            "expected": "",
-            "found": fault,
-            "message": fault or f"{rules.finished} epochs of {share:,} samples, each once over all ranks",
-        },
-    }
-    weights = [each["weights"] for each in told]
-    if any(weights):
-        same = "the same" if len({*weights}) == 1 else "not the same"
-        told_of = f"the weights of the ranks are {same}: {', '.join(str(each)[:12] for each in dict.fromkeys(weights))}"
-        expected["equal_weights"] = {"expected": weights[:1] * len(weights), "found": weights, "message": told_of}
-    return expected
+    fine = f"{rules.finished} epochs of {share:,} samples, each once over all ranks"
+    return alike(told, [rules.steps] * rules.ranks, fault, fine)
 
 
 def seconds_by_source(rows: Sequence[Row]) -> dict[str, float]:

@@ -19,6 +19,7 @@ from tests.analysis.record_factory import check, id_of, record, run, store, unst
 from tests.analysis.saving_factory import saved
 from tests.analysis.training_factory import grid, training, with_traces
 
+JOBS = Path(checks.__file__).parent
 CONTRACT = Path(__file__).parents[2] / "contract"
 HOSTILE = "<script>alert('1')</script>\"&\u202e\x07\udcff"
 SHOWN = "<script>alert('1')</script>\"&\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"
@@ -353,7 +354,7 @@ def test_every_rule_that_a_record_can_have_has_its_claim_in_words():
     rules = {name: rule for name, rule in vars(checks).items() if not name.startswith("_")}
     made = {name for name, rule in rules.items() if getattr(rule, "__annotations__", {}).get("return") == "Check"}
 
-    sources = [path.read_text() for path in Path(checks.__file__).parent.glob("benchmarks/*/expected.py")]
+    sources = [path.read_text() for path in [*JOBS.glob("benchmarks/*/expected.py"), JOBS / "ranks" / "training.py"]]
     predicted = {rule for text in sources for rule in re.findall(r'"(\w+)"(?:\] =|:) \{\s*"expected"', text)}
 
     assert len(found) >= 8
