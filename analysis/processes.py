@@ -5,19 +5,16 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from analysis.errors import AnalysisError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from concurrent.futures import Future
-
-    Result = TypeVar("Result")
+Result = TypeVar("Result")
 
 MOST = 4
 

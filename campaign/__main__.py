@@ -7,9 +7,13 @@ import importlib.metadata
 import io
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from campaign.config.command_line import VERBS
 from campaign.errors import CampaignError, EnvironmentFaultError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _BROKEN_PIPE, _INTERRUPTED = 141, 130  # as a shell reports SIGPIPE and SIGINT
 
@@ -38,11 +42,11 @@ def _version() -> str:
         return "(a checkout that is not installed)"
 
 
-def guarded(argv: list[str]) -> int:
-    """Run `main`; an error that the user can cure is printed without a traceback."""
+def guarded(argv: list[str], act: Callable[[list[str]], int] = main) -> int:
+    """Run `main`, or what else the words are for; an error that the user can cure is printed without a traceback."""
     _prepare_streams()
     try:
-        code = main(argv)
+        code = act(argv)
         sys.stdout.flush()
     except CampaignError as error:
         return _report(error)

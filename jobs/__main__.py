@@ -156,11 +156,13 @@ def _add_key(parser: argparse.ArgumentParser, each: Field[Any]) -> None:
         parser.add_argument(flag, dest=each.name, action=action, help=text, default=each.default)
         return
     words = choices(each)
-    kind: dict[str, Any] = {"choices": words} if words else {"type": _number(each)}
+    kind: dict[str, Any] = {"choices": words} if words else {"type": _type(each)}
     parser.add_argument(flag, dest=each.name, help=text, default=getattr(each.default, "value", each.default), **kind)
 
 
-def _number(each: Field[Any]) -> Callable[[str], float]:
+def _type(each: Field[Any]) -> Callable[[str], Any]:
+    if "str" in str(each.type):
+        return str
     least, _ = each.metadata["range"]
     return float if isinstance(each.default, float) else count if least and least >= 1 else int
 

@@ -70,7 +70,8 @@ def judge(run: Run, cache: str, limits: Limits, peak: Peak | None = None) -> tup
     """
     if "ranks" in run:
         return _judge_together(run, cache, limits, peak)
-    rules = {"cold": (cold, device_bytes), "warm": (warm, from_memory), "as_is": ()}
+    kept = (cold_at_server,) if "objects" in run else (cold, device_bytes)
+    rules = {"cold": kept, "warm": (warm, from_memory), "as_is": ()}
     trained = (finite_loss,) if run.get("step_loss") else ()
     saved = (checkpoints_durable,) if "checkpoints" in run else (reached_device,) if "reached_bytes" in run else ()
     asked = (complete,) if "images" in run or "bytes_asked" in run else ()
@@ -84,7 +85,7 @@ def judge(run: Run, cache: str, limits: Limits, peak: Peak | None = None) -> tup
     checks += [below_peak(run, peak, limits)] if peak and cache == "cold" else []
     failed = [check for check in checks if check["passed"] is False]
     proofs = checks[: len(rules[cache])]
-    if not failed and proofs and all(check["passed"] is None for check in proofs):
+    if not failed and proofs and "objects" not in run and all(check["passed"] is None for check in proofs):
         failed = proofs  # either one decides; with neither, the state of the cache is a claim without proof
     return checks, _reason(failed)
 
@@ -169,6 +170,34 @@ def cold(run: Run, limits: Limits) -> Check:
     linked = run.get("linked_files")
     message += f"; {linked} names are hard links to files named before, and are read from memory" if linked else ""
     return _at_most("cold", resident, limits.resident_max, "; ".join([message, *run.get("below", [])]))
+
+
+def cold_at_server(run: Run, limits: Limits) -> Check:
+    """Hold when the bytes of objects came from the disk below their servers; a client keeps none of them.
+
+    By the counters of the disk and of the one below it, which count everybody, and by the account of the servers: the
+    share of the bytes that none of them explains is at most what ``device_bytes_min`` leaves. Bytes that came and were
+    not taken count as well. Without the account of servers here, the disk may have been read by others.
+    """
+    objects = run["objects"]
+    wanted, endpoint = max(run["bytes_read"], objects["bytes"]), objects["endpoint"]
+    most = 1 - limits.device_bytes_min
+    disk, lowest = run.get("device"), run.get("lowest_device")
+    stores = objects["servers"].get("ceph-osd")
+    counts = {disk: run.get("device_read_bytes"), lowest: run.get("lowest_read_bytes")}
+    counts |= {"ceph-osd": stores["read_bytes"]} if disk and stores else {}
+    found = {name: count for name, count in counts.items() if name and count is not None}
+    if not stores or not found or not wanted:
+        hidden = f"what the servers of {endpoint} have in memory cannot be seen from here"
+        message = f"{hidden}: the bytes may be from there (storage.device=… names their disk, where it is here)"
+        return _at_most("cold", None, most, message)
+    words = ", ".join(f"{name} gave {count / 1e6:.1f} MB" for name, count in found.items())
+    message = f"{words} for {wanted / 1e6:.1f} MB of objects"
+    unexplained = max(0.0, 1 - min(found.values()) / wanted)
+    if stores["read_bytes"] is None and unexplained <= most:
+        hidden = "others may have read that: what ceph-osd itself read is hidden from this user (root may see it)"
+        return _at_most("cold", None, most, f"{message}; {hidden}")
+    return _at_most("cold", unexplained, most, message)
 
 
 def warm(run: Run, limits: Limits) -> Check:

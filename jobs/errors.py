@@ -54,6 +54,12 @@ class EngineError(JobError):
     exit_code = 3
 
 
+class ObjectStoreError(JobError):
+    """An object store does not answer, refuses what is asked of it, or lacks it."""
+
+    exit_code = 3
+
+
 class BurstBufferError(JobError):
     """Snapshots cannot be kept; the root of all errors of the burst buffer."""
 

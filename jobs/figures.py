@@ -111,6 +111,7 @@ class Run(TypedDict, total=False):
     other_cpu: float
     elapsed_s: float
     kernel_s: float | None
+    objects: dict[str, Any]  # of a run that reads from an object store (`jobs.objects.observer`)
     emulated: bool
     served: dict[str, dict[str, float]]
     step_loss: list[float | None]

@@ -71,7 +71,8 @@ class Request(_Always, total=False):
     itself; ``timelog``, that of a time log, for a benchmark that writes one; ``baseline``, what a benchmark of a file
     reads or writes; ``peak``, what the storage gives by itself, or None; ``listed_ns``, the latest change (ctime) of
     any file of the data set when it was listed; ``staged``, the map of its files that are read from copies
-    (`jobs.data.staging`); ``rank``, of a run that is one of several.
+    (`jobs.data.staging`); ``disk``, the device or folder below an object store, where it is on this machine; ``rank``,
+    of a run that is one of several.
     """
 
     dataset: str
@@ -85,4 +86,5 @@ class Request(_Always, total=False):
     peak: Peak | None
     listed_ns: int | None
     staged: str | None
+    disk: str | None
     rank: RankRequest

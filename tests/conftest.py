@@ -98,3 +98,20 @@ def stranger():
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "the other user could not do it"
 
     return act
+
+
+@pytest.fixture(scope="session")
+def _ceph():
+    from tests.ceph import lab as laboratory  # noqa: PLC0415 - for these tests alone
+
+    if reason := laboratory.missing():
+        pytest.skip(reason)
+    with laboratory.lab(loop=os.geteuid() == 0) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def ceph(_ceph):
+    """A Ceph gateway (`tests.ceph.lab.Lab`) with an own user and bucket; as root its disk is a loop device."""
+    yield _ceph
+    _ceph.mend()

@@ -53,5 +53,7 @@ def guarded(work: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except OSError as error:
-        sys.stderr.write(f"error: {visible(str(error))}\n\nhint: mend what is named here; the records are untouched\n")
+        gone = isinstance(error, FileNotFoundError)
+        hint = "name a file that is there" if gone else "mend what is named here; what was read is untouched"
+        sys.stderr.write(f"error: {visible(str(error))}\n\nhint: {hint}\n")
         return EXIT_USAGE

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from analysis.errors import AnalysisError
+import pandas as pd
+
 from analysis.output.notes import warn
 from analysis.records import read
 from analysis.records.frame import cells_frame, runs_frame
+from analysis.records.record import Record
 from analysis.statistics.baselines import with_baselines
 from analysis.statistics.checkpoints import with_saving
 from analysis.statistics.medians import medians
 from analysis.statistics.training import with_training
 from analysis.traces.windows import with_agreement
 from analysis.verdicts.checklist import verdicts
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -41,11 +39,13 @@ def measured(folder: Path) -> Measured:
         If there is nothing to read.
     """
     found = read.read(folder)
-    warn(found.skipped)
-    if not found.records:
-        message = f"none of the {len(found.skipped)} records in {folder} can be read"
-        raise AnalysisError(message, "see the warnings above, each with its cure")
-    runs = with_agreement(runs_frame(found.records), {each.cell: each.folder for each in found.records})
-    table = with_saving(with_training(medians(cells_frame(found.records), runs), runs), runs)
-    table = with_baselines(table, runs)
+    warn(found, folder)
+    table, runs = tables(found.records)
     return Measured(found, table, runs, verdicts(table, runs))
+
+
+def tables(records: Sequence[Record]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the medians of records, a row per cell with all that is derived of it, and every run."""
+    runs = with_agreement(runs_frame(records), {each.cell: each.folder for each in records})
+    table = with_saving(with_training(medians(cells_frame(records), runs), runs), runs)
+    return with_baselines(table, runs), runs

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from analysis.cli.measured import measured
 from analysis.figures.all import specs
 from analysis.figures.kit import save
-from analysis.figures.kit.draw import drawings
+from analysis.figures.kit.draw import Drawing, drawings
+from analysis.figures.kit.figure import FigureSpec
 from analysis.output import tables, terminal
 from analysis.output.junit import document
 from analysis.output.notes import forget, note
 from analysis.output.page.page import page
 from analysis.output.page.results import MOST_FIGURES, Results
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from analysis.figures.kit.draw import Drawing
-    from analysis.figures.kit.figure import FigureSpec
-    from analysis.text.html import Markup
+from analysis.text.html import Markup
 
 EXIT_SKIPPED = 1
 

@@ -9,16 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from analysis.cli.command import guarded, parser_of
 from analysis.errors import AnalysisError
 from analysis.text.plain import visible
+from analysis.timelog import definitions, show
+from analysis.timelog.log import PHASES, Log
+from analysis.timelog.read import read
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping, Sequence
 
     from analysis.timelog.clocks import Clock
-    from analysis.timelog.log import Log
 
 EPILOG = """\
 Definitions: docs/timelog.md. Rows of NERSC's files that are no events are named and left out.
@@ -32,13 +36,11 @@ MOVED_NS = 1_000_000
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    from analysis.timelog.log import PHASES  # noqa: PLC0415 - keeps numpy out of other commands' --help
-
     about = "Say what took how long in a run: its time logs, or NERSC's (CSV of seven or nine columns, workbook)."
     made = parser_of("python -m analysis timelog", about, EPILOG)
     made.add_argument("files", metavar="FILE", nargs="+", type=Path, help="the logs of one run, of all its processes")
     made.add_argument("--json", action="store_true", help="machine-readable, on stdout: the definitions by action")
-    made.add_argument("--budget", action="store_true", help="where each rank's wall time went, alone; with --rank only")
+    made.add_argument("--budget", action="store_true", help="where the wall time of each rank, or --rank, went, alone")
     made.add_argument("--phase", choices=PHASES, help="this phase alone, without a budget")
     made.add_argument("--epoch", metavar="N", type=int, help="this epoch alone, without a budget")
     made.add_argument("--rank", metavar="N", type=int, help="this rank alone")
@@ -68,26 +70,22 @@ def report(asked: argparse.Namespace) -> int:
             raise AnalysisError(
                 f"--budget does not take --{name}: it is of a rank's whole time", "leave one of the two out"
             )
-    import numpy as np  # noqa: PLC0415
-
-    from analysis.timelog import show  # noqa: PLC0415
-    from analysis.timelog.definitions import MOST_EPOCHS, Definitions  # noqa: PLC0415
-    from analysis.timelog.read import read  # noqa: PLC0415
-
     log, clocks = read(asked.files, unfinished=asked.unfinished)
     for line in remarks(log, clocks):
         sys.stderr.write(f"{visible(line)}\n")
     kept = _kept(log, asked)
-    if not asked.budget and np.unique(kept.events.epoch).size > MOST_EPOCHS:
-        sys.stderr.write(f"warning: of each action at most {MOST_EPOCHS} epochs are shown; --epoch N gives any other\n")
+    if not asked.budget and np.unique(kept.events.epoch).size > definitions.MOST_EPOCHS:
+        sys.stderr.write(
+            f"warning: of each action at most {definitions.MOST_EPOCHS} epochs are shown; --epoch N gives any other\n"
+        )
     written = list(_written(kept, asked))
-    found = {} if asked.budget else Definitions(log, asked.compute).of_actions(kept.events, asked.rank)
+    found = {} if asked.budget else definitions.Definitions(log, asked.compute).of_actions(kept.events, asked.rank)
     whole_time = asked.phase is None and asked.epoch is None
     ranks = show.ranks(log, clocks, asked.rank) if asked.budget or (whole_time and not asked.json) else {}
     if asked.json:
         print(json.dumps(ranks if asked.budget else found, indent=1))
     else:
-        from analysis.output import terminal  # noqa: PLC0415
+        from analysis.output import terminal  # noqa: PLC0415 - brings pandas and matplotlib with it
 
         terminal.put(*show.actions(found), "") if found else None
         terminal.put(*show.budget(ranks)) if ranks else None
@@ -97,8 +95,6 @@ def report(asked: argparse.Namespace) -> int:
 
 def _kept(log: Log, asked: argparse.Namespace) -> Log:
     """Return the log with those events that are asked for. Raises AnalysisError: there is no such rank, or none."""
-    from analysis.timelog.log import PHASES  # noqa: PLC0415
-
     if asked.rank is not None and all(asked.rank != stream.rank for stream in log.streams):
         raise AnalysisError(f"rank {asked.rank} has no log here", "give its file, or ask for another rank")
     events = log.events
@@ -115,13 +111,13 @@ def _written(log: Log, asked: argparse.Namespace) -> Iterator[Path]:
     """Write the files that are asked for; yield their paths."""
     if not (asked.csv or asked.chrome):
         return
-    from analysis.figures.kit import save  # noqa: PLC0415 - brings matplotlib with it
+    from analysis.figures.kit import save  # noqa: PLC0415 - brings pandas and matplotlib with it
     from analysis.timelog import export  # noqa: PLC0415
 
     if asked.csv:
-        yield save.write(asked.csv, export.csv(log))
+        yield save.export(asked.csv, export.csv(log), asked.files)
     if asked.chrome:
-        yield save.write(asked.chrome, export.chrome(log))
+        yield save.export(asked.chrome, export.chrome(log), [*asked.files, *([asked.csv] if asked.csv else [])])
 
 
 def remarks(log: Log, clocks: Mapping[str, Clock]) -> Iterator[str]:

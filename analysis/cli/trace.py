@@ -59,7 +59,8 @@ def report(asked: argparse.Namespace) -> int:
         from analysis.figures.kit import save  # noqa: PLC0415 - brings matplotlib with it
         from analysis.traces.export import chrome  # noqa: PLC0415
 
-        written.append(save.write(asked.chrome, chrome(read)))
+        beside = [path for path in (asked.posix, asked.timelog, asked.system) if path]
+        written.append(save.export(asked.chrome, chrome(read), [*asked.files, *beside]))
     if asked.json:
         print(json.dumps(found, indent=1))
     else:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -16,19 +20,10 @@ from analysis.compare.tables import INTERVAL
 from analysis.figures.kit import style
 from analysis.figures.kit.figure import FigureSpec
 from analysis.figures.kit.panels import WHISKER, frame_with_words
-from analysis.records.frame import rows_of
+from analysis.records.frame import Row, rows_of
 from analysis.records.merit import HIGHER
 from analysis.statistics.medians import RATE, READ, RUNTIME, WRITTEN
 from analysis.text.plain import TIMES, share
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import pandas as pd
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-
-    from analysis.records.frame import Row
 
 # More rows than this are no figure that anybody reads.
 MOST_ROWS = 60

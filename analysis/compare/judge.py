@@ -9,22 +9,17 @@ whole interval on one side of the tolerance tells.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pandas as pd
 
+from analysis.compare.pairs import Pair
 from analysis.records.merit import HIGHER
 from analysis.statistics.comparable import CURE_OF_LOOSER, FEWEST_RUNS, looser
 from analysis.statistics.medians import values_of
-from analysis.statistics.ratio import ROUNDING, ratio_of_medians
+from analysis.statistics.ratio import ROUNDING, Ratio, ratio_of_medians
 from analysis.text.plain import share
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import Any
-
-    from analysis.compare.pairs import Pair
-    from analysis.statistics.ratio import Ratio
 
 FASTER, SLOWER, SAME, NOT_COMPARABLE = "faster", "slower", "no change", "not comparable"
 TOLD = (FASTER, SLOWER, SAME)

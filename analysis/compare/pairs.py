@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from analysis.records.frame import rows_of
-from analysis.records.settings import IMPLIED, is_storage
+import pandas as pd
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import pandas as pd
-
-    from analysis.records.frame import Row
-    from analysis.records.settings import Facts
+from analysis.records.frame import Row, rows_of
+from analysis.records.settings import IMPLIED, Facts, is_storage
 
 NAMES_STORAGE = ("storage", "storage.name")
 # Where something lies is not what it is: two sites mount the same kind of disk at different places, or emulate it.

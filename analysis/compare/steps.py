@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import pandas as pd
 from rich.text import Text
 
 from analysis.compare import tables
@@ -17,15 +19,8 @@ from analysis.output import terminal
 from analysis.output.notes import forget, say, warn
 from analysis.records import read
 from analysis.records.frame import cells_frame, runs_frame
+from analysis.records.read import Found
 from analysis.statistics.medians import medians
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
-    import pandas as pd
-
-    from analysis.records.read import Found
 
 EXIT_SLOWER = 1
 EXIT_UNTOLD = 2
@@ -59,8 +54,6 @@ def compare(before: Path, after: Path, known_as: Mapping[str, str], out: Path, *
     if found[0].home.resolve() == found[1].home.resolve():
         message = f"{before} and {after} are the same campaign"
         raise AnalysisError(message, "name two folders: one from before and one from after the change")
-    for each in found:
-        warn(each.skipped)
     ours, theirs = _side(before, found[0]), _side(after, found[1])
     table = comparison(ours, theirs, known_as)
     sides = [ours.told("A"), theirs.told("B")]
@@ -113,9 +106,7 @@ def _note(table: pd.DataFrame) -> None:
 
 
 def _side(folder: Path, found: Found) -> Side:
-    if not found.records:
-        message = f"none of the {len(found.skipped)} records in {folder} can be read"
-        raise AnalysisError(message, "see the warnings above, each with its cure")
+    warn(found, folder)
     runs = runs_frame(found.records)
     return Side(folder, medians(cells_frame(found.records), runs), runs)
 

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
 from analysis import paper
 from analysis.compare.judge import FASTER, SLOWER, VERDICTS
-from analysis.records.frame import rows_of
-from analysis.records.settings import distinguishing, is_storage
+from analysis.compare.pairs import Cell, Pair
+from analysis.output.terminal import of_columns
+from analysis.records.frame import Row, rows_of
+from analysis.records.settings import Facts, distinguishing, is_storage
 from analysis.statistics.medians import RATE, READ, WRITTEN
 from analysis.text.plain import DASH, NONE, TIMES, code, escaped, line, number
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
-
-    import pandas as pd
-
-    from analysis.compare.pairs import Cell, Pair
-    from analysis.records.frame import Row
-    from analysis.records.settings import Facts
 
 # Shown elsewhere in the row, or of no help to a reader.
 UNNAMED = frozenset({"benchmark", "benchmark.name", "benchmark_version", "data", "dataset.path"})
@@ -64,9 +58,7 @@ def terminal(table: pd.DataFrame) -> Iterator[Text | Table]:
     """Yield the comparison for a terminal, benchmark by benchmark, and how many there are of each verdict."""
     for heading, rows in sections(table):
         yield Text(heading, style="bold")
-        shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-        for name in HEADINGS:
-            shown.add_column(name, justify="right" if name in HEADINGS[1:5] else "left", overflow="fold")
+        shown = of_columns(*((name, "right" if name in HEADINGS[1:5] else "left") for name in HEADINGS))
         for row in rows_of(rows):
             shown.add_row(*(Text(text) for text in texts(row)), style=STYLE.get(row["verdict"]))
         yield shown

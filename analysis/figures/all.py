@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
 
 from analysis.figures import (
     batches,
     calls,
-    durability,
+    checkpoints,
     nodes,
     peaks,
+    readers,
     reading,
     runtime,
     scaling,
     steps,
     sweep,
-    targets,
     writing,
 )
-from analysis.figures.nersc import readers
+from analysis.figures.kit.figure import FigureSpec
+from analysis.figures.objects import sizes
 from analysis.figures.tfdarshan import profiled, windows
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    import pandas as pd
-
-    from analysis.figures.kit.figure import FigureSpec
+from analysis.statistics.selection import trained, unsaved
 
 
 def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
@@ -35,19 +32,22 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
 
     `table` and `runs` are those of `analysis.cli.measured.measured`, `folders` says where each cell lies.
     """
+    cells = trained(table)
+    alone = unsaved(cells)
     return [
         *peaks.specs(table),
         *scaling.specs(table),
-        *runtime.specs(table),
-        *batches.specs(table),
-        *reading.specs(table, runs, folders),
-        *targets.specs(table),
-        *writing.specs(table, runs, folders),
-        *durability.specs(table),
+        *runtime.specs(alone),
+        *batches.specs(alone),
+        *reading.specs(alone, runs, folders),
+        *checkpoints.figure_9(cells),
+        *writing.specs(cells, runs, folders),
+        *checkpoints.one_checkpoint(cells),
         *nodes.specs(table, runs, folders),
         *readers.specs(table),
         *windows.specs(table, runs, folders),
         *profiled.specs(table, runs),
+        *sizes.specs(table),
         *sweep.specs(table),
         *calls.specs(table, runs, folders),
         *steps.specs(table, runs, folders),

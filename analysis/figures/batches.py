@@ -6,22 +6,19 @@ Full marks on a line with prefetch, hollow ones on dashes without.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from analysis.figures.kit import panels, style
 from analysis.figures.kit.figure import FigureSpec, figures, runs_told
+from analysis.figures.kit.panels import Panels
 from analysis.records.frame import rows_of
-from analysis.statistics.selection import BATCH_PLACE, batch_sets, in_order, of_done, settled, trained
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from analysis.statistics.selection import BATCH_PLACE, batch_sets, in_order, of_done, settled
 
 TITLE = "Fig. 7. Mini-application: throughput over batch size"
 FIGURE = "images_per_s"
@@ -38,9 +35,9 @@ WHISKER_BELOW = 1.5
 GAP_SIZE, GAP_LINE = 6, 0.065
 
 
-def specs(table: pd.DataFrame) -> list[FigureSpec]:
+def specs(cells: pd.DataFrame) -> list[FigureSpec]:
     """Return a figure per set of settings in which several batch sizes were measured."""
-    sets = {key: cells for key, cells in batch_sets(trained(table)).items() if len(set(cells["batch_size"])) > 1}
+    sets = {key: each for key, each in batch_sets(cells).items() if len(set(each["batch_size"])) > 1}
     return figures("fig7", TITLE, throughput_over_batch_size, sets, points, runs_told("point"), worth=_several)
 
 
@@ -53,25 +50,23 @@ def points(cells: pd.DataFrame) -> pd.DataFrame:
     return of_done(in_order(settled(cells, BATCH_PLACE, FIGURE), ["batch_size"]), NUMBERS)[COLUMNS]
 
 
-def throughput_over_batch_size(frame: pd.DataFrame, title: str, words: str) -> Figure:
+@panels.framed
+def throughput_over_batch_size(frame: pd.DataFrame) -> Panels:
     """Draw images/s over batch sizes as categories, a panel per storage, min-max as whiskers."""
     sizes = sorted(set(frame["batch_size"]))
     shown = frame[frame["images_per_s"].notna()]
-    with style.sheet():
-        figure, panes = panels.per_storage(frame, max(1.7, 0.48 * len(sizes)), 1.9)
-        most_missing = frame[frame["images_per_s"].isna()].groupby("storage").size().max()
-        room = panels.HEADROOM + (0 if math.isnan(most_missing) else GAP_LINE * most_missing)
-        panes[0][0].set_ylim(0, float(shown["images_per_s_max"].max()) * room)
-        for place, (axes, cells) in enumerate(panes):
-            for _, curve in cells.groupby("prefetch"):
-                _curve(axes, curve, sizes)
-            _numbers(axes, cells, sizes, n=panels.several_n(shown))
-            _gaps(axes, cells[cells["images_per_s"].isna()])
-            panels.categories(axes, sizes)
-            axes.set_xlabel("batch size")
-            axes.set_ylabel("" if place % panels.IN_A_ROW else "images/s")
-        panels.frame_with_words(figure, title, words, _signs(frame, shown))
-    return figure
+    most_missing = frame[frame["images_per_s"].isna()].groupby("storage").size().max()
+    room = panels.HEADROOM + (0 if math.isnan(most_missing) else GAP_LINE * most_missing)
+    top = float(shown["images_per_s_max"].max()) * room
+    labels = "batch size", "images/s"
+    figure, panes = panels.per_storage(frame, max(1.7, 0.48 * len(sizes)), 1.9, labels=labels, top=top)
+    for axes, cells in panes:
+        for _, curve in cells.groupby("prefetch"):
+            _curve(axes, curve, sizes)
+        _numbers(axes, cells, sizes, n=panels.several_n(shown))
+        _gaps(axes, cells[cells["images_per_s"].isna()])
+        panels.categories(axes, sizes)
+    return figure, _signs(frame, shown)
 
 
 def _look(storage: str, prefetch: int) -> dict[str, Any]:

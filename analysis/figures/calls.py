@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePath
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from analysis.figures.kit import style
 from analysis.figures.kit.figure import FigureSpec, figures
-from analysis.figures.kit.panels import HEADROOM, frame_with_words, why_nothing
-from analysis.records.frame import grouped, rows_of
+from analysis.figures.kit.panels import HEADROOM, Panels, framed, grid_of, why_nothing
+from analysis.records.frame import Row, grouped, rows_of
+from analysis.records.settings import Settings
 from analysis.statistics.selection import in_order, settled
 from analysis.text.plain import visible
 from analysis.traces import posix, typical
 from analysis.traces.system import TraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-
-    from analysis.records.frame import Row
-    from analysis.records.settings import Settings
 
 STEM = "posix"
 POSIX = "profile.posix"
@@ -41,6 +32,8 @@ OF_CELL = ["run", "runtime_s", "file_of_profile", "status", "host", "cell"]
 MOST_CELLS = 12
 IN_A_ROW = 3
 LONGEST_NAME = 22
+# Inches that the names of the sizes take beyond what others have below.
+SIZES_HIGH = 0.45
 DARK, LIGHT = "#4D4D4D", "#D0D0D0"
 ORDERS = {"consecutive": DARK, "sequential_only": "#9A9A9A", "neither": "white"}
 IN_WORDS = {
@@ -152,99 +145,86 @@ def named(row: Any) -> str:
     return f"{row['storage']}, {row['threads']} thread{'' if row['threads'] == 1 else 's'}"
 
 
-def sizes(frame: pd.DataFrame, title: str, words: str) -> Figure:
+@framed
+def sizes(frame: pd.DataFrame) -> Panels:
     """Draw the shares of reads and of files by size, a panel per cell."""
     cells = frame["cell"].nunique()
-    across, down = min(cells, IN_A_ROW), math.ceil(cells / IN_A_ROW)
-    with style.sheet():
-        figure = Figure(figsize=(max(4.2, 0.9 + 2.2 * across), 1.7 + 1.3 * down))
-        grid = list(figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).flat)
-        for axes in grid[cells:]:
-            axes.remove()
-        for axes, cell in _panels(frame, grid):
-            places = range(len(cell))
-            for name, shift, color in (("reads", -0.2, DARK), ("files", 0.2, LIGHT)):
-                shares = cell[f"share_of_{name}"] * 100
-                axes.bar([place + shift for place in places], shares, 0.4, color=color, edgecolor="black")
-        for place, axes in enumerate(grid[:cells]):
-            axes.set_xticks(range(len(posix.SIZES)), posix.SIZES, rotation=90)
-            axes.tick_params(axis="x", length=0, labelbottom=place + across >= cells)
-            axes.set_ylabel("" if place % across else "share (%)")
-        labels = {"of reads, by the bytes that came": DARK, "of files, by their last byte read": LIGHT}
-        signs = [Patch(facecolor=color, edgecolor="black", label=label) for label, color in labels.items()]
-        frame_with_words(figure, title, words, signs)
-    return figure
+    figure, grid = grid_of(cells, IN_A_ROW, (2.2, 1.3), 4.2, sharex=True, sharey=True)
+    figure.set_figheight(figure.get_figheight() + SIZES_HIGH)
+    for axes, cell in _panels(frame, grid):
+        places = range(len(cell))
+        for name, shift, color in (("reads", -0.2, DARK), ("files", 0.2, LIGHT)):
+            shares = cell[f"share_of_{name}"] * 100
+            axes.bar([place + shift for place in places], shares, 0.4, color=color, edgecolor="black")
+    for place, axes in enumerate(grid):
+        axes.set_xticks(range(len(posix.SIZES)), posix.SIZES, rotation=90)
+        axes.tick_params(axis="x", length=0, labelbottom=place + IN_A_ROW >= cells)
+        axes.set_ylabel("" if place % IN_A_ROW else "share (%)")
+    labels = {"of reads, by the bytes that came": DARK, "of files, by their last byte read": LIGHT}
+    return figure, [Patch(facecolor=color, edgecolor="black", label=label) for label, color in labels.items()]
 
 
-def order(frame: pd.DataFrame, title: str, words: str) -> Figure:
+@framed
+def order(frame: pd.DataFrame) -> Panels:
     """Draw how the reads of each cell follow one another, a bar each."""
     rows = rows_of(frame)
-    with style.sheet():
-        figure = Figure(figsize=(5.2, 1.1 + 0.3 * len(rows)))
-        axes = figure.subplots()
-        for place, row in enumerate(rows):
-            beneath = 0.0
-            for name, color in ORDERS.items() if row["status"] == "done" else ():
-                axes.barh(place, row[name] * 100, 0.7, beneath, color=color, edgecolor="black")
-                if row[name] >= ENOUGH_FOR_A_NUMBER:
-                    ink, middle = "white" if color == DARK else "black", beneath + row[name] * 50
-                    axes.text(middle, place, f"{row[name] * 100:.0f}", color=ink, ha="center", va="center", size=7)
-                beneath += row[name] * 100
-            if row["status"] != "done":
-                axes.text(1, place, row["status"], color="0.4", va="center", size=7)
-        axes.set_yticks(range(len(rows)), [named(row) for row in rows])
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_xlim(0, 100)
-        axes.set_xlabel("share of the reads (%)")
-        signs = [Patch(facecolor=ORDERS[name], edgecolor="black", label=label) for name, label in IN_WORDS.items()]
-        frame_with_words(figure, title, words, signs)
-    return figure
+    figure = Figure(figsize=(5.2, 1.1 + 0.3 * len(rows)))
+    axes = figure.subplots()
+    for place, row in enumerate(rows):
+        beneath = 0.0
+        for name, color in ORDERS.items() if row["status"] == "done" else ():
+            axes.barh(place, row[name] * 100, 0.7, beneath, color=color, edgecolor="black")
+            if row[name] >= ENOUGH_FOR_A_NUMBER:
+                ink, middle = "white" if color == DARK else "black", beneath + row[name] * 50
+                axes.text(middle, place, f"{row[name] * 100:.0f}", color=ink, ha="center", va="center", size=7)
+            beneath += row[name] * 100
+        if row["status"] != "done":
+            axes.text(1, place, row["status"], color="0.4", va="center", size=7)
+    axes.set_yticks(range(len(rows)), [named(row) for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("share of the reads (%)")
+    return figure, [Patch(facecolor=ORDERS[name], edgecolor="black", label=label) for name, label in IN_WORDS.items()]
 
 
-def rates(frame: pd.DataFrame, title: str, words: str) -> Figure:
+@framed
+def rates(frame: pd.DataFrame) -> Panels:
     """Draw MB/s on the left and calls/s on the right over the seconds of the window, two panels per cell."""
     cells = frame["cell"].nunique()
     writes = bool(frame.get("written_mb_per_s", pd.Series(dtype=float)).any())
-    with style.sheet():
-        figure = Figure(figsize=(7.0, 1.2 + 1.15 * cells))
-        moved, called = figure.subplots(cells, 2, sharex=True, sharey="col", squeeze=False).T
-        for side, label, names in (
-            (moved, "MB/s" if writes else "MB/s read", ("read_mb_per_s", "written_mb_per_s")),
-            (called, "calls/s", ("calls_per_s",)),
-        ):
-            for axes, cell in _panels(frame, side):
-                edges = [0.0, *cell["elapsed_s"]]
-                axes.stairs(cell[names[0]], edges, fill=True, color="#A6A6A6")
-                for name in names[1:]:
-                    if cell[name].any():
-                        axes.stairs(cell[name], edges, **WRITTEN_LINE)
-            highest = float(frame.reindex(columns=names).to_numpy(float, na_value=0).max())
-            side[0].set_ylim(0, (highest if highest > 0 else 1.0) * HEADROOM)
-            for axes in side:
-                axes.set_ylabel(label)
-            side[-1].set_xlabel("seconds since the window was opened")
-        signs: list[Artist] = []
-        if writes:
-            signs = [Patch(facecolor="#A6A6A6", label="read"), Line2D([], [], label="written", **WRITTEN_LINE)]
-        frame_with_words(figure, title, words, signs)
-    return figure
+    figure = Figure(figsize=(7.0, 1.2 + 1.15 * cells))
+    moved, called = figure.subplots(cells, 2, sharex=True, sharey="col", squeeze=False).T
+    for side, label, names in (
+        (moved, "MB/s" if writes else "MB/s read", ("read_mb_per_s", "written_mb_per_s")),
+        (called, "calls/s", ("calls_per_s",)),
+    ):
+        for axes, cell in _panels(frame, side):
+            edges = [0.0, *cell["elapsed_s"]]
+            axes.stairs(cell[names[0]], edges, fill=True, color="#A6A6A6")
+            for name in names[1:]:
+                if cell[name].any():
+                    axes.stairs(cell[name], edges, **WRITTEN_LINE)
+        highest = float(frame.reindex(columns=names).to_numpy(float, na_value=0).max())
+        side[0].set_ylim(0, (highest if highest > 0 else 1.0) * HEADROOM)
+        for axes in side:
+            axes.set_ylabel(label)
+        side[-1].set_xlabel("seconds since the window was opened")
+    signs = [Patch(facecolor="#A6A6A6", label="read"), Line2D([], [], label="written", **WRITTEN_LINE)]
+    return figure, signs if writes else []
 
 
-def first_files(frame: pd.DataFrame, title: str, words: str) -> Figure:
+@framed
+def first_files(frame: pd.DataFrame) -> Panels:
     """Draw the calls on the first files, a line each, a panel per cell."""
     cells = frame["cell"].nunique()
     lines = int(frame.groupby("cell")["cell"].size().max() > 1) * posix.FIRST_FILES or 1
-    with style.sheet():
-        figure = Figure(figsize=(7.0, 1.2 + cells * (0.45 + 0.11 * lines)))
-        grid = list(figure.subplots(cells, 1, squeeze=False).flat)
-        for axes, cell in _panels(frame, grid):
-            _lines(axes, cell)
-        for axes in grid:
-            axes.set_xlabel("milliseconds since the window was opened" if axes is grid[-1] else "")
-        drawn = [kind for kind in posix.KINDS if (frame["kind"] == kind).any()] if "kind" in frame else []
-        signs = [Line2D([], [], color=COLORS[kind], linewidth=THICK, label=kind) for kind in drawn]
-        frame_with_words(figure, title, words, signs)
-    return figure
+    figure = Figure(figsize=(7.0, 1.2 + cells * (0.45 + 0.11 * lines)))
+    grid = list(figure.subplots(cells, 1, squeeze=False).flat)
+    for axes, cell in _panels(frame, grid):
+        _lines(axes, cell)
+    grid[-1].set_xlabel("milliseconds since the window was opened")
+    drawn = [kind for kind in posix.KINDS if (frame["kind"] == kind).any()] if "kind" in frame else []
+    return figure, [Line2D([], [], color=COLORS[kind], linewidth=THICK, label=kind) for kind in drawn]
 
 
 def _lines(axes: Axes, cell: pd.DataFrame) -> None:
@@ -274,6 +254,7 @@ _BARS = "A bar is a hundredth of the window; a call counts where it ended."
 _LINES = (
     f"The {posix.FIRST_FILES} files that were read or written first, {posix.FIRST_CALLS} of their calls at most;"
     " a call too short to be seen is a dot. Opens and closes lie above, reads of nothing and writes below."
+    " Each panel has a time axis of its own."
 )
 _FIGURES: tuple[tuple[str, str, Callable[..., Figure], str, Callable[[posix.Profile], pd.DataFrame]], ...] = (
     ("sizes", "sizes of reads and of files", sizes, _BINS, posix.sizes),

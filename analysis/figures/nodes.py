@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis import nersc
 from analysis.errors import AnalysisError
-from analysis.figures.kit import panels, style
+from analysis.figures.kit import panels
 from analysis.figures.kit.figure import FigureSpec, figures, how_many, runs_told
-from analysis.records.frame import rows_of
+from analysis.figures.kit.panels import Panels
+from analysis.records.frame import Row, rows_of
 from analysis.statistics.nodes import NODES, PARTS, SHUFFLE, by_control, by_nodes, workloads
 from analysis.statistics.selection import of_done, settled
 from analysis.statistics.training import CONTROL
 from analysis.timelog.definitions import Definitions
 from analysis.timelog.read import read
 from analysis.traces.typical import typical_runs
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from analysis.records.frame import Row
 
 INPUT = {nersc.HEPCNN: "read", nersc.CLIMATE: "input"}
 NAMES = {nersc.HEPCNN: "HEPCNNB", nersc.CLIMATE: "CDB"}
@@ -74,7 +69,7 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
 
 def _by_nodes(row: Row) -> str:
     nodes = f"{row[NODES]} node{'s' * (row[NODES] > 1)}"
-    return f"{nodes}\n{row[SHUFFLE]}" if row[SHUFFLE] else nodes
+    return f"{nodes}\nshuffle\n{row[SHUFFLE]}" if row[SHUFFLE] else nodes
 
 
 def _typical_told(_key: object, shown: pd.DataFrame, frame: pd.DataFrame) -> str:
@@ -99,21 +94,21 @@ def stacks(cells: pd.DataFrame, words: Any) -> pd.DataFrame:
     return of_done(ordered, [*WALL, "io_share", *PARTS])[STACK]
 
 
-def stacked(frame: pd.DataFrame, title: str, words: str) -> Figure:
+@panels.framed
+def stacked(frame: pd.DataFrame) -> Panels:
     """Draw the parts of the wall time on top of each other, a panel per storage; the share of reading stands above."""
     places = list(dict.fromkeys(frame["place"]))
     shown = frame[frame["wall_s"].notna()]
-    with style.sheet():
-        figure, panes = panels.per_storage(frame, max(1.6, 0.62 * len(places)), 2.1)
-        panes[0][0].set_ylim(0, float(shown["wall_s_max"].max()) * panels.HEADROOM)
-        for number, (axes, cells) in enumerate(panes):
-            for row in rows_of(cells):
-                _stack(axes, places.index(row["place"]), row)
-            axes.set_xticks(range(len(places)), places, size=6.5)
-            axes.set_xlim(-0.6, len(places) - 0.4)
-            axes.set_ylabel("" if number % panels.IN_A_ROW else "wall time (s)")
-        panels.frame_with_words(figure, title, words, [*_parts(shown), *panels.unstable_sign(shown)])
-    return figure
+    top = float(shown["wall_s_max"].max()) * panels.HEADROOM
+    wide, labels = max(1.6, 0.62 * len(places)), ("", "wall time (s)")
+    figure, panes = panels.per_storage(frame, wide, 2.1, labels=labels, top=top)
+    for axes, cells in panes:
+        for row in rows_of(cells):
+            _stack(axes, places.index(row["place"]), row)
+        axes.set_title(f"storage {axes.get_title()}")  # a storage may be called local, as a way of shuffling is
+        axes.set_xticks(range(len(places)), places, size=6.5)
+        axes.set_xlim(-0.6, len(places) - 0.4)
+    return figure, [*_parts(shown), *panels.unstable_sign(shown)]
 
 
 def _stack(axes: Axes, x: int, row: Row) -> None:
@@ -177,22 +172,19 @@ def _published(row: Row, told: Mapping[str, Any]) -> float:
     return nersc.published_rate(told["count"], files, sizes, told["sum_per_rank"])
 
 
-def rates_over_nodes(frame: pd.DataFrame, title: str, words: str) -> Figure:
+@panels.framed
+def rates_over_nodes(frame: pd.DataFrame) -> Panels:
     """Draw MB/s over nodes, a panel per storage, a line per definition and way of shuffling; dotted: ideal."""
     nodes = sorted(set(frame[NODES]))
     shown = frame[frame["union_all"].notna()]
-    with style.sheet():
-        figure, panes = panels.per_storage(frame, max(2.4, 0.8 * len(nodes)), 2.1)
-        top = float(shown[list(RATES)].max().max()) if len(shown) else 1.0
-        panes[0][0].set_ylim(0, top * panels.HEADROOM)
-        for number, (axes, cells) in enumerate(panes):
-            for shuffle, rows in cells[cells["union_all"].notna()].groupby("shuffle"):
-                _lines(axes, rows, nodes, dashed=shuffle == "global")
-            panels.categories(axes, nodes)
-            axes.set_xlabel("nodes")
-            axes.set_ylabel("" if number % panels.IN_A_ROW else "MB/s")
-        panels.frame_with_words(figure, title, words, _signs(shown))
-    return figure
+    top = (float(shown[list(RATES)].max().max()) if len(shown) else 1.0) * panels.HEADROOM
+    figure, panes = panels.per_storage(frame, max(2.4, 0.8 * len(nodes)), 2.1, labels=("nodes", "MB/s"), top=top)
+    for axes, cells in panes:
+        for shuffle, rows in cells[cells["union_all"].notna()].groupby("shuffle"):
+            _lines(axes, rows, nodes, dashed=shuffle == "global")
+        panels.categories(axes, nodes)
+        axes.ticklabel_format(axis="y", style="plain", useOffset=False)
+    return figure, _signs(shown)
 
 
 def _lines(axes: Axes, rows: pd.DataFrame, nodes: Sequence[int], *, dashed: bool) -> None:
@@ -200,7 +192,7 @@ def _lines(axes: Axes, rows: pd.DataFrame, nodes: Sequence[int], *, dashed: bool
     places = [nodes.index(row[NODES]) for row in own]
     for place, (name, (_, marker)) in enumerate(RATES.items()):
         look: dict[str, Any] = {"color": _color(place), "linestyle": "dashed" if dashed else "solid"}
-        axes.plot(places, [row[name] for row in own], marker=marker, **look)
+        axes.plot(places, [row[name] for row in own], marker=marker, markerfacecolor="none", **look)
     if not dashed:
         ideal = [own[0]["sum_per_rank"] * each / own[0][NODES] for each in nodes]
         axes.plot(range(len(nodes)), ideal, color="0.5", linestyle="dotted")
@@ -212,7 +204,7 @@ def _color(place: int) -> str:
 
 def _signs(shown: pd.DataFrame) -> list[Artist]:
     signs: list[Artist] = [
-        Line2D([], [], label=label, marker=marker, color=_color(place))
+        Line2D([], [], label=label, marker=marker, markerfacecolor="none", color=_color(place))
         for place, (name, (label, marker)) in enumerate(RATES.items())
         if shown[name].notna().any()
     ]

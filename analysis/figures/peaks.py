@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -14,19 +16,12 @@ from matplotlib.patches import Patch
 from analysis import paper
 from analysis.figures.kit import panels, style
 from analysis.figures.kit.figure import FigureSpec, figures, statistic
+from analysis.figures.kit.panels import Panels
 from analysis.figures.scaling import PAPER_LINE, PAPER_MARK
-from analysis.records.frame import grouped, rows_of
+from analysis.records.frame import Row, grouped, rows_of
 from analysis.records.settings import Settings, family_key
 from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.selection import in_order, of_done, settled
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-
-    from analysis.records.frame import Row
 
 TITLE = "Table I. What the storages give by themselves"
 ACCESSES = ("read", "write")
@@ -72,24 +67,23 @@ def bars(cells: pd.DataFrame) -> pd.DataFrame:
     return in_order(frame, ["access"])[COLUMNS]
 
 
-def read_and_written(frame: pd.DataFrame, title: str, words: str) -> Figure:
+@panels.framed
+def read_and_written(frame: pd.DataFrame) -> Panels:
     """Draw MB/s per storage, read in its colour and written in white, min-max as whiskers, published as dashes."""
     storages = list(dict.fromkeys(frame["storage"]))
     shown = frame[frame["mb_per_s"].notna()]
     beside = BESIDE if len(set(frame["access"])) > 1 else dict.fromkeys(BESIDE, 0.0)
-    with style.sheet():
-        figure = Figure(figsize=(max(6.2, 0.9 + 1.15 * len(storages)), 2.9))  # as wide as its signs
-        axes = figure.subplots()
-        heights = chain(shown["mb_per_s_max"], frame["paper_mb_per_s"].dropna())
-        axes.set_ylim(0, (max(heights, default=0) or 1.0) * panels.HEADROOM)
-        for row in rows_of(frame):
-            _bar(axes, storages.index(row["storage"]) + beside[row["access"]], row, n=panels.several_n(shown))
-        axes.set_xticks(range(len(storages)), [_name(frame, each) for each in storages])
-        axes.tick_params(axis="x", length=0)
-        axes.set_xlim(-0.6, len(storages) - 0.4)
-        axes.set_ylabel("MB/s")
-        panels.frame_with_words(figure, title, words, [*_signs(frame), *panels.unstable_sign(shown)])
-    return figure
+    figure = Figure(figsize=(max(6.2, 0.9 + 1.15 * len(storages)), 2.9))  # as wide as its signs
+    axes = figure.subplots()
+    heights = chain(shown["mb_per_s_max"], frame["paper_mb_per_s"].dropna())
+    axes.set_ylim(0, (max(heights, default=0) or 1.0) * panels.HEADROOM)
+    for row in rows_of(frame):
+        _bar(axes, storages.index(row["storage"]) + beside[row["access"]], row, n=panels.several_n(shown))
+    axes.set_xticks(range(len(storages)), [_name(frame, each) for each in storages])
+    axes.tick_params(axis="x", length=0)
+    axes.set_xlim(-0.6, len(storages) - 0.4)
+    axes.set_ylabel("MB/s")
+    return figure, [*_signs(frame), *panels.unstable_sign(shown)]
 
 
 def _bar(axes: Axes, x: float, row: Row, *, n: bool) -> None:

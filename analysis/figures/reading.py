@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis import paper
-from analysis.figures.kit import style
 from analysis.figures.kit.figure import FigureSpec, figures
-from analysis.figures.kit.panels import frame_with_words, name_panel, over_time, why_nothing
+from analysis.figures.kit.panels import Panels, framed, name_panel, over_time, why_nothing
+from analysis.records.frame import Row
 from analysis.records.settings import Settings, family_key
-from analysis.statistics.selection import by_prefetch, completed, families, settled, trained
+from analysis.statistics.selection import by_prefetch, completed, families, settled
 from analysis.traces import system, typical
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    import pandas as pd
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from analysis.records.frame import Row
 
 TITLE = "Fig. 8. Mini-application: read from the storage over time"
 PLACE = ["storage", "storage_name", "prefetch"]
@@ -38,7 +32,7 @@ TAIL: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": "dotted
 WHITE_BELOW, GRAY_ABOVE, LINE_ABOVE = 1.0, 2.0, 3.0
 
 
-def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+def specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return a figure per set of settings in which runs with and without prefetch were asked for and traced.
 
     Of sets that differ in threads and batch size alone, one: the paper's batch size, most threads, the longest runs.
@@ -46,7 +40,6 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
     """
     if "trace_file" not in runs:
         return []
-    cells = trained(table)
     traced = set(runs["cell"][runs["trace_file"].notna()]).intersection(cells["cell"])
     runs_drawn = typical.typical_runs(runs[runs["cell"].isin(traced)])
     both_by_set = {
@@ -57,8 +50,8 @@ def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
     kept = {cell for cell, run in runs_drawn.items() if typical.has_trace(folders[cell], run)}
 
     def worth(key: Settings) -> bool:
-        cells = both_by_set[key]
-        return bool(cells["cell"][cells["status"] == "done"].isin(kept).any())
+        both = both_by_set[key]
+        return bool(both["cell"][both["status"] == "done"].isin(kept).any())
 
     best = (next(filter(worth, alike), None) for alike in best_first(both_by_set))
     sets = {key: both_by_set[key] for key in best if key}
@@ -105,22 +98,21 @@ def what_is_drawn(_: Settings, _shown: pd.DataFrame, frame: pd.DataFrame) -> str
     return f"{told} The counter of the storage could not be read for {which}: read by the process instead."
 
 
-def read_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:
+@framed
+def read_over_time(frame: pd.DataFrame) -> Panels:
     """Draw MB/s over the seconds since the first call of the iterator, a panel per storage.
 
     A row per interval and its rate, from the end of the row before to its own; a trace begins without a rate.
     """
     storages = list(dict.fromkeys(frame["storage"]))
     hosts = len(set(frame["host"]) - {""}) > 1
-    with style.sheet():
-        highest, longest = (float(frame[name].fillna(0).max()) for name in ("read_mb_per_s", "elapsed_s"))
-        figure, grid = over_time(len(storages), highest, longest, "MB/s read")
-        for axes, storage in zip(grid, storages, strict=True):
-            cells = frame[frame["storage"] == storage]
-            _panel(axes, cells)
-            name_panel(axes, cells, several_hosts=hosts)
-        frame_with_words(figure, title, words, _signs(frame))
-    return figure
+    highest, longest = (float(frame[name].fillna(0).max()) for name in ("read_mb_per_s", "elapsed_s"))
+    figure, grid = over_time(len(storages), highest, longest, "MB/s read")
+    for axes, storage in zip(grid, storages, strict=True):
+        cells = frame[frame["storage"] == storage]
+        _panel(axes, cells)
+        name_panel(axes, cells, several_hosts=hosts)
+    return figure, _signs(frame)
 
 
 def _panel(axes: Axes, cells: pd.DataFrame) -> None:

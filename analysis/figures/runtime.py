@@ -6,27 +6,22 @@ As in the paper, but that the storage has its colour instead of light and dark g
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.figures.kit import panels, style
 from analysis.figures.kit.figure import FigureSpec, figures, runs_told
-from analysis.records.frame import rows_of
+from analysis.figures.kit.panels import Panels
+from analysis.records.frame import Row, rows_of
 from analysis.records.settings import Settings, family_key
-from analysis.statistics.selection import by_prefetch, completed, families, of_done, settled, trained
+from analysis.statistics.selection import by_prefetch, completed, families, of_done, settled
 from analysis.text.plain import DAGGER, MINUS, significant
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import pandas as pd
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from analysis.records.frame import Row
 
 TITLE = "Fig. 6. Mini-application: runtime, and the excess without prefetch"
 PLACE = ["storage", "storage_name", "threads"]
@@ -44,9 +39,9 @@ LINE = 0.075
 NEW_LINE = "\n"
 
 
-def specs(table: pd.DataFrame) -> list[FigureSpec]:
+def specs(cells: pd.DataFrame) -> list[FigureSpec]:
     """Return a figure per set of settings in which a runtime with prefetch was measured, and asked for without."""
-    sets = dict(worthy(by_prefetch(families(trained(table), {"prefetch"}))))
+    sets = dict(worthy(by_prefetch(families(cells, {"prefetch"}))))
     return figures("fig6", TITLE, runtime_over_threads, sets, bars, runs_told())
 
 
@@ -82,26 +77,24 @@ def bars(cells: pd.DataFrame) -> pd.DataFrame:
     return of_done(frame, RUNTIME)[COLUMNS]
 
 
-def runtime_over_threads(frame: pd.DataFrame, title: str, words: str) -> Figure:
+@panels.framed
+def runtime_over_threads(frame: pd.DataFrame) -> Panels:
     """Draw seconds over threads, a panel per storage, min-max as whiskers.
 
     Two rows per bar, with prefetch and without.
     """
     threads = sorted(set(frame["threads"]))
     shown = frame[frame["runtime_s"].notna()]
-    with style.sheet():
-        figure, panes = panels.per_storage(frame, max(1.55, 0.42 * len(threads)))
-        panes[0][0].set_ylim(0, float(shown["runtime_s_max"].max()) * (panels.HEADROOM + LINE))
-        for place, (axes, cells) in enumerate(panes):
-            for _, pair in cells.groupby("threads"):
-                ahead = rows_of(pair[pair["prefetch"] > 0])
-                without = rows_of(pair[pair["prefetch"] == 0])
-                _bar(axes, threads.index(pair["threads"].iloc[0]), ahead[0], without[0], n=panels.several_n(shown))
-            panels.categories(axes, threads)
-            axes.set_xlabel("threads")
-            axes.set_ylabel("" if place % panels.IN_A_ROW else "runtime (s)")
-        panels.frame_with_words(figure, title, words, _signs(frame))
-    return figure
+    top = float(shown["runtime_s_max"].max()) * (panels.HEADROOM + LINE)
+    wide, labels = max(1.55, 0.42 * len(threads)), ("threads", "runtime (s)")
+    figure, panes = panels.per_storage(frame, wide, labels=labels, top=top)
+    for axes, cells in panes:
+        for _, pair in cells.groupby("threads"):
+            ahead = rows_of(pair[pair["prefetch"] > 0])
+            without = rows_of(pair[pair["prefetch"] == 0])
+            _bar(axes, threads.index(pair["threads"].iloc[0]), ahead[0], without[0], n=panels.several_n(shown))
+        panels.categories(axes, threads)
+    return figure, _signs(frame)
 
 
 def _bar(axes: Axes, x: int, ahead: Row, without: Row, *, n: bool) -> None:

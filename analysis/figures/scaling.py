@@ -8,28 +8,24 @@ a second time, Lustre stays gray.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from analysis import paper
 from analysis.figures.kit import panels, style
 from analysis.figures.kit.figure import FigureSpec, figures, statistic
+from analysis.figures.kit.panels import Panels
 from analysis.records.frame import grouped, rows_of
+from analysis.records.settings import Settings
 from analysis.statistics.baselines import of_baseline
 from analysis.statistics.selection import in_order, settled
 from analysis.text.plain import TIMES, UP, significant
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from analysis.records.settings import Settings
 
 COLUMNS = [
     "storage", "storage_name", "threads", "images_per_s", "images_per_s_min", "images_per_s_max",
@@ -94,19 +90,18 @@ def bars(cells: pd.DataFrame) -> pd.DataFrame:
     return in_order(frame, ["threads"])[COLUMNS]
 
 
-def thread_scaling(frame: pd.DataFrame, title: str, words: str) -> Figure:
+@panels.framed
+def thread_scaling(frame: pd.DataFrame) -> Panels:
     """Draw images/s over threads, a panel per storage, MB/s on the right, min-max as whiskers."""
     threads = sorted(set(frame["threads"]))
-    with style.sheet():
-        wide, shared = max(1.55, 0.3 * len(threads)), one_scale(frame)
-        figure, panes = panels.per_storage(frame, wide if shared else wide + SCALE_WIDTH, one_scale=shared)
-        for axes, cells in panes:
-            axes.set_ylim(0, _top(frame if shared else cells) * panels.HEADROOM)
-            _panel(axes, cells, threads)
-            _numbers(axes, cells, threads, n=panels.several_n(_shown(frame)))
-        signs = _outer_axes(panes, frame, threads, min(len(panes), panels.IN_A_ROW), shared=shared)
-        panels.frame_with_words(figure, title, words, [*signs, *_signs(frame)])
-    return figure
+    wide, shared = max(1.55, 0.3 * len(threads)), one_scale(frame)
+    wide += 0 if shared else SCALE_WIDTH
+    figure, panes = panels.per_storage(frame, wide, labels=("threads", "images/s"), one_scale=shared)
+    for axes, cells in panes:
+        axes.set_ylim(0, _top(frame if shared else cells) * panels.HEADROOM)
+        _panel(axes, cells, threads)
+        _numbers(axes, cells, threads, n=panels.several_n(_shown(frame)))
+    return figure, [*_right_axes(panes, frame, threads, shared=shared), *_signs(frame)]
 
 
 def _panel(axes: Axes, cells: pd.DataFrame, threads: Sequence[int]) -> None:
@@ -143,27 +138,18 @@ def _numbers(axes: Axes, cells: pd.DataFrame, threads: Sequence[int], *, n: bool
         panels.number(axes, (threads.index(row["threads"]), foot), panels.median_text(row, "images_per_s", n=n))
 
 
-def _outer_axes(
-    panes: Sequence[tuple[Axes, pd.DataFrame]],
-    frame: pd.DataFrame,
-    threads: Sequence[int],
-    across: int,
-    *,
-    shared: bool,
+def _right_axes(
+    panes: Sequence[tuple[Axes, pd.DataFrame]], frame: pd.DataFrame, threads: Sequence[int], *, shared: bool
 ) -> list[Artist]:
-    """Label the outer axes and put MB/s on the right; return what the legend must explain of it.
+    """Put MB/s on the right; return what the legend must explain of it.
 
     One scale serves both sides only if every image is as large as the next; else each bar gets a marker, on a
     scale that keeps every marker within its bar.
     """
     sizes = frame["bytes_per_image"]
     factor = float(sizes.median() if same_size(frame) else sizes.max()) / BYTES_PER_MB
-    last = len(panes) - 1
-    for place, (axes, cells) in enumerate(panes):
-        axes.set_xlabel("threads")
-        if place % across == 0:
-            axes.set_ylabel("images/s")
-        at_end = place == last or place % across == across - 1
+    for place, (axes, cells) in enumerate(panes, 1):
+        at_end = place == len(panes) or place % panels.IN_A_ROW == 0
         if same_size(frame) and shared and not at_end:
             continue
         right, scaled = axes.twinx(), at_end or not shared

@@ -13,15 +13,16 @@ from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path as Outline
 
 from analysis.errors import AnalysisError
-from analysis.figures.kit import style
+from analysis.figures.calls import named
 from analysis.figures.kit.figure import FigureSpec, figures
-from analysis.figures.kit.panels import frame_with_words, why_nothing
+from analysis.figures.kit.panels import framed, why_nothing
 from analysis.records.frame import grouped, rows_of
 from analysis.statistics.selection import in_order, settled
 from analysis.text.plain import visible
 from analysis.timelog.intervals import union
 from analysis.traces import posix, runtime, typical
-from analysis.traces.shares import CATEGORIES, NS
+from analysis.traces.categories import CATEGORIES
+from analysis.traces.shares import NS
 from analysis.traces.system import TraceError
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+    from analysis.figures.kit.panels import Panels
     from analysis.records.frame import Row
     from analysis.records.settings import Settings
 
@@ -137,25 +139,22 @@ def _rows(line: str, category: str, times: tuple[Any, Any], window: tuple[int, i
         yield {"line": line, "category": category, "start_s": begin / NS, "end_s": min(until, last - first) / NS}
 
 
-def timeline(frame: pd.DataFrame, title: str, words: str) -> Figure:
+@framed
+def timeline(frame: pd.DataFrame) -> Panels:
     """Draw a panel per cell, a line per thread and file, what comes first in `CATEGORIES` on top."""
     cells = [(cell.iloc[0], cell) for _, cell in frame.groupby("cell", sort=False)]
     lines = [max(1, cell["line"].nunique()) for _, cell in cells]
-    with style.sheet():
-        figure = Figure(figsize=(7.0, 1.2 + sum(0.4 + 0.15 * each for each in lines)))
-        grid = figure.subplots(len(cells), 1, squeeze=False, height_ratios=[each + 2 for each in lines])
-        for (first, cell), axes in zip(cells, grid.flat, strict=True):
-            threads = f"{first['threads']} thread{'' if first['threads'] == 1 else 's'}"
-            axes.set_title(f"{first['storage']}, {threads}, prefetch {first['prefetch']}")
-            if first["status"] == "done":
-                _panel(axes, cell)
-            else:
-                why_nothing(axes, first["status"])
-        grid[-1, 0].set_xlabel("seconds since the first step began")
-        shown = [name for name in CATEGORIES if (frame["category"] == name).any()]
-        signs = [Patch(facecolor=COLORS[name], label=name) for name in shown]
-        frame_with_words(figure, title, words, signs)
-    return figure
+    figure = Figure(figsize=(7.0, 1.2 + sum(0.4 + 0.15 * each for each in lines)))
+    grid = figure.subplots(len(cells), 1, squeeze=False, height_ratios=[each + 2 for each in lines])
+    for (first, cell), axes in zip(cells, grid.flat, strict=True):
+        axes.set_title(f"{named(first)}, prefetch {first['prefetch']}")
+        if first["status"] == "done":
+            _panel(axes, cell)
+        else:
+            why_nothing(axes, first["status"])
+    grid[-1, 0].set_xlabel("seconds since the first step began")
+    shown = [name for name in CATEGORIES if (frame["category"] == name).any()]
+    return figure, [Patch(facecolor=COLORS[name], label=name) for name in shown]
 
 
 def _panel(axes: Axes, cell: pd.DataFrame) -> None:

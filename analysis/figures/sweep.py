@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any
+import textwrap
+from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from analysis import paper
 from analysis.figures.kit import style
 from analysis.figures.kit.figure import FigureSpec, caption, cut, how_many, legible, statistic
-from analysis.figures.kit.panels import HEADROOM, WHISKER, frame_with_words
-from analysis.records.frame import rows_of
+from analysis.figures.kit.panels import HEADROOM, WHISKER, Panels, framed, grid_of
+from analysis.records.frame import Row, rows_of
 from analysis.statistics.selection import of_done, settled
 from analysis.statistics.sweeps import held, is_number, orderly, plain_sets, swept
 from analysis.text.plain import DASH
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-
-    from analysis.records.frame import Row
 
 STORAGE = "storage"
 PLACE = ["swept", "value", "storage"]
@@ -34,6 +29,7 @@ COLUMNS = [
     "unit", "better", "status", "host", "cell",
 ]  # fmt: skip
 IN_A_ROW = 3
+ACROSS = 42  # letters above a panel
 HOLLOW: dict[str, Any] = {
     "linestyle": "none", "marker": "o", "markerfacecolor": "white", "markeredgecolor": "black", "zorder": 3,
 }  # fmt: skip
@@ -97,23 +93,17 @@ def points(cells: pd.DataFrame) -> pd.DataFrame:
     return frame.iloc[sorted(range(len(frame)), key=places.__getitem__)][COLUMNS].reset_index(drop=True)
 
 
-def merit_over_settings(frame: pd.DataFrame, title: str, words: str) -> Figure:
+@framed
+def merit_over_settings(frame: pd.DataFrame) -> Panels:
     """Draw the figure of merit over the swept settings, a panel each, a line per storage, min-max as whiskers."""
     panes = [rows for _, rows in frame.groupby("swept", sort=False)]
-    across, down = min(len(panes), IN_A_ROW), math.ceil(len(panes) / IN_A_ROW)
-    shown = frame[frame["median"].notna()]
-    with style.sheet():
-        figure = Figure(figsize=(max(4.2, 0.9 + 2.6 * across), 1.25 + 2.2 * down))
-        grid = list(figure.subplots(down, across, squeeze=False).flat)
-        for axes in grid[len(panes) :]:
-            axes.remove()
-        for place, (axes, rows) in enumerate(zip(grid, panes, strict=False)):
-            _panel(axes, rows)
-            merit = frame.iloc[0]
-            label = f"{merit['figure']} ({merit['unit']})\n{merit['better']} is better"
-            axes.set_ylabel("" if place % across else label)
-        frame_with_words(figure, title, words, _signs(frame, shown))
-    return figure
+    figure, grid = grid_of(len(panes), IN_A_ROW, (2.6, 2.2), 4.2)
+    merit = frame.iloc[0]
+    label = f"{merit['figure']} ({merit['unit']})\n{merit['better']} is better"
+    for place, (axes, rows) in enumerate(zip(grid, panes, strict=True)):
+        _panel(axes, rows)
+        axes.set_ylabel("" if place % IN_A_ROW else label)
+    return figure, _signs(frame, frame[frame["median"].notna()])
 
 
 def _panel(axes: Axes, rows: pd.DataFrame) -> None:
@@ -135,7 +125,7 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
     axes.set_ylim(0, (float(rows["max"].fillna(0).max()) or 1.0) * HEADROOM)
     axes.set_xlabel(str(rows["swept"].iloc[0]))
     if rows["held"].iloc[0]:
-        axes.set_title(f"at {rows['held'].iloc[0]}", fontsize=7, fontweight="normal")
+        axes.set_title(textwrap.fill(f"at {rows['held'].iloc[0]}", ACROSS), fontsize=7, fontweight="normal")
 
 
 def _line(axes: Axes, rows: Sequence[Row], spots: dict[Any, float], *, joined: bool) -> None:

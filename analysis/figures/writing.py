@@ -5,30 +5,25 @@ Storage upon storage in their colours; the end of the application is dotted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.figures.kit import style
 from analysis.figures.kit.figure import FigureSpec, figures
-from analysis.figures.kit.panels import frame_with_words, over_time, why_nothing
+from analysis.figures.kit.panels import Panels, framed, over_time, why_nothing
 from analysis.paper import BURST_BUFFER
+from analysis.records.frame import Row
+from analysis.records.settings import Settings
 from analysis.statistics.checkpoints import NO_TARGET, side
 from analysis.statistics.selection import HOW, MODE, saved_how, saving_sets, settled
 from analysis.traces import system, typical
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from analysis.records.frame import Row
-    from analysis.records.settings import Settings
 
 TITLE = "Fig. 10. Mini-application: written to the storages over time"
 PLACE = ["target", "target_name", "mode"]
@@ -40,13 +35,13 @@ END: dict[str, Any] = {"color": "black", "linewidth": 1.0, "linestyle": "dotted"
 LINE_ABOVE = 3.0
 
 
-def specs(table: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
+def specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) -> list[FigureSpec]:
     """Return a figure per set of settings in which a training was saved and traced."""
     if "trace_file" not in runs:
         return []
     hidden, traced = (*HOW, *MODE), runs["cell"][runs["trace_file"].notna()]
-    saves = {key: cells[cells["target"] != NO_TARGET] for key, cells in saving_sets(table, hidden).items()}
-    sets = {key: cells for key, cells in saves.items() if cells["cell"].isin(traced).any()}
+    saves = {key: each[each["target"] != NO_TARGET] for key, each in saving_sets(cells, hidden).items()}
+    sets = {key: each for key, each in saves.items() if each["cell"].isin(traced).any()}
 
     def drawn(cells: pd.DataFrame) -> pd.DataFrame:
         of_cells = runs[runs["cell"].isin(cells["cell"])]
@@ -96,20 +91,19 @@ def _samples(row: Row, run: Row, path: Path) -> pd.DataFrame:
     )
 
 
-def written_over_time(frame: pd.DataFrame, title: str, words: str) -> Figure:
+@framed
+def written_over_time(frame: pd.DataFrame) -> Panels:
     """Draw MB/s over the seconds since the first call of the iterator, a panel per checkpoint target.
 
     A row per storage and interval.
     """
     cells = [cell for _, cell in frame.groupby("cell", sort=False)]
-    with style.sheet():
-        highest = frame.groupby(["cell", "elapsed_s"])["written_mb_per_s"].sum().max()
-        figure, grid = over_time(len(cells), highest, frame["elapsed_s"].fillna(0).max(), "MB/s written")
-        for axes, cell in zip(grid, cells, strict=True):
-            axes.set_title(cell["target"].iloc[0])
-            _panel(axes, cell)
-        frame_with_words(figure, title, words, _signs(frame))
-    return figure
+    highest = frame.groupby(["cell", "elapsed_s"])["written_mb_per_s"].sum().max()
+    figure, grid = over_time(len(cells), highest, frame["elapsed_s"].fillna(0).max(), "MB/s written")
+    for axes, cell in zip(grid, cells, strict=True):
+        axes.set_title(cell["target"].iloc[0])
+        _panel(axes, cell)
+    return figure, _signs(frame)
 
 
 def _panel(axes: Axes, cell: pd.DataFrame) -> None:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import pandas as pd
+
+from analysis.records.frame import Row
 from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.checkpoints import NO_TARGET
 from analysis.statistics.sweeps import is_plain, swept
 from analysis.statistics.training import CONTROL, is_training
 from analysis.text.plain import DAGGER, DASH, NONE, number, share, span, times
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pandas as pd
-
-    from analysis.records.frame import Row
 
 RANGE = f"min{DASH}max"
 
@@ -84,9 +80,7 @@ ACCESSES = Column("access", lambda row: str(row[ACCESS]), left=True)
 ENGINE = Column("engine", lambda row: row["engine"] or NONE, left=True)
 GIVEN, GIVENS = _median("MB/s", "mb_per_s", daggered=True), _range("mb_per_s")
 
-MERIT = Column("median", lambda row: number(row.get(row["figure"], math.nan)), daggered=True)
 MERITS = Column(RANGE, lambda row: span(*(row.get(f"{row['figure']}_{end}", math.nan) for end in ("min", "max"))))
-UNIT = Column("unit", lambda row: str(row["unit"]), left=True)
 
 # On a terminal the checks and the cell follow.
 MICRO = (STORAGE, THREADS, RATE, RATES, MB, N)
@@ -124,17 +118,28 @@ def columns(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
     varied = zip((BATCH, PREFETCH, CONTROLS), OF_TRAINING, strict=True)
     idle = [column for column, name in varied if len(set(rows[name])) == 1]
     idle += [] if rows["between"].notna().any() else [BETWEEN]
-    idle += [] if "target" in rows and (rows["target"] != NO_TARGET).any() else [CHECKPOINT, ONE_CHECKPOINT, SAVING]
+    idle += [] if _saves(rows) else [CHECKPOINT, ONE_CHECKPOINT, SAVING]
     idle += [ACCELERATOR] if len(rows["accelerator"].drop_duplicates()) == 1 else []
     shown = tuple(each for each in (TRAINING_WHOLE if whole else TRAINING) if each not in idle)
     return _after(shown, INPUT, beside) if whole else shown
 
 
 def _plain(rows: pd.DataFrame, *, whole: bool) -> tuple[Column, ...]:
-    """Return the columns of a benchmark that the paper does not have: what was swept, its figure of merit, its unit."""
-    keys = (Column(name, lambda row, name=name: str(row[name])) for name in swept(rows))  # type: ignore[misc]
-    shares = (INPUT, COMPUTE, SAVING) if is_training(rows).all() else ()
-    return (STORAGE, *keys, MERIT, MERITS, UNIT, *shares, N, *((CHECKS, STATUS) if whole else ()))
+    """Return the columns of a benchmark that the paper does not have: what was swept, its figure of merit."""
+    keys = (_setting(name, name if whole else name.rpartition(".")[2]) for name in swept(rows))
+    units = " or ".join(sorted(set(rows["unit"].dropna())))
+    merit = Column(units, lambda row: number(row.get(row["figure"], math.nan)), daggered=True)
+    shares = (INPUT, COMPUTE, *((SAVING,) if _saves(rows) else ())) if is_training(rows).all() else ()
+    return (STORAGE, *keys, merit, MERITS, *shares, N, *((CHECKS, STATUS) if whole else ()))
+
+
+def _setting(name: str, heading: str) -> Column:
+    return Column(heading, lambda row: NONE if row[name] is None else str(row[name]))
+
+
+def _saves(rows: pd.DataFrame) -> bool:
+    """Say whether any cell wrote checkpoints."""
+    return "target" in rows and bool((rows["target"] != NO_TARGET).any())
 
 
 def _after(columns: tuple[Column, ...], place: Column, more: tuple[Column, ...]) -> tuple[Column, ...]:

@@ -7,20 +7,15 @@ with one case, whose name is the set of settings that it was tested in.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
+import pandas as pd
+
 from analysis.output import tables
-from analysis.records.frame import rows_of
+from analysis.records.frame import Row, rows_of
 from analysis.text.plain import one_line
 from analysis.verdicts.judge import DIFFERS, HOLDS, kind_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
-
-    from analysis.records.frame import Row
 
 # What XML 1.0 cannot hold, however it is escaped (https://www.w3.org/TR/xml/#charsets).
 UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from analysis.errors import AnalysisError
 from analysis.figures.kit import save
+from analysis.figures.kit.figure import FigureSpec
+from analysis.records.read import Found
 from analysis.records.versioned import UnreadableError, content
 from analysis.text.plain import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from analysis.figures.kit.figure import FigureSpec
-    from analysis.records.read import Skipped
 
 NEEDED = {
     "baseline": "Table I needs a done baseline that reads or writes",
@@ -27,10 +24,19 @@ MOST_NOTES = 40  # of cells that a figure does not show
 LIST_NAME = ".written-by-analysis"
 
 
-def warn(skipped: Iterable[Skipped]) -> None:
-    """Name each record that was set aside, with the cure."""
-    for each in skipped:
+def warn(found: Found, folder: Path) -> None:
+    """Name each record in a folder that was set aside, with the cure.
+
+    Raises
+    ------
+    AnalysisError
+        If none is left.
+    """
+    for each in found.skipped:
         say(f"warning: {each.path} {each.why}; skipped\nhint: {each.cure}")
+    if not found.records:
+        message = f"none of the {len(found.skipped)} records in {folder} can be read"
+        raise AnalysisError(message, "see the warnings above, each with its cure")
 
 
 def note(drawn: Sequence[FigureSpec], old: Iterable[Path], benchmarks: Iterable[str], *, quiet: bool) -> None:

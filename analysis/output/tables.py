@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from analysis import paper
 from analysis.figures.kit import save
-from analysis.output.columns import OF_TRAINING, columns
-from analysis.records.frame import KEYS, OF_COMPARISON, grouped, rows_of
-from analysis.records.settings import describe, distinguishing, family_key
+from analysis.output.columns import OF_TRAINING, Column, columns
+from analysis.records.frame import KEYS, OF_COMPARISON, Row, grouped, rows_of
+from analysis.records.settings import Facts, describe, distinguishing, family_key
 from analysis.statistics import medians
 from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.checkpoints import NO_TARGET, of_checkpoint
@@ -19,17 +23,6 @@ from analysis.statistics.sweeps import orderly, plain_sets, swept
 from analysis.statistics.training import is_training
 from analysis.text.plain import DAGGER, MINUS, NONE, code, escaped, line, number, one_line, share, times
 from analysis.verdicts.judge import BY_MODEL, kind_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-    from typing import Any
-
-    import pandas as pd
-
-    from analysis.output.columns import Column
-    from analysis.records.frame import Row
-    from analysis.records.settings import Facts
 
 NOT_MEASURED_HERE = "Not measured here"
 BETWEEN = (

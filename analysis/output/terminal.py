@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
-from rich.console import Console, Group
+import pandas as pd
+from rich.console import Console, Group, RenderableType
 from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
 from analysis import paper
 from analysis.output import tables
-from analysis.output.columns import EXPENDABLE, columns, versus_one_thread
+from analysis.output.columns import EXPENDABLE, Column, columns, versus_one_thread
 from analysis.records.devices import one_device
 from analysis.records.frame import rows_of
 from analysis.statistics.comparable import looser_cells
 from analysis.statistics.sweeps import is_plain
 from analysis.statistics.training import is_training
 from analysis.text.plain import DAGGER, NONE, one_line, times, visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    import pandas as pd
-    from rich.console import RenderableType
-
-    from analysis.output.columns import Column
 
 # Wide enough for every column on one line; a terminal or $COLUMNS decides for itself.
 PIPED_WIDTH = 120
@@ -128,7 +121,7 @@ def verdicts(tested: pd.DataFrame, *, whole: bool = False) -> Iterable[Renderabl
     shown = claims if whole else claims[told].head(MOST_ROWS)
     for about, rows in shown.groupby("about", sort=False):
         yield Text(f"Verdicts: {about!s}" if about else tables.NOT_MEASURED_HERE, style="bold")
-        table = _table(("", "left"), ("", "left"))
+        table = of_columns(("", "left"), ("", "left"))
         table.show_header = False
         for row in rows_of(rows):
             ours, interval, tolerance = tables.evidence(row)
@@ -188,7 +181,7 @@ def scaling(rows: pd.DataFrame) -> Table | None:
     published = list(paper.THREAD_SCALING) if (rows["benchmark"] == paper.MICRO).all() else []
     ours = {(row["storage"], row["threads"]): versus_one_thread(row) for row in cells if not row["no_scaling"]}
     heads = [("vs 1 thread", "right"), *((name, "right") for name in storages)]
-    table = _table(*heads, *((f"paper's {name}", "right") for name in published))
+    table = of_columns(*heads, *((f"paper's {name}", "right") for name in published))
     for threads in sorted({row["threads"] for row in cells}):
         theirs = (paper.ratio(name, threads) for name in published)
         mine = (ours.get((name, threads), NONE) for name in storages)
@@ -217,7 +210,8 @@ def short_ids(cells: Iterable[str]) -> dict[str, str]:
     return ends if unique else {cell: cell for cell in names}
 
 
-def _table(*columns: tuple[str, str]) -> Table:
+def of_columns(*columns: tuple[str, str]) -> Table:
+    """Return an empty table of columns with these names, each on its side, `left` or `right`."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name, side in columns:
         table.add_column(name, justify="right" if side == "right" else "left", overflow="fold")

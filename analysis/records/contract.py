@@ -38,6 +38,7 @@ from analysis.records.shape import (
     text,
     unless_text,
 )
+from analysis.traces.categories import REMEDIES, SPENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -58,10 +59,6 @@ VALID = "valid"
 OF_PROFILE = (
     "files", "opens", "reads", "writes", "stream_writes", "bytes_read", "bytes_written", "read_mb_per_s", "read_s",
     "write_s", "meta_s", "sequential", "consecutive",
-)  # fmt: skip
-# Of a run whose steps TensorFlow's profiler saw: what each moment of them was given to; see `analysis.traces.shares`.
-OF_STEPS = (
-    "compute", "communication", "checkpoint", "read", "decode", "buffering", "input wait", "other", "unaccounted",
 )  # fmt: skip
 PROFILE_SIZES = 10  # bins
 # What all cells of the paper's micro-benchmark and mini-application have.
@@ -95,7 +92,8 @@ RUN = keyed(
                 "file": maybe(text),
                 "steps_s": amount,
                 "waited_s": amount,
-                "spent_s": keyed({}, dict.fromkeys(OF_STEPS, amount)),
+                "spent_s": keyed({}, dict.fromkeys(SPENT, amount)),
+                "remedies_s": keyed({}, dict.fromkeys(REMEDIES, amount)),
             },
         ),
         "targets": each_of(keyed({"role": line, "source": maybe(line)})),

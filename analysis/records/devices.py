@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from analysis.text.plain import listed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
 
 # Of a cell: what names a storage, and what names the device that holds it.
 NAMED = (("storage_name", "device"), ("target_storage", "target_device"), ("fast_storage", "fast_device"))

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from pandas.api.extensions import ExtensionArray
 
 from analysis.records import emulation
 from analysis.records.contract import COUNTS, FIGURES
-from analysis.records.record import TEXTS
-from analysis.records.settings import IMPLIED, family_key, series_key, set_key, storage_labels, storage_name
+from analysis.records.record import TEXTS, Record, Run
+from analysis.records.settings import (
+    IMPLIED,
+    Facts,
+    Settings,
+    family_key,
+    series_key,
+    set_key,
+    storage_labels,
+    storage_name,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-    from pandas.api.extensions import ExtensionArray
-
-    from analysis.records.record import Record, Run
-    from analysis.records.settings import Facts, Settings
-
-    # A row of a frame by the names of its columns, which follow from the records.
-    Row = dict[str, Any]
-    Column = NDArray[Any] | ExtensionArray
+# A row of a frame by the names of its columns, which follow from the records.
+Row = dict[str, Any]
+Column = NDArray[Any] | ExtensionArray
 
 OF_CELL = ("cell", "benchmark", "benchmark_version")
 OF_RUN = ("run", "role", "status", "reason")

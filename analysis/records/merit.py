@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 STORAGE, PIPELINE, TRAINING = "storage", "pipeline", "training"
 HIGHER, LOWER = "higher", "lower"

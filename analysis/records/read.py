@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from analysis.errors import AnalysisError
 from analysis.processes import spread
 from analysis.records.record import Record, load, united
 from analysis.records.versioned import UnreadableError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 FILE = "record.json"
 # Records that a process reads at once, and from how many such parts on several processes are worth their start.

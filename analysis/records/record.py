@@ -15,7 +15,6 @@ from analysis.records.contract import (
     FIGURES,
     OF_PROFILE,
     OF_SNAPSHOT,
-    OF_STEPS,
     PROFILE_SIZES,
     RECORD,
     WORDS,
@@ -27,6 +26,7 @@ from analysis.records.settings import flatten
 from analysis.records.shape import NUMBERS
 from analysis.records.versioned import UnreadableError
 from analysis.text.plain import one_line
+from analysis.traces.categories import REMEDIES, SPENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -228,8 +228,9 @@ def _run(run: Mapping[str, Any]) -> Run:
     if run.get("profile"):
         figures |= _posix(run["profile"])
     if seen := run.get("tensorflow"):
-        spent = {f"spent_{name}": seen["spent_s"][name] for name in OF_STEPS if name in seen.get("spent_s", {})}
-        known = {name: seen[name] for name in ("steps_s", "waited_s") if name in seen} | spent
+        known = {name: seen[name] for name in ("steps_s", "waited_s") if name in seen}
+        known |= {f"spent_{name}": it for name, it in seen.get("spent_s", {}).items() if name in SPENT}
+        known |= {f"saves_{name}": it for name, it in seen.get("remedies_s", {}).items() if name in REMEDIES}
         figures |= {f"tensorflow_{name}": value for name, value in known.items()}
     number = figures.pop("run")
     names, numbers = _shared(tuple(figures)), array("d", figures.values())

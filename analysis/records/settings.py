@@ -5,17 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from sys import intern
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.records.merit import TRAINING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    Facts = Mapping[str, Any]
+Facts = Mapping[str, Any]
 
 # What follows from the benchmark, and so distinguishes no settings.
 IMPLIED = "kind"
@@ -32,7 +30,10 @@ ACCELERATOR_LEFT_ALONE = (None, "auto")
 _UNSET = {
     "profile.posix": "not-profiled", "profile.tensorflow": "not-watched", "profile.every": "undivided",
     "staging": "not-staged", "nodes": "nodes-1", "sync": "sync-none", "benchmark.optimizer": "optimizer-adam",
+    "benchmark.stage": "not-staged",
 }  # fmt: skip
+# The settings of a group that tell most of it, where they are enough.
+_CHOSEN = (("dataset.name", "dataset.files"), ("benchmark.name",), ("checkpoint.name",), ("accelerator.name",))
 EMULATED, MODELLED = " (emulated)", " (emulated, model)"
 
 
@@ -133,25 +134,30 @@ def differing(many: Sequence[Facts]) -> list[str]:
 
 
 def distinguishing(many: Sequence[Facts]) -> list[str]:
-    """Return the differing names without those that the name of a group (`dataset.name`) already gives."""
-    names = differing(many)
-    names = [
-        name for name in names if name != "staging.emulated" or "staging" not in names
-    ]  # it has a fast storage or none
-    for group in ("dataset", "benchmark", "checkpoint", "accelerator"):
-        also = "data" if group == "dataset" else None
-        parts = [name for name in names if name.startswith(f"{group}.") or name == also]
-        chosen = f"{group}.name"
-        if chosen in parts and len(_distinct(many, parts)) == len(_distinct(many, [chosen])):
-            names = [name for name in names if name == chosen or name not in parts]
-    return names
+    """Return the differing names without those that others of them imply.
+
+    What a group's first settings (`dataset.name`, `dataset.files`) tell apart needs none of the others of the group;
+    what only some benchmarks know, each at one value, needs none beside the benchmark.
+    """
+    names = [name for name in differing(many) if name != "staging.emulated"]  # staging says it already
+    for chosen in _CHOSEN:
+        group = chosen[0].partition(".")[0]
+        parts = [name for name in names if name.startswith(f"{group}.") or (group == "dataset" and name == "data")]
+        first = [name for name in parts if name in chosen]
+        if first and len(_distinct(many, parts)) == len(_distinct(many, first)):
+            names = [name for name in names if name in first or name not in parts]
+    if "benchmark" not in names:
+        return names
+    benchmarks = len(_distinct(many, ["benchmark"]))
+    of_some = {name for name in names if any(name not in facts for facts in many)} | {"benchmark.name"}
+    return [name for name in names if name not in of_some or len(_distinct(many, ["benchmark", name])) > benchmarks]
 
 
 def suffixes(keys: Sequence[Settings]) -> dict[Settings, str]:
-    """Return for each key a short file-name suffix of just the settings that differ, `""` for a lone key."""
+    """Return for each key a short file-name suffix of settings that tell it from all others, `""` for a lone key."""
     if len(keys) == 1:
         return {keys[0]: ""}
-    names = distinguishing([key.facts for key in keys])
+    names = _fewest([key.facts for key in keys])
     made = {key: "-".join(filter(None, (_word(name, key.facts) for name in names))) for key in keys}
     made = {key: re.sub(r"[^A-Za-z0-9._-]+", "_", text) for key, text in made.items()}
     # Some file systems do not distinguish upper from lower case.
@@ -160,6 +166,19 @@ def suffixes(keys: Sequence[Settings]) -> dict[Settings, str]:
         key: f"{text[:LONGEST_SUFFIX]}-{_digest(key.text)}" if alike or len(text) > LONGEST_SUFFIX else text
         for key, text in made.items()
     }
+
+
+def _fewest(many: Sequence[Facts]) -> list[str]:
+    """Return the distinguishing names without those that are not needed; benchmark and data set stay if they tell."""
+    names = distinguishing(many)
+    kept: list[str] = []
+    for name in ("benchmark", "dataset.name"):
+        kept += [name] * (len(_distinct(many, [*kept, name])) > len(_distinct(many, kept)))
+    told = list(dict.fromkeys((*kept, *names)))
+    for name in reversed(told[len(kept) :]):
+        rest = [other for other in told if other != name]
+        told = rest if len(_distinct(many, rest)) == len(_distinct(many, names)) else told
+    return told
 
 
 def storage_labels(keys: Iterable[Settings]) -> dict[Settings, str]:
@@ -224,8 +243,8 @@ def _word(name: str, facts: Facts) -> str:
         return f"data-{_digest(str(value))}"
     if name == "benchmark_version":
         return f"version-{value}"
-    if last == "name" or name == "cache":
-        return str(value)
+    if last in {"name", "benchmark"} or name == "cache":
+        return {"checkpoint.name": "no-checkpoint" if value == "none" else f"checkpoint-{value}"}.get(name, str(value))
     if isinstance(value, bool):
         return last if value else f"no-{last}"
     return f"{last}-{'none' if value is None else value}"

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 Check = Callable[[Any], None]
 

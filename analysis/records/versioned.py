@@ -9,16 +9,11 @@ import errno
 import json
 import os
 import stat
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-from analysis.records.shape import MisfitError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-    from typing import Any
-
-    from analysis.records.shape import Check
+from analysis.records.shape import Check, MisfitError
 
 SCHEMA = 1
 # A record of 1,000 runs with 10,000 steps each has 400 MB; without the steps, 2.

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pandas as pd
 
-from analysis.records.frame import rows_of
+from analysis.records.frame import Row, rows_of
 from analysis.records.merit import STORAGE
 from analysis.records.settings import is_storage
 from analysis.statistics.comparable import AND
 from analysis.statistics.medians import counted
 from analysis.text.plain import DASH
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import Any
-
-    from analysis.records.frame import Row
 
 ACCESS, RANDOM = "benchmark.access", "random_read"
 # In the order in which they are asked what a storage gives to a cell: the first that is known answers.

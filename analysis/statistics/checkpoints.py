@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pandas as pd
 
 from analysis.paper import BURST_BUFFER
 from analysis.records.contract import OF_SNAPSHOT
 from analysis.records.frame import rows_of
-from analysis.records.settings import with_emulated
+from analysis.records.settings import Facts, with_emulated
 from analysis.statistics.medians import counted
 from analysis.statistics.training import is_training
-
-if TYPE_CHECKING:
-    from analysis.records.settings import Facts
 
 NO_TARGET = "none"
 TIMES = tuple(f"snapshot_{name}" for name in OF_SNAPSHOT)

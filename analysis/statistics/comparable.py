@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from analysis.records.devices import NAMED, one_device
 from analysis.text.plain import listed
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import Any
-
-    Cell = Mapping[str, Any]
+Cell = Mapping[str, Any]
 
 AND = " + "
 """Between the accelerators, or engines, of a cell whose runs had several."""

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
 from analysis import nersc
-from analysis.records.settings import family_key
+from analysis.records.settings import Settings, family_key
 from analysis.statistics.medians import counted
 from analysis.statistics.selection import families
 from analysis.statistics.training import CONTROL
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from analysis.records.settings import Settings
 
 NODES, SHUFFLE = "nodes", "benchmark.shuffle"
 # Of the wall time, in the order of a stack: reading, and what else is waited for before a batch is in hand; all of it

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
 from analysis import paper
 from analysis.records.frame import grouped, rows_of
-from analysis.records.settings import Settings, family_key
+from analysis.records.settings import Facts, Settings, family_key
 from analysis.statistics.checkpoints import NO_TARGET, of_checkpoint
 from analysis.statistics.training import CONTROL
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from analysis.records.settings import Facts
 
 NUMBERS = ("threads", "batch_size", "prefetch")
 ABSENT = "not measured"
@@ -27,16 +22,10 @@ BATCH_PLACE = ["storage", "batch_size", "prefetch"]
 
 
 def trained(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells of the mini-application that are no controls and save nothing, their numbers as integers.
+    """Return the cells of the mini-application that are no controls, their numbers as integers.
 
     Without the settings in groups (`dataset.name`): the keys hold them, and a narrow frame is a fast one.
     """
-    cells = with_or_without_checkpoints(table)
-    return cells[cells["target"] == NO_TARGET] if len(cells) else cells
-
-
-def with_or_without_checkpoints(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells of the mini-application that are no controls, those that save snapshots too."""
     if not {CONTROL, *NUMBERS} <= set(table):
         return table[:0]
     mine = (table["benchmark"] == paper.APPLICATION) & (table[CONTROL] == "none")
@@ -44,6 +33,11 @@ def with_or_without_checkpoints(table: pd.DataFrame) -> pd.DataFrame:
         mine &= table[name].map(lambda value: type(value) is int)
     plain = [name for name in table if "." not in str(name)]
     return table.loc[mine, plain].astype(dict.fromkeys(NUMBERS, "int64"))
+
+
+def unsaved(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the trained cells that save no snapshots."""
+    return cells[cells["target"] == NO_TARGET] if len(cells) else cells
 
 
 def families(cells: pd.DataFrame, free: Iterable[str], held: Iterable[str] = ()) -> Mapping[Settings, pd.DataFrame]:
@@ -102,12 +96,11 @@ def _smallest_first(family: tuple[Settings, pd.DataFrame]) -> tuple[int, ...]:
     return tuple(int(family[1][name].min()) for name in NUMBERS if name in family[1] and family[1][name].notna().all())
 
 
-def saving_sets(table: pd.DataFrame, apart: Iterable[str]) -> Mapping[Settings, pd.DataFrame]:
-    """Return by key the cells that differ in nothing but their target: those that save, and the one that does not.
+def saving_sets(cells: pd.DataFrame, apart: Iterable[str]) -> Mapping[Settings, pd.DataFrame]:
+    """Return by key the trained cells that differ in their target alone: those that save, and the one that does not.
 
     Nor do cells of one set differ in the settings `apart`, of how a target is saved to (`HOW`, `MODE`).
     """
-    cells = with_or_without_checkpoints(table)
     if cells.empty or (cells["target"] == NO_TARGET).all():
         return {}
     asked = tuple(apart)

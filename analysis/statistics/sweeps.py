@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pandas as pd
 
 from analysis import paper
 from analysis.records.settings import Settings, distinguishing, is_storage
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 # Never swept: what was read, and where it lies.
 FOUND = ("data", "dataset.path")

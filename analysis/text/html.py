@@ -5,12 +5,9 @@ from __future__ import annotations
 import html
 import os
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from urllib.parse import quote
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
 # What no page may hold (https://html.spec.whatwg.org/#preprocessing-the-input-stream), half letters of file names
 # that are no text, and what turns the direction of the letters after it.

@@ -7,18 +7,13 @@ that are not ours, the action whose events are shorter comes first, for it is th
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.timelog.intervals import innermost, union, without
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from analysis.timelog.intervals import Times
-    from analysis.timelog.log import Events, Log
+from analysis.timelog.intervals import Times, innermost, union, without
+from analysis.timelog.log import Events, Log
 
 UNACCOUNTED = "unaccounted"
 

@@ -7,16 +7,13 @@ barriers. A barrier that nobody has to wait for bounds it best.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from analysis.timelog.intervals import Times
-    from analysis.timelog.log import Events, Stream
+from analysis.timelog.intervals import Times
+from analysis.timelog.log import Events, Stream
 
 
 @dataclass(frozen=True)

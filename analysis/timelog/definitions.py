@@ -10,18 +10,14 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
 from analysis.errors import AnalysisError
 from analysis.timelog.intervals import Spans, length_by, union, without
-from analysis.timelog.log import COMPUTE, PHASES, UNKNOWN
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from analysis.timelog.log import Events, Log
+from analysis.timelog.log import COMPUTE, PHASES, UNKNOWN, Events, Log
 
 NS = 1e9
 PERCENTILES = (50, 95, 99)

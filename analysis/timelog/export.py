@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
 from analysis.figures.kit.save import ACTIVE
 from analysis.text.plain import one_line
-from analysis.timelog.log import ACTIONS, PHASES, UNKNOWN
+from analysis.timelog.log import ACTIONS, PHASES, UNKNOWN, Log
 from analysis.timelog.nersc import COLUMNS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from analysis.timelog.log import Log
 
 AT_ONCE = 10_000
 # What their scripts for HEPCNNB look for; other actions keep our words.

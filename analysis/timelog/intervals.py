@@ -6,13 +6,11 @@ Times are whole nanoseconds as int64. An interval is half open; one without leng
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Times = npt.NDArray[np.int64]
 

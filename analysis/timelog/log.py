@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from analysis.errors import AnalysisError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import numpy.typing as npt
-
-    Column = npt.NDArray[Any]
+Column = npt.NDArray[Any]
 
 # Of our own logs, each before those that it is taken from where both go on in different threads: see `budget`.
 ACTIONS = (

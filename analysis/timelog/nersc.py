@@ -10,17 +10,14 @@ from __future__ import annotations
 import csv
 import zipfile
 from array import array
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from analysis.errors import AnalysisError
 from analysis.text.plain import one_line
 from analysis.timelog.log import MOST_EVENTS, UNKNOWN, Events, Stream, misread
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from typing import BinaryIO
 
 COLUMNS = (
     "Epoch", "Rank", "Action Name", "Action Description", "Start Time", "End Time", "Time Taken", "Process ID",

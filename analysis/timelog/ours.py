@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from analysis.records.shape import MisfitError, count, each_of, keyed, line, one_of, text
+from analysis.records.shape import Check, MisfitError, count, each_of, keyed, line, one_of, text
 from analysis.timelog.log import ACTIONS, MOST_EVENTS, PHASES, UNKNOWN, Events, Stream, misread
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import BinaryIO
-
-    from analysis.records.shape import Check
 
 SCHEMA = 1
 EVENT = np.dtype([

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from analysis.errors import AnalysisError
 from analysis.records.versioned import CAREFUL
 from analysis.timelog import nersc, ours
-from analysis.timelog.clocks import clocks
-from analysis.timelog.log import ACTIONS, MOST_EVENTS, Log, joined
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-    from typing import BinaryIO
-
-    from analysis.timelog.clocks import Clock
-    from analysis.timelog.log import Events, Stream
+from analysis.timelog.clocks import Clock, clocks
+from analysis.timelog.log import ACTIONS, MOST_EVENTS, Events, Log, Stream, joined
 
 OURS, CSV, WORKBOOK = "ours", "csv", "workbook"
 KINDS = "take files of jobs.observe.TimeLog, NERSC's CSV with its header, or their workbooks"

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from analysis.text.plain import NONE, number, one_line, share
 from analysis.timelog.budget import UNACCOUNTED, budgets
+from analysis.timelog.clocks import Clock
 from analysis.timelog.definitions import NS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from rich.console import RenderableType
-
-    from analysis.timelog.clocks import Clock
-    from analysis.timelog.log import Log
+from analysis.timelog.log import Log
 
 MOST_ROWS = 200
 TIMES = (

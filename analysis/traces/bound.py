@@ -6,16 +6,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from analysis.text.plain import share
 from analysis.timelog.intervals import union
-from analysis.traces.shares import CHECKPOINT, COMMUNICATION, COMPUTE, INPUT, NS, Covered
+from analysis.traces.categories import CATEGORIES, INPUT, REMEDIES
+from analysis.traces.shares import NS, Covered
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from analysis.traces.runtime import Runtime
     from analysis.traces.shares import Shares
 
 LEAST = 0.05
 """Share of the steps' time from which waiting for input bounds them: what two runs of a cell may differ by (4 %) and
-more."""
+more; and of the waiting, what a remedy saves at least to be named."""
+MADE = INPUT[:2]  # reading and decoding
 
 
 class Bound(NamedTuple):
@@ -23,7 +28,7 @@ class Bound(NamedTuple):
 
     steps_s: float
     waited_s: float  # in which the rank did nothing else than wait for input
-    remedies: dict[str, float]
+    remedies: Mapping[str, float]
 
     @property
     def share(self) -> float:
@@ -31,22 +36,19 @@ class Bound(NamedTuple):
         return self.waited_s / self.steps_s if self.steps_s else 0.0
 
     @property
+    def named(self) -> dict[str, float]:
+        """Return the remedies that save enough to be named, the best one first."""
+        known = sorted(self.remedies.items(), key=lambda each: -each[1])
+        return {what: saved for what, saved in known if saved > LEAST * self.waited_s and self.share >= LEAST}
+
+    @property
     def words(self) -> str:
         """Return the verdict as a sentence."""
-        amount = f"{self.waited_s:.3g} of {self.steps_s:.3g} s of the steps ({self.share:.1%})"
+        amount = f"{self.waited_s:.3g} of {self.steps_s:.3g} s of the steps ({share(self.share, 1)})"
         if self.share < LEAST:
             return f"not input-bound: they waited for input in {amount}"
-        saves = "; ".join(f"{what}: at most {saved:.3g} s" for what, saved in self.remedies.items())
+        saves = "; ".join(f"{REMEDIES[what]}: at most {saved:.3g} s" for what, saved in self.named.items())
         return f"input-bound: they waited for input in {amount}. What would remove it: {saves or 'not known'}"
-
-
-MADE = INPUT[:2]  # reading and decoding
-REMEDIES = {
-    "read": "faster reads (storage, or more threads)",
-    "decode": "faster decoding (cores, threads, smaller images)",
-    "buffering": "less work of tf.data between reading and decoding (batch before map, larger elements)",
-    "input wait": "an input that is worked on at all times (more threads)",
-}
 
 
 def bound(runtime: Runtime, shares: Shares) -> Bound:
@@ -55,16 +57,11 @@ def bound(runtime: Runtime, shares: Shares) -> Bound:
     Prefetching hides the input behind what the rank does meanwhile: at best all of it, or as much as there is to hide
     it behind and nothing is hidden behind yet. The other remedies save the time that is spent on their category.
     """
-    spent = {name: float(each.sum()) for name, each in shares.spent.items()}
+    spent, steps = {name: float(each.sum()) for name, each in shares.spent.items()}, shares.steps
     waited = sum(spent[name] for name in INPUT)
-    busy = sum(spent[name] for name in (COMPUTE, COMMUNICATION, CHECKPOINT))
-    steps = shares.steps
+    busy = sum(spent[name] for name in CATEGORIES[: CATEGORIES.index(INPUT[0])])
     made = union(*(np.concatenate(each) for each in zip(*map(runtime.of, MADE), strict=True)))
     made_s = float(Covered(made).within(steps.start, steps.end).sum()) / NS
     hidden = made_s - sum(spent[name] for name in MADE)
-    remedies = {"prefetch": max(0.0, min(waited, busy - hidden))}
-    remedies |= {told: spent[name] for name, told in REMEDIES.items()}
-    steps_s = float((steps.end - steps.start).sum()) / NS
-    least = LEAST * waited
-    known = sorted(remedies.items(), key=lambda each: -each[1])
-    return Bound(steps_s, waited, {what: saved for what, saved in known if saved > least})
+    remedies = {"prefetch": max(0.0, min(waited, busy - hidden))} | {name: spent[name] for name in INPUT}
+    return Bound(float((steps.end - steps.start).sum()) / NS, waited, remedies)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.timelog.intervals import union
+from analysis.timelog.intervals import length_by, union
 from analysis.traces import posix
+from analysis.traces.categories import CATEGORIES
 from analysis.traces.runtime import KINDS
-from analysis.traces.shares import CATEGORIES, NS, Covered, both
+from analysis.traces.shares import NS, Covered, both
 from analysis.traces.system import TraceError
 
 if TYPE_CHECKING:
@@ -24,8 +25,9 @@ MARKS = "campaign "  # begins the name of what a benchmark says of itself, which
 def calls(runtime: Runtime, profile: posix.Profile) -> dict[str, Any]:
     """Return what read operations spent in POSIX calls, and what of them is neither: queues, copies, locks.
 
-    A call is inside an operation that its thread was in from its start to its end. TensorFlow and the kernel number
-    threads differently, so a thread of the one is that of the other in whose operations most of its calls lie.
+    A call is inside an operation that its thread was in from its start to its end; of one operation inside another
+    the time counts once. TensorFlow and the kernel number threads differently, so a thread of the one is that of the
+    other in whose operations most of its calls lie.
     Raises TraceError: the profile has no single calls, or is not of that time.
     """
     own = posix.one_by_one(profile)
@@ -35,16 +37,10 @@ def calls(runtime: Runtime, profile: posix.Profile) -> dict[str, Any]:
     )
     marks = np.array([name.startswith(MARKS) for name in runtime.ops], bool)
     reads = np.flatnonzero((runtime.category == READ) & ~marks[runtime.op])
-    inside = np.full(len(own), -1)
-    for thread in np.unique(own["thread"]):
-        here = np.flatnonzero(own["thread"] == thread)
-        tried = [_inside(runtime, reads[runtime.line[reads] == line], start[here], end[here])
-                 for line in np.unique(runtime.line[reads])]  # fmt: skip
-        if tried:
-            inside[here] = max(tried, key=lambda each: int((each >= 0).sum()))
-    held = inside >= 0
-    spent = union_by(inside[held], start[held], end[held])
-    whole = float((runtime.end[reads] - runtime.start[reads]).sum()) / NS
+    reads = reads[np.argsort(runtime.line[reads], kind="stable")]
+    line, held = _lines(runtime, reads, own["thread"].to_numpy(), start, end)
+    spent = length_by(line[held], start[held], end[held]) / NS
+    whole = length_by(runtime.line[reads].astype(np.int64), runtime.start[reads], runtime.end[reads]) / NS
     moved = own["bytes"].where(own["kind"] == posix.READ, 0).to_numpy()
     steps = runtime.steps
     of_step = np.searchsorted(steps.start, start, "right") - 1
@@ -57,23 +53,26 @@ def calls(runtime: Runtime, profile: posix.Profile) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _inside(runtime: Runtime, reads: Any, start: Any, end: Any) -> Any:
-    """Return of each call the operation of a thread that it is inside of; -1 for none."""
-    order = reads[np.argsort(runtime.start[reads], kind="stable")]
-    place = np.searchsorted(runtime.start[order], start, "right") - 1
-    found = order[np.maximum(place, 0)]
-    return np.where((place >= 0) & (end <= runtime.end[found]), found, -1)
+def _lines(runtime: Runtime, reads: Any, thread: Any, start: Any, end: Any) -> tuple[Any, Any]:
+    """Return of each call the line in whose reads it lies, and whether most of its thread's calls lie in that one's.
 
-
-def union_by(group: Any, start: Any, end: Any) -> float:
-    """Return the time in which calls of each operation went on, added, in seconds."""
-    order = np.lexsort((start, group))
-    group, start, end = group[order], start[order], end[order]
-    first = np.ones(len(group), bool)
-    first[1:] = group[1:] != group[:-1]
-    # calls of one thread do not overlap; a read of a stream has its own within it
-    reach = np.maximum(start, np.where(first, 0, np.concatenate([[0], end[:-1]])[: len(end)]))
-    return float(np.maximum(end - reach, 0).sum()) / NS
+    `reads` are events in the order of their lines; each line is held against the calls that begin meanwhile.
+    """
+    _, thread = np.unique(thread, return_inverse=True)
+    order = np.argsort(start, kind="stable")
+    sorted_, most = start[order], np.zeros(thread.max(initial=-1) + 1, np.int64)
+    best, owner = np.full(len(most), -1), np.full(len(start), -1)
+    for own in np.split(reads, np.flatnonzero(np.diff(runtime.line[reads])) + 1):
+        spans = union(runtime.start[own], runtime.end[own])
+        if not len(spans.start):
+            continue
+        near = order[np.searchsorted(sorted_, spans.start[0]) : np.searchsorted(sorted_, spans.end[-1], "right")]
+        inside = near[end[near] <= spans.end[np.searchsorted(spans.start, start[near], "right") - 1]]
+        found = np.bincount(thread[inside], minlength=len(most))
+        better = found > most
+        most[better], best[better] = found[better], runtime.line[own[0]]
+        owner[inside[better[thread[inside]]]] = runtime.line[own[0]]
+    return owner, (owner >= 0) & (owner == best[thread])
 
 
 def time_log(runtime: Runtime, log: Log) -> dict[str, dict[str, float]]:

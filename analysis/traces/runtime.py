@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,15 +12,16 @@ import numpy as np
 from analysis.errors import AnalysisError
 from analysis.records.versioned import UnreadableError, content
 from analysis.traces import posix, xplane
-from analysis.traces.shares import CATEGORIES, OTHER, Steps
+from analysis.traces.categories import CATEGORIES, OTHER, TABLE
+from analysis.traces.shares import Steps
 from analysis.traces.wire import MalformedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
-TABLE = Path(__file__).with_name("categories.json")
 FRAME, UNCATEGORISED = "frame", "uncategorised"
 KINDS = (*CATEGORIES, UNCATEGORISED, FRAME)
 MOST_STEPS = 100_000
@@ -153,7 +153,7 @@ def categorised(lines: Sequence[str], ops: Sequence[str], line: Any, op: Any) ->
     """Return the category of each event."""
     rules = [
         (KINDS.index(rule["category"]), re.compile(rule.get("line", "")), re.compile(rule["name"]))
-        for rule in json.loads(TABLE.read_text(encoding="utf-8"))["rules"]
+        for rule in TABLE["rules"]
     ]
     pairs, place = np.unique(line.astype(np.int64) * len(ops) + op, return_inverse=True)
     kinds = []

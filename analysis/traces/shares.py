@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from analysis.timelog.intervals import Spans, union, without
+from analysis.traces.categories import CATEGORIES, CHECKPOINT, COMPUTE, UNACCOUNTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,11 +20,6 @@ if TYPE_CHECKING:
     from analysis.traces.runtime import Runtime
 
 NS = 1e9
-COMPUTE, COMMUNICATION, CHECKPOINT = "compute", "communication", "checkpoint"
-INPUT = ("read", "decode", "buffering", "input wait")
-OTHER, UNACCOUNTED = "other", "unaccounted"
-CATEGORIES = (COMPUTE, COMMUNICATION, CHECKPOINT, *INPUT, OTHER)
-"""Of a moment in which several go on, the first one is what the step spends it on."""
 
 
 class Steps(NamedTuple):

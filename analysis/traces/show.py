@@ -12,8 +12,9 @@ from rich.text import Text
 from analysis.text.plain import number, one_line, share
 from analysis.timelog.intervals import union
 from analysis.traces.bound import bound
+from analysis.traces.categories import COMMUNICATION, SPENT
 from analysis.traces.runtime import KINDS, UNCATEGORISED
-from analysis.traces.shares import CATEGORIES, COMMUNICATION, NS, UNACCOUNTED, Covered, shares
+from analysis.traces.shares import NS, Covered, shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,11 +41,11 @@ def figures(runtime: Runtime) -> dict[str, Any]:
         "steps": len(steps.number),
         "steps_marked": runtime.marked,
         "steps_s": float(length.sum()),
-        "seconds": {name: _sums(found, name) for name in (*CATEGORIES, UNACCOUNTED)},
+        "seconds": {name: _sums(found, name) for name in SPENT},
         "overlap_s": {f"{one} & {other}": each for (one, other), each in found.overlap.items()},
         "operations": {name: float(each.mean()) for name, each in operations(runtime).items()},
         "verdict": {"waited_s": verdict.waited_s, "share": verdict.share, "words": verdict.words,
-                    "remedies_s": verdict.remedies},
+                    "remedies_s": verdict.named},
         "each_step": [
             {"step": int(steps.number[at]), "start_ns": int(steps.start[at]), "span_s": float(length[at]),
              "spent_s": {name: float(each[at]) for name, each in found.spent.items()}}

@@ -7,16 +7,16 @@ training, and the runtimes stand beside it. That gain *holds* where it is the pu
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from analysis import paper
 from analysis.records.settings import describe
 from analysis.statistics.selection import HOW, MODE, saving_sets
 from analysis.text.plain import listed
 from analysis.verdicts import claims
-from analysis.verdicts.evidence import cells_of
+from analysis.verdicts.evidence import Cell, Evidence, cells_of
 from analysis.verdicts.judge import (
     DIFFERS,
     MB,
@@ -34,11 +34,6 @@ from analysis.verdicts.judge import (
 )
 from analysis.verdicts.tolerance import alike, as_printed, at_least, larger, positive
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from analysis.verdicts.evidence import Cell, Evidence
-
 COUNTED = "snapshot_blocked_s"
 DEVICES = ("target_storage", "target_device", "fast_storage", "fast_device")
 OF_SAVING = ("target", "target_name", "wall_s", *DEVICES, *(f"{COUNTED}{end}" for end in ("", "_min", "_max")))
@@ -49,7 +44,7 @@ BYTES_PER_MB = 10**6
 
 def verdicts(found: Evidence) -> Iterator[Verdict]:
     """Yield the verdicts on each set of cells that differ in their target alone, which training stands still for."""
-    for key, rows in saving_sets(found.table, (*HOW, *MODE)).items():
+    for key, rows in saving_sets(found.trained, (*HOW, *MODE)).items():
         facts = key.facts
         if facts["checkpoint.mode"] == "sync":
             about = describe(facts, (), rows["accelerator"], rows["size"])

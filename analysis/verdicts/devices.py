@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from analysis import paper
 from analysis.records.frame import grouped
@@ -16,16 +18,9 @@ from analysis.statistics.selection import settled
 from analysis.statistics.training import CONTROL
 from analysis.text.plain import listed
 from analysis.verdicts import claims
-from analysis.verdicts.evidence import cells_of
+from analysis.verdicts.evidence import Cell, Evidence, cells_of
 from analysis.verdicts.judge import MB_PER_S, SHARE, Verdict, by_model, judge, middle, ratio, weakest
 from analysis.verdicts.tolerance import as_printed, below, larger
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import pandas as pd
-
-    from analysis.verdicts.evidence import Cell, Evidence
 
 FIGURES = {"read": "read_mb_per_s", "write": "write_mb_per_s"}
 RATES = {"read": claims.READ, "write": claims.WRITTEN}

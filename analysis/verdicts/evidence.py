@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
 
 from analysis.records.frame import rows_of
 from analysis.records.settings import Settings, describe, distinguishing
 from analysis.statistics.comparable import COLUMNS
 from analysis.statistics.medians import counted, values_of
+from analysis.statistics.selection import trained
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    import pandas as pd
-
-    # The row of its medians (`EVIDENCE`).
-    Cell = Mapping[str, Any]
+# The row of its medians (`EVIDENCE`).
+Cell = Mapping[str, Any]
 
 EVIDENCE = ["benchmark", "status", "storage", "threads", "prefetch", "unstable", "size", "site"]
 
@@ -28,6 +28,11 @@ class Evidence:
     table: pd.DataFrame
     runs: pd.DataFrame
     _known: dict[tuple[str, bool], Mapping[str, Sequence[float]]] = field(default_factory=dict)
+
+    @cached_property
+    def trained(self) -> pd.DataFrame:
+        """The cells of the mini-application (`analysis.statistics.selection.trained`)."""
+        return trained(self.table)
 
     def values(self, figure: str) -> Mapping[str, Sequence[float]]:
         """Return a figure of each cell's valid measured runs, those above 0."""

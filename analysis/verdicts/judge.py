@@ -13,23 +13,17 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
-from analysis.records.settings import models
+from analysis.records.settings import Facts, models
 from analysis.statistics import comparable
 from analysis.statistics.ratio import ratio_of_medians
 from analysis.text.plain import listed
-from analysis.verdicts.claims import EACH, STORAGES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
-
-    from analysis.records.settings import Facts
-    from analysis.verdicts.claims import Claim
-    from analysis.verdicts.evidence import Cell
-    from analysis.verdicts.tolerance import Held
+from analysis.verdicts.claims import EACH, STORAGES, Claim
+from analysis.verdicts.evidence import Cell
+from analysis.verdicts.tolerance import Held
 
 SMOKE = "smoke"
 HOLDS, DIFFERS, NOT_COMPARABLE, NOT_MEASURED = "holds", "differs", "not comparable", "not measured"

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from analysis import nersc
 from analysis.statistics.nodes import NODES, SHUFFLE, by_nodes, workloads
 from analysis.verdicts.claims import ANY_SITE, Claim
-from analysis.verdicts.evidence import cells_of, headings
+from analysis.verdicts.evidence import Cell, Evidence, cells_of, headings
 from analysis.verdicts.judge import NOT_MEASURED, TIMES, Finding, Verdict, judge, of_all, over, ratio, weakest
 from analysis.verdicts.tolerance import Held, larger
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import pandas as pd
-
-    from analysis.verdicts.evidence import Cell, Evidence
 
 LOADS = ("train_cold", "train_warm", "validation_cold", "validation_warm")
 COLUMNS = (NODES, SHUFFLE, "private_caches", "loads", "read_s", *(f"{name}_loads" for name in LOADS),
@@ -50,7 +45,12 @@ TRAINING = {
     name: _claim(f"{title}: training gains more from more nodes than I/O", f"slides on {title}", "training > I/O", name)
     for name, title in ((nersc.HEPCNN, "HEPCNNB"), (nersc.CLIMATE, "CDB"))
 }
-CLAIMS = (MORE, BY_MEMORY, *SHARE.values(), *TRAINING.values())
+EPOCHS = "benchmark.epochs"
+WITH_EPOCHS = _claim(
+    "HEPCNNB: with global shuffling the share of I/O grows with the epochs", _HEP,
+    "the bottleneck can become more severe", "hepcnn benchmark.epochs=2,5,10",
+)  # fmt: skip
+CLAIMS = (MORE, BY_MEMORY, WITH_EPOCHS, *SHARE.values(), *TRAINING.values())
 
 
 def claims(table: pd.DataFrame) -> Sequence[Claim]:
@@ -71,6 +71,12 @@ def verdicts(found: Evidence) -> Iterator[Verdict]:
             known = cells_of(rows, COLUMNS)
             told = [*_shuffled(found, known), *_scaled(found, known, str(key.facts["benchmark"]))]
             yield from (replace(verdict, about=f"NERSC: {about}, {storage}") for verdict in told)
+    sets = by_nodes(cells[cells["benchmark"] == nersc.HEPCNN], {EPOCHS})
+    for key, about in headings(sets).items():
+        for (where, nodes), rows in sets[key].groupby(["storage", NODES], sort=False):
+            alike = [cell for cell in cells_of(rows, (*COLUMNS, EPOCHS)) if cell[SHUFFLE] == "global"]
+            for verdict in _with_epochs(found, alike):
+                yield replace(verdict, about=f"NERSC: {about}, {where}, {nodes} nodes")
 
 
 def _shuffled(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
@@ -124,14 +130,31 @@ def _scaled(found: Evidence, cells: Sequence[Cell], name: str) -> Iterator[Verdi
             yield from _steps(found, alike, name, shuffle)
 
 
+def _with_epochs(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
+    """Compare more epochs with fewer, of cells with global shuffling on as many nodes."""
+    shares = _shares(found.values("read_s"), found.values("wall_s"))
+    alike = sorted((cell for cell in cells if cell["cell"] in shares), key=lambda cell: cell[EPOCHS])
+    steps = {f"{few[EPOCHS]} to {many[EPOCHS]} epochs": ratio(shares, many, few) for few, many in pairwise(alike)}
+    if steps:
+        why = SHARED if any(cell["private_caches"] != 1 for cell in alike) else ""
+        told = ", ".join(f"{each} {one.ours:.2f}" for each, one in steps.items())
+        told += "".join(f"; not in memory with {cell[EPOCHS]}: {_cold(cell)}" for cell in alike)
+        yield judge(WITH_EPOCHS, weakest(steps)[0], larger(), f"times: {told}", why_not=why)
+
+
+def _shares(seconds: Mapping[str, Sequence[float]], walls: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """Return of each cell which share of its wall time these seconds are, run by run."""
+    return {
+        cell: [one / whole for one, whole in zip(values, walls[cell], strict=True)]
+        for cell, values in seconds.items()
+        if len(values) == len(walls.get(cell, ()))
+    }
+
+
 def _steps(found: Evidence, cells: Sequence[Cell], name: str, shuffle: str) -> Iterator[Verdict]:
     read = "read_s" if name == nersc.HEPCNN else "load_s"
     times = {figure: found.values(figure) for figure in (read, "wall_s", "compute_s")}
-    shares: Mapping[str, Sequence[float]] = {
-        cell: [one / whole for one, whole in zip(values, times["wall_s"][cell], strict=True)]
-        for cell, values in times[read].items()
-        if len(values) == len(times["wall_s"].get(cell, ()))
-    }
+    shares = _shares(times[read], times["wall_s"])
     grown, gained = {}, {}
     for few, many in pairwise(cells):
         step, both = f"{few[NODES]} to {many[NODES]} nodes", {few["cell"], many["cell"]}

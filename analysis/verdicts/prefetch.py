@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from analysis.records.settings import describe, distinguishing, family_key
-from analysis.statistics.selection import families, in_order, settled, trained
+from analysis.statistics.selection import families, in_order, settled, unsaved
 from analysis.text.plain import listed
 from analysis.verdicts import claims, reading
-from analysis.verdicts.evidence import cells_of
+from analysis.verdicts.evidence import Cell, Evidence, cells_of
 from analysis.verdicts.judge import DIFFERS, HOLDS, NOT_COMPARABLE, NOT_MEASURED, SHARE, Finding, Verdict, judge
 from analysis.verdicts.tolerance import alike
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from analysis.verdicts.evidence import Cell, Evidence
 
 OF_TRAINING = ("wall_s", "wall_s_min", "wall_s_max", "load_s", "load_s_min", "load_s_max", "batch_size")
 
 
 def verdicts(found: Evidence) -> Iterator[Verdict]:
     """Yield the verdicts on each set of cells that differ in storage, threads and prefetch alone."""
-    mine = trained(found.table)
+    mine = unsaved(found.trained)
     if mine.empty:
         return
     mine = in_order(settled(mine, ["set_key", "storage", "threads"], "wall_s"), ["threads"])

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-from analysis.statistics.selection import BATCH_PLACE, batch_sets, in_order, settled, trained
+from analysis.statistics.selection import BATCH_PLACE, batch_sets, in_order, settled, unsaved
 from analysis.text.plain import listed
 from analysis.verdicts import claims
-from analysis.verdicts.evidence import cells_of, headings
+from analysis.verdicts.evidence import Cell, Evidence, cells_of, headings
 from analysis.verdicts.judge import SECONDS, Verdict, emulated, judge, middle, over, ratio, weakest
 from analysis.verdicts.tolerance import between, larger
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from analysis.verdicts.evidence import Cell, Evidence
 
 HDD, SSD, LUSTRE = "hdd", "ssd", "lustre"
 READ = "read_mb_per_s"
@@ -83,7 +78,7 @@ def steps(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
 
 def of_batches(found: Evidence) -> Iterator[Verdict]:
     """Yield for each set of batch sizes whether images/s grow with each, on every storage, with prefetch or without."""
-    sets = batch_sets(trained(found.table))
+    sets = batch_sets(unsaved(found.trained))
     sets = {key: cells for key, cells in sets.items() if len(set(cells["batch_size"])) > 1}
     for key, about in headings(sets, {"prefetch", "batch_size", "iterations"}).items():
         rows = in_order(settled(sets[key], BATCH_PLACE, "images_per_s"), ["batch_size"])

@@ -30,7 +30,7 @@ DATASETS = {"alexnet": "imagenet_subset", paper.MALWARE: "malware"}  # of the tr
 SMALL_FILES = ("smallest", "advised")  # rules that choose them; others say nothing of these
 OF_STAGING = frozenset({STAGING, "staging.emulated"})
 PROFILE = frozenset({POSIX, EVERY})
-BANDWIDTH = "posix_read_mb_per_s"
+BANDWIDTH, FWRITES = "posix_read_mb_per_s", "posix_stream_writes"
 HDD, LUSTRE = "hdd", "lustre"
 BINS = 10
 NO_READ, LARGE = 0, 4  # Darshan's bins to 100 B, and from 100 KiB to 1 MiB
@@ -54,7 +54,9 @@ OVERHEAD = _claim(
     "tfdarshan_fig5,tfdarshan_fig5_malware", compares=CELLS,
 )  # fmt: skip
 STREAMS = _claim(
-    "checkpoints are written by fwrite, and each call is seen", "Fig 6: 1,400 in ten checkpoints", "tfdarshan_fig6"
+    "checkpoints are written by fwrite, and each call is seen",
+    f"Fig 6: {10 * paper.FWRITES:,} in ten checkpoints",
+    "tfdarshan_fig6",
 )
 TWICE = _claim("ImageNet: two reads for each open", "Fig 7: 128 K opens, 256 K reads", _FIG7)
 NOTHING = _claim("ImageNet: half of the reads return less than 100 B", "Fig 7: 50 %", _FIG7)
@@ -87,14 +89,14 @@ def profiled(table: pd.DataFrame) -> pd.DataFrame:
 
 def verdicts(found: Evidence) -> Iterator[Verdict]:
     """Yield the verdicts on the cells that were profiled, by sets that differ in storage, threads and staging alone."""
-    cells = profiled(found.table)
-    if cells.empty:
-        return
     yield from _costs(found)
-    sets = families(cells, OF_STAGING)
+    sets = families(profiled(found.table), OF_STAGING)
     for key, about in headings(sets).items():
-        rows = settled(sets[key].reindex(columns=[*sets[key], *({STAGING} - set(sets[key]))]), ["cell"], "wall_s")
-        known = [cell for cell in cells_of(rows, [STAGING]) if cell["cell"] in found.values("posix_reads")]
+        rows = cells_of(settled(sets[key], ["cell"], "wall_s"), [STAGING])
+        known = [
+            {**cell, STAGING: cell[STAGING] if isinstance(cell[STAGING], str) else ""}
+            for cell in rows if cell["cell"] in found.values("posix_reads")
+        ]  # fmt: skip
         name = key.facts.get("benchmark")
         told = [*_windows(found, known), *_streams(found, known)]
         ours = name in WAITS and key.facts.get("dataset.name") == DATASETS[str(name)]
@@ -136,7 +138,7 @@ def _windows(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
 
 def _streams(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
     for cell in cells:
-        calls = found.values("posix_stream_writes").get(cell["cell"])
+        calls = found.values(FWRITES).get(cell["cell"])
         saved = found.values("checkpoints_asked").get(cell["cell"])
         if calls and saved:
             words = f"{statistics.median(calls) / saved[0]:g} in each of {saved[0]:g} checkpoints"
@@ -145,28 +147,27 @@ def _streams(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
 
 def _order(found: Evidence, cells: Sequence[Cell], benchmark: str) -> Iterator[Verdict]:
     """Test sizes and order of the reads, and the waiting, of the cell with fewest threads that reads no copies."""
-    own = [cell for cell in cells if not isinstance(cell[STAGING], str)]
+    own = [cell for cell in cells if not cell[STAGING]]
     if not own:
         return
     cell = min(own, key=lambda each: (each["storage"], each["threads"]))
     where = f"{cell['storage']}, threads {cell['threads']}"
-    values = {name: _median(found, f"posix_{name}", cell) for name in ("opens", "reads", "sequential", "consecutive")}
-    bins = [_median(found, f"posix_read_size_{place}", cell) for place in range(BINS)]
-    if not (values["opens"] and sum(bins)):
+    opens, reads, sequential, consecutive, *bins = (
+        _median(found, f"posix_{name}", cell)
+        for name in ("opens", "reads", "sequential", "consecutive", *(f"read_size_{place}" for place in range(BINS)))
+    )
+    if not (opens and sum(bins)):
         return
     shares = [count / sum(bins) for count in bins]
-    words = f"{values['reads']:,.0f} reads, {values['opens']:,.0f} opens; {where}"
-
-    def of_one(claim: Claim, ours: float, unit: str, held: Held) -> Verdict:
-        return judge(claim, middle([ours], unit, [cell]), held, words)
-
-    if benchmark == paper.MALWARE:
-        yield of_one(WHOLE, shares[LARGE], SHARE, MOST)
-        yield of_one(FOLLOWS, values["consecutive"], SHARE, MOST)
-    else:
-        yield of_one(TWICE, values["reads"] / values["opens"], TIMES, _near(2, cell))
-        yield of_one(NOTHING, shares[NO_READ], SHARE, _near(0.5, cell))
-        yield of_one(NEITHER, 1 - values["sequential"], SHARE, _near(0.5, cell))
+    of_images = (
+        (TWICE, reads / opens, TIMES, 2),
+        (NOTHING, shares[NO_READ], SHARE, 0.5),
+        (NEITHER, 1 - sequential, SHARE, 0.5),
+    )
+    of_malware = (WHOLE, shares[LARGE], SHARE, None), (FOLLOWS, consecutive, SHARE, None)
+    for claim, ours, unit, near in of_malware if benchmark == paper.MALWARE else of_images:
+        held = MOST if near is None else _near(near, cell)
+        yield judge(claim, middle([ours], unit, [cell]), held, f"{reads:,.0f} reads, {opens:,.0f} opens; {where}")
     waits = _median(found, "load_s", cell) / _median(found, "wall_s", cell)
     played = "accelerator" in emulated(cell["series_key"].facts)
     why_not = "the step of an emulated accelerator is as long as it was told to be" if played else ""
@@ -176,11 +177,8 @@ def _order(found: Evidence, cells: Sequence[Cell], benchmark: str) -> Iterator[V
 def _bandwidths(found: Evidence, cells: Sequence[Cell], benchmark: str) -> Iterator[Verdict]:
     """Test what more threads, and staged files, do to the bandwidth of the paper's storage."""
     rates = found.values(BANDWIDTH)
-    at = {
-        (cell["threads"], cell[STAGING] if isinstance(cell[STAGING], str) else ""): cell
-        for cell in cells
-        if cell["storage_name"].casefold() == (HDD if benchmark == paper.MALWARE else LUSTRE)
-    }
+    storage = HDD if benchmark == paper.MALWARE else LUSTRE
+    at = {(cell["threads"], cell[STAGING]): cell for cell in cells if cell["storage_name"].casefold() == storage}
 
     def between(claim: Claim, above: tuple[int, str], under: tuple[int, str], held: Held | None) -> Iterator[Verdict]:
         if above in at and under in at:

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from analysis import paper
 from analysis.records.frame import rows_of
+from analysis.records.settings import Settings
 from analysis.statistics.baselines import ACCESS, fastest
 from analysis.statistics.baselines import key as baseline_key
 from analysis.statistics.selection import families, settled
 from analysis.text.plain import listed
 from analysis.verdicts import claims
 from analysis.verdicts.devices import FIGURES, baselines
-from analysis.verdicts.evidence import cells_of, headings
+from analysis.verdicts.evidence import Cell, Evidence, cells_of, headings
 from analysis.verdicts.judge import Finding, Verdict, judge, of_all, over, ratio, weakest
 from analysis.verdicts.tolerance import Held, as_printed, larger
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from analysis.records.settings import Settings
-    from analysis.verdicts.evidence import Cell, Evidence
-
-    # The cells of one storage by their number of threads.
-    Curve = Mapping[int, Cell]
+# The cells of one storage by their number of threads.
+Curve = Mapping[int, Cell]
 
 PREPROCESS, RATE, MB = "benchmark.preprocess", "images_per_s", "read_mb_per_s"
 HDD, SSD, OPTANE, LUSTRE = "hdd", "ssd", "optane", "lustre"

@@ -9,14 +9,11 @@ none: it holds where the whole interval is on its side.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from analysis.verdicts.claims import Claim
-    from analysis.verdicts.evidence import Cell
+from analysis.verdicts.claims import Claim
+from analysis.verdicts.evidence import Cell
 
 # Two cells, each as wide as the site allows.
 CELLS_THAT_SCATTER = 2

@@ -62,6 +62,7 @@ class Evidence:
     sequential: float | None = None  # MB/s of one file, or what an emulated storage lets through
     elsewhere: Mapping[str, tuple[Node, float]] = field(default_factory=dict)  # other storages: as many small reads
     profile: Mapping[str, float] = field(default_factory=dict)
+    tensorflow: Mapping[str, float] = field(default_factory=dict)  # of the steps in the window, by dotted keys
     trace: Mapping[str, float] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> float:
@@ -143,7 +144,8 @@ def gathered(folder: CampaignFolder, recorded: Record) -> Evidence:
         readers=peaks.of_readers(recorded),
         sequential=peaks.sequential(recorded),
         elsewhere=peaks.elsewhere(recorded),
-        profile=_profile(runs),
+        profile=_nested(runs, "profile", "meta_s"),
+        tensorflow=_nested(runs, "tensorflow", "remedies_s"),
         trace=_trace(folder.cell(recorded["cell"]["id"]), like),
     )
 
@@ -166,10 +168,11 @@ def _typical(runs: Sequence[Run]) -> Mapping[str, Any]:
     return sorted(runs, key=lambda run: run["elapsed_s"])[len(runs) // 2]
 
 
-def _profile(runs: Sequence[Run]) -> dict[str, float]:
-    found = [run["profile"] for run in runs if "profile" in run]
-    names = ("opens", "stats", "read_s", "meta_s")
-    return {name: statistics.median(each[name] for each in found) for name in names} if found else {}
+def _nested(runs: Sequence[Any], part: str, needed: str) -> dict[str, float]:
+    """Return the medians of the numbers in a part of the runs, of those runs that have there what is needed."""
+    found = [dict(flat(run[part])) for run in runs if needed in (run.get(part) or {})]
+    numbers = {name: _numbers(found, name) for name in (found[0] if found else ())}
+    return {name: statistics.median(values) for name, values in numbers.items() if values}
 
 
 def _trace(home: Path, run: Mapping[str, Any]) -> dict[str, float]:

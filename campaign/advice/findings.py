@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
 
     from campaign.advice.evidence import Evidence, Fact
 
-VERSION = 1
+VERSION = 2
 """Raised when a rule predicts otherwise: what was predicted before says nothing of it."""
 
 _NOISE = 0.04  # by which runs of a stable cell differ (checks.spread_max), at least
@@ -77,14 +76,13 @@ def noisy(e: Evidence, figure: str, unit: str, bounds: Sequence[float]) -> Predi
     return Prediction(figure, unit, value, low * below, high * above)
 
 
-def larger_files(e: Evidence, gain: float, times: int) -> tuple[Test | None, str]:
-    """Predict what files that are `times` as large give, where they can be made and are not decoded."""
+def larger_files(e: Evidence, gains: Sequence[float]) -> tuple[Test | None, str]:
+    """Predict files that are `MORE` times as large, by gains in MB/s, where they can be made and are not decoded."""
     size = e.settings.get("dataset.median_bytes")
     if size is None:
         return None, "fewer, larger files are no key of this dataset: pack it"
     if e.settings.get("benchmark.preprocess", True):
         return None, "files are decoded, and larger ones take longer: try it with benchmark.preprocess=false"
-    now = e["read_mb_per_s"]
-    bounds = (now * math.sqrt(gain), now * gain, now * min(float(times), gain * 1.1))
+    bounds = [e["read_mb_per_s"] * min(float(MORE), gain) for gain in gains]
     pixels = {name: 2 * int(e.settings[name]) for name in ("dataset.width", "dataset.height") if name in e.settings}
-    return Test({"dataset.median_bytes": times * int(size), **pixels}, noisy(e, "read_mb_per_s", "MB/s", bounds)), ""
+    return Test({"dataset.median_bytes": MORE * int(size), **pixels}, noisy(e, "read_mb_per_s", "MB/s", bounds)), ""

@@ -12,6 +12,7 @@ from campaign.advice import pipeline
 from campaign.advice.evidence import Fact
 from campaign.advice.findings import MORE, Finding, Lacking, Test, larger_files, noisy, test_of
 from campaign.console import counted
+from jobs.profiler.runtime import INPUT, REMEDIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,19 +142,19 @@ def small_reads(e: Evidence) -> Finding | Lacking | None:
     large = Fact("one large file", e.sequential, "MB/s", "its bound" if e.emulated else "baseline")
     size = e["bytes_read"] / e["images"]
     moving_s, file_s = size / 1e6 / e.sequential, size / 1e6 / e["read_mb_per_s"]
-    rate = MORE * size / 1e6 / (file_s + (MORE - 1) * moving_s)
+    gain = MORE * file_s / (file_s + (MORE - 1) * moving_s)
     return Finding(
         "small_reads",
         f"a file of {size / 1e3:.3g} kB takes {file_s * 1e3:.3g} ms, {moving_s * 1e3:.2g} of them to move its bytes",
         share * e.waiting * (1 - pipeline.busy(e)),
         [*e.facts("read_mb_per_s"), large, *e.traced()],
-        *larger_files(e, rate / e["read_mb_per_s"], MORE),
+        *larger_files(e, (math.sqrt(gain), gain, gain * 1.1)),
     )
 
 
 def metadata(e: Evidence) -> Finding | Lacking | None:
-    """Find a run that opens and closes files for long, beside reading them."""
-    if pipeline.busy(e) >= _BUSY or e.waiting < _IDLE:
+    """Find a run that opens and closes files for long, beside reading them; objects are not opened."""
+    if pipeline.busy(e) >= _BUSY or e.waiting < _IDLE or e.settings.get("storage.kind") == "s3":
         return None
     if not e.profile:
         return Lacking("metadata", "the calls are not known", {"profile.posix": "counters"})
@@ -162,12 +163,14 @@ def metadata(e: Evidence) -> Finding | Lacking | None:
     if share < _METADATA:
         return None
     names = (("opens", ""), ("stats", ""), ("meta_s", "s"), ("read_s", "s"))
+    # At least: a read takes as much longer as it has more bytes. At most: all that a file takes is for its calls.
+    least = MORE * calls_s / (e.profile["meta_s"] + MORE * e.profile["read_s"])
     return Finding(
         "metadata",
         f"{share:.0%} of the time in calls is not reading: opening, asking for sizes, closing",
         share * min(1.0, calls_s / (e.threads * e["load_s"])) * e.waiting,
         [Fact(name, e.profile[name], unit, "profile") for name, unit in names],
-        *larger_files(e, MORE * calls_s / (e.profile["meta_s"] + MORE * e.profile["read_s"]), MORE),
+        *larger_files(e, (least, math.sqrt(least * MORE), MORE)),
     )
 
 
@@ -213,8 +216,37 @@ def no_prefetch(e: Evidence) -> Finding | None:
     )  # fmt: skip
 
 
+def input_bound(e: Evidence) -> Finding | Lacking | None:
+    """Find what the steps of a training wait for, by TensorFlow's own trace of them, and what would remove it."""
+    seen = e.tensorflow
+    if e.kind != "training" or not seen or seen["waited_s"] < _IDLE * seen["steps_s"]:
+        missing = e.kind == "training" and not seen and e.waiting >= _IDLE
+        lacking = Lacking("input_bound", "what its steps wait for is not known", {"profile.tensorflow": "all"})
+        return lacking if missing else None
+    waited, saves = seen["waited_s"], {name: seen[f"remedies_s.{name}"] for name in REMEDIES}
+    best = sorted((name for name in saves if saves[name] > _IDLE * waited), key=lambda name: -saves[name])
+    told = "; ".join(f"{REMEDIES[name]}: at most {saves[name]:.3g} s" for name in best)
+    test, why = None, "it reads little: of the rest, `input`, `no_prefetch` and `processors` have tests"
+    if e.cold and "read" in best:
+        # What was decoded while something was read as well is still to be done: as it was, or all of it by the
+        # processors that others leave, beside no computing.
+        left = seen["exposed_s.decode"] + saves["buffering"] + saves["input wait"]
+        walls = [e["wall_s"] - e["load_s"] * saved / waited for saved in (saves["read"], max(0.0, waited - left))]
+        low, high = min(walls), max(*walls, e["wall_s"] - e["load_s"] + e["cpu_s"] / e.free_cores)
+        test, why = Test({"cache": "warm"}, noisy(e, "wall_s", "s", (low, (low + high) / 2, high))), ""
+    return Finding(
+        "input_bound",
+        f"by TensorFlow's trace it waits for input in {waited:.3g} of {seen['steps_s']:.3g} s of its steps; what would"
+        f" remove it: {told}",
+        waited / seen["steps_s"],
+        [Fact(f"exposed {name}", seen[f"exposed_s.{name}"], "s", "tensorflow") for name in INPUT],
+        test,
+        why,
+    )
+
+
 RULES: tuple[Callable[[Evidence], Finding | Lacking | None], ...] = (
-    throttled, processors, few_threads, device, small_reads, metadata, input_, no_prefetch
+    throttled, processors, few_threads, device, small_reads, metadata, input_, no_prefetch, input_bound
 )  # fmt: skip
 
 

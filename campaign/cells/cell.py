@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from campaign.cells.contract import Point
     from jobs.settings import Settings
 
-# Of a storage, what says where and how the data lies; the rest says how jobs are kept apart on it.
-_ACCESS = ("shared", "exclusive", "license")
+# Of a storage, what says how jobs are kept apart on it, or how it is watched; the rest: where and how the data lies.
+_ACCESS = ("shared", "exclusive", "license", "device")
 _HASH_DIGITS = 10
 # The values that stay out of the hash. These are NOT the configuration's defaults, which may change: each is what a
 # cell meant before the setting existed, so a new setting takes its neutral value here and orphans no old record.
@@ -52,6 +52,12 @@ NEUTRAL: dict[str, Any] = {
     "seed": 0,
     "cache": "cold",
     "dataset.hdf5": None,
+    "storage.engine": "threads",
+    "storage.concurrency": None,
+    "storage.timeout_s": 30.0,
+    "storage.retries": 60,
+    "storage.backoff_s": 1.0,
+    "storage.checksum": False,
     "sync": "none",
     "reader": "h5py_threads",
 }
@@ -67,8 +73,8 @@ class Cell:
     benchmark: str
     version: int  # of what the benchmark's figures mean
     settings: Settings  # every setting that can change the result, as in the record; read only
-    # How jobs are kept apart on the storage (``shared``, ``exclusive``, ``license``). It cannot change a result, so
-    # it is no part of what a cell is.
+    # How jobs are kept apart on the storage (``shared``, ``exclusive``, ``license``) and where its ``device`` is seen.
+    # It cannot change a result, so it is no part of what a cell is.
     access: Access = field(default_factory=Access, compare=False)
 
 
@@ -91,11 +97,10 @@ def make_cell(point: Point) -> Cell:
     settings["storage"] = {key: value for key, value in storage.items() if key not in _ACCESS}
     if settings["storage"].get("node_root") is None:  # as before there was any: no part of a cell
         settings["storage"].pop("node_root", None)
-    if "path" in settings.get("dataset", {}):  # the same folder is the same dataset from wherever it is named
-        settings["dataset"] = {
-            **settings["dataset"],
-            "path": str(Path(settings["dataset"]["path"]).expanduser().resolve()),
-        }
+    if "path" in settings.get("dataset", {}) and "kind" not in settings["storage"]:
+        # The same folder is the same dataset from wherever it is named; a key of an object store is what it is.
+        path = str(Path(settings["dataset"]["path"]).expanduser().resolve())
+        settings["dataset"] = {**settings["dataset"], "path": path}
     counted = {key: value for key, value in flat(settings) if key not in NEUTRAL or NEUTRAL[key] != value}
     text = json.dumps({"version": benchmark.version, **counted}, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]

@@ -103,12 +103,14 @@ class Access(TypedDict, total=False):
     shared: bool
     exclusive: str
     license: str | None
+    device: str | None  # below an object store
 
 
 class Data(TypedDict, total=False):
     """What a cell reads or writes."""
 
-    path: str
+    path: str  # a folder, or the URL of what is below a key of an object store
+    disk: str  # the device or folder below the object store, where it is on this machine
     folder: str  # of a baseline's file
     lock: str  # of its storage
     manifest: str  # the folder of the images' manifest

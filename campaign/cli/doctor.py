@@ -61,13 +61,18 @@ def _examine(points: list[Point], *, on_nodes: bool) -> Iterator[Finding]:
 
 
 def _storages(points: list[Point]) -> list[Node]:
-    """List the storages of the grid, each once; ``cold`` says whether a cell asks that its files are not in memory."""
-    found: dict[tuple[str, str], Node] = {}
+    """List the storages of the grid, each once, with `nodes`, how many ranks read there at most.
+
+    ``cold`` says whether a cell asks that its files are not in memory.
+    """
+    found: dict[tuple[str, str | None], Node] = {}
     for point in points:
         saved = [{"exclusive": "lock", **side} for side in roles(point["checkpoint"]).values()]
         for storage, cold in ((point["storage"], point["cache"] == "cold"), *((each, False) for each in saved)):
-            known = found.setdefault((storage["name"], storage["root"]), {**storage, "cold": False})
+            where = storage.get("root") or storage.get("endpoint")
+            known = found.setdefault((storage["name"], where), {**storage, "cold": False, "nodes": 1})
             known["cold"] |= cold
+            known["nodes"] = max(known["nodes"], point["nodes"])
     return list(found.values())
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
+import shutil
+import textwrap
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +14,7 @@ from typing import TYPE_CHECKING
 from campaign.config.command_line import CONFIG_DIR_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from importlib.resources.abc import Traversable
 
 _HEAD = """\
@@ -36,20 +40,36 @@ shows a composed configuration, --info its sources, --hydra-help the rest."""
 
 def main() -> int:
     """Print groups with their choices, then every key with its default and meaning."""
+    print("\n".join(_fitting(_text(), shutil.get_terminal_size((120, 24)).columns)))
+    return 0
+
+
+def _text() -> Iterator[str]:
     conf = files("conf")
-    print(_HEAD)
-    print("\nGroups (GROUP=CHOICE; +GROUP=CHOICE for paper and size):")
+    yield _HEAD
+    yield "\nGroups (GROUP=CHOICE; +GROUP=CHOICE for paper and size):"
     for group, choices in sorted(_groups(conf).items()):
-        print(f"  {group:11} {', '.join(sorted(choices))}")
-    print("\nKeys:")
-    print(body_of(conf / "config.yaml"))
+        yield f"  {group:11} {', '.join(sorted(choices))}"
+    yield "\nKeys:"
+    yield body_of(conf / "config.yaml")
     for group in ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster"):
         for file in sorted(_yaml_files(conf / group), key=lambda file: file.name):
             body = body_of(file)
             if _keys(body) > 1:  # a choice that only has a name of its own has the keys of another one
-                print(f"\nKeys of {group}={file.name.removesuffix('.yaml')} ({group}.KEY=VALUE):\n{body}")
-    print(f"\n{_TAIL}")
-    return 0
+                yield f"\nKeys of {group}={file.name.removesuffix('.yaml')} ({group}.KEY=VALUE):\n{body}"
+    yield f"\n{_TAIL}"
+
+
+def _fitting(texts: Iterable[str], width: int) -> Iterator[str]:
+    """Yield their lines, each that is wider folded below its comment, or else below its second word."""
+    for line in itertools.chain.from_iterable(text.split("\n") for text in texts):
+        below = re.match(r"[^#]*# |  \w+ +|\s*", line)
+        indent = re.sub("[^#]", " ", below[0]) if below else ""
+        if not indent or len(indent) > width // 2:
+            indent = "    # " if "#" in line else "    "
+        yield from textwrap.wrap(
+            line, max(width, 40), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        ) or [""]
 
 
 def _groups(conf: Traversable) -> dict[str, set[str]]:

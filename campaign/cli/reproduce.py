@@ -141,10 +141,13 @@ def _small_reads(points: Sequence[Point]) -> list[Point]:
 
 
 def _storages(site_words: Sequence[str]) -> list[str]:
-    """Return the names of the storages that the site has."""
+    """Return the names of the storages that the site has, but for what emulated nodes read: the paper has one node."""
     points = collect(site_words) or []
     return [
-        name for point in points[:1] for name, said in point["site"]["storages"].items() if said["root"] is not None
+        name
+        for point in points[:1]
+        for name, said in point["site"]["storages"].items()
+        if said["root"] is not None and said["node_root"] is None
     ]
 
 

@@ -16,7 +16,7 @@ from campaign import console
 from campaign.cli import arguments
 from campaign.cli.help import body_of
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.testbed import apply, plan, throttle
+from campaign.testbed import apply, plan, s3, throttle
 from campaign.testbed.spec import DEFAULT_FOLDER, FOLDER_VARIABLE, GB, Wanted
 from campaign.testbed.state import inspect
 from jobs.system.device import mount_of, mounts
@@ -32,8 +32,9 @@ _ABOUT = """\
 Emulated storages on one disk, to rehearse with: ext4 on loop devices with the MB/s of the paper's Table I, and with the
 latency, the seeks and the queues of a disk, of flash and of a file server (model=rates: MB/s alone). up makes them, or
 what is missing of them; check measures them against that (2 minutes); down takes them away. A campaign uses them with
-site=twin."""
-_NONE = "-"
+site=twin. up nodes=4 makes four emulated nodes, each with a page cache of its own, for storage=nodes; fill makes the
+datasets of a campaign, whose words it takes, on what they read."""
+_NONE, _EXAMPLE = "-", "+paper=hepcnn +size=smoke"
 _FLAGS = {"keep": ("down",), "json": ("status", "check"), "dry_run": ("up", "down")}
 _BASELINE_BYTES = 6 * GB  # its file of 5 GB (paper, IV), and the file system's own
 
@@ -52,8 +53,8 @@ def main(argv: list[str]) -> int:
         return _status(folder, as_json=options.json)
     if options.what == "check":
         return _check(folder, options.words, as_json=options.json)
-    if options.words and options.what != "up":
-        raise UsageError(f"testbed {options.what} takes no '{options.words[0]}'", "KEY=VALUE goes with testbed up")
+    if options.words and options.what == "down":
+        raise UsageError(f"testbed down takes no '{options.words[0]}'", "KEY=VALUE goes with testbed up")
     if options.dry_run:
         return _preview(options, folder)
     if os.geteuid() != 0:
@@ -61,6 +62,10 @@ def main(argv: list[str]) -> int:
             f"testbed {options.what} needs root: it attaches loop devices, mounts file systems and serves devices",
             f"sudo {shlex.join([sys.executable, '-m', 'campaign', 'testbed', *_with_folder(argv, folder)])}",
         )
+    if options.what == "fill":
+        from campaign.testbed.fill import fill  # noqa: PLC0415 - Hydra is not on the way to status
+
+        return fill(folder, options.words)
     return _up(options, folder) if options.what == "up" else _down(options, folder)
 
 
@@ -73,16 +78,19 @@ def _with_folder(argv: list[str], folder: Path) -> list[str]:
 def _parser() -> argparse.ArgumentParser:
     parser = arguments.Parser(
         prog="python -m campaign testbed",
-        usage="%(prog)s up [--folder DIR] [--dry-run] [KEY=VALUE ...] | status [--json] |"
+        usage="%(prog)s up [--folder DIR] [--dry-run] [KEY=VALUE ...] | fill KEY=VALUE ... | status [--json] |"
         " check [--json] [NAME ...] | down [--keep] [--dry-run]",
         description=_ABOUT,
         epilog=f"keys of up, and their defaults:\n{body_of(files('conf') / 'testbed.yaml')}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("what", choices=("up", "status", "check", "down"))
+    parser.add_argument("what", choices=("up", "fill", "status", "check", "down"))
     parser.add_argument(
-        "words", nargs="*", metavar="KEY=VALUE", help="of up: storages=[hdd,ssd], hdd.size_gb=3, …; of check: hdd"
+        "words",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="of up: storages=[hdd,ssd], hdd.size_gb=3, …; of fill: a campaign's",
     )
     place = os.environ.get(FOLDER_VARIABLE) or DEFAULT_FOLDER
     parser.add_argument("--folder", default=place, help=f"where it lies (${FOLDER_VARIABLE}, else {DEFAULT_FOLDER})")
@@ -95,13 +103,27 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _up(options: argparse.Namespace, folder: Path) -> int:
-    from campaign.config.testbed import requested  # noqa: PLC0415 - Hydra is not on the way to status
+    from campaign.config.testbed import requested, requested_store  # noqa: PLC0415 - Hydra is not on the way to status
 
-    seen = apply.up(folder, requested(options.words), apply.owner())
+    store = requested_store(options.words)
+    seen = apply.up(folder, requested(options.words), apply.owner(), store)
     _print_state(seen)
+    if any(each.is_node and each.empty for each in seen.storages.values()):
+        console.say(f"no dataset is there for emulated nodes: testbed fill {_EXAMPLE} makes that of a campaign")
+    if store:
+        _say_how_to_use(folder)
     if str(folder) != (os.environ.get(FOLDER_VARIABLE) or DEFAULT_FOLDER):
         console.say(f"site=twin finds it with: export {FOLDER_VARIABLE}={shlex.quote(str(folder))}")
     return 0
+
+
+def _say_how_to_use(folder: Path) -> None:
+    store = s3.state(folder) or {}
+    place = shlex.quote(str(Path(store["site"]).parent.parent))
+    console.say(
+        f"use it with: . {shlex.quote(store['credentials'])} && python -m campaign --config-dir {place}"
+        f" site={s3.SITE} storage=s3"
+    )
 
 
 def _down(options: argparse.Namespace, folder: Path) -> int:
@@ -138,15 +160,20 @@ def _removal(left: Sequence[Mount]) -> list[str]:
 def _preview(options: argparse.Namespace, folder: Path) -> int:
     """Print the steps, as they would be done."""
     groups: list[Group]
+    has_store, wants_store = (s3.state(folder) or {}).get("state") == "up", False
     if options.what == "up":
-        from campaign.config.testbed import requested  # noqa: PLC0415 - Hydra is not on the way to status
+        from campaign.config.testbed import requested, requested_store  # noqa: PLC0415 - Hydra is not on the way to status
 
-        wanted = requested(options.words)
-        groups = plan.up(wanted, apply.owner(), inspect(folder, wanted))
+        wanted, store = requested(options.words), requested_store(options.words)
+        groups = plan.up(wanted, apply.owner(), apply.expected(folder, wanted, store))
+        wants_store = has_store or store is not None
     else:
         groups = plan.down(inspect(folder), keep=options.keep)
     for group in groups:
         console.show("\n".join(map(str, group)))
+    if has_store != wants_store:
+        groups.append([])
+        console.show(f"# {'start' if wants_store else 'end'} ceph-mon, ceph-osd and radosgw in {folder / s3.FOLDER}")
     console.say("nothing to do" if not groups else "nothing was done; loop devices are those that are free now")
     return 0
 
@@ -154,14 +181,16 @@ def _preview(options: argparse.Namespace, folder: Path) -> int:
 def _status(folder: Path, *, as_json: bool) -> int:
     seen = inspect(folder)
     storages = apply.states(seen)
+    store = s3.state(folder)
     if seen.marker is None:
         _see_that_nothing_is_left(folder)
     if as_json:
         beneath = {**asdict(mount_of(folder)), "free_bytes": seen.free_bytes}
-        print(json.dumps({"folder": str(folder), "beneath": beneath, "storages": storages}, indent=1))
+        print(json.dumps({"folder": str(folder), "beneath": beneath, "storages": storages, "s3": store}, indent=1))
     else:
         _print_state(seen)
-    return 0 if storages and all(each["state"] == "up" for each in storages.values()) else 1
+    states = [each["state"] for each in (*storages.values(), *([store] if store else []))]
+    return 0 if states and set(states) == {"up"} else 1
 
 
 def _check(folder: Path, names: Sequence[str], *, as_json: bool) -> int:
@@ -170,7 +199,7 @@ def _check(folder: Path, names: Sequence[str], *, as_json: bool) -> int:
 
     seen = inspect(folder)
     states = apply.states(seen)
-    chosen = list(dict.fromkeys(names or states))
+    chosen = list(dict.fromkeys(names or (name for name in states if not seen.storages[name].is_node)))
     for name in chosen:
         state = states.get(name, {"state": "unknown", "missing": None})
         if state["state"] != "up":
@@ -179,7 +208,8 @@ def _check(folder: Path, names: Sequence[str], *, as_json: bool) -> int:
                 f"{name} is {state['state']} in {folder}{why}", "python -m campaign testbed up, as root"
             )
     if not chosen or seen.marker is None:
-        raise EnvironmentFaultError(f"no testbed in {folder}", "python -m campaign testbed up, as root")
+        what = "nothing to check" if seen.marker else "no testbed"
+        raise EnvironmentFaultError(f"{what} in {folder}", "python -m campaign testbed up, as root")
     rows: list[check.Row] = []
     load = os.getloadavg()[0]
     with console.polite_end(), console.progress() as show:
@@ -201,8 +231,12 @@ def _check(folder: Path, names: Sequence[str], *, as_json: bool) -> int:
 def _print_state(seen: Seen) -> None:
     """Print the state of each storage, and the disk beneath all of them."""
     storages = apply.states(seen)
-    if not storages:
+    if store := s3.state(seen.folder):
+        disk = f"{store['size_bytes'] / GB:g} GB on {store['device'] or 'no device'}"
+        console.show(f"s3 is {store['state']}: {store['endpoint']}, bucket {store['bucket']}, {disk}")
+    if not storages and not store:
         console.show(f"no testbed in {seen.folder}")
+    if not storages:
         return
     rows = [("emulated", "state", "GB", "model", "MB/s read", "MB/s written", "reads/s", "writes/s", "device", "root")]
     for name, each in storages.items():
@@ -222,7 +256,7 @@ def _print_state(seen: Seen) -> None:
         f"beneath: {beneath.source} ({beneath.fstype}), {seen.free_bytes / GB:.1f} GB free; none is faster than that"
     )
     sizes = {name: each.size_bytes for name, each in seen.storages.items() if each.size_bytes is not None}
-    small = [name for name, size in sizes.items() if size < _BASELINE_BYTES]
+    small = [name for name, size in sizes.items() if size < _BASELINE_BYTES and not seen.storages[name].is_node]
     said = [f"the baseline's file of 5 GB does not fit on {', '.join(small)}"] if small else []
     for doubt in (*seen.bounds.doubts, *said):
         console.say(f"warning: {doubt}")

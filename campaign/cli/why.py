@@ -101,6 +101,24 @@ def _of_ranks(run: Run) -> list[str]:
     return found
 
 
+def _of_objects(run: Run) -> list[str]:
+    """Return how a run came to its objects, what failed on the way, and whose processors it took."""
+    found = run.get("objects")
+    if not found:
+        return []
+    errors = ", ".join(f"{count} {word}" for word, count in sorted(found["errors"].items())) or "no error"
+    first = " ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in found["first_byte_s"].items())
+    used = {"client": run["cpu_s"]} | {name: each["cpu_s"] for name, each in found["servers"].items()}
+    tls = "TLS, certificate verified" if found["tls"] else "no TLS"
+    spent = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in used.items())
+    way = f"{found['endpoint']} {found['bucket']}: {found['protocol']}, {tls}, {found['client']}"
+    return [
+        f"objects      {way}, {found['engine']}, {found['concurrency']} at once",
+        f"requests     {found['requests']}, sent again {found['retries']} times ({errors}); first byte {first}",
+        f"processors   {spent} in {run['elapsed_s']:.2f} s",
+    ]
+
+
 def _of_added(added: Addition, unit: str) -> str:
     """Return why a run was added."""
     if added["interval"] is None:
@@ -121,7 +139,7 @@ def _print_run(run: Run, where: str) -> None:
         console.show(f"  added        {_of_added(run['added'], unit(run))}")
     for check in run.get("checks", []):
         console.show(f"  {check['rule']:12} {_MARKS[check['passed']]}: {check['message']}")
-    for line in _of_ranks(run):
+    for line in (*_of_ranks(run), *_of_objects(run)):
         console.show(f"  {line}")
     for line in _of_trace(run.get("trace") or {}):
         console.show(f"  trace        {line}")

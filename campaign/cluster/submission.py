@@ -77,7 +77,7 @@ class Array:
         """One name for all jobs of a storage where they must run one by one (singleton), else one a submission."""
         storage = self.tasks[0][0].cell.settings["storage"]
         if self.access["exclusive"] == "singleton":
-            where = hashlib.sha256(str(storage["root"]).encode()).hexdigest()[:8]
+            where = hashlib.sha256(str(storage.get("root") or storage["endpoint"]).encode()).hexdigest()[:8]
             return f"tfio-{storage['name']}-{where}"
         words = (_ODD.sub("_", word)[:_LONGEST_WORD] for word in (self.request.folder.root.name, self._figure))
         return "-".join(("tfio", *words, self.request.token))

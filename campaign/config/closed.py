@@ -8,25 +8,14 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from campaign.config.explain import unknown_key
-from campaign.config.keys import benchmark
-from campaign.config.keys.checkpoint import Buffered, Direct, NoCheckpoint
-from campaign.config.keys.dataset import Climate, Executables, Folder, Hep, Synthetic
-from campaign.config.keys.slurm import HERE, ON_SLURM, Cluster, Slurm
-from campaign.config.schema import Campaign
+from campaign.config.keys.slurm import HERE, ON_SLURM
+from campaign.config.schema import CHOICES, Campaign
 from campaign.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from campaign.cells.contract import Point
-
-# Groups whose choices have different keys.
-CHOICES: dict[str, tuple[type, ...]] = {
-    "benchmark": tuple(benchmark.KEYS.values()),
-    "dataset": (Synthetic, Executables, Hep, Climate, Folder),
-    "cluster": (Cluster, Slurm),
-    "checkpoint": (NoCheckpoint, Direct, Buffered),
-}
 
 GROUPS = ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster", "paper", "size")
 _WORD = re.compile(r"\+{0,2}([^=]+)=(.*)", re.DOTALL)
@@ -106,7 +95,7 @@ def fields_of(kind: type) -> tuple[set[str], dict[str, tuple[str, tuple[type, ..
 
 def _nested(kind: type, key: str, hint: Any) -> tuple[str, tuple[type, ...]] | None:
     if kind is Campaign and key in CHOICES:
-        return "one", CHOICES[key]
+        return "one", tuple(CHOICES[key].values())
     if dataclasses.is_dataclass(hint):
         return "one", (hint,)  # type: ignore[return-value] # a type, for it is a type hint
     if get_origin(hint) is dict and dataclasses.is_dataclass(get_args(hint)[1]):

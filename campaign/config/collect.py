@@ -23,7 +23,7 @@ from hydra.main import main as hydra_main
 from hydra.types import RunMode
 
 from campaign.config import schema
-from campaign.config.closed import CHOICES, check_words
+from campaign.config.closed import check_words
 from campaign.config.explain import FULL_ERROR, explained
 from campaign.errors import UsageError
 
@@ -85,7 +85,7 @@ def _divided(words: Sequence[str]) -> tuple[list[str], list[str]]:
     parser = OverridesParser.create()
 
     def is_fixed(key: str, word: str) -> bool:
-        if "." not in key or key.partition(".")[0] not in CHOICES:
+        if "." not in key or key.partition(".")[0] not in schema.CHOICES:
             return False
         with suppress(HydraException):  # Hydra reports it
             return not parser.parse_override(word).is_sweep_override()

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from campaign.cells.cell import flat
-from campaign.config.closed import CHOICES
+from campaign.config.schema import CHOICES
 from campaign.console import counting
 from campaign.errors import UsageError, nearest
 

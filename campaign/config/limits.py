@@ -23,6 +23,7 @@ _PATHS = (
     "campaign_dir",
     "storage.root",
     "storage.node_root",
+    "storage.device",
     "dataset.path",
     *(f"{key}.root" for key in checkpoint.STORAGES),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cache
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -21,7 +22,7 @@ from campaign.config.keys.dataset import Climate, Executables, Folder, Hep, Synt
 from campaign.config.keys.runs import Checks, Profile, Trace
 from campaign.config.keys.site import Site
 from campaign.config.keys.slurm import Cluster, Slurm
-from campaign.config.keys.storage import Storage
+from campaign.config.keys.storage import ObjectStorage, Storage
 from jobs.benchmarks.registry import benchmarks, names_of
 from jobs.settings import key
 
@@ -77,7 +78,7 @@ class Campaign:
     dataset: Any = MISSING
     # Before what it hands values on to, so that a wrong one is told by its own key.
     site: Site = MISSING
-    storage: Storage = MISSING
+    storage: Any = MISSING
     accelerator: Accelerator = MISSING
     checkpoint: Any = MISSING
     cluster: Any = MISSING
@@ -110,27 +111,28 @@ class Campaign:
     checks: Checks = field(default_factory=Checks)
 
 
-_SCHEMAS: dict[str, dict[str, type]] = {
-    "": {"accelerator": Accelerator, "site": Site, "storage": Storage, "cluster": Cluster, "slurm": Slurm},
-    "/benchmark": benchmark.KEYS,
-    "/dataset": {"synthetic": Synthetic, "executables": Executables, "hep": Hep, "climate": Climate, "folder": Folder},
-    "/checkpoint": {"none": NoCheckpoint, "direct": Direct, "buffered": Buffered},
+CHOICES: dict[str, dict[str, type]] = {
+    "benchmark": benchmark.KEYS,
+    "dataset": {"synthetic": Synthetic, "executables": Executables, "hep": Hep, "climate": Climate, "folder": Folder},
+    "cluster": {"here": Cluster, "slurm": Slurm},
+    "checkpoint": {"none": NoCheckpoint, "direct": Direct, "buffered": Buffered},
+    "storage": {"posix": Storage, "s3": ObjectStorage},
 }
+"""The groups whose choices have different keys, with their schemas."""
 
 
+@cache
 def register() -> None:
     """Store the schemas under ``schema/``, where Hydra does not offer them as choices."""
-    store = ConfigStore.instance()
-    store.store(group="schema", name="campaign", node=Campaign, package="_global_")
-    for group, nodes in _SCHEMAS.items():
+    store = ConfigStore.instance().store
+    store(group="schema", name="campaign", node=Campaign, package="_global_")
+    for name, node in {"accelerator": Accelerator, "site": Site}.items():
+        store(group="schema", name=name, node=node)
+    for group, nodes in CHOICES.items():
         for name, node in nodes.items():
-            store.store(group=f"schema{group}", name=name, node=node)
-    OmegaConf.register_new_resolver("site_storage", _site_storage, replace=True)
-    OmegaConf.register_new_resolver("site_storage_root", _site_storage_root, replace=True)
-    OmegaConf.register_new_resolver("site_accelerator", _site_accelerator, replace=True)
-    OmegaConf.register_new_resolver("if_emulated", _if_emulated, replace=True)
-    OmegaConf.register_new_resolver("by_size", _by_size, replace=True)
-    OmegaConf.register_new_resolver("of_benchmark", _of_benchmark, replace=True)
+            store(group=f"schema/{group}", name=name, node=node)
+    for resolver in (_site_storage, _site_storage_root, _site_accelerator, _if_emulated, _by_size, _of_benchmark):
+        OmegaConf.register_new_resolver(resolver.__name__.removeprefix("_"), resolver, replace=True)
 
 
 def _site_storage(key: str, default: Any, *, _root_: DictConfig) -> Any:

@@ -16,6 +16,7 @@ from omegaconf import MISSING, OmegaConf
 from campaign.config.closed import check_node
 from campaign.config.explain import explained
 from campaign.errors import UsageError, nearest
+from campaign.testbed.s3 import Store
 from campaign.testbed.spec import GB, Model, Speed, Wanted
 from jobs.settings import key, ranges
 
@@ -31,13 +32,17 @@ class Behaviour(Enum):
     rates = "rates"
 
 
+_SIZE = (0.06, 1e6)  # below, ext4 has no room for its journal and for files
+_RATE = (0.1, 1e6)
+
+
 @dataclass
 class Device:
     """One emulated storage."""
 
-    size_gb: float | None = key(MISSING, 0.06, 1e6)  # below, ext4 has no room for its journal and for files
-    read_mb_per_s: float | None = key(MISSING, 0.1, 1e6)
-    write_mb_per_s: float | None = key(MISSING, 0.1, 1e6)
+    size_gb: float | None = key(MISSING, *_SIZE)
+    read_mb_per_s: float | None = key(MISSING, *_RATE)
+    write_mb_per_s: float | None = key(MISSING, *_RATE)
     read_iops: int | None = key(MISSING, 1, 1e8)
     write_iops: int | None = key(MISSING, 1, 1e8)
     path_us: float = key(MISSING, 0, 1e6)
@@ -81,13 +86,27 @@ class Server(Device):
 
 
 @dataclass
+class Node:
+    """What all emulated nodes read, and what bounds each of them."""
+
+    size_gb: float | None = key(MISSING, *_SIZE)
+    read_mb_per_s: float | None = key(MISSING, *_RATE)
+
+
+@dataclass
 class Testbed:
     """The whole of ``conf/testbed.yaml``."""
 
     __test__ = False  # no class of tests, whatever pytest makes of its name
 
-    storages: list[str] = MISSING
+    storages: list[str] | None = MISSING
     model: Behaviour = MISSING
+    nodes: int = key(MISSING, 0, 64)
+    node: Node = field(default_factory=Node)
+    s3: bool = MISSING
+    s3_on: str | None = MISSING
+    s3_size_gb: float = key(MISSING, 1, 1e6)
+    s3_cached: bool = MISSING
     hdd: Disk = field(default_factory=Disk)
     ssd: Flash = field(default_factory=Flash)
     optane: Flash = field(default_factory=Flash)
@@ -100,15 +119,34 @@ _FUSE = Path("/dev/fuse")
 
 def requested(words: Sequence[str]) -> dict[str, Wanted]:
     """Return the storages that the words ask for, by name."""
+    values = _composed(words)
+    behaves = values["model"] is Behaviour.physical or (values["model"] is Behaviour.auto and lacking() is None)
+    if values["model"] is Behaviour.physical and (what := lacking()):
+        raise UsageError(f"model=physical needs {what}", "install it, or take model=rates")
+    others = values["nodes"] or values["s3"]
+    names = list(KINDS) * (not others) if values["storages"] is None else _chosen(values["storages"])
+    storages = {name: _wanted(name, values[name], behaves=behaves) for name in names}
+    node = Wanted(Speed(values["node"]["read_mb_per_s"], None), _bytes(values["node"]["size_gb"]), node=True)
+    return storages | {f"node{rank}": node for rank in range(values["nodes"])}
+
+
+def requested_store(words: Sequence[str]) -> Store | None:
+    """Return the object store that the words ask for; None for none."""
+    values = _composed(words)
+    if (on := values["s3_on"]) is not None and on not in KINDS:
+        raise UsageError(f"s3_on: there is no '{on}'", nearest(on, KINDS))
+    return Store(on, round(values["s3_size_gb"] * GB), values["s3_cached"]) if values["s3"] else None
+
+
+def _composed(words: Sequence[str]) -> dict[str, Any]:
     ConfigStore.instance().store(group="schema", name="testbed", node=Testbed, package="_global_")
     with explained(), initialize_config_module("conf", version_base="1.3"):
         composed = compose("testbed", overrides=list(words))
         values: dict[str, Any] = OmegaConf.to_container(composed, resolve=True)  # type: ignore[assignment] # a mapping
     check_node("", values, Testbed)
-    behaves = values["model"] is Behaviour.physical or (values["model"] is Behaviour.auto and lacking() is None)
-    if values["model"] is Behaviour.physical and (what := lacking()):
-        raise UsageError(f"model=physical needs {what}", "install it, or take model=rates")
-    return {name: _wanted(name, values[name], behaves=behaves) for name in _chosen(values["storages"])}
+    _check_ranges("", values, Testbed)
+    _check_ranges("node.", values["node"], Node)
+    return values
 
 
 def lacking() -> str | None:
@@ -129,11 +167,19 @@ def _chosen(names: list[str]) -> list[str]:
 
 def _wanted(name: str, values: dict[str, Any], *, behaves: bool) -> Wanted:
     kind = KINDS[name]
+    _check_ranges(f"{name}.", values, kind)
+    size_bytes = _bytes(values.pop("size_gb"))
+    speed = Speed(**{each.name: values.pop(each.name) for each in dataclasses.fields(Speed)})
+    model = Model(kind.__name__.lower(), values) if behaves else None
+    return Wanted(speed, size_bytes, model)
+
+
+def _check_ranges(where: str, values: dict[str, Any], kind: type) -> None:
     for each, (least, most) in ranges(kind).items():
         value = values[each]
         if value is not None and not least <= value <= most:
-            raise UsageError(f"{name}.{each}={value} is out of range", f"legal: {least:g} to {most:g}, or null")
-    size_gb = values.pop("size_gb")
-    speed = Speed(**{each.name: values.pop(each.name) for each in dataclasses.fields(Speed)})
-    model = Model(kind.__name__.lower(), values) if behaves else None
-    return Wanted(speed, None if size_gb is None else round(size_gb * GB), model)
+            raise UsageError(f"{where}{each}={value} is out of range", f"legal: {least:g} to {most:g}, or null")
+
+
+def _bytes(size_gb: float | None) -> int | None:
+    return None if size_gb is None else round(size_gb * GB)

@@ -67,7 +67,7 @@ def cluster(entries: Sequence[Entry], storages: Iterable[Node], request: Request
 
 def _absolute(storage: Node) -> Node:
     """Name a root in full, for a job starts in another folder; a relative one is made, as for a campaign."""
-    if not Path(storage["root"]).expanduser().is_absolute():
+    if "root" in storage and not Path(storage["root"]).expanduser().is_absolute():
         with contextlib.suppress(CampaignError):  # the node will say so
             return {**storage, "root": str(storage_root(storage))}
     return dict(storage)

@@ -19,14 +19,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from campaign.console import counted
 from campaign.errors import CampaignError
 from campaign.storage import emulation, locks
-from campaign.storage.roots import storage_root
+from campaign.storage.roots import require_seen, seen_by, storage_root
+from jobs.errors import JobError
+from jobs.objects.client import Client
 from jobs.observe import counters
 from jobs.settings import Node  # noqa: TC001 - read with the request (jobs.shapes)
 from jobs.system import page_cache, versioned
 from jobs.system.device import device_of, mount_of
 from jobs.system.emulated import emulated
+from jobs.system.layers import own_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -88,17 +92,38 @@ def machine(storages: Iterable[Node], checks: Mapping[str, float]) -> Iterator[F
 
 def storage(described: Node) -> Iterator[Finding]:
     """Check a storage: is it there, may it be written and locked, can a file on it be cold."""
+    if described.get("kind") == "s3":
+        yield _object_store(described)
+        return
     try:
         root = storage_root(described)
     except CampaignError as error:
         yield Finding("storage", passed=False, message=error.message, hint=error.hint)
         return
     yield _file_system(root, cold=described["cold"])
+    if described.get("node_root"):
+        yield _page_caches(root, described)
+    if os.statvfs(root).f_flag & os.ST_RDONLY:
+        yield Finding("write", passed=True, message=f"{root} is read-only: what is to be read must be there already")
+        return
     yield _guarded("write", root, _writable)
     if described["exclusive"] == "lock":
         yield _guarded("lock", root, _lockable)
     found = _guarded("cold", root, _can_be_cold)
     yield found if found.passed or described["cold"] else replace(found, passed=None)
+
+
+def _object_store(described: Node) -> Finding:
+    """Send one request, and no other if it fails."""
+    try:
+        client = Client({**described, "retries": 0})
+        next(client.listed(), None)
+    except JobError as error:
+        return Finding("storage", passed=False, message=error.message, hint=error.hint)
+    message = f"{client.url_of('')} at {described['endpoint']} can be listed"
+    hint = "storage.device=… names its disk where that is on this machine: without it no run is proved to be cold"
+    proved = bool(described["device"]) or not described["cold"]
+    return Finding("storage", passed=True if proved else None, message=message, hint=hint)
 
 
 def _tensorflow() -> Finding:
@@ -153,6 +178,21 @@ def _file_system(root: Path, *, cold: bool) -> Finding:
         return Finding("storage", passed=None, message=message, hint=hint)
     enough = True if free >= _LEAST_FREE_BYTES else None
     return Finding("storage", passed=enough, message=f"{message}, device {device.name}", hint="little space is left")
+
+
+def _page_caches(root: Path, described: Node) -> Finding:
+    """See whether each rank on emulated nodes has its folder, and what it reads is in no other's page cache."""
+    nodes = described.get("nodes", 1)
+    try:
+        require_seen({"storage": described, "nodes": nodes})
+    except CampaignError as error:
+        return Finding("caches", passed=False, message=error.message, hint=error.hint)
+    folders = [Path(seen_by(str(root), described, rank)) for rank in range(nodes)]
+    private = len({folder.stat().st_dev for folder in folders}) == len(folders) and all(map(own_cache, folders))
+    what = "a page cache each" if private else "one page cache: what one has read, the others find in memory"
+    hint = "python -m campaign testbed up nodes=… gives each its own"
+    message = f"{counted(nodes, 'emulated node')} with {what}"
+    return Finding("caches", passed=private or None, message=message, hint=hint)
 
 
 def _guarded(what: str, folder: Path, check: Callable[[str, Path], Finding]) -> Finding:

@@ -10,7 +10,6 @@ from campaign.errors import EnvironmentFaultError
 from campaign.storage.roots import claimed
 from jobs.benchmarks import baseline, registry
 from jobs.benchmarks.engines import datafile
-from jobs.benchmarks.engines import engine as engines
 from jobs.errors import EngineError
 from jobs.system import files, lustre
 
@@ -75,7 +74,7 @@ def require_engine(settings: Settings) -> None:
 
 
 def _chosen(settings: Settings) -> str:
-    return engines.chosen(settings["benchmark"]["engine"], settings["benchmark"]["access"])
+    return baseline.engine_of(settings)
 
 
 def request(item: WorkItem, raw: Path) -> FileRequest | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from campaign.storage.locks import lock_path
-from campaign.storage.roots import claimed, place, storage_root
+from campaign.storage.roots import claimed, place, seen_by, storage_root
 from jobs.checkpoints.run import FOLDER, ONLY, roles
 from jobs.system.device import Mount, mount_of
 
@@ -42,8 +42,14 @@ def key_of(role: str) -> str:
 
 
 def places(item: WorkItem) -> Sequence[str]:
-    """List what a cell of a work list uses: where its data and their copies lie, and its checkpoint target's roots."""
-    return [item["dataset"].get("folder", item["dataset"]["path"]), *_copies(item), *item["targets"]]
+    """List what a cell of a work list uses: where its data and their copies lie, and its checkpoint target's roots.
+
+    Objects lie on the disk that is named for them (``storage.device``), or nowhere that is seen from here.
+    """
+    data, settings = item["dataset"], item["settings"]
+    path = data.get("disk", "") if "://" in data["path"] else data.get("folder", data["path"])
+    seen = (seen_by(path, settings["storage"], rank) for rank in range(settings.get("nodes", 1)) if path)
+    return [*dict.fromkeys(seen), *_copies(item), *item["targets"]]
 
 
 def _copies(item: WorkItem) -> list[str]:

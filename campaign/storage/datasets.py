@@ -11,9 +11,9 @@ from campaign.cells import record
 from campaign.cells.cell import flat
 from campaign.config.keys.dataset import enough_data
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.storage import baseline_files, checkpoint_targets, provenance
+from campaign.storage import baseline_files, checkpoint_targets, objects, provenance
 from campaign.storage.locks import lock_path
-from campaign.storage.roots import claimed, is_ours, place, storage_root
+from campaign.storage.roots import claimed, is_ours, place, require_seen, storage_root
 from jobs.benchmarks import registry
 from jobs.data import make, manifest, staging
 from jobs.data.images import ImageSpec
@@ -38,6 +38,7 @@ def datasets(entries: Sequence[Entry], folder: CampaignFolder, progress: Progres
     prepared: dict[str, Data] = {}
     for entry in entries:
         settings = entry.cell.settings
+        require_seen(settings)
         own = settings["benchmark"] if baseline_files.has_file(settings) else None
         key = str(
             (
@@ -45,11 +46,16 @@ def datasets(entries: Sequence[Entry], folder: CampaignFolder, progress: Progres
                 settings["storage"],
                 own,
                 settings.get("staging"),
+                settings["benchmark"].get("stage"),
                 "row_bytes" in settings["benchmark"],
             )
         )
         if key not in prepared:
-            prepared[key] = _dataset(settings, folder, progress)
+            prepared[key] = (
+                objects.prepared(entry.cell, folder, progress)
+                if settings["storage"].get("kind") == "s3"
+                else _dataset(settings, folder, progress)
+            )
         _enough(settings, prepared[key])
         if not redo:
             _same_as_before(entry, prepared[key], folder)
@@ -95,7 +101,9 @@ def _dataset(settings: Settings, folder: CampaignFolder, progress: Progress) -> 
         staged, newest_ns = _staged(settings, path, found, folder, newest_ns)
         stripe = cast("Data", lustre.stripe(path, path / found.files[0].name, layout))
     except DatasetError as error:
-        raise EnvironmentFaultError(error.message, error.hint) from error
+        is_filled = storage.get("node_root") and not os.access(root, os.W_OK)
+        fill = "as root, with the words of this campaign: python -m campaign testbed fill …"
+        raise EnvironmentFaultError(error.message, fill if is_filled else error.hint) from error
     except OSError as error:
         raise EnvironmentFaultError(
             f"cannot prepare what is to be read in {root}: {error}",
@@ -118,6 +126,8 @@ def _staged(
     settings: Settings, path: Path, listed: manifest.Manifest, folder: CampaignFolder, newest_ns: int
 ) -> tuple[Data, int]:
     """Return what is read from copies, and the latest change of any file, the copies included."""
+    if stage := settings["benchmark"].get("stage"):  # the run makes and removes the copies
+        return {"staged": {"root": stage.replace("{rank}", "0")}}, newest_ns
     if "staging" not in settings:
         return {}, newest_ns
     held = folder.staging / f"{settings['staging']}.json"
@@ -219,7 +229,7 @@ def _same_as_before(entry: Entry, data: Data, folder: CampaignFolder) -> None:
         return  # it was begun where its storage had gone, say: nothing was measured
     settings = entry.cell.settings
     copies = data.get("staged", {}).get("root")
-    here = provenance.node(settings, data["path"], checkpoint_targets.roots(settings), copies)
+    here = provenance.node(settings, data.get("disk", data["path"]), checkpoint_targets.roots(settings), copies)
     found = recorded and provenance.difference(recorded, data, here, shared=False)
     if found:
         what, key, before, now = found

@@ -36,7 +36,7 @@ def found(settings: Settings, dataset: str, targets: Sequence[str], copies: str 
     """
     places = {"storage": dataset} | dict(zip(_keys(settings), targets, strict=True))
     places |= {"staging": copies} if copies else {}
-    said = {key: emulated(Path(place).expanduser()) for key, place in places.items()}
+    said = {key: emulated(Path(place).expanduser()) for key, place in places.items() if "://" not in place}
     return {key: facts for key, facts in said.items() if facts is not None}
 
 
@@ -93,10 +93,10 @@ def notices(cells: Iterable[Cell]) -> list[str]:
     Raises EnvironmentFaultError for one whose model does not answer, before anything on it is touched.
     """
     used = {
-        (storage["name"], storage["root"]): None
+        (storage["name"], str(storage["root"])): None
         for settings in (cell.settings for cell in cells)
         for storage in (settings["storage"], *_keys(settings).values())
-        if storage["root"]
+        if storage.get("root")
     }
     for name, root in used:
         if model := silent_model(Path(root).expanduser()):

@@ -12,16 +12,27 @@ from campaign.errors import EnvironmentFaultError
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from jobs.settings import Node
+    from jobs.settings import Node, Settings
 
 
 def seen_by(path: str, storage: Node, rank: int) -> str:
-    """Return where a rank of a run on this machine sees what lies below the root of a storage."""
+    """Return where a rank of a run sees what lies below the root of a storage."""
     pattern = storage.get("node_root")
-    root = Path(storage["root"]).resolve()
-    if pattern is None or not Path(path).is_relative_to(root):
+    if pattern is None or not Path(path).is_relative_to(root := Path(storage["root"]).resolve()):
         return path
     return str(Path(pattern.replace("{rank}", str(rank)), Path(path).relative_to(root)))
+
+
+def require_seen(settings: Settings) -> None:
+    """Raise EnvironmentFaultError where a rank of a run has no folder in which it would see its storage."""
+    storage = settings["storage"]
+    for rank in range(settings.get("nodes", 1)) if storage.get("node_root") else ():
+        own = Path(seen_by(str(Path(storage["root"]).resolve()), storage, rank))
+        if not own.is_dir():
+            raise EnvironmentFaultError(
+                f"storage {storage['name']}: there is no folder {own} for rank {rank}",
+                f"as root: python -m campaign testbed up nodes={settings['nodes']}; or fewer nodes=…",
+            )
 
 
 def storage_root(storage: Node, key: str = "storage") -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,15 +14,15 @@ from filelock import FileLock, Timeout
 
 from campaign import console
 from campaign.errors import EnvironmentFaultError
-from campaign.testbed import plan
-from campaign.testbed.spec import Wanted
+from campaign.testbed import plan, s3
+from campaign.testbed.spec import FIRST, Wanted
 from campaign.testbed.state import inspect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from campaign.testbed.plan import Group
-    from campaign.testbed.state import Seen
+    from campaign.testbed.state import Seen, Storage
     from campaign.testbed.steps import Step
     from jobs.settings import Node
 
@@ -31,20 +32,56 @@ _ANSWER_S = 30.0  # in which a model answers, however busy the disk beneath it
 _MOMENT_S = 0.1
 
 
-def up(folder: Path, asked: Mapping[str, Wanted], owner: tuple[int, int]) -> Seen:
-    """Make what is missing of the storages that are asked for; returns what there is then.
+def up(folder: Path, asked: Mapping[str, Wanted], owner: tuple[int, int], store: s3.Store | None = None) -> Seen:
+    """Make what is missing of the storages, and of the object store, that are asked for; returns what there is then.
 
     What was done before an error stays, and the same call continues from there.
     """
     with _alone():
-        return _settle(lambda: inspect(folder, asked, _ANSWER_S), lambda seen: plan.up(asked, owner, seen))
+        seen = _settle(lambda: expected(folder, asked, store, _ANSWER_S), lambda seen: plan.up(asked, owner, seen))
+        if store:
+            s3.up(folder, store, owner)
+    return seen
+
+
+def expected(
+    folder: Path, asked: Mapping[str, Wanted], store: s3.Store | None, patience_s: float | None = None
+) -> Seen:
+    """Return what there is, without the room that the object store will take."""
+    seen = inspect(folder, asked, patience_s)
+    return replace(seen, free_bytes=seen.free_bytes - s3.promised_beneath(folder, store))
 
 
 def down(folder: Path, *, keep: bool = False) -> Seen:
     """Take the testbed away, but for its images where they are to be kept; returns what there is then."""
     with _alone():
         _see_that_nobody_uses(inspect(folder))
+        s3.see_that_nobody_uses(folder)
+        s3.down(folder, keep=keep)
         return _settle(lambda: inspect(folder, patience_s=_ANSWER_S), lambda seen: plan.down(seen, keep=keep))
+
+
+def fill(folder: Path, work: Callable[[Storage], int]) -> int:
+    """Let `work` write what all emulated nodes read, on the first one; then they are up again. Returns what it does."""
+    with _alone():
+        found = inspect(folder, patience_s=_ANSWER_S)
+        facts = {name: each for name, each in found.marked.items() if found.storages[name].is_node}
+        if not facts:
+            raise EnvironmentFaultError(
+                f"no emulated nodes in {folder}", "python -m campaign testbed up nodes=4, as root"
+            )
+        asked = {name: Wanted.of(each, found.storages[name].size_bytes) for name, each in facts.items()}
+        whose = found.storages[FIRST].owner or owner()
+        _see_that_nobody_uses(replace(found, storages={name: found.storages[name] for name in asked}))
+
+        def up() -> Seen:
+            return _settle(lambda: inspect(folder, asked, _ANSWER_S), lambda seen: plan.up(asked, whose, seen))
+
+        up()
+        try:
+            return work(_settle(lambda: inspect(folder, asked, _ANSWER_S), plan.writable).storages[FIRST])
+        finally:
+            up()
 
 
 def _see_that_nobody_uses(seen: Seen) -> None:
@@ -54,7 +91,10 @@ def _see_that_nobody_uses(seen: Seen) -> None:
         for name, each in seen.storages.items()
         if each.ours_mounted and not each.stuck  # nobody gets anything from such a one any more
     }
+    ours = s3.processes(seen.folder)
     for process in psutil.process_iter() if points else ():
+        if process.pid in ours:
+            continue
         for path in _open(process):
             used = next((name for point, name in points.items() if Path(path).is_relative_to(point)), None)
             if used:
@@ -90,7 +130,7 @@ def owner() -> tuple[int, int]:
 
 def states(seen: Seen) -> dict[str, Node]:
     """Return the state of each storage, by its name."""
-    return {name: _state(name, facts, seen) for name, facts in (seen.marker["storages"] if seen.marker else {}).items()}
+    return {name: _state(name, facts, seen) for name, facts in seen.marked.items()}
 
 
 def _state(name: str, facts: Node, seen: Seen) -> Node:

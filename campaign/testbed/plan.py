@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.testbed.spec import GB, source
+from campaign.testbed.spec import FIRST, GB, is_link, source
 from campaign.testbed.state import MARKER, SCHEMA, unfinished
 from campaign.testbed.steps import Step, Write, run
 from jobs.system.emulated import DEVICE, FAULTS
@@ -53,16 +53,29 @@ def up(asked: Mapping[str, Wanted], owner: tuple[int, int], seen: Seen) -> list[
         new = seen.program.with_suffix(".new")
         steps.append([run("cc", "-O2", "-o", new, source(), "-lm"), run("mv", new, seen.program)])
     for name, wanted in asked.items():
-        steps += _image(seen.storages[name], sizes[name])
-        steps += _device(seen.storages[name], wanted, seen.program)
+        each = seen.storages[name]
+        steps += _link(each, seen.storages[FIRST]) if is_link(name) else _image(each, sizes[name])
+        if name == FIRST and each.size_bytes is None:
+            steps += _marked(each, wanted, owner, [])
+        steps += _device(each, wanted, seen.program)
         steps += _calmed(seen.storages[name])
     coming = [loop.number for loop in loops.values()]
     if missing := [number for number in coming if number not in attached]:
         steps += [[_marker(seen, _described(asked, seen), [*seen.numbers, *attached, *missing])]]
     for name, wanted in asked.items():
         steps += [[step] for step in seen.bounds.steps(loops[name].number, wanted.limits())]
-        steps += _mount(name, seen.storages[name], loops[name], wanted, owner)
+        if wanted.node:
+            steps += _mount_node(name, loops[name], wanted, owner, seen)
+        else:
+            steps += _mount(name, seen.storages[name], loops[name], wanted, owner)
     return steps
+
+
+def writable(seen: Seen) -> list[Group]:
+    """Return what lets the first node alone, and no other, write what all nodes read."""
+    first = seen.storages[FIRST]
+    steps = [group for each in _nodes(seen) if any(loop.read_only for loop in each.loops) for group in _detached(each)]
+    return steps if first.ours_mounted else [*steps, [_writable(first)]]
 
 
 def down(seen: Seen, *, keep: bool) -> list[Group]:
@@ -128,7 +141,9 @@ def _sizes(asked: Mapping[str, Wanted], seen: Seen) -> dict[str, int]:
 
     A file system in a file beneath which the room runs out loses data, and says "input/output error".
     """
-    there = {name: size for name, each in seen.storages.items() if (size := each.size_bytes) is not None}
+    asked = {name: wanted for name, wanted in asked.items() if not is_link(name)}
+    images = {name: each for name, each in seen.storages.items() if not is_link(name)}
+    there = {name: size for name, each in images.items() if (size := each.size_bytes) is not None}
     for name, size in there.items():
         wanted = asked[name].size_bytes if name in asked else None
         if wanted is not None and wanted != size:
@@ -155,6 +170,8 @@ def _is_otherwise(each: Storage, wanted: Wanted, program: str) -> bool:
 
     Its model is another, or one of another version, or has died; or its file system gave up, and must be mounted anew.
     """
+    if wanted.node:
+        return not all(loop.direct and loop.read_only for loop in each.loops)
     if each.failed and each.ours_mounted:
         return True
     if wanted.model is None:
@@ -203,8 +220,7 @@ def _bookkeeping(asked: Mapping[str, Wanted], seen: Seen, attached: list[str]) -
 
 
 def _described(asked: Mapping[str, Wanted], seen: Seen) -> dict[str, object]:
-    before = seen.marker["storages"] if seen.marker else {}
-    return {**before, **{name: each.facts(name) for name, each in asked.items()}}
+    return {**seen.marked, **{name: each.facts(name) for name, each in asked.items()}}
 
 
 def _marker(seen: Seen, storages: Mapping[str, object], numbers: Iterable[str]) -> Write:
@@ -221,23 +237,72 @@ def _marker(seen: Seen, storages: Mapping[str, object], numbers: Iterable[str]) 
 def _image(each: Storage, size: int) -> list[Group]:
     """Return what makes a storage's file."""
     new = unfinished(each.image)
+    blocks = ("-b", 4096) if each.point.name == FIRST else ()  # the sector size that its loop devices have
     if each.size_bytes is not None:
         return [[run("rm", "-f", new)]] if each.unfinished else []
     return [
         [
             run("install", "-m", "600", "/dev/null", new),  # empty, and never readable by others: it holds all files
             run("truncate", "--size", size, new),
-            run("mkfs.ext4", "-q", "-F", "-m", 0, "-E", _AT_ONCE, new),
+            run("mkfs.ext4", "-q", "-F", *blocks, "-m", 0, "-E", _AT_ONCE, new),
             run("sync", new),
             run("mv", new, each.image),
         ]
     ]
 
 
+def _nodes(seen: Seen) -> list[Storage]:
+    return [each for each in seen.storages.values() if each.is_node]
+
+
+def _link(each: Storage, first: Storage) -> list[Group]:
+    """Return what gives the image of all nodes another name: by it a loop device is known to be this node's."""
+    same = each.inode is not None and each.inode == first.inode
+    return [] if same else [[run("ln", "--force", first.image, each.image)]]
+
+
+def _marked(first: Storage, wanted: Wanted, owner: tuple[int, int], others: Iterable[Storage]) -> list[Group]:
+    """Return what marks the file system that all nodes read, and gives its data folder an owner.
+
+    One group: a kill within leaves a node that is writable, or not mounted, which the next `up` mends.
+    """
+    user, group = owner
+    return [
+        [
+            *(step for each in others for steps in _detached(each) for step in steps),
+            run("mkdir", "-p", "-m", "755", first.point),
+            _writable(first),
+            Write(first.point / EMULATED, json.dumps(wanted.facts(FIRST)), ours=True),
+            run("install", "-d", "-m", "755", "-o", user, "-g", group, first.root),
+            run("umount", first.point),
+        ]
+    ]
+
+
+def _writable(first: Storage) -> Step:
+    """Return what mounts the image so that it can be written; the loop device goes with the mount."""
+    return run("mount", "-t", "ext4", "-o", "loop,nosuid,nodev", first.image, first.point)
+
+
+def _mount_node(name: str, loop: Loop, wanted: Wanted, owner: tuple[int, int], seen: Seen) -> list[Group]:
+    """Return what mounts one node's view of what all of them read."""
+    each = seen.storages[name]
+    if not each.mounted:
+        made: list[Group] = [] if each.point_there else [[run("mkdir", "-p", "-m", "755", each.point)]]
+        return [*made, [run("mount", "-t", "ext4", "-o", "ro,nosuid,nodev", loop.path, each.point)]]
+    known = each.says == wanted.facts(name) and each.owner is not None and (each.owner == owner or not each.empty)
+    return [] if known or name != FIRST else _marked(each, wanted, owner, _nodes(seen))
+
+
 def _device(each: Storage, wanted: Wanted, program: Path) -> list[Group]:
     """Return what makes a block device of the file: with a model, of the file that serves it in the model's time."""
     if each.attached:
         return []
+    if wanted.node:
+        # A file system that lost its power while it was filled has a journal, which a read-only mount cannot replay.
+        mended = [run("e2fsck", "-p", each.image, may_fail=True)] if each.point.name == FIRST else []
+        past_cache = ("--read-only", "--direct-io=on", "--sector-size=4096")
+        return [[*mended, run("losetup", "--find", *past_cache, each.image)]]
     if wanted.model is None:
         return [[run("losetup", "--find", each.image)]]
     steps: list[Group] = [] if each.model_there else [[run("mkdir", "-m", "755", each.model)]]

@@ -1,4 +1,4 @@
-"""The speed, the behaviour and the size of an emulated storage."""
+"""The speed, the behaviour and the size of an emulated storage, or of what emulated nodes read."""
 
 from __future__ import annotations
 
@@ -21,8 +21,15 @@ DATA = "data"
 """Folder at the top of each storage that is a campaign's root: where nothing is mounted, there is none."""
 FOLDER_VARIABLE = "CAMPAIGN_TESTBED"
 DEFAULT_FOLDER = "/var/lib/tfio-testbed"
+NODES, FIRST = "nodes", "node0"
+"""What emulated nodes read says of itself; and the node whose image it is, which those of `node1` … are links of."""
 _SOURCE = "storage_model.c"
 _UNBOUNDED = 1e6  # MB/s, beyond what any memory moves
+
+
+def is_link(name: str) -> bool:
+    """Return whether a storage is an emulated node that has its image from the first one."""
+    return name != FIRST and name.startswith("node") and name.removeprefix("node").isdecimal()
 
 
 def source() -> Path:
@@ -71,6 +78,7 @@ class Wanted:
     speed: Speed
     size_bytes: int | None = None
     model: Model | None = None  # None: MB/s alone, by the kernel's throttle
+    node: bool = False  # a read-only mount of what all emulated nodes read, past the page cache of its file
 
     @classmethod
     def of(cls, facts: Node, size_bytes: int | None) -> Wanted:
@@ -78,12 +86,12 @@ class Wanted:
         said = dict(facts.get("model") or {})
         said.pop("version", None)  # it is that of the program which is to serve, whichever served before
         model = Model(said.pop("kind"), said) if said else None
-        return cls(Speed(**{key: facts[key] for key in BOUNDS}), size_bytes, model)
+        return cls(Speed(**{key: facts[key] for key in BOUNDS}), size_bytes, model, node=facts["name"] == NODES)
 
     def facts(self, name: str) -> Node:
         """Return what its file system says of itself (`jobs.system.emulated`)."""
         model = {"kind": self.model.kind, **self.model.parameters, "version": version()} if self.model else None
-        return {"name": name, **asdict(self.speed), "model": model}
+        return {"name": NODES if self.node else name, **asdict(self.speed), "model": model}
 
     def limits(self) -> dict[str, int]:
         """Return what the kernel is to bound: all, or what the model does not; in bytes and requests a second."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TypedDict
 import psutil
 
 from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.testbed import throttle
-from campaign.testbed.spec import DATA, version
+from campaign.testbed import s3, throttle
+from campaign.testbed.spec import DATA, FIRST, is_link, version
 from jobs.settings import Node
 from jobs.system import versioned
 from jobs.system.device import mounts
@@ -52,6 +52,7 @@ class Loop:
     path: str
     number: str
     direct: bool = True  # past the page cache
+    read_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Storage:
     point: Path  # where it is mounted, or is to be
     size_bytes: int | None = None  # of the image
     allocated_bytes: int = 0
+    inode: int | None = None  # of the image: those of emulated nodes are one file with several names
     unfinished: bool = False  # an image was being made
     point_there: bool = False
     loops: tuple[Loop, ...] = ()  # the loop devices that the image is attached to
@@ -90,6 +92,11 @@ class Storage:
     def root(self) -> Path:
         """The folder that a campaign takes for the storage's root."""
         return self.point / DATA
+
+    @property
+    def is_node(self) -> bool:
+        """Whether it is what an emulated node has mounted."""
+        return self.point.name == FIRST or is_link(self.point.name)
 
     @property
     def ours_mounted(self) -> bool:
@@ -146,6 +153,11 @@ class Seen:
         return [number for number in given if number not in self.elsewhere]
 
     @property
+    def marked(self) -> Mapping[str, Node]:
+        """What the marker says of each storage."""
+        return self.marker["storages"] if self.marker else {}
+
+    @property
     def program(self) -> Path:
         """The program that serves models, where it is or is to be."""
         return self.folder / f"{_PROGRAM}{version()}"
@@ -164,6 +176,7 @@ def inspect(folder: Path, names: Iterable[str] = (), patience_s: float | None = 
     servers = _servers(folder, patience_s) if known and there else {}
     storages = {name: _storage(folder, name, backed, servers) for name in known}
     mine = {path.name for name in ours for path in _files(storages[name])}
+    mine |= {s3.FOLDER} if there and s3.gateway(folder).facts else set()
     present = sorted(path.name for path in folder.iterdir()) if there else []
     leftovers = [name for name in present if name.startswith(_BEING_WRITTEN)]
     programs = [name for name in present if marker and name.startswith(_PROGRAM)]
@@ -255,6 +268,7 @@ def _storage(folder: Path, name: str, backed: Mapping[str, list[Loop]], servers:
         bare,
         size_bytes=facts.st_size if facts else None,
         allocated_bytes=facts.st_blocks * _STAT_BLOCK if facts else 0,
+        inode=facts.st_ino if facts else None,
         unfinished=unfinished(image).exists(),
         loops=tuple(backed.get(file, []) + backed.get(file + _DELETED, [])),
         served=tuple(backed.get(f"{model}/{DEVICE}", [])),
@@ -346,10 +360,12 @@ def _loops() -> tuple[dict[str, list[Loop]], tuple[Loop, ...]]:
         loop = Loop(f"/dev/{name}", (device / "dev").read_text(encoding="ascii").strip())
         try:
             file = os.fsdecode((device / "loop/backing_file").read_bytes()).removesuffix("\n")
-            direct = (device / "loop/dio").read_text(encoding="ascii").strip() == "1"
+            direct, read_only = (
+                (device / name).read_text(encoding="ascii").strip() == "1" for name in ("loop/dio", "ro")
+            )
         except OSError:  # free, or let go while we looked
             idle.append(loop)
         else:
-            backed.setdefault(file, []).append(replace(loop, direct=direct))
+            backed.setdefault(file, []).append(replace(loop, direct=direct, read_only=read_only))
     further = range(len(names), len(names) + _FURTHER)
     return backed, (*idle, *(Loop(f"/dev/loop{minor}", f"{_LOOP_MAJOR}:{minor}") for minor in further))

@@ -214,6 +214,7 @@ class Worker:
             "manifest": data.get("manifest"),
             "listed_ns": data.get("listed_ns"),
             "staged": data.get("staged", {}).get("map"),
+            "disk": data.get("disk"),
             "limits": conduct["checks"],
             "peak": Peaks(self.folder).of(recorded),
             "trace": traced,

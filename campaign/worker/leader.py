@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.slurm import job
+from campaign.storage.roots import seen_by
 from campaign.worker.followers import HELLO_S, WATCH_S, file_of, this_start
 from campaign.worker.runner import Outcome
 from jobs.ranks.rank import boot
@@ -132,9 +133,9 @@ class Leader:
             "see the log of its node in the batch's folder; ranks_timeout_s=… waits longer",
         )
 
-    def seen(self, path: str, _storage: Node, _rank: int) -> str:
-        """Return where a rank sees what lies on a storage: where all nodes do."""
-        return path
+    def seen(self, path: str, storage: Node, rank: int) -> str:
+        """Return where a rank sees what lies on a storage: where all nodes do, unless they are emulated."""
+        return seen_by(path, storage, rank)
 
     def run(self, requests: Sequence[Request], logs: Sequence[Path], timeout_s: float) -> list[Outcome]:
         """Run one request on each node. Raises RankLostError where one of them has gone."""

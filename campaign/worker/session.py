@@ -109,7 +109,7 @@ def begin(folder: CampaignFolder, work: WorkList, item: ListedItem | WorkItem) -
     time. Where the item has no dataset the session can do no more than say why.
     """
     data: Data = item["dataset"] or {}
-    path = data.get("path") or item["settings"]["storage"]["root"]
+    path = data.get("disk") or data.get("path") or item["settings"]["storage"]["root"]
     here = provenance.node(item["settings"], path, item["targets"], data.get("staged", {}).get("root"))
     campaign = _submission(work, item["position"])
     session: Session = {**campaign, "id": secrets.token_hex(4), "started_utc": utc_now(), "slurm": here["slurm"]}

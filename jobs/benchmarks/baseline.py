@@ -72,8 +72,11 @@ def begin(request: Request) -> Iterator[Work]:
         raise TypeError(asked)
     benchmark, file = settings["benchmark"], Path(asked["file"])
     writes = benchmark["access"] == _WRITTEN
-    engine = engines.chosen(benchmark["engine"], benchmark["access"])
-    order = _order(settings, asked)
+    engine = engine_of(settings)
+    if settings.get("storage", {}).get("kind") == "s3":
+        yield _of_object(request, asked)
+        return
+    order = _order(settings, asked, engines.takes_direct(file, benchmark["access"]))
     raw = Path(asked["raw"]) if asked["raw"] else None
     run = _runner(engine, raw)
     output = raw.name if raw and engine != engines.BUILTIN else None
@@ -86,6 +89,34 @@ def begin(request: Request) -> Iterator[Work]:
         if writes:
             at_end.callback(files.remove, file, missing_ok=True)
         yield Work(measure, file.parent, read, read, writes=writes)
+
+
+def engine_of(settings: Settings) -> str:
+    """Return the engine on this machine: of objects our own, else as `engines.chosen` says."""
+    if settings.get("storage", {}).get("kind") == "s3":
+        return engines.BUILTIN
+    return engines.chosen(settings["benchmark"]["engine"], settings["benchmark"]["access"])
+
+
+def _of_object(request: Request, asked: FileRequest) -> Work:
+    """Return a run that gets ranges of one object, by as many readers as a file has."""
+    from jobs.objects.client import Client  # noqa: PLC0415 - only for objects
+    from jobs.objects.source import Source  # noqa: PLC0415
+
+    settings, key_of_it = request["settings"], asked["file"]
+    source = Source(Client(settings["storage"]), {}, request.get("disk"), 1)
+
+    def get(offset: int, count: int) -> int:
+        return len(source.client.get(key_of_it, span=(offset, offset + count))) if count else 0
+
+    order = replace(_order(settings, asked, direct=False), get=get)
+    source.engine["concurrency"] = order.threads
+
+    def measure(watched: AbstractContextManager[Any]) -> dict[str, Any]:
+        found = _measured(_runner(engines.BUILTIN, None), order, watched)
+        return {**found, "engine": engines.BUILTIN, "engine_output": None}
+
+    return Work(measure, Path(), source=source, reading=source.pids)
 
 
 def _runner(engine: str, raw: Path | None) -> Callable[[Order], Outcome]:
@@ -103,9 +134,8 @@ def _measured(run: Callable[[Order], Outcome], order: Order, watched: AbstractCo
     return {**_figures(outcome, order), "direct": order.direct, "startup_s": elapsed_s - outcome.wall_s}
 
 
-def _order(settings: Settings, asked: FileRequest) -> Order:
+def _order(settings: Settings, asked: FileRequest, direct: bool) -> Order:  # noqa: FBT001 - a field
     benchmark, file = settings["benchmark"], Path(asked["file"])
-    direct = engines.takes_direct(file, benchmark["access"])
     order = Order(benchmark["access"], file, asked["file_bytes"], asked["block_bytes"], direct)
     if benchmark["access"] != _RANDOM:
         return order
@@ -178,6 +208,12 @@ class _Baseline(Benchmark):
                 f"cache={values['cache']}: benchmark=baseline goes past the page cache",
                 "cache=cold, which is the default",
             )
+        if values.get("storage.kind") == "s3" and values["benchmark.access"] == _WRITTEN:
+            return "benchmark.access=write writes a file, and an object store has none", "benchmark.access=read"
+        if values.get("storage.kind") == "s3" and values["benchmark.engine"] not in (engines.AUTO, engines.BUILTIN):
+            return f"benchmark.engine={values['benchmark.engine']} knows no objects", "benchmark.engine=builtin"
+        if values.get("storage.engine") == "async":
+            return "storage.engine=async: benchmark=baseline gets ranges by threads", "storage.engine=threads"
         if (values["benchmark.access"], values["benchmark.engine"]) == (_RANDOM, engines.IOR):
             return (
                 "benchmark.engine=ior with benchmark.access=random_read: IOR has no threads to read with",

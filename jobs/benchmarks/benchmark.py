@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from jobs.checkpoints.run import Checkpoints
     from jobs.figures import Run
+    from jobs.objects.source import Source
     from jobs.request import Request
 
 Kind = Literal["storage", "pipeline", "training"]
@@ -48,6 +49,8 @@ class Work:
     asked: Mapping[Path, int] = field(default_factory=dict)
     reading: Callable[[], Sequence[int]] = tuple  # numbers of the processes that read for this one
     copies: Path | None = None  # where the copies lie that it reads in place of some files of `folder`
+    newest_ns: int | None = None  # the latest change (ctime) of any file, where the run made it after the list
+    source: Source | None = None  # what it reads from an object store, and no files
 
     @cached_property
     def below(self) -> Layers:
@@ -56,7 +59,9 @@ class Work:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """What is read, or written, lies below these."""
+        """What is read, or written, lies below these, or on these devices."""
+        if self.source:
+            return self.source.disks
         return (self.folder, self.copies) if self.copies else (self.folder,)
 
 

@@ -7,7 +7,6 @@ By hand, on any node, from a data set that a campaign has made::
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -15,28 +14,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs import ranks
-from jobs.benchmarks import accelerator, first_use
 from jobs.benchmarks.benchmark import Benchmark, Figure, Work
 from jobs.benchmarks.cdb import expected
 from jobs.benchmarks.cdb.feed import Feed, parts_of, pipelines
 from jobs.benchmarks.cdb.network import CdbNetwork, kernel_shapes
 from jobs.benchmarks.cdb.rules import TRAIN, VALIDATION, Rules
-from jobs.benchmarks.cdb.training import Emulated, Skip, Trained, Training
+from jobs.benchmarks.cdb.stage_in import staged_in
+from jobs.benchmarks.cdb.training import CdbTraining
 from jobs.benchmarks.images import RATE
+from jobs.benchmarks.nersc.run import Run
 from jobs.data import manifest
 from jobs.data.readers import Part, opened
-from jobs.errors import DatasetError, JobError
+from jobs.errors import DatasetError
 from jobs.observe.spent import Spent, logged
-from jobs.ranks.training import Meetings
 from jobs.settings import EVERY, key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from jobs.benchmarks.cdb.training import Step
+    from jobs.benchmarks.cdb.stage_in import Copies
     from jobs.request import Request
-    from jobs.settings import Settings
+    from jobs.settings import Node, Settings
 
 _WALL_PARTS = ("load_s", "compute_s", "validate_s", "sync_s", "other_s")
 _NO_DATA = "stats.h5"
@@ -68,6 +67,7 @@ class Keys:
     preprocess: bool = key(default=True, by_hand="no scaling and no weights of classes", flag="--read-only")
     image_size: int = key(64, 8, 4096, by_hand="pixels of what the network is trained on")
     learning_rate: float = key(1e-4, 0, 10)
+    stage: str | None = key(None, by_hand="folder on a fast storage: files are copied there before the epochs")
 
 
 @contextmanager
@@ -78,37 +78,38 @@ def _begun(request: Request) -> Iterator[Work]:
     own, control = settings["benchmark"], Control(settings["benchmark"]["control"])
     listed = {folder / each.name: each.size for each in manifest.load(Path(request["manifest"] or folder)).files}
     paths = sorted(path for path in listed if path.name != _NO_DATA)
-    rules = Rules(
-        len(paths),
-        here.size,
-        here.rank,
-        own["epochs"],
-        settings["batch_size"],
-        settings["iterations"],
-        settings["seed"],
-    )
+    size, steps, seed = settings["batch_size"], settings["iterations"], settings["seed"]
+    rules = Rules(len(paths), here.size, here.rank, own["epochs"], size, steps, seed)
     _possible(rules, folder)
     mine = [paths[file] for phase in (TRAIN, VALIDATION) for file in rules.share(phase)]
-    sure = {paths[file] for phase in (TRAIN, VALIDATION) for file in rules.consumed(phase)}
     parts = parts_of(settings.get("dataset", {}), own["channels"])
-    held = load(mine[0], parts)
-    asked = [Part(part.name, ()) for part in parts] if control is Control.metadata else parts
     with ExitStack() as stack:
         log = stack.enter_context(logged(request, here))
-        reader = None
+        may = [paths[file] for file in rules.may_ask(settings["prefetch"], settings["threads"])]
+        copies = stack.enter_context(staged_in(request, here.rank, {path: listed[path] for path in may}, log))
+        where = {path: copies.of(path) for path in paths}
+        held = load(where[mine[0]], parts)
+        asked = [Part(part.name, ()) for part in parts] if control is Control.metadata else parts
+        reader, reads = None, [where[path] for path in mine]
         if control is not Control.no_io:
-            reading = opened(settings["reader"], asked, mine, readers=own["readers"], driver=own["driver"], log=log)
+            reading = opened(settings["reader"], asked, reads, readers=own["readers"], driver=own["driver"], log=log)
             reader = stack.enter_context(reading)
-        feed = Feed(paths, reader, held, control in (Control.none, Control.no_compute), log)
-        run = Run(settings, rules, feed, Spent(log), here)
+        feed = Feed([*where.values()], reader, held, control in (Control.none, Control.no_compute), log)
+        run = CdbRun(settings, rules, feed, Spent(log), copies)
         if reader is None:
             yield Work(run.measure, folder)
         else:
-            size = run.image_bytes if feed.reads else 0
-            proof = [path for path in mine if path in sure]
-            sizes = {path: listed[path] for path in mine}
+            sure = {where[paths[file]] for phase in (TRAIN, VALIDATION) for file in rules.consumed(phase)}
             yield Work(
-                run.measure, folder, mine, proof, sizes, asked=dict.fromkeys(mine, size), reading=reader.processes
+                run.measure,
+                folder,
+                reads,
+                [path for path in reads if path in sure],
+                {where[path]: listed[path] for path in mine},
+                asked=dict.fromkeys(reads, run.image_bytes if feed.reads else 0),
+                reading=reader.processes,
+                copies=copies.folder,
+                newest_ns=copies.newest_ns,
             )
 
 
@@ -120,22 +121,19 @@ def _possible(rules: Rules, folder: Path) -> None:
     raise DatasetError(f"the {rules.files} files in {folder} make {has}", "more files, fewer nodes, fewer iterations")
 
 
-class Run:
+class CdbRun(Run):
     """The run of one rank."""
 
-    def __init__(self, settings: Settings, rules: Rules, feed: Feed, spent: Spent, here: ranks.rank.Rank) -> None:
+    def __init__(self, settings: Settings, rules: Rules, feed: Feed, spent: Spent, copies: Copies) -> None:
         """Start TensorFlow, and build what feeds and what computes."""
-        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
-        self.settings, self.rules, self.feed, self.spent, self.here = settings, rules, feed, spent, here
-        self.meetings = Meetings(here, spent)
-        self.chosen = accelerator.choose(settings["accelerator"]["name"])
-        first_use.run_operations_directly()
-        tf.random.set_seed(settings["seed"])
-        began = time.perf_counter()
+        super().__init__(settings, ranks.here(), spent)
+        self.rules, self.feed, self.copies = rules, feed, copies
         self.batches = pipelines(feed, rules, settings)
-        self.step = self._step()
-        self.build_s = time.perf_counter() - began
+        network, fields = None, feed.held[0].shape[0]
+        if self.trains:
+            network = CdbNetwork(settings["seed"], {**settings["benchmark"], "fields": fields})
+            network.reset()
+        self.step = self.built(network, kernel_shapes(fields))
 
     @property
     def image_bytes(self) -> int:
@@ -147,99 +145,55 @@ class Run:
         points: int = made["height"] * made["width"]
         return 4 * ((fields + 1) * points + 4 * fields)
 
-    def _step(self) -> Step:
-        own = self.settings["benchmark"]
-        if own["control"] == Control.no_compute.value:
-            return Skip()
-        fields = self.feed.held[0].shape[0]
-        if self.chosen != "emulated":
-            network = CdbNetwork(self.settings["seed"], {**own, "fields": fields})
-            network.reset()
-            return Trained(network, self.meetings.added_up, self.meetings.step, self.spent)
-        import numpy as np  # noqa: PLC0415 - finding the benchmarks is to be fast
-
-        shapes = kernel_shapes(fields) if self.here.sync == "allreduce" else []
-        zeros = [np.zeros(each, np.float32) for shape in shapes for each in (shape, shape[-1:])]
-        step_s = self.settings["accelerator"]["step_s"]
-        return Emulated(accelerator.emulated, step_s, zeros, self.meetings.step, self.spent)
-
     def measure(self, watched: AbstractContextManager[Any]) -> dict[str, Any]:
         """Run the clock, from the first request to the end of the last step; then wait for what was read ahead."""
-        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+        words = dict(zip(("train", "validations"), self.batches, strict=True))
+        training = CdbTraining(self.step, self.spent, rules=self.rules, feed=self.feed, **words)
 
-        train, validations = self.batches
-        training = Training(self.rules, train, validations, self.step, self.spent)
-        try:
-            with watched:
-                with self.meetings.barrier():
-                    start = self.here.start()
-                training.run()
-                wall_s = time.perf_counter() - start
-                with self.meetings.barrier():
-                    self.here.barrier()
-                training.begun.clear()
-                self.feed.settle()
-        except tf.errors.OpError as error:
-            if isinstance(self.feed.error, JobError):
-                raise self.feed.error from error
-            raise
-        return self._figures(training, wall_s)
+        def settle() -> None:
+            training.begun.clear()
+            self.feed.settle()
 
-    def _figures(self, training: Training, wall_s: float) -> dict[str, Any]:
-        seconds, feed = self.spent.seconds, self.feed
+        return self._figures(training, self.timed(watched, training.run, settle))
+
+    def _figures(self, training: CdbTraining, wall_s: float) -> dict[str, Any]:
+        rules, feed, settings = self.rules, self.feed, self.settings
         found = {phase: len(files) for phase, files in training.delivered.items()}
-        images, asked = sum(found.values()), sum(self.rules.images.values())
-        predicted = asked * self.image_bytes if feed.reads else 0
+        images = sum(found.values()), sum(rules.images.values())
+        size = training.bytes_read, images[1] * self.image_bytes if feed.reads else 0
+        most = rules.most_asked(settings["prefetch"], settings["threads"])
+        train = training.delivered[TRAIN]
+        told = self.told(training, len(train) // rules.batch_size, train)
         return {
-            "wall_s": wall_s,
-            "load_s": seconds["next"],
-            **{f"{each}_s": seconds[each] for each in ("compute", "validate", "other")},
-            "sync_s": seconds["communicate"] + seconds["barrier"],
-            "step_load_s": training.step_load_s,
-            "step_compute_s": training.step_compute_s,
-            "step_loss": training.losses,
-            "images": images,
-            "images_asked": asked,
-            "image_errors": 0,
-            "unreadable": [],
-            "images_per_s": images / wall_s,
-            "bytes_read": training.bytes_read,
-            "read_mb_per_s": training.bytes_read / 1e6 / wall_s,
-            "bytes_predicted": predicted,
+            **self.figures(training, wall_s, images, size),
+            "load_s": self.spent.seconds["next"],
             **{f"{phase}_images": count for phase, count in found.items()},
             **{f"{phase}_reads": feed.asked[phase] for phase in found},
-            "images_ahead": sum(feed.asked.values()) - images,
+            "images_ahead": sum(feed.asked.values()) - images[0],
             "bytes_ahead": feed.bytes - training.bytes_read,
             "read_sum_s": feed.seconds,
-            "accelerator": accelerator.described(self.chosen),
-            "build_s": self.build_s,
-            "timelog": Path(str(self.spent.log.beside["path"])).name if self.spent.log else None,
+            **self.copies.figures,
             "expected": {
-                **expected.of_rank(
-                    self.rules,
-                    found,
-                    feed.asked,
-                    self.rules.most_asked(self.settings["prefetch"], self.settings["threads"]),
-                    (training.bytes_read, predicted),
-                ),
-                **self._over_ranks(training),
+                **self.copies.expected,
+                **expected.of_rank(rules, found, feed.asked, most, size),
+                **expected.over_ranks(rules, told),
             },
         }
 
-    def _over_ranks(self, training: Training) -> dict[str, Any]:
-        files = training.delivered[TRAIN]
-        steps = len(files) // self.rules.batch_size
-        told = self.here.gather({"steps": steps, "delivered": files, "weights": self._weights()})
-        return expected.over_ranks(self.rules, told)
-
-    def _weights(self) -> str | None:
-        """Return a checksum of the network's weights, where one is trained by all ranks together."""
-        if not isinstance(self.step, Trained):
-            return None
-        return self.meetings.checksum([*self.step.network.kernels, *self.step.network.biases])
-
 
 class _Climate(Benchmark):
+    def acting_keys(self, node: Node) -> Node:
+        """Leave a stage that there is not unnamed, as it was before there was any."""
+        return {name: value for name, value in node.items() if (name, value) != ("stage", None)}
+
+    def combined(self, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return what all ranks have staged, and how fast: all bytes over the longest time."""
+        if not all("stage_s" in each for each in ranks):
+            return {}
+        longest = max(each["stage_s"] for each in ranks)
+        found = {key: sum(each[key] for each in ranks) for key in ("stage_files", "stage_bytes", "stage_found_files")}
+        return {**found, "stage_s": longest, "stage_mb_per_s": found["stage_bytes"] / 1e6 / longest}
+
     def claim(self, settings: Settings) -> str:
         """Claim nothing of the page cache where no data is read."""
         reads = settings["benchmark"]["control"] in (Control.none.value, Control.no_compute.value)
@@ -247,26 +201,40 @@ class _Climate(Benchmark):
 
     def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
         """Refuse what is no data set of CDB, or too small; and to train on what has no labels."""
-        own = "dataset.path" in values
+        own, name = "dataset.path" in values, values["dataset.name"]
         if not own and ("dataset.height" not in values or "dataset.median_bytes" in values):
-            return f"benchmark=climate does not read dataset={values['dataset.name']}", "dataset=climate_smoke"
+            return f"benchmark=climate does not read dataset={name}", "dataset=climate_smoke"
         channels = values["benchmark.channels"]
         if channels is not None and not (channels and all(0 <= each < (1 << 31 if own else 16) for each in channels)):
             return f"benchmark.channels={channels} are no channels of the data", "[0,1,2,10], or null for all 16"
-        control, computes = values["benchmark.control"], values["accelerator.name"]
-        if own and computes != "emulated" and control != Control.no_compute.value:
-            return f"accelerator={computes}: your own files have no labels to train on", "accelerator=emulated"
-        if own:
-            return None
-        nodes, iterations = values.get("nodes", 1), values["iterations"]
-        rules = Rules(values["dataset.files"] - 1, nodes, 0, 1, values["batch_size"], iterations, 0)
-        if not rules.batches(TRAIN) or rules.steps > rules.batches(TRAIN):
-            made = f"{rules.batches(TRAIN)} batches for training"
-            return (
-                f"dataset.files={values['dataset.files']} make {made} on {nodes} nodes",
-                "iterations=null, smaller batch",
-            )
+        return _no_stage(values) or (_unlabelled(values) if own else _too_few(values))
+
+
+def _no_stage(values: Mapping[str, Any]) -> tuple[str, str] | None:
+    stage = values["benchmark.stage"]
+    if stage is None:
         return None
+    if not (Path(stage).is_absolute() and stage.isprintable()):
+        return f"benchmark.stage={stage!r} is no absolute path", "benchmark.stage=/mnt/fast"
+    if values["benchmark.control"] == Control.no_io.value:
+        return "benchmark.control=no_io reads nothing that could be staged", "leave benchmark.stage away"
+    return None
+
+
+def _unlabelled(values: Mapping[str, Any]) -> tuple[str, str] | None:
+    computes = values["accelerator.name"]
+    if computes != "emulated" and values["benchmark.control"] != Control.no_compute.value:
+        return f"accelerator={computes}: your own files have no labels to train on", "accelerator=emulated"
+    return None
+
+
+def _too_few(values: Mapping[str, Any]) -> tuple[str, str] | None:
+    files, nodes, iterations = values["dataset.files"], values.get("nodes", 1), values["iterations"]
+    rules = Rules(files - 1, nodes, 0, 1, values["batch_size"], iterations, 0)
+    if rules.batches(TRAIN) and rules.steps <= rules.batches(TRAIN):
+        return None
+    made = f"{rules.batches(TRAIN)} batches for training"
+    return f"dataset.files={files} make {made} on {nodes} nodes", "iterations=null, smaller batch"
 
 
 BENCHMARK = _Climate(
@@ -279,7 +247,7 @@ BENCHMARK = _Climate(
     about="train from HDF5 files of a climate model through tf.data, as NERSC's CDB does",
     rate=RATE,
     data="hdf5",
-    settings=tuple(name for name in EVERY if name not in {"profile", "staging", "checkpoint"}),
+    settings=tuple(name for name in EVERY if name not in {"staging", "checkpoint"}),
     options={
         "threads": 4, "batch_size": 1, "prefetch": 16, "iterations": None, "seed": 0, "cache": "cold",
         "reader": "h5py_threads", "accelerator": {"name": "emulated", "step_s": 0.015},

@@ -10,7 +10,6 @@ By hand, on a data set that a campaign has made::
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs import ranks
-from jobs.benchmarks import accelerator, first_use
+from jobs.benchmarks import accelerator
 from jobs.benchmarks.alexnet import Control
 from jobs.benchmarks.alexnet_network import bytes_of
 from jobs.benchmarks.benchmark import Benchmark, Figure, Work
@@ -27,13 +26,13 @@ from jobs.benchmarks.hep.expected import Plan, over_ranks, seconds_by_source, to
 from jobs.benchmarks.hep.network import HepNetwork, kernel_shapes
 from jobs.benchmarks.hep.rules import CHANNELS, PHASES, TRAIN, Files, Rules
 from jobs.benchmarks.hep.samples import Samples
-from jobs.benchmarks.hep.training import Emulated, Loader, Skip, Trained, Training
+from jobs.benchmarks.hep.training import HepTraining, Loader
 from jobs.benchmarks.images import RATE
+from jobs.benchmarks.nersc.run import Run
 from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest
 from jobs.errors import DatasetError
 from jobs.observe.spent import Spent, logged
-from jobs.ranks.training import Meetings
 from jobs.settings import EVERY, key
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
 
     from jobs.benchmarks.hep.rules import Load
     from jobs.benchmarks.hep.samples import Arrays
-    from jobs.benchmarks.hep.training import Step
     from jobs.checkpoints.run import Checkpoints
     from jobs.data.readers import Reader
     from jobs.observe.time_log import TimeLog
@@ -68,7 +66,7 @@ def _begun(request: Request) -> Iterator[Work]:
         saved = partial(_to_save, settings, plan.rules)
         asked = request.get("checkpoint") if not here.rank else None  # the weights are the same on all ranks
         checkpoints = stack.enter_context(checkpoint.opened(settings.get("checkpoint", {}), asked, saved))
-        run = Run(settings, plan, Spent(log), checkpoints)
+        run = HepRun(settings, plan, Spent(log), checkpoints)
         loader = Loader(files, plan.rules, reader, run.spent)
         proof = [files[phase][file] for phase, _, file in plan.cold]
         measure = partial(run.measure, loader)
@@ -115,39 +113,19 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {name: [row[name] for row in rows] for name in ("phase", "epoch", "file", "resident", "device_bytes")}
 
 
-class Run:
+class HepRun(Run):
     """The run of one rank."""
 
     def __init__(self, settings: Settings, plan: Plan, spent: Spent, checkpoints: Checkpoints | None) -> None:
-        """Start TensorFlow, and build what computes."""
-        self.settings, self.plan, self.rules, self.here, self.spent = settings, plan, plan.rules, plan.here, spent
-        self.meetings = Meetings(plan.here, spent)
-        self.chosen = accelerator.choose(settings["accelerator"]["name"])
-        first_use.run_operations_directly()
-        own, began = settings["benchmark"], time.perf_counter()
-        idle = own["control"] == Control.no_compute.value or self.chosen == "emulated"
-        self.network: HepNetwork | None = None
-        if not idle or checkpoints:
-            self.network = HepNetwork(settings["seed"], {**own, "image_size": plan.image_size})
-            self.network.reset() if idle else self.network.warm_up(settings["batch_size"], accelerator.HOST)
-        self.step = self._step(trained=not idle)
-        self.build_s = time.perf_counter() - began
-        self.saver = checkpoints.saver(self.network.state) if checkpoints and self.network else None
-
-    def _step(self, *, trained: bool) -> Step:
-        if trained and self.network:
-            return Trained(self.network, self.meetings.added_up, self.meetings.step, self.spent)
-        if self.settings["benchmark"]["control"] == Control.no_compute.value:
-            return Skip()
-        step_s = self.settings["accelerator"]["step_s"]
-        return Emulated(accelerator.emulated, step_s, self._gradients(), self.meetings.step, self.spent)
-
-    def _gradients(self) -> list[Any]:
-        """Return zeros of the size of the network's gradients, where ranks add them up."""
-        import numpy as np  # noqa: PLC0415 - finding the benchmarks is to be fast
-
-        shapes = kernel_shapes(self.settings["benchmark"]["width"]) if self.here.sync == "allreduce" else []
-        return [np.zeros(each, np.float32) for shape in shapes for each in (shape, shape[-1:])]
+        """Start TensorFlow, and build what computes; a network that is saved is built, trained or not."""
+        super().__init__(settings, plan.here, spent)
+        self.plan, self.rules, own = plan, plan.rules, settings["benchmark"]
+        network = None
+        if self.trains or checkpoints:
+            network = HepNetwork(settings["seed"], {**own, "image_size": plan.image_size})
+            network.warm_up(settings["batch_size"], accelerator.HOST) if self.trains else network.reset()
+        self.step = self.built(network, kernel_shapes(own["width"]))
+        self.saver = checkpoints.saver(network.state) if checkpoints and network else None
 
     def measure(self, loader: Loader, watched: AbstractContextManager[Any]) -> dict[str, Any]:
         """Run the clock, from the first load to the end of the last step."""
@@ -157,72 +135,39 @@ class Run:
             for phase in PHASES
             if self.rules.share(phase)
         }
-        training = Training(self.rules, samples, self.step, self.spent, self.saver)
-        with watched:
-            with self.meetings.barrier():
-                start = self.here.start()
-            training.run()
-            wall_s = time.perf_counter() - start
-            with self.meetings.barrier():
-                self.here.barrier()
+        training = HepTraining(self.step, self.spent, rules=self.rules, samples=samples, saver=self.saver)
+        wall_s = self.timed(watched, training.run)
         return self._figures(training, loader.rows, wall_s)
 
     def _from_memory(self, phase: str, _load: Load) -> Arrays:
         """Return samples without reading any: ``control=no_io``."""
-        import numpy as np  # noqa: PLC0415
+        import numpy as np  # noqa: PLC0415 - finding the benchmarks is to be fast
 
         number, side = self.rules.files(phase).samples, self.plan.image_size
         return [np.zeros((number, side, side, CHANNELS), np.float32), np.zeros(number, np.int32)]
 
-    def _figures(self, training: Training, rows: Sequence[dict[str, Any]], wall_s: float) -> dict[str, Any]:
-        seconds, size = self.spent.seconds, sum(row["bytes"] for row in rows)
-        images = training.steps_done * self.rules.batch_size
+    def _figures(self, training: HepTraining, rows: Sequence[dict[str, Any]], wall_s: float) -> dict[str, Any]:
+        seconds, batch_size = self.spent.seconds, self.rules.batch_size
+        images = training.steps_done * batch_size, self.rules.steps * batch_size
         cache = self.settings["cache"] if self.plan.phases else "as_is"
         return {
-            "wall_s": wall_s,
+            **self.figures(training, wall_s, images, (sum(row["bytes"] for row in rows), self.plan.bytes)),
             "load_s": sum(seconds[each] for each in ("next", "load", "read", "shuffle")),
-            **{f"{each}_s": seconds[each] for each in ("read", "shuffle", "compute", "validate")},
-            **{f"{each}_s": seconds[each] for each in ("checkpoint", "other")},
+            **{f"{each}_s": seconds[each] for each in ("read", "shuffle", "checkpoint")},
             "unpack_s": seconds["load"],
-            "sync_s": seconds["communicate"] + seconds["barrier"],
             "checkpoint_finish_s": training.checkpoint_finish_s,
-            "step_load_s": training.step_load_s,
-            "step_compute_s": training.step_compute_s,
-            "step_loss": training.losses,
-            "images": images,
-            "images_asked": self.rules.steps * self.rules.batch_size,
-            "image_errors": 0,
-            "unreadable": [],
-            "images_per_s": images / wall_s,
-            "bytes_read": size,
-            "bytes_predicted": self.plan.bytes,
-            "read_mb_per_s": size / 1e6 / wall_s,
             "loads": len(rows),
             "load_list": _columns(rows),
             **seconds_by_source(rows),
-            "accelerator": accelerator.described(self.chosen),
-            "build_s": self.build_s,
             **({"checkpoints_asked": self.rules.steps // self.settings["checkpoint"]["every"]} if self.saver else {}),
-            "timelog": Path(str(self.spent.log.beside["path"])).name if self.spent.log else None,
             "private_caches": int(self.here.private_caches),
             "expected": {**self.plan.of_rank(rows, cache), **self._over_ranks(training)},
         }
 
-    def _over_ranks(self, training: Training) -> dict[str, Any]:
-        delivered = training.samples[TRAIN].delivered
-        none = [0] * self.rules.train.number
-        told = {
-            "steps": training.steps_done,
-            "delivered": [delivered.get(epoch, none) for epoch in range(self.rules.finished)],
-            "weights": self._weights(),
-        }
-        return over_ranks(self.rules, self.here.gather(told))
-
-    def _weights(self) -> str | None:
-        """Return a checksum of the network's weights, where one is trained by all ranks together."""
-        if not (isinstance(self.step, Trained) and self.network):
-            return None
-        return self.meetings.checksum([*self.network.kernels, *self.network.biases])
+    def _over_ranks(self, training: HepTraining) -> dict[str, Any]:
+        delivered, none = training.samples[TRAIN].delivered, [0] * self.rules.train.number
+        by_epoch = [delivered.get(epoch, none) for epoch in range(self.rules.finished)]
+        return over_ranks(self.rules, self.told(training, training.steps_done, by_epoch))
 
 
 Shuffle = Enum("Shuffle", {"none": "none", "local": "local", "global": "global"})

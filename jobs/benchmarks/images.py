@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
+    from jobs.objects.source import Source
     from jobs.request import Request
     from jobs.settings import Settings
 
@@ -45,26 +46,52 @@ def _begun(
     prepare: Prepare, images_asked: ImagesAsked, to_save: ToSave | None, request: Request, *, labelled: bool
 ) -> Iterator[Work]:
     settings, folder = request["settings"], Path(request["dataset"])
-    sizes = {folder / entry.name: entry.size for entry in manifest.load(Path(request["manifest"] or folder)).files}
-    sizes = dict(here().share(list(sizes.items())))
-    if not sizes:
-        raise DatasetError(f"there are fewer files than ranks: none is left for rank {here().rank}", "fewer nodes=…")
-    copies, originals = None, list(sizes)
-    if staged := request.get("staged"):
-        found = staging.load(Path(staged))
-        copies, sizes = found.copies, {found.path_of(path): size for path, size in sizes.items()}
-    paths = list(sizes)
-    asked = request.get("checkpoint") if to_save else None
-    planned = partial(to_save, settings, originals) if to_save else (lambda: (0, 0))
-    with checkpoint.opened(settings.get("checkpoint", {}), asked, planned) as checkpoints:
-        more = {"originals": originals} if labelled else {}
-        measure = prepare(settings, paths, *([checkpoints] if checkpoints else []), **more)
+    listed = manifest.load(Path(request["manifest"] or folder))
+    with _objects(request, listed) as source:
+        folder = Path() if source else folder
+        sizes = dict(here().share([(folder / entry.name, entry.size) for entry in listed.files]))
+        if not sizes:
+            raise DatasetError(
+                f"there are fewer files than ranks: none is left for rank {here().rank}", "fewer nodes=…"
+            )
+        copies, originals = None, list(sizes)
+        if staged := request.get("staged"):
+            found = staging.load(Path(staged))
+            copies, sizes = found.copies, {found.path_of(path): size for path, size in sizes.items()}
+        paths = list(sizes)
+        asked = request.get("checkpoint") if to_save else None
+        planned = partial(to_save, settings, originals) if to_save else (lambda: (0, 0))
+        with checkpoint.opened(settings.get("checkpoint", {}), asked, planned) as checkpoints:
+            more = {"originals": originals} if labelled else {}
+            measure = prepare(settings, paths, *([checkpoints] if checkpoints else []), **more)
 
-        def measured(watched: AbstractContextManager[Any]) -> dict[str, Any]:
-            return _with_rates(measure(watched), folder)
+            def measured(watched: AbstractContextManager[Any]) -> dict[str, Any]:
+                with _in_order(source, paths, settings["seed"]):
+                    return _with_rates(measure(watched), folder)
 
-        proof = requested(paths, images_asked(settings, len(paths)), settings["seed"])
-        yield Work(measured, folder, paths, proof, sizes, checkpoints=checkpoints, copies=copies)
+            proof = requested(paths, images_asked(settings, len(paths)), settings["seed"])
+            if source:
+                yield Work(measured, folder, proof=proof, checkpoints=checkpoints, source=source, reading=source.pids)
+            else:
+                yield Work(measured, folder, paths, proof, sizes, checkpoints=checkpoints, copies=copies)
+
+
+def _objects(request: Request, listed: manifest.Manifest) -> AbstractContextManager[Source | None]:
+    """Open the objects of a run that reads from an object store; nothing for files."""
+    storage = request["settings"].get("storage", {})
+    if storage.get("kind") != "s3":
+        return nullcontext()
+    from jobs.objects import source  # noqa: PLC0415 - only for objects
+
+    return source.of_dataset(storage, request["dataset"], listed, request.get("disk"), request["settings"]["threads"])
+
+
+def _in_order(source: Source | None, paths: Sequence[Path], seed: int) -> AbstractContextManager[None]:
+    """Let an object store's engine know the order, outside the clock."""
+    if source is None:
+        return nullcontext()
+    names = [str(path) for path in paths]
+    return source.in_order([names[index] for index in pipeline.order(names, seed)])
 
 
 def requested(paths: Sequence[Path], number: int, seed: int) -> Sequence[Path]:

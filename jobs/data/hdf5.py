@@ -17,7 +17,7 @@ from jobs.data.scene import generator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import BinaryIO
+    from typing import IO
 
     import h5py
     import numpy.typing as npt
@@ -38,7 +38,7 @@ class Hdf5Spec:
 
         return {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
 
-    def write(self, file: BinaryIO, index: int) -> None:
+    def write(self, file: IO[bytes], index: int) -> None:
         """Write a file, in pieces: a published one has 427 MB."""
         import h5py  # noqa: PLC0415
 

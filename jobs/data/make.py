@@ -30,7 +30,7 @@ from jobs.data.hdf5 import ClimateSpec, Hdf5Spec, HepSpec
 from jobs.data.images import ImageSpec
 from jobs.data.journal import Journal
 from jobs.data.manifest import MANIFEST_NAME, ImageFile, Manifest, load, verify
-from jobs.data.pool import TEMPORARY_GLOB, PoolBrokenError, make_files
+from jobs.data.pool import TEMPORARY_GLOB, PoolBrokenError, ToFolder, make_files
 from jobs.errors import DatasetError
 from jobs.system import files
 from jobs.system.page_cache import sync
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 Spec = ImageSpec | ExecutableSpec | HepSpec | ClimateSpec
 
-_MARKER_NAME = ".tfio-dataset"
+MARKER_NAME = ".tfio-dataset"
 _LOCK_NAME = ".tfio-lock"
 _JOURNAL_NAME = ".tfio-journal"
 _BLOCK = 4096  # bytes; the allocation unit of ext4 and XFS
@@ -98,17 +98,18 @@ def _complete(folder: Path, spec: Spec) -> Manifest | None:
         verify(folder, manifest)
     except DatasetError:
         return None
-    return manifest if _is_of(manifest, spec) else None
+    return manifest if is_of(manifest, spec) else None
 
 
-def _is_of(manifest: Manifest, spec: Spec) -> bool:
+def is_of(manifest: Manifest, spec: Spec) -> bool:
+    """Return whether a manifest is that of a dataset of these parameters, by the same generator."""
     version = (manifest.generator or {}).get("generator")
     return (manifest.parameters, version) == (_parameters(spec), spec.version)
 
 
 def require(manifest: Manifest, spec: Spec, folder: Path) -> None:
     """Raise DatasetError where a manifest is that of another dataset than its folder's name says."""
-    if not _is_of(manifest, spec):
+    if not is_of(manifest, spec):
         raise DatasetError(
             f"{folder} holds another dataset", f"`rm -r {folder}`, or name another place: storage.root=…"
         )
@@ -119,8 +120,8 @@ def _refuse_foreign(folder: Path, identity: str) -> None:
     if fault := files.distrust(folder):
         raise DatasetError(fault, "storage.root=… gives another place")
     names = files.names(folder)
-    if _MARKER_NAME in names:
-        holds = files.read(folder / _MARKER_NAME).decode(errors="replace").strip()
+    if MARKER_NAME in names:
+        holds = files.read(folder / MARKER_NAME).decode(errors="replace").strip()
         if holds != identity:
             message = f"{folder} holds the dataset {holds}, not {identity}"
             raise DatasetError(message, f"name another folder, or `rm -r {folder}` if it is not needed")
@@ -132,7 +133,7 @@ def _refuse_foreign(folder: Path, identity: str) -> None:
 def _make(folder: Path, spec: Spec, identity: str, processes: int, progress: Progress) -> Manifest:
     """Make what is missing; the lock is ours."""
     _refuse_foreign(folder, identity)
-    files.write(folder / _MARKER_NAME, identity + "\n")
+    files.write(folder / MARKER_NAME, identity + "\n")
     files.remove(folder / MANIFEST_NAME, missing_ok=True)
     there = files.tree(folder)
     for leftover in fnmatch.filter(there, TEMPORARY_GLOB):
@@ -145,7 +146,7 @@ def _make(folder: Path, spec: Spec, identity: str, processes: int, progress: Pro
     journal.start(sizes)
     for name in _folders(spec):
         files.make_folder(folder / name, exist_ok=True)
-    with journal, closing(make_files(folder, spec, missing, processes)) as batches:
+    with journal, closing(make_files(ToFolder(folder), spec, missing, processes)) as batches:
         for batch in batches:
             sizes.update(batch)
             journal.add(batch)
@@ -155,18 +156,26 @@ def _make(folder: Path, spec: Spec, identity: str, processes: int, progress: Pro
 
 def _finish(folder: Path, spec: Spec, sizes: dict[int, int]) -> Manifest:
     """Write the manifest: from here on, the dataset exists."""
-    manifest = Manifest(
-        kind="synthetic",
-        parameters=_parameters(spec),
-        generator=versions(spec),
-        files=tuple(ImageFile(spec.name(i), sizes[i], spec.label(i)) for i in range(spec.files)),
-        classes=_folders(spec),
-    )
+    manifest = manifest_of(spec, sizes)
     verify(folder, manifest)
     files.write(folder / MANIFEST_NAME, manifest.to_json())
     # Pages that are still dirty could not be evicted by posix_fadvise(2) before a measurement.
     sync(folder)
     return manifest
+
+
+def manifest_of(
+    spec: Spec, sizes: Mapping[int, int], objects: Mapping[int, tuple[str | None, str | None]] | None = None
+) -> Manifest:
+    """Return the manifest of what was made, by index: sizes in bytes; of objects, ETag and SHA-256."""
+    return Manifest(
+        kind="synthetic",
+        parameters=_parameters(spec),
+        generator=versions(spec),
+        files=tuple(ImageFile(spec.name(i), sizes[i], spec.label(i)) for i in range(spec.files)),
+        classes=_folders(spec),
+        objects=None if objects is None else tuple(objects[index] for index in range(spec.files)),
+    )
 
 
 def versions(spec: Spec) -> dict[str, Any]:

@@ -14,15 +14,15 @@ from jobs.errors import DatasetError
 from jobs.system import files, versioned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 SCHEMA = 1
-_MOST_BYTES = 1 << 31  # 10,000,000 files with names of 200 characters
+MOST_BYTES = 1 << 31  # 10,000,000 files with names of 200 characters
 MANIFEST_NAME = "manifest.json"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 HDF5_SUFFIXES = (".h5", ".hdf5", ".nc")
 ANY_SUFFIX = ("",)
-_SUFFIXES_OF_OURS = (*IMAGE_SUFFIXES, ".bin", ".h5")
+SUFFIXES_OF_OURS = (*IMAGE_SUFFIXES, ".bin", ".h5")
 _QUANTILES = {"min": 0.0, "p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9, "max": 1.0}
 _NAMED = 3  # files that an error names; the rest are counted
 
@@ -46,6 +46,8 @@ class Manifest:
     generator: Mapping[str, Any] | None
     files: tuple[ImageFile, ...]  # sorted by name where they were scanned, by number where they were made
     classes: tuple[str, ...]  # names, in the order of the labels
+    # Of objects (S3), beside each file: ETag, and SHA-256 in hex digits where we made it; None for files.
+    objects: tuple[tuple[str | None, str | None], ...] | None = None
     schema: int = SCHEMA
 
     @property
@@ -81,7 +83,8 @@ class Manifest:
 
     def to_json(self) -> str:
         """Return the text of `manifest.json`."""
-        return json.dumps({**self.summary, "classes": self.classes, "files": self.files}) + "\n"
+        objects = {} if self.objects is None else {"objects": self.objects}
+        return json.dumps({**self.summary, "classes": self.classes, "files": self.files, **objects}) + "\n"
 
 
 def _quantile(ordered: list[int], share: float) -> float:
@@ -96,7 +99,7 @@ def load(folder: Path) -> Manifest:
     """Read the manifest of a dataset made by us; raises DatasetError where it is missing, damaged or newer."""
     path = folder / MANIFEST_NAME
     try:
-        return _parsed(versioned.read(path, SCHEMA, ("files", "checksum"), most_bytes=_MOST_BYTES))
+        return _parsed(versioned.read(path, SCHEMA, ("files", "checksum"), most_bytes=MOST_BYTES))
     except FileNotFoundError as error:
         message = f"no dataset in {folder}: {MANIFEST_NAME} is missing"
         raise DatasetError(message, "make the dataset first; making one that was interrupted resumes") from error
@@ -121,10 +124,22 @@ def _parsed(document: Mapping[str, Any]) -> Manifest:
         generator=document["generator"],
         files=tuple(_image(*file) for file in document["files"]),
         classes=tuple(document["classes"]),
+        objects=_objects(document),
     )
     if manifest.checksum != document["checksum"]:
         raise ValueError("its list of files does not have its checksum")
     return manifest
+
+
+def _objects(document: Mapping[str, Any]) -> tuple[tuple[str | None, str | None], ...] | None:
+    if (said := document.get("objects")) is None:
+        return None
+    objects = tuple((etag, digest) for etag, digest in said)
+    if len(objects) != len(document["files"]) or not all(
+        isinstance(word, str | None) for pair in objects for word in pair
+    ):
+        raise ValueError("its objects are not those of its files")
+    return objects
 
 
 def _image(name: str, size: int, label: int) -> ImageFile:
@@ -166,21 +181,28 @@ def verify(folder: Path, manifest: Manifest) -> None:
     """Raise DatasetError where names or sizes of images are not those of the manifest; other files do not matter."""
     own = manifest.kind == "folder"
     found = _sizes(folder, _suffixes(manifest.parameters)) if own else _sizes_of_ours(folder)
+    if complaint := difference(manifest, found):
+        added = found.keys() - {file.name for file in manifest.files}
+        raise DatasetError(f"{folder} {complaint}", _cure(folder, manifest, repairable=not added))
+
+
+def difference(manifest: Manifest, found: Mapping[str, int], changed: Sequence[str] = ()) -> str:
+    """Say in which way files are not those of the manifest, by their sizes in bytes; empty where they are.
+
+    `changed`: names of which is known by other means that they hold other bytes.
+    """
     expected = {file.name: file.size for file in manifest.files}
-    missing = [name for name in expected if name not in found]
-    resized = [name for name, size in expected.items() if found.get(name, size) != size]
-    added = [name for name in found if name not in expected]
-    complaints = [
-        f"{len(names)} {what} ({_some(names)})"
-        for what, names in (("missing", missing), ("of the wrong size", resized), ("not in the manifest", added))
-        if names
-    ]
-    if complaints:
-        message = f"{folder} does not match its manifest of {len(expected)} files: {'; '.join(complaints)}"
-        raise DatasetError(message, _cure(folder, manifest, repairable=not added))
+    complaints = {
+        "missing": [name for name in expected if name not in found],
+        "of the wrong size": [name for name, size in expected.items() if found.get(name, size) != size],
+        "with other bytes": changed,
+        "not in the manifest": [name for name in found if name not in expected],
+    }
+    said = "; ".join(f"{len(names)} {what} ({_some(names)})" for what, names in complaints.items() if names)
+    return f"does not match its manifest of {len(expected)} files: {said}" if said else ""
 
 
-def _some(names: list[str]) -> str:
+def _some(names: Sequence[str]) -> str:
     """Name the first few."""
     return ", ".join(sorted(names)[:_NAMED]) + (", …" if len(names) > _NAMED else "")
 
@@ -204,7 +226,7 @@ def _sizes_of_ours(folder: Path) -> dict[str, int]:
     return {
         name: status.st_size
         for name, status in listed.items()
-        if name.lower().endswith(_SUFFIXES_OF_OURS) and "/." not in f"/{name}" and stat.S_ISREG(status.st_mode)
+        if name.lower().endswith(SUFFIXES_OF_OURS) and "/." not in f"/{name}" and stat.S_ISREG(status.st_mode)
     }
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobs import objects
+from jobs.errors import JobError
 from jobs.settings import key
 
 if TYPE_CHECKING:
@@ -65,7 +67,8 @@ def labels(paths: Sequence[str]) -> tuple[list[int], int]:
 def build(paths: Sequence[str], settings: Settings) -> tf.data.Dataset:
     """Make the pipeline of the micro-benchmark: batches ``(index int32 (n,), bytes read int32 (n,), payload)``.
 
-    The payload is float32 ``(n, image_size, image_size, 3)``, or the files' contents where ``preprocess`` is off.
+    The payload is float32 ``(n, image_size, image_size, 3)``, or the files' contents where ``preprocess`` is off; of
+    objects uint8 ``(n, 0)``: their contents were tensors, and arrays of several lengths make no batch.
     """
     benchmark = settings["benchmark"]
     load = _loader(benchmark)
@@ -144,10 +147,20 @@ def _loader(benchmark: Node) -> Any:
     import tensorflow as tf  # noqa: PLC0415 - the room must load without it
 
     size = (benchmark["image_size"],) * 2
+    preprocess = benchmark.get("preprocess", True)
+    source = objects.here()
 
     def read(index: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        contents = tf.io.read_file(path)
-        return index, tf.strings.length(contents), contents
+        if source is None:
+            contents = tf.io.read_file(path)
+            return index, tf.strings.length(contents), contents
+        data = source.tensor(path)
+        length = tf.size(data)
+        return index, length, as_text(data, length) if preprocess else data[:0]
+
+    def as_text(data: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
+        # What decoders take is the end of the serialized array: TensorFlow copies it, and without Python's lock.
+        return tf.strings.substr(tf.io.serialize_tensor(data), -length, length)
 
     def read_and_preprocess(index: tf.Tensor, path: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         index, length, contents = read(index, path)
@@ -164,7 +177,7 @@ def _loader(benchmark: Node) -> Any:
 
     load = read_as_grey if "row_bytes" in benchmark else read_and_preprocess
     # Plain operations: AutoGraph would change nothing, and would leave a file of its own in the temporary folder.
-    return tf.autograph.experimental.do_not_convert(load if benchmark.get("preprocess", True) else read)
+    return tf.autograph.experimental.do_not_convert(load if preprocess else read)
 
 
 def _labelled(load: Any, paths: Sequence[str]) -> Any:
@@ -187,4 +200,6 @@ def why_unreadable(path: str, benchmark: Node) -> str | None:
         _loader(benchmark)(tf.constant(0), tf.constant(os.fsencode(path)))
     except tf.errors.OpError as error:
         return str(error.message).partition("} ")[2] or str(error.message)
+    except JobError as error:  # of an object
+        return error.message
     return None

@@ -9,13 +9,14 @@ import threading
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from jobs.data.hdf5 import Hdf5Spec
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from pathlib import Path
 
     from jobs.data.make import Spec
@@ -25,28 +26,55 @@ TEMPORARY_GLOB = f"*{files.TEMPORARY}"
 
 _BATCH = 8  # images: about 0.2 s, which is how long Ctrl-C may take
 _BATCH_BYTES = 8_000_000
+_Made = TypeVar("_Made")
 
 
 class PoolBrokenError(Exception):
     """A process of the pool was killed."""
 
 
-def make_files(folder: Path, spec: Spec, indices: list[int], processes: int) -> Generator[dict[int, int], None, None]:
-    """Write files and yield sizes in bytes by index, as they come; PoolBrokenError where a process was killed."""
+def fill(file: IO[bytes], spec: Spec, index: int, size: int) -> int:
+    """Write what a file holds, of about `size` bytes where that is chosen; returns the bytes that it has."""
+    if isinstance(spec, Hdf5Spec):
+        spec.write(file, index)
+    else:
+        file.write(spec.content(index, size))
+    return file.seek(0, os.SEEK_END)
+
+
+@dataclass(frozen=True)
+class ToFolder:
+    """Files of a folder, each there in full or not at all."""
+
+    folder: Path
+
+    def __call__(self, spec: Spec, index: int, size: int) -> int:
+        """Write one; returns its size in bytes."""
+        with files.whole(self.folder / spec.name(index), durable=False) as file:
+            return fill(file, spec, index, size)
+
+
+def make_files(
+    write: Callable[[Spec, int, int], _Made], spec: Spec, indices: list[int], processes: int
+) -> Generator[dict[int, _Made], None, None]:
+    """Write files and yield what `write` returns of each, by index, as they come; `write` gets index and target size.
+
+    Raises PoolBrokenError where a process was killed.
+    """
     at_once = max(1, min(_BATCH, _BATCH_BYTES // int(spec.sizes().max())))
     batches = [indices[start : start + at_once] for start in range(0, len(indices), at_once)]
     if len(batches) < 2:  # noqa: PLR2004 - for one, a process would take longer to start than to work
-        _tell(folder, spec)
+        _begin(write, spec)
         yield from map(_write_batch, batches)
         return
     # A fork would inherit this process's locks, and perhaps TensorFlow; a spawned process starts clean.
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(
-        max(1, min(processes, len(batches))), context, initializer=_begin, initargs=(folder, spec)
+        max(1, min(processes, len(batches))), context, initializer=_begin_process, initargs=(write, spec)
     )
     try:
         with no_ctrl_c():
-            futures: list[Future[dict[int, int]]] = [pool.submit(_write_batch, batch) for batch in batches]
+            futures: list[Future[dict[int, _Made]]] = [pool.submit(_write_batch, batch) for batch in batches]
         for future in as_completed(futures):
             yield future.result()
     except BrokenProcessPool as error:
@@ -68,19 +96,18 @@ def no_ctrl_c() -> Iterator[None]:
 class _Work:
     """What a process that makes files is told once."""
 
-    folder: Path
+    write: Callable[[Spec, int, int], Any]
     spec: Spec
     targets: list[int]
 
 
-def _begin(folder: Path, spec: Spec) -> None:
-    """Prepare a process of the pool."""
+def _begin_process(write: Callable[[Spec, int, int], Any], spec: Spec) -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
-    _tell(folder, spec)
+    _begin(write, spec)
 
 
-def _tell(folder: Path, spec: Spec) -> None:
-    _Work.folder, _Work.spec, _Work.targets = folder, spec, spec.sizes().tolist()
+def _begin(write: Callable[[Spec, int, int], Any], spec: Spec) -> None:
+    _Work.write, _Work.spec, _Work.targets = write, spec, spec.sizes().tolist()
 
 
 def end_with_parent() -> None:
@@ -91,14 +118,5 @@ def end_with_parent() -> None:
         os._exit(1)
 
 
-def _write_batch(indices: list[int]) -> dict[int, int]:
-    """Write some files, each in full or not at all; return their sizes in bytes by index."""
-    sizes = {}
-    for index in indices:
-        with files.whole(_Work.folder / _Work.spec.name(index), durable=False) as file:
-            if isinstance(_Work.spec, Hdf5Spec):
-                _Work.spec.write(file, index)
-            else:
-                file.write(_Work.spec.content(index, _Work.targets[index]))
-            sizes[index] = file.seek(0, os.SEEK_END)
-    return sizes
+def _write_batch(indices: list[int]) -> dict[int, Any]:
+    return {index: _Work.write(_Work.spec, index, _Work.targets[index]) for index in indices}

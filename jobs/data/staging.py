@@ -1,6 +1,8 @@
-"""Files that are read from copies on a faster storage: the map that ``python -m campaign stage apply`` writes.
+"""Files that are read from copies on a faster storage: how they are copied, and the map of those of a campaign.
 
-A script of one's own::
+A copy has its name only when it was read back as it was copied; then it has the size and the time of change of its
+original, by which it is known again. So what a kill leaves is gone on with, and a map names whole copies only: it is
+what ``python -m campaign stage apply`` writes. A script of one's own::
 
     paths = staged(paths, "results/staging/advised.json")
 """
@@ -8,18 +10,28 @@ A script of one's own::
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from filelock import FileLock, Timeout
+
+from jobs.burst_buffer import transfer
 from jobs.errors import DatasetError
-from jobs.system import versioned
+from jobs.system import files, versioned
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 SCHEMA = 1
+File = tuple[str, int, int]
+"""A file's name below the folder of the originals, its bytes, and its time of change (ns)."""
+_MARKER, _LOCK, _INCOMING = ".tfio-staged", ".tfio-lock", ".incoming"
+_BATCH_FILES, _BATCH_BYTES = 256, 256 << 20
+_HOW = transfer.How(streams=4)
 _CURE = "python -m campaign stage plan, then stage apply"
 
 
@@ -87,3 +99,102 @@ def staged(paths: Sequence[str | Path], staged_map: str | Path) -> list[str]:
     """Return the paths with those replaced of which the map has a copy; errors are those of `StagedFiles.path_of`."""
     found = load(Path(staged_map))
     return [str(found.path_of(Path(path))) for path in paths]
+
+
+@contextmanager
+def held(copies: Path, source: Path, wait_s: float = -1) -> Iterator[None]:
+    """Hold the folder of the copies, which is made and marked; DatasetError for one that somebody else made or holds.
+
+    `wait_s`: how long to wait for who holds it; for ever where it is negative.
+    """
+    files.make_folder(copies, exist_ok=True)
+    if fault := files.distrust(copies):
+        raise DatasetError(fault, "name another place for the copies")
+    names = set(files.names(copies)) - {_LOCK}
+    if _MARKER not in names and names:
+        raise DatasetError(f"{copies} has files that are not ours", "move them, or name another place for the copies")
+    if _MARKER in names and files.read(copies / _MARKER) != os.fsencode(source):
+        raise DatasetError(f"{copies} holds copies of another folder", "move it, or name another place for the copies")
+    try:
+        lock = FileLock(copies / _LOCK, timeout=wait_s).acquire()
+    except Timeout as error:
+        raise DatasetError(f"another run reads from {copies}", "wait until it has ended") from error
+    with lock:
+        if _MARKER not in names:
+            files.write(copies / _MARKER, str(source))
+        if _INCOMING in files.names(copies):  # of one that was cut
+            files.remove_tree(copies / _INCOMING)
+        yield
+
+
+def missing(source: Path, copies: Path, wanted: Sequence[File]) -> list[list[File]]:
+    """Return those files of which there is no copy yet, in batches for `copy`.
+
+    Raises DatasetError: an original is not what is wanted, or there is no room.
+    """
+    left = [each for each in wanted if identity(copies / each[0]) != each[1:]]
+    if changed := [name for name, *found in left if identity(source / name) != tuple(found)]:
+        what = f"{len(changed)} files changed since they were listed, such as {source / changed[0]}"
+        raise DatasetError(what, "leave them alone, and list them again")
+    needed, free = sum(size for _, size, _ in left), shutil.disk_usage(copies).free
+    if needed > free:
+        what = f"{copies} needs {needed / 1e6:,.0f} MB more, and its storage has {free / 1e6:,.0f} MB free"
+        raise DatasetError(what, "free some space, or copy less")
+    return list(_batches(left))
+
+
+def copy(source: Path, copies: Path, batch: Sequence[File]) -> None:
+    """Copy files, read the copies back from the storage, and give them their names; DatasetError: damaged."""
+    incoming, names = copies / _INCOMING, [name for name, *_ in batch]
+    files.make_folder(incoming)
+    try:
+        transfer.copy(source, incoming, [(name, size) for name, size, _ in batch], _HOW)
+        arrived = [incoming / name for name in names]
+        transfer.sync(arrived, [], _HOW.streams)
+        before, after = transfer.hashes([source / name for name in names]), transfer.hashes(arrived, cold=True)
+        for path, (name, *wanted), one, other in zip(arrived, batch, before, after, strict=True):
+            if one != other or identity(source / name) != tuple(wanted):
+                what = f"{source / name} changed while it was copied, or its copy is damaged"
+                raise DatasetError(what, "leave it alone and copy anew")
+            os.utime(path, ns=(wanted[1], wanted[1]), follow_symlinks=False)
+            files.make_folder((copies / name).parent, exist_ok=True, parents=True)
+            files.rename(path, copies / name)
+        for folder in {(copies / name).parent for name in names}:
+            files.sync_folder(folder)
+    finally:
+        files.remove_tree(incoming)
+
+
+def taken_away(source: Path, copies: Path, keep: Collection[str] = ()) -> tuple[int, list[Path]]:
+    """Remove the copies but those to `keep`, and their folder where nothing is left; returns how many, and what was.
+
+    Left is what is no copy of a file that is still there as it was copied: it may be the last. Hold the folder.
+    """
+    left, removed = [], 0
+    names = [name for name in files.tree(copies) if name not in (_MARKER, _LOCK, *keep)]
+    for name in sorted(names, reverse=True):  # what is in a folder before the folder
+        path = copies / name
+        if (found := identity(path)) is None:
+            try:
+                files.remove_empty(path)
+            except OSError:
+                left += [path] if not path.is_dir() or path.is_symlink() else []
+        elif found == identity(source / name):
+            files.remove(path)
+            removed += 1
+        else:
+            left.append(path)
+    if not left and not keep:
+        files.remove_tree(copies)
+    return removed, sorted(left)
+
+
+def _batches(missing: Sequence[File]) -> Iterator[list[File]]:
+    batch: list[File] = []
+    for each in missing:
+        if batch and (len(batch) == _BATCH_FILES or sum(size for _, size, _ in batch) + each[1] > _BATCH_BYTES):
+            yield batch
+            batch = []
+        batch.append(each)
+    if batch:
+        yield batch

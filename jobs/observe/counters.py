@@ -153,7 +153,7 @@ def reading(
     return Reading(
         at_s=at_s,
         kernel_s=kernel_s,
-        process=_process_io(),
+        process=process_io(),
         device=device.traffic() if device else None,
         # guest time (fields 8, 9) is contained in user and nice
         busy_s=(sum(ticks[:_STEAL]) - ticks[_IDLE] - ticks[_IOWAIT]) * _TICK_S,
@@ -237,12 +237,13 @@ def _helpers(pids: Iterable[int]) -> dict[int, tuple[int, int, float]]:
     for pid in pids:
         with suppress(OSError):
             ticks = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[_USER_SYSTEM]
-            done = _process_io(pid) or {"read_bytes": 0, "write_bytes": 0}
+            done = process_io(pid) or {"read_bytes": 0, "write_bytes": 0}
             found[pid] = (done["read_bytes"], done["write_bytes"], sum(map(int, ticks)) * _TICK_S)
     return found
 
 
-def _process_io(pid: int | str = "self") -> dict[str, int] | None:
+def process_io(pid: int | str = "self") -> dict[str, int] | None:
+    """Return what a process has read and written (``/proc/<pid>/io``); None where the kernel does not tell."""
     try:
         lines = Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines()
     except OSError:

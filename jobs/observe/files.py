@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jobs.errors import DatasetError
 from jobs.observe.observer import Observer
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ _NAMED = 3  # files that a record names; the rest are counted
 class _Seen(NamedTuple):
     """What of a file's status changes when its content does; the time is set by the kernel alone."""
 
+    kind: int
     device: int
     inode: int
     size: int
@@ -29,8 +32,10 @@ class Files(Observer):
     place = 5
 
     def start(self) -> None:
-        """Look at each file before the run."""
-        self._before = self._look()
+        """Look at each file before the run; DatasetError for a pipe, whose writer the run would wait for."""
+        self._before, read = self._look(), (stat.S_IFREG, stat.S_IFDIR)  # a folder gives an error, which is counted
+        if odd := [path for path, seen in self._before.items() if seen and seen.kind not in read]:
+            raise DatasetError(f"{odd[0]} is no file any more", "move it out of the dataset")
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
         """Look again."""
@@ -42,7 +47,7 @@ class Files(Observer):
         Returns ``listed_bytes`` (of the files that are sure to be read, by their list), ``changed_files`` (how many are
         not what the list says, or another file or another content than before the run) and ``changed`` (some names).
         """
-        sizes, newest_ns = self.work.sizes, self.request.get("listed_ns")
+        sizes, newest_ns = self.work.sizes, self.work.newest_ns or self.request.get("listed_ns")
         if not sizes:
             return {}
 
@@ -69,7 +74,7 @@ def _status(path: Path) -> _Seen | None:
         status = path.stat()
     except OSError:
         return None
-    return _Seen(status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
+    return _Seen(stat.S_IFMT(status.st_mode), status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns)
 
 
 OBSERVER = Files

@@ -1,8 +1,9 @@
-"""What is observed of a run, by the modules of this package that have an ``OBSERVER``."""
+"""What is observed of a run, by the modules of this package that have an ``OBSERVER``, and by that of objects."""
 
 from __future__ import annotations
 
 import gc
+import importlib
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,8 @@ class Observer:
 @lru_cache(maxsize=1)
 def observers() -> list[type[Observer]]:
     """Return the observers in the order in which they start."""
-    return sorted(declared("jobs.observe", "OBSERVER"), key=lambda each: each.place)
+    of_objects = importlib.import_module("jobs.objects.observer").OBSERVER
+    return sorted([*declared("jobs.observe", "OBSERVER"), of_objects], key=lambda each: each.place)
 
 
 @contextmanager

@@ -53,6 +53,10 @@ class TimeLogError(JobError):
     """A time log was asked for what it cannot do."""
 
 
+class TimeLogExistsError(TimeLogError, FileExistsError):
+    """There is a file of this name already."""
+
+
 class Event:
     """What goes on in a ``with`` block; `size_bytes`, the bytes asked for, may be set until it ends."""
 
@@ -96,8 +100,8 @@ class TimeLog:
     A signal handler may log while the log is open. Where it interrupts a write, its `flush` and `close` do nothing, and
     the log goes on.
 
-    Raises TimeLogError: there is no such rank, or the run's name is no text; OSError: the file is there already, or
-    cannot be written.
+    Raises TimeLogError: there is no such rank or folder, the run's name is no text, or the file is there already; then
+    it is a FileExistsError, too. OSError: it cannot be written.
     """
 
     def __init__(self, path: File, *, rank: int = 0, ranks: int = 1, run: str = "") -> None:
@@ -115,7 +119,7 @@ class TimeLog:
         self._path = Path(path).parent.resolve() / Path(path).name
         self.beside = {"path": str(self._path), "rank": int(rank), "ranks": int(ranks), "run": run}
         """With another path, the arguments for the log of another process of the same rank."""
-        self._descriptor = files.opened(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
+        self._descriptor = _made(self._path)
         self._started_ns, realtime_ns = _moment()
         self._flushed_ns = self._started_ns
         head = {"timelog": _SCHEMA, "id": uuid.uuid4().hex, "run": run, "rank": int(rank), "ranks": int(ranks)}
@@ -293,6 +297,15 @@ def _close() -> None:
 
 
 os.register_at_fork(after_in_child=_leave)
+
+
+def _made(path: Path) -> int:
+    try:
+        return files.opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
+    except FileExistsError as error:
+        raise TimeLogExistsError(f"{path} is there already", "remove it, or name a file that is not there") from error
+    except FileNotFoundError as error:
+        raise TimeLogError(f"there is no folder {path.parent}", "make it before you open the log") from error
 
 
 def _refuse(kind: str, word: object, words: Sequence[str]) -> NoReturn:

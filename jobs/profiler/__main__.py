@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _WRITERS = {"chrome": chrome.write, "darshan": darshan_log.write}
+_FILE = "a profile that was saved, a campaign's profile-N.npz, a spill, or a Darshan log"
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -29,6 +30,8 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         window = table.read(asked.file)
         if asked.verb in _WRITERS:
+            if asked.out.exists() and asked.out.samefile(asked.file):
+                raise ProfilerError(f"{asked.out} is the profile itself", "name another file to write")  # noqa: TRY301
             _WRITERS[asked.verb](asked.out.parent.resolve() / asked.out.name, window)
         elif asked.json:
             print(json.dumps(report.figures(window), indent=1))
@@ -37,10 +40,16 @@ def main(words: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:  # `| head` has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (ProfilerError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    except ProfilerError as error:
+        return _failed(error.message, error.hint)
+    except OSError as error:
+        return _failed(str(error), "name a file in a folder that is there, where you may write and there is room")
     return 0
+
+
+def _failed(message: str, hint: str) -> int:
+    print(f"error: {message}" + (f"\n\nhint: {hint}" if hint else ""), file=sys.stderr)
+    return 2
 
 
 def _parsed(words: Sequence[str] | None) -> argparse.Namespace:
@@ -48,12 +57,12 @@ def _parsed(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m jobs.profiler", description=__doc__, formatter_class=about)
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     shown = verbs.add_parser("report", help="print the summary of a profile")
-    shown.add_argument("file", type=Path)
+    shown.add_argument("file", type=Path, help=_FILE)
     shown.add_argument("--json", action="store_true", help="print its figures as JSON")
     for name, about_it in (("chrome", "write its calls as a Chrome trace"), ("darshan", "write it as a Darshan log")):
         written = verbs.add_parser(name, help=about_it)
-        written.add_argument("file", type=Path)
-        written.add_argument("out", type=Path)
+        written.add_argument("file", type=Path, help=_FILE)
+        written.add_argument("out", type=Path, help="the file to write")
     return parser.parse_args(words)
 
 

@@ -1,9 +1,14 @@
-"""A window as a Chrome trace (Trace Event Format): one line a file, in the order of the files' first calls."""
+"""A window as a Chrome trace (Trace Event Format): a line for each file and thread, files by their first calls.
+
+Viewers take calls on one line for nested, and drop one that is not; those of one thread always are.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from jobs.profiler.library import ProfilerError
 from jobs.profiler.window import OPERATIONS
@@ -31,18 +36,15 @@ def write(path: Path, window: Window) -> None:
 
 def _events(window: Window) -> Iterator[dict[str, Any]]:
     """Yield a name for each line, then the calls; times are microseconds from the start of the window."""
-    for place, name in enumerate(window.paths):
-        yield {"ph": "M", "name": "thread_name", "pid": window.process, "tid": place, "args": {"name": name}}
-        yield {
-            "ph": "M",
-            "name": "thread_sort_index",
-            "pid": window.process,
-            "tid": place,
-            "args": {"sort_index": place},
-        }
-    assert window.events is not None  # noqa: S101 - `write` has asked
-    rows = (row for at in range(0, len(window.events), _AT_ONCE) for row in window.events[at : at + _AT_ONCE].tolist())
-    for start, end, offset, length, returned, thread, place, _, error, operation in rows:
+    events = window.events
+    assert events is not None  # noqa: S101 - `write` has asked
+    lines, line = np.unique(np.stack([events["file"], events["thread"]]), axis=1, return_inverse=True)
+    for place, file in enumerate(lines[0].tolist()):
+        for name, args in (("thread_name", {"name": window.paths[file]}), ("thread_sort_index", {"sort_index": place})):
+            yield {"ph": "M", "name": name, "pid": window.process, "tid": place, "args": args}
+    parts = (slice(at, at + _AT_ONCE) for at in range(0, len(events), _AT_ONCE))
+    rows = (row for part in parts for row in zip(line.ravel()[part].tolist(), events[part].tolist(), strict=True))
+    for place, (start, end, offset, length, returned, thread, _, _, error, operation) in rows:
         told = {"offset": offset, "length": length, "returned": returned, "thread": thread, "errno": error}
         yield {
             "ph": "X",

@@ -1,7 +1,7 @@
 """A window as a Darshan log, format 3.41, and anybody's Darshan log as a window.
 
 A log is a header with the place of each region, then regions packed by zlib: job, names, one for each module's records
-(darshan-util/darshan-logutils.h). Logs are read by PyDarshan, an extra: ``pip install darshan``.
+(darshan-util/darshan-logutils.h). Logs are read by PyDarshan, an extra: ``pip install 'darshan>=3.5'``.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def read(path: Path) -> Window:
             import darshan  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise ProfilerError(
-            f"{path} is a Darshan log, and PyDarshan is not installed", "pip install darshan"
+            f"{path} is a Darshan log, and PyDarshan is not installed", "pip install 'darshan>=3.5'"
         ) from error
     descriptor = files.opened(path)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import errno
 import os
 import threading
 import time
@@ -29,6 +30,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _GREATEST = {"events": 1 << 30, "files": 1 << 22}
 _OTHERS = ("brahma", "darshan", "dftracer", "gotcha", "recorder", "scorep")  # left alone, too: `skipped` of slots.c
+_NO_ROOM = (errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _OPEN: list[Profile] = []  # the window that is open: it may not go away when nobody else holds it
 _STUCK: list[mmap.mmap] = []  # memory of windows in which a thread was stopped while it recorded
 LOCK = threading.RLock()  # held by the thread that attaches, detaches, opens or ends a window
@@ -88,15 +90,15 @@ class Profile:
     """A window on the calls of this process; one at a time, as many as you like one after the other.
 
     Modes: ``trace`` keeps every call, at most `events` of them, 56 bytes each; ``counters`` keeps sums for each of at
-    most `max_files` files, 448 bytes each. What finds no room is counted in `dropped`. `only`: folders or files; calls
-    on others are not kept. `spill`: a file, not there yet, that holds all of it while it happens, so that what was seen
-    by then is left when the process is killed (`jobs.profiler.table.read`).
+    most `max_files` files, 448 bytes each. What finds no room is counted in `dropped`. `only`: folders or files, or
+    one; calls on others are not kept. `spill`: a file, not there yet, that holds all of it while it happens, so that
+    what was seen by then is left when the process is killed (`jobs.profiler.table.read`).
     """
 
     def __init__(
         self,
         mode: str = "trace",
-        only: Sequence[str | Path] = (),
+        only: str | Path | Sequence[str | Path] = (),
         events: int = 4_000_000,
         max_files: int = 1 << 20,
         spill: str | Path | None = None,
@@ -107,7 +109,8 @@ class Profile:
             if not 1 <= value <= _GREATEST[name]:
                 raise ProfilerError(f"room for {value} {name}", f"ask for 1 to {_GREATEST[name]}")
         self._room = Room(mode, events, max_files)
-        self._only = b"".join(os.fsencode(each) + b"\0" for path in only for each in _names(Path(path)))
+        paths = [only] if isinstance(only, str | os.PathLike) else only
+        self._only = b"".join(os.fsencode(each) + b"\0" for path in paths for each in _names(Path(path)))
         self._spill = _absolute(spill) if spill else None
         if spill and self._room.size_bytes > table.LARGEST_BYTES:
             raise ProfilerError(
@@ -131,7 +134,10 @@ class Profile:
         except FileExistsError as error:
             raise ProfilerError(f"the spill {self._spill} is there already", "name a file that is not") from error
         except OSError as error:
-            raise ProfilerError(f"no room for {room.size_bytes / 1e6:.0f} MB: {error}", "ask for less") from error
+            if error.errno in _NO_ROOM or not self._spill:
+                raise ProfilerError(f"no room for {room.size_bytes / 1e6:.0f} MB: {error}", "ask for less") from error
+            hint = "name a file in a folder that is there, where you may write"
+            raise ProfilerError(f"the spill {self._spill} cannot be made: {error.strerror}", hint) from error
         here = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         trace = room.mode == "trace"
         asked = Asked(

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     _Times = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 SCHEMA = 1
+TABLE = json.loads(Path(__file__).with_name("categories.json").read_text(encoding="utf-8"))
+INPUT, REMEDIES = tuple(TABLE["input"]), TABLE["remedies"]
 COMPUTE, CHECKPOINT, OTHER, UNCATEGORISED, FRAME = "compute", "checkpoint", "other", "uncategorised", "frame"
-INPUT = ("read", "decode", "buffering", "input wait")
-KINDS = (COMPUTE, "communication", CHECKPOINT, *INPUT, OTHER, UNCATEGORISED, FRAME)
+KINDS = (*TABLE["order"], UNCATEGORISED, FRAME)
 """Of a moment in which several go on, the first one is what a step spends it on; frames are left out."""
 EVENT = np.dtype([("line", "<i4"), ("op", "<i4"), ("category", "<i4"), ("start", "<i8"), ("duration", "<i8")])
 STEPS = np.dtype([("number", "<i8"), ("line", "<i8"), ("start", "<i8"), ("end", "<i8")])
 MOST_EVENTS = 4_000_000
-_RULES = Path(__file__).with_name("categories.json")
 _STEP, _BEGIN, _ENVIRONMENT = "step_num", "profile_start_time", "Task Environment"
 _ADDED = "/device:CUSTOM:"
 _PS_PER_NS = 1000
@@ -68,7 +68,7 @@ def table(space: Any) -> Table:
     found = Table([], [], np.zeros(0, EVENT), np.zeros(0, STEPS), 0, 0)
     rules = [
         (KINDS.index(rule["category"]), re.compile(rule.get("line", "")), re.compile(rule["name"]))
-        for rule in json.loads(_RULES.read_text(encoding="utf-8"))["rules"]
+        for rule in TABLE["rules"]
     ]
     parts, steps, room = [found.events], [found.steps], MOST_EVENTS
     for plane in space.planes:
@@ -147,7 +147,7 @@ def figures(table: Table) -> dict[str, Any]:
 
     ``union_s``: in which one went on; ``exposed_s``: of that, without those in which the rank computes; ``spent_s``:
     each moment given to one category, the first of `KINDS`, or to ``unaccounted``, so that it adds up to ``steps_s``;
-    ``waited_s``: spent on the input.
+    ``waited_s``: spent on the input; ``remedies_s``: what each of `REMEDIES` saves of it at most.
     """
     steps = table.steps["start"], table.steps["end"]
     steps_ns = _length([steps])
@@ -163,10 +163,15 @@ def figures(table: Table) -> dict[str, Any]:
         taken.append(each)
         spent[name] = inside(*taken) - before
         before += spent[name]
+    waited = sum(spent[name] for name in INPUT)
+    busy = sum(spent[name] for name in KINDS[: KINDS.index(INPUT[0])])
+    hidden = inside(times["read"], times["decode"]) - spent["read"] - spent["decode"]
+    remedies = {"prefetch": max(0, min(waited, busy - hidden))} | {name: spent[name] for name in INPUT}
     seconds = {
         "union_s": {name: inside(each) for name, each in times.items()},
         "exposed_s": exposed | {COMPUTE: computes},
         "spent_s": spent | {"unaccounted": steps_ns - before},
+        "remedies_s": remedies,
     }
     return {
         "steps": len(table.steps),
@@ -174,7 +179,7 @@ def figures(table: Table) -> dict[str, Any]:
         "uncategorised": int((table.events["category"] == KINDS.index(UNCATEGORISED)).sum()),
         "dropped": table.dropped,
         "steps_s": steps_ns / 1e9,
-        "waited_s": sum(spent[name] for name in INPUT) / 1e9,
+        "waited_s": waited / 1e9,
         **{key: {name: value / 1e9 for name, value in each.items()} for key, each in seconds.items()},
     }
 

@@ -75,7 +75,8 @@ def read(path: Path) -> Window:
                 return darshan_log.read(path)
             return _table(file) if begin.startswith(b"PK") else _spill(file)
     except (OSError, ValueError, LookupError, TypeError, zipfile.BadZipFile) as error:
-        raise ProfilerError(f"{path} is no profile that can be read: {error}") from error
+        hint = "name what Profile.save, a spill or Darshan has written"
+        raise ProfilerError(f"{path} is no profile that can be read: {error}", hint) from error
 
 
 def _table(file: io.BufferedReader) -> Window:

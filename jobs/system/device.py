@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -122,8 +123,9 @@ def filesystem_of(path: Path) -> dict[str, str]:
 
 
 def device_of(path: Path) -> Device | None:
-    """Find the whole block device behind `path`; None for network, memory and layered file systems."""
-    number = path.stat().st_dev
+    """Find the whole block device that is `path` or behind it; None for network, memory and layered file systems."""
+    status = path.stat()
+    number = status.st_rdev if stat.S_ISBLK(status.st_mode) else status.st_dev
     if os.major(number) == 0:  # no device of its own (btrfs, overlay, NFS, tmpfs): a local source may still be one
         source = Path(mount_of(path).source)
         if not source.is_block_device():

@@ -98,7 +98,7 @@ def read_through(paths: Iterable[Path]) -> None:
     """Read `paths` whole, so that their pages are in memory; files that cannot be opened are skipped."""
     buffer = bytearray(_CHUNK)
     for path in paths:
-        with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
+        with contextlib.suppress(OSError), open(os.open(path, _CAREFUL), "rb", buffering=0) as file:  # noqa: PTH123
             while file.readinto(buffer):
                 pass
 

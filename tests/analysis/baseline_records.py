@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
-from analysis.figures.all import specs
-from analysis.records.frame import cells_frame, runs_frame
-from analysis.records.record import parse
-from analysis.statistics.baselines import with_baselines
-from analysis.statistics.medians import medians
 from tests.analysis.record_factory import of_benchmark, record, run
 
 OF_IMAGES = ("images", "images_asked", "image_errors", "unreadable", "images_per_s", "read_mb_per_s")
@@ -43,11 +36,3 @@ def baseline(rates, access="read", *, storage="local", threads=4, engine="auto",
     if access != "random_read":
         made["dataset"] = {"path": f"/{storage}/baseline", "bytes": 5_016_387_584}
     return made
-
-
-def frames(*made):
-    """Return the table of medians, the runs and the specs of these records."""
-    parsed = [parse(copy.deepcopy(each)) for each in made]
-    runs = runs_frame(parsed)
-    table = with_baselines(medians(cells_frame(parsed), runs), runs)
-    return table, runs, specs(table, runs, {})

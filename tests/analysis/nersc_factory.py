@@ -21,7 +21,9 @@ def hepcnn(nodes, shuffle, cold, *, private=1, slower=1.0, **settings):
                "images": 512, "images_asked": 512, "timelog": None, "trace": None}  # fmt: skip
     runs = [run(number, 512 / wall_s, **figures) for number in range(1, 6)]
     several = {"nodes": nodes, "sync": "barrier"} if nodes > 1 else {}
-    made = record(runs, benchmark=KEYS | {"shuffle": shuffle}, **several, **settings)
+    made = record(
+        runs, benchmark=KEYS | {"shuffle": shuffle, "epochs": settings.pop("epochs", 5)}, **several, **settings
+    )
     for name in ("threads", "prefetch", "iterations"):
         made["cell"]["settings"].pop(name)
     merit = {"kind": "training", "figure": "wall_s", "unit": "s", "better": "lower"}

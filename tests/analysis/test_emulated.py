@@ -12,7 +12,6 @@ from analysis import paper
 from analysis.__main__ import main
 from analysis.cli import compare
 from analysis.figures.kit import style
-from analysis.statistics.checkpoints import side, target
 from tests.analysis.record_factory import record, store
 from tests.analysis.saving_factory import paper_like
 from tests.analysis.training_factory import figures_of, grid, words
@@ -87,22 +86,6 @@ def test_the_targets_of_fig_9_say_it_in_the_papers_order():
     assert any("images on ssd (emulated)." in " ".join(word.split()) for word in words(figure))
 
 
-BUFFER = {"checkpoint.name": "burst_buffer", "checkpoint.fast.name": "optane", "checkpoint.slow.name": "hdd"}
-
-
-@pytest.mark.parametrize(
-    ("named", "told"),
-    [
-        (target(BUFFER | {"checkpoint.slow.emulated": True}), "burst buffer, optane to hdd (emulated)"),
-        (side({"checkpoint.name": "optane", "checkpoint.emulated": True}, "only"), "optane (emulated)"),
-        (side(BUFFER | {"checkpoint.fast.emulated": True}, "fast"), "optane (emulated)"),
-    ],
-)
-def test_a_target_says_it_of_the_side_that_is_not_real(named, told):
-    assert named == told
-    assert style.look("optane (emulated)") == style.KNOWN["optane"]
-
-
 def test_of_a_model_every_place_says_that_it_is_one(tmp_path, capsys):
     made = scaling()
     for each in made:
@@ -136,6 +119,9 @@ def test_every_text_of_a_report_says_it_wherever_it_names_a_storage(tmp_path, ca
         assert [
             text[match.start() :][:40] for match in named if not text[match.end() :].startswith(" (emulated)")
         ] == []
+    drawn = [row for name in ("tables/medians.csv", "figures/fig4.csv") for row in rows_of(folder / name)]
+    assert {row["storage"].partition(" ")[2] for row in drawn} == {"(emulated)"}
+    assert {"storage"} <= {word for row in rows_of(folder / "tables/runs.csv") for word in row["emulated"].split()}
 
 
 def test_the_head_of_the_page_has_a_line_for_each_storage_whatever_it_was_used_for(tmp_path):
@@ -157,18 +143,6 @@ def test_the_head_of_the_page_has_a_line_for_each_storage_whatever_it_was_used_f
         f"optane, at most {WORDS} (as fast side of the burst buffer), 1 of 5 cells",
         "unknown, of unknown speed (as storage), 1 of 5 cells",
     ]
-
-
-def test_the_csv_files_say_it(tmp_path):
-    folder = store(tmp_path, *scaling())
-    main([str(folder), "--quiet"])
-
-    names = ("tables/medians.csv", "tables/runs.csv", "figures/fig4.csv")
-    rows = {name: rows_of(folder / name) for name in names}
-
-    drawn = [*rows["tables/medians.csv"], *rows["figures/fig4.csv"]]
-    assert {row["storage"].partition(" ")[2] for row in drawn} == {"(emulated)"}
-    assert {row["emulated"] for row in rows["tables/runs.csv"]} == {"storage"}
 
 
 def test_a_real_storage_and_its_twin_are_two_curves():

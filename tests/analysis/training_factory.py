@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
+from analysis.cli.measured import tables
 from analysis.figures.all import specs
-from analysis.records.frame import cells_frame, runs_frame
 from analysis.records.record import parse
-from analysis.statistics.checkpoints import with_saving
-from analysis.statistics.medians import medians
-from analysis.statistics.training import with_training
 from tests.analysis.record_factory import id_of, of_benchmark, record, run
 
 BENCHMARK = {
@@ -15,12 +12,6 @@ BENCHMARK = {
     "deterministic": True, "private_threads": None, "prefetch_to_device": False, "control": "none", "width": 1.0,
     "learning_rate": 1e-4, "dropout": 0.5,
 }  # fmt: skip
-HEADER = [
-    ["epoch", "elapsed", "dsk/vda", "", "process", "", "io pressure", "", "total cpu usage", "", "", "", "",
-     "memory usage", "", "", "", "phase"],
-    ["epoch", "s", "read", "writ", "read", "writ", "some", "full", "usr", "sys", "idl", "wai", "stl", "rss", "cach",
-     "dirty", "wback", "phase"],
-]  # fmt: skip
 
 
 def step(number, wall_s, *, load_s=1.0, images=9088, **keys):
@@ -79,16 +70,22 @@ def with_traces(made, folder, text=None, *, shift=0.0, **shape):
     return made
 
 
-def trace_text(rates=(5e6, 7e6, 2e6), tail=(), *, shift=0.0, device=True, header=HEADER):
-    """Return a trace of these bytes per second and `shift` more, one second each; the process reads half of it."""
-    phases = ["iteration"] * (len(rates) + 1) + ["tail"] * len(tail)
-    rows = []
-    for second, (rate, phase) in enumerate(zip(("", *rates, *tail), phases, strict=True)):
-        read = rate if rate == "" else rate + shift
-        half = read if read == "" else read / 2
-        own = [read if device else "", "0" if device else ""]
-        rest = [""] * (len(header[0]) - 7)
-        rows.append([1e9 + second, second, *own, half, 0, *rest, phase])
+def trace_text(rates=(5e6, 7e6, 2e6), tail=(), *, shift=0.0, device="dsk/vda"):
+    """Return a trace of these bytes read in each second and `shift` more; the process reads half of it."""
+    read = [rate + shift for rate in (*rates, *tail)]
+    own = [(rate, 0) if device else ("", "") for rate in read]
+    return trace_of({device or "dsk/vda": own, "process": [(rate / 2, 0) for rate in read]}, len(tail))
+
+
+def trace_of(sources, tail=0):
+    """Return a trace of sources, each with what was read and written in each second, the last `tail` in the tail."""
+    header = [["epoch", "elapsed", *(part for name in sources for part in (name, "")), "phase"]]
+    header.append(["epoch", "s", *["read", "writ"] * len(sources), "phase"])
+    seconds = list(zip(*sources.values(), strict=True))
+    rows = [[1e9, 0, *[""] * (2 * len(sources)), "iteration"]]
+    for second, each in enumerate(seconds, 1):
+        phase = "tail" if second > len(seconds) - tail else "iteration"
+        rows.append([1e9 + second, second, *(value for both in each for value in both), phase])
     lines = [",".join(f'"{name}"' for name in each) for each in header]
     return "\n".join([*lines, *(",".join(map(str, row)) for row in rows)]) + "\n"
 
@@ -96,9 +93,7 @@ def trace_text(rates=(5e6, 7e6, 2e6), tail=(), *, shift=0.0, device=True, header
 def frames(*made, folder=None):
     """Return the medians, the runs and the folders of records."""
     homes = {id_of(each): folder / "records" / id_of(each) if folder else None for each in made}
-    parsed = [parse(each) for each in made]
-    runs = runs_frame(parsed)
-    return with_saving(with_training(medians(cells_frame(parsed), runs), runs), runs), runs, homes
+    return *tables([parse(each) for each in made]), homes
 
 
 def table_of(*made):

@@ -11,10 +11,22 @@ import pytest
 
 from jobs.data.images import ImageSpec, image_bytes, size_targets
 from tests.bench import __main__ as bench
+from tests.ceph import lab as ceph
 from tests.slurm import lab
 
 # Devices, a cluster, TensorFlow several times.
-LONG = ("overlap", "checkpoints", "packing", "thousands", "photographs", "profiler", "overhead", "harness", "hdf5")
+LONG = (
+    "overlap",
+    "checkpoints",
+    "packing",
+    "thousands",
+    "photographs",
+    "profiler",
+    "overhead",
+    "harness",
+    "hdf5",
+    "objects",
+)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +39,8 @@ def test_a_bench_gives_its_figures_as_lines_and_as_json(name, tmp_path, monkeypa
         pytest.skip("throttled devices need root")
     if needs == "lab" and lab.missing():
         pytest.skip(lab.missing())
+    if needs == "ceph" and ceph.missing():
+        pytest.skip(ceph.missing())
     words = ["--photos", str(_photos(tmp_path))] if needs == "photos" else []
 
     assert bench.main([name, "--size", "smoke", *words]) == 0

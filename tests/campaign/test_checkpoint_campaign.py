@@ -39,23 +39,3 @@ def test_a_campaign_with_checkpoints_is_proved_drawn_and_leaves_no_snapshot(comm
     drawn = {path.name for path in (tmp_path / "results" / "figures").glob("*.pdf")}
     assert drawn == {"fig9.pdf", "fig10.pdf", "checkpoints.pdf"}
     assert [path.name for root in ("optane", "hdd") for path in (tmp_path / root / "checkpoints").iterdir()] == []
-
-
-@pytest.mark.long
-def test_a_burst_buffer_is_compared_with_another_target_without_a_site(command, tmp_path):
-    roots = [tmp_path / "fast", tmp_path / "slow"]
-    for root in roots:
-        root.mkdir()
-    words = [*TINY, *WORDS, "runs=2", "min_valid_runs=1", "batch_size=1", "iterations=4", "checkpoint.every=2"]
-    words += [f"checkpoint.{root.name}.root={root}" for root in roots]
-
-    planned = command(*words, "checkpoint=local,burst_buffer", "--dry-run")
-    done = command(*words, "checkpoint=local,burst_buffer")
-
-    assert "2 cells, 2 to run" in planned.stderr
-    assert done.returncode == 0, done.stderr
-    records = [json.loads(path.read_text()) for path in tmp_path.glob("results/records/*/record.json")]
-    targets = {record["cell"]["settings"]["checkpoint"]["name"]: record for record in records}
-    assert targets.keys() == {"local", "burst_buffer"}
-    sides = targets["burst_buffer"]["cell"]["settings"]["checkpoint"]
-    assert [sides["fast"]["root"], sides["slow"]["root"]] == list(map(str, roots))

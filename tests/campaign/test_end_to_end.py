@@ -7,18 +7,14 @@ import fcntl
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
 from filelock import FileLock
 from PIL import Image
 
-from campaign.__main__ import guarded
-from tests.campaign.command_line import TINY, CommandLine
+from tests.campaign.command_line import TINY
 
 LONG = (*TINY, "runs=9")
 SMALL_DISK = "3m"
@@ -51,121 +47,6 @@ def _processes_in(folder):
         except psutil.Error:
             continue
     return found
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A finished campaign of two cells."""
-    speak = CommandLine(tmp_path_factory.mktemp("finished"))
-    speak.first = speak("-m", "threads=1,2", *TINY)
-    return speak
-
-
-def test_one_command_ends_in_records_tables_and_figures_and_talks_in_plain_lines(finished):
-    results = finished.cwd / "results"
-
-    assert finished.first.returncode == 0, finished.first.stderr
-    assert len(_records(finished.cwd)) == 2
-    for path in ("figures/fig4.pdf", "figures/fig4.png", "figures/fig4.csv", "tables/medians.md", "tables/medians.csv"):
-        assert (results / path).stat().st_size > 0
-        assert path in finished.first.stdout.replace(str(results) + "/", "")
-    assert "paper's hdd" in finished.first.stdout
-    assert "[6/6]" in finished.first.stderr
-    assert "images/s" in finished.first.stderr
-    assert "\x1b" not in finished.first.stderr + finished.first.stdout
-    assert sorted(path.name for path in finished.cwd.iterdir()) == ["data", "results"]
-
-
-def test_each_run_is_cold_and_proved(finished):
-    for record in _records(finished.cwd).values():
-        assert [run["role"] for run in record["runs"]] == ["warmup", "measured", "measured"]
-        for run in record["runs"]:
-            passed = {check["rule"]: check["passed"] for check in run["checks"]}
-            assert passed == dict.fromkeys(
-                ("cold", "device_bytes", "complete", "same_data", "time_adds_up", "quiet"), True
-            )
-            assert run["resident_fraction"] == 0
-            assert run["images"] == 24
-            assert run["bytes_read"] == record["dataset"]["bytes"]
-
-
-def test_the_status_tells_the_same_to_people_and_to_programs(finished):
-    told, parsed = finished("status"), finished("status", "--json")
-
-    assert told.returncode == parsed.returncode == 0
-    assert "2 cells: 2 done" in told.stdout
-    assert json.loads(parsed.stdout)["counts"] == {"done": 2}
-
-
-def test_why_tells_every_run_and_every_check_of_a_cell_named_by_its_hash(finished):
-    cell = min(_records(finished.cwd))
-
-    told, parsed = finished("why", cell.rpartition("-")[2]), finished("why", cell, "campaign_dir=results", "--json")
-
-    assert told.returncode == 0
-    assert told.stdout.count("device_bytes ok") == 3
-    assert "again: python -m campaign -m threads=1,2" in told.stdout
-    assert json.loads(parsed.stdout) == _records(finished.cwd)[cell]
-
-
-def test_why_of_an_unknown_or_ambiguous_cell_says_so(finished, monkeypatch, capsys):
-    monkeypatch.chdir(finished.cwd)
-
-    codes = guarded(["why", "nothing"]), guarded(["why", "micro"])
-
-    said = capsys.readouterr().err
-    assert codes == (2, 2)
-    assert "no recorded cell 'nothing'" in said
-    assert "may be 2 cells" in said
-
-
-@pytest.mark.long
-def test_a_pipe_that_nobody_reads_ends_quietly(finished):
-    front = finished.start("--dry-run", "-m", "seed=range(3000)")
-
-    head = subprocess.run(["head", "-1"], stdin=front.stdout, capture_output=True, text=True, check=True)
-    front.stdout.close()
-    said = front.stderr.read()
-    front.wait(timeout=60)
-    front.stderr.close()
-
-    assert head.stdout.startswith("micro-")
-    assert front.returncode == 141
-    assert "Traceback" not in said
-    assert "BrokenPipe" not in said
-
-
-@pytest.mark.parametrize("closed", [1, 2])
-def test_a_closed_stream_is_no_error(closed, finished):
-    words = [sys.executable, "-m", "campaign", "status"]
-
-    assert subprocess.run(words, cwd=finished.cwd, preexec_fn=lambda: os.close(closed), check=False).returncode == 0
-
-
-@pytest.mark.long
-def test_a_full_device_for_the_words_is_told_and_no_traceback(finished):
-    words = [sys.executable, "-m", "campaign", "report"]
-
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(words, cwd=finished.cwd, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-
-    assert done.returncode == 2
-    assert "No space left" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.long
-def test_asking_again_runs_nothing_and_a_new_point_runs_alone(finished):
-    before = _records(finished.cwd)
-
-    again, more = finished("-m", "threads=1,2", *TINY), finished("threads=1,2,3", *TINY)
-
-    after = _records(finished.cwd)
-    assert (again.returncode, more.returncode) == (0, 0)
-    assert "nothing to run: 2 of 2 cells are done" in again.stderr
-    assert "running 1 cell, 3 runs" in more.stderr
-    assert {cell: after[cell] for cell in before} == before
-    assert len(after) == 3
 
 
 @pytest.mark.long

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
+import operator
 from functools import cache
 
 import hydra
@@ -37,6 +39,14 @@ def compose(*words):
     """The one point of these words."""
     (point,) = grid(*words)
     return point
+
+
+def with_value(point, key, value):
+    """A copy of a point with another value of a dotted key."""
+    path, _, last = key.rpartition(".")
+    changed = copy.deepcopy(point)
+    functools.reduce(operator.getitem, filter(None, path.split(".")), changed)[last] = value
+    return changed
 
 
 @cache

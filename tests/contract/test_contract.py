@@ -1,12 +1,13 @@
-"""What the campaign writes is what the analysis reads: `record.json` and the traces beside it, and nothing else.
+"""A real, tiny campaign: what its user is told, and that what it writes is what the analysis reads.
 
-``record.json`` beside this file is the contract, key by key: the campaign must write every key in it, with a value of
-its kind, and the analysis is tested on it (tests/analysis). The record under test is of a real, tiny campaign.
+``record.json`` beside this file is the contract, key by key, the only bridge between the two: the campaign must write
+every key in it, with a value of its kind, and the analysis is tested on it (tests/analysis).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,41 +16,150 @@ import pandas as pd
 import pytest
 
 from analysis.traces import system
+from campaign.__main__ import guarded
+from tests.campaign.command_line import TINY, CommandLine
 
 CONTRACT = json.loads((Path(__file__).parent / "record.json").read_text(encoding="utf-8"))
-WORDS = (
-    "threads=1", "runs=2", "dataset.files=16", "dataset.median_bytes=3000", "dataset.width=64", "dataset.height=64",
-    "dataset.classes=2", "batch_size=8", "checks.other_cpu_max=1000", "checks.other_mb_per_s_max=100000",
-    "trace.interval_s=0.1", "trace.tail_s=0.3", "checks.time_error_max=0.2",
+OF_MICRO = (
+    *TINY, "runs=2", "benchmark.image_size=32", "trace.interval_s=0.1", "trace.tail_s=0.3", "checks.time_error_max=0.6",
 )  # fmt: skip
-
-
-def campaign(folder, *words):
-    """Run a campaign in a new folder; return where its results are."""
-    command = [sys.executable, "-m", "campaign", *WORDS, *words]
-    done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    assert done.returncode == 0, done.stderr
-    return folder / "results"
+WORDS = ("-m", "benchmark=micro,alexnet", "threads=1,2", "benchmark.width=0.02", *OF_MICRO)
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    """Results of both of the paper's benchmarks."""
-    words = "-m", "benchmark=micro,alexnet", "benchmark.image_size=32", "benchmark.width=0.02"
-    return campaign(tmp_path_factory.mktemp("contract"), *words)
+def finished(tmp_path_factory):
+    """A finished campaign of both of the first paper's benchmarks, and a way to give more commands in its place."""
+    speak = CommandLine(tmp_path_factory.mktemp("finished"))
+    speak.first = speak(*WORDS)
+    assert speak.first.returncode == 0, speak.first.stderr
+    return speak
+
+
+@pytest.fixture(scope="module")
+def results(finished):
+    return finished.cwd / "results"
 
 
 @pytest.fixture(scope="module")
 def record(results):
-    (path,) = results.glob("records/micro-*/record.json")
-    return json.loads(path.read_text())
+    return min(_records(results, "micro"), key=lambda each: each["cell"]["settings"]["threads"])
 
 
 @pytest.fixture(scope="module")
 def training(results):
-    """The record of the mini-application."""
-    (path,) = results.glob("records/alexnet-*/record.json")
-    return json.loads(path.read_text())
+    """A record of the mini-application."""
+    return _records(results, "alexnet")[0]
+
+
+def _records(results, benchmark=""):
+    return [json.loads(path.read_text()) for path in sorted(results.glob(f"records/{benchmark}*/record.json"))]
+
+
+def test_one_command_ends_in_records_tables_and_figures_and_talks_in_plain_lines(finished, results):
+    said = finished.first
+
+    assert len(_records(results)) == 4
+    for path in ("figures/fig4.pdf", "figures/fig4.png", "figures/fig4.csv", "tables/medians.md", "tables/medians.csv"):
+        assert (results / path).stat().st_size > 0
+        assert path in said.stdout.replace(str(results) + "/", "")
+    assert "paper's hdd" in said.stdout
+    assert "[8/8]" in said.stderr
+    assert "images/s" in said.stderr
+    assert "\x1b" not in said.stderr + said.stdout
+    assert sorted(path.name for path in finished.cwd.iterdir()) == ["data", "results"]
+
+
+def test_each_run_is_cold_and_proved(results):
+    for record in _records(results, "micro"):
+        for run in record["runs"]:
+            passed = {check["rule"]: check["passed"] for check in run["checks"]}
+            assert passed == dict.fromkeys(
+                ("cold", "device_bytes", "complete", "same_data", "time_adds_up", "quiet"), True
+            )
+            assert run["resident_fraction"] == 0
+            assert run["images"] == 24
+            assert run["bytes_read"] == record["dataset"]["bytes"]
+
+
+def test_the_status_tells_the_same_to_people_and_to_programs(finished):
+    told, parsed = finished("status"), finished("status", "--json")
+
+    assert told.returncode == parsed.returncode == 0
+    assert "4 cells: 4 done" in told.stdout
+    assert json.loads(parsed.stdout)["counts"] == {"done": 4}
+
+
+def test_why_tells_every_run_and_every_check_of_a_cell_named_by_its_hash(finished, record, monkeypatch, capsys):
+    monkeypatch.chdir(finished.cwd)
+    cell = record["cell"]["id"]
+
+    assert guarded(["why", cell.rpartition("-")[2]]) == 0
+    told = capsys.readouterr().out
+    assert guarded(["why", cell, "campaign_dir=results", "--json"]) == 0
+
+    assert told.count("device_bytes ok") == 2
+    assert "again: python -m campaign -m benchmark=micro,alexnet threads=1,2" in told
+    assert json.loads(capsys.readouterr().out) == record
+
+
+def test_why_of_an_unknown_or_ambiguous_cell_says_so(finished, monkeypatch, capsys):
+    monkeypatch.chdir(finished.cwd)
+
+    codes = guarded(["why", "nothing"]), guarded(["why", "micro"])
+
+    said = capsys.readouterr().err
+    assert codes == (2, 2)
+    assert "no recorded cell 'nothing'" in said
+    assert "may be 2 cells" in said
+
+
+@pytest.mark.long
+def test_a_pipe_that_nobody_reads_ends_quietly(finished):
+    front = finished.start("--dry-run", "-m", "seed=range(3000)")
+
+    head = subprocess.run(["head", "-1"], stdin=front.stdout, capture_output=True, text=True, check=True)
+    front.stdout.close()
+    said = front.stderr.read()
+    front.wait(timeout=60)
+    front.stderr.close()
+
+    assert head.stdout.startswith("micro-")
+    assert front.returncode == 141
+    assert "Traceback" not in said
+    assert "BrokenPipe" not in said
+
+
+@pytest.mark.parametrize("closed", [1, 2])
+def test_a_closed_stream_is_no_error(closed, finished):
+    words = [sys.executable, "-m", "campaign", "status"]
+
+    assert subprocess.run(words, cwd=finished.cwd, preexec_fn=lambda: os.close(closed), check=False).returncode == 0
+
+
+@pytest.mark.long
+def test_a_full_device_for_the_words_is_told_and_no_traceback(finished):
+    words = [sys.executable, "-m", "campaign", "report"]
+
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(words, cwd=finished.cwd, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+
+    assert done.returncode == 2
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.long
+def test_asking_again_runs_nothing_and_a_new_point_runs_alone(finished, results):
+    before = _records(results)
+
+    again, more = finished(*WORDS), finished("threads=1,2,3", *OF_MICRO)
+
+    assert (again.returncode, more.returncode) == (0, 0)
+    assert "nothing to run: 4 of 4 cells are done" in again.stderr
+    assert "running 1 cell, 2 runs" in more.stderr
+    after = _records(results)
+    assert [each for each in after if each in before] == before
+    assert len(after) == 5
 
 
 def _kind(value):
@@ -106,10 +216,10 @@ def test_the_record_says_what_its_benchmark_is_for(record, training):
 def test_the_figures_of_a_run_follow_from_its_raw_events(record):
     for run in record["runs"]:
         assert run["load_s"] == pytest.approx(sum(run["step_load_s"]))
-        assert len(run["step_load_s"]) == 2
-        assert run["images_per_s"] == pytest.approx(16 / run["wall_s"])
+        assert len(run["step_load_s"]) == 3
+        assert run["images_per_s"] == pytest.approx(24 / run["wall_s"])
         assert run["read_mb_per_s"] == pytest.approx(record["dataset"]["bytes"] / 1e6 / run["wall_s"])
-        assert run["load_s"] + run["other_s"] == pytest.approx(run["wall_s"], rel=0.2)
+        assert run["load_s"] + run["other_s"] == pytest.approx(run["wall_s"], rel=0.6)
 
 
 def test_the_analysis_reads_it_to_the_same_figures(results, record):
@@ -120,7 +230,7 @@ def test_the_analysis_reads_it_to_the_same_figures(results, record):
 
 
 def test_the_analysis_reads_a_trace_to_the_bytes_of_the_run(results, record):
-    (folder,) = results.glob("records/micro-*")
+    folder = results / "records" / record["cell"]["id"]
     for run in record["runs"]:
         trace = system.read(folder / run["trace"]["file"])
 
@@ -131,8 +241,11 @@ def test_the_analysis_reads_a_trace_to_the_bytes_of_the_run(results, record):
 
 @pytest.mark.long
 def test_of_the_mini_application_the_analysis_makes_every_figure_and_table(tmp_path):
-    emulated = "-m", "benchmark=alexnet", "accelerator=emulated", "accelerator.step_s=0.1", "benchmark.image_size=32"
-    trained = campaign(tmp_path, *emulated, "prefetch=0,1", "benchmark.control=none,no_io,no_compute")
+    emulated = "benchmark=alexnet", "accelerator=emulated", "accelerator.step_s=0.1"
+    grid = "benchmark.width=0.02", "prefetch=0,1", "benchmark.control=none,no_io,no_compute"
+    done = CommandLine(tmp_path)("-m", *OF_MICRO, "threads=1", *emulated, *grid)
+    assert done.returncode == 0, done.stderr
+    trained = tmp_path / "results"
     table = pd.read_csv(trained / "tables" / "medians.csv")
     plain = table[table["benchmark.control"] == "none"]
 
@@ -147,5 +260,5 @@ def test_of_the_mini_application_the_analysis_makes_every_figure_and_table(tmp_p
 
 def test_the_parts_of_a_training_make_up_its_wall_time(training):
     for run in training["runs"]:
-        assert sum(run[part] for part in run["wall_parts"]) == pytest.approx(run["wall_s"], rel=0.2)
+        assert sum(run[part] for part in run["wall_parts"]) == pytest.approx(run["wall_s"], rel=0.6)
         assert run["compute_s"] == pytest.approx(sum(run["step_compute_s"]))

@@ -11,7 +11,6 @@ DEEDS = {
 }
 NOT_STORAGES = {
     "benchmarks/accelerator.py": "/dev",
-    "benchmarks/hep/training.py": "/proc",
     "fork_server.py": "the log of a run, in the private folder of a campaign",
     "observe/counters.py": "/proc",
     "observe/machine.py": "/proc and /sys",

@@ -45,9 +45,9 @@ def _finishes(campaign, *words):
 
 @pytest.mark.long
 def test_a_grid_runs_to_its_figures_and_each_job_had_the_storage_alone(campaign, lab):
-    before = lab.calls("squeue")
+    before, words = lab.calls("squeue"), ("threads=1,2", "seed=0,1", "runs=3", "cluster.parallel=4")
 
-    _finishes(campaign, "threads=1,2", "seed=0,1", "runs=3", "cluster.parallel=4")
+    _finishes(campaign, *words)
 
     assert list(campaign.cwd.glob("results/figures/*.png"))
     assert campaign.job_states() == ["COMPLETED"] * 4
@@ -57,16 +57,8 @@ def test_a_grid_runs_to_its_figures_and_each_job_had_the_storage_alone(campaign,
         campaign.job()
     }
     assert lab.calls("squeue") - before < 60
-
-
-@pytest.mark.long
-def test_nothing_is_submitted_twice_and_what_is_done_is_not_asked_for_again(campaign, lab):
-    _finishes(campaign, "runs=3")
     submitted = lab.calls("sbatch")
-
-    again = _finishes(campaign, "runs=3")
-
-    assert "nothing to run" in again.stderr
+    assert "nothing to run" in _finishes(campaign, *words).stderr
     assert lab.calls("sbatch") == submitted
 
 
@@ -158,17 +150,6 @@ def test_baselines_run_in_jobs_and_judge_the_cells_of_their_node(campaign, tmp_p
 
 
 @pytest.mark.long
-def test_a_failed_cell_ends_its_job_with_a_failure(campaign):
-    done = campaign.go("threads=4", "cluster.cpus_per_task=2", "runs=3")
-
-    assert done.returncode == 1
-    assert campaign.job_states() == ["FAILED"]
-    ((status, reason),) = campaign.status().values()
-    assert status == "failed"
-    assert "threads=4 and the job may use 2 CPUs" in reason
-
-
-@pytest.mark.long
 def test_a_job_that_will_not_start_as_it_stands_is_told_with_the_cure(campaign, lab):
     campaign.go("runs=3", "cluster.partition=excl", "cluster.timeout_min=120", "detach=true")
     campaign.go("runs=3", "threads=2", "+cluster.extra.hold=true", "detach=true")
@@ -241,20 +222,6 @@ def test_a_killed_worker_is_tried_again_by_the_command_itself_and_the_record_cou
 
 
 @pytest.mark.long
-def test_cancel_of_a_cell_ends_its_job_alone(campaign):
-    campaign.go(*LONG, "seed=0,1", "detach=true")
-    (first, other) = json.loads(next(campaign.cwd.glob("results/workers/*/batch.json")).read_text())["cells"]
-
-    done = campaign("cancel", *first)
-
-    assert done.returncode == 0, done.stderr
-    wait(lambda: min(campaign.job_states()) == "CANCELLED", _TOLD_WITHIN_S)
-    cells = json.loads(campaign("status", "--json").stdout)["cells"]
-    assert (cells[first[0]]["status"], cells[other[0]]["status"]) != ("interrupted", "interrupted")
-    assert cells[first[0]]["status"] == "interrupted"
-
-
-@pytest.mark.long
 def test_ctrl_c_detaches_and_the_same_command_takes_the_jobs_up(campaign, lab):
     with campaign.under_way(*LONG, runs=2) as front:
         submitted = lab.calls("sbatch")
@@ -281,16 +248,6 @@ def test_a_front_process_that_is_killed_loses_nothing_and_repeats_nothing(campai
     submitted = lab.calls("sbatch")
     _finishes_whole(campaign)
     assert lab.calls("sbatch") == submitted
-
-
-@pytest.mark.long
-def test_a_second_front_process_is_refused(campaign):
-    with campaign.under_way(*LONG, runs=1):
-        second = campaign.go(*LONG)
-        campaign("cancel")
-
-    assert second.returncode == 3
-    assert "another campaign is running" in second.stderr
 
 
 @pytest.mark.long
@@ -416,20 +373,6 @@ def test_while_the_controller_is_away_nothing_is_submitted_and_each_command_says
     assert "nothing was submitted" in done.stderr
     assert lab.calls("sbatch") == 0
     assert not (campaign.cwd / "results").exists()
-
-
-@pytest.mark.long
-def test_a_submission_that_is_refused_leaves_nothing_behind_that_hangs(campaign, lab):
-    lab.refuse_submissions()
-
-    done = campaign.go("runs=3")
-    told = campaign.status()
-    lab.accept_submissions()
-
-    assert done.returncode == 4
-    assert "AssocMaxSubmitJobLimit" in done.stderr
-    assert [status for status, _ in told.values()] == ["planned"]
-    _finishes(campaign, "runs=3")
 
 
 @pytest.mark.long

@@ -122,11 +122,18 @@ def test_a_rank_that_never_starts_ends_the_job_in_bounded_time_and_is_named(camp
     finishes(campaign)
 
 
-def test_a_job_that_is_put_back_in_the_middle_comes_back_with_all_its_ranks(campaign, lab):
+@pytest.mark.parametrize("by", ["its user", "a job of a higher priority"])
+def test_a_job_that_is_put_back_in_the_middle_comes_back_with_all_its_ranks(campaign, lab, by):
     with begun(campaign) as front:
-        lab.run("scontrol", "requeue", f"{campaign.job()}_0")
+        if by == "its user":
+            lab.run("scontrol", "requeue", f"{campaign.job()}_0")
+        else:
+            lab.run("sbatch", "--partition=high", "--nodes=4", "--exclusive", "--output=/dev/null", "--wrap=sleep 600")
         wait(lambda: campaign.job_states() == ["PENDING"], _TOLD_WITHIN_S)
         kept = len(campaign.measured())
+        if by != "its user":
+            wait(lambda: lab.run("squeue", "-h", "-p", "high", "-o", "%T") == "RUNNING", _TOLD_WITHIN_S)
+            lab.run("scancel", "--partition=high")
         lab.release(f"{campaign.job()}_0")
         told = front.communicate(timeout=_TOLD_WITHIN_S)[0]
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from analysis.figures.kit import save
+from analysis.figures.kit.figure import FigureSpec
 from analysis.figures.kit.svg import inline
 from analysis.processes import spread
 from analysis.text.html import Markup
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from analysis.figures.kit.figure import FigureSpec
 
 # A figure takes a second or two, and a process as long to start.
 WORTH_PROCESSES = 6

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+
+import pandas as pd
+from matplotlib.figure import Figure
 
 from analysis.records.frame import rows_of
 from analysis.records.settings import Settings, describe, distinguishing, suffixes
@@ -13,13 +16,6 @@ from analysis.statistics import comparable
 from analysis.statistics.selection import saved_how
 from analysis.statistics.sweeps import orderly
 from analysis.text.plain import DASH
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    import pandas as pd
-    from matplotlib.figure import Figure
-
 
 # More than this nobody reads: figures of one kind, one for each set of settings, and values along one axis.
 MOST_SETS = 12

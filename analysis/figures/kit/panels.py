@@ -5,26 +5,26 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from functools import cache, wraps
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib import rcParams
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.patches import Patch
 from matplotlib.textpath import TextPath
 
+from analysis.figures.kit import style
+from analysis.records.frame import Row
 from analysis.text.plain import DAGGER, DASH, JOINT, significant, visible
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-
-    from analysis.records.frame import Row
+# A figure, and the signs that its legend must explain.
+Panels = tuple[Figure, Sequence[Artist]]
 
 IN_A_ROW = 4
 UNSTABLE_HATCH = "/////"
@@ -42,21 +42,55 @@ CAPTION_LINE, LEGEND_LINE = 0.11, 0.17
 WHISKER: dict[str, Any] = {"fmt": "none", "ecolor": "black", "elinewidth": 0.8, "capthick": 0.8, "capsize": 2.5}
 
 
-def per_storage(
-    frame: pd.DataFrame, wide: float, high: float = 1.75, *, one_scale: bool = True
+def framed(draw: Callable[[pd.DataFrame], Panels]) -> Callable[[pd.DataFrame, str, str], Figure]:
+    """Return what draws a figure in our style with title, legend and caption, made of what draws its panels."""
+
+    @wraps(draw)
+    def drawn(frame: pd.DataFrame, title: str, words: str) -> Figure:
+        with style.sheet():
+            figure, signs = draw(frame)
+            frame_with_words(figure, title, words, signs)
+        return figure
+
+    return drawn
+
+
+def per_storage(  # noqa: PLR0913 - what panels have in common
+    frame: pd.DataFrame,
+    wide: float,
+    high: float = 1.75,
+    *,
+    labels: tuple[str, str] = ("", ""),
+    top: float | None = None,
+    one_scale: bool = True,
 ) -> tuple[Figure, list[tuple[Axes, pd.DataFrame]]]:
-    """Return a figure with a panel per storage (its size in inches), in the order of the frame, and what each shows."""
+    """Return a figure with a panel per storage (its size in inches), in the order of the frame, and what each shows.
+
+    `labels` stand along the axes; `top` is the end of the scale.
+    """
     storages = list(dict.fromkeys(frame["storage"]))
-    across, down = min(len(storages), IN_A_ROW), math.ceil(len(storages) / IN_A_ROW)
-    figure = Figure(figsize=(max(3.6, 0.9 + across * wide), 1.25 + high * down))
-    grid = list(figure.subplots(down, across, sharey=one_scale, squeeze=False).flat)
-    for axes in grid[len(storages) :]:
-        axes.remove()
+    figure, grid = grid_of(len(storages), IN_A_ROW, (wide, high), 3.6, sharey=one_scale)
     hosts = len(set(frame["host"]) - {""}) > 1
-    made = [(axes, frame[frame["storage"] == each]) for axes, each in zip(grid, storages, strict=False)]
-    for axes, cells in made:
+    made = [(axes, frame[frame["storage"] == each]) for axes, each in zip(grid, storages, strict=True)]
+    for place, (axes, cells) in enumerate(made):
         name_panel(axes, cells, several_hosts=hosts)
+        axes.set_xlabel(labels[0])
+        axes.set_ylabel("" if place % IN_A_ROW else labels[1])
+    if top is not None:
+        grid[0].set_ylim(0, top)
     return figure, made
+
+
+def grid_of(
+    count: int, in_a_row: int, size: tuple[float, float], least: float, **shared: Any
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure, at `least` so wide, with so many panels of a size in inches, row by row."""
+    across, down = min(count, in_a_row), math.ceil(count / in_a_row)
+    figure = Figure(figsize=(max(least, 0.9 + across * size[0]), 1.25 + size[1] * down))
+    grid = list(figure.subplots(down, across, squeeze=False, **shared).flat)
+    for axes in grid[count:]:
+        axes.remove()
+    return figure, grid[:count]
 
 
 def over_time(panes: int, highest: float, longest: float, label: str) -> tuple[Figure, list[Axes]]:
@@ -84,7 +118,7 @@ def name_panel(axes: Axes, cells: pd.DataFrame, *, several_hosts: bool) -> None:
     axes.set_title("\n(".join(textwrap.fill(part, PANEL_LETTERS) for part in parts))
 
 
-def categories(axes: Axes, values: Sequence[int]) -> None:
+def categories(axes: Axes, values: Sequence[int | str]) -> None:
     """Put values on the x axis as categories, the first at 0."""
     axes.set_xticks(range(len(values)), [str(each) for each in values])
     axes.tick_params(axis="x", length=0)

@@ -5,23 +5,19 @@ from __future__ import annotations
 import io
 import os
 import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 from matplotlib import rcParams
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.figure import Figure
 
 from analysis.errors import AnalysisError
 from analysis.figures.kit import style
 from analysis.text.plain import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from matplotlib.figure import Figure
-
 
 # With one of these a spreadsheet begins a formula.
 ACTIVE = ("=", "+", "-", "@", "\t", "\r")
@@ -99,7 +95,26 @@ def _inert(cell: Any) -> Any:
     return f"'{text}" if text.startswith(ACTIVE) else text
 
 
-def write(path: Path, content: bytes | Iterable[bytes]) -> Path:
+def export(path: Path, content: bytes | Iterable[bytes], read: Iterable[Path]) -> Path:
+    """Write a file that the user named, as `write` does; never in place of one of those that are `read`.
+
+    Raises
+    ------
+    AnalysisError
+        If it is one of them, its folder is not there, or it cannot be written.
+    """
+    if path.exists() and any(each.exists() and path.samefile(each) for each in read):
+        raise AnalysisError(f"{path} is a file of this very command", "name another file to write")
+    if not path.parent.is_dir():
+        raise AnalysisError(f"there is no folder {path.parent}", "make it, or name a folder that is there")
+    return write(path, content, "name a file in another place, or make room in this one")
+
+
+def write(
+    path: Path,
+    content: bytes | Iterable[bytes],
+    hint: str = "name another place (--out DIR, --junit FILE), or make room in this one",
+) -> Path:
     """Put a whole file in place, or leave what was there: temporary file, fsync, rename, fsync of the folder.
 
     Raises
@@ -114,7 +129,6 @@ def write(path: Path, content: bytes | Iterable[bytes]) -> Path:
         _replace(path, content)
     except OSError as error:
         message = f"cannot write {path}: {error.strerror or error}"
-        hint = "name another place (--out DIR, --junit FILE), or make room in this one"
         raise AnalysisError(message, hint) from error
     return path
 

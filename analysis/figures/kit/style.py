@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import matplotlib.style
 
 from analysis.records.settings import bare
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SHEET = Path(__file__).with_name("figure.mplstyle")
 

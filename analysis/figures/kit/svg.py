@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
+from matplotlib.figure import Figure
 
 from analysis.figures.kit import style
 from analysis.text.html import Markup, fit
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 # Text stays text: it can be searched and copied, and takes a quarter of the bytes of outlines. Verdana is as wide as

@@ -1,9 +1,10 @@
-"""tf-Darshan's Figures 5, 7, 9, 11 and 12: POSIX bandwidth over threads and staging, and what a profile costs."""
+"""tf-Darshan's Figures 5 to 7, 9, 11 and 12: bandwidth over threads and staging, fwrite calls, what a profile costs."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -19,98 +20,140 @@ from analysis.statistics.medians import counted
 from analysis.statistics.ratio import ratio_of_medians
 from analysis.statistics.selection import families, in_order, of_done, settled
 from analysis.text.plain import share
-from analysis.verdicts.tfdarshan import BANDWIDTH, OF_STAGING, STAGING, profiled, unlike_in_profile
+from analysis.verdicts.tfdarshan import BANDWIDTH, FWRITES, OF_STAGING, STAGING, profiled, unlike_in_profile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
+    from analysis.figures.kit.panels import Panels
+    from analysis.records.frame import Row
+    from analysis.records.settings import Settings
     from analysis.verdicts.evidence import Cell
 
-NUMBERS = [BANDWIDTH, f"{BANDWIDTH}_min", f"{BANDWIDTH}_max"]
-COLUMNS = [
-    "storage", "storage_name", "threads", STAGING, *NUMBERS, "waits", "published", "n_valid", "unstable", "status",
-    "host", "cell",
-]  # fmt: skip
+PLACE = ["storage", "threads", STAGING]
+OF_CELL = ["published", "n_valid", "unstable", "status", "host", "cell"]
 PUBLISHED: dict[str, Any] = {"color": "black", "linewidth": 1.6, "linestyle": (0, (2, 1))}
 BAND = "#DDDDDD"
 
 
+class Bars(NamedTuple):
+    """A figure with a bar a cell: its words, the figure of runs that it draws, and what stands below each bar."""
+
+    stem: str
+    title: str
+    figure: str
+    label: str
+    more: str  # of the caption
+    beside: str  # column of what stands below
+    published: Callable[[Row], float]  # a function with a name: figures are drawn in processes of their own
+
+
+def _fwrites(row: Row) -> float:
+    return paper.FWRITES * float(row["checkpoints"])
+
+
+def _bandwidth(row: Row) -> float:
+    known = paper.POSIX_MB_PER_S.get((row["benchmark"], bare(row["storage_name"])), {})
+    return known.get(row["threads"], math.nan) * (paper.STAGING_GAIN if row[STAGING] else 1)
+
+
+BANDWIDTHS = Bars(
+    "tfdarshan-bandwidth", "tf-Darshan, Figs. 7, 9, 11 and 12. POSIX bandwidth over threads and staging", BANDWIDTH,
+    "POSIX MB/s read", "Below a bar: the share of its time that the training waits for input.", "waits",
+    _bandwidth,
+)  # fmt: skip
+SAVES = Bars(
+    "tfdarshan-fwrite", "tf-Darshan, Fig. 6. fwrite calls of checkpoints", FWRITES, "fwrite calls",
+    "How many calls a checkpoint takes follows from the tensors of the network and their sizes.", "checkpoints",
+    _fwrites,
+)  # fmt: skip
+
+
 def specs(table: pd.DataFrame, runs: pd.DataFrame) -> list[FigureSpec]:
-    """Return the bandwidths of each profiled training of the paper, and what the profiles cost of all."""
-    return [*_bandwidths(table, runs), *_costs(table, runs)]
+    """Return the bandwidths and the fwrite calls of each profiled training of the paper, and what all profiles cost."""
+    return [*_bars(table, runs), *_costs(table, runs)]
 
 
-def _bandwidths(table: pd.DataFrame, runs: pd.DataFrame) -> list[FigureSpec]:
+def _bars(table: pd.DataFrame, runs: pd.DataFrame) -> list[FigureSpec]:
     cells = profiled(table)
-    cells = cells[cells["benchmark"].isin({name for name, _ in paper.POSIX_MB_PER_S}) & (cells.get("target") == "none")]
-    if cells.empty or BANDWIDTH not in runs:
+    if cells.empty or not {BANDWIDTH, "load_s", "target"} <= {*runs, *cells}:
         return []
-    good = counted(runs, [BANDWIDTH, "load_s", "wall_s"])
-    of_cell = good.assign(waits=good["load_s"] / good["wall_s"]).groupby("cell")
-    known = {f"{BANDWIDTH}{end}": getattr(of_cell[BANDWIDTH], how)() for end, how in _ENDS.items()}
-    known["waits"] = of_cell["waits"].median()
-    cells = cells.join(pd.DataFrame(known), on="cell")
-    cells[STAGING] = cells[STAGING].fillna("") if STAGING in cells else ""
-    sets = {key: each for key, each in families(cells, OF_STAGING).items() if len(each) > 1}
-    title = "tf-Darshan, Figs. 7, 9, 11 and 12. POSIX bandwidth over threads and staging"
-    return figures("tfdarshan-bandwidth", title, bandwidths, sets, bars, runs_told())
+    waits, cells = runs["load_s"] / runs["wall_s"], cells.assign(**{STAGING: cells.get(STAGING)}).fillna({STAGING: ""})
+    runs, saving = runs.assign(waits=waits, checkpoints=runs.get("checkpoints_asked")), cells["target"] != "none"
+    reading = cells[cells["benchmark"].isin({name for name, _ in paper.POSIX_MB_PER_S}) & ~saving]
+    sets = {key: each for key, each in families(reading, OF_STAGING).items() if len(each) > 1}
+    saves = families(cells[saving & (cells["benchmark"] == paper.APPLICATION)], OF_STAGING) if FWRITES in runs else {}
+    return [
+        spec for kind, of, draw in ((BANDWIDTHS, sets, bandwidths), (SAVES, saves, fwrites))
+        for spec in figures(kind.stem, kind.title, draw, of, partial(_numbers, kind, runs), _told(kind))
+    ]  # fmt: skip
 
 
-_ENDS = {"": "median", "_min": "min", "_max": "max"}
+def _numbers(kind: Bars, runs: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    """Return a row per bar: its place, the figure with min and max, what stands below it, and what is published."""
+    of_cell = counted(runs, [kind.figure, kind.beside]).groupby("cell")
+    ends = {f"{kind.figure}{end}": of_cell[kind.figure].agg(how)
+            for end, how in (("", "median"), ("_min", "min"), ("_max", "max"))}  # fmt: skip
+    cells = cells.join(pd.DataFrame(ends | {kind.beside: of_cell[kind.beside].median()}), on="cell")
+    frame = in_order(settled(cells, PLACE, kind.figure), PLACE[1:])
+    names = ["benchmark", "storage_name", *PLACE[1:], kind.beside]
+    frame = frame.assign(published=[kind.published(row) for row in rows_of(frame[names])])
+    return of_done(frame, ends)[[PLACE[0], "storage_name", *PLACE[1:], *ends, kind.beside, *OF_CELL]]
 
 
-def bars(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return a row per bar: storage, threads, staging; MB/s with min and max, the share that the training waits."""
-    frame = in_order(settled(cells, ["storage", "threads", STAGING], BANDWIDTH), ["threads", STAGING])
-    frame["published"] = [
-        paper.POSIX_MB_PER_S.get((row["benchmark"], bare(row["storage_name"])), {}).get(row["threads"], math.nan)
-        * (paper.STAGING_GAIN if row[STAGING] else 1)
-        for row in rows_of(frame[["benchmark", "storage_name", "threads", STAGING]])
-    ]
-    return of_done(frame, NUMBERS)[COLUMNS]
+def _told(kind: Bars) -> Callable[[Settings, pd.DataFrame, pd.DataFrame], str]:
+    return lambda *shown: f"{runs_told()(*shown)} {kind.more}"
 
 
-def bandwidths(frame: pd.DataFrame, title: str, words: str) -> Figure:
-    """Draw MB/s as bars, a panel per storage, min-max as whiskers, the published value across its bar."""
-    shown = frame[frame[BANDWIDTH].notna()]
-    with style.sheet():
-        figure, panes = panels.per_storage(frame, 0.9 + 0.75 * frame.groupby("storage").size().max(), 2.0)
-        highest = max(float(shown[name].fillna(0).max()) for name in (NUMBERS[-1], "published"))
-        panes[0][0].set_ylim(0, highest * panels.HEADROOM * 1.1)
-        for place, (axes, cells) in enumerate(panes):
-            _bars(axes, rows_of(cells))
-            axes.set_ylabel("" if place % panels.IN_A_ROW else "POSIX MB/s read")
-        signs: list[Artist] = [Line2D([], [], label=f"published: {paper.TF_DARSHAN}", **PUBLISHED)]
-        signs = signs if shown["published"].notna().any() else []
-        more = f"{words} Below a bar: the share of its time that the training waits for input."
-        panels.frame_with_words(figure, title, more, [*signs, *panels.unstable_sign(shown)])
-    return figure
+@panels.framed
+def bandwidths(frame: pd.DataFrame) -> Panels:
+    """Draw the POSIX bandwidth, a panel per storage."""
+    return _drawn(BANDWIDTHS, frame)
 
 
-def _bars(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
+@panels.framed
+def fwrites(frame: pd.DataFrame) -> Panels:
+    """Draw the fwrite calls, a panel per storage."""
+    return _drawn(SAVES, frame)
+
+
+def _drawn(kind: Bars, frame: pd.DataFrame) -> Panels:
+    """Draw a panel per storage, min-max as whiskers, the published value across its bar."""
+    shown = frame[frame[kind.figure].notna()]
+    highest = max(float(shown[name].fillna(0).max()) for name in (f"{kind.figure}_max", "published"))
+    wide, top = 0.9 + 0.75 * frame.groupby("storage").size().max(), highest * panels.HEADROOM * 1.1
+    figure, panes = panels.per_storage(frame, wide, 2.0, labels=("", kind.label), top=top)
+    for axes, cells in panes:
+        _panel(kind, axes, rows_of(cells))
+    signs: list[Artist] = [Line2D([], [], label=f"published: {paper.TF_DARSHAN}", **PUBLISHED)]
+    return figure, [*(signs if shown["published"].notna().any() else []), *panels.unstable_sign(shown)]
+
+
+def _panel(kind: Bars, axes: Axes, rows: list[Row]) -> None:
+    name = kind.figure
     for place, row in enumerate(rows):
-        if math.isnan(row[BANDWIDTH]):
+        if math.isnan(row[name]):
             panels.gap(axes, place, row["status"])
             continue
-        panels.bar(axes, place, row[BANDWIDTH], row, color=style.look(row["storage_name"]).color, width=0.62)
+        panels.bar(axes, place, row[name], row, color=style.look(row["storage_name"]).color, width=0.62)
         if not math.isnan(row["published"]):
             axes.hlines(row["published"], place - 0.42, place + 0.42, **PUBLISHED, zorder=3)
-        over = panels.clear_of(axes, row[NUMBERS[-1]], row["published"], n=False)
-        panels.number(axes, (place, over), panels.median_text(row, BANDWIDTH, n=False))
-    drawn = [place for place, row in enumerate(rows) if not math.isnan(row[BANDWIDTH])]
-    panels.whiskers(axes, drawn, [rows[place] for place in drawn], BANDWIDTH)
-    axes.set_xticks(range(len(rows)), [_named(row) for row in rows])
-    axes.tick_params(axis="x", length=0)
-    axes.set_xlim(-0.65, len(rows) - 0.35)
+        over = panels.clear_of(axes, row[f"{name}_max"], row["published"], n=False)
+        panels.number(axes, (place, over), panels.median_text(row, name, n=False))
+    drawn = [place for place, row in enumerate(rows) if not math.isnan(row[name])]
+    panels.whiskers(axes, drawn, [rows[place] for place in drawn], name)
+    panels.categories(axes, [_named(row) for row in rows])
 
 
-def _named(row: dict[str, Any]) -> str:
-    staged = f"\n{row[STAGING]} staged" if row[STAGING] else ""
-    waits = "" if math.isnan(row["waits"]) else f"\nwaits {share(row['waits'])}"
-    return f"{row['threads']} thread{'s' * (row['threads'] != 1)}{staged}{waits}"
+def _named(row: Row) -> str:
+    threads = f"{row['threads']} thread{'s' * (row['threads'] != 1)}"
+    staged = f"{row[STAGING]} staged" if row[STAGING] else ""
+    waits = "" if math.isnan(row.get("waits", math.nan)) else f"waits {share(row['waits'])}"
+    saves = f"{row['checkpoints']:g} checkpoints" if "checkpoints" in row else ""
+    return "\n".join(filter(None, (threads, staged, waits, saves)))
 
 
 def _costs(table: pd.DataFrame, runs: pd.DataFrame) -> list[FigureSpec]:
@@ -135,21 +178,20 @@ def _cost(plain: Cell, traced: Cell, runs: pd.DataFrame) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def costs(frame: pd.DataFrame, title: str, words: str) -> Figure:
+@panels.framed
+def costs(frame: pd.DataFrame) -> Panels:
     """Draw the share that is added to each workload, and the band that is published."""
     rows = rows_of(frame)
-    with style.sheet():
-        figure = Figure(figsize=(5.2, 1.3 + 0.42 * len(rows)))
-        axes = figure.subplots()
-        low, high = paper.OVERHEAD
-        axes.axvspan(low * 100, high * 100, color=BAND)
-        axes.axvline(0, color="black", linewidth=0.8)
-        for place, row in enumerate(rows):
-            ends = [[(row["added"] - row["added_low"]) * 100], [(row["added_high"] - row["added"]) * 100]]
-            axes.errorbar([row["added"] * 100], [place], xerr=ends, **{**panels.WHISKER, "fmt": "o", "color": "black"})
-        axes.set_yticks(range(len(rows)), [row["work"] for row in rows])
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_xlabel("longer than without a profile (%)")
-        label = f"published: {low:.0%} to {high:.0%} ({paper.TF_DARSHAN})"
-        panels.frame_with_words(figure, title, words, [Patch(facecolor=BAND, label=label)])
-    return figure
+    figure = Figure(figsize=(5.2, 1.3 + 0.42 * len(rows)))
+    axes = figure.subplots()
+    low, high = paper.OVERHEAD
+    axes.axvspan(low * 100, high * 100, color=BAND)
+    axes.axvline(0, color="black", linewidth=0.8)
+    for place, row in enumerate(rows):
+        ends = [[(row["added"] - row["added_low"]) * 100], [(row["added_high"] - row["added"]) * 100]]
+        axes.errorbar([row["added"] * 100], [place], xerr=ends, **{**panels.WHISKER, "fmt": "o", "color": "black"})
+    axes.set_yticks(range(len(rows)), [row["work"] for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlabel("longer than without a profile (%)")
+    label = f"published: {low:.0%} to {high:.0%} ({paper.TF_DARSHAN})"
+    return figure, [Patch(facecolor=BAND, label=label)]

@@ -10,9 +10,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis.figures.calls import named
-from analysis.figures.kit import style
 from analysis.figures.kit.figure import FigureSpec, figures
-from analysis.figures.kit.panels import HEADROOM, frame_with_words, over_time, why_nothing
+from analysis.figures.kit.panels import HEADROOM, framed, over_time, why_nothing
 from analysis.records.frame import grouped, rows_of
 from analysis.statistics.selection import in_order, settled
 from analysis.text.plain import times
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from matplotlib.figure import Figure
-
+    from analysis.figures.kit.panels import Panels
     from analysis.records.frame import Row
     from analysis.records.settings import Settings
 
@@ -93,27 +91,23 @@ def what_is_drawn(key: Settings, _shown: pd.DataFrame, frame: pd.DataFrame) -> s
     return f"{every} Of {len(over)} windows the middle one has {middle} what the trace has meanwhile ({low} to {high})."
 
 
-def draw(frame: pd.DataFrame, title: str, words: str) -> Figure:
+@framed
+def draw(frame: pd.DataFrame) -> Panels:
     """Draw both lines over the seconds since the first call of the iterator, a panel per cell."""
     cells = list(frame.groupby("cell", sort=False))
     highest, longest = (float(frame[name].fillna(0).max()) or 1.0 for name in ("read_mb_per_s", "elapsed_s"))
-    with style.sheet():
-        figure, grid = over_time(len(cells), highest * HEADROOM, longest, "MB/s read")
-        for axes, (_, cell) in zip(grid, cells, strict=True):
-            first = cell.iloc[0]
-            axes.set_title(named(first))
-            if first["status"] != "done":
-                why_nothing(axes, first["status"])
-                continue
-            trace, parts = (cell[cell["line"] == name] for name in (TRACE, WINDOWS))
-            edges = [*trace["begin_s"].head(1), *trace["elapsed_s"]]
-            axes.stairs(trace["read_mb_per_s"], edges, fill=True, color=GRAY)
-            axes.hlines(parts["read_mb_per_s"], parts["begin_s"], parts["elapsed_s"], **LINE)
-            middles = (parts["begin_s"] + parts["elapsed_s"]) / 2
-            axes.plot(middles, parts["read_mb_per_s"], marker="o", markersize=3, **{**LINE, "linewidth": 0.6})
-        signs = [
-            Line2D([], [], label="windows of the profile", marker="o", markersize=3, **LINE),
-            Patch(facecolor=GRAY, label="the system's trace"),
-        ]
-        frame_with_words(figure, title, words, signs)
-    return figure
+    figure, grid = over_time(len(cells), highest * HEADROOM, longest, "MB/s read")
+    for axes, (_, cell) in zip(grid, cells, strict=True):
+        first = cell.iloc[0]
+        axes.set_title(named(first))
+        if first["status"] != "done":
+            why_nothing(axes, first["status"])
+            continue
+        trace, parts = (cell[cell["line"] == name] for name in (TRACE, WINDOWS))
+        edges = [*trace["begin_s"].head(1), *trace["elapsed_s"]]
+        axes.stairs(trace["read_mb_per_s"], edges, fill=True, color=GRAY)
+        axes.hlines(parts["read_mb_per_s"], parts["begin_s"], parts["elapsed_s"], **LINE)
+        middles = (parts["begin_s"] + parts["elapsed_s"]) / 2
+        axes.plot(middles, parts["read_mb_per_s"], marker="o", markersize=3, **{**LINE, "linewidth": 0.6})
+    windows_sign = Line2D([], [], label="windows of the profile", marker="o", markersize=3, **LINE)
+    return figure, [windows_sign, Patch(facecolor=GRAY, label="the system's trace")]

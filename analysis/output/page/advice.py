@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from analysis.output.page.results import MOST_LINES, some
 from analysis.records.shape import count, each_of, flag, keyed, line, maybe, number, text
 from analysis.records.versioned import AbsentError, UnreadableError, load
-from analysis.text.html import joined, scrolling, table, tag
+from analysis.text.html import Markup, joined, scrolling, table, tag
 from analysis.text.plain import NONE, significant, span
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-    from typing import Any
-
-    from analysis.text.html import Markup
 
 FILE = "advice.json"
 _MEASURED = keyed({"median": number, "min": number, "max": number, "runs": count})

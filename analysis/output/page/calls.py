@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from analysis.output.page.results import MOST_LINES, some
+from analysis.output.page.results import MOST_LINES, Results, some
 from analysis.records.contract import VALID
+from analysis.records.record import Record
 from analysis.records.settings import storage_name
-from analysis.text.html import joined, scrolling, table, tag
+from analysis.text.html import Markup, joined, scrolling, table, tag
 from analysis.text.plain import NONE, number, share
 from analysis.traces.posix import SIZES
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from analysis.output.page.results import Results
-    from analysis.records.record import Record
-    from analysis.text.html import Markup
 
 AMOUNTS = {
     "files": "files", "opens": "opens", "reads": "reads", "bytes_read": "MB read", "read_mb_per_s": "MB/s",

@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Any
+
+import pandas as pd
 
 from analysis.output import tables
 from analysis.output.columns import columns
-from analysis.output.page.results import MOST_CELLS, MOST_LINES, MOST_ROWS, some
+from analysis.output.page.results import MOST_CELLS, MOST_LINES, MOST_ROWS, Results, some
 from analysis.records import read
 from analysis.records.contract import RECORD
-from analysis.records.frame import rows_of
+from analysis.records.frame import Row, rows_of
+from analysis.records.record import Record
 from analysis.records.versioned import UnreadableError, load
 from analysis.statistics.comparable import looser, looser_cells
-from analysis.text.html import address, folded, joined, link, table, tag
+from analysis.text.html import Markup, address, folded, joined, link, table, tag
 from analysis.text.plain import DAGGER, NONE, number, share
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    import pandas as pd
-
-    from analysis.output.page.results import Results
-    from analysis.records.frame import Row
-    from analysis.records.record import Record
-    from analysis.text.html import Markup
 
 MARKS = {True: "\N{CHECK MARK}", False: "\N{BALLOT X}", None: "?"}
 STANDING = {True: "held", False: "failed", None: "unverifiable"}

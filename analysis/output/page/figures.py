@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 
 from analysis.figures.kit import save
-from analysis.output.page.results import MOST_CSV_BYTES, MOST_FIGURES, MOST_LINES, MOST_SVG_BYTES, some
-from analysis.text.html import folded, joined, link, scrolling, table, tag
+from analysis.figures.kit.figure import FigureSpec
+from analysis.output.page.results import MOST_CSV_BYTES, MOST_FIGURES, MOST_LINES, MOST_SVG_BYTES, Results, some
+from analysis.text.html import Markup, folded, joined, link, scrolling, table, tag
 from analysis.text.plain import NONE, number
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from analysis.figures.kit.figure import FigureSpec
-    from analysis.output.page.results import Results
-    from analysis.text.html import Markup
 
 
 def headline(drawn: Sequence[FigureSpec]) -> Sequence[FigureSpec]:

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
-from analysis.output.page.results import MOST_LINES, some
+from analysis.output.page.results import MOST_LINES, Results, some
 from analysis.output.page.summary import ROLES
 from analysis.records.emulation import mark
+from analysis.records.record import Record
 from analysis.records.settings import storage_name, with_emulated
 from analysis.statistics.checkpoints import NO_TARGET
-from analysis.text.html import joined, table, tag
+from analysis.text.html import Markup, joined, table, tag
 from analysis.text.plain import NONE, share
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import Any
-
-    from analysis.output.page.results import Results
-    from analysis.records.record import Record
-    from analysis.text.html import Markup
 
 # The storages of a checkpoint target: their keys in the settings, and their roles in a run, in the order of a record.
 ONLY, SIDES = {"checkpoint": "only"}, {"checkpoint.fast": "fast", "checkpoint.slow": "slow"}

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from analysis.figures import steps as timelines
 from analysis.figures.calls import STEM
 from analysis.output.page import advice, calls, cells, figures, machines, proofs, steps, summary, verdicts
 from analysis.output.page.rerun import again
+from analysis.output.page.results import Results
 from analysis.text.html import Markup, joined, link, tag
-
-if TYPE_CHECKING:
-    from analysis.output.page.results import Results
 
 CSS = Path(__file__).with_name("page.css")
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
-from analysis.text.html import joined, table, tag
+from analysis.output.page.results import Results
+from analysis.text.html import Markup, joined, table, tag
 from analysis.text.plain import NONE
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from analysis.output.page.results import Results
-    from analysis.text.html import Markup
 
 # What each check claims (README, "What is measured, and what proves it").
 CLAIMS = {
     "cold": "the files were not in memory just before the start",
     "device_bytes": "the kernel fetched from the device what the pipeline read",
+    "cold_at_server": "the servers of the object store fetched from their disk what was read, by each account of it",
     "warm": "the files were in memory just before the start",
     "from_memory": "next to nothing was fetched from the device",
     "complete": "every image asked for was delivered",

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from analysis.output.page.results import MOST_LINES, some
 from analysis.records.contract import CAMPAIGN
 from analysis.records.versioned import AbsentError, UnreadableError, load
-from analysis.text.html import joined, tag
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from analysis.text.html import Markup
+from analysis.text.html import Markup, joined, tag
 
 FILE = "campaign.json"
 

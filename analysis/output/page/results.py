@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+import pandas as pd
 
-    import pandas as pd
-
-    from analysis.figures.kit.figure import FigureSpec
-    from analysis.records.read import Found
-    from analysis.text.html import Markup
+from analysis.figures.kit.figure import FigureSpec
+from analysis.records.read import Found
+from analysis.text.html import Markup
 
 # A page of 10,000 cells must open on a phone: what is beyond these stands in files, and the page says in which.
 MOST_FIGURES, MOST_ROWS, MOST_CELLS, MOST_LINES = 30, 1000, 300, 200

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from analysis.output.page.results import MOST_LINES, some
 from analysis.records.settings import storage_name
 from analysis.text.html import joined, table, tag
-from analysis.text.plain import number, share
-from analysis.traces.bound import LEAST
-from analysis.traces.shares import CATEGORIES, UNACCOUNTED
+from analysis.text.plain import NONE, number, share
+from analysis.traces.bound import LEAST, Bound
+from analysis.traces.categories import REMEDIES, SPENT
 from analysis.traces.typical import typical_runs
 
 if TYPE_CHECKING:
@@ -20,15 +21,15 @@ if TYPE_CHECKING:
     from analysis.records.record import Record
     from analysis.text.html import Markup
 
-PARTS = (*CATEGORIES, UNACCOUNTED)
-SPENT = "tensorflow_spent_"
-HEADINGS = ("storage", "threads", "prefetch", "input-bound", "steps, s", *PARTS, "cell")
+OF_RUN = ("steps_s", "waited_s", *(f"spent_{name}" for name in SPENT), *(f"saves_{name}" for name in REMEDIES))
+HEADINGS = ("storage", "threads", "prefetch", "input-bound", "would save at most, s", "steps, s", *SPENT, "cell")
 TOLD = (
     "Seconds of the steps in the window, of the run of median runtime: each moment is given to one category, the first"
     " that goes on, so that a line adds up to its steps. Input-bound: at least"
-    f" {LEAST:.0%} of them is spent on reading, decoding, buffering and waiting for input. What would remove it:"
-    " python -m analysis trace FILE, of the table beside the record."
+    f" {LEAST:.0%} of them is spent on reading, decoding, buffering and waiting for input. What would remove that, and"
+    " the most that it saves:"
 )
+TEST = "What is saved does not add up. `python -m campaign advise CELL --test` changes one of them and measures."
 
 
 def steps(results: Results) -> Markup | None:
@@ -36,20 +37,23 @@ def steps(results: Results) -> Markup | None:
     runs = results.runs
     if "tensorflow_steps_s" not in runs:
         return None
-    typical = typical_runs(runs[runs["tensorflow_steps_s"] > 0], ["tensorflow_steps_s", "tensorflow_waited_s",
-                                                                  *(f"{SPENT}{name}" for name in PARTS)])  # fmt: skip
+    typical = typical_runs(runs[runs["tensorflow_steps_s"] > 0], [f"tensorflow_{name}" for name in OF_RUN])
     found = [(each, typical[each.cell]) for each in results.found.records if each.cell in typical]
     if not found:
         return None
     rows = [_line(*each) for each in found[:MOST_LINES]]
-    left = [True, *[False] * (len(HEADINGS) - 2), True]
+    left = [True, *[False] * 3, True, *[False] * (len(HEADINGS) - 6), True]
+    words = "; ".join(f"{name}: {told}" for name, told in REMEDIES.items() if name != told)
     shown = some(len(rows), len(found), "cells", "tables/runs.csv")
-    return joined([tag("p", TOLD), table(HEADINGS, rows, left), tag("p", shown)])
+    return joined([tag("p", f"{TOLD} {words}. {TEST}"), table(HEADINGS, rows, left), tag("p", shown)])
 
 
 def _line(record: Record, run: Mapping[str, Any]) -> list[str]:
-    facts, whole = record.settings, run["tensorflow_steps_s"]
-    waited = run["tensorflow_waited_s"] / whole
-    words = f"{'yes' if waited >= LEAST else 'no'}, {share(waited, 1)}"
+    facts, seen = record.settings, {name: run.get(f"tensorflow_{name}", math.nan) for name in OF_RUN}
+    saves = {name: seen[f"saves_{name}"] for name in REMEDIES}
+    bound = Bound(seen["steps_s"], seen["waited_s"], {name: it for name, it in saves.items() if not math.isnan(it)})
+    words = f"{'yes' if bound.share >= LEAST else 'no'}, {share(bound.share, 1)}"
+    saved = ", ".join(f"{name} {number(it)}" for name, it in bound.named.items())
     place = [storage_name(facts), str(facts.get("threads", "")), str(facts.get("prefetch", ""))]
-    return [*place, words, number(whole), *(number(run[f"{SPENT}{name}"]) for name in PARTS), record.cell]
+    times = [number(seen[name]) for name in ("steps_s", *(f"spent_{name}" for name in SPENT))]
+    return [*place, words, saved or NONE, *times, record.cell]

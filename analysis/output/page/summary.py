@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
-from analysis.output.page.results import MOST_LINES
+import pandas as pd
+
+from analysis.output.page.results import MOST_LINES, Results
 from analysis.records import emulation
 from analysis.records.devices import one_device
 from analysis.records.frame import rows_of
-from analysis.text.html import folded, joined, tag
+from analysis.records.record import Record
+from analysis.records.settings import Facts
+from analysis.text.html import Markup, folded, joined, tag
 from analysis.verdicts.judge import BY_MODEL, EMULATED, kind_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    import pandas as pd
-
-    from analysis.output.page.results import Results
-    from analysis.records.record import Record
-    from analysis.records.settings import Facts
-    from analysis.text.html import Markup
 
 ROLES = {
     "storage": "storage",

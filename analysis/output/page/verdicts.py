@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from analysis.output import tables
-from analysis.output.page.results import MOST_LINES, MOST_ROWS, some
-from analysis.records.frame import rows_of
-from analysis.text.html import folded, joined, scrolling, tag
+from analysis.output.page.results import MOST_LINES, MOST_ROWS, Results, some
+from analysis.records.frame import Row, rows_of
+from analysis.text.html import Markup, folded, joined, scrolling, tag
 from analysis.text.plain import NONE, share
 from analysis.verdicts.judge import NOT_MEASURED
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from analysis.output.page.results import Results
-    from analysis.records.frame import Row
-    from analysis.text.html import Markup
 
 HEADINGS = ("claim", "published", "ours", "verdict", "tolerance")
 TOLERANCE = (

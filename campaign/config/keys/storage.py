@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from omegaconf import MISSING
 
 from campaign.errors import UsageError
+from jobs.benchmarks.registry import benchmarks
 from jobs.settings import key
 
 if TYPE_CHECKING:
@@ -16,6 +20,18 @@ if TYPE_CHECKING:
 # lfs-setstripe(1): at most 2000 OSTs, -1 for all; a stripe of less than 4 GiB.
 _RANK = "{rank}"
 _STRIPES, _MIB = (-1, 2000), (1, 4095)
+_BUCKET = re.compile("[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_REGION = re.compile("[A-Za-z0-9-]{1,60}")
+_READ_OBJECTS = "micro, alexnet, malware or baseline"
+_NO_PART = {"", ".", ".."}
+# Keys that act on files alone, and the value with which they do nothing.
+_FILES_ALONE = (
+    ("storage.shared", True, "leave it away: every node sees the same store"),
+    ("nodes", 1, "leave nodes away"),
+    ("staging", "none", "leave staging away"),
+    ("profile.posix", "none", "leave it away: an object is no file, and the client's calls are on sockets"),
+    ("dataset.hdf5", None, "copy the files to a storage with a root"),
+)
 
 
 class Exclusive(Enum):
@@ -41,6 +57,39 @@ class Storage:
     node_root: str | None = MISSING
 
 
+Engine = Enum("Engine", {"threads": "threads", "async": "async"})
+Engine.__doc__ = "How objects are read: a get in each call of the map, or by one event loop ahead of them."
+
+
+class Kind(Enum):
+    """Whether a storage holds files below a root, or objects in a bucket."""
+
+    posix = "posix"
+    s3 = "s3"
+
+
+@dataclass
+class ObjectStorage:
+    """Group ``storage``, choice ``s3``."""
+
+    name: str = MISSING
+    kind: Kind = MISSING
+    endpoint: str | None = MISSING
+    bucket: str | None = MISSING
+    prefix: str = MISSING
+    region: str = MISSING
+    engine: Engine = MISSING
+    concurrency: int | None = key(MISSING, 1, 1024)
+    timeout_s: float = key(MISSING, 0.1, 3600)
+    retries: int = key(MISSING, 0, 10_000)
+    backoff_s: float = key(MISSING, 0.05, 600)
+    checksum: bool = MISSING
+    device: str | None = MISSING
+    shared: bool = MISSING
+    exclusive: Exclusive = MISSING
+    license: str | None = MISSING
+
+
 @dataclass
 class SiteStorage:
     """What a site says of one of its storages; None: nothing."""
@@ -52,6 +101,12 @@ class SiteStorage:
     stripe_count: int | None = key(None, *_STRIPES)
     stripe_size_mib: int | None = key(None, *_MIB)
     node_root: str | None = None
+    kind: Kind | None = None
+    endpoint: str | None = None
+    bucket: str | None = None
+    prefix: str | None = None
+    region: str | None = None
+    device: str | None = None
 
 
 def no_root(place: str, what: str, values: Flat) -> UsageError:
@@ -65,17 +120,76 @@ def no_root(place: str, what: str, values: Flat) -> UsageError:
 
 def check(values: Flat) -> None:
     """Refuse a storage that is nowhere, or is kept free by a licence that has no name."""
-    name = values["storage.name"]
-    if values["storage.root"] is None:
+    name, of_objects = values["storage.name"], "storage.endpoint" in values
+    if values.get(f"site.storages.{name}.kind") not in (None, "s3" if of_objects else "posix"):
+        other = "site" if of_objects else "s3"
+        raise UsageError(f"the site says another kind of {name}", f"storage={other} storage.name={name}")
+    if of_objects:
+        _of_objects(values)
+    elif values["storage.root"] is None:
         raise no_root("storage", f"storage={name}", values)
-    _of_ranks(values["storage.root"], values["storage.node_root"])
+    else:
+        _of_ranks(values["storage.root"], values["storage.node_root"])
     if values["storage.exclusive"] == "license" and values["storage.license"] is None:
         raise UsageError(
             f"storage.exclusive=license: storage={name} has no licence here",
             "storage.license=… (`scontrol show licenses` lists what the site has), or storage.exclusive=lock",
         )
-    if values["storage.stripe_count"] == 0:
+    if values.get("storage.stripe_count") == 0:
         raise UsageError("storage.stripe_count=0 is the file system's own default", "write storage.stripe_count=null")
+
+
+def _of_objects(values: Flat) -> None:
+    """Refuse an object store that is nowhere."""
+    if values["storage.kind"] != "s3":
+        raise UsageError(f"storage.kind={values['storage.kind']} does not fit storage=s3", "storage=site, or ssd, …")
+    for word, example in (("endpoint", "https://s3.example.org"), ("bucket", "NAME")):
+        if values[f"storage.{word}"] is None:
+            raise UsageError(
+                f"storage={values['storage.name']} has no {word}",
+                f"storage.{word}={example}, or site=… with a file that gives it",
+            )
+    _endpoint(values["storage.endpoint"])
+    if not _BUCKET.fullmatch(values["storage.bucket"]):
+        raise UsageError(f"storage.bucket={values['storage.bucket']!r} is no bucket", "3 to 63 of a-z, 0-9, '.', '-'")
+    if not _REGION.fullmatch(values["storage.region"]):
+        raise UsageError(f"storage.region={values['storage.region']!r} is no region", "storage.region=us-east-1, say")
+    prefix = values["storage.prefix"]
+    if prefix and not (prefix.isprintable() and _NO_PART.isdisjoint(prefix.strip("/").split("/"))):
+        raise UsageError(f"storage.prefix={prefix!r} is no prefix of keys", "words between slashes: tests/of-mine")
+    if values["storage.engine"] == "threads" and values["storage.concurrency"] is not None:
+        raise UsageError(
+            f"storage.concurrency={values['storage.concurrency']}: the engine threads has threads=… requests in flight",
+            "storage.engine=async, or leave storage.concurrency away",
+        )
+    _of_files_alone(values)
+
+
+def _of_files_alone(values: Flat) -> None:
+    """Refuse what has no meaning on objects."""
+    if values["cache"] == "warm":
+        raise UsageError(
+            "cache=warm: what the servers of an object store have in memory can be neither filled nor seen from here",
+            "cache=cold proves its bytes by the servers' disk; cache=as_is claims nothing",
+        )
+    if benchmarks()[values["benchmark.name"]].data not in ("images", "file"):
+        raise UsageError(f"benchmark={values['benchmark.name']} reads no objects", f"benchmark={_READ_OBJECTS}")
+    for word, only, hint in _FILES_ALONE:
+        if values.get(word, only) != only:
+            raise UsageError(f"{word}={values[word]} with an object store, which has no files", hint)
+
+
+def _endpoint(text: str) -> None:
+    """Refuse an address that is none, or that has a password in it: it would stand in every record."""
+    with suppress(ValueError):
+        found = urlsplit(text)
+        bare = not (found.path.strip("/") or found.query or found.fragment or "@" in found.netloc)
+        if found.scheme in ("http", "https") and found.hostname and bare and found.port != 0:
+            return
+    raise UsageError(
+        f"storage.endpoint={text.rpartition('@')[2]!r} is no address of an object store",
+        "https://HOST or http://HOST:PORT alone; credentials come from the environment",
+    )
 
 
 def _of_ranks(root: str, node_root: str | None) -> None:

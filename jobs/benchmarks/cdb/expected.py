@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jobs.benchmarks.cdb.rules import TRAIN
+from jobs.benchmarks.nersc.run import as_predicted
 from jobs.ranks.training import alike
 
 if TYPE_CHECKING:
@@ -20,20 +21,12 @@ def of_rank(
     rules: Rules, found: Mapping[Phase, int], asked: Mapping[str, int], most_asked: int, size: tuple[int, int]
 ) -> dict[str, Expectation]:
     """Hold what one rank did against it: images consumed and asked for by phase; bytes, found and predicted."""
-    told = ", ".join(f"{count} of {phase}" for phase, count in found.items())
     train, ahead = rules.images[TRAIN], asked[TRAIN] - found[TRAIN]
+    message = f"{ahead} images of train were read ahead and thrown away, of at most {most_asked - train}"
+    fine = train <= asked[TRAIN] <= most_asked
     return {
-        "counts_as_predicted": {"expected": rules.images, "found": {**found}, "message": f"images consumed: {told}"},
-        "bytes_as_predicted": {
-            "expected": size[1],
-            "found": size[0],
-            "message": f"{size[0]:,} bytes of the images consumed; {size[1]:,} follow from the parameters",
-        },
-        "ahead_as_predicted": {
-            "expected": True,
-            "found": train <= asked[TRAIN] <= most_asked,
-            "message": f"{ahead} images of train were read ahead and thrown away, of at most {most_asked - train}",
-        },
+        **as_predicted("images consumed", (found, rules.images), size),
+        "ahead_as_predicted": {"expected": True, "found": fine, "message": message},
     }
 
 

@@ -63,15 +63,17 @@ class Feed:
         self._lock, self._idle, self._under_way = threading.Lock(), threading.Condition(), 0
 
     def load(self, phase: Phase, file: Any, number: Any) -> list[Any]:
-        """Read an image for a pass; returns its bytes, and its arrays."""
+        """Read an image for a pass; returns its bytes, and its arrays.
+
+        What fails is kept for `require`: TensorFlow would keep the text alone, and print all of Python's stack.
+        """
         began = time.perf_counter()
         with self._idle:
             self._under_way += 1
         try:
             arrays = self._read(phase, self.paths[int(file)], int(number))
-        except Exception as error:
-            self.error = self.error or error  # TensorFlow keeps its text alone
-            raise
+        except Exception as error:  # noqa: BLE001 - it is raised again
+            self.error, arrays = self.error or error, self.held
         finally:
             with self._idle:
                 self._under_way -= 1
@@ -84,6 +86,11 @@ class Feed:
             self.bytes += size
             self.seconds += time.perf_counter() - began
         return [np.int64(size), *(arrays if self.reads else self.held)]
+
+    def require(self) -> None:
+        """Raise what the first call that failed has raised."""
+        if self.error:
+            raise self.error
 
     def _read(self, phase: Phase, path: Path, number: int) -> Sequence[Any]:
         if self.reader is None:

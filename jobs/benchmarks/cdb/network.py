@@ -33,7 +33,7 @@ class CdbNetwork(Network):
         self.gradients = tf.function(self._gradients, autograph=False)
         self.apply = tf.function(self._apply, autograph=False)
         self.inputs = tf.function(self._inputs, autograph=False)
-        self.validate = tf.function(self._logits, autograph=False)
+        self.validate = tf.function(lambda images, _labels: self._logits(images), autograph=False)
 
     def _shapes(self) -> Sequence[tuple[int, ...]]:
         return kernel_shapes(self._benchmark["fields"])

@@ -77,3 +77,9 @@ class Rules:
         """Return how many training images are asked for at most: consumed, kept ready, and in so many calls."""
         whole = self.epochs * self.batches(TRAIN) * self.batch_size
         return min(whole, self.images[TRAIN] + prefetch + calls)
+
+    def may_ask(self, prefetch: int, calls: int) -> list[int]:
+        """Return the files that this rank asks for at most, read ahead or consumed."""
+        train = [file for number in range(self.epochs) for file in self.order(TRAIN, number)]
+        validation = self.share(VALIDATION) if self.batches(VALIDATION) else []
+        return sorted({*train[: self.most_asked(prefetch, calls)], *validation})

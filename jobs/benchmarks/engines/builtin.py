@@ -9,7 +9,7 @@ import os
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from threading import Barrier
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from jobs.benchmarks.engines.engine import Outcome
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from jobs.benchmarks.engines.engine import Order
 
@@ -49,15 +49,14 @@ def _read(order: Order) -> Outcome:
     parts, moved, requests = _Parts(), 0, 0
     buffer = mmap.mmap(-1, order.block_bytes)  # whole pages, as O_DIRECT wants them
     start = time.perf_counter()
-    with parts.named("open_s"):
-        fd = files.opened(order.file, os.O_RDONLY | _direct(order))
-    try:
+    with ExitStack() as stack:
+        with parts.named("open_s"):
+            read = stack.enter_context(_opened(order, memoryview(buffer)))
         with parts.named("transfer_s"):
-            while count := os.preadv(fd, [buffer], moved):
+            while count := read(moved):
                 moved, requests = moved + count, requests + 1
-    finally:
         with parts.named("close_s"):
-            os.close(fd)
+            stack.close()
     return Outcome(moved, requests, time.perf_counter() - start, VERSION, parts)
 
 
@@ -106,17 +105,29 @@ def _random_read(order: Order) -> Outcome:
 def _reader(order: Order, waiting: Iterator[int], ready: Barrier) -> tuple[int, float, float]:
     """Read until no block waits or time is up; returns how many blocks, when the first began and the last was there."""
     buffer = mmap.mmap(-1, math.ceil(order.block_bytes / mmap.PAGESIZE) * mmap.PAGESIZE)
-    view = memoryview(buffer)[: order.block_bytes]
-    fd = files.opened(order.file, os.O_RDONLY | _direct(order))
     count = 0
-    try:
+    with _opened(order, memoryview(buffer)[: order.block_bytes]) as read:
         ready.wait()
         start = time.perf_counter()
         while time.perf_counter() - start < order.seconds_max and (block := next(waiting, None)) is not None:
-            if os.preadv(fd, [view], block * order.block_bytes) != order.block_bytes:
+            if read(block * order.block_bytes) != order.block_bytes:
                 raise OSError(errno.EIO, f"a block was not read whole at {block * order.block_bytes}", str(order.file))
             count += 1
         return count, start, time.perf_counter()
+
+
+@contextmanager
+def _opened(order: Order, view: memoryview) -> Iterator[Callable[[int], int]]:
+    """Open what is read; yields what reads as much as fits into `view` from an offset on, and says how much that was.
+
+    Bytes of an object stay where its client has them.
+    """
+    if get := order.get:
+        yield lambda offset: get(offset, min(len(view), order.file_bytes - offset))
+        return
+    fd = files.opened(order.file, os.O_RDONLY | _direct(order))
+    try:
+        yield lambda offset: os.preadv(fd, [view], offset)
     finally:
         os.close(fd)
 

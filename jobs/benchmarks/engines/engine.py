@@ -13,7 +13,7 @@ from jobs.errors import EngineError
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 AUTO, BUILTIN, FIO, IOR = "auto", "builtin", "fio", "ior"
@@ -36,6 +36,8 @@ class Order:
     threads: int = 1
     seconds_max: float = math.inf
     seed: int = 0
+    # Of an object, `file` is the key: takes the offset and the bytes of a request, and returns how many came.
+    get: Callable[[int, int], int] | None = None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jobs.benchmarks.hep.rules import TRAIN, every_sample_once, load_bytes
+from jobs.benchmarks.nersc.run import as_predicted
 from jobs.ranks.training import alike
 
 if TYPE_CHECKING:
@@ -51,16 +52,8 @@ class Plan:
         """Hold what this rank loaded against it; `cache` is the state that the run began with."""
         counts = {phase: len(loads) for phase, loads in self.loads.items()}
         found = {phase: sum(row["phase"] == phase for row in rows) for phase in self.phases}
-        told = ", ".join(f"{count} of {phase}" for phase, count in found.items()) or "none"
-        size = sum(row["bytes"] for row in rows)
-        expected: dict[str, Expectation] = {
-            "counts_as_predicted": {"expected": counts, "found": found, "message": f"files loaded: {told}"},
-            "bytes_as_predicted": {
-                "expected": self.bytes,
-                "found": size,
-                "message": f"{size:,} bytes were read of the {self.bytes:,} that the loads ask for",
-            },
-        }
+        size = sum(row["bytes"] for row in rows), self.bytes
+        expected = as_predicted("files loaded", (found, counts), size)
         return expected if cache == "as_is" else {**expected, "cold_as_predicted": self._cold(rows, cache)}
 
     def _cold(self, rows: Sequence[Row], cache: str) -> Expectation:

@@ -47,6 +47,12 @@ class HepNetwork(Network):
         self.validate(images, labels)
         return float(loss)
 
+    def inputs(self, images: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return images (n, side, side, 3) as they are, and labels (n,) one-hot."""
+        import tensorflow as tf  # noqa: PLC0415
+
+        return tf.convert_to_tensor(images), tf.one_hot(labels, CLASSES)
+
     def _shapes(self) -> Sequence[tuple[int, ...]]:
         return kernel_shapes(self._benchmark["width"])
 

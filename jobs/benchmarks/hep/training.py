@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from jobs import steps
-from jobs.benchmarks.hep.network import CLASSES
 from jobs.benchmarks.hep.rules import TRAIN, VALIDATION
+from jobs.benchmarks.nersc.run import Training
 from jobs.errors import UnreadableImageError
+from jobs.observe.counters import process_io
 from jobs.observe.time_log import UNKNOWN
 from jobs.system import page_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from jobs.benchmarks.hep.network import HepNetwork
     from jobs.benchmarks.hep.rules import Load, Rules
     from jobs.benchmarks.hep.samples import Arrays, Samples
     from jobs.checkpoints.saver import Saver
+    from jobs.data.readers import Reader
     from jobs.observe.spent import Spent
-
-VALIDATION_COST = 3  # a step's forward pass is about a third of it: the backward pass computes two gradients a layer
-
-
-class Reader(Protocol):
-    """What reads a file (`jobs.data.readers`)."""
-
-    def read(self, path: Path, at: tuple[str, int, int] | None = None) -> list[Any]:
-        """Return ``data``, ``label`` and the other parts."""
-
-    def processes(self) -> Sequence[int]:
-        """Return the numbers of the processes that read for this one."""
 
 
 class Loader:
@@ -77,104 +65,25 @@ class Loader:
         """Return the bytes that the kernel fetched so far for this process; None where others read, or it is silent."""
         if self._reader.processes():
             return None
-        try:
-            with open("/proc/self/io", encoding="ascii") as file:  # noqa: PTH123 - within the clock
-                return next(int(line.split()[1]) for line in file if line.startswith("read_bytes"))
-        except OSError:
-            return None
+        found = process_io()
+        return found["read_bytes"] if found else None
 
 
-class Step(Protocol):
-    """What is done with a batch."""
-
-    def train(self, images: Any, labels: Any) -> float | None:
-        """Train on it, together with the other ranks; return the loss where there is one."""
-
-    def validate(self, images: Any, labels: Any) -> None:
-        """Look how good the network is."""
-
-
-class Skip:
-    """Nothing: ``control=no_compute``."""
-
-    def train(self, _images: Any, _labels: Any) -> None:
-        """Do nothing."""
-
-    def validate(self, _images: Any, _labels: Any) -> None:
-        """Do nothing."""
-
-
-@dataclass(frozen=True)
-class Emulated:
-    """A step that takes its time; `gradients` are as many bytes as those of the network, for the ranks to add up."""
-
-    wait: Callable[[float], Callable[[Any, Any], None]]
-    step_s: float
-    gradients: Sequence[Any]
-    meet: Callable[[Sequence[Any]], Any]
-    spent: Spent
-
-    def train(self, images: Any, labels: Any) -> None:
-        """Take the batch, wait, and meet the other ranks."""
-        with self.spent.during("compute"):
-            self.wait(self.step_s)(*_tensors(images, labels))
-        self.meet(self.gradients)
-
-    def validate(self, images: Any, labels: Any) -> None:
-        """Take the batch, and wait for as long as its share of a step."""
-        self.wait(self.step_s / VALIDATION_COST)(*_tensors(images, labels))
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A step of the network."""
-
-    network: HepNetwork
-    added_up: int  # the ranks whose gradients `meet` adds up
-    meet: Callable[[Sequence[Any]], Sequence[Any]]
-    spent: Spent
-
-    def train(self, images: Any, labels: Any) -> float:
-        """Compute gradients, take their mean over all ranks, apply it."""
-        with self.spent.during("compute"):
-            loss, gradients = self.network.gradients(*_tensors(images, labels))
-            lost = float(loss)
-        gradients = self.meet(gradients)
-        with self.spent.during("compute"):
-            self.network.apply([each / self.added_up for each in gradients])
-        return lost
-
-    def validate(self, images: Any, labels: Any) -> None:
-        """Compute the loss."""
-        float(self.network.validate(*_tensors(images, labels)))
-
-
-def _tensors(images: Any, labels: Any) -> tuple[Any, Any]:
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
-    return tf.convert_to_tensor(images), tf.one_hot(labels, CLASSES)
-
-
-@dataclass
-class Training:
+@dataclass(kw_only=True)
+class HepTraining(Training):
     """A training of one rank, from the first load to the last step."""
 
     rules: Rules
     samples: Mapping[str, Samples]  # by phase; no validation where this rank has no file of it
-    step: Step
-    spent: Spent
     saver: Saver | None = None
     steps_done: int = 0
-    losses: list[float | None] = field(default_factory=list)
-    step_load_s: list[float] = field(default_factory=list)
-    step_compute_s: list[float] = field(default_factory=list)
     checkpoint_finish_s: float = 0.0
 
     def run(self) -> None:
         """Do all steps; within the clock."""
         passed = 0
         if validation := self.samples.get(VALIDATION):
-            self._at(VALIDATION, 0)
+            self.at(VALIDATION, 0)
             validation.advance()
         for number in (marked := steps.marked(range(self.rules.steps))):
             self._step(number)
@@ -190,7 +99,7 @@ class Training:
 
     def _step(self, number: int) -> None:
         samples, clock = self.samples[TRAIN], time.perf_counter
-        self._at(TRAIN, samples.coming, number)
+        self.at(TRAIN, samples.coming, number)
         began = clock()
         with self.spent.during("next"):
             images, labels, *_ = samples.batch(self.rules.batch_size)
@@ -199,7 +108,7 @@ class Training:
         with self.spent.during("other"):
             self.step_load_s.append(loaded - began)
             self.step_compute_s.append(clock() - loaded)
-            self.losses += [] if loss is None else [loss if math.isfinite(loss) else None]
+            self.enter(loss)
             self.steps_done += 1
         if self.saver:
             with self.spent.during("checkpoint"):
@@ -207,7 +116,7 @@ class Training:
 
     def _validate(self, samples: Samples, number: int) -> None:
         """Go once through all files that this rank has for it, and on to the first one of the next pass."""
-        self._at(VALIDATION, number)
+        self.at(VALIDATION, number)
         left = self.rules.share(VALIDATION) * self.rules.validation.samples
         with self.spent.during("validate"):
             while left:
@@ -218,8 +127,3 @@ class Training:
                 left -= size
             if number + 1 < self.rules.epochs:
                 samples.advance()
-
-    def _at(self, phase: str, epoch: int, step: int = UNKNOWN) -> None:
-        if self.spent.log:
-            with self.spent.during("other"):  # a log that is due is written now
-                self.spent.log.at(phase, epoch, step)

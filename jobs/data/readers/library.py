@@ -44,7 +44,9 @@ def file_of(path: str | os.PathLike[str], driver: Driver = "sec2") -> Iterator[h
         )
     except OSError as error:
         why = error.strerror or str(error)
-        raise DatasetError(f"{name} cannot be read as HDF5: {why}", "see what `h5ls` says of it") from error
+        away = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
+        hint = "name a file that is there, and that you may read" if away else "see what `h5ls` says of it"
+        raise DatasetError(f"{name} cannot be read as HDF5: {why}", hint) from error
     with file:
         yield file
 

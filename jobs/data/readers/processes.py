@@ -175,5 +175,6 @@ def started(
             for up in begun:
                 up.result(_START_TIMEOUT_S)
         except (BrokenExecutor, TimeoutError) as error:
-            raise EngineError("the processes that read do not start", "see what they say above") from error
+            hint = 'see what they say above; a script that opens this reader does so below `if __name__ == "__main__":`'
+            raise EngineError("the processes that read do not start", hint) from error
         yield Pool(executor, memory)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from jobs.data.readers import library, offsets, processes
 from jobs.data.readers.notes import notes
+from jobs.data.readers.part import READERS
+from jobs.errors import DatasetError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,8 +62,11 @@ def opened(  # noqa: PLR0913 - what differs from reader to reader
     `driver`: of the library, ``core`` takes the whole file into memory; ``offsets`` has none. Files are opened and read
     in the `log`, or by processes in logs beside it.
 
-    Raises DatasetError, here or in a read: a file is no HDF5, lacks a part, or, of ``offsets``, has no plain bytes.
+    Raises DatasetError, here or in a read: a file is no HDF5, lacks a part, or, of ``offsets``, has no plain bytes; or
+    there is no reader of this name.
     """
+    if name not in READERS:
+        raise DatasetError(f"there is no reader {name!r}", f"take one of: {', '.join(READERS)}")
     if name == "h5py_threads":
         yield _Threads(parts, driver, notes(log))
     elif name == "offsets":

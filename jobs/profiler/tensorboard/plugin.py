@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _ENDING = ".xplane.pb"
 _WHERE = ("plugins", "profile")  # <run>/plugins/profile/<time>/<host>.xplane.pb
-_MOST_FOLDERS, _MOST_TRACES, _LARGEST_BYTES = 20_000, 2_000, 8 << 20
+_MOST_FOLDERS, _MOST_TRACES, _LARGEST_BYTES, _LARGEST_ENTRY = 20_000, 2_000, 8 << 20, 1 << 16
 _SHOWN = ("host", "fault", "figures", "started_ns")  # of each window in the list
 
 
@@ -45,7 +45,7 @@ class TFIOPlugin(base_plugin.TBPlugin):  # type: ignore[misc] # tensorboard publ
 
     def is_active(self) -> bool:
         """Tell whether there is a window to show."""
-        return any(_summary(*each) for each in self._traces().values())
+        return any(_entry(*each) for each in self._traces().values())
 
     def frontend_metadata(self) -> Any:
         """Name the tab and its script."""
@@ -56,15 +56,13 @@ class TFIOPlugin(base_plugin.TBPlugin):  # type: ignore[misc] # tensorboard publ
         return http_util.Respond(request, script, "application/javascript")
 
     def _windows(self, request: wrappers.Request) -> Any:
-        found = {name: _summary(*each) for name, each in self._traces().items()}
-        told = [
-            {"name": name, **{key: each.get(key) for key in _SHOWN}} for name, each in sorted(found.items()) if each
-        ]
-        return http_util.Respond(request, json.dumps(told), "application/json")
+        found = {name: _entry(*each) for name, each in sorted(self._traces().items())}
+        told = ",".join(f'{{"name": {json.dumps(name)}, {each}}}' for name, each in found.items() if each)
+        return http_util.Respond(request, f"[{told}]", "application/json")
 
     def _window(self, request: wrappers.Request) -> Any:
         trace = self._traces().get(request.args.get("name", ""))
-        found = _summary(*trace) if trace else None
+        found = _summary(trace[0]) if trace else None
         told = json.dumps(found or {"error": "no such window"})
         return http_util.Respond(request, told, "application/json", code=200 if found else 404)
 
@@ -91,8 +89,15 @@ def _traces(logdir: Path) -> Iterator[tuple[Path, int, int]]:
                 yield path, status.st_mtime_ns, status.st_size
 
 
-@lru_cache(maxsize=256)
-def _summary(path: Path, _changed: int, _size: int) -> dict[str, Any] | None:
+@lru_cache(maxsize=_MOST_TRACES)  # all that are listed, of some kB each: asked for every few seconds
+def _entry(path: Path, _changed: int, _size: int) -> str:
+    """Return what the list has of a trace, as JSON without its brackets; empty where it is not one of ours."""
+    found = _summary(path)
+    told = json.dumps({key: found.get(key) for key in _SHOWN})[1:-1] if found else ""
+    return told if len(told) <= _LARGEST_ENTRY else ""
+
+
+def _summary(path: Path) -> dict[str, Any] | None:
     """Return the summary in a trace; None where there is none, or it is not one of ours."""
     try:
         plane = xplane.plane(path, SUMMARY, _LARGEST_BYTES)

@@ -13,7 +13,7 @@ from analysis.errors import AnalysisError
 from analysis.figures.kit import save
 from analysis.statistics.comparable import CURE_OF_LOOSER
 from tests.analysis.record_factory import check, id_of, record, run, store, unstable
-from tests.analysis.training_factory import grid, step, training
+from tests.analysis.training_factory import grid, training
 
 pytestmark = pytest.mark.usefixtures("unrendered")  # but where the analysis is a process of its own
 ROOT = Path(__file__).parents[3]
@@ -64,24 +64,14 @@ def test_a_reader_that_stops_early_ends_it_quietly(campaign):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_summary_names_medians_scaling_the_paper_and_the_files(campaign, capsys):
-    code = main([str(campaign)])
-
-    out = capsys.readouterr().out
-    assert code == 0
-    assert "local          2       190" in out
-    assert "1.90" in out
-    assert "paper's lustre" in out
-    assert "7.80" in out
-    assert str(campaign / "figures" / "fig4.pdf") in out.splitlines()
-
-
-def test_piped_output_is_plain_and_cuts_nothing(campaign, capsys, monkeypatch):
+def test_the_summary_names_medians_scaling_the_paper_and_the_files_and_piped_is_plain(campaign, capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
 
-    main([str(campaign)])
+    assert main([str(campaign)]) == 0
 
     out = capsys.readouterr().out
+    assert [told for told in ("local          2       190", "1.90", "paper's lustre", "7.80") if told not in out] == []
+    assert str(campaign / "figures" / "fig4.pdf") in out.splitlines()
     assert not [sign for sign in "\x1b…│─┃━" if sign in out]
     assert max(len(line) for line in out.splitlines() if not line.startswith("/")) <= 120
     assert all(path.name[-10:] in out for path in (campaign / "records").iterdir())
@@ -150,18 +140,6 @@ def test_a_reason_that_a_cell_shares_with_its_runs_is_listed_once(tmp_path, caps
     assert note in capsys.readouterr().err.splitlines()
 
 
-@pytest.mark.parametrize(("other", "shown"), [("cpu", False), ("gpu", True)])
-def test_an_accelerator_has_a_column_where_the_heading_does_not_say_it_of_all(tmp_path, other, shown):
-    runs = [[step(n, 100.0, accelerator=name) for n in (1, 2, 3)] for name in ("cpu", other)]
-    store(tmp_path, training(runs[0], threads=8), training(runs[1], threads=4))
-
-    main([str(tmp_path), "--quiet"])
-
-    text = (tmp_path / "tables" / "medians.md").read_text(encoding="utf-8")
-    (heading,) = (line for line in text.splitlines() if line.startswith("| storage"))
-    assert ("| accelerator |" in heading) is shown
-
-
 def test_an_unstable_cell_is_marked_in_the_summary_and_in_the_markdown(tmp_path, capsys):
     store(tmp_path, unstable(record([100.0, 150.0])))
 
@@ -189,30 +167,9 @@ def test_cells_that_were_judged_by_looser_checks_are_said_below_their_medians_wi
     assert "<p>judged by looser checks" in told["page"]
 
 
-def test_when_nothing_is_done_tables_are_written_and_the_missing_figure_is_told(tmp_path, capsys):
-    store(tmp_path, record([]) | {"status": "failed", "reason": "the node died"})
-
-    code = main([str(tmp_path)])
-
-    assert code == 0
-    assert "no figure is drawn" in capsys.readouterr().err
-    assert not (tmp_path / "figures").exists()
-    assert (tmp_path / "tables" / "medians.csv").exists()
-
-
-def test_a_benchmark_with_settings_of_any_shape_is_tabled_by_its_figure_of_merit(tmp_path, capsys):
-    no_images = dict.fromkeys(("images_per_s", "images", "images_asked"))
-    other = record([run(1, 1.0) | no_images | {"read_mb_per_s": 163.0, "wall_s": 57.344 / 163}])
-    other["cell"] |= {"benchmark": "metadata", "kind": "storage", "figure": "read_mb_per_s", "unit": "MB/s"}
-    other["cell"] |= {"better": "higher", "settings": {"storage": {"name": "hdd", "root": "/"}, "mode": [1]}}
-    store(tmp_path, other)
-
-    assert main([str(tmp_path)]) == 0
-    assert "163" in capsys.readouterr().out
-
-
-def test_a_figure_that_the_records_no_longer_give_is_removed_and_named(campaign, capsys):
+def test_a_figure_that_the_records_no_longer_give_is_removed_and_named_and_that_of_others_stays(campaign, capsys):
     main([str(campaign)])
+    (campaign / "figures" / "fig4-mine.png").write_bytes(b"mine")
     store(campaign, record([1.0, 2.0, 3.0], cache="warm"))
 
     main([str(campaign)])
@@ -221,16 +178,7 @@ def test_a_figure_that_the_records_no_longer_give_is_removed_and_named(campaign,
     assert "fig4.pdf" not in figures
     assert len(figures) == 2
     assert "removed figures that the records no longer give: fig4.csv, fig4.pdf, fig4.png" in capsys.readouterr().err
-
-
-def test_a_figure_that_somebody_else_put_there_stays(campaign):
-    other = campaign / "figures" / "fig4-mine.pdf"
-    other.parent.mkdir()
-    other.write_bytes(b"mine")
-
-    main([str(campaign)])
-
-    assert other.read_bytes() == b"mine"
+    assert (campaign / "figures" / "fig4-mine.png").read_bytes() == b"mine"
 
 
 @pytest.mark.parametrize("name", ["results", "long name " * 12])
@@ -244,25 +192,21 @@ def test_quiet_prints_the_paths_alone_each_on_one_line(name, campaign, capsys):
     assert err == ""
 
 
-@pytest.mark.parametrize("words", [["no/such/folder"], ["."]])
-def test_wrong_usage_is_an_error_with_a_hint_and_no_traceback(words, capsys, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("campaign")
+@pytest.mark.parametrize(
+    ("words", "hint"), [(["none"], "campaign folder"), (["."], "records/"), (["results", "--out", "file"], "--out DIR")]
+)
+def test_wrong_usage_and_a_place_that_cannot_be_written_are_errors_with_a_hint(
+    words, hint, capsys, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-
-    code = main(words)
-
-    err = capsys.readouterr().err
-    assert code == 2
-    assert err.startswith("error: ")
-    assert "\n\nhint: " in err
-
-
-def test_a_place_that_cannot_be_written_is_an_error_with_a_hint(campaign, tmp_path, capsys):
     (tmp_path / "file").write_text("", encoding="utf-8")
 
-    code = main([str(campaign), "--out", str(tmp_path / "file")])
+    assert main(words) == 2
 
-    assert code == 2
-    assert "--out DIR" in capsys.readouterr().err
+    error, _, cure = capsys.readouterr().err.partition("\n\nhint: ")
+    assert error.startswith("error: ")
+    assert hint in cure
 
 
 @pytest.mark.parametrize("verb", ["", "compare", "verdicts"])

@@ -20,6 +20,7 @@ from tests.analysis.claims_factory import curve, told
 from tests.analysis.record_factory import record, store
 from tests.analysis.training_factory import frames
 
+pytestmark = pytest.mark.usefixtures("unrendered")
 ROOT = Path(__file__).parents[3]
 GOOD = {1: 100.0, 2: 165.0, 4: 195.0, 8: 230.0}
 BAD = GOOD | {2: 120.0}
@@ -72,18 +73,12 @@ def test_the_exit_code_says_whether_a_claim_differs_and_strictly_whether_each_ho
     assert [main([str(folder), "--strict"]) for folder in (holds, differs)] == [1, 1]
 
 
-def test_a_pair_that_differs_is_told_by_its_claim(monkeypatch, capsys, tmp_path):
-    rows = verdicts(*frames(*curve("hdd", GOOD))[:2])
-    assert well(rows, strict=False)
-    rows.loc[0, ["verdict", "pair"]] = ["differs", "hdd, threads 1"]
-    assert well(rows, strict=False)
-
-
 @pytest.mark.parametrize(
     ("emulated", "reproduced"), [("", True), ("storage", False), ("emulated (model): storage", False)]
 )
 def test_what_holds_where_something_is_emulated_is_not_the_paper_reproduced(emulated, reproduced):
     rows = verdicts(*frames(*curve("hdd", GOOD))[:2]).assign(verdict="holds", emulated=emulated)
+    rows.loc[0, ["verdict", "pair"]] = ["differs", "hdd, threads 1"]  # a pair is told by its claim
 
     assert well(rows, strict=False)
     assert well(rows, strict=True) is reproduced
@@ -133,18 +128,11 @@ def test_the_junit_file_is_valid_and_counts_what_the_checklist_says(differs, tmp
     assert len(skipped) == count["not measured"] + count["not comparable"]
     assert all(each.attrib["message"] for each in skipped)
     assert [path.name for path in file.parent.iterdir()] == ["verdicts.xml"]
-
-
-def test_the_properties_of_a_case_are_its_evidence(differs):
-    root = parsed(document(verdicts(*frames(*curve("hdd", BAD))[:2])))
-
     (suite,) = root.findall(f"testsuite[@name='{claims.SCALING['hdd', 2].text}']")
-    saving_in_words = {each.attrib["name"]: each.attrib["value"] for each in suite.find("properties")}
-    row = told(claims.SCALING["hdd", 2], *curve("hdd", BAD))
-    assert saving_in_words["ours"] == f"1.20{TIMES}"
-    assert saving_in_words["interval"] == f"1.20{TIMES} to 1.20{TIMES}"
-    assert saving_in_words["tolerance"].startswith("8.3 %, 2 times the site's")
-    assert saving_in_words["cells"] == row["cells"]
+    evidence = {each.attrib["name"]: each.attrib["value"] for each in suite.find("properties")}
+    assert (evidence["ours"], evidence["interval"]) == (f"1.20{TIMES}", f"1.20{TIMES} to 1.20{TIMES}")
+    assert evidence["tolerance"].startswith("8.3 %, 2 times the site's")
+    assert evidence["cells"] == told(claims.SCALING["hdd", 2], *curve("hdd", BAD))["cells"]
     assert suite.find("testcase/failure").attrib["type"] == "differs"
 
 
@@ -158,7 +146,6 @@ def test_whatever_a_record_holds_is_text_in_the_junit_file(tmp_path):
     assert "<b>\"'&]]>" in ET.tostring(root, encoding="unicode", method="text")
 
 
-@pytest.mark.usefixtures("unrendered")
 def test_the_analysis_writes_the_same_junit_file(differs, tmp_path, capsys):
     main([str(differs), "--junit", str(tmp_path / "a.xml")])
     code = analysis([str(differs), "--quiet", "--junit", str(tmp_path / "b.xml")])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import csv
 import json
 import subprocess
@@ -13,12 +14,11 @@ from analysis.cli.compare import main
 from analysis.compare.figure import specs
 from analysis.compare.judge import COLUMNS
 from analysis.compare.steps import Side, comparison
-from analysis.records.frame import cells_frame, runs_frame
-from analysis.records.record import parse
 from analysis.statistics.comparable import CURE_OF_LOOSER
-from analysis.statistics.medians import medians
-from tests.analysis.record_factory import id_of, record, run, store, unstable
-from tests.analysis.training_factory import training
+from tests.analysis.baseline_records import baseline
+from tests.analysis.figures.test_sweep import toy
+from tests.analysis.record_factory import id_of, leave_unrendered, record, run, store, unstable
+from tests.analysis.training_factory import frames, training
 
 ROOT = Path(__file__).parents[3]
 STEADY = (99.9, 100.0, 100.1)
@@ -59,72 +59,78 @@ def test_a_change_beyond_noise_and_tolerance_is_told_with_its_ratio_and_interval
     assert list(row) == COLUMNS
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "told"),
-    [
-        (cell(), cell(105.0), (0, "faster", "")),
-        (cell(), cell(95.0), (1, "slower", "")),
-        (training([100.0, 100.1, 99.9]), training([120.0, 120.1, 119.9]), (1, "slower", "")),
-        (training([100.0, 100.1, 99.9]), training([80.0, 80.1, 79.9]), (0, "faster", "")),
-        (cell(), cell(103.9), (0, "no change", "within the tolerance of 4.0 %")),
-        (cell(), cell(96.2), (0, "no change", "within the tolerance of 4.0 %")),
-        (record([90.0, 100.0, 110.0]), record([95.0, 108.0, 112.0]), (0, "no change", "the interval holds 1")),
-    ],
-)
-def test_a_change_counts_beyond_its_interval_and_the_tolerance_and_more_seconds_are_slower(
-    tmp_path, before, after, told
-):
-    outcome = compared(tmp_path, [before], [after])
-
-    assert only(outcome) == told
-    figure = "wall_s" if before["cell"]["benchmark"] == "alexnet" else "images_per_s"
-    assert next(iter(outcome[1].values()))["figure"] == figure
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("limit", "told"), [(0.06, "no change"), (0.04, "slower"), (0.2, "not comparable")])
-def test_of_two_tolerances_the_wider_counts_unless_it_lets_anything_pass(tmp_path, limit, told):
-    assert only(compared(tmp_path, [cell(limit=0.01)], [cell(95.0, limit=limit)]))[1] == told
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("rate", "told"),
-    [
-        (50.0, (1, "slower", "")),
-        (200.0, (0, "faster", "")),
-        (100.0, (0, "no change", "the interval holds 1")),
-        (101.0, (0, "no change", "within the tolerance of 4.0 %")),
-        (96.1, (2, "not comparable", "unstable: B")),  # the tolerance is within the interval
-        (104.0, (2, "not comparable", "unstable: B")),
-    ],
-)
-def test_of_an_unstable_cell_only_a_whole_interval_on_one_side_of_the_tolerance_tells(tmp_path, rate, told):
-    assert only(compared(tmp_path, [cell()], [unstable(cell(rate))])) == told
-
-
 def with_few_runs(made):
     bad = [run(n, 1.0, status="invalid", reason="cold: it was not") for n in (2, 3)]
     return made | {"runs": [made["runs"][1], *bad]}
 
 
-@pytest.mark.parametrize(
-    ("spoil", "why"),
-    [
-        (
-            lambda made: made | {"cell": made["cell"] | {"benchmark_version": 2, "id": "micro-another-id"}},
-            "benchmark versions 1 and 2",
-        ),
-        (
-            lambda made: made | {"dataset": {"checksum": "sha256:ffff"}},
-            "other data: the checksums of the datasets differ",
-        ),
-        (with_few_runs, "B has 1 valid run, fewer than 3"),
-        (lambda made: made | {"status": "failed"}, "B is failed"),
-    ],
-)
-def test_what_cannot_be_compared_is_never_faster_or_slower_and_says_why(tmp_path, spoil, why):
-    assert only(compared(tmp_path, [cell()], [spoil(cell(50.0))])) == (2, "not comparable", why)
+LESS = ("pipeline", "files_per_s", "s/file", "lower")
+SECONDS = training([100.0, 100.1, 99.9])
+SLOW = cell(50.0)
+WITHIN = "within the tolerance of 4.0 %"
+# Each pair is of two campaigns that hold them all: before, after, what is told of it.
+PAIRS = [
+    (cell(), cell(105.0), "faster", ""),
+    (cell(), cell(95.0), "slower", ""),
+    (SECONDS, training([120.0, 120.1, 119.9]), "slower", ""),
+    (SECONDS, training([80.0, 80.1, 79.9]), "faster", ""),
+    # What reads or writes a storage by itself, and a benchmark that the paper does not have, by their own figures.
+    *((baseline([100.0] * 3, how), baseline([150.0] * 3, how), "faster", "") for how in ("read", "write")),
+    (toy([10.0, 10.1, 10.2], size=1, merit=LESS), toy([20.0, 20.1, 20.2], size=1, merit=LESS), "slower", ""),
+    (cell(), cell(103.9), "no change", WITHIN),
+    (cell(), cell(96.2), "no change", WITHIN),
+    (record([90.0, 100.0, 110.0]), record([95.0, 108.0, 112.0]), "no change", "the interval holds 1"),
+    # Of two tolerances the wider counts, unless it lets anything pass.
+    (cell(limit=0.01), cell(95.0, limit=0.06), "no change", "within the tolerance of 6.0 %"),
+    (cell(limit=0.01), cell(95.0, limit=0.04), "slower", ""),
+    (cell(limit=0.01), cell(95.0, limit=0.2), "not comparable", "too wide to compare anything"),
+    # Of an unstable cell only a whole interval on one side of the tolerance tells; here it may hold the tolerance.
+    (cell(), unstable(cell(50.0)), "slower", ""),
+    (cell(), unstable(cell(200.0)), "faster", ""),
+    (cell(), unstable(cell(100.0)), "no change", "the interval holds 1"),
+    (cell(), unstable(cell(101.0)), "no change", WITHIN),
+    (cell(), unstable(cell(96.1)), "not comparable", "unstable: B"),
+    (cell(), unstable(cell(104.0)), "not comparable", "unstable: B"),
+    (
+        cell(), SLOW | {"cell": SLOW["cell"] | {"benchmark_version": 2, "id": "micro-another-id"}}, "not comparable",
+        "benchmark versions 1 and 2",
+    ),
+    (
+        cell(), SLOW | {"dataset": {"checksum": "sha256:ffff"}}, "not comparable",
+        "other data: the checksums of the datasets differ",
+    ),
+    (cell(), with_few_runs(SLOW), "not comparable", "B has 1 valid run, fewer than 3"),
+    (cell(), SLOW | {"status": "failed"}, "not comparable", "B is failed"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def rows_of_pairs(tmp_path_factory):
+    """Compare all pairs at once, told apart by their seeds; return the rows in order."""
+    sides = [[copy.deepcopy(made) for made in pair[:2]] for pair in PAIRS]
+    for number, pair in enumerate(sides):
+        for made in pair:
+            made["cell"]["settings"]["seed"] = number
+            made["cell"]["id"] += f"-{number:02}"
+    with pytest.MonkeyPatch.context() as patch:
+        leave_unrendered(patch)
+        code, rows = compared(tmp_path_factory.mktemp("compared"), *zip(*sides, strict=True))
+    assert code == 1
+    return sorted(rows.values(), key=lambda row: row["cell_a"][-2:])
+
+
+@pytest.mark.parametrize(("number", "verdict", "why"), [(n, *pair[2:]) for n, pair in enumerate(PAIRS)])
+def test_a_change_counts_beyond_its_interval_and_the_tolerance_and_what_cannot_be_compared_says_why(
+    rows_of_pairs, number, verdict, why
+):
+    row = rows_of_pairs[number]
+
+    assert row["verdict"] == verdict
+    assert why in row["why"]
+    assert bool(row["why"]) is bool(why)
+    figures = {"alexnet": "wall_s", "micro": "images_per_s", "toy": "files_per_s"}  # more seconds are slower
+    written = "-write-" in row["cell_a"]
+    assert row["figure"] == figures.get(row["benchmark"], "write_mb_per_s" if written else "read_mb_per_s")
 
 
 @pytest.mark.parametrize(("sides", "told"), [("ab", "both were judged by"), ("b", "B was judged by")])
@@ -214,11 +220,8 @@ def test_the_summary_counts_the_verdicts_and_names_both_campaigns_and_the_files(
 
 
 def test_the_figure_shows_each_ratio_on_a_logarithmic_axis_beside_one(tmp_path):
-    def side(name, *made):
-        parsed = [parse(each) for each in made]
-        return Side(Path(name), medians(cells_frame(parsed), runs_frame(parsed)), runs_frame(parsed))
-
-    table = comparison(side("a", cell(), cell(threads=1)), side("b", cell(50.0), cell(150.0, threads=1)), {})
+    ours, theirs = frames(cell(), cell(threads=1)), frames(cell(50.0), cell(150.0, threads=1))
+    table = comparison(Side(Path("a"), *ours[:2]), Side(Path("b"), *theirs[:2]), {})
 
     (spec,) = specs(table, ["A: a", "B: b"], {"images_per_s": "higher"})
     (axes,) = spec.drawn().axes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -88,18 +87,6 @@ def test_a_trace_is_drawn_over_time_and_file_by_file(profiled, tmp_path):
     drawn = [each for each in figure.axes[0].collections if isinstance(each, LineCollection)]
     assert sum(len(each.get_segments()) for each in drawn) == 8
     assert {"large.jpg", "small", posix.END} <= set(words(figure))
-
-
-def test_no_more_sets_are_read_than_are_drawn(profiled, tmp_path, monkeypatch):
-    mode, content = profiled
-    made = [cell(tmp_path, content, mode=mode, batch_size=n) for n in (1, 2)]
-    monkeypatch.setattr("analysis.figures.kit.figure.MOST_SETS", 1)
-    read = Mock(wraps=posix.read)
-    monkeypatch.setattr(posix, "read", read)
-
-    figures_of(*made, folder=tmp_path)
-
-    assert read.call_count == 1
 
 
 def test_a_cell_without_a_profile_that_can_be_read_says_so_in_its_place(profiled, tmp_path):

@@ -6,10 +6,9 @@ import pytest
 from matplotlib.patches import Rectangle, StepPatch
 
 from analysis.__main__ import main
-from analysis.traces import system
-from tests.analysis.record_factory import id_of, store, unstable
+from tests.analysis.record_factory import store
 from tests.analysis.saving_factory import paper_like, saved
-from tests.analysis.training_factory import figures_of, grid, with_traces, words
+from tests.analysis.training_factory import figures_of, grid, trace_of, with_traces, words
 
 BUFFER = "optane to hdd"
 SOURCES = {"fast": "dsk/nvme0n1", "slow": "dsk/sda"}
@@ -66,16 +65,6 @@ def test_where_a_run_without_checkpoints_took_longer_the_whole_bar_is_gray_and_a
     assert "without checkpoints, where longer" in words(figure)
 
 
-def test_a_target_that_failed_keeps_its_place_and_says_so():
-    failed = saved("ssd", [100.0] * 3) | {"status": "failed"}
-
-    spec = figures_of(saved("hdd", [100.0] * 3), failed)["fig9"]
-
-    assert len(bars(spec.drawn().axes[0])) == 1
-    assert words(spec.drawn()).count("failed") == 2
-    assert spec.left_out["cell"].tolist() == [id_of(failed)]
-
-
 def test_modes_and_intervals_are_never_in_one_figure_9_and_modes_are_in_one_of_ours():
     made = [saved("hdd", [100.0] * 3, mode=mode) for mode in ("sync", "async")]
     other = saved("hdd", [100.0] * 3, every=10)
@@ -122,16 +111,7 @@ def test_a_record_of_before_checkpoints_is_one_without():
 
 def written(sources, rates, tail):
     """Return a trace in which each source writes these bytes in each second, the last `tail` of them in the tail."""
-    header = [["epoch", "elapsed", *(part for name in sources for part in (name, "")), "process", "", "phase"]]
-    header.append(["epoch", "s", *["read", "writ"] * (len(sources) + 1), "phase"])
-    seconds = len(rates[0])
-    rows = [[1e9, 0, *[""] * (2 * len(sources) + 2), "iteration"]]
-    for second in range(seconds):
-        counted = [value for rate in rates for value in (0, rate[second])]
-        phase = "tail" if second >= seconds - tail else "iteration"
-        rows.append([1e9 + second + 1, second + 1, *counted, 0, 0, phase])
-    lines = [",".join(f'"{name}"' for name in each) for each in header]
-    return "\n".join([*lines, *(",".join(map(str, row)) for row in rows)]) + "\n"
+    return trace_of({name: [(0, rate) for rate in of] for name, of in zip(sources, rates, strict=True)}, tail)
 
 
 @pytest.fixture
@@ -177,21 +157,6 @@ def test_what_two_storages_wrote_in_one_second_stands_upon_each_other_and_fits(b
     assert "storages stacked" in spec.caption
 
 
-@pytest.mark.long
-def test_the_table_tells_which_share_of_the_runtime_went_into_checkpoints(tmp_path):
-    made = saved("hdd", [10.0, 20.0, 10.0])
-    for one in made["runs"]:
-        one["checkpoint_s"] = 2.5
-    folder = store(tmp_path, made)
-
-    main([str(folder), "--quiet"])
-
-    heads, _, row = [
-        line.split(" | ") for line in (folder / "tables/medians.md").read_text().splitlines() if "|" in line
-    ][:3]
-    assert dict(zip(heads, row, strict=True))["checkpoint share"] == "25 %"
-
-
 @pytest.mark.parametrize(
     ("how", "bursts"),
     [
@@ -233,17 +198,6 @@ def test_a_target_that_was_not_counted_says_so(both, tmp_path, sources, status):
     assert status in words(figure)
 
 
-def test_what_was_written_by_one_counter_is_read_from_a_trace(tmp_path):
-    (tmp_path / "trace.csv").write_text(written(["dsk/a", "dsk/b"], [[1e6, 2e6], [3e6, 4e6]], tail=1))
-
-    found = system.written(tmp_path / "trace.csv", "dsk/b")
-
-    assert found["written_mb_per_s"].dropna().tolist() == [3, 4]
-    assert found["phase"].tolist() == ["iteration", "iteration", "tail"]
-    with pytest.raises(system.TraceError, match="missing"):
-        system.written(tmp_path / "gone.csv", "dsk/b")
-
-
 def test_where_no_run_came_to_save_anything_there_are_tables_and_no_figure(tmp_path, capsys):
     made = saved("hdd", [100.0])
     made["status"] = "failed"
@@ -256,14 +210,3 @@ def test_where_no_run_came_to_save_anything_there_are_tables_and_no_figure(tmp_p
     main([str(tmp_path)])
 
     assert "a snapshot does not fit" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("scatters", [False, True])
-def test_the_dagger_of_an_unstable_checkpoint_is_explained(scatters):
-    made = saved("hdd", [180.0] * 3, (5.2,) * 3)
-
-    figure = figures_of(unstable(made) if scatters else made)["checkpoints"].drawn()
-
-    told = [each for each in words(figure) if "\N{DAGGER}" in each]
-    assert any("unstable" in each for each in told) is scatters
-    assert bool(told) is scatters

@@ -21,7 +21,7 @@ def test_the_parts_of_a_stack_are_the_wall_time(tmp_path, unrendered):
     made = specs(tmp_path, hepcnn(4, "global", 24), hepcnn(4, "local", 8), hepcnn(1, "local", 8))
 
     frame = made["nersc-hepcnn-latency"].frame
-    assert frame["place"].tolist() == ["1 node\nlocal", "4 nodes\nlocal", "4 nodes\nglobal"]
+    assert frame["place"].tolist() == ["1 node\nshuffle\nlocal", "4 nodes\nshuffle\nlocal", "4 nodes\nshuffle\nglobal"]
     for row in rows_of(frame):
         assert sum(row[part] for part in nodes.PARTS) == pytest.approx(row["wall_s"])
         assert row["io_share"] == pytest.approx(row["read_s"] / row["wall_s"])

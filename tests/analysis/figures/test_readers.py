@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from analysis.cli.measured import measured
-from analysis.figures.nersc import readers
-from tests.analysis.record_factory import record, store
+from analysis.figures import readers
+from tests.analysis.record_factory import record
+from tests.analysis.training_factory import figures_of
 
 
-def drawn(folder, *records):
-    return readers.specs(measured(store(folder, *records)).table)
+def drawn(*records):
+    return [spec for stem, spec in figures_of(*records).items() if stem.startswith("readers")]
 
 
 def read_by(reader, rates, **settings):
@@ -18,7 +18,7 @@ def read_by(reader, rates, **settings):
     ]
 
 
-def test_each_reader_has_a_line_over_the_calls_at_once_and_each_storage_a_panel(tmp_path):
+def test_each_reader_has_a_line_over_the_calls_at_once_and_each_storage_a_panel():
     records = [
         made
         for storage in ("hdd", "ssd")
@@ -26,7 +26,7 @@ def test_each_reader_has_a_line_over_the_calls_at_once_and_each_storage_a_panel(
         for made in read_by(reader, rates, storage=storage)
     ]
 
-    (spec,) = drawn(tmp_path, *records)
+    (spec,) = drawn(*records)
 
     assert spec.frame["reader"].tolist() == (["h5py_threads"] * 3 + ["offsets"] * 3) * 2
     first = spec.frame.set_index(["storage", "reader", "threads"])["read_mb_per_s"]
@@ -38,6 +38,6 @@ def test_each_reader_has_a_line_over_the_calls_at_once_and_each_storage_a_panel(
     assert [line.get_ydata()[2] / line.get_ydata()[0] for line in lines] == [1, 4]
 
 
-def test_one_reader_alone_and_records_without_one_make_no_figure(tmp_path):
-    assert drawn(tmp_path / "one", *read_by("offsets", (1, 2, 3))) == []
-    assert drawn(tmp_path / "none", record([1, 2, 3])) == []
+def test_one_reader_alone_and_records_without_one_make_no_figure():
+    assert drawn(*read_by("offsets", (1, 2, 3))) == []
+    assert drawn(record([1, 2, 3])) == []

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import pytest
 
 from analysis.__main__ import main
-from analysis.cli.measured import measured
-from analysis.figures import sweep
-from tests.analysis.record_factory import id_of, record, run, store, unstable
+from tests.analysis.record_factory import id_of, record, run, store
+from tests.analysis.training_factory import figures_of
 
 
 def toy(rates, *, size, merit=("pipeline", "files_per_s", "files/s", "higher"), **settings):
@@ -20,17 +18,16 @@ def toy(rates, *, size, merit=("pipeline", "files_per_s", "files/s", "higher"), 
     return made
 
 
-def drawn(folder, *records):
-    table = measured(store(folder, *records)).table
-    return sweep.specs(table)
+def drawn(*records):
+    return [spec for stem, spec in figures_of(*records).items() if stem.startswith("sweep-")]
 
 
 def swept(storage="hdd", **settings):
     return [toy([9.0 * size, 10.0 * size, 12.0 * size], size=size, storage=storage, **settings) for size in (1, 2, 4)]
 
 
-def test_the_figure_of_merit_is_drawn_over_what_was_swept_a_line_per_storage(tmp_path):
-    (spec,) = drawn(tmp_path, *swept("hdd"), *swept("ssd"))
+def test_the_figure_of_merit_is_drawn_over_what_was_swept_a_line_per_storage():
+    (spec,) = drawn(*swept("hdd"), *swept("ssd"))
 
     axes = spec.drawn().axes[0]
     assert spec.stem == "sweep-toy"
@@ -42,15 +39,15 @@ def test_the_figure_of_merit_is_drawn_over_what_was_swept_a_line_per_storage(tmp
     assert [text.get_text() for text in axes.get_xticklabels()] == ["1", "2", "4"]
 
 
-def test_points_of_several_hosts_are_not_joined_and_the_caption_says_why(tmp_path):
-    (spec,) = drawn(tmp_path, *swept("hdd")[:2], *swept("hdd", host="node2")[2:])
+def test_points_of_several_hosts_are_not_joined_and_the_caption_says_why():
+    (spec,) = drawn(*swept("hdd")[:2], *swept("hdd", host="node2")[2:])
 
     styles = {line.get_linestyle() for line in spec.drawn().axes[0].lines if len(line.get_xdata()) == 3}
     assert "-" not in styles
     assert "Not comparable (mixed: hosts node1, node2)." in spec.caption
 
 
-def test_words_are_categories_and_each_swept_setting_has_a_panel_the_others_held(tmp_path):
+def test_words_are_categories_and_each_swept_setting_has_a_panel_the_others_held():
     records = [
         toy([float(size)] * 3, size=size, benchmark__layout=layout)
         for size in (1, 2, 4)
@@ -58,7 +55,7 @@ def test_words_are_categories_and_each_swept_setting_has_a_panel_the_others_held
         if (size, layout) != (4, "nested")
     ]
 
-    (spec,) = drawn(tmp_path, *records)
+    (spec,) = drawn(*records)
 
     panels = {axes.get_xlabel(): axes for axes in spec.drawn().axes}
     assert set(panels) == {"benchmark.size", "benchmark.layout"}
@@ -67,29 +64,18 @@ def test_words_are_categories_and_each_swept_setting_has_a_panel_the_others_held
     assert "4 of 5 cells" in spec.caption
 
 
-def test_a_cell_that_is_not_done_is_left_out_and_named_and_an_unstable_one_marked(tmp_path):
-    one, two, four = swept()
-    dead = toy([], size=8) | {"status": "failed", "reason": "no"}
-
-    (spec,) = drawn(tmp_path, one, unstable(two), four, dead)
-
-    assert spec.left_out["cell"].tolist() == [id_of(dead)]
-    assert spec.frame["unstable"].astype(object).eq(other=True).tolist() == [False, True, False, False]
-    assert any("unstable" in text.get_text() for text in spec.drawn().legends[0].get_texts())
-
-
-def test_versions_never_mix(tmp_path):
+def test_versions_never_mix():
     newer = swept()
     for each in newer:
         each["cell"] |= {"benchmark_version": 2, "id": f"{id_of(each)}-2"}
 
-    specs = drawn(tmp_path, *swept(), *newer)
+    specs = drawn(*swept(), *newer)
 
     assert [spec.stem for spec in specs] == ["sweep-toy_version_1", "sweep-toy_version_2"]
 
 
-def test_storages_stand_side_by_side_where_nothing_else_was_swept(tmp_path):
-    (spec,) = drawn(tmp_path, *(toy([5.0] * 3, size=1, storage=name) for name in ("ssd", "hdd")))
+def test_storages_stand_side_by_side_where_nothing_else_was_swept():
+    (spec,) = drawn(*(toy([5.0] * 3, size=1, storage=name) for name in ("ssd", "hdd")))
 
     assert spec.frame["swept"].unique().tolist() == ["storage"]
     assert [text.get_text() for text in spec.drawn().axes[0].get_xticklabels()] == ["hdd", "ssd"]
@@ -105,20 +91,7 @@ def test_tables_and_terminal_show_it_whatever_its_kind(tmp_path, capsys, kind):
     out, text = capsys.readouterr().out, (tmp_path / "tables" / "medians.md").read_text()
     line = next(line for line in text.splitlines() if "benchmark.size" in line and line.startswith("|"))
     assert code == 0
-    assert line.startswith("| storage | benchmark.size | median | min\N{EN DASH}max | unit |")
-    assert "| local | 2 | 3.00 | 2.00\N{EN DASH}4.00 | files/s |" in text
+    assert line.startswith("| storage | benchmark.size | files/s | min\N{EN DASH}max |")
+    assert "| local | 2 | 3.00 | 2.00\N{EN DASH}4.00 |" in text
     assert "files/s" in out
     assert (tmp_path / "figures" / "sweep-toy.pdf").exists()
-
-
-def test_two_campaigns_of_it_are_compared_by_its_figure_and_which_way_is_better(tmp_path):
-    merit = ("pipeline", "files_per_s", "s/file", "lower")
-    for name, rates in (("a", [10.0, 10.1, 10.2]), ("b", [20.0, 20.1, 20.2])):
-        store(tmp_path / name, toy(rates, size=1, merit=merit))
-
-    code = main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path / "out")])
-
-    table = pd.read_csv(tmp_path / "out" / "comparison.csv")
-    assert code == 1
-    assert table[["figure", "verdict"]].to_numpy().tolist() == [["files_per_s", "slower"]]
-    assert (tmp_path / "out" / "ratio-files_per_s.pdf").exists()

@@ -13,7 +13,7 @@ from jobs.profiler import Profile
 from tests.analysis.claims_factory import curve
 from tests.analysis.record_factory import id_of, record, run
 from tests.analysis.training_factory import figures_of, trace_text, words
-from tests.analysis.verdicts.test_tfdarshan import imagenet, malware
+from tests.analysis.verdicts.test_tfdarshan import imagenet, malware, saving
 
 SIZE = 300_000
 
@@ -116,6 +116,15 @@ def test_bandwidths_stand_beside_the_published_ones(tmp_path):
     assert shown.loc[1, "smallest"].tolist() == pytest.approx([120, 94 * 1.19])
     assert shown.loc[16, ""].tolist() == [80, 77]
     assert {"1 thread\nsmallest staged\nwaits 96 %", "120"} <= set(words(spec.drawn()))
+
+
+def test_fwrite_calls_stand_beside_the_published_ones(tmp_path):
+    spec = figures_of(saving(stream_writes=220), folder=tmp_path)["tfdarshan-fwrite"]
+
+    row = spec.frame.iloc[0]
+    assert (row["posix_stream_writes"], row["checkpoints"], row["published"]) == (220, 10, 1400)
+    assert {"4 threads\n10 checkpoints", "220"} <= set(words(spec.drawn()))
+    assert not {"tfdarshan-fwrite"} & set(figures_of(imagenet("hdd"), folder=tmp_path))
 
 
 def test_a_cell_that_is_not_of_the_paper_has_no_published_bandwidth(tmp_path):

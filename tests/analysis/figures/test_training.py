@@ -5,12 +5,11 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.patches import Rectangle, StepPatch
 
 from analysis.traces import system
-from tests.analysis.record_factory import id_of, record, unstable
+from tests.analysis.record_factory import id_of, record
 from tests.analysis.training_factory import (
-    HEADER,
     figures_of,
-    grid,
     step,
+    trace_of,
     trace_text,
     training,
     with_traces,
@@ -44,14 +43,6 @@ def test_figure_6_stands_the_excess_without_prefetch_on_the_runtime_with_it():
     whiskers = [each.lines[2][0].get_segments()[0][:, 1].tolist() for each in bars]
     assert whiskers == [[100.0, 110.0], [130.0, 150.0]]
     assert spec.frame["excess_s"].tolist()[1] == 40.0
-
-
-def test_figure_6_has_a_panel_per_storage_in_the_papers_order_and_threads_across():
-    figure = figures_of(*grid(("zfs", "lustre", "hdd")))["fig6"].drawn()
-
-    assert [axes.get_title() for axes in figure.axes] == ["hdd", "lustre", "zfs"]
-    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["1", "2", "4", "8"]
-    assert [len(each) for each in boxes(figure)] == [8, 8, 8]
 
 
 @pytest.mark.parametrize(
@@ -126,15 +117,6 @@ def test_each_prefetch_has_a_figure_of_its_own_against_none():
         "fig6-prefetch-1": [1, 0],
         "fig6-prefetch-4": [4, 0],
     }
-
-
-def test_an_unstable_runtime_is_hatched_and_explained():
-    ahead, none = pair()
-
-    figure = figures_of(unstable(ahead), none)["fig6"].drawn()
-
-    assert [bar.get_hatch() for bar in figure.axes[0].patches] == ["/////", None]
-    assert any("unstable" in text for text in words(figure))
 
 
 @pytest.mark.parametrize(
@@ -235,7 +217,7 @@ def test_the_end_of_the_iteration_is_dotted_where_there_is_a_tail(tmp_path):
 
 def test_where_the_device_was_not_read_the_process_speaks_and_the_caption_says_so(tmp_path):
     ahead, none = pair()
-    made = [with_traces(ahead, tmp_path, device=False), with_traces(none, tmp_path)]
+    made = [with_traces(ahead, tmp_path, device=None), with_traces(none, tmp_path)]
 
     spec = figures_of(*made, folder=tmp_path)["fig8"]
 
@@ -293,22 +275,10 @@ def test_figure_8_shows_the_papers_batch_or_else_the_longest_runs_and_most_threa
     assert f"threads 8, batch {drawn}" in spec.caption
 
 
-def test_traces_are_read_of_the_sets_and_the_runs_that_are_drawn_alone(tmp_path, monkeypatch):
-    read, places = system.read, []
-    monkeypatch.setattr(system, "read", lambda path: places.append((path.parent.name, path.name)) or read(path))
-    drawn, lone = pair(threads=8), training([100.0] * 3, seed=5)
-    made = [with_traces(each, tmp_path) for each in (*pair(threads=2), *drawn, lone)]
-
-    figures_of(*made, folder=tmp_path)
-
-    assert sorted(places) == sorted((id_of(each), "trace-2.csv") for each in drawn)
-
-
 @pytest.mark.parametrize("group", ["llite/scratch", "nfs/home"])
 def test_a_network_file_system_takes_the_place_of_the_device(tmp_path, group):
-    header = [[group if name == "dsk/vda" else name for name in line] for line in HEADER]
     path = tmp_path / "trace.csv"
-    path.write_text(trace_text(header=header), encoding="utf-8")
+    path.write_text(trace_text(device=group), encoding="utf-8")
 
     trace = system.read(path)
 
@@ -318,11 +288,8 @@ def test_a_network_file_system_takes_the_place_of_the_device(tmp_path, group):
 
 
 def test_of_several_devices_the_first_is_the_one_behind_the_dataset(tmp_path):
-    header = [["epoch", "elapsed", "dsk/sdb", "", "dsk/sda", "", "process", "", "phase"],
-              ["epoch", "s", "read", "writ", "read", "writ", "read", "writ", "phase"]]  # fmt: skip
-    lines = ["1,0,,,,,,,iteration", "2,1,4e6,0,9e6,0,1e6,0,iteration"]
     path = tmp_path / "trace.csv"
-    path.write_text("\n".join([*(",".join(each) for each in header), *lines]), encoding="utf-8")
+    path.write_text(trace_of({"dsk/sdb": [(4e6, 0)], "dsk/sda": [(9e6, 0)], "process": [(1e6, 0)]}), encoding="utf-8")
 
     assert system.read(path).source == "dsk/sdb"
     assert system.read(path).samples["read_mb_per_s"].tolist()[1] == 4.0

@@ -29,6 +29,17 @@ def test_the_name_of_a_dataset_tells_all_that_comes_with_it():
     assert named({"data": "sha256:0"}, big) == ["demo", "big"]
 
 
+def test_what_only_one_benchmark_knows_is_no_part_of_a_name_nor_is_what_needs_no_telling():
+    training = {"benchmark": "alexnet", "benchmark.optimizer": "adam", "accelerator.step_s": 0.18}
+
+    assert named(training, {}) == ["alexnet", "micro"]
+    assert named({"batch_size": 1, "iterations": 10}, {"batch_size": 2, "iterations": 20}) == [
+        "batch_size-1",
+        "batch_size-2",
+    ]
+    assert named({"checkpoint.name": "none"}, {"checkpoint.name": "hdd"}) == ["no-checkpoint", "checkpoint-hdd"]
+
+
 def test_two_datasets_of_one_name_are_told_apart():
     assert len(set(named({"data": "sha256:0"}, {"data": "sha256:1"}))) == 2
 

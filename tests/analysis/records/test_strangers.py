@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from analysis.__main__ import main
 from analysis.cli import report
 from analysis.figures.kit.draw import Drawing
-from analysis.records import read
+from analysis.records import read, versioned
 from analysis.records.contract import OF_SNAPSHOT
-from analysis.records.versioned import without_steps
 from analysis.text.html import Markup
 from tests.analysis.baseline_records import baseline
 from tests.analysis.figures.test_sweep import toy
@@ -204,14 +203,6 @@ def test_a_passed_spread_is_held_against_the_runs_of_a_record_that_is_over(campa
     assert told == ([f"contradicts itself: {why}"] if refused else [])
 
 
-def test_a_link_to_itself_costs_that_entry_alone(campaign):
-    (campaign / "records" / "loop").symlink_to("loop")
-
-    found = read.read(campaign)
-
-    assert (len(found.records), [each.path.parent.name for each in found.skipped]) == (4, ["loop"])
-
-
 @pytest.mark.parametrize("name", ["figures", "tables"])
 @pytest.mark.parametrize(
     ("make", "why"), [(lambda path: path.symlink_to(path.parents[1]), "a link"), (os.mkfifo, "no")]
@@ -240,9 +231,12 @@ def test_text_of_others_in_a_figure_is_drawn_and_says_nothing_on_stderr(tmp_path
     assert "Glyph" not in capfd.readouterr().err
 
 
+MOST, MOST_OF_JSON = 1 << 18, 1 << 16  # in place of what takes seconds to read
+
+
 def sparse(path):
     with path.open("wb") as file:
-        file.truncate((1 << 30) + 1)
+        file.truncate(MOST + 1)
 
 
 @pytest.mark.usefixtures("unrendered")
@@ -253,14 +247,19 @@ def sparse(path):
         (os.mkdir, "is no regular file"),
         (lambda path: path.symlink_to("/dev/zero"), "is no regular file"),
         (lambda path: path.symlink_to("/proc/self/stat"), "is no regular file"),
-        (sparse, "is larger than 1073741824 bytes"),
-        (lambda path: path.write_text('{"schema": ' + "[" * 10**5), "is nested too deep"),
-        (lambda path: path.write_text("9" * 10**5), "is not whole JSON"),
+        (sparse, f"is larger than {MOST} bytes"),
+        (lambda path: path.write_text('{"schema": ' + "[" * 10**4), "is nested too deep"),
+        (lambda path: path.write_text("9" * 10**4), "is not whole JSON"),
         (lambda path: path.write_text('{"schema": 1, "runs": 1e999}'), "lacks the key"),
-        (lambda path: path.write_text('"' + " " * (1 << 26) + '"'), "is larger than 67108864 bytes without its steps"),
+        (
+            lambda path: path.write_text(" " * (MOST_OF_JSON + 1)),
+            f"is larger than {MOST_OF_JSON} bytes without its steps",
+        ),
     ],
 )
-def test_a_record_that_is_no_file_of_ours_is_named_and_never_waited_for(campaign, capsys, make, why):
+def test_a_record_that_is_no_file_of_ours_is_named_and_never_waited_for(campaign, capsys, monkeypatch, make, why):
+    monkeypatch.setattr(versioned, "MOST_BYTES", MOST)
+    monkeypatch.setattr(versioned, "MOST_BYTES_OF_JSON", MOST_OF_JSON)
     path = min(campaign.glob("records/*/record.json"))
     path.unlink()
     make(path)
@@ -271,13 +270,15 @@ def test_a_record_that_is_no_file_of_ours_is_named_and_never_waited_for(campaign
     assert path.parent.name in (campaign / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_folder_that_is_a_link_is_named_and_not_read(campaign, tmp_path):
+@pytest.mark.parametrize("to", ["itself", "elsewhere"])
+def test_a_folder_that_is_a_link_is_named_and_costs_that_entry_alone(campaign, tmp_path, to):
     elsewhere = store(tmp_path / "elsewhere", record([1.0]))
-    (campaign / "records" / "linked").symlink_to(next(elsewhere.glob("records/*")))
+    (campaign / "records" / "itself").symlink_to(to if to == "itself" else next(elsewhere.glob("records/*")))
 
     found = read.read(campaign)
 
-    assert (len(found.records), found.skipped[0].why) == (4, "lies in a folder that is a link")
+    assert (len(found.records), [each.path.parent.name for each in found.skipped]) == (4, ["itself"])
+    assert found.skipped[0].why == "lies in a folder that is a link"
 
 
 @pytest.mark.usefixtures("unrendered")
@@ -317,8 +318,8 @@ def store_beside(folder, *records):
     ],
 )
 def test_what_is_no_array_of_steps_stays(text):
-    assert without_steps(text.encode()) == text.encode()
-    assert without_steps(b'{"step_a": [1, 2.5], "b": [3]}') == b'{"step_a": [], "b": [3]}'
+    assert versioned.without_steps(text.encode()) == text.encode()
+    assert versioned.without_steps(b'{"step_a": [1, 2.5], "b": [3]}') == b'{"step_a": [], "b": [3]}'
 
 
 @pytest.mark.usefixtures("unrendered")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import math
 
 import pytest
 
-from analysis.__main__ import main
-from analysis.cli.compare import main as compare
 from analysis.output import tables
 from analysis.statistics.baselines import of_baseline
 from analysis.text.plain import DASH
-from tests.analysis.baseline_records import baseline, frames, given
-from tests.analysis.record_factory import BYTES_PER_IMAGE, id_of, record, store, unstable
+from tests.analysis.baseline_records import baseline, given
+from tests.analysis.record_factory import BYTES_PER_IMAGE, id_of, record
+from tests.analysis.training_factory import figures_of, frames
 
 MB = BYTES_PER_IMAGE / 1e6  # of one image
 
@@ -107,19 +105,18 @@ def test_engines_that_were_mixed_are_all_told():
 def test_the_caption_of_a_figure_says_which_share_the_cells_got():
     cells = [micro(rate, threads=threads) for threads, rate in ((1, 40.0), (2, 80.0))]
 
-    _, _, drawn = frames(*cells, baseline([160.0] * 3))
+    fig4 = figures_of(*cells, baseline([160.0] * 3))["fig4"]
 
-    (fig4,) = [spec for spec in drawn if spec.stem == "fig4"]
     assert f"Of what the storage gives by itself: local 25{DASH}50 % (read)." in fig4.caption
     assert fig4.frame["percent_of_baseline"].tolist() == pytest.approx([25.0, 50.0])
 
 
 def test_without_baselines_the_table_is_as_it_was_and_no_share_is_told():
-    table, _, (fig4,) = frames(micro(40.0))
+    table, *_ = frames(made := micro(40.0))
 
     assert "percent_of_baseline" not in table
     assert of_baseline(table) == ""
-    assert "by itself" not in fig4.caption
+    assert "by itself" not in figures_of(made)["fig4"].caption
 
 
 def test_table_1_has_the_papers_storages_in_its_order_with_its_numbers():
@@ -130,10 +127,9 @@ def test_table_1_has_the_papers_storages_in_its_order_with_its_numbers():
         for access, rate in zip(("read", "write"), rates, strict=True)
     ]
 
-    _, _, (spec,) = frames(*made, baseline([70.0] * 3, "random_read"))
+    spec = figures_of(*made, baseline([70.0] * 3, "random_read"))["table1"]
 
     frame = spec.frame
-    assert spec.stem == "table1"
     assert frame["storage"].tolist() == ["hdd", "hdd", "optane", "optane", "local", "local"]
     assert frame["access"].tolist() == ["read", "write"] * 3
     assert frame["mb_per_s"].tolist() == [150.0, 120.0, 1500.0, 500.0, 900.0, 800.0]
@@ -143,48 +139,7 @@ def test_table_1_has_the_papers_storages_in_its_order_with_its_numbers():
     assert "n = 5" in spec.caption
 
 
-def test_a_bar_that_is_missing_says_why_and_one_that_is_unstable_is_marked():
-    made = [unstable(baseline([150.0, 190.0, 160.0], storage="hdd")), baseline([], "write", storage="hdd")]
-    made[1] |= {"status": "failed", "reason": "fio ended with exit code 1"}
-
-    _, _, (spec,) = frames(*made)
-    figure = spec.drawn()
-
-    texts = [text.get_text() for text in figure.axes[0].texts]
-    assert "failed" in texts
-    assert "160†" in texts
-    assert spec.left_out["status"].tolist() == ["failed"]
-
-
 def test_engines_that_were_asked_for_have_figures_of_their_own():
-    _, _, drawn = frames(*(baseline([150.0] * 3, engine=name) for name in ("fio", "builtin")))
+    drawn = figures_of(*(baseline([150.0] * 3, engine=name) for name in ("fio", "builtin")))
 
-    assert sorted(spec.stem for spec in drawn) == ["table1-engine-builtin", "table1-engine-fio"]
-
-
-def test_a_campaign_of_baselines_alone_is_reported(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    folder = store(tmp_path, baseline([160.0] * 3, storage="hdd"), baseline([130.0] * 3, "write", storage="hdd"))
-
-    assert main([str(folder)]) == 0
-
-    said = capsys.readouterr().out
-    assert "access" in said
-    for ending in ("pdf", "png", "csv"):
-        assert (folder / "figures" / f"table1.{ending}").stat().st_size
-    assert "read_mb_per_s" in (folder / "tables" / "medians.csv").read_text()
-
-
-def test_two_campaigns_of_baselines_are_compared_by_what_they_read_and_wrote(tmp_path):
-    for name, factor in (("a", 1.0), ("b", 1.5)):
-        made = [baseline([rate * factor] * 3, access) for access, rate in (("read", 100.0), ("write", 50.0))]
-        for each in made:
-            each["checks"][0]["limit"] = 0.04
-        store(tmp_path / name, *made)
-
-    assert compare([str(tmp_path / "a"), str(tmp_path / "b"), "--out", str(tmp_path)]) == 0
-
-    with (tmp_path / "comparison.csv").open(encoding="utf-8", newline="") as file:
-        rows = {row["figure"]: (row["verdict"], float(row["ratio"])) for row in csv.DictReader(file)}
-    assert rows == {"read_mb_per_s": ("faster", 1.5), "write_mb_per_s": ("faster", 1.5)}
-    assert (tmp_path / "ratio-write_mb_per_s.png").exists()
+    assert sorted(drawn) == ["table1-engine-builtin", "table1-engine-fio"]

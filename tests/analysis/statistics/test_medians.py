@@ -4,17 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.records.frame import cells_frame, runs_frame
+from analysis.records.frame import runs_frame
 from analysis.records.record import parse
-from analysis.statistics.medians import medians, not_counted
+from analysis.statistics.medians import not_counted
 from tests.analysis.record_factory import CONTRACT, check, id_of, record, run, unstable
+from tests.analysis.training_factory import table_of
 
 RATES = st.floats(min_value=0.1, max_value=1e6, allow_nan=False)
-
-
-def table_of(*made):
-    parsed = [parse(each) for each in made]
-    return medians(cells_frame(parsed), runs_frame(parsed)).set_index("cell")
 
 
 def row_of(made, *others):

@@ -79,24 +79,13 @@ def test_a_control_that_is_not_done_and_a_control_itself_have_no_place_between()
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_the_report_says_where_a_cell_lies_and_by_what_formula(tmp_path, capsys):
-    store(tmp_path, training([165.0, 165.0, 165.0]), *controls())
+def test_the_report_says_where_a_cell_lies_and_by_what_formula_and_nothing_without_controls(tmp_path, capsys):
+    for name, made in (("with", [training([165.0, 165.0, 165.0]), *controls()]), ("without", grid(("hdd",), (1, 2)))):
+        main([str(store(tmp_path / name, *made))])
 
-    main([str(tmp_path)])
-
-    out = capsys.readouterr().out
-    assert "25 %" in out
-    assert "no_io) / no_compute" in " ".join(out.split())
-    assert "no_io) / no_compute" in (tmp_path / "tables" / "medians.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.usefixtures("unrendered")
-def test_without_controls_nothing_is_said_of_them(tmp_path, capsys):
-    store(tmp_path, *grid())
-
-    main([str(tmp_path)])
-
-    assert "between" not in capsys.readouterr().out
+        out = " ".join(capsys.readouterr().out.split())
+        tables = (tmp_path / name / "tables" / "medians.md").read_text(encoding="utf-8")
+        assert ["no_io) / no_compute" in text for text in (out, tables)] == [name == "with"] * 2
 
 
 def test_the_table_shows_runtime_rate_and_shares():
@@ -159,12 +148,3 @@ def test_an_accelerator_left_alone_is_the_same_whether_named_or_not_and_is_not_t
     assert made["fig4"].frame["images_per_s"].tolist() == [1.0, 2.0]
     assert "accelerator" not in made["fig4"].caption
     assert "auto" not in made["fig4"].caption
-
-
-@pytest.mark.usefixtures("unrendered")
-def test_a_micro_campaign_tells_no_verdicts_and_has_no_columns_of_the_mini_application(campaign, capsys):
-    main([str(campaign)])
-
-    assert "Verdict" not in capsys.readouterr().out
-    assert "holds" not in (campaign / "tables" / "verdicts.csv").read_text(encoding="utf-8")
-    assert "input_share" not in (campaign / "tables" / "medians.csv").read_text(encoding="utf-8")

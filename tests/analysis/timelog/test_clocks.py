@@ -23,16 +23,16 @@ def passed(barriers, ahead):
     return events
 
 
+def together(folder, events, clocks):
+    """Read the logs of ranks with these events, each by the clock of this name."""
+    of_ranks = enumerate(zip(events, clocks, strict=True))
+    return read([stream(folder / str(n), own, rank=n, ranks=len(events), clock=clock) for n, (own, clock) in of_ranks])
+
+
 @given(BARRIERS, st.integers(0, 300))
 def test_the_true_difference_of_clocks_is_within_the_bounds_of_the_barriers(tmp_path_factory, barriers, ahead):
     """The first two ranks share a clock."""
-    folder = tmp_path_factory.mktemp("logs")
-    events = passed(barriers, (100, 100, ahead))
-    files = [
-        stream(folder / f"{rank}", own, rank=rank, ranks=3, clock="cd"[rank == 2]) for rank, own in enumerate(events)
-    ]
-
-    log, clocks = read(files)
+    log, clocks = together(tmp_path_factory.mktemp("logs"), passed(barriers, (100, 100, ahead)), "ccd")
 
     assert clocks["d"].low_ns <= ahead - 100 <= clocks["d"].high_ns
     assert clocks["d"].apart_ns == clocks["c"].shift_ns == 0
@@ -54,9 +54,7 @@ def test_processes_that_share_a_clock_share_its_time_of_day(tmp_path):
 @pytest.mark.parametrize(("ahead", "shift"), [(0, 0), (400, 390), (-400, -390)])
 def test_times_move_by_the_difference_that_is_certain(ahead, shift, tmp_path):
     events = [event("barrier", 400, 410)], [event("barrier", 400 + ahead, 410 + ahead)]
-    log, _ = read(
-        [stream(tmp_path / str(rank), own, rank=rank, ranks=2, clock=str(rank)) for rank, own in enumerate(events)]
-    )
+    log, _ = together(tmp_path, events, "01")
 
     assert int(log.events.start_ns[1] - log.events.start_ns[0]) == ahead - shift
 
@@ -64,11 +62,10 @@ def test_times_move_by_the_difference_that_is_certain(ahead, shift, tmp_path):
 def test_a_rank_that_was_killed_bounds_by_the_barriers_that_it_passed(tmp_path):
     events = passed([(10, 10, 10, 2, 2, 2)] * 3, (0, 0, 50))
     events[1][1:] = []
-    files = [
-        stream(tmp_path / str(rank), own, rank=rank, ranks=3, clock="ccd"[rank]) for rank, own in enumerate(events)
-    ]
 
-    assert (read(files)[1]["d"].low_ns, read(files)[1]["d"].high_ns) == (48, 52)
+    _, clocks = together(tmp_path, events, "ccd")
+
+    assert (clocks["d"].low_ns, clocks["d"].high_ns) == (48, 52)
 
 
 def test_clocks_that_went_apart_are_said_to_have(tmp_path):
@@ -76,14 +73,12 @@ def test_clocks_that_went_apart_are_said_to_have(tmp_path):
         [event("barrier", 0, 10), event("barrier", 500, 510)],
         [event("barrier", 0, 10), event("barrier", 600, 610)],
     )
-    _, clocks = read(
-        [stream(tmp_path / str(rank), own, rank=rank, ranks=2, clock=str(rank)) for rank, own in enumerate(events)]
-    )
+    _, clocks = together(tmp_path, events, "01")
 
     assert (clocks["1"].apart_ns, clocks["1"].low_ns, clocks["1"].high_ns) == (80, 10, 90)
 
 
 def test_without_a_barrier_nothing_is_known(tmp_path):
-    files = [stream(tmp_path / str(rank), [event("read", 5, 9)], rank=rank, ranks=2, clock="") for rank in (0, 1)]
+    _, clocks = together(tmp_path, [[event("read", 5, 9)]] * 2, ["", ""])
 
-    assert [clock.low_ns for clock in read(files)[1].values()] == [0, None]
+    assert [clock.low_ns for clock in clocks.values()] == [0, None]

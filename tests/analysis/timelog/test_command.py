@@ -26,10 +26,20 @@ def files(tmp_path):
     ]  # fmt: skip
 
 
-def test_json_has_each_definition_by_its_name(files, capsys):
-    assert main(["timelog", *files, "--json"]) == 0
+@pytest.fixture
+def told(files, capsys):
+    """Return what gives the JSON of the command with these words."""
 
-    found = json.loads(capsys.readouterr().out)
+    def json_of(*words):
+        assert main(["timelog", *files, "--json", *words]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return json_of
+
+
+def test_json_has_each_definition_by_its_name(told):
+    found = told()
+
     assert set(found) == {"read", "compute"}
     read = found["read"]
     assert {key: read[key] for key in ("count", "sum_per_rank", "union_all", "union_epochs", "bytes")} == {
@@ -43,13 +53,11 @@ def test_json_has_each_definition_by_its_name(files, capsys):
 
 
 @pytest.mark.parametrize(("key", "value"), [("rank", "1"), ("phase", "train"), ("epoch", "0")])
-def test_a_part_alone_is_what_it_is_in_the_whole(key, value, files, capsys):
-    main(["timelog", *files, "--json"])
-    whole = json.loads(capsys.readouterr().out)["read"]["by"][key][value]
+def test_a_part_alone_is_what_it_is_in_the_whole(key, value, told):
+    whole = told()["read"]["by"][key][value]
 
-    assert main(["timelog", *files, "--json", f"--{key}", value]) == 0
+    part = told(f"--{key}", value)["read"]
 
-    part = json.loads(capsys.readouterr().out)["read"]
     by = part.pop("by")
     assert part == {name: figure for name, figure in whole.items() if name != "epoch"}
     assert by[key] == {value: whole}
@@ -59,13 +67,10 @@ def test_a_part_alone_is_what_it_is_in_the_whole(key, value, files, capsys):
         assert by["phase"]["train"]["epoch"]["1"]["sum_per_rank"] == by["epoch"]["1"]["sum_per_rank"] == 1.0
 
 
-def test_a_rank_alone_is_all_that_is_shown_and_written(files, tmp_path, capsys):
-    assert main(["timelog", *files, "--json", "--budget"]) == 0
-    whole = json.loads(capsys.readouterr().out)
+def test_a_rank_alone_is_all_that_is_shown_and_written(files, told, tmp_path, capsys):
     out = [tmp_path / "a.csv", tmp_path / "a.json"]
 
-    assert main(["timelog", *files, "--json", "--budget", "--rank", "1"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"1": whole["1"]}
+    assert told("--budget", "--rank", "1") == {"1": told("--budget")["1"]}
     assert main(["timelog", *files, "--rank", "1", "--csv", str(out[0]), "--chrome", str(out[1])]) == 0
     assert ["wall", "6.00", "100.0", "%", "6.00", "1", "6.00", "1"] in [
         line.split() for line in capsys.readouterr().out.splitlines()
@@ -90,10 +95,9 @@ def test_a_part_that_is_not_there_is_an_error(words, why, files, capsys):
     assert why in capsys.readouterr().err
 
 
-def test_the_budget_of_each_rank_adds_up_to_its_wall(files, capsys):
-    assert main(["timelog", *files, "--json", "--budget"]) == 0
+def test_the_budget_of_each_rank_adds_up_to_its_wall(told):
+    found = told("--budget")
 
-    found = json.loads(capsys.readouterr().out)
     assert {rank: each["spent_s"] for rank, each in found.items()} == {
         rank: {"compute": 1.0, "read": 2.5, "unaccounted": 2.5} for rank in ("0", "1")
     }
@@ -123,6 +127,7 @@ def test_epochs_that_are_not_shown_are_told_of(files, capsys, monkeypatch):
 
 def test_what_is_written_is_for_other_programs(files, tmp_path, capsys):
     out = tmp_path / "out"
+    out.mkdir()
     assert main(["timelog", *files, "--csv", str(out / "a.csv"), "--chrome", str(out / "a.json")]) == 0
 
     said = capsys.readouterr().out
@@ -134,6 +139,17 @@ def test_what_is_written_is_for_other_programs(files, tmp_path, capsys):
         "args": {"phase": "train", "epoch": 0, "step": 0, "size_bytes": 5 * MS, "file": "/data/\x1b[2Ja"},
     }  # fmt: skip
     assert len((out / "a.csv").read_text().splitlines()) == 9
+
+
+@pytest.mark.parametrize("words", [("--csv", "0.timelog"), ("--csv", "a", "--chrome", "a"), ("--chrome", "none/a")])
+def test_no_file_of_the_command_is_replaced_and_no_folder_is_made(words, files, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    before = (tmp_path / "0.timelog").read_bytes()
+
+    assert main(["timelog", *files, *words]) == 2
+    said = capsys.readouterr().err
+    assert ("a file of this very command" in said) != ("there is no folder none\n\nhint: make it" in said)
+    assert ((tmp_path / "0.timelog").read_bytes(), (tmp_path / "none").exists()) == (before, False)
 
 
 def test_what_is_missing_or_uncertain_is_said(tmp_path, capsys):
@@ -164,7 +180,7 @@ def test_rows_that_were_left_out_show_in_the_exit_code(tmp_path, capsys):
 
 def test_a_file_that_cannot_be_read_is_an_error_with_a_cure(tmp_path, capsys):
     assert main(["timelog", str(tmp_path / "none")]) == 2
-    assert "No such file" in capsys.readouterr().err
+    assert "none'\n\nhint: name a file that is there" in capsys.readouterr().err
     (tmp_path / "odd").write_text("hello\n")
     assert main(["timelog", str(tmp_path / "odd")]) == 2
     assert "odd, line 1: it is no time log\n\nhint: take files of jobs.observe.TimeLog" in capsys.readouterr().err

@@ -47,28 +47,6 @@ def test_the_lengths_of_groups_are_those_of_each_alone(groups, random):
     assert found == sum(len(cells(intervals)) for intervals in groups)
 
 
-@given(st.lists(st.integers(1, 5), max_size=8))
-def test_the_union_of_intervals_apart_is_their_sum(lengths):
-    starts = np.cumsum([0, *(length + 1 for length in lengths)])[: len(lengths)]
-
-    assert united([(start, start + length) for start, length in zip(starts, lengths, strict=True)]).length == sum(
-        lengths
-    )
-
-
-def test_of_many_others_only_those_nearby_are_looked_at(monkeypatch):
-    sorted_, sort = [], np.sort
-    monkeypatch.setattr(np, "sort", lambda edges: sorted_.append(len(edges)) or sort(edges))
-    others = united([(start, start + 5) for start in range(0, 10_000, 10)])
-
-    assert pairs(without(united([(500, 520)]), others)) == [(505, 510), (515, 520)]
-    assert max(sorted_) < 10
-
-
-def test_intervals_that_touch_become_one():
-    assert pairs(united([(3, 5), (0, 3), (7, 7), (8, 9)])) == [(0, 5), (8, 9)]
-
-
 @given(SETS, SETS)
 def test_what_one_set_leaves_of_another_is_the_difference_of_their_cells(ones, others):
     left = without(united(ones), united(others))

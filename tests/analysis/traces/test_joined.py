@@ -37,38 +37,39 @@ def traced(tmp_path):
     return runtime.read(written(tmp_path / "a.xplane.pb", LINES))
 
 
-def test_calls_are_those_of_the_operation_that_their_thread_is_in(traced):
-    found = joined.calls(traced, profile(CALLS))
-
-    assert (found["operations"], found["calls"], found["calls_outside"]) == (4, 5, 1)
-    assert (found["bytes"], found["bytes_outside"]) == (725, 50)
-    assert found["operations_s"] == pytest.approx(140e-6)
-    assert found["calls_s"] == pytest.approx((8 + 5 + 27 + 50 + 8) * 1e-6)
-    assert found["neither_s"] == pytest.approx((140 - 98) * 1e-6)
-    assert found["bytes_of_each_step"] == [750, 25]
+READS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(0, 15)), max_size=10)
+SEEN = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 50), st.integers(0, 9)), min_size=1, max_size=10)
 
 
-def test_calls_before_all_steps_and_a_trace_without_reads_are_in_none(tmp_path):
-    each = runtime.read(written(tmp_path / "a.xplane.pb", [("python", STEP)]))
-
-    found = joined.calls(each, profile([(7, 10, 20, 5)], began=BEGAN - 10**9))
-
-    assert (found["operations"], found["calls"], found["calls_outside"]) == (0, 0, 1)
-    assert found["bytes_of_each_step"] == [0, 0]
+def grid(rows):
+    """The moments in any of the intervals, µs."""
+    return {moment for _, start, taken in rows for moment in range(start, start + taken)}
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4), st.integers(0, 4)), max_size=8))
-def test_the_time_in_calls_is_that_of_calls_one_after_the_other(parts):
-    """Of each operation, calls of these lengths after these pauses."""
-    at = dict.fromkeys(range(3), 0)
-    rows = []
-    for group, pause, taken in parts:
-        rows.append((group, at[group] + pause, at[group] + pause + taken))
-        at[group] = rows[-1][2]
+@given(READS, SEEN)
+def test_calls_and_operations_one_in_another_count_as_on_a_grid(tmp_path_factory, reads, seen):
+    lines = [(f"tf_data/{n}", [("a:ReadFile", at, at + taken) for of, at, taken in reads if of == n]) for n in range(3)]
+    marks = [("campaign step", 0, 25, 1), ("campaign step", 25, 45, 2)]
+    path = written(tmp_path_factory.mktemp("a") / "a.xplane.pb", [("python", marks), *lines])
 
-    group, start, end = np.array(rows, np.int64).reshape(-1, 3).T
+    found = joined.calls(runtime.read(path), profile([(of, at, at + taken, 1) for of, at, taken in seen]))
 
-    assert joined.union_by(group, start, end) * 1e9 == pytest.approx(sum(taken for *_, taken in parts))
+    operations = [grid(each for each in reads if each[0] == n) for n in range(3)]
+    held = [[] for _ in operations]
+    for thread in range(3):
+        own = [each for each in seen if each[0] == thread]
+        inside = [[each for each in own if each[2] and grid([each]) <= moments] for moments in operations]
+        inside = [[*each, *(call for call in own if not call[2] and {call[1], call[1] - 1} & moments)]
+                  for each, moments in zip(inside, operations, strict=True)]  # fmt: skip
+        line = max(range(3), key=lambda n: len(inside[n]))
+        held[line] += inside[line]
+    spent = sum(len(grid(each)) for each in held)
+    assert found["operations_s"] * 1e6 == pytest.approx(sum(map(len, operations)))
+    assert (found["calls"], found["calls_s"] * 1e6) == (sum(map(len, held)), pytest.approx(spent))
+    assert found["neither_s"] * 1e6 == pytest.approx(sum(map(len, operations)) - spent)
+    assert (found["bytes"], found["bytes_outside"]) == (found["calls"], len(seen) - found["calls"])
+    begun = [at for _, at, _ in seen]
+    assert found["bytes_of_each_step"] == [sum(at < 25 for at in begun), sum(25 <= at < 45 for at in begun)]
 
 
 def test_what_went_on_during_an_action_of_the_time_log(traced):

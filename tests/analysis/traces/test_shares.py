@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from analysis.__main__ import main
 from analysis.traces import runtime, show
 from analysis.traces.bound import bound
-from analysis.traces.shares import CATEGORIES, INPUT, OTHER, UNACCOUNTED, Steps, shares
+from analysis.traces.categories import CATEGORIES, INPUT, OTHER, UNACCOUNTED
+from analysis.traces.shares import Steps, shares
 from tests.analysis.traces.spaces import written
 
 MOMENTS = 40
@@ -161,7 +162,9 @@ def test_without_marked_steps_all_of_it_is_one_and_says_so(tmp_path, capsys):
 
 def test_the_trace_for_perfetto_has_each_event_with_its_category(tmp_path):
     path, out = written(tmp_path / "a.xplane.pb", [("python", STEP), ("tf_data/1", POOL)]), tmp_path / "out.json"
+    before = path.read_bytes()
 
+    assert (main(["trace", str(path), "--chrome", str(path)]), path.read_bytes()) == (2, before)
     assert main(["trace", str(path), str(path), "--chrome", str(out)]) == 0
     events = [each for each in json.loads(out.read_text())["traceEvents"] if each["ph"] == "X"]
     reads = [each for each in events if each["name"] == "ReadFile:ReadFile"]

@@ -126,7 +126,8 @@ HDD, ALONE = reading("hdd", 6.0, 5.0), saved("optane", [150.0] * 3)
 def test_a_claim_holds_or_differs(claim, made, verdict, ours):
     row = told(claim, *made)
 
-    assert (row["verdict"], row["ours"]) == (verdict, pytest.approx(ours, abs=1e-12))
+    unit = {claims.STEP: "s", claims.DRAIN: "s", claims.SNAPSHOT: "MB", claims.LIKE_FAST: "share"}.get(claim, "times")
+    assert (row["verdict"], row["ours"], row["unit"]) == (verdict, pytest.approx(ours, abs=1e-12), unit)
 
 
 @pytest.mark.parametrize(
@@ -141,30 +142,12 @@ def test_a_claim_holds_or_differs(claim, made, verdict, ours):
         (claims.SNAPSHOT, [saved("hdd", [150.0] * 3)]),
         (claims.DRAIN, [saved("hdd", [150.0] * 3)]),
         (claims.GAIN, [saved(BUFFER, [160.0] * 3, (1.0, 1.0, 7.0)), saved("ssd", [170.0] * 3)]),
+        # Training does not stand still for these.
+        (claims.GAIN, [saved(each, [160.0] * 3, mode="async") for each in (BUFFER, "hdd")]),
     ],
 )
 def test_a_claim_of_which_cells_are_missing_is_not_measured(claim, made):
     assert told(claim, *made)["verdict"] == "not measured"
-
-
-def test_of_checkpoints_that_training_does_not_stand_still_for_no_gain_is_told():
-    row = told(claims.GAIN, *(saved(each, [160.0] * 3, mode="async") for each in (BUFFER, "hdd")))
-
-    assert (row["verdict"], row["about"]) == ("not measured", "")
-
-
-def test_a_verdict_has_its_unit_and_its_tolerance():
-    (step_s, snapshot, drain) = (
-        told(claim, *made)
-        for claim, made in (
-            (claims.STEP, on_gpu(142 * 1.5, "tegner")),
-            (claims.SNAPSHOT, [of_bytes(600e6)]),
-            (claims.DRAIN, [drained(6.5, 4.0)]),
-        )
-    )
-
-    assert [row["unit"] for row in (step_s, snapshot, drain)] == ["s", "MB", "s"]
-    assert snapshot["tolerance"] == pytest.approx(50 / 600)
 
 
 def test_the_papers_gain_comes_with_all_that_it_rests_on():
@@ -200,10 +183,3 @@ def test_the_gain_of_a_small_version_is_not_comparable_whatever_serves_its_stora
 
     assert row["verdict"] == "not comparable"
     assert row["emulated"].startswith("emulated (model)") == bool(model)
-
-
-def test_a_target_that_is_emulated_is_named_in_the_verdict():
-    direct, buffer = buffered()
-    direct["cell"]["settings"]["checkpoint"]["emulated"] = True
-
-    assert told(claims.GAIN, direct, buffer)["emulated"] == "checkpoint"

@@ -45,6 +45,19 @@ def test_the_share_of_io_grows_where_training_gains_more_from_nodes_than_reading
     assert "weakest from 1 to 4 nodes" in found[nersc.SHARE["hepcnn"].text]["why"]
 
 
+@pytest.mark.parametrize(
+    ("cold", "private", "verdict"), [(36, 1, "holds"), (24, 1, "differs"), (36, 0, "not comparable")]
+)
+def test_more_epochs_make_io_a_larger_share_where_they_read_more_of_the_storage(tmp_path, cold, private, verdict):
+    few = hepcnn(4, "global", 30, epochs=2, private=private)
+    many = hepcnn(4, "global", cold, epochs=5, private=private)
+    found = told(tmp_path, few, many, hepcnn(4, "local", 8, epochs=2), hepcnn(1, "global", 40, epochs=5))
+
+    assert found[nersc.WITH_EPOCHS.text]["verdict"] == verdict
+    assert found[nersc.WITH_EPOCHS.text]["about"].endswith("4 nodes")
+    assert f"not in memory with 5: {cold} of 40 files" in found[nersc.WITH_EPOCHS.text]["why"]
+
+
 def test_nerscs_claims_are_told_of_where_anything_of_theirs_was_measured(tmp_path):
     plain = {row["claim"] for row in rows_of(measured(store(tmp_path / "a", record([100]))).tested)}
     one = {row["claim"]: row for row in rows_of(measured(store(tmp_path / "b", hepcnn(1, "local", 8))).tested)}

@@ -133,13 +133,17 @@ def test_a_profile_is_held_against_the_cell_without(cost, verdict):
     assert (row["verdict"], row["ours"]) == (verdict, pytest.approx(cost - 1))
 
 
-def test_fwrite_calls_of_checkpoints_are_counted():
-    made = imagenet("hdd", stream_writes=220)
+def saving(**calls):
+    """Return a profiled cell of AlexNet that saved ten checkpoints."""
+    made = imagenet("hdd", 4, **calls)
     made["cell"]["settings"]["checkpoint"] = {"name": "hdd", "every": 1, "keep": 10, "mode": "sync"}
     for each in made["runs"][1:]:
         each["checkpoints_asked"] = 10
+    return made
 
-    row = told(tfdarshan.STREAMS, made)
+
+def test_fwrite_calls_of_checkpoints_are_counted():
+    row = told(tfdarshan.STREAMS, saving(stream_writes=220))
 
     assert (row["verdict"], row["ours"]) == (HOLDS, 220)
     assert "22 in each of 10 checkpoints" in row["why"]

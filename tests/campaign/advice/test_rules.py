@@ -6,6 +6,7 @@ import pytest
 
 from campaign.advice import rules
 from campaign.advice.findings import Finding, Lacking
+from jobs.profiler.runtime import INPUT
 
 READ = ("threads=1", "benchmark.preprocess=false")
 TRAINING = ("benchmark=alexnet", "accelerator=emulated", "accelerator.step_s=1", "batch_size=64", "threads=8")
@@ -134,11 +135,18 @@ def test_metadata_is_what_bounds_where_its_calls_take_long(meta_s, share, known)
     found = rules.metadata(known(*READ, profile={**CALLS, "read_s": 3.0, "meta_s": meta_s}))
 
     assert (found and found.says[:3]) == share
-    assert not found or found.test.prediction.value == pytest.approx(4.0 * 4 * 9 / (6 + 12))
+    assert not found or found.test.prediction.low == pytest.approx(4.0 * 4 * 9 / (6 + 12) * 0.96)
+    assert not found or found.test.prediction.high == pytest.approx(4.0 * 4 * 1.04)
 
 
 def test_without_a_profile_metadata_is_not_decided(known):
     assert rules.metadata(known(*READ)).changes == {"profile.posix": "counters"}
+
+
+def test_of_objects_which_are_not_opened_metadata_says_nothing(known):
+    store = ("storage=s3", "storage.endpoint=http://host", "storage.bucket=bucket")
+
+    assert rules.metadata(known(*READ, *store)) is None
 
 
 def test_prefetch_hides_the_lesser_of_waiting_and_computing(known):
@@ -171,6 +179,58 @@ def test_a_training_without_input_takes_what_it_computes(load_s, rule, known):
 
 def test_what_trains_nothing_has_no_input_to_wait_for(known):
     assert rules.input_(known(*READ)) is None
+
+
+def seen(**waits):
+    """What TensorFlow's trace says of five steps of 1.7 s whose categories took these seconds, none beside another."""
+    spent = {name: waits.get(name.partition(" ")[0], 0.0) for name in INPUT}
+    waited = sum(spent.values())
+    saves = {"prefetch": min(waited, 5.0), **spent}
+    return {"file": "t.npz", "steps": 5, "steps_s": 8.5, "waited_s": waited, "exposed_s": spent, "remedies_s": saves}
+
+
+def test_what_is_read_in_the_steps_is_what_a_warm_cache_saves(known):
+    found = rules.input_bound(known(*TRAINING, **steps(0.7, 1.0), tensorflow=seen(read=2.5, decode=0.8, input=0.2)))
+
+    assert found.test.changes == {"cache": "warm"}
+    predicted = found.test.prediction  # of 8.5 s, 2.5 s read
+    assert predicted.low == pytest.approx(6.0 * 0.96)
+    assert predicted.value == pytest.approx(6.0)
+    assert (found.share, found.says.count("at most")) == (pytest.approx(3.5 / 8.5), 4)
+    assert {fact.what: fact.value for fact in found.facts}["exposed read"] == 2.5
+
+
+def test_what_is_decoded_behind_the_reads_is_still_to_be_done_without_them(known):
+    told = seen(read=3.5)
+    told["exposed_s"]["decode"] = 1.5
+
+    predicted = rules.input_bound(known(*TRAINING, **steps(0.7, 1.0), tensorflow=told)).test.prediction
+
+    assert predicted.low == pytest.approx(5.0 * 0.96)
+    assert predicted.value == pytest.approx((5.0 + 6.5) / 2)
+    assert predicted.high == pytest.approx(6.5 * 1.04)
+
+
+@pytest.mark.parametrize(("words", "told"), [((), seen(decode=3.5)), (("cache=warm",), seen(read=3.5))])
+def test_steps_that_wait_for_no_storage_are_tested_by_other_rules(words, told, known):
+    found = rules.input_bound(known(*TRAINING, *words, **steps(0.7, 1.0), tensorflow=told))
+
+    assert (found.test, bool(found.untested)) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "figures", "answer"),
+    [
+        (TRAINING, {**steps(0.01, 1.0), "tensorflow": seen(read=0.05)}, None),
+        (TRAINING, steps(0.01, 1.0), None),
+        (READ, {}, None),
+        (TRAINING, {**steps(0.7, 1.0), "tensorflow": {"file": None}}, {"profile.tensorflow": "all"}),
+    ],
+)
+def test_steps_that_wait_for_nothing_or_were_not_seen_are_not_called_input_bound(words, figures, answer, known):
+    found = rules.input_bound(known(*words, **figures))
+
+    assert (found and found.changes) == answer
 
 
 def test_a_quota_is_named_before_all_else_and_its_runs_need_not_count(known, disk):

@@ -1,35 +1,20 @@
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 
 import pytest
 
 from campaign.cells.cell import NEUTRAL, flat, make_cell
-from campaign.config import limits
-from campaign.errors import UsageError
 from jobs.benchmarks import registry
 from jobs.settings import EVERY
-from tests.campaign.work_lists import BUFFERED, DIRECT, compose
-
-
-def _with(point, key, value):
-    changed = copy.deepcopy(point)
-    *path, last = key.split(".")
-    node = changed
-    for part in path:
-        node = node[part]
-    node[last] = value
-    return changed
-
+from tests.campaign.work_lists import BUFFERED, DIRECT, compose, with_value
 
 _OTHER = {True: False, False: True, None: 7, "cold": "warm", "data": "/elsewhere"}
-
-
 KINDS = [
     (), ("benchmark=alexnet",), DIRECT, BUFFERED, ("benchmark=baseline",),
     ("benchmark=baseline", "benchmark.access=random_read"), ("dataset=folder", "dataset.path=/a"),
     ("nodes=2",), ("benchmark=climate", "dataset=climate_smoke"),
+    ("storage=s3", "storage.endpoint=http://127.0.0.1:7480", "storage.bucket=bucket"),
 ]  # fmt: skip
 
 
@@ -42,7 +27,7 @@ def test_every_setting_changes_the_id(words):
         if key == "benchmark.name":
             continue
         other = [1] if isinstance(value, list) else _OTHER.get(value, f"{value}x" if isinstance(value, str) else None)
-        changed = _with(point, key, value + 1 if other is None else other)
+        changed = with_value(point, key, value + 1 if other is None else other)
         assert make_cell(changed).id != base, key
 
 
@@ -55,16 +40,11 @@ def test_no_key_of_the_conduct_changes_the_id(point):
 
 def test_a_setting_that_has_its_neutral_value_orphans_no_record(point):
     """A record made before the setting existed is found by the id that has it at its neutral value."""
-    for key in NEUTRAL:
-        changed = _with(point, key, NEUTRAL[key])
-        before = copy.deepcopy(changed)
-        *path, last = key.split(".")
-        node = before
-        for part in path:
-            node = node[part]
-        if not path:
-            continue  # a top-level key is named in EVERY; a missing one is refused before
-        del node[last]
+    for key in (key for key in NEUTRAL if "." in key):  # a missing one of the others is refused
+        group, _, last = key.partition(".")
+        changed = with_value(point, key, NEUTRAL[key])
+        before = {**changed, group: {name: value for name, value in changed[group].items() if name != last}}
+
         assert make_cell(before).id == make_cell(changed).id, key
 
 
@@ -76,27 +56,41 @@ def test_the_ids_of_the_first_release_stand_for_ever(point):
     )
 
 
-@pytest.mark.shows("nodes")
-def test_a_cell_of_several_nodes_is_another_one_and_on_one_node_nothing_is_synchronised(point):
-    one = make_cell(point).id
-    ids = {make_cell({**point, "nodes": nodes, "sync": sync}).id for nodes in (2, 4) for sync in ("none", "barrier")}
-
-    assert make_cell({**point, "sync": "allreduce"}).id == one
-    assert len(ids | {one}) == 5
-    assert all("-n2-" in each or "-n4-" in each for each in ids)
+def _profile(**asked):
+    return {"posix": "none", "tensorflow": "none", "every": None, "compare": True} | asked
 
 
-@pytest.mark.shows("profile.posix")
-def test_a_cell_that_is_profiled_is_another_one_and_others_are_what_they_were(point):
-    modes = ("none", "counters", "trace")
-    profiled = {mode: make_cell({**point, "profile": {"posix": mode, "compare": True}}) for mode in modes}
+@pytest.mark.shows("nodes", "profile.posix", "profile.tensorflow", "staging")
+@pytest.mark.parametrize(
+    ("key", "as_before", "others", "kept"),
+    [
+        ("staging", "none", ["smallest", "advised"], "advised"),
+        ("nodes", 1, [2, 4], 4),
+        (
+            "profile",
+            _profile(),
+            [_profile(posix="counters"), _profile(posix="trace"), _profile(posix="trace", every=5)],
+            {"posix": "trace", "every": 5},
+        ),
+        ("profile", _profile(), [_profile(tensorflow="5-15")], {"posix": "none", "tensorflow": "5-15"}),
+    ],
+)
+def test_a_setting_of_later_makes_another_cell_and_others_are_what_they_were(key, as_before, others, kept, point):
+    cells = [make_cell({**point, key: value}) for value in (as_before, *others)]
 
-    assert profiled["none"] == make_cell({key: value for key, value in point.items() if key != "profile"})
-    assert len({cell.id for cell in profiled.values()}) == 3
-    assert profiled["trace"].settings["profile"] == {"posix": "trace"}
-    divided = make_cell({**point, "profile": {"posix": "trace", "every": 5, "compare": False}})
-    assert divided.settings["profile"] == {"posix": "trace", "every": 5}
-    assert divided.id not in {cell.id for cell in profiled.values()}
+    assert cells[0] == make_cell({name: value for name, value in point.items() if name != key})
+    assert cells[0].id == make_cell(point).id
+    assert len({cell.id for cell in cells}) == len(cells)
+    assert cells[-1].settings[key] == kept
+
+
+def test_a_cell_of_several_nodes_says_so_and_on_one_node_nothing_is_synchronised(point):
+    ids = [make_cell({**point, "nodes": 2, "sync": sync}).id for sync in ("none", "barrier")]
+
+    assert make_cell({**point, "sync": "allreduce"}).id == make_cell(point).id
+    assert ids[0] != ids[1]
+    assert all("-n2-" in each for each in ids)
+    assert make_cell({**point, "staging": "advised"}).id.startswith("micro-demo-local-advised-t4")
 
 
 def test_adam_stays_unnamed_as_before_there_was_another_optimizer(point):
@@ -105,30 +99,6 @@ def test_adam_stays_unnamed_as_before_there_was_another_optimizer(point):
     assert "optimizer" not in adam.settings["benchmark"]
     assert sgd.settings["benchmark"]["optimizer"] == "sgd"
     assert adam.id != sgd.id
-
-
-@pytest.mark.shows("profile.tensorflow")
-def test_a_cell_whose_tensorflow_is_profiled_is_another_one_and_others_are_what_they_were(point):
-    profiled = [make_cell({**point, "profile": {**point["profile"], "tensorflow": each}}) for each in ("none", "5-15")]
-
-    assert profiled[0].id == make_cell(point).id == "micro-demo-local-t4-b64-p0-399c345604"
-    assert profiled[1].id != profiled[0].id
-    assert profiled[1].settings["profile"] == {"posix": "none", "tensorflow": "5-15"}
-
-
-@pytest.mark.parametrize("steps", ["5", "0-3", "9-3", "some"])
-def test_a_window_that_is_none_is_refused(steps):
-    with pytest.raises(UsageError, match="no window of steps"):
-        limits.check(compose(f"profile.tensorflow={steps}"))
-
-
-@pytest.mark.shows("staging")
-def test_a_cell_that_reads_copies_is_another_one_and_others_are_what_they_were(point):
-    staged = {rule: make_cell({**point, "staging": rule}) for rule in ("none", "smallest", "advised")}
-
-    assert staged["none"] == make_cell({key: value for key, value in point.items() if key != "staging"})
-    assert len({cell.id for cell in staged.values()}) == 3
-    assert staged["advised"].id.startswith("micro-demo-local-advised-t4")
 
 
 def test_a_new_version_of_the_benchmark_makes_a_new_cell(point, monkeypatch):

@@ -12,6 +12,13 @@ from campaign.cli import run
 from campaign.cluster import local, slurm
 from campaign.errors import EnvironmentFaultError, SchedulerError, UsageError
 from tests.campaign.on_disk import leave_batch, leave_record
+from tests.campaign.work_lists import grid
+
+
+@pytest.fixture(autouse=True)
+def composed(monkeypatch):
+    """Hydra composes what is asked for once for all of these tests."""
+    monkeypatch.setattr(run, "collect", lambda words: grid(*words[1:]))
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from campaign.config import testbed
-from campaign.config.testbed import KINDS, requested
+from campaign.config.testbed import KINDS, requested, requested_store
 from campaign.errors import UsageError
+from campaign.testbed.s3 import Store
 from campaign.testbed.spec import GB, Speed
 
 # Chien et al. 2018, Table I: MB/s read and written.
@@ -28,7 +29,6 @@ EFFECTS = {
     "read_iops": ("80", lambda wanted: wanted.speed.limits()["read_iops"] == 80),
     "write_iops": ("70", lambda wanted: wanted.speed.limits()["write_iops"] == 70),
 }
-KEYS = [(name, field.name) for name, kind in KINDS.items() for field in dataclasses.fields(kind)]
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +43,29 @@ def test_unasked_all_storages_have_the_figures_of_the_paper(usual):
     assert all(each.speed.limits().keys() == {"read_bps", "write_bps"} for each in usual.values())
 
 
-@pytest.mark.parametrize(("name", "key"), KEYS)
-def test_each_key_changes_its_storage_and_no_other(name, key, usual):
-    value, holds = EFFECTS.get(key, ("7", lambda wanted: f"{key}=7" in wanted.words()))
+@pytest.mark.parametrize("name", KINDS)
+def test_each_key_changes_its_storage_and_no_other(name, usual):
+    keys = [field.name for field in dataclasses.fields(KINDS[name])]
+    values = {key: EFFECTS[key][0] if key in EFFECTS else str(place) for place, key in enumerate(keys, start=2)}
 
-    found = requested([f"{name}.{key}={value}"])
+    found = requested([f"{name}.{key}={value}" for key, value in values.items()])
 
-    assert holds(found[name])
+    for key, value in values.items():
+        assert EFFECTS[key][1](found[name]) if key in EFFECTS else f"{key}={value}" in found[name].words(), key
     assert [other for other in found if found[other] != usual[other]] == [name]
 
 
 def test_only_the_storages_that_are_asked_for_are_made_each_once():
     assert list(requested(["storages=[ssd,hdd,ssd]"])) == ["ssd", "hdd"]
+
+
+def test_emulated_nodes_come_alone_and_each_is_bounded_or_beside_the_storages_that_are_named():
+    found = requested(["nodes=2", "node.size_gb=1", "node.read_mb_per_s=60"])
+
+    assert list(found) == ["node0", "node1"]
+    assert {(each.node, each.size_bytes, each.speed) for each in found.values()} == {(True, GB, Speed(60, None))}
+    assert list(requested(["nodes=1", "storages=[ssd]"])) == ["ssd", "node0"]
+    assert requested(["nodes=1"])["node0"].speed == Speed(185, None)
 
 
 def test_null_is_no_bound():
@@ -80,6 +91,8 @@ def test_null_is_no_bound():
         ("ssd.write_iops=much", "ssd.write_iops"),
         ("storages=[floppy]", "there is no 'floppy'"),
         ("storages=[]", "asks for nothing"),
+        ("nodes=65", "nodes=65 is out of range"),
+        ("node.read_mb_per_s=0", "node.read_mb_per_s=0.0 is out of range"),
         ("hdd.size_gb=3,4", "."),
         ("hdd", "neither a verb nor KEY=VALUE"),
     ],
@@ -90,6 +103,24 @@ def test_a_word_that_cannot_be_meant_is_refused_with_a_cure(word, error):
 
     assert caught.value.hint
     assert "+hdd" not in caught.value.hint  # that is for groups without a default
+
+
+def test_an_object_store_is_made_where_it_is_asked_for_and_it_may_be_all():
+    words = ["s3=true", "s3_on=ssd", "s3_size_gb=2", "s3_cached=true"]
+
+    assert requested_store([]) is None
+    assert requested_store(["s3=true"]) == Store(None, 6 * GB, cached=False)
+    assert requested_store(words) == Store("ssd", 2 * GB, cached=True)
+    assert requested(["s3=true"]) == {}
+    assert list(requested(["storages=[ssd]", *words])) == ["ssd"]
+
+
+@pytest.mark.parametrize("word", ["s3_on=sdd", "s3_size_gb=0.5", "s3=perhaps"])
+def test_an_object_store_that_cannot_be_meant_is_refused_with_a_cure(word):
+    with pytest.raises(UsageError) as caught:
+        requested_store(["s3=true", word])
+
+    assert caught.value.hint
 
 
 @given(st.floats(0.1, 1e6))

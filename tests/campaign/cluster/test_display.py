@@ -110,16 +110,6 @@ def test_on_a_terminal_the_reasons_of_the_queue_are_told_in_slurms_words_unless_
     assert "Priority" not in hindered
 
 
-def test_on_a_terminal_a_run_that_failed_before_any_rate_of_its_cell_is_told(terminal):
-    known = _picture([(CELL, _run(**figures(321)))], progress=(1, 9))
-    broken = _picture([(OTHER, _run(**failed()))], progress=(2, 9))
-
-    _, shown = terminal(known, broken)
-
-    assert f"{OTHER} run 0: no figure, failed: killed by signal 9" in shown
-    assert "321 images/s" in shown
-
-
 def test_on_a_terminal_more_runs_than_fit_are_counted(terminal):
     running = [(f"{number}-{CELL}", _run(), "") for number in range(20)]
 

@@ -154,21 +154,16 @@ def submit(folder, cells):
     return submit
 
 
-def test_the_batch_and_its_work_list_are_on_disk_before_the_worker_starts(executor, submit, cells):
-    started = submit()
+@pytest.mark.parametrize(("name", "cluster"), [("local", "local"), ("auto", "local"), ("debug", "debug")])
+def test_the_batch_and_its_work_list_are_on_disk_before_the_worker_starts(name, cluster, executor, submit, cells):
+    started = submit(name)
 
+    assert executor["cluster"] == executor["work"]["cluster"] == started.batch.cluster == cluster
     assert executor["batches"] == [started.batch]
     assert started.batch.cells == [[cell.id for cell in cells[0]]]
     assert executor["path"] == str(started.batch.work_list(0))
     assert (executor["work"]["token"], executor["work"]["submitted_utc"]) == ("mine", UTC)
     assert [item["position"] for item in executor["work"]["cells"]] == [0, 1, 2]
-
-
-@pytest.mark.parametrize(("name", "cluster"), [("local", "local"), ("auto", "local"), ("debug", "debug")])
-def test_the_work_list_says_where_it_is_done(name, cluster, executor, submit):
-    started = submit(name)
-
-    assert executor["cluster"] == executor["work"]["cluster"] == started.batch.cluster == cluster
 
 
 def test_ctrl_c_does_not_reach_the_worker_and_reaches_the_front_process_again(executor, submit):

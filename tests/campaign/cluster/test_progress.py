@@ -55,16 +55,6 @@ def test_each_run_is_told_once(follower, made, write):
     assert _over(follower) == (0, 2, 9)
 
 
-def test_it_moves_on_when_a_cell_is_over(follower, made, write):
-    write(made[0], [figures()] * 3, "done")
-    write(made[1], [None])
-
-    follower.news()
-
-    assert follower.current[0] == made[1].id
-    assert _over(follower) == (1, 3, 9)
-
-
 def test_a_cell_that_gave_up_takes_its_missing_runs_out_of_the_total(follower, made, write):
     write(made[0], [invalid()], "failed")
 
@@ -101,16 +91,6 @@ def test_runs_of_an_earlier_submission_in_a_record_of_ours_are_no_news(follower,
     write(made[0], [{**figures(1), "token": "theirs"}, figures(2)])
 
     assert [run["images_per_s"] for _, run in follower.news()] == [2]
-
-
-def test_how_the_cells_came_out_is_counted(follower, made, write):
-    for cell, status in zip(made, ("done", "invalid", "failed"), strict=True):
-        write(cell, [figures()], status)
-
-    follower.news()
-
-    assert follower.finished
-    assert follower.outcomes == {"done": 1, "invalid": 1, "failed": 1}
 
 
 @pytest.mark.parametrize(("missing", "runs_total"), [((5, 2), 9), (None, 0)], ids=["listed", "never written"])
@@ -199,16 +179,6 @@ def test_outcomes_of_several_workers_add_up(watched, made, write):
     assert len(picture.news) == 9
 
 
-def test_records_of_a_worker_that_waits_are_not_read(watched, made, write):
-    write(made[0], [figures()] * 3, "done")
-
-    queued = watched.picture({"a": Seen("queued"), "b": Seen("queued")})
-    running = watched.picture({"a": Seen("running"), "b": Seen("queued")})
-
-    assert (queued.news, queued.runs_over) == ([], 0)
-    assert (len(running.news), running.runs_over) == (3, 3)
-
-
 def test_the_records_tell_of_workers_of_which_the_scheduler_says_nothing(watched, made, write):
     write(made[0], [figures()] * 3, "done")
     write(made[1], [figures(), None])
@@ -229,18 +199,6 @@ def test_a_worker_that_was_requeued_keeps_what_is_over_and_waits_with_the_rest(w
 
     assert _counts(picture) == {"running": 1, "done": 1, "queued": 1}
     assert picture.reasons == {"BeginTime": 1}
-
-
-def test_what_a_worker_wrote_last_is_seen_in_the_look_after_its_end_and_only_there(watched, made, write):
-    watched.picture({"a": Seen("running"), "b": Seen("running")})
-    write(made[0], [figures()] * 3, "done")
-
-    last = watched.picture({"a": Seen("ended"), "b": Seen("running")})
-    later = watched.picture({"a": Seen("ended"), "b": Seen("running")})
-
-    assert len(last.news) == 3
-    assert _counts(last) == _counts(later) == {"done": 1, "running": 1, "planned": 1}
-    assert later.news == []
 
 
 _SEEN = st.sampled_from(["unknown", "queued", "running", "ended"])

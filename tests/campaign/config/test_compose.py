@@ -87,12 +87,12 @@ def test_every_point_of_a_grid_is_what_hydra_composes(grid):
 
 _ODD_GRIDS = [
     {"cluster": ["slurm"], "+cluster.extra.nice": ["1", "2"], "cluster.parallel": ["3", "null"]},
-    {"++foo": ["1", "a"], "seed": ["0", "1"]},
-    {"checks.spread_max": ["0.3", "0.4"], "checks": ["{spread_max: 0.2}"], "seed": ["1", "2"]},
     {"site": ["blackdog"], "~site.storages.hdd": [], "threads": ["1", "2"]},
-    {"storage.root": ["'1'", "'a,b'", "null", "''"]},
 ]
 _MORE_GRIDS = [
+    {"++foo": ["1", "a"], "seed": ["0", "1"]},
+    {"checks.spread_max": ["0.3", "0.4"], "checks": ["{spread_max: 0.2}"], "seed": ["1", "2"]},
+    {"storage.root": ["'1'", "'a,b'", "null", "''"]},
     {"checks": ["{spread_max: 0.2}"], "checks.spread_max": ["0.3", "0.4"]},
     {"threads": ["1", "2"], "trace.interval_s": ["1", "1.0"]},
     {"storage.root": ["''", "'1'"], "seed": ["01", "1"]},
@@ -130,9 +130,7 @@ def test_hydra_composes_a_grid_of_numbers_once_whatever_stands_beside_them(word,
     [
         ("checkpoint=none,hdd,burst_buffer checkpoint.root=/a", "checkpoint.root", [None, "/a", None]),
         ("checkpoint=hdd,burst_buffer checkpoint.fast.root=/a,/b", "checkpoint.fast.root", [None, None, "/a", "/b"]),
-        ("benchmark=micro,baseline,alexnet benchmark.width=0.5", "benchmark.width", [None, None, 0.5]),
         ("dataset=demo,folder dataset.path='/a,b' dataset.seed=${seed}", "dataset.path", [None, "/a,b"]),
-        ("+paper=fig10 site=blackdog checkpoint.streams=3", "checkpoint.streams", [None, 3]),
         ("dataset=folder dataset.path=/a", "dataset.path", ["/a"]),  # nothing stands there but for this word
         ("dataset=folder dataset.path=/a,/b", "dataset.path", ["/a", "/b"]),
     ],
@@ -174,19 +172,17 @@ def test_a_recipe_of_checkpoints_has_the_papers_targets_and_its_five_snapshots(r
         assert point["checkpoint"]["name"] == "none" or point["iterations"] // point["checkpoint"]["every"] == 5
 
 
-@pytest.mark.parametrize(("size", "file_mb"), [([], 5000), (["+size=smoke"], 400)])
-def test_the_recipe_of_table_1_reads_and_writes_a_file_on_each_storage(size, file_mb):
-    points = collect(["-m", "+paper=table1", "site=blackdog", "storage=hdd,ssd", *size])
+def test_the_recipe_of_table_1_reads_and_writes_a_file_on_each_storage():
+    points = collect(["-m", "+paper=table1", "site=blackdog", "storage=hdd,ssd"])
 
     found = {(point["storage"]["name"], point["benchmark"]["access"]) for point in points}
     assert found == {(name, access) for name in ("hdd", "ssd") for access in ("read", "write")}
-    assert {point["benchmark"]["file_mb"] for point in points} == {file_mb}
+    assert {point["benchmark"]["file_mb"] for point in points} == {5000}
 
 
 @pytest.mark.shows("size")
-@pytest.mark.parametrize("words", [["+size=smoke", "+paper=fig6"], ["+paper=fig6", "+size=smoke"]])
-def test_a_smoke_recipe_has_fewer_files_and_a_thinner_network(words):
-    of_paper, of_smoke = (collect(["-m", *each])[0] for each in (["+paper=fig6"], words))
+def test_a_smoke_recipe_has_fewer_files_and_a_thinner_network():
+    of_paper, of_smoke = (collect(["-m", *each])[0] for each in (["+paper=fig6"], ["+size=smoke", "+paper=fig6"]))
 
     assert (of_paper["dataset"]["files"], of_paper["benchmark"]["width"]) == (9144, 1.0)
     assert (of_smoke["dataset"]["files"], of_smoke["benchmark"]["width"]) == (192, 0.125)
@@ -214,8 +210,7 @@ def test_all_recipes_together_are_one_campaign(size):
     [
         (["threads=1"], None),
         (["threads=1", "+size=smoke"], "smoke"),
-        *((["+paper=fig6", word], None) for word in ("iterations=5", "dataset.files=128", "dataset=demo")),
-        (["+paper=fig6", "benchmark.width=0.5"], None),
+        (["+paper=fig6", "dataset.files=128"], None),
     ],
 )
 def test_only_a_recipe_with_its_own_numbers_is_said_to_be_the_papers(words, size):

@@ -13,7 +13,7 @@ from campaign.cells.cell import flat, make_cell
 from campaign.config.keys import benchmark
 from campaign.config.keys.dataset import Climate, Hep
 from campaign.config.keys.slurm import Slurm
-from campaign.config.keys.storage import SiteStorage
+from campaign.config.keys.storage import ObjectStorage, SiteStorage
 from jobs import checks
 from jobs.benchmarks import alexnet, baseline, climate, malware, micro
 from jobs.checks import Limits
@@ -34,6 +34,7 @@ def _marks(file):
 def test_every_key_is_shown_by_a_test_and_every_mark_names_a_key(point, direct_point, buffered_point):
     keys = {key for key, _ in flat(point)} | {"dataset.path", "dataset.hdf5"}
     keys |= {f"site.storages.{field.name}" for field in dataclasses.fields(SiteStorage)}
+    keys |= {f"storage.{field.name}" for field in dataclasses.fields(ObjectStorage)}
     keys |= {f"cluster.{field.name}" for field in dataclasses.fields(Slurm)}
     keys |= {f"benchmark.{field.name}" for kind in benchmark.KEYS.values() for field in dataclasses.fields(kind)}
     keys |= {f"dataset.{field.name}" for kind in (Hep, Climate) for field in dataclasses.fields(kind)}

@@ -16,15 +16,19 @@ from campaign.config.command_line import LITERAL
 from campaign.config.keys.slurm import Slurm
 from campaign.config.keys.storage import SiteStorage
 from campaign.errors import UsageError
-from tests.campaign.work_lists import compose
+from tests.campaign.work_lists import compose, with_value
 
 SLURM = "cluster=slurm"
 ALEXNET = "benchmark=alexnet"
 MALWARE = ("benchmark=malware", "dataset=malware")
+CLIMATE = ("benchmark=climate", "dataset=climate_smoke")
 FOLDER = ("dataset=folder", "dataset.path=/a")
-LUSTRE = ("site=tegner", "storage=lustre")
+PLAIN, BASELINE = (), "benchmark=baseline"
+LARGE = ("dataset=climate", "dataset.width=16384", "dataset.height=16384")
+SAVED = (ALEXNET, "checkpoint=hdd", "checkpoint.root=/x")
+BUFFER = (ALEXNET, "checkpoint=burst_buffer", "checkpoint.fast.root=/f")
 _WRONG = [
-    ("benchmark=micro", "profile.every=5", "profile.every=5 with profile.posix=none", "profile.posix=trace"),
+    (PLAIN, "profile.every=5", "profile.every=5 with profile.posix=none", "profile.posix=trace"),
     # Words that end up in a batch script.
     (SLURM, "cluster.partition='gpu;rm'", "cluster.partition='gpu;rm' cannot stand in a batch script", "letters"),
     (SLURM, "cluster.constraint='K80$x'", "cluster.constraint='K80$x'", "K80&haswell"),
@@ -47,6 +51,47 @@ _WRONG = [
     ),
     (ALEXNET, "accelerator.step_s=1", "accelerator.step_s=1.0 with accelerator=auto", "accelerator=emulated"),
     (ALEXNET, "accelerator.name=tpu", "accelerator.name=tpu is no accelerator", "gpu"),
+    # Images and files.
+    (PLAIN, "iterations=100", "6400 images, the dataset has 512", "iterations=8"),
+    ("iterations=1", "batch_size=600", "600 images, the dataset has 512", "batch_size=512 or less"),
+    (PLAIN, "dataset.classes=513", "leaves classes empty", "as many classes as files"),
+    (PLAIN, "dataset.sigma=1.8", "sigma 1.8", "dataset=demo"),
+    (LARGE, "benchmark.preprocess=false", "less than 4 GiB", "keys"),
+    # Choices.
+    (PLAIN, "benchmark.name=run", "benchmark.name=run is no benchmark", "micro"),
+    (PLAIN, "cluster.name=foo", "cluster.name=foo is no cluster", "local"),
+    # Baselines.
+    (BASELINE, "cache=warm", "goes past the page cache", ""),
+    (BASELINE, "cache=as_is", "goes past the page cache", ""),
+    (BASELINE, "accelerator=cpu", "benchmark=baseline computes nothing", ""),
+    (BASELINE, "checkpoint=local", "benchmark=baseline trains nothing", ""),
+    ((BASELINE, "benchmark.access=random_read"), "benchmark.engine=ior", "IOR has no threads", ""),
+    (BASELINE, "benchmark.name=micro", "does not fit the other keys", ""),
+    (PLAIN, "benchmark.name=baseline", "does not fit the other keys", ""),
+    # Snapshots.
+    (
+        ("checkpoint=hdd",),
+        "checkpoint.root=/x",
+        "checkpoint=hdd: benchmark=micro trains nothing",
+        "benchmark=alexnet",
+    ),
+    (
+        ALEXNET,
+        "checkpoint=hdd",
+        "checkpoint=hdd: storage hdd has no root here",
+        "storages.hdd.root (site=none does not)",
+    ),
+    (BUFFER, "seed=0", "checkpoint=burst_buffer: storage hdd has no root here", "checkpoint.slow.root=…"),
+    (BUFFER, "checkpoint.slow.root=/f", "checkpoint.fast and checkpoint.slow are both in /f", "two storages"),
+    (SAVED, "checkpoint.in_flight=2", "in_flight=2 with checkpoint.mode=sync", "checkpoint.mode=async"),
+    (SAVED, "checkpoint.every=9", "checkpoint.every=9 saves nothing in 8 iterations", "checkpoint.every=8"),
+    (SAVED, "checkpoint.name=none", "checkpoint.name=none does not fit", "write checkpoint=none"),
+    (ALEXNET, "checkpoint.name=hdd", "checkpoint.name=hdd does not fit", "write checkpoint=hdd"),
+    (SAVED, "checkpoint.name=burst_buffer", "checkpoint.name=burst_buffer does not fit", "burst_buffer"),
+    (SAVED, "checkpoint.name='../x'", "checkpoint.name='../x' is not a valid name", "letters"),
+    (SAVED, "checkpoint.root=''", "checkpoint.root='' is no path", "folder"),
+    # Profiles.
+    *((PLAIN, f"profile.tensorflow={steps}", "no window of steps", "5-15") for steps in ("5", "0-3", "9-3", "some")),
     # What is no image, and copies.
     ("dataset=hep", "threads=1", "dataset=hep has no images to decode", "benchmark.preprocess=false"),
     ("dataset=malware", "threads=1", "dataset=malware has no images to decode", "benchmark.preprocess=false"),
@@ -54,7 +99,11 @@ _WRONG = [
     (FOLDER, "dataset.hdf5=x", "dataset=folder has no images to decode", "benchmark.preprocess=false"),
     (FOLDER, "dataset.hdf5=/x", "dataset.hdf5='/x' is no path of a data set", "climate/data"),
     ("benchmark=baseline", "staging=all", "staging=all: benchmark=baseline reads no files", "leave staging away"),
+    (CLIMATE, "benchmark.stage=fast", "benchmark.stage='fast' is no absolute path", "/mnt/fast"),
+    ((*CLIMATE, "benchmark.stage=/f"), "benchmark.control=no_io", "nothing that could be staged", "leave"),
+    (CLIMATE, "benchmark.channels=[16]", "benchmark.channels=[16] are no channels", "null for all"),
     # Several nodes.
+    (CLIMATE, "nodes=103", "dataset.files=129 make 0 batches for training on 103 nodes", "smaller batch"),
     (ALEXNET, "nodes=2", "nodes=2: benchmark=alexnet runs on one node", "or micro"),
     ("dataset.files=16", "nodes=17", "nodes=17 share 16 files", "nodes=16 or fewer"),
     ("nodes=4", "iterations=9", "the dataset has 128 for each node", "iterations=2 or fewer"),
@@ -72,15 +121,16 @@ _WRONG = [
     (SLURM, "+cluster.extra.mail-user='a\tb'", "is no plain value", "one line of text"),
     (SLURM, "+cluster.extra.mail-user=[a]", "is no plain value", "one line of text"),
     # Numbers.
-    ("site=none", "storage.stripe_count=0", "the file system's own default", "storage.stripe_count=null"),
+    (PLAIN, "storage.stripe_count=0", "the file system's own default", "storage.stripe_count=null"),
     ("site=tegner", "site.storages.lustre.stripe_count=2001", "site.storages.lustre.stripe_count=2001", "-1 to 2000"),
     ("until_spread=0.01", "max_runs=5", "max_runs=5 with until_spread=0.01", "max_runs=6 or more"),
     # Names and paths.
-    ("site=none", "site.name=../x", "site.name='../x' is not a valid name", "letters"),
+    (SLURM, "campaign_dir=''", "campaign_dir='' is no path", "folder"),
+    (PLAIN, "site.name=../x", "site.name='../x' is not a valid name", "letters"),
     ("site=tegner", "site.storages.lustre.root='a\tb'", "site.storages.lustre.root='a\\tb' is no path", "folder"),
     # What does not go together.
-    ("site=none", "storage.exclusive=license", "storage=local has no licence here", "storage.license=…"),
-    (SLURM, "site.timeout_max_min=30", "cluster.timeout_min=60: site=none allows 30 minutes", "cluster.timeout_min=30"),
+    (PLAIN, "storage.exclusive=license", "storage=local has no licence here", "storage.license=…"),
+    (SLURM, "site.timeout_max_min=59", "cluster.timeout_min=60: site=none allows 59 minutes", "cluster.timeout_min=59"),
     ("cluster=auto", "site.timeout_max_min=30", "site=none allows 30 minutes", "begun again where it stopped"),
     (SLURM, "cluster.timeout_min=1", "cluster.signal_delay_s=90 with cluster.timeout_min=1", "signal_delay_s=59"),
     ("cluster=debug", "detach=true", "detach=true with cluster=debug", "cluster=slurm"),
@@ -91,14 +141,14 @@ _WRONG = [
     ("cluster=local", "cluster.name=slurm", "cluster.name=slurm does not fit", "write cluster=slurm"),
     # Keys.
     (SLURM, "+cluster.foo=1", "unknown key 'cluster.foo'", "cluster.partition"),
-    ("site=none", "+site.partitions=x", "unknown key 'site.partitions'", "site.partition"),
+    (PLAIN, "+site.partitions=x", "unknown key 'site.partitions'", "site.partition"),
     (
         "site=tegner",
         "+site.storages.lustre.rot=x",
         "unknown key 'site.storages.lustre.rot'",
         "site.storages.lustre.root",
     ),
-    ("site=none", "+storage.foo=x", "unknown key 'storage.foo'", "storage.root"),
+    (PLAIN, "+storage.foo=x", "unknown key 'storage.foo'", "storage.root"),
 ]
 LEGAL = [
     ("dataset=malware", "benchmark.preprocess=false", "staging=advised"),
@@ -115,6 +165,7 @@ LEGAL = [
     ),
     (SLURM, "detach=true"),
     (SLURM, "cluster.timeout_min=2"),
+    (SLURM, "site.timeout_max_min=60"),
     (SLURM, "campaign_dir='a b'"),
     ("cluster=local", "campaign_dir=a%j"),
     ("runs=40", "max_runs=6"),
@@ -126,6 +177,7 @@ LEGAL = [
 ]
 
 
+@pytest.mark.shows("site.timeout_max_min")
 @pytest.mark.parametrize(("choice", "word", "message", "hint"), _WRONG)
 def test_a_wrong_value_is_named_with_its_cure(choice, word, message, hint):
     point = compose(*([choice] if isinstance(choice, str) else choice), word)
@@ -152,19 +204,14 @@ def points():
     """Configurations that have every key between them."""
     checkpoint = ("checkpoint=burst_buffer", "checkpoint.fast.root=/fast", "checkpoint.slow.root=/slow")
     hep = ("dataset=hep", "benchmark=hepcnn")
-    grids = ((ALEXNET, SLURM, *checkpoint), ("benchmark=micro",), ("benchmark=baseline",), hep, MALWARE)
+    stores = ("storage=s3", "storage.endpoint=http://host", "storage.bucket=bucket")
+    grids = ((ALEXNET, SLURM, *checkpoint), ("benchmark=micro",), ("benchmark=baseline",), hep, MALWARE, stores)
     return [compose(*words) for words in grids]
 
 
 def _with(points, key, value):
     """A copy of the first of the points that has the key, with that value."""
-    point = copy.deepcopy(next(each for each in points if key in dict(flat(each))))
-    *path, last = key.split(".")
-    node = point
-    for part in path:
-        node = node[part]
-    node[last] = value
-    return point
+    return with_value(next(each for each in points if key in dict(flat(each))), key, value)
 
 
 @pytest.mark.parametrize("key", limits.RANGES)
@@ -216,9 +263,8 @@ def test_every_text_of_a_job_is_looked_at(slurm_point):
 
     assert texts == set(LITERAL)
     assert {key for key, hint in SiteStorage.__annotations__.items() if hint.startswith("str")} == {
-        "root",
-        "license",
-        "node_root",
+        *("root", "license", "node_root"),
+        *("endpoint", "bucket", "prefix", "region", "device"),  # looked at where the storage is chosen
     }
 
 
@@ -241,16 +287,3 @@ def test_a_folder_below_one_with_a_percent_sign_is_no_place_for_slurm(tmp_path, 
 
     with pytest.raises(UsageError, match="has a '%'"):
         limits.check(slurm_point)
-
-
-@pytest.mark.shows("site.timeout_max_min")
-@pytest.mark.parametrize(("minutes", "allowed"), [(29, True), (30, True), (31, False)])
-def test_a_job_may_be_as_long_as_the_site_allows_and_no_longer(minutes, allowed, slurm_point):
-    point = copy.deepcopy(slurm_point)
-    point["site"]["timeout_max_min"], point["cluster"]["timeout_min"] = 30, minutes
-
-    if allowed:
-        limits.check(point)
-    else:
-        with pytest.raises(UsageError, match="site=none allows 30 minutes"):
-            limits.check(point)

@@ -27,6 +27,10 @@ def test_the_recipes_are_those_of_the_folder_and_what_they_ask_for():
     assert [recipe for recipe in found if recipe.name in ("fig4", "fig9", "fig10")] == [MICRO, SAVES, WRITES]
 
 
+def test_what_emulated_nodes_read_is_no_storage_of_the_paper():
+    assert reproduce._storages(["site=twin"]) == list(PAPER)  # noqa: SLF001
+
+
 @pytest.mark.parametrize(
     ("recipe", "have", "asked"),
     [
@@ -231,15 +235,6 @@ def test_a_word_is_meant_for_the_benchmarks_that_know_it(word, benchmarks):
 
     assert {recipe.benchmark for recipe in taking} == benchmarks
     assert word != "checkpoint=hdd" or [recipe.name for recipe in taking] == ["fig9", "fig10"]
-
-
-@pytest.mark.long
-def test_words_of_one_benchmark_do_not_stop_the_others(ask, site):
-    planned, _ = ask(*site, "accelerator=emulated", "benchmark.file_mb=20", "checkpoint=hdd", "benchmark.width=0.05")
-
-    cells = [entry.cell for entry in planned.entries]
-    assert {cell.benchmark for cell in cells} == {"baseline", "micro", "alexnet"}
-    assert {cell.settings["benchmark"].get("file_mb", 20) for cell in cells} == {20}
 
 
 @pytest.mark.parametrize("word", ["benchmark.widht=0.5", "benchmark=micro"])

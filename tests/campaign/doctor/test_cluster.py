@@ -9,10 +9,10 @@ import sys
 import pytest
 
 from campaign.cells import plan
-from campaign.config.collect import collect
 from campaign.config.points import cells_of
 from campaign.doctor import cluster
 from campaign.worker.work_list import Request
+from tests.campaign.work_lists import grid
 
 CONFIG = "ClusterName = toy\nSLURM_VERSION = 22.05.8\nAccountingStorageType = accounting_storage/none\n"
 RUN = 'for word in "$@"; do :; done; bash "$word"; echo 77'
@@ -33,7 +33,7 @@ def examined(folder, clock):
     clock(cluster)
 
     def look(*words):
-        points = collect(["-m", "cluster=slurm", *words])
+        points = grid("cluster=slurm", *words)
         cells, conduct = cells_of(points)
         request = Request(folder, conduct, "doctor", "2026-11-21", words)
         storages = [{**point["storage"], "cold": True} for point in points]

@@ -70,25 +70,19 @@ def _state(asked, key=KEY):
     return task and task.state
 
 
-def test_a_look_is_one_question_however_many_tasks_there_are():
+def test_a_look_is_one_question_however_many_tasks_there_are_or_ends_are_to_be_explained():
     keys = {(FOLDER, index) for index in range(500)}
-    known = _scheduler("\n".join(f"70|{index}|RUNNING|None|n1|{FOLDER}" for index in range(500)))
+    running = "\n".join(f"70|{index}|RUNNING|None|n1|{FOLDER}" for index in range(500))
+    failed = "\n".join(f"70_{index}|FAILED|1:0|n1|None|{FOLDER}" for index in range(500))
+    known = _scheduler(running, NOTHING, failed)
+    seen = []
 
-    known.refresh(keys)
+    for _ in range(3):
+        known.refresh(keys)
+        seen.append({_state(known, key) for key in keys})
 
-    assert known.ask.programs == ["squeue"]
-    assert {_state(known, key) for key in keys} == {"RUNNING"}
-
-
-def test_a_look_is_one_question_also_where_every_end_is_to_be_explained():
-    keys = {(FOLDER, index) for index in range(500)}
-    known = _scheduler(NOTHING, "\n".join(f"70_{index}|FAILED|1:0|n1|None|{FOLDER}" for index in range(500)))
-
-    known.refresh(keys)
-    known.refresh(keys)
-
-    assert known.ask.programs == ["squeue", "sacct"]
-    assert {_state(known, key) for key in keys} == {"FAILED"}
+    assert known.ask.programs == ["squeue", "squeue", "sacct"]
+    assert seen == [{"RUNNING"}, {None}, {"FAILED"}]
 
 
 def test_the_controller_is_asked_for_our_jobs_of_any_state_task_by_task():
@@ -247,23 +241,15 @@ def test_what_the_completion_log_says_of_a_task_that_lives_is_not_believed(tmp_p
     assert _state(known) == "PENDING"
 
 
-def test_a_completion_log_that_is_large_is_read_from_its_end(tmp_path, monkeypatch):
+def test_a_completion_log_that_is_large_is_read_from_its_end_and_may_hold_what_is_no_text(tmp_path, monkeypatch):
     monkeypatch.setattr(scheduler, "_LOG_TAIL_BYTES", 300)
-    (tmp_path / "jobcomp.log").write_text(_ended("NODE_FAIL", 2) + "x" * 300 + "\n" + _ended("TIMEOUT"))
+    noise = b"x" * 300 + b"\nJobId=1 Name=\xff\xfe\n"
+    (tmp_path / "jobcomp.log").write_bytes(_ended("NODE_FAIL", 2).encode() + noise + _ended("TIMEOUT").encode())
     known = _scheduler(NOTHING, config=_log(tmp_path / "jobcomp.log"))
 
     known.refresh({KEY, (FOLDER, 2)})
 
     assert (_state(known), _state(known, (FOLDER, 2))) == ("TIMEOUT", None)
-
-
-def test_a_completion_log_may_hold_bytes_that_are_no_text(tmp_path):
-    (tmp_path / "jobcomp.log").write_bytes(b"JobId=1 Name=\xff\xfe\n" + _ended("TIMEOUT").encode())
-    known = _scheduler(NOTHING, config=_log(tmp_path / "jobcomp.log"))
-
-    known.refresh({KEY})
-
-    assert _state(known) == "TIMEOUT"
 
 
 @pytest.mark.parametrize("there", ["nothing", "a folder"])
@@ -291,14 +277,3 @@ def test_a_controller_that_is_silent_leaves_what_was_known_and_is_timed_from_its
 
     assert known.silent_since == 1010.0
     assert _state(known) == "RUNNING"
-
-
-def test_a_controller_that_answers_again_is_silent_no_longer():
-    known = _scheduler(WAITING, SILENCE, LISTED, config=NO_ACCOUNTING)
-    known.refresh({KEY})
-    known.refresh({KEY})
-    before = known.silent_since
-
-    known.refresh({KEY})
-
-    assert (before, known.silent_since) == (1000.0, None)

@@ -62,14 +62,14 @@ def test_what_a_rule_names_is_read_from_its_copies_until_that_is_undone(home, so
 def test_what_was_copied_is_not_copied_again_and_what_a_kill_left_goes(home, monkeypatch):
     _apply(home)
     copies = plan.copies_of(plan.load(home))
-    (copies / apply._INCOMING).mkdir()  # noqa: SLF001
+    (copies / ".incoming").mkdir()
     copied, copy = [], transfer.copy
     monkeypatch.setattr(transfer, "copy", lambda *words: (copied.extend(words[2]), copy(*words)))
 
     _apply(home, "all")
 
     assert [name for name, _ in copied] == ["b/three.bin"]
-    assert not (copies / apply._INCOMING).exists()  # noqa: SLF001
+    assert not (copies / ".incoming").exists()
 
 
 def test_a_copy_that_does_not_read_back_gets_no_name(home, monkeypatch):
@@ -87,7 +87,7 @@ def test_a_copy_that_does_not_read_back_gets_no_name(home, monkeypatch):
 def test_originals_that_are_no_longer_those_of_the_plan_are_not_copied(home, source):
     (source / NAMES[0]).touch()
 
-    with pytest.raises(EnvironmentFaultError, match="1 files changed since the plan"):
+    with pytest.raises(EnvironmentFaultError, match="1 files changed since they were listed"):
         _apply(home)
 
 

@@ -45,13 +45,11 @@ def of_mine(site):
 @pytest.mark.parametrize(
     ("words", "where"),
     [
-        ([], {}),
         (["checkpoint=hdd"], {"only": ("hdd", "/mnt/hdd")}),
         (["checkpoint=hdd", "checkpoint.root=/x"], {"only": ("hdd", "/x")}),
         (["checkpoint=hdd", "storage=hdd", "storage.root=/y"], {"only": ("hdd", "/y")}),
         (["checkpoint=site", "checkpoint.name=scratch"], {"only": ("scratch", "/scratch/me")}),
         (["checkpoint=ssd"], {"only": ("ssd", None)}),
-        (["checkpoint=local"], {"only": ("local", "data")}),
         (["checkpoint=local", "storage=hdd"], {"only": ("local", "data")}),
         (["checkpoint=burst_buffer"], {"fast": ("optane", "/mnt/optane"), "slow": ("hdd", "/mnt/hdd")}),
         (
@@ -65,50 +63,6 @@ def test_a_target_lies_where_the_site_says_its_storages_are(of_mine, words, wher
 
     found = {role: (storage["name"], storage["root"]) for role, storage in roles(point["checkpoint"]).items()}
     assert found == where
-
-
-_HDD, _BUFFER = ("checkpoint=hdd", "checkpoint.root=/x"), ("checkpoint=burst_buffer", "checkpoint.fast.root=/f")
-
-
-@pytest.mark.parametrize(
-    ("words", "names", "every"),
-    [
-        (["checkpoint=hdd,optane", "checkpoint.every=4"], ["hdd", "optane"], [4, 4]),
-        (["checkpoint=none,hdd", "checkpoint.every=4"], ["none", "hdd"], [None, 4]),
-        (["checkpoint=hdd", "checkpoint.every=2,4"], ["hdd"] * 2, [2, 4]),
-        (["checkpoint=none,hdd", "checkpoint.every=2,4"], ["none"] * 2 + ["hdd"] * 2, [None, None, 2, 4]),
-        (["checkpoint=site", "checkpoint.name=a,b", "checkpoint.every=3"], ["a", "b"], [3, 3]),
-    ],
-)
-def test_targets_can_be_swept_and_what_is_said_of_them_holds_for_each_that_has_it(words, names, every, of_mine):
-    targets = [point["checkpoint"] for point in of_mine(*words)]
-
-    assert [target["name"] for target in targets] == names
-    assert [target.get("every") for target in targets] == every
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint", "cure"),
-    [
-        (["benchmark=micro", *_HDD], "checkpoint=hdd: benchmark=micro trains nothing", "benchmark=alexnet"),
-        (["checkpoint=hdd"], "checkpoint=hdd: storage hdd has no root here", "storages.hdd.root (site=none does not)"),
-        (_BUFFER, "checkpoint=burst_buffer: storage hdd has no root here", "checkpoint.slow.root=…"),
-        ([*_BUFFER, "checkpoint.slow.root=/f"], "checkpoint.fast and checkpoint.slow are both in /f", "two storages"),
-        ([*_HDD, "checkpoint.in_flight=2"], "in_flight=2 with checkpoint.mode=sync", "checkpoint.mode=async"),
-        ([*_HDD, "checkpoint.every=9"], "checkpoint.every=9 saves nothing in 8 iterations", "checkpoint.every=8"),
-        ([*_HDD, "checkpoint.name=none"], "checkpoint.name=none does not fit", "write checkpoint=none"),
-        (["checkpoint.name=hdd"], "checkpoint.name=hdd does not fit", "write checkpoint=hdd"),
-        ([*_HDD, "checkpoint.name=burst_buffer"], "checkpoint.name=burst_buffer does not fit", "burst_buffer"),
-        ([*_HDD, "checkpoint.name='../x'"], "checkpoint.name='../x' is not a valid name", "letters"),
-        ([*_HDD, "checkpoint.root=''"], "checkpoint.root='' is no path", "folder"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_meant_is_refused_with_the_cure(words, complaint, cure):
-    with pytest.raises(UsageError) as refused:
-        limits.check(compose("benchmark=alexnet", *words))
-
-    assert complaint in refused.value.message
-    assert cure in refused.value.hint
 
 
 @pytest.fixture

@@ -101,7 +101,8 @@ def test_what_is_on_another_storage_than_at_the_first_run_is_told(moved, monkeyp
     mounts = {"/data": Mount("/data", "/dev/sda", "ext4", ""), "/target": Mount("/target", "/dev/sdb", "ext4", "")}
     monkeypatch.setattr(checkpoint_targets, "mount_of", lambda path: mounts[str(path)])
     checkpoint_targets._began_on.cache_clear()  # noqa: SLF001 - it lasts as long as a worker
-    item = {"dataset": {"path": "/data"}, "targets": ["/target"]}
+    storage = {"root": "/data", "node_root": None}
+    item = {"dataset": {"path": "/data"}, "targets": ["/target"], "settings": {"storage": storage}}
     assert checkpoint_targets.moved(item) is None
 
     mounts[f"/{moved}"] = Mount("/", "/dev/vda", "ext4", "")

@@ -29,8 +29,7 @@ from jobs.checkpoints.direct import Direct
 from jobs.system import emulated
 from tests.campaign.command_line import TINY
 from tests.campaign.testbed.models import DISK, FLASH, needed
-from tests.campaign.testbed.test_testbed import traces
-from tests.campaign.testbed.testbeds import HDD, SSD, required
+from tests.campaign.testbed.testbeds import HDD, SSD, required, traces
 from tests.campaign.work_lists import compose
 from tests.jobs.burst_buffer.child import contents, writer
 from tests.jobs.burst_buffer.shared import bytes_of as contents_of

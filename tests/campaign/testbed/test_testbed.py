@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -25,62 +24,10 @@ from campaign.testbed.state import inspect
 from jobs.system.device import mount_of
 from jobs.system.emulated import emulated
 from tests.campaign.command_line import TINY
-from tests.campaign.testbed.testbeds import HDD, SMALL, required
+from tests.campaign.testbed.testbeds import HDD, SMALL, attached, bounds, killed_at, required, traces
 
 OWNER = (1234, 2345)
 MORE = {**SMALL, "ssd": Wanted(Speed(280.55, 195.05, 900, 800), 64_000_000)}
-
-
-@pytest.fixture
-def bed(tmp_path):
-    """A folder for a testbed; whatever is in it is taken away."""
-    required()
-    folder = tmp_path / "bed"
-    yield folder
-    if folder.exists():
-        apply.down(folder)
-
-
-def bounds(number):
-    """What the kernel says that a device is bounded to."""
-    found = throttle.find()
-    steps = found.steps(number, {})
-    return {step.path.name: step.text for step in steps}
-
-
-def attached(folder):
-    """What losetup says is attached to files of a folder."""
-    done = subprocess.run(
-        ["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"], stdout=subprocess.PIPE, check=True
-    )
-    return [line.split()[0] for line in done.stdout.decode().splitlines() if f"{folder}/" in line]
-
-
-def traces(folder, numbers=()):
-    """Everything that a testbed may leave behind."""
-    mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {folder}/" in line]
-    left = [*attached(folder), *mounts, *(number for number in numbers if bounds(number))]
-    return left + ([str(folder)] if folder.exists() else [])
-
-
-def killed_at(step, act):
-    """Do `act` in a process that is killed with SIGKILL before its n-th step; tells whether it came so far."""
-    pid = os.fork()
-    if pid == 0:
-        left = iter(range(step))
-        do = apply._do  # noqa: SLF001 - the steps are counted where they are done
-
-        def counted(each):
-            if next(left, None) is None:
-                os.kill(os.getpid(), signal.SIGKILL)
-            do(each)
-
-        apply._do = counted  # noqa: SLF001
-        try:
-            act()
-        finally:
-            os._exit(0)
-    return os.waitpid(pid, 0)[1] == signal.SIGKILL
 
 
 def test_what_is_up_is_mounted_throttled_marked_and_its_users(bed):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from campaign.testbed import throttle
+from campaign.testbed import apply, throttle
 from campaign.testbed.spec import GB, Speed, Wanted
 from campaign.testbed.state import Loop, Seen, Storage
 from campaign.testbed.throttle import Blkio
@@ -63,3 +65,46 @@ def required():
         pytest.skip(bounds.hindrance[0])
     if not Path("/dev/loop-control").exists():
         pytest.skip("a testbed needs loop devices")
+
+
+def bounds(number):
+    """What the kernel says that a device is bounded to."""
+    found = throttle.find()
+    steps = found.steps(number, {})
+    return {step.path.name: step.text for step in steps}
+
+
+def attached(folder):
+    """What losetup says is attached to files of a folder."""
+    done = subprocess.run(
+        ["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"], stdout=subprocess.PIPE, check=True
+    )
+    return [line.split()[0] for line in done.stdout.decode().splitlines() if f"{folder}/" in line]
+
+
+def traces(folder, numbers=()):
+    """Everything that a testbed may leave behind."""
+    mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if f" {folder}/" in line]
+    free = (each for each in numbers if not Path(f"/sys/dev/block/{each}/loop/backing_file").exists())  # nobody else's
+    left = [*attached(folder), *mounts, *(number for number in free if bounds(number))]
+    return left + ([str(folder)] if folder.exists() else [])
+
+
+def killed_at(step, act):
+    """Do `act` in a process that is killed with SIGKILL before its n-th step; tells whether it came so far."""
+    pid = os.fork()
+    if pid == 0:
+        left = iter(range(step))
+        do = apply._do  # noqa: SLF001 - the steps are counted where they are done
+
+        def counted(each):
+            if next(left, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+            do(each)
+
+        apply._do = counted  # noqa: SLF001
+        try:
+            act()
+        finally:
+            os._exit(0)
+    return os.waitpid(pid, 0)[1] == signal.SIGKILL

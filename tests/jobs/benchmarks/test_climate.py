@@ -1,6 +1,7 @@
 """Runs of `climate`: what is read, by whom, what is thrown away, and that what was predicted is what happened."""
 
 import shutil
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -8,12 +9,14 @@ import pytest
 
 from analysis.timelog.log import PHASES
 from analysis.timelog.read import read as read_logs
+from jobs.benchmarks import climate
 from jobs.benchmarks.cdb.rules import TRAIN, Rules
 from jobs.benchmarks.climate import Control
 from jobs.data.hdf5 import ClimateSpec
 from jobs.data.make import make
 from jobs.data.manifest import scan
 from jobs.data.readers import READERS
+from jobs.profiler import table
 from jobs.system import page_cache
 from tests.jobs.jobs_factory import DEAF, check
 
@@ -22,8 +25,9 @@ POINTS = 64 * 96
 IMAGE = 4 * (4 * POINTS + POINTS + 4 * 4)
 KEYS = {
     "name": "climate", "epochs": 1, "control": "none", "driver": "sec2", "channels": [0, 1, 2, 10], "readers": 2,
-    "preprocess": True, "image_size": 16, "learning_rate": 1e-3,
+    "preprocess": True, "image_size": 16, "learning_rate": 1e-3, "stage": None,
 }  # fmt: skip
+STAGED = ("stage_s", "stage_files", "stage_bytes", "stage_found_files")
 PREDICTED = (
     "counts_as_predicted", "bytes_as_predicted", "ahead_as_predicted", "equal_steps", "every_sample_once",
 )  # fmt: skip
@@ -51,7 +55,8 @@ def run(template, made, tmp_path):
         }  # fmt: skip
         request = {
             "settings": settings, "dataset": str(folder), "manifest": None, "limits": DEAF, "trace": None,
-            "checkpoint": None, "timelog": log and str(log),
+            "checkpoint": None, "timelog": log and str(log), "profile": str(tmp_path / "calls.npz"),
+            "tensorflow": str(tmp_path / "steps.npz"),
         }  # fmt: skip
         return template.run(request, tmp_path / "run.log", 100)
 
@@ -82,6 +87,18 @@ def test_each_reader_reads_what_was_predicted_cold(run, reader, tmp_path, disk):
     processes = reader in ("h5py_pool", "h5py_shared")
     assert len(list(tmp_path.glob("a.timelog*"))) == 1 + 2 * processes
     assert ("readers_cpu_s" in figures) == processes
+
+
+def test_profiles_see_each_file_that_is_read_and_the_steps_of_their_window(run, tmp_path):
+    asked = {"posix": "trace", "every": 10, "tensorflow": "3-5"}
+    figures = run(profile=asked, reader="h5py_threads", iterations=12, epochs=2)
+
+    assert (passed(figures)["profile_complete"], passed(figures)["time_adds_up"]) == (True, True), figures
+    assert (figures["tensorflow"]["error"], figures["tensorflow"]["steps"]) == (None, 3)
+    window = table.read(tmp_path / "calls.npz")
+    opened = {Path(path).name for path, each in window.files.items() if each["POSIX_OPENS"]}
+    assert (len(opened), len(window.marks)) == (28, 2)  # all of both phases; 24 steps
+    assert figures["profile"]["bytes_read"] >= 28 * IMAGE
 
 
 @pytest.mark.shows("iterations", "prefetch")
@@ -122,6 +139,34 @@ def test_a_control_leaves_out_what_it_says(run, control, tmp_path):
     assert ("open" in done) == (control is not Control.no_io)
     assert figures["bytes_read"] == (28 * IMAGE if control is Control.no_compute else 0)
     assert ("cold" in passed(figures)) == (control is Control.no_compute)
+
+
+@pytest.mark.shows("benchmark.stage")
+def test_copies_on_a_fast_storage_are_what_a_staged_run_reads(run, made, disk, tmp_path):
+    (disk / "fast").mkdir()
+
+    figures = run(stage=str(disk / "fast"), log=tmp_path / "a.timelog")
+
+    assert (figures["status"], figures["reason"]) == ("valid", None), figures
+    proofs = (*PREDICTED, "cold", "device_bytes", "same_data", "staged_cold")
+    assert {rule: passed(figures)[rule] for rule in proofs} == dict.fromkeys(proofs, True)
+    log, _ = read_logs([tmp_path / "a.timelog"])
+    stage, read = (log.events.at(log.events.action == log.actions.index(action)) for action in ("stage", "read"))
+    names = [Path(log.files[number]) for number in {*read.file.tolist()}]
+    assert len(names) == figures["stage_files"] == 28
+    assert all(name.is_relative_to(disk / "fast") for name in names)
+    assert stage.size_bytes.sum() == figures["stage_bytes"] == sum((made / name.name).stat().st_size for name in names)
+    assert not [path for path in (disk / "fast").rglob("*") if not path.is_dir()]
+
+
+def test_what_ranks_have_staged_is_added_up_and_took_as_long_as_the_last():
+    ranks = [dict(zip(STAGED, values, strict=True)) for values in ((2.0, 3, 4_000_000, 0), (4.0, 2, 1_000_000, 1))]
+
+    whole = climate.BENCHMARK.combined(ranks)
+
+    assert [whole[key] for key in STAGED] == [4.0, 5, 5_000_000, 1]
+    assert whole["stage_mb_per_s"] == 1.25
+    assert climate.BENCHMARK.combined([{}, {}]) == {}
 
 
 def test_a_users_own_files_are_read_by_the_name_of_their_data_set(run, tmp_path):

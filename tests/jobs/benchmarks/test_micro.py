@@ -1,26 +1,11 @@
 """The clock and the book-keeping of `micro`, against what really happened."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from jobs.benchmarks import images, micro
-from jobs.benchmarks.micro import images_asked
+from jobs.benchmarks import micro
 from jobs.data import pipeline
 from jobs.data.unreadable import dropped
 from tests.jobs.jobs_factory import Tensor, make_settings, truncate, write_slow_jpeg
-
-counts = st.integers(0, 10**6)
-
-
-@given(counts, st.integers(1, 10**4))
-def test_without_iterations_each_file_is_asked_for_once(files, batch_size):
-    assert images_asked({"iterations": None, "batch_size": batch_size}, files) == files
-
-
-@given(counts, st.integers(1, 10**4), counts)
-def test_with_iterations_whole_batches_are_asked_for_whatever_there_is(files, batch_size, iterations):
-    assert images_asked({"iterations": iterations, "batch_size": batch_size}, files) == iterations * batch_size
 
 
 @pytest.fixture
@@ -118,10 +103,6 @@ def test_with_iterations_the_files_that_prove_the_cache_are_those_surely_asked_f
 
     assert requested == delivered
     assert len(requested) == 8
-
-
-def test_without_iterations_every_file_proves_the_cache(paths):
-    assert images.requested(paths, micro.images_asked(make_settings(), len(paths)), seed=0) == paths
 
 
 def test_nothing_is_missing_and_no_order_is_asked_for_where_every_file_arrived(monkeypatch):

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from jobs.benchmarks.benchmark import Work
+from jobs.errors import DatasetError
 from jobs.observe.files import Files
 
 NAMES = [f"{number}.jpg" for number in range(5)]
@@ -76,3 +77,15 @@ def test_only_files_that_are_sure_to_be_read_count(observe):
     found = observe(_replaced, proof=NAMES[:2])
 
     assert found == {"listed_bytes": 200, "changed_files": 0, "changed": []}
+
+
+def _piped(folder):
+    (folder / "3.jpg").unlink()
+    os.mkfifo(folder / "3.jpg")
+
+
+def test_a_pipe_that_took_the_place_of_a_file_is_refused_before_the_run_would_wait_for_it(observe):
+    assert observe(_piped)["changed"] == ["3.jpg"]
+
+    with pytest.raises(DatasetError, match=r"3\.jpg is no file any more"):
+        observe()

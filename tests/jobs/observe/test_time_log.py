@@ -75,9 +75,12 @@ def test_a_script_logs_what_it_does_and_where_in_the_run_it_is(tmp_path):
         (lambda log: log.add("read", time.monotonic_ns(), "a", 0.5), "0.5 bytes; give a whole number"),
         (lambda log: TimeLog("new", rank=2, ranks=2), "there is no rank 2 of 2"),
         (lambda log: TimeLog("new", run=5), "5 is no name of a run; give text"),
+        (lambda log: TimeLog("none/new"), "there is no folder .*/none; make it"),
+        (lambda log: TimeLog("log"), "log is there already; remove it, or name"),
     ],
 )
-def test_what_cannot_be_is_refused_and_the_log_goes_on(wrong, why, tmp_path):
+def test_what_cannot_be_is_refused_and_the_log_goes_on(wrong, why, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with TimeLog(tmp_path / "log") as log:
         with pytest.raises(TimeLogError, match=why):
             wrong(log)

@@ -47,6 +47,8 @@ def test_a_window_of_a_run_becomes_a_table_whose_figures_the_analysis_finds_too(
     for time in ("spent_s", "exposed_s", "union_s"):
         for category, seconds in found[time].items():
             assert shown["seconds"][category][time] == pytest.approx(seconds, abs=1e-9), (time, category)
+    for remedy, seconds in shown["verdict"]["remedies_s"].items():
+        assert found["remedies_s"][remedy] == pytest.approx(seconds, abs=1e-9)
     waited = sum(run["step_load_s"][1:4])
     assert found["union_s"]["input wait"] <= waited
     assert found["union_s"]["read"] > 0

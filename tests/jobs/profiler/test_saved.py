@@ -90,7 +90,9 @@ def test_a_damaged_profile_is_an_error_that_names_it(damage, saved, capsys):
     damage(file)
 
     assert main(["report", str(file)]) == 2
-    assert "saved.npz is no profile that can be read" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "saved.npz is no profile that can be read" in said
+    assert "\n\nhint: name what Profile.save" in said
 
 
 @pytest.mark.parametrize(
@@ -160,6 +162,17 @@ def test_a_chrome_trace_has_one_line_a_file(saved, tmp_path, capsys):
     assert sorted(named.values()) == sorted(profile.files)
     assert sum(each["args"]["returned"] for each in reads) == 200_050
     assert all(each["ts"] >= 0 and each["ts"] + each["dur"] <= profile.window.wall_s * 1e6 for each in reads)
+
+
+@pytest.mark.parametrize("verb", ["chrome", "darshan"])
+def test_what_cannot_be_written_is_an_error_and_the_profile_stays(verb, saved, capsys):
+    _, file = saved()
+    before = file.read_bytes()
+
+    for out, why in (("saved.npz", "is the profile itself"), ("none/out", "No such file")):
+        assert main([verb, str(file), str(file.parent / out)]) == 2
+        said = capsys.readouterr().err
+        assert (why in said, "\n\nhint: name a" in said, file.read_bytes() == before) == (True, True, True)
 
 
 def test_counters_have_no_chrome_trace(saved, tmp_path):

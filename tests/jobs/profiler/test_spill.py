@@ -65,6 +65,11 @@ def test_a_spill_that_could_not_be_read_again_is_refused(tmp_path):
         Profile(spill=tmp_path / "spill", events=1 << 30)
 
 
+def test_a_spill_that_cannot_be_made_is_named(tmp_path):
+    with pytest.raises(ProfilerError, match=r"/none/spill cannot be made: No such file.*; name a file in a"):
+        Profile(spill=tmp_path / "none" / "spill", events=10).start()
+
+
 def test_a_window_that_cannot_open_leaves_the_other_and_no_spill(data, tmp_path, monkeypatch):
     with Profile(only=[data]) as watched:
         with pytest.raises(ProfilerError, match="only one"):

@@ -57,6 +57,21 @@ def test_windows_below_the_folder_are_listed_and_shown(logdir):
     assert shown["files"][0]["path"].endswith("/data/file")
 
 
+def test_a_trace_is_read_once_for_the_list_however_many_there_are(logdir, monkeypatch):
+    folder = logdir / "run" / "plugins" / "profile" / "2026"
+    for number in range(270):
+        (folder / f"{number}.xplane.pb").write_bytes((folder / "failed.xplane.pb").read_bytes())
+    read, plane_of = [], xplane.plane
+    monkeypatch.setattr(xplane, "plane", lambda path, *words: read.append(path) or plane_of(path, *words))
+    plugin, apps = _client(logdir)
+
+    for _ in range(3):
+        assert plugin.is_active()
+        assert len(apps["/windows"].get("/").json) == 272
+
+    assert len(read) == len(set(read)) >= 272
+
+
 def test_a_number_that_json_has_not_spoils_no_other_window(logdir):
     space = xplane.messages().XSpace()
     foreign = space.planes.add(name=plane.SUMMARY)

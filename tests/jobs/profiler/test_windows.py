@@ -248,7 +248,7 @@ def test_names_are_bytes_and_paths_absolute(data, monkeypatch):
 def test_only_what_is_asked_for_is_kept_but_all_bytes_are_counted(data):
     with Profile(only=[data.parent / "fil"]) as none:
         data.read_bytes()
-    with Profile(only=[data.parent]) as all_:
+    with Profile(only=str(data.parent)) as all_:
         data.read_bytes()
 
     assert (len(none.files), len(all_.files)) == (0, 1)

@@ -153,7 +153,8 @@ def test_what_was_never_written_has_the_fill_value(tmp_path, user_block):
 @pytest.mark.parametrize(
     ("kind", "why"),
     [
-        ("garbage", "cannot be read as HDF5"), ("pipe", "is no file"), ("gone", "No such file"), ("torn", "cannot be"),
+        ("garbage", "cannot be read as HDF5"), ("pipe", "is no file"), ("gone", "No such file.*; name a file"),
+        ("torn", "cannot be"),
         ("lacks", "has no data set 'x'; it has: y"), ("link", "lies in another file"), ("text", "holds no numbers"),
         ("short", "does not have the rows"), ("dangling", "has no data set 'x'"), ("group", "has no data set 'x'"),
     ],
@@ -183,6 +184,24 @@ def test_what_cannot_be_read_is_named(tmp_path, kind, why):
     for name in ("h5py_threads", "offsets", *(["h5py_pool"] if kind == "lacks" else [])):
         with pytest.raises(DatasetError, match=why), opened(name, [part], [path], readers=1) as reader:
             reader.read(path)
+
+
+def test_a_reader_that_there_is_not_is_named_with_those_that_there_are():
+    with pytest.raises(DatasetError, match="no reader 'ofsets'; take one of: h5py_threads, "), opened("ofsets", [], []):
+        pass
+
+
+def test_a_script_that_protects_nothing_is_told_how(files, tmp_path):
+    path = write(tmp_path / "x.h5", values=[1])
+    (tmp_path / "own.py").write_text(f"""
+from jobs.data.readers import Part, opened
+with opened("h5py_pool", [Part("x")], ["{path}"], readers=1):
+    pass
+""")
+
+    ended = subprocess.run([sys.executable, tmp_path / "own.py"], capture_output=True, text=True, check=False)
+
+    assert 'below `if __name__ == "__main__":`' in ended.stderr.splitlines()[-1]
 
 
 def test_a_process_that_was_killed_is_no_endless_wait(files):

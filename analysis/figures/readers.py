@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from analysis.figures.kit import panels, style
+from analysis.figures.kit import panels
 from analysis.figures.kit.figure import FigureSpec, figures, runs_told
+from analysis.figures.kit.panels import Panels
 from analysis.figures.kit.style import Look
 from analysis.records.frame import grouped, rows_of
 from analysis.records.settings import family_key
 from analysis.statistics.selection import of_done, settled
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 TITLE = "Readers of HDF5: MB/s over the calls at once"
 # In the order of the legend; one that is not known is drawn as it comes.
@@ -52,22 +48,16 @@ def lines(cells: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(order=order).sort_values(["storage", "order", "threads", "cell"])[COLUMNS]
 
 
-def over_calls(frame: pd.DataFrame, title: str, words: str) -> Figure:
+@panels.framed
+def over_calls(frame: pd.DataFrame) -> Panels:
     """Draw a panel per storage, min-max as whiskers."""
-    with style.sheet():
-        figure, panes = panels.per_storage(frame, 2.8, 2.1)
-        values = sorted(set(frame["threads"]))
-        highest = float(frame["read_mb_per_s_max"].fillna(0).max()) or 1.0
-        for axes, rows in panes:
-            _panel(axes, rows, values)
-            panels.name_panel(axes, rows, several_hosts=len(set(frame["host"])) > 1)
-            axes.set_ylim(0, highest * panels.HEADROOM)
-            axes.set_xlabel("calls at once (threads)")
-        panes[0][0].set_ylabel("MB/s delivered")
-        found = dict.fromkeys(frame["reader"])
-        signs = [_sign(name) for name in found]
-        panels.frame_with_words(figure, title, words, [*signs, *panels.unstable_sign(frame[frame[NUMBERS[0]].notna()])])
-    return figure
+    top = (float(frame["read_mb_per_s_max"].fillna(0).max()) or 1.0) * panels.HEADROOM
+    labels = "calls at once (threads)", "MB/s delivered"
+    figure, panes = panels.per_storage(frame, 2.8, 2.1, labels=labels, top=top)
+    for axes, rows in panes:
+        _panel(axes, rows, sorted(set(frame["threads"])))
+    signs = [_sign(name) for name in dict.fromkeys(frame["reader"])]
+    return figure, [*signs, *panels.unstable_sign(frame[frame[NUMBERS[0]].notna()])]
 
 
 def _panel(axes: Axes, cells: pd.DataFrame, values: list[int]) -> None:

@@ -1,0 +1,98 @@
+"""Objects beside files: MB/s over the size of what is read at once, a line per storage, a panel per number of calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, NullFormatter
+
+from analysis.figures.kit import panels
+from analysis.figures.kit.figure import FigureSpec, figures, runs_told
+from analysis.figures.kit.style import Look
+from analysis.records.frame import grouped, rows_of
+from analysis.records.settings import Settings, family_key
+from analysis.statistics.selection import of_done, settled
+from analysis.text.plain import DAGGER
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from analysis.figures.kit.panels import Panels
+
+TITLE = "Objects beside files: MB/s over the size of what is read"
+KIND, SIZE, RATE = "storage.kind", "bytes_per_image", "read_mb_per_s"
+NUMBERS = [RATE, f"{RATE}_min", f"{RATE}_max"]
+PLACE = ["storage", "threads", SIZE]
+COLUMNS = [*PLACE, "storage_name", *NUMBERS, "n_valid", "unstable", "status", "host", "cell"]
+LOOKS = (
+    Look("#0072B2", "o"), Look("#D55E00", "s"), Look("#009E73", "^"), Look("#CC79A7", "D"), Look("#E69F00", "v"),
+    Look("#56B4E9", "P"),
+)  # fmt: skip
+IN_A_ROW, LEAST = 3, 2
+
+
+def specs(table: pd.DataFrame) -> list[FigureSpec]:
+    """Return a figure per set of cells that differ in data, storage and threads, of two sizes or more of objects."""
+    if not {KIND, SIZE, "threads", *NUMBERS} <= {*table}:
+        return []
+    cells = table[table[SIZE].notna() & (table["figure"] == "images_per_s")]
+    cells = cells.astype({"threads": int})
+    sets = grouped(cells, cells["set_key"].map(_but_data))
+    with_objects = {key: each for key, each in sets.items() if each[KIND].notna().any()}
+    return figures("objects", TITLE, over_sizes, with_objects, lines, runs_told("point"), worth=_several)
+
+
+def _but_data(key: Settings) -> Settings:
+    return family_key(key, frozenset(name for name in key.facts if name == "data" or name.startswith("dataset.")))
+
+
+def _several(frame: pd.DataFrame) -> bool:
+    done = frame[frame["status"] == "done"]
+    return bool((done.groupby("storage")[SIZE].nunique() >= LEAST).any())
+
+
+def lines(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return what is drawn, a row per storage, number of threads and mean size in bytes."""
+    frame = of_done(settled(cells.round({SIZE: 0}), PLACE, RATE), NUMBERS)
+    return frame.sort_values([*PLACE, "cell"])[COLUMNS]
+
+
+@panels.framed
+def over_sizes(frame: pd.DataFrame) -> Panels:
+    """Draw a panel per number of threads, both axes logarithmic, min-max as whiskers."""
+    counts, shown = sorted(set(frame["threads"])), frame[frame[RATE].notna()]
+    looks = {name: LOOKS[place % len(LOOKS)] for place, name in enumerate(dict.fromkeys(frame["storage"]))}
+    figure, grid = panels.grid_of(len(counts), IN_A_ROW, (2.6, 2.2), 4.2, sharex=True, sharey=True)
+    for place, (axes, threads) in enumerate(zip(grid, counts, strict=True)):
+        _panel(axes, shown[shown["threads"] == threads], looks)
+        axes.set_title(f"{threads} call{'s' * (threads > 1)} at once")
+        axes.set_xlabel("mean bytes of a file or an object")
+        axes.set_ylabel("" if place % IN_A_ROW else "MB/s delivered")
+    signs = [_sign(name, look) for name, look in looks.items()]
+    return figure, [*signs, *panels.unstable_sign(shown, hatch=False)]
+
+
+def _panel(axes: Axes, cells: pd.DataFrame, looks: dict[str, Look]) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for name, rows in cells.groupby("storage", sort=False):
+        look = looks[str(name)]
+        panels.whiskers(axes, rows[SIZE].tolist(), rows_of(rows), RATE)
+        axes.plot(rows[SIZE], rows[RATE], color=look.color, marker=look.marker, markeredgecolor="black")
+        for size, rate, unstable in zip(rows[SIZE], rows[RATE], rows["unstable"], strict=True):
+            panels.number(axes, (size, rate), DAGGER if unstable is True else "")
+    axes.xaxis.set_major_formatter(FuncFormatter(_bytes))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_formatter(NullFormatter())
+
+
+def _bytes(size: float, _: object = None) -> str:
+    """Write bytes as people say them: `10 kB`, `1 MB`."""
+    return f"{size / 1e6:g} MB" if size >= 1e6 else f"{size / 1e3:g} kB"  # noqa: PLR2004 - a unit
+
+
+def _sign(name: str, look: Look) -> Line2D:
+    return Line2D([], [], label=name, color=look.color, marker=look.marker, markeredgecolor="black")

@@ -1,0 +1,136 @@
+"""What cells read from an object store: a made dataset, the user's own objects, or a baseline's one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from campaign.errors import EnvironmentFaultError
+from campaign.storage import baseline_files
+from campaign.storage.locks import lock_path
+from jobs.benchmarks.engines import datafile
+from jobs.data import make, manifest
+from jobs.errors import DatasetError, JobError
+from jobs.objects import dataset
+from jobs.objects.client import PART_BYTES, Client
+from jobs.system import files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from campaign.cells.cell import Cell
+    from campaign.cells.contract import Data
+    from campaign.cells.folder import CampaignFolder
+    from campaign.console import Progress
+    from jobs.objects.client import Stored
+    from jobs.settings import Settings
+
+_FOLDER = "datasets"
+_LOCKS = "~/.cache/tfio-campaign"
+_ODD = {"", ".", ".."}
+
+
+def prepared(cell: Cell, folder: CampaignFolder, progress: Progress) -> Data:
+    """List what a cell reads, or make it; the list is kept with the campaign."""
+    settings, disk = cell.settings, cell.access.get("device")
+    lock: Data = {"lock": str(_lock(cell, folder))}
+    try:
+        client = Client(settings["storage"])
+        listed = _images(client, settings, folder, progress) if "dataset" in settings else None
+        data = _baseline(client, settings, listed, progress) if baseline_files.has_file(settings) else listed
+    except JobError as error:
+        raise EnvironmentFaultError(error.message, error.hint) from error
+    return {**(data or {}), **lock, **({"disk": disk} if disk else {})}
+
+
+def _lock(cell: Cell, folder: CampaignFolder) -> Path:
+    """Return the lock of a bucket: one for all campaigns of this user, where the home folder is seen."""
+    storage = cell.settings["storage"]
+    name = hashlib.sha256(f"{storage['endpoint'].rstrip('/')} {storage['bucket']}".encode()).hexdigest()[:10]
+    try:
+        held = Path(_LOCKS, f"s3-{name}").expanduser().resolve()  # ~/.cache may be a link to a larger disk
+        files.make_folder(held, exist_ok=True, parents=True)
+    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
+        if cell.access.get("exclusive") == "lock":
+            why = f"storage.exclusive=lock: the bucket's lock cannot be in {_LOCKS}: {error}"
+            raise EnvironmentFaultError(
+                why, "see to that folder, or measure without a lock: storage.exclusive=none"
+            ) from error
+        held = folder.root
+    return lock_path(held, held)
+
+
+def _images(client: Client, settings: Settings, folder: CampaignFolder, progress: Progress) -> Data:
+    wanted, any_kind = settings["dataset"], "row_bytes" in settings["benchmark"]
+    spec = None if "path" in wanted else make.spec_of({key: wanted[key] for key in wanted.keys() - {"name"}})
+    below = wanted["path"].strip("/") if spec is None else f"{_FOLDER}/{make.dataset_id(wanted['name'], spec)}"
+    name = f"{client.storage['endpoint']} {client.url_of(below)} {any_kind}"
+    held = folder.manifests / hashlib.sha256(name.encode()).hexdigest()[:10]
+    held.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if spec is None:
+        found = _listing(client.listed(below), below, client.url_of(below), any_kind=any_kind)
+        files.write(held / manifest.MANIFEST_NAME, found.to_json())
+    else:
+        what = f"making dataset {wanted['name']}"
+        cores = len(os.sched_getaffinity(0))
+        found = dataset.made(
+            dataset.Place(client, below), spec, held, cores, lambda done, total: progress(what, done, total, "objects")
+        )
+    return {
+        "path": client.url_of(below),
+        "manifest": str(held),
+        "checksum": found.checksum,
+        "files": len(found.files),
+        "bytes": found.total_bytes,
+    }
+
+
+def _baseline(client: Client, settings: Settings, listed: Data | None, progress: Progress) -> Data:
+    """Make the object that is read, of random bytes, if it is not there; it stays, as a baseline's file does.
+
+    It is in a folder that is empty or has our marker: no object of the user's is replaced.
+    """
+    benchmark = settings["benchmark"]
+    transfer_mib = benchmark.get("transfer_mib", datafile.TRANSFER_MIB)
+    size = datafile.whole_bytes(benchmark["file_mb"], transfer_mib)
+    name = f"read-{size}.bin"
+
+    def made() -> Iterator[bytes]:
+        for done in range(0, size, PART_BYTES):
+            progress(f"making {client.url_of(key)}", done >> 20, size >> 20, "MiB")
+            yield os.urandom(min(PART_BYTES, size - done))
+
+    place = dataset.Place(client, datafile.FOLDER)
+    key, there = place.key(name), place.listed()
+    dataset.refuse_foreign(place, datafile.FOLDER, there)
+    if name not in there or there[name].size != size:
+        client.put(place.key(make.MARKER_NAME), datafile.FOLDER.encode())
+        client.put(key, made)
+    block = int(-(-listed["bytes"] // listed["files"])) if listed else transfer_mib << 20
+    checksum: Data = {"checksum": listed["checksum"]} if listed else {}
+    path = listed["path"] if listed else client.url_of(datafile.FOLDER)
+    found: Data = {"path": path, "folder": datafile.FOLDER, "file": name, "bytes": size, "block_bytes": block}
+    return {**found, **checksum}
+
+
+def _listing(listed: Iterable[Stored], below: str, url: str, *, any_kind: bool) -> manifest.Manifest:
+    """Make the manifest of a user's own objects, as `manifest.scan` does of files; consoles mark folders by 0 bytes."""
+    suffixes = manifest.ANY_SUFFIX if any_kind else manifest.IMAGE_SUFFIXES
+    named = {each.key.removeprefix(f"{below}/"): each for each in listed if each.size}
+    names = sorted(name for name in named if name.lower().endswith(suffixes) and _ODD.isdisjoint(name.split("/")))
+    if not names:
+        raise DatasetError(f"no objects in {url} that end in {', '.join(suffixes)}", "see dataset.path, storage.prefix")
+    classes = tuple(sorted({str(PurePosixPath(name).parent) for name in names}))
+    number = {name: place for place, name in enumerate(classes)}
+    return manifest.Manifest(
+        kind="folder",
+        parameters={"any_kind": True} if any_kind else {},
+        generator=None,
+        files=tuple(
+            manifest.ImageFile(name, named[name].size, number[str(PurePosixPath(name).parent)]) for name in names
+        ),
+        classes=classes,
+        objects=tuple((named[name].etag, None) for name in names),
+    )

@@ -1,0 +1,59 @@
+"""What the errors of ``obstore`` mean: a word to count them by, and whether it is any use to ask again."""
+
+from __future__ import annotations
+
+import re
+
+from jobs.terminal import visible
+
+_CODE, _STATUS = re.compile(r"<Code>(\w{1,60})</Code>"), re.compile(r"status code: (\d{3})")
+_PATH = re.compile(r"Encountered object with invalid path: ([^\n]{1,300})")
+_TRANSIENT = {"RequestTimeout", "SlowDown"}  # whatever their status is
+_DENIED = ("access denied", "ask the bucket's owner for the right, or use other credentials")
+_REGION = ("the bucket is in another region", "storage.region=… is that of the bucket")
+_REFUSALS = {
+    "PermanentRedirect": _REGION,
+    "AuthorizationHeaderMalformed": _REGION,
+    "RequestTimeTooSkewed": ("the clocks of this machine and of the endpoint differ too much", "set this one: NTP"),
+    "NoSuchBucket": ("there is no such bucket", "storage.bucket=… names one that is there"),
+    "QuotaExceeded": ("a quota is used up", "free some room, or ask for more"),
+    "AccessDenied": _DENIED,
+    "InvalidAccessKeyId": ("the endpoint does not know the access key", "see AWS_ACCESS_KEY_ID, or the profile"),
+    "SignatureDoesNotMatch": ("the secret key is wrong", "see AWS_SECRET_ACCESS_KEY, or the profile"),
+}
+_SIGNS = {
+    "Received redirect without LOCATION": _REGION,
+    "InvalidCertificate": ("its certificate is not trusted here", "SSL_CERT_FILE=… names the certificates you trust"),
+    "InvalidMessage": ("it speaks no TLS", "storage.endpoint=http://… where nobody else listens"),
+}
+_WORDS = (  # of a request that may go well when it is sent again
+    ("refused", ("ConnectionRefused", "Connection refused")),
+    ("timeout", ("TimedOut", "kind: Timeout")),
+    ("closed", ("UnexpectedEof", "Incomplete", "ConnectionReset", "ConnectionAborted", "BrokenPipe", "Closed")),
+)
+
+
+def word(text: str) -> str:
+    """Say in a word why a request failed."""
+    if status := _STATUS.search(text):
+        return status[1]
+    return next((said for said, signs in _WORDS if any(sign in text for sign in signs)), "other")
+
+
+def refusal(error: BaseException, text: str) -> tuple[str, str] | None:
+    """Return what is wrong and the cure where it is no use to ask again; None where it may be."""
+    code = found[1] if (found := _CODE.search(text)) else ""
+    if code in _REFUSALS:
+        return _REFUSALS[code]
+    if key := _PATH.search(text):
+        which = f"it lists a key that the client cannot read: {visible(key[1])}"
+        return which, "rename that object, or name a storage.prefix=… or dataset.path=… that it is not below"
+    if why := next((why for sign, why in _SIGNS.items() if sign in text), None):
+        return why
+    if type(error).__name__ in ("PermissionDeniedError", "UnauthenticatedError"):
+        return _DENIED
+    status = int(found[1]) if (found := _STATUS.search(text)) else 0
+    transient = status in (408, 429) or code in _TRANSIENT
+    if 400 <= status < 500 and not transient:  # noqa: PLR2004 - RFC 9110: the client's fault
+        return f"it answers {status} {code}".strip(), "see what it is set up for"
+    return None

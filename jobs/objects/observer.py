@@ -1,0 +1,87 @@
+"""Observer of what is read from an object store: requests, retries, first bytes, and who served them."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+from jobs.objects import servers
+from jobs.observe.observer import Observer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from jobs.objects.source import Source
+
+_DIGITS = 6
+_NAMED = 3  # objects that a record names; the rest are counted
+
+
+class Objects(Observer):
+    """The client's counts over the run, and its servers on this machine."""
+
+    place = 20
+
+    def start(self) -> None:
+        """Look for the servers, and read what they have used."""
+        if self.work.source:
+            self._before = self._used()
+
+    def stop(self, *, failed: bool) -> None:  # noqa: ARG002
+        """Read it again; a server that was started meanwhile is looked for. Later requests are no part of the run."""
+        if self.work.source:
+            client = self.work.source.client
+            with client.lock:
+                self._counts = deepcopy(client.counts)
+            self._after = self._used()
+
+    def _used(self) -> Any:
+        return servers.used(servers.of(self.work.source.client.storage["endpoint"])) if self.work.source else {}
+
+    def figures(self) -> Mapping[str, Any]:
+        """Return ``objects``: the way to them, the client's counts, ``servers`` by their names.
+
+        And what `jobs.checks` asks of data that is listed: each object was compared with its manifest as it arrived. Of
+        ``resident_fraction`` nothing is known. What the device moved for servers whose bytes this user may not see
+        cannot be told from what others moved.
+        """
+        source = self.work.source
+        if not source:
+            return {}
+        served = servers.between(self._before, self._after)
+        stores = served.get(servers.STORES)
+        hidden = {"other_bytes": None} if self.work.folders and (not stores or stores["read_bytes"] is None) else {}
+        return {
+            "objects": {**source.client.path, **source.engine, **_counted(self._counts), "servers": served},
+            "resident_fraction": None,
+            **hidden,
+            **(self._compared(source) if source.stored else {}),
+        }
+
+    def _compared(self, source: Source) -> dict[str, Any]:
+        return {
+            "listed_bytes": sum(source.stored[str(name)].size for name in self.work.proof),
+            "changed_files": len(source.wrong),
+            "changed": sorted(source.wrong)[:_NAMED],
+        }
+
+
+def _counted(counts: Any) -> dict[str, Any]:
+    return {
+        "requests": counts.requests,
+        "retries": counts.retries,
+        "errors": dict(counts.errors),
+        "bytes": counts.bytes,
+        "first_byte_s": _quantiles(counts.first_byte_s),
+        "whole_s": _quantiles(counts.whole_s),
+    }
+
+
+def _quantiles(seconds: Sequence[float]) -> dict[str, float]:
+    """Return the median, the 99th percentile and the longest; nothing where there are none."""
+    ordered = sorted(seconds)
+    places = {"p50": 0.5, "p99": 0.99, "max": 1.0} if ordered else {}
+    return {name: round(ordered[int(share * (len(ordered) - 1))], _DIGITS) for name, share in places.items()}
+
+
+OBSERVER = Objects

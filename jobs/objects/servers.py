@@ -1,0 +1,119 @@
+"""The processes of an object store that run on this machine: a Ceph gateway, and what stores its objects."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import defaultdict
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, TypedDict
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_GATEWAY, _STORES = "radosgw", ("ceph-osd", "ceph-mon")
+STORES = _STORES[0]
+"""The name of what reads the disk."""
+
+
+class Used(TypedDict):
+    """What processes of one name have used: CPU seconds, and bytes read (None: the kernel does not tell this user)."""
+
+    processes: int
+    cpu_s: float
+    read_bytes: int | None
+
+
+def of(endpoint: str) -> list[psutil.Process]:
+    """List the processes that serve an endpoint of this machine; empty for one elsewhere, or for another program.
+
+    The gateway listens at the endpoint's port, where this user may see that; the others were started with the same
+    file of settings (``-c``).
+    """
+    address = urlsplit(endpoint)
+    if not _is_here(address.hostname or ""):
+        return []
+    port = address.port or {"https": 443}.get(address.scheme, 80)
+    named: dict[str, list[psutil.Process]] = defaultdict(list)
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            named[process.name()].append(process)
+    gateways = [each for each in named[_GATEWAY] if _listens(each, port) is not False]
+    settings = {_settings(each) for each in gateways}
+    return gateways + [each for name in _STORES for each in named[name] if _settings(each) in settings]
+
+
+def proxy_to(endpoint: str) -> str | None:
+    """Return host and port of the environment's proxy to an endpoint; None without one.
+
+    What this machine's loopback serves is left out of proxies from now on, for this process and its children.
+    """
+    address = urlsplit(endpoint)
+    host = address.hostname or ""
+    if host == "localhost" or host.startswith("127.") or host == "::1":
+        spared = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
+        if host not in spared.split(","):
+            os.environ["NO_PROXY"] = os.environ["no_proxy"] = ",".join(filter(None, (spared, host)))
+    found = getproxies()
+    proxy = None if proxy_bypass(host) else found.get(address.scheme) or found.get("all")
+    return proxy.rpartition("//")[2].rpartition("@")[2].rstrip("/") if proxy else None
+
+
+@cache  # a name is resolved once in a run: it may take seconds, and the clock is near
+def _is_here(host: str) -> bool:
+    ours = {each.address for those in psutil.net_if_addrs().values() for each in those}
+    with suppress(OSError):
+        return any(str(found[4][0]) in ours for found in socket.getaddrinfo(host, None))
+    return False
+
+
+def _listens(process: psutil.Process, port: int) -> bool | None:
+    try:
+        return any(each.laddr.port == port for each in process.net_connections("tcp") if each.status == "LISTEN")
+    except psutil.AccessDenied:
+        return None
+    except psutil.Error:
+        return False
+
+
+def _settings(process: psutil.Process) -> str:
+    with suppress(psutil.Error, IndexError, ValueError):
+        words = process.cmdline()
+        return words[words.index("-c") + 1]
+    return ""
+
+
+def used(processes: list[psutil.Process]) -> dict[int, tuple[str, float, int | None]]:
+    """Return of each process its name, CPU seconds and bytes read so far; one that has ended is not there."""
+    found = {}
+    for each in processes:
+        with suppress(psutil.NoSuchProcess):
+            times = each.cpu_times()
+            found[each.pid] = (each.name(), times.user + times.system, _read_bytes(each))
+    return found
+
+
+def _read_bytes(process: psutil.Process) -> int | None:
+    with suppress(psutil.AccessDenied):
+        return int(process.io_counters().read_bytes)
+    return None
+
+
+def between(
+    before: Mapping[int, tuple[str, float, int | None]], after: Mapping[int, tuple[str, float, int | None]]
+) -> dict[str, Used]:
+    """Subtract two accounts of `used`; the sums are by name, one that was started meanwhile counts from 0."""
+    sums: dict[str, Used] = {}
+    for pid, (name, cpu_s, read) in after.items():
+        early = before.get(pid, (name, 0.0, 0))
+        total = sums.setdefault(name, {"processes": 0, "cpu_s": 0.0, "read_bytes": 0})
+        known = total["read_bytes"], read, early[2]
+        total["processes"] += 1
+        total["cpu_s"] = round(total["cpu_s"] + cpu_s - early[1], 6)
+        total["read_bytes"] = None if None in known else sum((known[0] or 0, read or 0, -(early[2] or 0)))
+    return sums

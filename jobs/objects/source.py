@@ -1,0 +1,99 @@
+"""What a run reads from an object store: which objects, and by which engine."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from jobs.objects import HERE, servers
+from jobs.objects.ahead import Ahead
+from jobs.objects.client import Client, DataError, Stored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy as np
+    import obstore
+    import tensorflow as tf
+
+    from jobs.data.manifest import Manifest
+    from jobs.settings import Node
+
+
+class Source:
+    """The objects of a run, by the names that their manifest has."""
+
+    def __init__(self, client: Client, stored: Mapping[str, Stored], disk: str | None, threads: int) -> None:
+        """Take what is read; `disk`, a device or a folder, is below the servers, where it can be seen from here."""
+        self.client, self.stored, self.disks = client, stored, (Path(disk),) if disk and Path(disk).exists() else ()
+        self.wrong: set[str] = set()
+        """Names of objects that are missing, or not what the manifest says."""
+        self.engine: Node = {
+            "engine": client.storage["engine"],
+            "concurrency": client.storage["concurrency"] or threads,
+        }
+        self._ahead: Ahead | None = None
+
+    def take(self, name: str) -> obstore.Bytes:
+        """Return the contents of an object; errors are those of `Client.get`."""
+        try:
+            data = self._ahead.take(name) if self._ahead else None
+            return self.client.get(self.stored[name].key, self.stored[name]) if data is None else data
+        except DataError:
+            self.wrong.add(name)
+            raise
+
+    def array(self, name: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Return the contents as they lie in the client's memory, uint8 ``(bytes,)``: nothing is copied."""
+        import numpy as np  # noqa: PLC0415 - only for objects
+
+        return np.frombuffer(cast("Any", self.take(os.fsdecode(np.asarray(name).item()))), np.uint8)
+
+    def tensor(self, name: tf.Tensor) -> tf.Tensor:
+        """Read an object within a pipeline: uint8 ``(bytes,)``."""
+        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
+
+        contents = tf.numpy_function(self.array, [name], tf.uint8)
+        contents.set_shape((None,))
+        return contents
+
+    def pids(self) -> list[int]:
+        """Return the numbers of the processes that serve the objects on this machine."""
+        return [each.pid for each in servers.of(self.client.storage["endpoint"])]
+
+    @contextmanager
+    def in_order(self, names: Sequence[str]) -> Iterator[None]:
+        """Read these objects in this order meanwhile: engine ``async`` begins with the first that is taken.
+
+        Raises what ended the client, if something did: what came after it was not read.
+        """
+        if self.engine["engine"] == "async":
+            self._ahead = Ahead(self.client, [(name, self.stored[name]) for name in names], self.engine["concurrency"])
+        try:
+            yield
+        finally:
+            if self._ahead:
+                self._ahead.close()
+                self._ahead = None
+            if self.client.fault:
+                raise self.client.fault
+
+
+@contextmanager
+def of_dataset(storage: Node, url: str, listed: Manifest, disk: str | None, threads: int) -> Iterator[Source]:
+    """Let this process's run read the objects of a data set, which are below `url`; `storage` is of the settings."""
+    client = Client(storage)
+    below = client.key_of(url)
+    known = listed.objects or ((None, None),) * len(listed.files)
+    stored = {
+        file.name: Stored(f"{below}/{file.name}" if below else file.name, file.size, *each)
+        for file, each in zip(listed.files, known, strict=True)
+    }
+    source = Source(client, stored, disk, threads)
+    HERE.append(source)
+    try:
+        yield source
+    finally:
+        HERE.clear()

@@ -1,0 +1,54 @@
+"""Objects beside files: a line for each storage over the mean size of what is read, a panel a number of calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from analysis.cli.measured import measured
+from analysis.figures.objects import sizes
+from tests.analysis.record_factory import record, run, store
+
+
+def drawn(folder, *records):
+    return sizes.specs(measured(store(folder, *records)).table)
+
+
+def of_size(size, rate, *, threads=1, kind=None, engine="threads"):
+    """A cell that reads `rate` MB/s in pieces of a size in bytes, objects where `kind` is s3."""
+    runs = [run(number, rate * 1e6 / size, size=size) for number in (1, 2, 3)]
+    made = record(runs, threads=threads, storage="ceph" if kind else "disk", dataset__median_bytes=size)
+    if kind:
+        node = made["cell"]["settings"]["storage"]
+        made["cell"]["settings"]["storage"] = {"name": node["name"], "kind": kind, "engine": engine}
+        made["cell"]["id"] += f"-{engine}"
+    return made
+
+
+def test_each_storage_and_engine_has_a_line_over_the_sizes_and_each_number_of_calls_a_panel(tmp_path):
+    records = [
+        made
+        for threads in (1, 4)
+        for size, rate in ((12_000, 10.0), (112_000, 80.0), (19_000_000, 400.0))
+        for made in (
+            of_size(size, 2 * rate, threads=threads),
+            of_size(size, rate, threads=threads, kind="s3"),
+            of_size(size, rate / 2, threads=threads, kind="s3", engine="async"),
+        )
+    ]
+
+    (spec,) = drawn(tmp_path, *records)
+
+    assert len(spec.frame) == len(records)
+    found = spec.frame.set_index(["storage", "threads", "bytes_per_image"])["read_mb_per_s"]
+    assert found["disk", 4, 112_000] == 2 * found["ceph (engine=threads)", 4, 112_000]
+    panes = [axes for axes in spec.drawn().axes if axes.get_xscale() == "log"]
+    assert [axes.get_title() for axes in panes] == ["1 call at once", "4 calls at once"]
+    signs = {look.marker for look in sizes.LOOKS}
+    assert [[len(line.get_xdata()) for line in axes.lines if line.get_marker() in signs] for axes in panes] == [
+        [3] * 3
+    ] * 2
+
+
+@pytest.mark.parametrize(("kind", "which"), [(None, (12_000, 112_000)), ("s3", (12_000,))])
+def test_files_alone_or_one_size_make_no_figure(tmp_path, kind, which):
+    assert drawn(tmp_path, *(of_size(size, 10.0, kind=kind) for size in which)) == []

@@ -1,0 +1,96 @@
+"""Traces for Perfetto, which cannot be asked here: by the Trace Event Format each event is legal, none is dropped."""
+
+import json
+import threading
+from collections import defaultdict
+
+import pytest
+
+from analysis.__main__ import main
+from jobs.profiler import Profile
+from tests.analysis.traces.spaces import written
+
+NAMES = {"process_name": ("name", str), "thread_name": ("name", str), "thread_sort_index": ("sort_index", int)}
+X = {"ph": "X", "name": "read", "pid": 1, "tid": 1, "ts": 0, "dur": 5}
+
+
+def faults(text):
+    """Yield what is wrong: phases beside names (M) and complete events (X), odd values, events of a thread that cross.
+
+    A viewer takes events of one thread for nested, and drops one that begins in another and ends behind it.
+    """
+    threads = defaultdict(list)
+    for event in json.loads(text)["traceEvents"]:
+        if event["ph"] == "M":
+            key, kind = NAMES.get(event["name"], ("", None))
+            legal = type(event.get("pid")) is int and type(event["args"].get(key)) is kind
+        else:
+            legal = event["ph"] == "X" and all(type(event[key]) is int for key in ("pid", "tid"))
+            legal &= type(event["name"]) is str and all(0 <= event[key] < 1e15 for key in ("ts", "dur"))
+            times = round(event["ts"] * 1000), round((event["ts"] + event["dur"]) * 1000)
+            threads[event["pid"], event["tid"]].append(times)
+        if not legal:
+            yield f"illegal: {event}"
+    for thread, events in threads.items():
+        ends = []
+        for start, end in sorted(events, key=lambda each: (each[0], -each[1])):
+            while ends and ends[-1] <= start:
+                ends.pop()
+            if ends and end > ends[-1]:
+                yield f"{start} to {end} crosses another event of {thread}"
+            ends.append(end)
+
+
+@pytest.mark.parametrize(
+    ("events", "fault"),
+    [
+        ([X, {**X, "ts": 1, "dur": 2}, {**X, "ts": 5}, {**X, "ts": 2, "tid": 2}], None),
+        ([{**X, "ts": 3}, X], "crosses"),
+        ([{**X, "dur": -1}], "illegal"),
+        ([{**X, "tid": "pool"}], "illegal"),
+        ([{**X, "ph": "Q"}], "illegal"),
+        ([{"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"name": 5}}], "illegal"),
+    ],
+)
+def test_what_a_viewer_would_drop_is_found(events, fault):
+    found = list(faults(json.dumps({"traceEvents": events})))
+
+    assert len(found) == (fault is not None)
+    assert not fault or fault in found[0]
+
+
+def test_calls_of_several_threads_on_one_file_cross_on_no_line(tmp_path):
+    (tmp_path / "data").write_bytes(bytes(1 << 22))
+    go = threading.Barrier(4)
+
+    def read():
+        go.wait()
+        for _ in range(20):
+            (tmp_path / "data").read_bytes()
+
+    with Profile("trace", only=[tmp_path]) as profile:
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    profile.chrome(tmp_path / "calls.json")
+    text = (tmp_path / "calls.json").read_text()
+
+    assert list(faults(text)) == []
+    events = [each for each in json.loads(text)["traceEvents"] if each["ph"] == "X"]
+    assert len(events) == len(profile.window.events)
+    assert list(faults(json.dumps({"traceEvents": [{**each, "tid": 0} for each in events]})))  # as on a line a file
+
+
+def test_events_of_tensorflow_and_its_steps_are_legal(tmp_path):
+    odd = [
+        ("a/Name:Conv2D", 3, 10),
+        ("a/Inner:MatMul", 3, 7),
+        ("a/Touching:MatMul", 7, 10),
+        ("campaign step", 0, 11, 1),
+    ]
+    path = written(tmp_path / "a.xplane.pb", [("python", odd), ("tf_data/1", [("ReadFile:ReadFile", 0, 0)])])
+
+    assert main(["trace", str(path), str(path), "--chrome", str(tmp_path / "out.json")]) == 0
+    assert list(faults((tmp_path / "out.json").read_text())) == []

@@ -1,0 +1,76 @@
+"""An object store as a storage: what can be meant by its keys, and what of them is the cell."""
+
+import dataclasses
+import re
+
+import pytest
+
+from campaign.cells.cell import flat, make_cell
+from campaign.config import limits
+from campaign.config.keys.storage import ObjectStorage
+from campaign.errors import UsageError
+from jobs.objects.client import DEFAULTS
+from tests.campaign.work_lists import compose
+
+WORDS = ("storage=s3", "storage.endpoint=http://127.0.0.1:7480", "storage.bucket=bucket")
+
+
+@pytest.mark.shows("storage.kind")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("storage.endpoint=null",), "storage=s3 has no endpoint"),
+        (("storage.bucket=null",), "storage=s3 has no bucket"),
+        (("storage.endpoint=127.0.0.1",), "is no address"),
+        (("storage.endpoint='http://me:secret@host'",), "storage.endpoint='host' is no address"),
+        (("storage.endpoint='http://host:99999'",), "is no address"),
+        (("storage.endpoint='http://host/path'",), "is no address"),
+        (("storage.bucket=AB",), "is no bucket"),
+        (("storage.prefix=a/../b",), "is no prefix"),
+        (("storage.region='a b'",), "is no region"),
+        (("storage.device=' '",), "is no path"),
+        (("storage.concurrency=8",), "the engine threads has threads=…"),
+        (("storage.kind=posix",), "storage.kind=posix does not fit"),
+        (("cache=warm",), "cache=warm: what the servers"),
+        (("staging=all",), "staging=all with an object store"),
+        (("nodes=2",), "nodes=2 with an object store"),
+        (("storage.shared=false",), "storage.shared=False with an object store"),
+        (("profile.posix=trace",), "profile.posix=trace with an object store"),
+        (("benchmark=hepcnn", "dataset=hep"), "benchmark=hepcnn reads no objects"),
+        (("benchmark=baseline", "benchmark.access=write"), "an object store has none"),
+        (("benchmark=baseline", "benchmark.engine=fio"), "knows no objects"),
+        (("benchmark=baseline", "storage.engine=async"), "gets ranges by threads"),
+    ],
+)
+def test_what_cannot_be_meant_of_objects_is_refused_and_no_password_is_repeated(words, message):
+    chosen = [word for word in words if "." not in word.partition("=")[0]]
+
+    with pytest.raises(UsageError, match=re.escape(message)) as caught:
+        limits.check(compose(*chosen, *WORDS, *(word for word in words if word not in chosen)))
+
+    assert "secret" not in caught.value.message + caught.value.hint
+
+
+@pytest.mark.shows("storage.device")
+def test_where_the_disk_is_seen_is_no_part_of_the_cell_and_how_objects_are_read_is():
+    usual = make_cell(compose(*WORDS))
+
+    for words in (("storage.device=/dev/loop7",), ("storage.timeout_s=30", "storage.engine=threads")):
+        assert make_cell(compose(*WORDS, *words)).id == usual.id
+    assert make_cell(compose(*WORDS, "storage.device=/dev/loop7")).access["device"] == "/dev/loop7"
+    for word in ("storage.engine=async", "storage.checksum=true", "storage.retries=3", "storage.bucket=other"):
+        assert make_cell(compose(*WORDS, word)).id != usual.id
+    assert not any("secret" in key for key, _ in flat(usual.settings))
+
+
+def test_the_key_of_a_users_own_objects_is_no_path():
+    point = compose(*WORDS, "dataset=folder", "dataset.path=photos/mine")
+
+    assert make_cell(point).settings["dataset"]["path"] == "photos/mine"
+
+
+def test_the_client_by_itself_waits_as_the_configuration_says():
+    node = compose(*WORDS)["storage"]
+
+    assert {key: node[key] for key in DEFAULTS} == DEFAULTS
+    assert set(node) == {field.name for field in dataclasses.fields(ObjectStorage)}

@@ -1,0 +1,67 @@
+"""A campaign on a real gateway, as a person types it: what it proves, and that the secret is in none of its files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.objects.client import Client
+from tests.jobs.jobs_factory import write_jpegs
+
+ROOT = Path(__file__).parents[2]
+UNJUDGED = ("checks.other_cpu_max=100", "checks.other_mb_per_s_max=1e6", "checks.spread_max=50")
+FEW = ("runs=2", "warmup_runs=0", "min_valid_runs=2", "batch_size=8")
+
+
+@pytest.fixture
+def campaign(ceph, tmp_path, monkeypatch):
+    """Run a campaign on images in the gateway's bucket; returns what is on disk afterwards."""
+    for name, value in ceph.credentials.items():
+        monkeypatch.setenv(name, value)
+    storage = {"endpoint": ceph.endpoint, "bucket": ceph.bucket, "prefix": "mine", "region": ceph.region}
+    client = Client(storage)
+    for path in write_jpegs(tmp_path / "images", 32, side=200):
+        client.put(f"photos/{path.name}", path)
+    client.put("photos/folder.jpg", b"")  # so do consoles mark a folder
+    words = [f"storage.{key}={value}" for key, value in storage.items()]
+    words += [f"storage.device={ceph.device}"] if ceph.device else []
+
+    def run(*more):
+        mine = ("storage=s3", *words, "dataset=folder", "dataset.path=photos", *FEW, *UNJUDGED, *more)
+        command = [sys.executable, "-m", "campaign", "-m", *mine]
+        environment = {**ceph.environment, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return [json.loads(path.read_text()) for path in sorted(tmp_path.glob("results/records/*/record.json"))]
+
+    return run
+
+
+@pytest.mark.long
+def test_a_campaign_on_objects_is_cold_complete_and_has_the_secret_nowhere(campaign, ceph, tmp_path):
+    records = campaign("threads=1,2", "storage.engine=threads,async")
+
+    assert len(records) == 4
+    for run in (run for recorded in records for run in recorded["runs"]):
+        passed = {check["rule"]: check["passed"] for check in run["checks"]}
+        assert passed["cold"] is (True if ceph.device else None)
+        assert all(passed[rule] for rule in ("complete", "same_data", "time_adds_up"))
+        assert (run["objects"]["requests"], run["objects"]["retries"], run["images"]) == (32, 0, 32)
+        assert {"radosgw", "ceph-osd"} <= run["objects"]["servers"].keys()
+    texts = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(texts) > 20
+    for word in ceph.credentials.values():
+        assert not any(word.encode() in text for text in texts)
+
+
+@pytest.mark.long
+def test_the_baseline_of_objects_gets_ranges_without_tensorflow(campaign):
+    (baseline,) = campaign("benchmark=baseline", "benchmark.access=random_read", "benchmark.file_mb=32", "threads=2")
+
+    for run in baseline["runs"]:
+        assert run["bytes_read"] == run["objects"]["bytes"] == run["requests"] * run["read_bytes_each"]
+        assert (run["engine"], run["objects"]["concurrency"]) == ("builtin", 2)
