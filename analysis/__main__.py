@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from analysis.cli.command import guarded, parser_of
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
 
 VERBS = {
     "compare": "analysis.cli.compare",

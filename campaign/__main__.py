@@ -7,13 +7,10 @@ import importlib.metadata
 import io
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from campaign.config.command_line import VERBS
 from campaign.errors import CampaignError, EnvironmentFaultError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _BROKEN_PIPE, _INTERRUPTED = 141, 130  # as a shell reports SIGPIPE and SIGINT
 

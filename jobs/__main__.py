@@ -14,8 +14,9 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import Field, asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,9 +32,6 @@ from jobs.settings import choices
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from dataclasses import Field
-
     from jobs.benchmarks.benchmark import Benchmark
     from jobs.request import Request, SnapshotRequest
     from jobs.settings import Node, Settings

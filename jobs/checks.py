@@ -6,14 +6,13 @@ A check is a dict ``{rule, passed, observed, limit, message}``; `passed` is None
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from jobs.figures import Check
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from jobs.figures import Expectation, Peak, Run
 
 _SHOWN_NAMES = 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence  # noqa: TC003 - read when records are (jobs.shapes)
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 

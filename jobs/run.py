@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from jobs import checks
@@ -13,9 +14,6 @@ from jobs.observe.observer import observed, observers
 from jobs.ranks import neighbours, rank
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-
     from jobs.benchmarks.benchmark import Benchmark
     from jobs.figures import Run
     from jobs.request import Request

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 _SHOWN = 40  # characters of a value that is wrong
 _TYPES: dict[Any, tuple[type, ...]] = {float: (int, float), list: (list,), Sequence: (list,), dict: (dict,)}

@@ -13,12 +13,9 @@ from __future__ import annotations
 
 import re
 import time
-from contextlib import ExitStack, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any, Protocol
 
 ALL, NONE = "all", "none"
 MARK = "campaign step"

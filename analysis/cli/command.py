@@ -6,13 +6,10 @@ import argparse
 import importlib.metadata
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from analysis.errors import AnalysisError
 from analysis.text.plain import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from analysis.cli.command import guarded, parser_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 USAGE = """\
 python -m campaign compare A B [--match A_STORAGE:B_STORAGE] [--out DIR] [--quiet]

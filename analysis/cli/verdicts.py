@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from analysis.cli.command import guarded, parser_of
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
 
 USAGE = """\
 python -m campaign verdicts [FOLDER] [--json] [--junit FILE] [--strict]

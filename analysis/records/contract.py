@@ -6,7 +6,8 @@ import math
 import reprlib
 import statistics
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from analysis.records.merit import (
     BYTES_READ,
@@ -39,10 +40,6 @@ from analysis.records.shape import (
     unless_text,
 )
 from analysis.traces.categories import REMEDIES, SPENT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
 
 # Raw figures of a run in the order of the record; MB = 10^6 bytes, times in seconds.
 COUNTS = ("images", "images_asked", "image_errors", "bytes_read", "device_bytes")

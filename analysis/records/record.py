@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from array import array
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -29,8 +29,6 @@ from analysis.text.plain import one_line
 from analysis.traces.categories import REMEDIES, SPENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from analysis.records.settings import Facts
 
 FIGURES_TOGETHER = frozenset(FIGURES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -12,8 +13,6 @@ from analysis.traces.categories import CATEGORIES, INPUT, REMEDIES
 from analysis.traces.shares import NS, Covered
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from analysis.traces.runtime import Runtime
     from analysis.traces.shares import Shares
 

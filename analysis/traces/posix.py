@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +17,6 @@ from analysis.records.versioned import AbsentError, content
 from analysis.traces.system import BYTES_PER_MB, TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
 # 4 million calls, as many as a profile has room for unless asked, have 224 MB.

@@ -6,6 +6,7 @@ category. So a million events are looked at once, and each step costs a look-up.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,8 +15,6 @@ from analysis.timelog.intervals import Spans, union, without
 from analysis.traces.categories import CATEGORIES, CHECKPOINT, COMPUTE, UNACCOUNTED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from analysis.timelog.intervals import Times
     from analysis.traces.runtime import Runtime
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +18,6 @@ from analysis.traces.runtime import KINDS, UNCATEGORISED
 from analysis.traces.shares import NS, Covered, shares
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from rich.console import RenderableType
 
     from analysis.traces.runtime import Runtime

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +18,6 @@ from analysis.records.shape import MOST
 from analysis.records.versioned import AbsentError, UnreadableError, content
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
 BYTES_PER_MB = 10**6

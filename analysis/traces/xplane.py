@@ -6,8 +6,10 @@ The messages are those of tsl/profiler/protobuf/xplane.proto. Bytes, events and 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,9 +18,6 @@ from analysis.records.versioned import content
 from analysis.traces.wire import NUMBER, MalformedError, columns, fields
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
 MOST_BYTES = 1 << 29

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,6 @@ from analysis.verdicts.tolerance import OF_THE_SITE, Held, alike, as_printed, at
 from analysis.verdicts.tolerance import site_tolerance as tolerance_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import pandas as pd
 
     from analysis.verdicts.evidence import Cell, Evidence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from filelock import FileLock
@@ -14,8 +15,6 @@ from jobs.system import files, versioned
 from jobs.system.clock import utc_now
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from campaign.advice.findings import Prediction
     from campaign.cells.contract import Record
     from campaign.cells.folder import CampaignFolder

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,6 @@ from campaign.cells.cell import flat, make_cell
 from campaign.config import command_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from campaign.cells.contract import Record
 
 _OTHER_BENCHMARK = "benchmark.name"  # where it changes, the words of the cell's own mean nothing

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,8 +18,6 @@ from jobs.benchmarks import registry
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from campaign.cells.contract import Record
     from campaign.cells.folder import CampaignFolder
     from jobs.figures import Run

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from campaign.advice import pipeline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from campaign.advice.evidence import Evidence, Fact
 
 VERSION = 2

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from campaign.advice.evidence import Evidence
 
 _DRAWS, _SEED = 4_000, 0

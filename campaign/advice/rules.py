@@ -6,6 +6,7 @@ A rule answers with what it found, or with what it would need to know, or with N
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from campaign.advice import pipeline
@@ -15,8 +16,6 @@ from campaign.console import counted
 from jobs.profiler.runtime import INPUT, REMEDIES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from campaign.advice.evidence import Evidence
 
 BASELINE = {"benchmark.name": "baseline", "benchmark.access": "random_read"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -12,8 +13,6 @@ from campaign.cells.contract import Access
 from jobs.benchmarks import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from campaign.cells.contract import Point
     from jobs.settings import Settings
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from pathlib import Path
+from typing import TypedDict
 
 from filelock import FileLock, Timeout
 
@@ -14,11 +16,6 @@ from campaign.cells.contract import Manifest
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from jobs.system import files, versioned
 from jobs.system.files import write_json
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
 
 SCHEMA = 1
 TOOL = "tfio-campaign"

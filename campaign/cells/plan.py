@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from campaign.console import counted
 from jobs.benchmarks import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from campaign.cells.cell import Cell
     from campaign.cells.contract import Conduct, Record
     from campaign.cells.folder import CampaignFolder

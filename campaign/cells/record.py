@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from campaign.cells.contract import Record
@@ -16,8 +17,6 @@ from jobs.system.durable import retry
 from jobs.system.files import write_json
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from campaign.cells.cell import Cell
     from campaign.cells.contract import Addition, Data, Submission
     from jobs.figures import Run

@@ -15,6 +15,7 @@ and proves nothing of the median; `max_runs` bounds the number of tests.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
 from typing import TYPE_CHECKING
@@ -23,8 +24,6 @@ from campaign.cells import paired
 from jobs import checks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from campaign.cells.contract import Addition, Conduct, Record
     from jobs.figures import Check, Run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,6 @@ from campaign.cli import arguments
 from campaign.errors import EnvironmentFaultError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from campaign.advice.account import Tested
     from campaign.advice.evidence import Evidence
     from campaign.advice.findings import Finding, Lacking

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -11,8 +12,6 @@ from campaign.errors import EnvironmentFaultError, UsageError, nearest
 from jobs.terminal import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from campaign.cells.contract import Record
     from campaign.cells.folder import CampaignFolder
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from campaign import console
@@ -15,8 +16,6 @@ from campaign.slurm import client, scheduler
 from campaign.worker.batch import latest, read_all
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from campaign.slurm.task import Key, Task
     from campaign.worker.batch import Batch
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +21,6 @@ from jobs.checkpoints.run import roles
 from jobs.system.clock import utc_now
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from campaign.cells.contract import Point
     from campaign.doctor.node import Finding
     from jobs.settings import Node

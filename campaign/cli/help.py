@@ -7,15 +7,12 @@ import os
 import re
 import shutil
 import textwrap
+from collections.abc import Iterable, Iterator
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from campaign.config.command_line import CONFIG_DIR_VARIABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from importlib.resources.abc import Traversable
 
 _HEAD = """\
 How fast does this storage feed TensorFlow, and can the number be believed?

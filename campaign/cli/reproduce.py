@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,6 @@ from campaign.errors import UsageError
 from jobs.benchmarks import registry
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from campaign.cells.contract import Point
     from campaign.cells.plan import Plan
     from campaign.config.command_line import Words

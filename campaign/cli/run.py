@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,8 +27,6 @@ from jobs.system.clock import utc_now
 from jobs.system.files import write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from campaign.cells.cell import Cell
     from campaign.cells.contract import Asked, Conduct, Manifest, Point
     from campaign.cells.plan import Plan

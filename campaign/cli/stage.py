@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from campaign.cli import arguments
 from campaign.errors import EnvironmentFaultError, UsageError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from campaign.staging.observed import Observed
     from campaign.staging.plan import Plan
 

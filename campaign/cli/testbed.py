@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
@@ -22,8 +23,6 @@ from campaign.testbed.state import inspect
 from jobs.system.device import mount_of, mounts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from campaign.testbed.plan import Group
     from campaign.testbed.state import Seen
     from jobs.system.device import Mount

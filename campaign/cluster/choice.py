@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,6 @@ from campaign.errors import UsageError
 from campaign.slurm import client
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from campaign.cells.cell import Cell
     from campaign.cells.contract import Conduct
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,6 @@ from campaign.console import counted
 from jobs.terminal import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from campaign.cluster.progress import Follower, Picture
     from jobs.figures import Run
 

@@ -5,13 +5,11 @@ submitit is imported where it is needed, for it is not on the way to --help, sta
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from campaign.errors import EnvironmentFaultError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 
 class SlurmArray:

@@ -9,6 +9,7 @@ import datetime as dt
 import re
 import threading
 import time
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,6 @@ from campaign.slurm.scheduler import Scheduler
 from campaign.worker.batch import Batch, read_all
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
     from campaign.cells.folder import CampaignFolder
     from campaign.slurm.task import Key
 

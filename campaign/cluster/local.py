@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import signal
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -24,9 +26,6 @@ from jobs.errors import NoGpuError
 from jobs.system.files import write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from campaign.cells.contract import Data
     from campaign.cells.folder import CampaignFolder
     from campaign.cells.plan import Entry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,8 +13,6 @@ from campaign.cells import record
 from campaign.console import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from campaign.cells.contract import Conduct
     from campaign.cells.folder import CampaignFolder
     from campaign.cells.plan import Entry

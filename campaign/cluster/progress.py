@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,6 @@ from campaign.cells.contract import WorkList
 from campaign.worker.batch import Batch, read_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
-
     from campaign.cells.contract import Record
     from campaign.cells.folder import CampaignFolder
     from jobs.figures import Run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from campaign import console
@@ -13,8 +14,6 @@ from campaign.storage import datasets
 from campaign.worker.batch import read_all
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from campaign.cells.folder import CampaignFolder
     from campaign.cells.plan import Entry, Plan
     from campaign.worker.batch import Batch

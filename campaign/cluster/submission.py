@@ -13,6 +13,7 @@ import re
 import shlex
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
@@ -28,8 +29,6 @@ from campaign.worker.batch import Batch
 from jobs.system.files import write, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from campaign.cells.contract import Access, Cluster, Data
     from campaign.cells.plan import Entry
     from campaign.worker.work_list import Request

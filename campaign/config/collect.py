@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -28,8 +29,6 @@ from campaign.config.explain import FULL_ERROR, explained
 from campaign.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from campaign.cells.contract import Point
 
 _RECIPE = "+paper="

@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from campaign.errors import UsageError, nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 CONFIG_DIR_VARIABLE = "CAMPAIGN_CONFIG_DIR"
 VERBS = {

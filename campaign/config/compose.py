@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -24,8 +25,6 @@ from campaign.console import counting
 from campaign.errors import UsageError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from hydra.core.config_loader import ConfigLoader
     from hydra.core.override_parser.types import Override
 

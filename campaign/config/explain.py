@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, OmegaConfBaseException
@@ -16,9 +17,6 @@ from campaign.config.keys.slurm import Slurm
 from campaign.config.keys.storage import SiteStorage
 from campaign.config.schema import Campaign
 from campaign.errors import CampaignError, UsageError, nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FULL_ERROR = "HYDRA_FULL_ERROR"
 # Hydra says `benchmark=1` with a bare ValueError.

@@ -7,6 +7,7 @@ earlier import of it would not fit.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -19,8 +20,6 @@ from hydra.plugins.launcher import Launcher
 from campaign.config.compose import compose_all
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hydra.plugins.config_source import ConfigResult
     from hydra.types import HydraContext, TaskFunction
     from omegaconf import DictConfig

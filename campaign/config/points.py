@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from campaign import console
@@ -11,8 +12,6 @@ from campaign.errors import UsageError
 from jobs.settings import EVERY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from campaign.cells.contract import Conduct, Point
 
 

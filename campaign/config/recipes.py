@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from importlib.resources.abc import Traversable
+from typing import Any
 
 from omegaconf import OmegaConf
 
 from jobs.benchmarks import registry
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-    from importlib.resources.abc import Traversable
 
 _FIRST = "table1"  # measured first: it is what the others are judged by
 PAPERS = {"chien2018": "fig", "tfdarshan": "tfdarshan_"}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
@@ -19,9 +20,6 @@ from campaign.errors import UsageError, nearest
 from campaign.testbed.s3 import Store
 from campaign.testbed.spec import GB, Model, Speed, Wanted
 from jobs.settings import key, ranges
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Behaviour(Enum):

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,6 @@ from jobs.system import versioned
 from jobs.system.files import write, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from campaign.cells.plan import Entry
     from campaign.worker.work_list import Request
     from jobs.settings import Node

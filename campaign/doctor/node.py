@@ -15,9 +15,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from campaign.console import counted
 from campaign.errors import CampaignError
@@ -31,9 +32,6 @@ from jobs.system import page_cache, versioned
 from jobs.system.device import device_of, mount_of
 from jobs.system.emulated import emulated
 from jobs.system.layers import own_cache
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 _PROBE_BYTES = 8 << 20
 _WATCH_S = 1.0

@@ -9,17 +9,14 @@ import shutil
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from campaign import console
 from jobs.system import programs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # A job started inside a job inherits the outer one's ids and CPU binding; SQUEUE_FORMAT and its like change what the
 # clients print. Only where the cluster is stays, and the ticket to it (auth/jwt).

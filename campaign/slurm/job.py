@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from campaign.console import counted
@@ -11,8 +12,6 @@ from campaign.slurm import client
 from jobs.system.files import write_json
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from campaign.cells.contract import Cluster
 
 # Of `scontrol show job`: what was granted, not what was asked for.

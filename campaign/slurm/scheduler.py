@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from campaign.slurm import client
 from campaign.slurm.task import (
@@ -24,9 +24,6 @@ from campaign.slurm.task import (
     from_sacct,
     from_squeue,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
 
 _LOST_AFTER_S = 4.0  # the controller's answers lack the task: the first may come before sbatch has returned
 _LOG_TAIL_BYTES = 8 << 20

@@ -7,11 +7,8 @@ a controller that lost its state gives to somebody else.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LOST = "LOST"  # our state of a task that no source knows
 Key = tuple[str, int]  # working directory, index

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,6 @@ from jobs.errors import DatasetError
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from campaign.console import Progress
 
 

@@ -14,14 +14,13 @@ cost a reader among several than one alone; in doubt the lesser gain is said.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from campaign.staging.observed import Floats, Observed, Run
 
 ONE_AT_A_TIME = 1.2  # calls in progress on average, up to which they are taken for one after the other

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,6 @@ from campaign.errors import EnvironmentFaultError, UsageError
 from jobs.profiler import ProfilerError, table
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
     from campaign.cells.contract import Record
     from campaign.cells.folder import CampaignFolder
     from jobs.profiler.window import Window

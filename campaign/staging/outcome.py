@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,6 @@ from campaign.errors import UsageError
 from campaign.staging.plan import RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from campaign.cells.contract import Record
     from campaign.cells.folder import CampaignFolder
     from campaign.staging.plan import Plan

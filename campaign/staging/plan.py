@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -18,8 +19,6 @@ from jobs.system import files, versioned
 from jobs.system.device import device_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from campaign.staging.observed import Floats, Observed
 
 SCHEMA = 1

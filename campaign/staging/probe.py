@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,9 +17,6 @@ from jobs.burst_buffer import transfer
 from jobs.system import files, page_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
     from campaign.staging.observed import Floats
 
 _PROBES, _MOST_BYTES = 48, 256 << 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -14,8 +15,6 @@ from jobs.errors import EngineError
 from jobs.system import files, lustre
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from campaign.cells.contract import Data, Record, RecordedCell, WorkItem
     from campaign.console import Progress
     from jobs.data.manifest import Manifest

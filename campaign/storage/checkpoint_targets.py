@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +13,6 @@ from jobs.checkpoints.run import FOLDER, ONLY, roles
 from jobs.system.device import Mount, mount_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from campaign.cells.contract import Conduct, Record, WorkItem
     from campaign.cells.folder import CampaignFolder
     from jobs.request import SnapshotRequest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -21,8 +22,6 @@ from jobs.errors import DatasetError
 from jobs.system import files, lustre
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from campaign.cells.contract import Data
     from campaign.cells.folder import CampaignFolder
     from campaign.cells.plan import Entry

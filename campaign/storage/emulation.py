@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +13,6 @@ from campaign.storage.checkpoint_targets import key_of, storages
 from jobs.system.emulated import BOUNDS, emulated, model_behind, served, silent_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from campaign.cells.cell import Cell
     from campaign.cells.contract import Provenance
     from campaign.testbed.spec import Wanted

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Required, TypedDict
 
@@ -15,9 +16,6 @@ from campaign.errors import EnvironmentFaultError
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
     from campaign.cells.contract import Access
 
 _SILENT_S = 0.5  # how long a lock is waited for before anything is said of it

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from jobs.objects.client import PART_BYTES, Client
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from campaign.cells.cell import Cell
     from campaign.cells.contract import Data
     from campaign.cells.folder import CampaignFolder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -12,8 +13,6 @@ from jobs.observe.machine import describe
 from jobs.system.device import filesystem_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from campaign.cells.contract import Data, Provenance, Record
     from jobs.settings import Settings
 

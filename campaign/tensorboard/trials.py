@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensorboard.compat.proto import event_pb2, summary_pb2
@@ -20,9 +22,6 @@ from jobs.system import files
 from jobs.terminal import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from campaign.cells.contract import Record
     from campaign.cells.folder import CampaignFolder
     from campaign.console import Progress

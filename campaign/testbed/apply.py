@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +20,6 @@ from campaign.testbed.spec import FIRST, Wanted
 from campaign.testbed.state import inspect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from campaign.testbed.plan import Group
     from campaign.testbed.state import Seen, Storage
     from campaign.testbed.steps import Step

@@ -16,12 +16,13 @@ import struct
 import time
 import urllib.request
 import uuid
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
@@ -30,9 +31,6 @@ from campaign.testbed.ceph_conf import free_ports, keyring, settings
 from campaign.testbed.spec import GB
 from campaign.testbed.steps import run
 from jobs.system import files, programs, versioned
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 REGION = "us-east-1"
 BUCKET = USER = "campaign"

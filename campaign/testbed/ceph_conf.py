@@ -7,13 +7,10 @@ import secrets
 import socket
 import struct
 import time
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-    from uuid import UUID
+from pathlib import Path
+from uuid import UUID
 
 _CAPS = {
     "mon.": {"mon": "allow *"},

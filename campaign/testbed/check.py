@@ -8,8 +8,10 @@ import shutil
 import statistics
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from campaign.errors import EnvironmentFaultError
@@ -22,9 +24,6 @@ from jobs.system import durable, files
 from jobs.system.emulated import served
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
     from campaign.console import Progress
     from campaign.testbed.spec import Wanted
     from campaign.testbed.state import Storage

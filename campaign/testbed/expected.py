@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from campaign.testbed.spec import Wanted
 
 MIB = 1 << 20

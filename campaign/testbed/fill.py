@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from campaign import console
@@ -17,9 +19,6 @@ from campaign.testbed import apply
 from campaign.testbed.spec import FOLDER_VARIABLE, NODES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from campaign.testbed.state import Storage
 
 

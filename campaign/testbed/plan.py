@@ -7,7 +7,9 @@ command that was killed at any moment is continued by the next one.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from campaign.errors import EnvironmentFaultError, UsageError
@@ -18,9 +20,6 @@ from jobs.system.emulated import DEVICE, FAULTS
 from jobs.system.emulated import MARKER as EMULATED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
     from campaign.testbed.spec import Wanted
     from campaign.testbed.state import Loop, Seen, Storage
 

@@ -6,6 +6,7 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -17,8 +18,6 @@ from jobs.system import durable, files
 from jobs.system.device import mount_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from jobs.settings import Node
 
 FOLDER = "s3"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
@@ -12,8 +13,6 @@ from typing import TYPE_CHECKING
 from jobs.system.emulated import BOUNDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from jobs.settings import Node
 
 GB = 10**9

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 import psutil
 
@@ -20,9 +21,6 @@ from jobs.system import versioned
 from jobs.system.device import mounts
 from jobs.system.emulated import DEVICE, HANGS, MODEL_TYPE, is_whole, served
 from jobs.system.emulated import MARKER as EMULATED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 SCHEMA = 1
 MARKER = ".tfio-testbed.json"

@@ -5,13 +5,10 @@ from __future__ import annotations
 import shlex
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from campaign.errors import EnvironmentFaultError
 from jobs.system import files, programs
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _LIMIT_S, _LONG_S = 60.0, 600.0
 _LONG = {"mkfs.ext4", "sync", "umount"}  # they write what is to be on a slow disk

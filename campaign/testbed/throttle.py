@@ -8,6 +8,7 @@ group that wrote where the controllers io and memory are both on (Documentation/
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +18,6 @@ from campaign.testbed.steps import Write
 from jobs.system.device import unescape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     Limits = Mapping[str, int]
 
 KINDS = ("read_bps", "write_bps", "read_iops", "write_iops")

@@ -10,7 +10,8 @@ from __future__ import annotations
 import errno
 import signal
 import sys
-from contextlib import nullcontext, suppress
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,9 +38,6 @@ from jobs.system.durable import retry
 from jobs.system.files import write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from contextlib import AbstractContextManager
-
     from campaign.cells.contract import ListedItem, Record, WorkItem
     from jobs.figures import Run
     from jobs.request import Request, TraceRequest

@@ -15,8 +15,10 @@ A batch is found again by its folder, from any process on any day: nothing here 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from campaign.errors import EnvironmentFaultError
@@ -25,9 +27,6 @@ from jobs.system import versioned
 from jobs.system.files import write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from campaign.cells.folder import CampaignFolder
 
 _FILE = "batch.json"

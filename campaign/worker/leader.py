@@ -8,8 +8,10 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from campaign.errors import EnvironmentFaultError, UsageError
@@ -22,9 +24,6 @@ from jobs.ranks.wire import ClosedError, Line
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
     from campaign.cells.contract import Data, ListedItem
     from campaign.worker.runner import Template
     from jobs.figures import Run

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypedDict
 
@@ -14,8 +15,6 @@ from campaign.errors import EnvironmentFaultError
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from jobs.figures import Run
 
 _TAIL_LINES, _TAIL_BYTES = 15, 1 << 16

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import secrets
 import tempfile
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
@@ -18,8 +19,6 @@ from jobs.system.durable import retry
 from jobs.system.files import write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from campaign.cells.contract import (
         Addition,
         Conduct,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -12,8 +13,6 @@ from jobs.ranks.hub import Hub
 from jobs.ranks.whole import whole
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from campaign.cells.contract import Conduct
     from campaign.worker.runner import Outcome, Template
     from jobs.figures import Run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -9,8 +10,6 @@ from campaign.cells import judge
 from campaign.storage import checkpoint_targets
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from campaign.cells.contract import Cluster, Conduct, Data, ListedItem, Site, WorkList
     from campaign.cells.folder import CampaignFolder
     from campaign.cells.plan import Entry

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.errors import NoGpuError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 HOST = "/CPU:0"
 """The device that a batch comes from."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs import steps as step_marks
@@ -24,10 +26,6 @@ from jobs.errors import UnreadableImageError
 from jobs.settings import key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
     from jobs.checkpoints.run import Checkpoints
     from jobs.checkpoints.saver import Saver
     from jobs.settings import Node, Settings

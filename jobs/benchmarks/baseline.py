@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import importlib
 import time
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -24,9 +25,6 @@ from jobs.settings import key
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from contextlib import AbstractContextManager
-
     from jobs.benchmarks.engines.engine import Outcome
     from jobs.request import FileRequest, Request
     from jobs.settings import Node, Settings

@@ -7,7 +7,8 @@ By hand, on any node, from a data set that a campaign has made::
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -30,9 +31,6 @@ from jobs.observe.spent import Spent, logged
 from jobs.settings import EVERY, key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
     from jobs.benchmarks.cdb.stage_in import Copies
     from jobs.request import Request
     from jobs.settings import Node, Settings

@@ -10,7 +10,8 @@ By hand, on a data set that a campaign has made::
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -36,9 +37,6 @@ from jobs.observe.spent import Spent, logged
 from jobs.settings import EVERY, key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
     from jobs.benchmarks.hep.rules import Load
     from jobs.benchmarks.hep.samples import Arrays
     from jobs.checkpoints.run import Checkpoints

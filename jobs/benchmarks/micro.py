@@ -8,7 +8,10 @@ By hand, on any node::
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs import steps as step_marks
@@ -21,10 +24,6 @@ from jobs.ranks import here
 from jobs.settings import key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
     from jobs.ranks.rank import Rank
     from jobs.settings import Settings
 

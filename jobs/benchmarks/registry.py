@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from jobs.system.modules import declared
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from jobs.benchmarks.benchmark import Benchmark
 
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jobs.burst_buffer import claim, drain, journal, snapshots
 from jobs.burst_buffer.sides import Sides
 from jobs.errors import FolderError
 from jobs.terminal import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> None:

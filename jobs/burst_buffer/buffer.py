@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,8 +29,6 @@ from jobs.errors import FolderError, RoomError
 from jobs.system import durable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from jobs.burst_buffer.claim import Marker
 
 _POLL_S = 0.05

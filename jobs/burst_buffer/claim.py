@@ -5,17 +5,15 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypedDict
+from pathlib import Path
+from typing import Any, TypedDict
 
 from filelock import FileLock, Timeout
 
 from jobs.errors import FolderError
 from jobs.system import files, versioned
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SCHEMA = 1
 MARKER_NAME = ".tfio-burst-buffer.json"

@@ -13,6 +13,7 @@ import stat
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from filelock import Timeout
@@ -25,8 +26,6 @@ from jobs.errors import BurstBufferError, DamageError, FolderError
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from jobs.burst_buffer.claim import Marker
 
 GAVE_UP = 3

@@ -6,14 +6,12 @@ import json
 import os
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
+from pathlib import Path
+from typing import Any, TypedDict, TypeVar
 
 from jobs import shapes
 from jobs.burst_buffer import claim
 from jobs.system import files, versioned
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Event(TypedDict):

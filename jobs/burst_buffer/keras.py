@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.burst_buffer.snapshots import PREFIX
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from jobs.burst_buffer import BurstBuffer
 
 

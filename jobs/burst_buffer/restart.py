@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from jobs import shapes
@@ -12,9 +14,6 @@ from jobs.burst_buffer.snapshots import FILES
 from jobs.errors import DamageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from jobs.burst_buffer.journal import Committed
 
 

@@ -21,17 +21,15 @@ import os
 import re
 import secrets
 import stat
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from jobs.burst_buffer import transfer
 from jobs.errors import DamageError, FolderError, RoomError
 from jobs.system import durable, files, versioned
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
 SCHEMA = 1
 MANIFEST_NAME = "manifest.json"

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from jobs.burst_buffer import snapshots, transfer
 from jobs.burst_buffer.snapshots import FILES, Manifest, StoredFile, edge
 from jobs.errors import DamageError
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 
 def stage(

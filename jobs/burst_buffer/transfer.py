@@ -8,16 +8,13 @@ import mmap
 import os
 import threading
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 _CHUNK = 1 << 20  # of one read or write; a multiple of every block size, for direct I/O
 _SEGMENT = 64 << 20  # what one stream copies before it takes the next piece

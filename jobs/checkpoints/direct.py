@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.burst_buffer import claim, restart, snapshots, staging
 from jobs.burst_buffer.restart import Snapshot
 from jobs.burst_buffer.snapshots import FILES
 from jobs.errors import RoomError
 from jobs.system import durable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Direct:

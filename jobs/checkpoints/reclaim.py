@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from filelock import Timeout
@@ -12,9 +14,6 @@ from jobs.errors import FolderError
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from filelock import FileLock
 
 TIMEOUT_S = 300.0  # for a drainer that is copying 704 MB to a disk and reads them back

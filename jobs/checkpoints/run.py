@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -19,8 +20,6 @@ from jobs.system import files
 from jobs.system.device import device_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from jobs.request import SnapshotRequest
     from jobs.settings import Node
     from jobs.system.device import Device

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,10 +18,6 @@ from jobs.burst_buffer.snapshots import PREFIX
 from jobs.system import page_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from concurrent.futures import Future
-    from pathlib import Path
-
     from jobs.burst_buffer.restart import Snapshot
 
     State = Mapping[str, Any]  # variables, and lists of them, by name

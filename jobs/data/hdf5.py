@@ -7,18 +7,16 @@ CDB: 16 fields of 768 x 1152 in one chunk, no filter. Of the data sets that nobo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from jobs.data.scene import generator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import IO
-
     import h5py
     import numpy.typing as npt
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from jobs.system import files, versioned
 from jobs.system.page_cache import sync
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 _INTERVAL_S = 5.0  # what a power cut may cost; a sync of a slow disk takes about a second
 

@@ -19,7 +19,8 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL
@@ -34,9 +35,6 @@ from jobs.data.pool import TEMPORARY_GLOB, PoolBrokenError, ToFolder, make_files
 from jobs.errors import DatasetError
 from jobs.system import files
 from jobs.system.page_cache import sync
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Progress = Callable[[int, int], None]
 Spec = ImageSpec | ExecutableSpec | HepSpec | ClimateSpec

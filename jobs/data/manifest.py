@@ -6,15 +6,13 @@ import hashlib
 import json
 import os
 import stat
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from jobs.errors import DatasetError
 from jobs.system import files, versioned
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 SCHEMA = 1
 MOST_BYTES = 1 << 31  # 10,000,000 files with names of 200 characters

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,6 @@ from jobs.errors import JobError
 from jobs.settings import key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import tensorflow as tf
 
     from jobs.settings import Node, Settings

@@ -6,19 +6,18 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from jobs.data.hdf5 import Hdf5Spec
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-    from pathlib import Path
-
     from jobs.data.make import Spec
 
 TEMPORARY_GLOB = f"*{files.TEMPORARY}"

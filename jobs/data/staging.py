@@ -12,19 +12,17 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from filelock import FileLock, Timeout
 
 from jobs.burst_buffer import transfer
 from jobs.errors import DatasetError
 from jobs.system import files, versioned
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 SCHEMA = 1
 File = tuple[str, int, int]

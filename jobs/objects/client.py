@@ -16,7 +16,9 @@ import threading
 import time
 from array import array
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -24,9 +26,6 @@ from jobs.errors import JobError, ObjectStoreError
 from jobs.objects import credentials, faults, servers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     import obstore
 
     from jobs.settings import Node

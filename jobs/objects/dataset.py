@@ -12,6 +12,7 @@ import json
 import secrets
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -26,8 +27,6 @@ from jobs.system import files, versioned
 from jobs.terminal import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from jobs.data.make import Progress, Spec
     from jobs.data.manifest import Manifest
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,6 @@ from jobs.objects import servers
 from jobs.observe.observer import Observer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from jobs.objects.source import Source
 
 _DIGITS = 6

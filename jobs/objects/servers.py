@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import socket
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import psutil
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _GATEWAY, _STORES = "radosgw", ("ceph-osd", "ceph-mon")
 STORES = _STORES[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -12,8 +13,6 @@ from jobs.objects.ahead import Ahead
 from jobs.objects.client import Client, DataError, Stored
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     import numpy as np
     import obstore
     import tensorflow as tf

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from jobs.observe.observer import Observer
 from jobs.ranks import here
 from jobs.system import page_cache
 from jobs.system.layers import Layers
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Cache(Observer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +17,6 @@ from jobs.system.clock import moment
 from jobs.system.device import device_of, together
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from jobs.benchmarks.benchmark import Work
     from jobs.request import Request
     from jobs.system.device import Device

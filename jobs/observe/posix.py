@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,6 @@ from jobs import steps
 from jobs.observe.observer import Observer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from contextlib import AbstractContextManager
-
     from jobs.benchmarks.benchmark import Work
     from jobs.profiler import Profile
     from jobs.request import Request

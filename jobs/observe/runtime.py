@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from contextlib import nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,6 @@ from jobs import steps
 from jobs.observe.observer import Observer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from contextlib import AbstractContextManager
-
     from jobs.benchmarks.benchmark import Work
     from jobs.request import Request
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from glob import escape
@@ -15,8 +16,6 @@ from jobs.observe.time_log import ACTIONS, TimeLog
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from jobs.observe.time_log import Event, File
     from jobs.ranks.rank import Rank
     from jobs.request import Request

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from jobs.observe.observer import Observer
 from jobs.system.emulated import emulated, model_behind, served
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from jobs.system.emulated import Served
 
 _COUNTED = (

@@ -17,18 +17,17 @@ import struct
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from threading import get_ident
 from time import monotonic_ns
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from jobs.errors import JobError
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import TracebackType
-
     File = str | os.PathLike[str]
 
 ACTIONS = (

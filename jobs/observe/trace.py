@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,8 +20,6 @@ from jobs.observe.trace_sources import OK, reason, sources_of
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from jobs.benchmarks.benchmark import Work
     from jobs.observe.counters import Edge
     from jobs.observe.trace_sources import Source

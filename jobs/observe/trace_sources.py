@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.observe.network_clients import client_of
@@ -14,9 +16,6 @@ from jobs.system.device import devices_behind, mount_of, read_kernel
 from jobs.system.emulated import model_behind, served
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
     Traffic = Callable[[], tuple[int, int]]  # bytes read and written, from and to
 
 OK = "ok"

@@ -12,13 +12,10 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jobs.profiler import ProfilerError, chrome, darshan_log, report, table
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _WRITERS = {"chrome": chrome.write, "darshan": darshan_log.write}
 _FILE = "a profile that was saved, a campaign's profile-N.npz, a spill, or a Darshan log"

@@ -6,6 +6,8 @@ Viewers take calls on one line for nested, and drop one that is not; those of on
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +17,6 @@ from jobs.profiler.window import OPERATIONS
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from jobs.profiler.window import Window
 
 _AT_ONCE = 10_000  # events as Python's objects: several hundred bytes each

@@ -13,7 +13,9 @@ import struct
 import sys
 import warnings
 import zlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -31,10 +33,6 @@ from jobs.profiler.window import (
     Window,
 )
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 MAGIC = b"3.41\0\0\0\0"
 _BYTE_ORDER, _MODULES = 6567223, 64

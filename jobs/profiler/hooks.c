@@ -107,12 +107,13 @@ static void *room_of(size_t bytes) {
     return room == MAP_FAILED ? NULL : room;
 }
 
-/* Return the place in a table of a name, or the empty one where it would be. */
-static _Atomic uint32_t *place_of(struct table *in, uint32_t hash, const char *name, size_t length) {
+/* Return the number of a name, 0 where the table has none, and the place in the table where it is or would be. The
+   place is read once: what another thread puts there afterwards may be another name. */
+static uint32_t look_up(struct table *in, uint32_t hash, const char *name, size_t length, _Atomic uint32_t **place) {
     for (uint32_t at = hash & in->mask;; at = (at + 1) & in->mask) {
-        uint32_t number = atomic_load_explicit(&in->at[at], memory_order_acquire);
+        uint32_t number = atomic_load_explicit(*place = &in->at[at], memory_order_acquire);
         const struct file *file = file_at(number);
-        if (!number || (file->hash == hash && file->length == length && !memcmp(file->name, name, length))) return &in->at[at];
+        if (!number || (file->hash == hash && file->length == length && !memcmp(file->name, name, length))) return number;
     }
 }
 
@@ -125,7 +126,8 @@ static int grow(void) {
     larger->mask = buckets - 1;
     for (uint32_t i = 0; old && i <= old->mask; i++) {
         const struct file *file = file_at(old->at[i]);
-        if (old->at[i]) *place_of(larger, file->hash, file->name, file->length) = old->at[i];
+        _Atomic uint32_t *place;
+        if (old->at[i]) look_up(larger, file->hash, file->name, file->length, &place), *place = old->at[i];
     }
     atomic_store_explicit(&table, larger, memory_order_release);
     return 1;
@@ -143,13 +145,13 @@ static void forget_names(void) {
 
 /* Return the number of a name, the same until it is forgotten; 0 where there is no room for one more. */
 static uint32_t number_of(const char *name, size_t length) {
-    uint32_t hash = hash_of(name, length);
-    _Atomic uint32_t *place = place_of(atomic_load_explicit(&table, memory_order_acquire), hash, name, length);
-    uint32_t number = atomic_load_explicit(place, memory_order_relaxed), size = (uint32_t)(sizeof(struct file) + length + 7) / 8;
+    uint32_t hash = hash_of(name, length), size = (uint32_t)(sizeof(struct file) + length + 7) / 8;
+    _Atomic uint32_t *place;
+    uint32_t number = look_up(atomic_load_explicit(&table, memory_order_acquire), hash, name, length, &place);
     if (number) return number;
     pthread_mutex_lock(&lock); /* not there; look again, so that nobody else can put it there */
     int room = arena_used + size < ARENA / 8 && (file_count < table->mask / 2 || grow());
-    place = place_of(table, hash, name, length), number = *place;
+    number = look_up(table, hash, name, length, &place);
     if (!number && room) {
         struct file *file = file_at(number = arena_used);
         file->length = (uint32_t)length, file->hash = hash;

@@ -9,15 +9,13 @@ import struct
 from contextlib import suppress
 from ctypes import addressof, c_char, memset
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from jobs.profiler.window import COUNTERS, EVENT, MODES, MODULES
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 HEAD_BYTES = 4096
 MAGIC = b"tfio-posix-"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import atexit
 import ctypes
 import errno
+import mmap
 import os
 import threading
 import time
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -19,9 +21,6 @@ from jobs.profiler.window import MODES, Window
 from jobs.system import files
 
 if TYPE_CHECKING:
-    import mmap
-    from collections.abc import Callable, Sequence
-
     import numpy as np
 
     from jobs.profiler.window import Files

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,6 @@ from jobs.steps import MARK
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     _Times = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 SCHEMA = 1

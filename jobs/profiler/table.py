@@ -6,7 +6,8 @@ import io
 import json
 import os
 import zipfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +16,6 @@ from jobs.profiler.library import ProfilerError, fitting, seen
 from jobs.profiler.memory import HEAD_BYTES, SCHEMA, must_be_known, room_of
 from jobs.profiler.window import COUNTERS, EVENT, MODES, MODULES, OPERATIONS, Window
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LARGEST_BYTES = 4 << 30
 _HEAD = (

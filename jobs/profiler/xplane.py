@@ -6,13 +6,10 @@ import importlib.util
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, BinaryIO
 
 from jobs.profiler.library import ProfilerError
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from typing import BinaryIO
 
 _SIZED = 2  # wire type of messages and text
 _NAME = 2 << 3 | _SIZED  # tag of XPlane.name; before it stands the plane's number, if it is not 0

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from typing import Any
 
 
 @contextmanager

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobs.ranks.rank import boot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from jobs.figures import Run
     from jobs.ranks.rank import Rank
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,6 @@ from jobs.ranks.wire import ClosedError, Line
 from jobs.system.layers import own_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from jobs.ranks.allreduce import Group
     from jobs.request import RankRequest, Request
 

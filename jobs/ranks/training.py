@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from contextlib import nullcontext
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
     from jobs.figures import Expectation
     from jobs.observe.spent import Spent
     from jobs.ranks.rank import Rank

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from jobs.benchmarks.benchmark import Benchmark
     from jobs.figures import Run
     from jobs.ranks.hub import Seen

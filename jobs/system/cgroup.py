@@ -7,15 +7,12 @@ Version 2 has ``cpu.max`` and ``cpu.stat`` (Documentation/admin-guide/cgroup-v2.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jobs.system.device import unescape
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _PROC = Path("/proc/self")
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 UNKNOWN = "unknown"
 _MOUNTINFO = Path("/proc/self/mountinfo")

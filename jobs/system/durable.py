@@ -7,11 +7,9 @@ import errno
 import os
 import sys
 import time
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FIRST_PAUSE_S = 0.5

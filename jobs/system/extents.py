@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import fcntl
 import mmap
+import os
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import os
 
 PAGE_BYTES = mmap.PAGESIZE
 _FS_IOC_FIEMAP = 0xC020660B  # include/uapi/linux/fs.h

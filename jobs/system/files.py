@@ -16,11 +16,9 @@ import pwd
 import secrets
 import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Any, BinaryIO
 
 TEMPORARY = ".tmp"
 """End of the name of a file that is being written; it begins with a dot and the name to come."""

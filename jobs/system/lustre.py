@@ -6,14 +6,12 @@ import re
 import shutil
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from jobs.errors import DatasetError
 from jobs.system import files, programs
 from jobs.system.device import mount_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FSTYPE = "lustre"  # in /proc/self/mountinfo
 EVERY_TARGET = -1

@@ -10,15 +10,12 @@ import contextlib
 import ctypes
 import errno
 import os
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from jobs.system.device import mount_of
 from jobs.system.extents import PAGE_BYTES, Fetch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
 _CACHESTAT = 451  # one number on every architecture, include/uapi/asm-generic/unistd.h, Linux 6.5
 _PROT_READ, _MAP_SHARED = 1, 1

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
+from typing import Any
 
 _LAST_S = 1.0  # in which a killed process ends, unless it waits for a device
 

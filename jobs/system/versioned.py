@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from jobs import shapes
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
 
 _MOST_BYTES = 1 << 26  # of a record with 1,000 runs it is a fifth
 _LARGEST_NUMBER = 1 << 64

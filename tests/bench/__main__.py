@@ -15,15 +15,14 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from jobs.observe.machine import describe
 from tests.bench.bench import ROOT, said
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import ModuleType
-
     from tests.bench.bench import Figure
 
 BENCHES = (

@@ -9,8 +9,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from campaign import console
 from campaign.cells import plan
@@ -22,9 +23,6 @@ from campaign.worker.__main__ import Worker
 from campaign.worker.work_list import Request
 from jobs.system.clock import utc_now
 from tests.campaign.fake_template import FakeTemplate
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[2]
 QUIET = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(ROOT)}

@@ -10,15 +10,13 @@ from __future__ import annotations
 import os
 import statistics
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 from campaign.worker.runner import Template
 from tests.bench.bench import QUIET, Figure, request
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SIZES = {"smoke": {"pairs": 1, "threads": 2, "files": 24}, "full": {"pairs": 21, "threads": 2, "files": 512}}
 

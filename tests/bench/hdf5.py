@@ -14,16 +14,14 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.data.hdf5 import ClimateSpec
 from jobs.data.readers import Part, opened
 from jobs.system import page_cache
 from tests.bench.bench import Figure, said
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 SIZES = {
     "smoke": {"files": 8, "height": 48, "width": 72, "turns": 1},

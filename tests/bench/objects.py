@@ -13,17 +13,15 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.data import pipeline
 from jobs.data.manifest import ImageFile, Manifest
 from jobs.objects import source
 from jobs.objects.client import DEFAULTS, Client
 from tests.bench.bench import Figure, said
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NEEDS = "ceph"
 SIZES = {"smoke": {"small": 64, "large": 2, "turns": 1}, "full": {"small": 1024, "large": 32, "turns": 7}}

@@ -11,14 +11,12 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from campaign.worker.runner import Template
 from tests.bench.bench import Figure, request, said
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 SIZES = {"smoke": {"runs": 1, "files": 24}, "full": {"runs": 11, "files": 512}}
 _FRESH = "import json, sys; from jobs.run import execute; print(json.dumps(execute(json.load(sys.stdin))))"

@@ -14,14 +14,12 @@ import json
 import statistics
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.bench.bench import Figure, said
 from tests.bench.throttled import HDD, throttled
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NEEDS = "root"
 SIZES = {

@@ -11,17 +11,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import psutil
 
 from tests.bench.bench import QUIET, Figure, of_children_cpu_s
 from tests.slurm import lab as laboratory
 from tests.slurm.campaigns import WORDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NEEDS = "lab"
 SIZES = {"smoke": {"cells": 2, "workers": 1}, "full": {"cells": 200, "workers": 4}}

@@ -21,10 +21,10 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -32,9 +32,6 @@ from PIL import Image
 from jobs.data.images import ImageSpec, image_bytes, size_targets
 from tests.bench.bench import Figure
 from tests.jobs.jobs_factory import spectral_slope
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NEEDS = "photos"
 SIZES = {"smoke": {"photos": "", "files": 2, "repeats": 1}, "full": {"photos": "", "files": 64, "repeats": 15}}

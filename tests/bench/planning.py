@@ -6,12 +6,9 @@ A word with a plus adds to the configuration (``+size=smoke``); such words once 
 from __future__ import annotations
 
 import tempfile
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from tests.bench.bench import Figure, median_process
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SIZES = {
     "smoke": {"few": 8, "many": 0, "added": 8, "repeats": 1},

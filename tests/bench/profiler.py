@@ -14,17 +14,15 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from importlib.util import find_spec
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from campaign.cells.stopping import CONFIDENCE, interval
 from tests.bench.bench import Figure, said
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 SIZES = {
     "smoke": {"files": 40, "turns": 1, "events": 1000, "pass_s": 0.0},

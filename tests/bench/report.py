@@ -17,15 +17,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 
 from tests.bench.bench import QUIET, Figure, of_children_cpu_s
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SIZES = {
     "smoke": {"cells": 8, "figures": 1, "sets": 0},

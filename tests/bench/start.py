@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.bench.bench import Figure, median_process
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SIZES = {"smoke": {"repeats": 1}, "full": {"repeats": 5}}
 

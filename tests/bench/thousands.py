@@ -11,17 +11,14 @@ import datetime as dt
 import json
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from tests.bench.bench import Figure
 from tests.bench.packing import TRIVIAL, command, of_front
 from tests.slurm import lab as laboratory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 NEEDS = "lab"
 SIZES = {"smoke": {"many": 4, "workers": 1}, "full": {"many": 2000, "workers": 4}}

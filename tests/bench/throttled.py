@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 from campaign.testbed import apply
 from campaign.testbed.spec import GB, Speed, Wanted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 # Chien et al. 2018, Table I.
 HDD = Speed(163.00, 133.14)

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jobs.observe import TimeLog
 from tests.bench.bench import Figure
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 SIZES = {"smoke": {"steps": 20, "turns": 1}, "full": {"steps": 500, "turns": 200}}
 _EVENTS = 16

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jobs.observe.trace import Trace
 from tests.bench.bench import Figure
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SIZES = {"smoke": {"seconds": 0.5}, "full": {"seconds": 30.0}}
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+from collections.abc import Sequence
+from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _PROT_READ, _MAP_SHARED = 1, 1

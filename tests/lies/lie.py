@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.lies.workspace import Workspace
 
 VALID, INVALID, REFUSED, SET_ASIDE = "valid", "invalid", "refused", "set aside"

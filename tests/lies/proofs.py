@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.lies.lie import VALID
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tests.lies.lie import Answer, Lie
 
 _INTRODUCTION = """\

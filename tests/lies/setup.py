@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -9,12 +10,9 @@ import struct
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tests.lies.lie import MissingError
-
-if TYPE_CHECKING:
-    import contextlib
 
 SOURCES = Path(__file__).parent / "c"
 _MOUNTED_WITHIN_S = 20

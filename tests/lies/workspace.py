@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,6 @@ from tests.lies import setup
 from tests.lies.lie import INVALID, REFUSED, SET_ASIDE, VALID, Answer, NotStagedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from tests.lies.lie import Lie
 
 ROOT = Path(__file__).parents[2]

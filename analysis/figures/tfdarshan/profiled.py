@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,8 +24,6 @@ from analysis.text.plain import share
 from analysis.verdicts.tfdarshan import BANDWIDTH, FWRITES, OF_STAGING, STAGING, profiled, unlike_in_profile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -19,9 +21,6 @@ from analysis.traces import typical, windows
 from analysis.traces.system import TraceError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from analysis.figures.kit.panels import Panels
     from analysis.records.frame import Row
     from analysis.records.settings import Settings

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from analysis.output.page.results import MOST_LINES, some
 from analysis.records.settings import storage_name
@@ -14,9 +15,6 @@ from analysis.traces.categories import REMEDIES, SPENT
 from analysis.traces.typical import typical_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
     from analysis.output.page.results import Results
     from analysis.records.record import Record
     from analysis.text.html import Markup

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,6 @@ from jobs.benchmarks.nersc.run import as_predicted
 from jobs.ranks.training import alike
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from jobs.benchmarks.cdb.rules import Phase, Rules
     from jobs.figures import Expectation
 

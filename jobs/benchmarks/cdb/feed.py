@@ -9,9 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.benchmarks.cdb.rules import TRAIN, VALIDATION
@@ -20,9 +22,6 @@ from jobs.data.readers import Part
 from jobs.errors import DatasetError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
     import tensorflow as tf
 
     from jobs.benchmarks.cdb.rules import Phase, Rules

@@ -5,13 +5,12 @@ It stands in for CDB's Tiramisu, which is far larger; labels come weighted by th
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobs.benchmarks.alexnet_network import Network
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import tensorflow as tf
 
 CLASSES = 3

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +19,6 @@ from jobs.errors import DatasetError
 from jobs.system import files, page_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from jobs.figures import Expectation
     from jobs.observe.time_log import TimeLog
     from jobs.request import Request

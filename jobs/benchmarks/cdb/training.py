@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,6 @@ from jobs.benchmarks.cdb.rules import TRAIN, VALIDATION
 from jobs.benchmarks.nersc.run import Training
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from jobs.benchmarks.cdb.feed import Feed
     from jobs.benchmarks.cdb.rules import Phase, Rules
 

@@ -8,6 +8,7 @@ import mmap
 import os
 import random
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from threading import Barrier
@@ -20,8 +21,6 @@ from jobs.benchmarks.engines.engine import Outcome
 from jobs.system import files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from jobs.benchmarks.engines.engine import Order
 
 VERSION = "1"

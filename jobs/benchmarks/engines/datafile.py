@@ -10,18 +10,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from filelock import FileLock
 
 from jobs.errors import DatasetError
 from jobs.system import durable, files, page_cache
 from jobs.system.device import device_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 FOLDER = "baseline"
 _MARKER = ".tfio-baseline"

@@ -6,15 +6,12 @@ import errno
 import math
 import os
 import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from jobs.errors import EngineError
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 AUTO, BUILTIN, FIO, IOR = "auto", "builtin", "fio", "ior"
 UNKNOWN = "unknown"

@@ -8,7 +8,10 @@ import re
 import shlex
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from jobs.benchmarks.engines import engine as engines
@@ -17,10 +20,6 @@ from jobs.fork_server import die_with_parent
 from jobs.system import files, programs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-    from types import ModuleType
-
     from jobs.benchmarks.engines.engine import Order, Outcome
 
 _TAIL_CHARACTERS = 300

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobs.benchmarks.engines import engine, external
@@ -9,8 +10,6 @@ from jobs.benchmarks.engines.engine import Outcome
 from jobs.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from jobs.benchmarks.engines.engine import Order
 
 _WORDS = {"write": "write", "read": "read", "random_read": "randread"}

@@ -8,6 +8,7 @@ them; so these are read, and not the document around them.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jobs.benchmarks.engines import engine, external
@@ -15,8 +16,6 @@ from jobs.benchmarks.engines.engine import Outcome
 from jobs.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from jobs.benchmarks.engines.engine import Order
 
 _MIB = 1 << 20

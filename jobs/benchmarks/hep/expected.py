@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,6 @@ from jobs.benchmarks.nersc.run import as_predicted
 from jobs.ranks.training import alike
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from jobs.benchmarks.hep.rules import Load, Rules
     from jobs.figures import Expectation
     from jobs.ranks.rank import Rank

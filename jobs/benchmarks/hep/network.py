@@ -7,14 +7,13 @@ all ranks share, so computing them and applying them are apart.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobs.benchmarks.alexnet_network import Network
 from jobs.benchmarks.hep.rules import CHANNELS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import tensorflow as tf
 
 CLASSES = 2

@@ -6,14 +6,13 @@ order follows from the seed, the rank and the epoch. The counts are those of the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from random import Random
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     Shuffle = Literal["none", "local", "global"]
 
 TRAIN, VALIDATION = PHASES = ("train", "validation")

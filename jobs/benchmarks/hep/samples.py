@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobs.benchmarks.hep.rules import Load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from jobs.benchmarks.hep.rules import Rules
     from jobs.observe.spent import Spent
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs import steps
@@ -15,9 +17,6 @@ from jobs.observe.time_log import UNKNOWN
 from jobs.system import page_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from jobs.benchmarks.hep.rules import Load, Rules
     from jobs.benchmarks.hep.samples import Arrays, Samples
     from jobs.checkpoints.saver import Saver

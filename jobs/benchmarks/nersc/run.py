@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +16,6 @@ from jobs.observe.time_log import UNKNOWN
 from jobs.ranks.training import Meetings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
     from jobs.benchmarks.cdb.network import CdbNetwork
     from jobs.benchmarks.hep.network import HepNetwork
     from jobs.figures import Expectation

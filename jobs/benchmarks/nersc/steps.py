@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jobs.benchmarks import accelerator
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from jobs.benchmarks.cdb.network import CdbNetwork
     from jobs.benchmarks.hep.network import HepNetwork
     from jobs.ranks.training import Meetings

@@ -8,13 +8,12 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from jobs.data.readers.part import READERS, Part
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from jobs.data.readers.reader import Reader as Reader
 
 __all__ = ["READERS", "Part", "opened"]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,9 +19,6 @@ from jobs.data.readers.library import empty, file_of, filled, found
 from jobs.errors import DatasetError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from concurrent.futures import ThreadPoolExecutor
-
     import h5py
 
     from jobs.data.readers.library import Array

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 READERS = ("h5py_threads", "h5py_pool", "h5py_shared", "offsets")
 Driver = Literal["sec2", "core"]

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import queue
 import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -27,8 +28,6 @@ from jobs.errors import EngineError
 from jobs.observe.time_log import TimeLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from jobs.data.readers.library import Array
     from jobs.data.readers.notes import At
     from jobs.data.readers.part import Driver, Part

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -14,8 +15,6 @@ from jobs.data.readers.part import READERS
 from jobs.errors import DatasetError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from jobs.data.readers.library import Array
     from jobs.data.readers.notes import At, Note
     from jobs.data.readers.part import Driver, Part

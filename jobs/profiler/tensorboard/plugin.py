@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tensorboard.backend import http_util
 from tensorboard.plugins import base_plugin
@@ -20,9 +21,6 @@ from jobs.profiler import xplane
 from jobs.profiler.library import ProfilerError
 from jobs.profiler.tensorboard.plane import SCHEMA, SUMMARY
 from jobs.system import files, versioned
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _ENDING = ".xplane.pb"
 _WHERE = ("plugins", "profile")  # <run>/plugins/profile/<time>/<host>.xplane.pb

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,8 +12,6 @@ from jobs.profiler.tensorboard import plane
 from jobs.profiler.window import OPERATIONS, READS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from jobs.profiler.window import Window

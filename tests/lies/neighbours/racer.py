@@ -7,11 +7,8 @@ import os
 import select
 import struct
 import threading
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+from collections.abc import Sequence
+from pathlib import Path
 
 _ACCESS, _OPEN = 0x1, 0x20
 _EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name

@@ -6,14 +6,13 @@ import copy
 import hashlib
 import json
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.lies.lie import INVALID, REFUSED, VALID, Answer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tests.lies.workspace import Workspace
 
 Record = dict[str, Any]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import mmap
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.lies import instruments, setup
 from tests.lies.lie import INVALID, VALID, Answer, Expected, confirmed, lie
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.lies.workspace import Workspace
 
 

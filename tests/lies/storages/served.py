@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.lies import instruments, setup
 from tests.lies.lie import INVALID, REFUSED, VALID, Answer, Expected, confirmed, lie
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.lies.workspace import Workspace
 
 _BYTES_ALONE = ("benchmark.preprocess=false", "cache=as_is")  # nothing is decoded, nothing claimed of the cache
