@@ -23,8 +23,8 @@ from campaign.testbed.state import inspect
 from jobs.system.device import mount_of, mounts
 
 if TYPE_CHECKING:
-    from campaign.testbed.plan import Group
     from campaign.testbed.state import Seen
+    from campaign.testbed.steps import Group
     from jobs.system.device import Mount
 
 _ABOUT = """\

@@ -20,15 +20,15 @@ from campaign.testbed.spec import FIRST, Wanted
 from campaign.testbed.state import inspect
 
 if TYPE_CHECKING:
-    from campaign.testbed.plan import Group
     from campaign.testbed.state import Seen, Storage
-    from campaign.testbed.steps import Step
+    from campaign.testbed.steps import Group, Step
     from jobs.settings import Node
 
 _LOCK = Path("/run/tfio-testbed.lock")  # one for the machine: its loop devices are shared
 _PATIENCE_S = 3.0  # udev may hold a loop device for a moment
 _ANSWER_S = 30.0  # in which a model answers, however busy the disk beneath it
 _MOMENT_S = 0.1
+_MOST_TIMES = 3  # what nodes read is marked on a second mount, after which the devices are attached again
 
 
 def up(folder: Path, asked: Mapping[str, Wanted], owner: tuple[int, int], store: s3.Store | None = None) -> Seen:
@@ -161,22 +161,28 @@ def _missing(name: str, wanted: Wanted, seen: Seen) -> str | None:
 
 
 def _settle(see: Callable[[], Seen], wanted: Callable[[Seen], list[Group]]) -> Seen:
-    """Do the first group of the plan, inspect and plan again, until nothing is left to do."""
-    done: Group = []
-    patience = 0.0
+    """Do the first group of the plan, inspect and plan again, until nothing is left to do.
+
+    Raises EnvironmentFaultError where steps change nothing that is seen, or where others undo them again and again.
+    """
+    done: list[Group] = []
+    patience_s = 0.0
     while groups := wanted(seen := see()):
-        if groups[0] != done:
-            for step in groups[0]:
-                _do(step)
-            done, patience = groups[0], 0.0
-        elif patience > _PATIENCE_S:
-            raise EnvironmentFaultError(
-                f"{'; '.join(map(str, done))}: it was done, and nothing has changed",
-                "somebody still uses it (another mount, an open file); end that, then repeat the same command",
-            )
-        else:
+        group = groups[0]
+        if group in done[-1:] and patience_s < _PATIENCE_S:
             time.sleep(_MOMENT_S)
-            patience += _MOMENT_S
+            patience_s += _MOMENT_S
+            continue
+        if group in done[-1:] or done.count(group) == _MOST_TIMES:
+            why = "nothing has changed" if group in done[-1:] else f"undone, {_MOST_TIMES} times"
+            raise EnvironmentFaultError(
+                f"{'; '.join(map(str, group))}: it was done, and {why}",
+                "somebody else mounts it, or uses it (an open file); end that, then repeat the same command",
+            )
+        for step in group:
+            _do(step)
+        done.append(group)
+        patience_s = 0.0
     return seen
 
 

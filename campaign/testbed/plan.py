@@ -9,26 +9,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from campaign.errors import EnvironmentFaultError, UsageError
+from campaign.testbed import storage
 from campaign.testbed.spec import FIRST, GB, is_link, source
 from campaign.testbed.state import MARKER, SCHEMA, unfinished
-from campaign.testbed.steps import Step, Write, run
-from jobs.system.emulated import DEVICE, FAULTS
-from jobs.system.emulated import MARKER as EMULATED
+from campaign.testbed.steps import Write, run
 
 if TYPE_CHECKING:
     from campaign.testbed.spec import Wanted
     from campaign.testbed.state import Loop, Seen, Storage
-
-    Group = list[Step]
+    from campaign.testbed.steps import Group
 
 LARGEST_SHARE = 12 * GB  # a 5 GB file of the baseline (paper, IV), the 2 GB of Fig 4, six snapshots of 0.7 GB
 _RESERVE = 1 * GB  # left free beneath
 _LEAST = 60_000_000  # bytes in which ext4 has room for its journal and for files
-_AT_ONCE = "lazy_itable_init=0,lazy_journal_init=0"  # else the kernel writes for minutes after the first mount
 _TENTH = 100_000_000  # a share is whole tenths of a GB
 
 
@@ -42,9 +38,9 @@ def up(asked: Mapping[str, Wanted], owner: tuple[int, int], seen: Seen) -> list[
     sizes = _sizes(asked, seen)
     steps: list[Group] = [] if seen.there else [[run("mkdir", "-p", "-m", "755", seen.folder)]]
     for name, wanted in asked.items():
-        if _is_otherwise(seen.storages[name], wanted, seen.program.name):
-            steps += _detached(seen.storages[name])
-            seen = replace(seen, storages={**seen.storages, name: _without_device(seen.storages[name])})
+        if storage.is_otherwise(seen.storages[name], wanted, seen.program.name):
+            steps += storage.detached(seen.storages[name])
+            seen = replace(seen, storages={**seen.storages, name: storage.without_device(seen.storages[name])})
     loops = _loops(asked, seen)
     attached = [loop.number for name in asked for loop in seen.storages[name].attached]
     steps += _bookkeeping(asked, seen, attached)
@@ -53,28 +49,26 @@ def up(asked: Mapping[str, Wanted], owner: tuple[int, int], seen: Seen) -> list[
         steps.append([run("cc", "-O2", "-o", new, source(), "-lm"), run("mv", new, seen.program)])
     for name, wanted in asked.items():
         each = seen.storages[name]
-        steps += _link(each, seen.storages[FIRST]) if is_link(name) else _image(each, sizes[name])
+        steps += storage.link(each, seen.storages[FIRST]) if is_link(name) else storage.image(each, sizes[name])
         if name == FIRST and each.size_bytes is None:
-            steps += _marked(each, wanted, owner, [])
-        steps += _device(each, wanted, seen.program)
-        steps += _calmed(seen.storages[name])
+            steps += storage.marked(each, wanted, owner, [])
+        steps += storage.device(each, wanted, seen.program)
+        steps += storage.calmed(seen.storages[name])
     coming = [loop.number for loop in loops.values()]
     if missing := [number for number in coming if number not in attached]:
         steps += [[_marker(seen, _described(asked, seen), [*seen.numbers, *attached, *missing])]]
     for name, wanted in asked.items():
         steps += [[step] for step in seen.bounds.steps(loops[name].number, wanted.limits())]
-        if wanted.node:
-            steps += _mount_node(name, loops[name], wanted, owner, seen)
-        else:
-            steps += _mount(name, seen.storages[name], loops[name], wanted, owner)
+        steps += storage.mounted(name, loops[name], wanted, owner, seen)
     return steps
 
 
 def writable(seen: Seen) -> list[Group]:
     """Return what lets the first node alone, and no other, write what all nodes read."""
     first = seen.storages[FIRST]
-    steps = [group for each in _nodes(seen) if any(loop.read_only for loop in each.loops) for group in _detached(each)]
-    return steps if first.ours_mounted else [*steps, [_writable(first)]]
+    up = [each for each in seen.nodes if any(loop.read_only for loop in each.loops)]
+    steps = [group for each in up for group in storage.detached(each)]
+    return steps if first.ours_mounted else [*steps, [storage.mounted_to_write(first)]]
 
 
 def down(seen: Seen, *, keep: bool) -> list[Group]:
@@ -82,7 +76,7 @@ def down(seen: Seen, *, keep: bool) -> list[Group]:
     _refuse_silent(seen.storages.values())
     steps: list[Group] = []
     for each in reversed(list(seen.storages.values())):
-        steps += _detached(each)
+        steps += storage.detached(each)
     attached = [loop.number for each in seen.storages.values() for loop in each.attached]
     for number in dict.fromkeys([*seen.numbers, *attached]):
         steps += [[step] for step in seen.bounds.steps(number, {})]
@@ -164,41 +158,6 @@ def _sizes(asked: Mapping[str, Wanted], seen: Seen) -> dict[str, int]:
     return {**dict.fromkeys(new, share), **fixed, **there}
 
 
-def _is_otherwise(each: Storage, wanted: Wanted, program: str) -> bool:
-    """Return whether a storage has a device, and not the one that is asked for.
-
-    Its model is another, or one of another version, or has died; or its file system gave up, and must be mounted anew.
-    """
-    if wanted.node:
-        return not all(loop.direct and loop.read_only for loop in each.loops)
-    if each.failed and each.ours_mounted:
-        return True
-    if wanted.model is None:
-        return bool(each.served or each.model_mounted)
-    server = None if each.stuck else each.server
-    runs = each.model_mounted and server and (server.program, server.words) == (program, wanted.words())
-    return bool(each.loops or ((each.served or each.model_mounted) and not runs))
-
-
-def _detached(each: Storage) -> list[Group]:
-    """Return what takes a storage's device away.
-
-    One whose model is known to answer nobody is cut off at once, so that all who wait for it have their error. What
-    still has a file open there keeps the loop device until it ends, and no name for it.
-    """
-    umount = ["umount", *(["--lazy"] if each.stuck else [])]
-    steps: Group = [run("kill", "-KILL", each.server.pid)] if each.stuck and each.server else []
-    steps += [run(*umount, each.point)] if each.ours_mounted else []
-    steps += [run("losetup", "--detach", loop.path) for loop in each.attached]
-    steps += [run("umount", "--lazy", each.model)] if each.model_mounted else []
-    return [steps] if each.stuck else [[step] for step in steps]
-
-
-def _without_device(each: Storage) -> Storage:
-    gone = replace(each, loops=(), served=(), model_mounted=False, server=None)
-    return replace(gone, mounted=None, failed=False, says=None, owner=None, empty=True) if each.ours_mounted else gone
-
-
 def _loops(asked: Iterable[str], seen: Seen) -> dict[str, Loop]:
     """Return the loop device of each storage; where it has none yet, the one that the kernel will give it."""
     coming = iter(seen.idle)
@@ -231,108 +190,6 @@ def _marker(seen: Seen, storages: Mapping[str, object], numbers: Iterable[str]) 
         "numbers": list(dict.fromkeys(numbers)),
     }
     return Write(seen.folder / MARKER, json.dumps(described), ours=True)
-
-
-def _image(each: Storage, size: int) -> list[Group]:
-    """Return what makes a storage's file."""
-    new = unfinished(each.image)
-    blocks = ("-b", 4096) if each.point.name == FIRST else ()  # the sector size that its loop devices have
-    if each.size_bytes is not None:
-        return [[run("rm", "-f", new)]] if each.unfinished else []
-    return [
-        [
-            run("install", "-m", "600", "/dev/null", new),  # empty, and never readable by others: it holds all files
-            run("truncate", "--size", size, new),
-            run("mkfs.ext4", "-q", "-F", *blocks, "-m", 0, "-E", _AT_ONCE, new),
-            run("sync", new),
-            run("mv", new, each.image),
-        ]
-    ]
-
-
-def _nodes(seen: Seen) -> list[Storage]:
-    return [each for each in seen.storages.values() if each.is_node]
-
-
-def _link(each: Storage, first: Storage) -> list[Group]:
-    """Return what gives the image of all nodes another name: by it a loop device is known to be this node's."""
-    same = each.inode is not None and each.inode == first.inode
-    return [] if same else [[run("ln", "--force", first.image, each.image)]]
-
-
-def _marked(first: Storage, wanted: Wanted, owner: tuple[int, int], others: Iterable[Storage]) -> list[Group]:
-    """Return what marks the file system that all nodes read, and gives its data folder an owner.
-
-    One group: a kill within leaves a node that is writable, or not mounted, which the next `up` mends.
-    """
-    user, group = owner
-    return [
-        [
-            *(step for each in others for steps in _detached(each) for step in steps),
-            run("mkdir", "-p", "-m", "755", first.point),
-            _writable(first),
-            Write(first.point / EMULATED, json.dumps(wanted.facts(FIRST)), ours=True),
-            run("install", "-d", "-m", "755", "-o", user, "-g", group, first.root),
-            run("umount", first.point),
-        ]
-    ]
-
-
-def _writable(first: Storage) -> Step:
-    """Return what mounts the image so that it can be written; the loop device goes with the mount."""
-    return run("mount", "-t", "ext4", "-o", "loop,nosuid,nodev", first.image, first.point)
-
-
-def _mount_node(name: str, loop: Loop, wanted: Wanted, owner: tuple[int, int], seen: Seen) -> list[Group]:
-    """Return what mounts one node's view of what all of them read."""
-    each = seen.storages[name]
-    if not each.mounted:
-        made: list[Group] = [] if each.point_there else [[run("mkdir", "-p", "-m", "755", each.point)]]
-        return [*made, [run("mount", "-t", "ext4", "-o", "ro,nosuid,nodev", loop.path, each.point)]]
-    known = each.says == wanted.facts(name) and each.owner is not None and (each.owner == owner or not each.empty)
-    return [] if known or name != FIRST else _marked(each, wanted, owner, _nodes(seen))
-
-
-def _device(each: Storage, wanted: Wanted, program: Path) -> list[Group]:
-    """Return what makes a block device of the file: with a model, of the file that serves it in the model's time."""
-    if each.attached:
-        return []
-    if wanted.node:
-        # A file system that lost its power while it was filled has a journal, which a read-only mount cannot replay.
-        mended = [run("e2fsck", "-p", each.image, may_fail=True)] if each.point.name == FIRST else []
-        past_cache = ("--read-only", "--direct-io=on", "--sector-size=4096")
-        return [[*mended, run("losetup", "--find", *past_cache, each.image)]]
-    if wanted.model is None:
-        return [[run("losetup", "--find", each.image)]]
-    steps: list[Group] = [] if each.model_there else [[run("mkdir", "-m", "755", each.model)]]
-    if not each.model_mounted:
-        steps.append([run(program, each.model, each.image, *wanted.words())])
-    return [*steps, [run("losetup", "--find", "--direct-io=on", each.model / DEVICE)]]
-
-
-def _calmed(each: Storage) -> list[Group]:
-    """Return what ends the faults that somebody has given to a storage's model.
-
-    A file system that met one gives up when it writes next: it is to do so now, to be mended with the rest.
-    """
-    faults = (each.server.faults if each.server else None) or ()
-    steps: Group = [Write(each.model / FAULTS, f"{name} 0") for name in faults]
-    if steps and each.ours_mounted:
-        steps += [run(*words, each.point, may_fail=True) for words in (("touch",), ("sync", "--file-system"))]
-    return [steps] if steps else []
-
-
-def _mount(name: str, each: Storage, loop: Loop, wanted: Wanted, owner: tuple[int, int]) -> list[Group]:
-    """Return what mounts a storage whose device is bounded already, and marks it before it can be used."""
-    steps: list[Group] = [] if each.point_there else [[run("mkdir", "-m", "755", each.point)]]
-    if not each.mounted:
-        steps.append([run("mount", "-t", "ext4", "-o", "nosuid,nodev", loop.path, each.point)])
-    if each.says != wanted.facts(name):
-        steps.append([Write(each.point / EMULATED, json.dumps(wanted.facts(name)), ours=True)])
-    if each.owner is None or (each.owner != owner and each.empty):
-        user, group = owner
-        steps.append([run("install", "-d", "-m", "755", "-o", user, "-g", group, each.root)])
-    return steps
 
 
 def _remove(seen: Seen) -> list[Group]:

@@ -69,6 +69,8 @@ class Write:
 
 
 Step = Run | Write
+Group = list[Step]
+"""Steps that are done together, before everything is inspected again."""
 
 
 def run(*words: object, may_fail: bool = False) -> Run:

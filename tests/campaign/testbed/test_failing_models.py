@@ -20,9 +20,9 @@ import pytest
 from campaign.cells.cell import make_cell
 from campaign.errors import EnvironmentFaultError
 from campaign.storage.emulation import notices, unbounded
-from campaign.testbed import apply, state
+from campaign.testbed import apply
 from campaign.testbed.spec import Model, Wanted
-from campaign.testbed.state import inspect
+from campaign.testbed.state import inspect, look
 from jobs.burst_buffer import BurstBuffer, drain
 from jobs.burst_buffer.restart import latest
 from jobs.checkpoints.direct import Direct
@@ -215,7 +215,7 @@ def test_who_is_not_root_sees_the_status_also_beside_a_testbed_that_is_roots_alo
             child = os.fork()
             if child == 0:
                 os.setuid(65534)
-                apart = state._of_another(str(tmp_path / "bed/hdd.img"), bed)  # noqa: SLF001 - else one is to be made
+                apart = look._of_another(str(tmp_path / "bed/hdd.img"), bed)  # noqa: SLF001 - else one is to be made
                 os._exit(apart or apply.states(inspect(bed))["hdd"]["state"] != "up")
             assert os.waitpid(child, 0)[1] == 0
         finally:

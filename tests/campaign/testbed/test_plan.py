@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import re
 from pathlib import Path
@@ -302,6 +303,22 @@ def test_a_model_behind_the_page_cache_is_refused_for_that_would_answer_in_its_p
 
     with pytest.raises(EnvironmentFaultError, match="/dev/loop0 of hdd goes through the page cache"):
         plan.up({"hdd": MODELLED}, OWNER, found)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["true"], "true: it was done, and nothing has changed"),
+        (["true", "echo"], "true: it was done, and undone, 3 times"),
+    ],
+    ids=["no effect", "undone again and again"],
+)
+def test_a_testbed_that_never_gets_ready_is_given_up_and_the_step_named(words, why, monkeypatch):
+    monkeypatch.setattr(apply, "_PATIENCE_S", 0.2)
+    endless = itertools.cycle([[[steps.run(word)]] for word in words])
+
+    with pytest.raises(EnvironmentFaultError, match=why):
+        apply._settle(seen, lambda _: next(endless))  # noqa: SLF001 - whatever is planned
 
 
 def test_a_step_that_does_not_end_is_ended_and_named(monkeypatch):

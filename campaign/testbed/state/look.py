@@ -1,4 +1,4 @@
-"""What there is of a testbed: its folder, images, models, loop devices, mounts and bounds, each from its own source."""
+"""Find the state of a testbed."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ import shutil
 import stat
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TypedDict
 
 import psutil
 
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import s3, throttle
-from campaign.testbed.spec import DATA, FIRST, is_link, version
+from campaign.testbed.spec import DATA
+from campaign.testbed.state.found import MARKER, PROGRAM, SCHEMA, Loop, Marker, Seen, Server, Storage, unfinished
 from jobs.settings import Node
 from jobs.system import versioned
 from jobs.system.device import mounts
-from jobs.system.emulated import DEVICE, HANGS, MODEL_TYPE, is_whole, served
+from jobs.system.emulated import DEVICE, MODEL_TYPE, is_whole, served
 from jobs.system.emulated import MARKER as EMULATED
 
-SCHEMA = 1
-MARKER = ".tfio-testbed.json"
 _BEING_WRITTEN = f".{MARKER}."  # how the names of markers begin that are not whole yet (jobs.system.durable)
 _BLOCK_DEVICES = Path("/sys/block")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -32,133 +30,6 @@ _STAT_BLOCK = 512  # bytes of a unit of st_blocks, stat(2)
 _LOOP_MAJOR = 7  # Documentation/admin-guide/devices.txt
 _FURTHER = 8  # loop devices that the kernel makes when all are in use
 _FAILED = {"ro", "emergency_ro", "shutdown"}  # what ext4 says then, by the kernel's version
-_PROGRAM = "storage_model-"  # and its version
-
-
-class Marker(TypedDict):
-    """What we write down of a testbed: nothing is done by half of it."""
-
-    storages: dict[str, Node]  # the bounds of each
-    numbers: list[str]  # devices that we gave bounds since the boot
-    boot_id: str
-
-
-@dataclass(frozen=True)
-class Loop:
-    """A loop device: its path, and its number as control groups name it."""
-
-    path: str
-    number: str
-    direct: bool = True  # past the page cache
-    read_only: bool = False
-
-
-@dataclass(frozen=True)
-class Server:
-    """The process that serves the model of a storage."""
-
-    pid: int
-    program: str  # its name, which tells its version
-    words: tuple[str, ...]  # of its command line, KEY=VALUE
-    faults: tuple[str, ...] | None = ()  # the names of those that are set; None: it does not answer
-    stopped: bool = False  # by a signal or a debugger
-
-
-@dataclass(frozen=True)
-class Storage:
-    """What there is of one emulated storage."""
-
-    image: Path  # where its file is, or is to be
-    point: Path  # where it is mounted, or is to be
-    size_bytes: int | None = None  # of the image
-    allocated_bytes: int = 0
-    inode: int | None = None  # of the image: those of emulated nodes are one file with several names
-    unfinished: bool = False  # an image was being made
-    point_there: bool = False
-    loops: tuple[Loop, ...] = ()  # the loop devices that the image is attached to
-    served: tuple[Loop, ...] = ()  # those that the file of its model is attached to
-    model_there: bool = False  # the folder of its model
-    model_mounted: bool = False
-    server: Server | None = None
-    mounted: str | None = None  # what is mounted at the point; None for nothing
-    failed: bool = False  # its file system is read-only since it could not write its journal
-    says: Node | None = None  # what the mounted file system says of itself
-    owner: tuple[int, int] | None = None  # user and group of the data folder; None where there is none
-    empty: bool = True  # nothing is in that folder
-
-    @property
-    def root(self) -> Path:
-        """The folder that a campaign takes for the storage's root."""
-        return self.point / DATA
-
-    @property
-    def is_node(self) -> bool:
-        """Whether it is what an emulated node has mounted."""
-        return self.point.name == FIRST or is_link(self.point.name)
-
-    @property
-    def ours_mounted(self) -> bool:
-        """Whether it is our device, and not somebody else's, that is mounted."""
-        return self.mounted in [loop.path for loop in self.attached]
-
-    @property
-    def attached(self) -> tuple[Loop, ...]:
-        """Its loop devices, with a model and without."""
-        return (*self.loops, *self.served)
-
-    @property
-    def model(self) -> Path:
-        """The folder whose one file is the device of a storage with a model."""
-        return self.point.with_name(f"{self.point.name}.model")
-
-    @property
-    def silent(self) -> bool:
-        """Whether its model is mounted and does not answer: nothing in the storage may be touched then."""
-        return self.stuck or bool(self.model_mounted and self.server and self.server.faults is None)
-
-    @property
-    def stuck(self) -> bool:
-        """Whether its model is mounted and known to answer nobody: it hangs, is stopped or has no process.
-
-        A server that is only silent may wait for a busy disk beneath: to kill it loses what it was given to write.
-        """
-        server = self.server
-        return self.model_mounted and (server is None or server.stopped or HANGS in (server.faults or ()))
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A testbed as it was found."""
-
-    folder: Path
-    there: bool
-    marker: Marker | None  # None: it is no testbed of ours, or none yet
-    leftovers: tuple[str, ...]  # names in the folder of markers that were being written
-    strangers: tuple[str, ...]  # names in the folder that are not ours
-    storages: Mapping[str, Storage]
-    bounds: throttle.Blkio | throttle.Io
-    idle: tuple[Loop, ...]  # loop devices that are free, in the order in which the kernel gives them away
-    free_bytes: int
-    boot_id: str
-    programs: tuple[str, ...] = ()  # names in the folder of the programs that serve models
-    # Numbers of the loop devices that are those of another testbed now, whose bounds are not ours to take.
-    elsewhere: frozenset[str] = frozenset()
-
-    @property
-    def numbers(self) -> list[str]:
-        """The devices that we gave bounds since the machine was started; the kernel forgets them with the rest."""
-        given = self.marker["numbers"] if self.marker and self.marker["boot_id"] == self.boot_id else []
-        return [number for number in given if number not in self.elsewhere]
-
-    @property
-    def marked(self) -> Mapping[str, Node]:
-        """What the marker says of each storage."""
-        return self.marker["storages"] if self.marker else {}
-
-    @property
-    def program(self) -> Path:
-        """The program that serves models, where it is or is to be."""
-        return self.folder / f"{_PROGRAM}{version()}"
 
 
 def inspect(folder: Path, names: Iterable[str] = (), patience_s: float | None = None) -> Seen:
@@ -177,7 +48,7 @@ def inspect(folder: Path, names: Iterable[str] = (), patience_s: float | None = 
     mine |= {s3.FOLDER} if there and s3.gateway(folder).facts else set()
     present = sorted(path.name for path in folder.iterdir()) if there else []
     leftovers = [name for name in present if name.startswith(_BEING_WRITTEN)]
-    programs = [name for name in present if marker and name.startswith(_PROGRAM)]
+    programs = [name for name in present if marker and name.startswith(PROGRAM)]
     return Seen(
         folder=folder,
         there=there,
@@ -209,11 +80,6 @@ def _files(storage: Storage) -> list[Path]:
     """Return what is ours of a storage that we wrote down before we made it; no folder in which somebody has files."""
     hides = storage.point_there and not storage.mounted and not _is_empty(storage.point)
     return [storage.image, unfinished(storage.image), storage.model, *([] if hides else [storage.point])]
-
-
-def unfinished(image: Path) -> Path:
-    """Return where an image is made, before it has its name."""
-    return image.with_name(f"{image.name}.new")
 
 
 def _trusted(folder: Path) -> bool:
@@ -297,6 +163,19 @@ def _status(folder: Path) -> os.stat_result | None:
     return None
 
 
+def _is_empty(folder: Path) -> bool:
+    try:
+        return not any(folder.iterdir())
+    except OSError:  # `status` is for everybody; the device may have gone
+        return False
+
+
+def _says(point: Path) -> Node | None:
+    with suppress(OSError, ValueError):
+        return versioned.read_as(point / EMULATED, Node)
+    return None
+
+
 def _servers(folder: Path, patience_s: float | None) -> dict[str, Server]:
     """Return the servers of the models of a folder, by the folder that each serves."""
     found: dict[str, Server] = {}
@@ -305,7 +184,7 @@ def _servers(folder: Path, patience_s: float | None) -> dict[str, Server]:
         # Anybody can have such a command line; only root's process serves, and it is no sudo that waits for a password.
         if (
             words
-            and path.startswith(f"{folder}/{_PROGRAM}")
+            and path.startswith(f"{folder}/{PROGRAM}")
             and process.info["uids"]
             and not process.info["uids"].real
             and _runs(process.pid, path)
@@ -333,19 +212,6 @@ def _faults(model: Path, patience_s: float | None) -> tuple[str, ...] | None:
         return ()  # a server of another version answers in its own words
     except OSError:
         return None
-
-
-def _is_empty(folder: Path) -> bool:
-    try:
-        return not any(folder.iterdir())
-    except OSError:  # `status` is for everybody; the device may have gone
-        return False
-
-
-def _says(point: Path) -> Node | None:
-    with suppress(OSError, ValueError):
-        return versioned.read_as(point / EMULATED, Node)
-    return None
 
 
 def _loops() -> tuple[dict[str, list[Loop]], tuple[Loop, ...]]:
