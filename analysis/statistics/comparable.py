@@ -32,13 +32,15 @@ WIDEST_SPREAD = 0.06
 CURE_OF_LOOSER = "cure: measure without them, or put the tolerance into the site's file (conf/site)"
 
 
-def unlike(cells: Sequence[Cell], *, across: bool = False) -> str:
+def unlike(cells: Sequence[Cell], *, across: bool = False, sizes: bool = False) -> str:
     """Return what differs between cells and must not: host, quota, software, data; or a device of several names.
 
     `across`: storages are compared, which may be of several hosts; the cells of one must be of one host all the same.
+    `sizes`: data sets of several sizes are compared.
     """
     told = [f"{word} {listed(values)}" for name, word in MIXED.items() for values in _several(cells, name, across)]
-    told += ["datasets (their checksums differ)"] if len({data for cell in cells if (data := _data(cell))}) > 1 else []
+    several = len({data for cell in cells if (data := _data(cell))}) > 1
+    told += ["datasets (their checksums differ)"] if several and not sizes else []
     return f"mixed: {'; '.join(dict.fromkeys(told))}" if told else listed(one_device(cells))
 
 

@@ -13,8 +13,9 @@ from analysis import paper
 
 BLACKDOG, TEGNER = "blackdog", "tegner"
 DEVICE, SHAPE = "device", "shape"
-# What a claim compares: cells of one host; storages, each on a host of its own; nothing, for it is of each by itself.
-CELLS, STORAGES, EACH = "cells", "storages", "each"
+# What a claim compares: cells of one host; with data sets of several sizes; storages, each on a host of its own;
+# nothing, for it is of each by itself.
+CELLS, SIZES, STORAGES, EACH = "cells", "sizes", "storages", "each"
 ANY_SITE = "site=mysite"  # in `measure`, where no campaign says which
 
 
@@ -36,7 +37,7 @@ class Claim:
     emulable
         It is of a storage alone: an emulated one can stand in for the machine, and a model of one for the paper's size.
     compares
-        `CELLS`, `STORAGES` or `EACH`.
+        `CELLS`, `SIZES`, `STORAGES` or `EACH`.
     """
 
     text: str

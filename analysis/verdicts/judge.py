@@ -21,7 +21,7 @@ from analysis.records.settings import Facts, models
 from analysis.statistics import comparable
 from analysis.statistics.ratio import ratio_of_medians
 from analysis.text.plain import listed
-from analysis.verdicts.claims import EACH, STORAGES, Claim
+from analysis.verdicts.claims import EACH, SIZES, STORAGES, Claim
 from analysis.verdicts.evidence import Cell
 from analysis.verdicts.tolerance import Held
 
@@ -89,7 +89,8 @@ def judge(claim: Claim, found: Finding, held: Held, words: str, *, why_not: str 
 
 def _hindrance(claim: Claim, cells: Sequence[Cell]) -> str:
     """Return what keeps cells from being held against a claim, `""` for nothing."""
-    told = "" if claim.compares == EACH else comparable.unlike(cells, across=claim.compares == STORAGES)
+    which = {"across": claim.compares == STORAGES, "sizes": claim.compares == SIZES}
+    told = "" if claim.compares == EACH else comparable.unlike(cells, **which)
     told = told or comparable.weak(cells)
     scaled = claim.emulable and by_model(cells)
     small = claim.number and any(cell["size"] == SMOKE for cell in cells) and not scaled

@@ -11,7 +11,7 @@ import pandas as pd
 
 from analysis import nersc
 from analysis.statistics.nodes import NODES, SHUFFLE, by_nodes, workloads
-from analysis.verdicts.claims import ANY_SITE, Claim
+from analysis.verdicts.claims import ANY_SITE, SIZES, Claim
 from analysis.verdicts.evidence import Cell, Evidence, cells_of, headings
 from analysis.verdicts.judge import NOT_MEASURED, TIMES, Finding, Verdict, judge, of_all, over, ratio, weakest
 from analysis.verdicts.tolerance import Held, larger
@@ -50,13 +50,19 @@ WITH_EPOCHS = _claim(
     "HEPCNNB: with global shuffling the share of I/O grows with the epochs", _HEP,
     "the bottleneck can become more severe", "hepcnn benchmark.epochs=2,5,10",
 )  # fmt: skip
-CLAIMS = (MORE, BY_MEMORY, WITH_EPOCHS, *SHARE.values(), *TRAINING.values())
+FILES = "dataset.files"
+WITH_DATA = replace(_claim(
+    "CDB: the share of I/O is larger with a larger data set", "slides on CDB",
+    "8.7 % of 3.5 TB, 3.6 % of HEPCNNB's 0.5 TB at 64 nodes", f"cdb {FILES}=65,129,257",
+), compares=SIZES)  # fmt: skip
+GROWN = ((nersc.HEPCNN, EPOCHS, WITH_EPOCHS), (nersc.CLIMATE, FILES, WITH_DATA))
+CLAIMS = (MORE, BY_MEMORY, *(claim for _, _, claim in GROWN), *SHARE.values(), *TRAINING.values())
 
 
 def claims(table: pd.DataFrame) -> Sequence[Claim]:
     """Return the claims on what is in a table; none where nothing of NERSC's was measured."""
     known = set(table["benchmark"])
-    of = {claim: name for both in (SHARE, TRAINING) for name, claim in both.items()}
+    of = {claim: name for both in (SHARE, TRAINING) for name, claim in both.items()} | {WITH_DATA: nersc.CLIMATE}
     return [claim for claim in CLAIMS if of.get(claim, nersc.HEPCNN) in known]
 
 
@@ -71,12 +77,12 @@ def verdicts(found: Evidence) -> Iterator[Verdict]:
             known = cells_of(rows, COLUMNS)
             told = [*_shuffled(found, known), *_scaled(found, known, str(key.facts["benchmark"]))]
             yield from (replace(verdict, about=f"NERSC: {about}, {storage}") for verdict in told)
-    sets = by_nodes(cells[cells["benchmark"] == nersc.HEPCNN], {EPOCHS})
-    for key, about in headings(sets).items():
-        for (where, nodes), rows in sets[key].groupby(["storage", NODES], sort=False):
-            alike = [cell for cell in cells_of(rows, (*COLUMNS, EPOCHS)) if cell[SHUFFLE] == "global"]
-            for verdict in _with_epochs(found, alike):
-                yield replace(verdict, about=f"NERSC: {about}, {where}, {nodes} nodes")
+    for name, setting, claim in GROWN:
+        sets = by_nodes(cells[cells["benchmark"] == name], {setting, "data"})
+        for key, about in headings(sets).items():
+            for (where, nodes), rows in sets[key].groupby(["storage", NODES], sort=False):
+                for verdict in _grown(found, cells_of(rows, (*COLUMNS, setting)), setting, claim):
+                    yield replace(verdict, about=f"NERSC: {about}, {where}, {nodes} nodes")
 
 
 def _shuffled(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
@@ -130,16 +136,18 @@ def _scaled(found: Evidence, cells: Sequence[Cell], name: str) -> Iterator[Verdi
             yield from _steps(found, alike, name, shuffle)
 
 
-def _with_epochs(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
-    """Compare more epochs with fewer, of cells with global shuffling on as many nodes."""
-    shares = _shares(found.values("read_s"), found.values("wall_s"))
-    alike = sorted((cell for cell in cells if cell["cell"] in shares), key=lambda cell: cell[EPOCHS])
-    steps = {f"{few[EPOCHS]} to {many[EPOCHS]} epochs": ratio(shares, many, few) for few, many in pairwise(alike)}
+def _grown(found: Evidence, cells: Sequence[Cell], setting: str, claim: Claim) -> Iterator[Verdict]:
+    """Compare more of a setting with less, of cells on as many nodes; HEPCNNB's with global shuffling."""
+    of_hep, unit = setting == EPOCHS, setting.partition(".")[2]
+    shares = _shares(found.values("read_s" if of_hep else "load_s"), found.values("wall_s"))
+    known = [cell for cell in cells if cell["cell"] in shares and cell[SHUFFLE] in ("global", "")]
+    alike = sorted((cell for cell in known if isinstance(cell[setting], int)), key=lambda cell: cell[setting])
+    steps = {f"{few[setting]} to {many[setting]} {unit}": ratio(shares, many, few) for few, many in pairwise(alike)}
     if steps:
-        why = SHARED if any(cell["private_caches"] != 1 for cell in alike) else ""
+        why = SHARED if of_hep and any(cell["private_caches"] != 1 for cell in alike) else ""
         told = ", ".join(f"{each} {one.ours:.2f}" for each, one in steps.items())
-        told += "".join(f"; not in memory with {cell[EPOCHS]}: {_cold(cell)}" for cell in alike)
-        yield judge(WITH_EPOCHS, weakest(steps)[0], larger(), f"times: {told}", why_not=why)
+        told += "".join(f"; not in memory with {cell[setting]}: {_cold(cell)}" for cell in alike if of_hep)
+        yield judge(claim, weakest(steps)[0], larger(), f"times: {told}", why_not=why)
 
 
 def _shares(seconds: Mapping[str, Sequence[float]], walls: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:

@@ -31,7 +31,7 @@ from jobs.benchmarks.hep.training import HepTraining, Loader
 from jobs.benchmarks.images import RATE
 from jobs.benchmarks.nersc.run import Run
 from jobs.checkpoints import run as checkpoint
-from jobs.data import manifest
+from jobs.data import manifest, staging
 from jobs.errors import DatasetError
 from jobs.observe.spent import Spent, logged
 from jobs.settings import EVERY, key
@@ -57,6 +57,11 @@ def _begun(request: Request) -> Iterator[Work]:
     sizes = {folder / entry.name: entry.size for entry in listed}
     files = {phase: sorted(path for path in sizes if path.parent == folder / phase) for phase in PHASES}
     plan = _planned(settings, folder, files, here)
+    copies = None
+    if staged := request.get("staged"):
+        found = staging.load(Path(staged))
+        copies, sizes = found.copies, {found.path_of(path): size for path, size in sizes.items()}
+        files = {phase: [found.path_of(path) for path in paths] for phase, paths in files.items()}
     with ExitStack() as stack:
         log = stack.enter_context(logged(request, here))
         wanted = [path for phase in plan.phases for path in files[phase]]
@@ -68,7 +73,9 @@ def _begun(request: Request) -> Iterator[Work]:
         loader = Loader(files, plan.rules, reader, run.spent)
         proof = [files[phase][file] for phase, _, file in plan.cold]
         measure = partial(run.measure, loader)
-        yield Work(measure, folder, wanted, proof, sizes, checkpoints=checkpoints, reading=reader.processes)
+        yield Work(
+            measure, folder, wanted, proof, sizes, checkpoints=checkpoints, reading=reader.processes, copies=copies
+        )
 
 
 def _reader(settings: Settings, paths: Sequence[Path], log: TimeLog | None) -> AbstractContextManager[Reader]:
@@ -218,7 +225,7 @@ BENCHMARK = _Hepcnn(
     about="train a network from HDF5 files that are loaded whole, as NERSC's HEPCNNB does",
     rate=RATE,
     data="hdf5",
-    settings=tuple(name for name in EVERY if name not in {"threads", "prefetch", "iterations", "staging"}),
+    settings=tuple(name for name in EVERY if name not in {"threads", "prefetch", "iterations"}),
     options={
         "batch_size": 64, "seed": 0, "cache": "cold", "reader": "h5py_threads",
         "accelerator": {"name": "emulated", "step_s": 1.0}, "checkpoint": {"name": "none"},

@@ -73,13 +73,18 @@ class Folder:
     hdf5: str | None = MISSING
 
 
+def _can_be_staged(rule: str, benchmark: str, node_root: str | None) -> None:
+    if "staging" not in benchmarks()[benchmark].settings:
+        hint = "benchmark.stage=FOLDER copies its files" if benchmark == "climate" else "leave staging away"
+        raise UsageError(f"staging={rule}: benchmark={benchmark} reads no copies that stage apply made", hint)
+    if node_root is not None:
+        raise UsageError(f"staging={rule}: ranks read below storage.node_root, which has no copies", "staging=none")
+
+
 def check(values: Flat) -> None:
     """Refuse a synthetic dataset that cannot be made, or has too few images, and copies for what does not read them."""
-    if values["staging"] != "none" and benchmarks()[values["benchmark.name"]].data != "images":
-        raise UsageError(
-            f"staging={values['staging']}: benchmark={values['benchmark.name']} reads no files of a data set",
-            "leave staging away",
-        )
+    if values["staging"] != "none":
+        _can_be_staged(values["staging"], values["benchmark.name"], values.get("storage.node_root"))
     _of_folder(values)
     made = {name: value for name, value in values.items() if name.startswith("dataset.") and name != "dataset.name"}
     if "dataset.seed" in made:

@@ -5,7 +5,7 @@ import pytest
 from analysis.cli.measured import measured
 from analysis.records.frame import rows_of
 from analysis.verdicts import nersc
-from tests.analysis.nersc_factory import hepcnn
+from tests.analysis.nersc_factory import climate, hepcnn
 from tests.analysis.record_factory import record, store
 
 
@@ -56,6 +56,17 @@ def test_more_epochs_make_io_a_larger_share_where_they_read_more_of_the_storage(
     assert found[nersc.WITH_EPOCHS.text]["verdict"] == verdict
     assert found[nersc.WITH_EPOCHS.text]["about"].endswith("4 nodes")
     assert f"not in memory with 5: {cold} of 40 files" in found[nersc.WITH_EPOCHS.text]["why"]
+
+
+@pytest.mark.parametrize(("load_s", "verdict"), [(2.5, "holds"), (1.5, "differs")])
+def test_a_larger_data_set_makes_io_a_larger_share_where_it_waits_longer_in_as_long_a_run(tmp_path, load_s, verdict):
+    found = told(tmp_path, climate(65, 1.6), climate(129, load_s), hepcnn(1, "local", 8))
+
+    assert (found[nersc.WITH_DATA.text]["verdict"], found[nersc.WITH_DATA.text]["ours"]) == (
+        verdict, pytest.approx(load_s / 1.6),
+    )  # fmt: skip
+    assert f"65 to 129 files {load_s / 1.6:.2f}" in found[nersc.WITH_DATA.text]["why"]
+    assert nersc.WITH_EPOCHS.text not in found
 
 
 def test_nerscs_claims_are_told_of_where_anything_of_theirs_was_measured(tmp_path):

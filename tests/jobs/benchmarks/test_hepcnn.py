@@ -1,5 +1,6 @@
 """Runs of `hepcnn`: what is loaded, from where, and that what was predicted is what happened."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from analysis.timelog.log import PHASES
 from analysis.timelog.read import read as read_logs
 from campaign.worker import together
 from jobs.benchmarks import hepcnn
+from jobs.data import staging
 from jobs.data.hdf5 import HepSpec
 from jobs.data.make import make
 from jobs.data.manifest import load
@@ -36,7 +38,9 @@ def made(tmp_path_factory):
 def run(template, made, tmp_path):
     """Run it once in a fresh process; a change goes where its key belongs."""
 
-    def one(folder=made, accelerator=("emulated", 0.0), profile=None, saved=({"name": "none"}, None), **changes):
+    def one(
+        folder=made, accelerator=("emulated", 0.0), profile=None, saved=({"name": "none"}, None), staged=None, **changes
+    ):
         own = {key: value for key, value in changes.items() if key in KEYS}
         settings = {
             "benchmark": KEYS | own, "batch_size": 8, "seed": 1, "cache": "cold", "reader": "h5py_threads",
@@ -47,6 +51,7 @@ def run(template, made, tmp_path):
         request = {
             "settings": settings, "dataset": str(folder), "manifest": None, "limits": DEAF, "trace": None,
             "checkpoint": saved[1], "profile": profile and str(profile), "timelog": str(tmp_path / "a.timelog"),
+            "staged": staged,
         }  # fmt: skip
         return template.run(request, tmp_path / "run.log", 100)
 
@@ -73,6 +78,26 @@ def test_loads_bytes_and_cold_reads_are_those_that_were_predicted(run, made, tmp
     fetched = [count > 0 for count in figures["load_list"]["device_bytes"]]
     assert fetched == [resident == 0.0 for resident in found["resident"]]
     assert (figures["images"], figures["images_asked"], len(figures["step_load_s"])) == (192, 192, 24)
+
+
+def test_files_that_have_copies_are_read_from_these(run, made, tmp_path):
+    copy, listed = tmp_path / "fast/train/train_0001.h5", tmp_path / "all.json"
+    copy.parent.mkdir(parents=True)
+    shutil.copy2(made / "train/train_0001.h5", copy)
+    page_cache.sync(copy.parent)
+    size, changed = staging.identity(copy)
+    told = {"source": str(made), "copies": str(tmp_path / "fast"), "root": str(tmp_path)}
+    files = [["train/train_0001.h5", size, changed]]
+    listed.write_text(json.dumps({"schema": staging.SCHEMA, **told, "files": files}))
+
+    figures = run(staged=str(listed))
+
+    assert figures["status"] == "valid", figures
+    assert {rule: passed(figures)[rule] for rule in PREDICTED} == dict.fromkeys(PREDICTED, True)
+    read = {Path(name) for name in read_logs([tmp_path / "a.timelog"])[0].files}
+    assert {path for path in read if path.parent.name == "train"} == {
+        copy, *(made / f"train/train_{number:04d}.h5" for number in (0, 2, 3))
+    }  # fmt: skip
 
 
 @pytest.mark.long
