@@ -323,7 +323,7 @@ def quiet(run: Run, limits: Limits) -> Check:
     other_bytes, other_cpu = run["other_bytes"], run["other_cpu"]
     rate = None if other_bytes is None else other_bytes / 1e6 / run["elapsed_s"]
     loud = rate is not None and (other_bytes or 0) > _NEGLIGIBLE_BYTES and rate > limits.other_mb_per_s_max
-    most_cpu = limits.other_cpu_max + _serving_s(run) / run["elapsed_s"]
+    most_cpu = limits.other_cpu_max + serving_s(run) / run["elapsed_s"]
     busy = other_cpu * run["elapsed_s"] > _NEGLIGIBLE_CPU_S and other_cpu > most_cpu
     passed = False if loud or busy else None if rate is None else True
     moved = (
@@ -342,7 +342,7 @@ def quiet(run: Run, limits: Limits) -> Check:
     )
 
 
-def _serving_s(run: Run) -> float:
+def serving_s(run: Run) -> float:
     """Return the CPU seconds that emulated storages took: by their models' own account, else by the bytes."""
     if not run.get("emulated"):
         return 0.0

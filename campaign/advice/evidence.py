@@ -14,6 +14,7 @@ from campaign.cells import stopping
 from campaign.cells.cell import flat
 from campaign.cells.peaks import Peaks
 from campaign.errors import CampaignError, UsageError
+from jobs import checks
 from jobs.benchmarks import registry
 from jobs.system import files
 
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from jobs.settings import Node
 
 _MOST_TRACE_BYTES = 1 << 24  # half a day, a sample a second
-_MEDIANS = ("elapsed_s", "wall_s", "load_s", "compute_s", "cpu_s", "other_cpu", "images", "bytes_read", "throttled_s",
-            "read_mb_per_s", "images_per_s")  # fmt: skip
+_MEDIANS = ("elapsed_s", "wall_s", "load_s", "compute_s", "cpu_s", "other_cpu", "steal_s", "images", "bytes_read",
+            "throttled_s", "read_mb_per_s", "images_per_s")  # fmt: skip
 _TRACED = {("io pressure", "some"): "I/O pressure", ("total cpu usage", "idl"): "processors idle"}  # in %
 
 
@@ -89,6 +90,11 @@ class Evidence:
         return max(self.cores - (self["other_cpu"] if self.quota is None else 0.0), min(1.0, self.cores))
 
     @property
+    def others(self) -> float:
+        """Return the processors that others held, on this machine or beside it; who serves its storage is none."""
+        return self["other_cpu"] + (self["steal_s"] - self["serving_s"]) / self["elapsed_s"]
+
+    @property
     def waiting(self) -> float:
         """Return the share of the run in which it waited for its input."""
         return min(1.0, self["load_s"] / self["elapsed_s"])
@@ -131,7 +137,8 @@ def gathered(folder: CampaignFolder, recorded: Record) -> Evidence:
         figure=figure.key,
         unit=figure.unit,
         rates={key: tuple(_numbers(runs, key)) for key in {figure.key, "read_mb_per_s", "wall_s"}},
-        run={name: statistics.median(values) for name in _MEDIANS if (values := _numbers(runs, name))},
+        run={name: statistics.median(values) for name in _MEDIANS if (values := _numbers(runs, name))}
+        | {"serving_s": statistics.median(map(checks.serving_s, runs))},
         cores=min(cores, quota or cores),
         quota=quota,
         all_cores=cores,

@@ -31,7 +31,7 @@ _THROTTLED = 0.01  # as the check `unthrottled`
 
 def advise(e: Evidence) -> tuple[list[Finding], list[Lacking]]:
     """Apply all rules: what bounds the cell, the largest share of its time first, and what could not be decided."""
-    said = [rule(e) for rule in RULES]
+    said = [_unless_crowded(e, answer) if isinstance(answer := rule(e), Finding) else answer for rule in RULES]
     found = [each for each in said if isinstance(each, Finding)]
     # What else is found is found under the quota.
     ordered = sorted(found, key=lambda each: (each.rule != "throttled", -each.share))
@@ -58,11 +58,10 @@ def processors(e: Evidence) -> Finding | Lacking | None:
     if e.waiting < _IDLE or _trains_on_processors(e):
         return None
     busy = pipeline.busy(e)
-    if busy < _BUSY or (e["other_cpu"] >= _OTHERS and e.threads < e.cores):
-        if not _crowded(e):
-            return None
-        others = f"others kept {e['other_cpu']:.2g} of {e.cores:g} processors busy: measure again when they do not"
-        return Lacking("processors", others, {"redo": True})
+    if _crowded(e):
+        return _not_decided(e, "processors")
+    if busy < _BUSY:
+        return None
     what = "decoding" if e.settings.get("benchmark.preprocess", True) else "handing files on"
     return Finding(
         "processors",
@@ -76,8 +75,6 @@ def processors(e: Evidence) -> Finding | Lacking | None:
 def few_threads(e: Evidence) -> Finding | Lacking | None:
     """Find a pipeline that more threads make faster, by having more calls under way."""
     if pipeline.busy(e) >= _BUSY or e.waiting < _IDLE or _trains_on_processors(e):
-        return None
-    if not e.cold and _crowded(e):
         return None
     wanted = 8 if e.threads < 8 else 2 * e.threads  # noqa: PLR2004 - the paper's largest
     counts = [count for count in e.readers if count > e.threads] if e.threads in e.readers else []
@@ -162,8 +159,9 @@ def metadata(e: Evidence) -> Finding | Lacking | None:
     if share < _METADATA:
         return None
     names = (("opens", ""), ("stats", ""), ("meta_s", "s"), ("read_s", "s"))
-    # At least: a read takes as much longer as it has more bytes. At most: all that a file takes is for its calls.
-    least = MORE * calls_s / (e.profile["meta_s"] + MORE * e.profile["read_s"])
+    # At least: all but these calls takes as much longer as there are more bytes. At most: no longer.
+    rest_s = max(0.0, e["elapsed_s"] - e.profile["meta_s"] / e.threads)
+    least = MORE * e["elapsed_s"] / (e["elapsed_s"] + (MORE - 1) * rest_s)
     return Finding(
         "metadata",
         f"{share:.0%} of the time in calls is not reading: opening, asking for sizes, closing",
@@ -249,10 +247,31 @@ RULES: tuple[Callable[[Evidence], Finding | Lacking | None], ...] = (
 )  # fmt: skip
 
 
-def _crowded(e: Evidence) -> bool:
-    """Tell whether others took so much of the processors that a run without them may be another."""
-    together = e["cpu_s"] / e["elapsed_s"] + e["other_cpu"]
-    return e.quota is None and e["other_cpu"] >= _OTHERS and together >= _BUSY * e.cores
+def _unless_crowded(e: Evidence, found: Finding) -> Finding | Lacking:
+    """Return what was found, unless others hold processors that the run needs, or the one that tests it would.
+
+    The test has the same work to do in the time that is predicted. Larger files are no more files a second, and what is
+    left without input is none of the processors', unless they train.
+    """
+    if found.rule in ("small_reads", "metadata", *(() if _trains_on_processors(e) else ("input", "compute"))):
+        return found
+    gain = 1.0
+    if found.test:
+        predicted = found.test.prediction
+        gain = e[predicted.figure] / predicted.value
+        gain = gain if predicted.figure == "wall_s" else 1 / gain
+    return _not_decided(e, found.rule) if _crowded(e, gain) else found
+
+
+def _not_decided(e: Evidence, rule: str) -> Lacking:
+    others = f"others held {e.others:.2g} of {e.cores:g} processors: measure again when they do not"
+    return Lacking(rule, others, {"redo": True})
+
+
+def _crowded(e: Evidence, gain: float = 1.0) -> bool:
+    """Tell whether others took so much of the processors that a run so many times as fast had to wait for them."""
+    together = gain * e["cpu_s"] / e["elapsed_s"] + e.others
+    return e.quota is None and e.others >= _OTHERS and together >= _BUSY * e.cores
 
 
 def _trains_on_processors(e: Evidence) -> bool:

@@ -137,8 +137,11 @@ def _print(told: Mapping[str, Any]) -> None:
             console.show(f"    no test: {found['untested']}")
     if not told["findings"]:
         console.show("no rule holds")
+    same: dict[tuple[str, str], list[str]] = {}
     for lacking in told["not_decided"]:
-        console.show(f"not decided: {lacking['rule']}: {lacking['why']}; this would tell:\n      {lacking['command']}")
+        same.setdefault((lacking["why"], lacking["command"]), []).append(lacking["rule"])
+    for (why, command_), names in same.items():
+        console.show(f"not decided: {', '.join(names)}: {why}; this would tell:\n      {command_}")
     _print_others(told)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from glob import escape
 from pathlib import Path
@@ -38,7 +38,7 @@ def logged(request: Request, here: Rank) -> Iterator[TimeLog | None]:
 
 
 class Spent:
-    """The seconds of one thread by action; what goes on inside another action is the inner one's alone.
+    """The seconds of one thread by action, also as parts of steps; inside another action it is the inner one's alone.
 
     An action that the time log does not know, or that is logged by whoever does it (`logged=False`), is in no log.
     """
@@ -47,6 +47,8 @@ class Spent:
         self.log = log
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self._inside = 0.0
+        self._action = ""
+        self._part = ExitStack()
 
     @contextmanager
     def during(
@@ -55,11 +57,21 @@ class Spent:
         """Count what goes on in the block; in the log it is of a file, `at` a place."""
         known = self.log if logged and action in ACTIONS else None
         outer, self._inside = self._inside, 0.0
+        around = self._action
         began = time.perf_counter()
+        self._tell(action)
         try:
-            with steps.part(action), known.event(action, file, at=at) if known else nullcontext() as event:
+            with known.event(action, file, at=at) if known else nullcontext() as event:
                 yield event
         finally:
+            self._tell(around)
             took = time.perf_counter() - began
             self.seconds[action] += took - self._inside
             self._inside = outer + took
+
+    def _tell(self, action: str) -> None:
+        """End the part that goes on, and begin this one."""
+        self._part.close()
+        self._action = action
+        if action:
+            self._part.enter_context(steps.part(action))

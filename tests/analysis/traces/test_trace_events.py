@@ -80,7 +80,6 @@ def test_calls_of_several_threads_on_one_file_cross_on_no_line(tmp_path):
     assert list(faults(text)) == []
     events = [each for each in json.loads(text)["traceEvents"] if each["ph"] == "X"]
     assert len(events) == len(profile.window.events)
-    assert list(faults(json.dumps({"traceEvents": [{**each, "tid": 0} for each in events]})))  # as on a line a file
 
 
 def test_events_of_tensorflow_and_its_steps_are_legal(tmp_path):

@@ -1,6 +1,7 @@
 """Runs of `climate`: what is read, by whom, what is thrown away, and that what was predicted is what happened."""
 
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import h5py
@@ -9,6 +10,7 @@ import pytest
 
 from analysis.timelog.log import PHASES
 from analysis.timelog.read import read as read_logs
+from analysis.traces import runtime
 from jobs.benchmarks import climate
 from jobs.benchmarks.cdb.rules import TRAIN, Rules
 from jobs.benchmarks.climate import Control
@@ -89,12 +91,18 @@ def test_each_reader_reads_what_was_predicted_cold(run, reader, tmp_path, disk):
     assert ("readers_cpu_s" in figures) == processes
 
 
-def test_profiles_see_each_file_that_is_read_and_the_steps_of_their_window(run, tmp_path):
-    asked = {"posix": "trace", "every": 10, "tensorflow": "3-5"}
+def test_profiles_see_each_file_that_is_read_and_what_each_step_did(run, tmp_path):
+    asked = {"posix": "trace", "every": 10, "tensorflow": "all"}
     figures = run(profile=asked, reader="h5py_threads", iterations=12, epochs=2)
 
     assert (passed(figures)["profile_complete"], passed(figures)["time_adds_up"]) == (True, True), figures
-    assert (figures["tensorflow"]["error"], figures["tensorflow"]["steps"]) == (None, 3)
+    assert (figures["tensorflow"]["error"], figures["tensorflow"]["steps"]) == (None, 24)
+    seen = runtime.read(tmp_path / "steps.npz")
+    order = np.argsort(seen.start, kind="stable")
+    marks = [(seen.ops[seen.op[each]], seen.start[each], seen.end[each]) for each in order.tolist()]
+    marks = [each for each in marks if each[0].startswith("campaign ")]
+    assert {name for name, *_ in marks} == {f"campaign {part}" for part in ("next", "compute", "validate", "other")}
+    assert all(one[2] <= other[1] for one, other in pairwise(marks)), "one lies in another"
     window = table.read(tmp_path / "calls.npz")
     opened = {Path(path).name for path, each in window.files.items() if each["POSIX_OPENS"]}
     assert (len(opened), len(window.marks)) == (28, 2)  # all of both phases; 24 steps

@@ -1,6 +1,9 @@
-"""The time log of a run that is begun anew has nothing of the one before."""
+"""Where a run's time goes: parts of its steps, and a time log that has nothing of the run before."""
 
-from jobs.observe.spent import logged
+from contextlib import contextmanager
+
+from jobs import steps
+from jobs.observe.spent import Spent, logged
 from jobs.ranks.rank import Rank
 
 
@@ -14,3 +17,25 @@ def test_logs_that_a_killed_run_left_are_removed_and_those_of_others_stay(tmp_pa
 
     assert {path.name for path in tmp_path.iterdir()} == {"a.timelog", *kept}
     assert "of before" not in (tmp_path / "a.timelog").read_text()
+
+
+def test_parts_of_steps_lie_beside_each_other_where_actions_lie_inside_one_another():
+    heard = []
+
+    class Watcher:
+        @contextmanager
+        def part(self, name):
+            heard.append(name)
+            yield
+            heard.append("end")
+
+    watcher, spent = Watcher(), Spent()
+    steps.watch(watcher)
+    try:
+        with spent.during("other"), spent.during("validate"), spent.during("next"):
+            pass
+    finally:
+        steps.unwatch(watcher)
+
+    parts = ("other", "validate", "next", "validate", "other")
+    assert heard == [each for part in parts for each in (part, "end")]
