@@ -24,7 +24,7 @@ from jobs.objects.client import DEFAULTS, Client
 from tests.bench.bench import Figure, said
 
 NEEDS = "ceph"
-SIZES = {"smoke": {"small": 64, "large": 2, "turns": 1}, "full": {"small": 1024, "large": 32, "turns": 7}}
+SIZES = {"smoke": {"small": 64, "large": 2, "turns": 1}, "full": {"small": 4096, "large": 32, "turns": 7}}
 _BYTES = {"112 kB": 112_000, "19 MB": 19_000_000}
 _CALLS = 4
 _GOAL = "at least 0.9"
