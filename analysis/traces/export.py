@@ -15,8 +15,8 @@ AT_ONCE = 10_000
 
 
 def chrome(read: Sequence[Runtime]) -> Iterator[bytes]:
-    """Yield the traces of a run, microseconds since the first event of all."""
-    first = min(int(each.start.min()) for each in read)
+    """Yield the traces of a run, microseconds since the first event or step of all: Perfetto drops what is before 0."""
+    first = min(int(moments.min()) for each in read for moments in (each.start, each.steps.start))
     yield b'{"displayTimeUnit": "ms", "traceEvents": [\n'
     between = b""
     for place, each in enumerate(read):

@@ -1,4 +1,4 @@
-"""Traces for Perfetto, which cannot be asked here: by the Trace Event Format each event is legal, none is dropped."""
+"""Traces for Perfetto, which is not asked here: by the Trace Event Format each event is legal, none is dropped."""
 
 import json
 import threading
@@ -7,8 +7,8 @@ from collections import defaultdict
 import pytest
 
 from analysis.__main__ import main
-from jobs.profiler import Profile
-from tests.analysis.traces.spaces import written
+from jobs.profiler import Profile, runtime
+from tests.analysis.traces.spaces import space, written
 
 NAMES = {"process_name": ("name", str), "thread_name": ("name", str), "thread_sort_index": ("sort_index", int)}
 X = {"ph": "X", "name": "read", "pid": 1, "tid": 1, "ts": 0, "dur": 5}
@@ -89,7 +89,10 @@ def test_events_of_tensorflow_and_its_steps_are_legal(tmp_path):
         ("a/Touching:MatMul", 7, 10),
         ("campaign step", 0, 11, 1),
     ]
-    path = written(tmp_path / "a.xplane.pb", [("python", odd), ("tf_data/1", [("ReadFile:ReadFile", 0, 0)])])
+    lines = [("python", odd), ("tf_data/1", [("ReadFile:ReadFile", 1, 1)])]
+    path, table = written(tmp_path / "a.xplane.pb", lines), tmp_path / "tensorflow-1.npz"
+    runtime.write(table, runtime.table(space(lines)))  # has marks of steps beside its events
 
-    assert main(["trace", str(path), str(path), "--chrome", str(tmp_path / "out.json")]) == 0
-    assert list(faults((tmp_path / "out.json").read_text())) == []
+    for read in ([path, path], [table]):
+        assert main(["trace", *map(str, read), "--chrome", str(tmp_path / "out.json")]) == 0
+        assert list(faults((tmp_path / "out.json").read_text())) == []
