@@ -27,12 +27,14 @@ from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest
 from jobs.data.readers import READERS
 from jobs.errors import DatasetError, JobError
+from jobs.objects.snapshots import place_of
 from jobs.profiler.window import MODES
 from jobs.settings import choices
 from jobs.system import files
 
 if TYPE_CHECKING:
     from jobs.benchmarks.benchmark import Benchmark
+    from jobs.burst_buffer.slow import Place
     from jobs.request import Request, SnapshotRequest
     from jobs.settings import Node, Settings
 
@@ -175,7 +177,8 @@ def _add_accelerator(parser: argparse.ArgumentParser, benchmark: Benchmark) -> N
 def _add_snapshots(parser: argparse.ArgumentParser) -> None:
     every = checkpoint.DEFAULTS["every"]
     parser.add_argument("--checkpoint", type=Path, dest="save_to", help="folder for snapshots: each run adds its own")
-    parser.add_argument("--drain-to", type=Path, help="folder on a slow storage: the other one is its burst buffer")
+    about = "folder on a slow storage, or a bucket's address, https://HOST/BUCKET/PREFIX: the other is its burst buffer"
+    parser.add_argument("--drain-to", help=about)
     parser.add_argument("--every", type=count, default=every, help="iterations between snapshots")
     parser.add_argument("--background", action="store_true", help="train on while a copy is saved")
 
@@ -183,7 +186,7 @@ def _add_snapshots(parser: argparse.ArgumentParser) -> None:
 @contextmanager
 def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[Request]:
     """Return what a worker asks of a run; what is kept for it elsewhere is removed at the end."""
-    folders = [str(folder) for folder in _folders(options)]
+    folders = [str(each) for each in _places(options)]
     snapshots: SnapshotRequest = {"folders": folders, "drain_timeout_s": _DRAIN_TIMEOUT_S, "leave": True}
     request: Request = {
         "settings": _settings(benchmark, options),
@@ -221,10 +224,10 @@ def _with_file(request: Request, options: argparse.Namespace) -> Request:
     return {**request, "baseline": {"file": file, "file_bytes": size, "block_bytes": block_bytes, "raw": None}}
 
 
-def _folders(options: argparse.Namespace) -> list[Path]:
-    """List the folders that snapshots go to; they stay there."""
+def _places(options: argparse.Namespace) -> list[Place]:
+    """List where snapshots go to; they stay there."""
     given = (getattr(options, "save_to", None), getattr(options, "drain_to", None))
-    return [folder.resolve() for folder in given if folder]
+    return [place_of(each) for each in given if each]
 
 
 def _settings(benchmark: Benchmark, options: argparse.Namespace) -> Settings:
@@ -238,15 +241,15 @@ def _settings(benchmark: Benchmark, options: argparse.Namespace) -> Settings:
     kept |= {"tensorflow": options.tensorflow_steps} if getattr(options, "tensorflow", None) else {}
     if kept:
         chosen["profile"] = kept
-    if folders := _folders(options):
-        chosen["checkpoint"] = _checkpoint(folders, options)
+    if places := _places(options):
+        chosen["checkpoint"] = _checkpoint(places, options)
     settings: Settings = chosen
     return settings
 
 
-def _checkpoint(folders: Sequence[Path], options: argparse.Namespace) -> Node:
+def _checkpoint(places: Sequence[Place], options: argparse.Namespace) -> Node:
     """Return the node of a target; its storages are called as the folders are."""
-    sides = [{"name": folder.name, "root": str(folder.parent)} for folder in folders]
+    sides = [dict(zip(("root", "name"), str(each).partition("?")[0].rsplit("/", 1), strict=True)) for each in places]
     words = {"every": options.every, "mode": "async" if options.background else "sync"}
     if len(sides) == 1:
         return {**checkpoint.DEFAULTS, **sides[0], **words}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from campaign.cells.contract import Access
 from jobs.benchmarks import registry
+from jobs.objects.address import split
 
 if TYPE_CHECKING:
     from campaign.cells.contract import Point
@@ -100,10 +101,14 @@ def make_cell(point: Point) -> Cell:
         # The same folder is the same dataset from wherever it is named; a key of an object store is what it is.
         path = str(Path(settings["dataset"]["path"]).expanduser().resolve())
         settings["dataset"] = {**settings["dataset"], "path": path}
+    access = cast("Access", {key: storage[key] for key in _ACCESS if key in storage})
+    slow = settings.get("checkpoint", {}).get("slow", {})
+    if "://" in (slow.get("root") or ""):  # of a bucket, whose device is no part of a cell either
+        root, access["slow_device"] = split(slow["root"])
+        settings["checkpoint"] = {**settings["checkpoint"], "slow": {**slow, "root": root}}
     counted = {key: value for key, value in flat(settings) if key not in NEUTRAL or NEUTRAL[key] != value}
     text = json.dumps({"version": benchmark.version, **counted}, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:_HASH_DIGITS]
-    access = cast("Access", {key: storage[key] for key in _ACCESS if key in storage})
     return Cell(f"{_readable(settings)}-{digest}", benchmark.name, benchmark.version, settings, access)
 
 

@@ -104,6 +104,7 @@ class Access(TypedDict, total=False):
     exclusive: str
     license: str | None
     device: str | None  # below an object store
+    slow_device: str | None  # below one that snapshots drain to
 
 
 class Data(TypedDict, total=False):

@@ -18,6 +18,7 @@ from campaign.config.points import cells_of
 from campaign.doctor import node
 from campaign.worker.work_list import Request
 from jobs.checkpoints.run import roles
+from jobs.objects.address import storage_of
 from jobs.system.clock import utc_now
 
 if TYPE_CHECKING:
@@ -66,13 +67,17 @@ def _storages(points: list[Point]) -> list[Node]:
     """
     found: dict[tuple[str, str | None], Node] = {}
     for point in points:
-        saved = [{"exclusive": "lock", **side} for side in roles(point["checkpoint"]).values()]
+        saved = [{"exclusive": "lock", **_side(side)} for side in roles(point["checkpoint"]).values()]
         for storage, cold in ((point["storage"], point["cache"] == "cold"), *((each, False) for each in saved)):
             where = storage.get("root") or storage.get("endpoint")
             known = found.setdefault((storage["name"], where), {**storage, "cold": False, "nodes": 1})
             known["cold"] |= cold
             known["nodes"] = max(known["nodes"], point["nodes"])
     return list(found.values())
+
+
+def _side(side: Node) -> Node:
+    return {"name": side["name"], "kind": "s3", **storage_of(side["root"])} if "://" in side["root"] else side
 
 
 def _examine_cluster(points: list[Point], storages: list[Node]) -> Iterator[Finding]:

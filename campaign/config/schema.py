@@ -143,11 +143,13 @@ def _site_storage(key: str, default: Any, *, _root_: DictConfig) -> Any:
 
 
 def _site_storage_root(name: str, default: Any, *, _root_: DictConfig) -> Any:
-    """Return where a storage lies that is not the chosen one, or is: one name is one place."""
-    if _root_.storage.name == name:
-        return _root_.storage.root
-    said = _root_.site.storages.get(name)
-    return default if said is None or said.root is None else said.root
+    """Return where a storage lies that is not the chosen one, or is: one name is one place. Of a bucket its address."""
+    said = _root_.storage if _root_.storage.name == name else _root_.site.storages.get(name)
+    if said is not None and said.get("endpoint") and said.get("bucket"):
+        from jobs.objects.address import address_of  # noqa: PLC0415 - seldom asked for
+
+        return address_of(said)
+    return default if said is None or said.get("root") is None else said.root
 
 
 def _site_accelerator(*, _root_: DictConfig) -> Any:

@@ -7,9 +7,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from campaign.errors import EnvironmentFaultError
 from campaign.storage.locks import lock_path
+from campaign.storage.objects import bucket_lock
 from campaign.storage.roots import claimed, place, seen_by, storage_root
 from jobs.checkpoints.run import FOLDER, ONLY, roles
+from jobs.errors import FolderError
+from jobs.objects.address import address_of, below, storage_of
+from jobs.objects.snapshots import Bucket
 from jobs.system.device import Mount, mount_of
 
 if TYPE_CHECKING:
@@ -20,8 +25,11 @@ if TYPE_CHECKING:
 
 
 def roots(settings: Settings) -> list[str]:
-    """Return the roots for a work list, absolute: a relative one belongs to the folder the campaign is started from."""
-    return [str(Path(each["root"]).expanduser().resolve()) for each in storages(settings).values()]
+    """Return the roots for a work list, absolute: a relative one is below the folder the campaign is started from."""
+    return [
+        root if "://" in (root := each["root"]) else str(Path(root).expanduser().resolve())
+        for each in storages(settings).values()
+    ]
 
 
 def storages(settings: Settings) -> dict[str, Node]:
@@ -30,9 +38,19 @@ def storages(settings: Settings) -> dict[str, Node]:
 
 
 def require_storages(settings: Settings) -> None:
-    """See that the storages are there; a relative root is made, as that of a dataset's storage."""
+    """See that the storages are there; a relative root is made, as that of a dataset's storage, and a bucket listed."""
     for role, storage in storages(settings).items():
+        if "://" in storage["root"]:
+            _require_bucket(storage["root"])
+            continue
         claimed(storage_root(storage, key_of(role)), FOLDER, key_of(role))
+
+
+def _require_bucket(address: str) -> None:
+    try:
+        Bucket(below(address, FOLDER)).sealed()
+    except FolderError as error:
+        raise EnvironmentFaultError(error.message, error.hint) from error
 
 
 def key_of(role: str) -> str:
@@ -48,7 +66,11 @@ def places(item: WorkItem) -> Sequence[str]:
     data, settings = item["dataset"], item["settings"]
     path = data.get("disk", "") if "://" in data["path"] else data.get("folder", data["path"])
     seen = (seen_by(path, settings["storage"], rank) for rank in range(settings.get("nodes", 1)) if path)
-    return [*dict.fromkeys(seen), *_copies(item), *item["targets"]]
+    return [*dict.fromkeys(seen), *_copies(item), *_folders(item["targets"])]
+
+
+def _folders(targets: Sequence[str]) -> list[str]:
+    return [root for root in targets if "://" not in root]
 
 
 def _copies(item: WorkItem) -> list[str]:
@@ -74,14 +96,16 @@ def _began_on(root: str) -> Mount:
 
 def locks(item: WorkItem, folder: CampaignFolder) -> Sequence[Path]:
     """Return the locks of the storages of a work list's cell, without that of its dataset's."""
-    found = [lock_path(Path(root), folder.root) for root in (*_copies(item), *item["targets"])]
+    found = [lock_path(Path(root), folder.root) for root in (*_copies(item), *_folders(item["targets"]))]
+    found += [bucket_lock(storage_of(root)) for root in item["targets"] if "://" in root]
     return [lock for lock in found if str(lock) != item["dataset"]["lock"]]
 
 
 def left(recorded: Record) -> list[Path]:
     """List the folders of snapshots that a cell's last run, which was cut, could not take away; its next run does."""
     cell = recorded["cell"]
-    found = [place(Path(root), FOLDER) / cell["id"] for root in roots(cell["settings"]) if Path(root).is_dir()]
+    there = [root for root in map(Path, _folders(roots(cell["settings"]))) if root.is_dir()]
+    found = [place(root, FOLDER) / cell["id"] for root in there]
     return [folder for folder in found if folder.is_dir()]
 
 
@@ -93,5 +117,12 @@ def request(item: WorkItem, conduct: Conduct) -> SnapshotRequest | None:
     if not item["targets"]:
         return None
     targets = zip(item["targets"], storages(item["settings"]), strict=True)
-    folders = [str(claimed(Path(root), FOLDER, key_of(role)) / item["id"]) for root, role in targets]
+    folders = [_folder(root, role, item) for root, role in targets]
     return {"folders": folders, "drain_timeout_s": conduct["drain_timeout_s"], "leave": False}
+
+
+def _folder(root: str, role: str, item: WorkItem) -> str:
+    if "://" not in root:
+        return str(claimed(Path(root), FOLDER, key_of(role)) / item["id"])
+    found = storage_of(below(root, FOLDER, item["id"]))
+    return address_of({**found, "device": item["access"].get("slow_device")})

@@ -95,7 +95,7 @@ def notices(cells: Iterable[Cell]) -> list[str]:
         (storage["name"], str(storage["root"])): None
         for settings in (cell.settings for cell in cells)
         for storage in (settings["storage"], *_keys(settings).values())
-        if storage.get("root")
+        if "://" not in (storage.get("root") or "://")
     }
     for name, root in used:
         if model := silent_model(Path(root).expanduser()):

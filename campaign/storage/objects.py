@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from campaign.cells.folder import CampaignFolder
     from campaign.console import Progress
     from jobs.objects.client import Stored
-    from jobs.settings import Settings
+    from jobs.settings import Node, Settings
 
 _FOLDER = "datasets"
 _LOCKS = "~/.cache/tfio-campaign"
@@ -45,19 +45,23 @@ def prepared(cell: Cell, folder: CampaignFolder, progress: Progress) -> Data:
 
 
 def _lock(cell: Cell, folder: CampaignFolder) -> Path:
-    """Return the lock of a bucket: one for all campaigns of this user, where the home folder is seen."""
-    storage = cell.settings["storage"]
-    name = hashlib.sha256(f"{storage['endpoint'].rstrip('/')} {storage['bucket']}".encode()).hexdigest()[:10]
+    """Return the lock of a cell's bucket; where none can be made, one in the campaign folder if none is asked for."""
     try:
-        held = Path(_LOCKS, f"s3-{name}").expanduser().resolve()  # ~/.cache may be a link to a larger disk
-        files.make_folder(held, exist_ok=True, parents=True)
+        return bucket_lock(cell.settings["storage"])
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
         if cell.access.get("exclusive") == "lock":
             why = f"storage.exclusive=lock: the bucket's lock cannot be in {_LOCKS}: {error}"
             raise EnvironmentFaultError(
                 why, "see to that folder, or measure without a lock: storage.exclusive=none"
             ) from error
-        held = folder.root
+    return lock_path(folder.root, folder.root)
+
+
+def bucket_lock(storage: Node) -> Path:
+    """Return the lock of a bucket: one for all campaigns of this user, where the home folder is seen."""
+    name = hashlib.sha256(f"{storage['endpoint'].rstrip('/')} {storage['bucket']}".encode()).hexdigest()[:10]
+    held = Path(_LOCKS, f"s3-{name}").expanduser().resolve()  # ~/.cache may be a link to a larger disk
+    files.make_folder(held, exist_ok=True, parents=True)
     return lock_path(held, held)
 
 

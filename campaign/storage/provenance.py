@@ -27,10 +27,13 @@ def node(settings: Settings, path: str, targets: Sequence[str], copies: str | No
     targets = [*targets, copies] if copies else targets
     if engine := baseline_files.engine(settings):
         found["engine"] = engine
-    if all(Path(each).exists() for each in (path, *targets)):  # not where a node lacks one, and its record says so
+    folders = [path, *(each for each in targets if "://" not in each)]
+    if all(Path(each).exists() for each in folders):  # not where a node lacks one, and its record says so
         # Looked up each time: another device may be mounted there meanwhile.
         found["filesystem"] = filesystem_of(Path(path))
-        found["target_filesystems"] = [filesystem_of(Path(target)) for target in targets]
+        found["target_filesystems"] = [
+            {"source": target, "fstype": "s3"} if "://" in target else filesystem_of(Path(target)) for target in targets
+        ]
     return found
 
 

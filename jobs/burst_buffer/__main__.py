@@ -7,11 +7,16 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jobs.burst_buffer import claim, drain, journal, snapshots
 from jobs.burst_buffer.sides import Sides
+from jobs.burst_buffer.slow import Folder
 from jobs.errors import FolderError
 from jobs.terminal import visible
+
+if TYPE_CHECKING:
+    from jobs.burst_buffer.slow import Place
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -25,16 +30,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     }.items():
         one = verbs.add_parser(verb, help=says, description=says)
         one.add_argument("fast", type=Path, metavar="FAST")
-        one.add_argument("slow", type=Path, metavar="SLOW")
+        one.add_argument("slow", metavar="SLOW", help="a folder, or a bucket: https://HOST/BUCKET/PREFIX")
     verbs.choices["drain"].add_argument("--follow", action="store_true", help="go on until standard input is closed")
     words = parser.parse_args(argv)
-    fast, slow = words.fast.resolve(), words.slow.resolve()
+    from jobs.objects.snapshots import place_of  # noqa: PLC0415 - it needs this package
+
+    fast = words.fast.resolve()
     try:
-        buffer_id, marker = claim.pair(fast, slow)
-        sides = Sides(fast, slow, buffer_id, drain.options_of(marker).keep if marker else 1)
+        slow = place_of(words.slow)
         if words.verb == "drain":
             sys.exit(_drain(fast, slow, sys.stdin.fileno() if words.follow and sys.stdin else None))
-        code = _status(sides) if words.verb == "status" else _verify(fast, slow)
+        buffer_id, marker = claim.pair(fast, slow)
+        sides = Sides(fast, slow, buffer_id, drain.options_of(marker).keep if marker else 1)
+        code = _status(sides) if words.verb == "status" else _verify(sides)
         sys.stdout.flush()
         sys.exit(code)
     except OSError as error:
@@ -45,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(2)
 
 
-def _drain(fast: Path, slow: Path, pipe: int | None) -> int:
+def _drain(fast: Path, slow: Place, pipe: int | None) -> int:
     code = drain.drain(fast, slow, pipe)
     if code == drain.GAVE_UP:
         print(f"error: the drain gave up: {visible(journal.last_reason(fast))}", file=sys.stderr)
@@ -57,22 +65,23 @@ def _status(sides: Sides) -> int:
     waiting = sides.left()
     for name in snapshots.names(sides.fast):
         print(f"{name}  {'staged' if name in waiting else 'evictable':9}  {sides.fast}")
-    states = {sides.fast: ("staging", "damaged"), sides.slow: ("staging", "copying", None)}
-    for root, known in states.items():
-        for state in known:
-            for name in snapshots.names(root, state):
-                print(f"{name}  {state or 'committed':9}  {root}")
+    fast = [(name, state) for state in ("staging", "damaged") for name in snapshots.names(sides.fast, state)]
+    for root, states in ((sides.fast, fast), (sides.slow, sides.store.states())):
+        for name, state in states:
+            print(f"{name}  {state:9}  {root}")
     return 0
 
 
-def _verify(fast: Path, slow: Path) -> int:
-    wrong = 0
-    for root in (fast, slow):
-        for state in (None, "damaged"):
-            for name in snapshots.names(root, state):
-                found = snapshots.verify(root / (f"{state}-{name}" if state else name))
-                wrong += bool(found)
-                print(f"{name}  {root}  {'let go meanwhile' if found is None else visible('; '.join(found)) or 'good'}")
+def _verify(sides: Sides) -> int:
+    fast, wrong = [*snapshots.names(sides.fast)], 0
+    fast += [f"damaged-{name}" for name in snapshots.names(sides.fast, "damaged")]
+    slow = [name for name, state in sides.store.states() if state == "committed"]
+    for root, store, names in ((sides.fast, Folder(sides.fast), fast), (sides.slow, sides.store, slow)):
+        for name in names:
+            found = store.verify(name)
+            wrong += bool(found)
+            said = "let go meanwhile" if found is None else visible("; ".join(found)) or "good"
+            print(f"{name.removeprefix('damaged-')}  {root}  {said}")
     return 1 if wrong else 0
 
 

@@ -30,17 +30,19 @@ from jobs.system import durable
 
 if TYPE_CHECKING:
     from jobs.burst_buffer.claim import Marker
+    from jobs.burst_buffer.slow import Place
 
-_POLL_S = 0.05
+_POLL_S, _POLL_BUCKET_S = 0.05, 0.5
 
 
 class BurstBuffer:
-    """Two folders, on a fast and on a slow storage, that keep the newest snapshots of one training.
+    """Two places, on a fast and on a slow storage, that keep the newest snapshots of one training.
 
     Parameters
     ----------
     fast, slow
-        Empty folders, or those of an earlier training; made where only their last part is missing.
+        Empty folders, or those of an earlier training; made where only their last part is missing. `slow` may be the
+        address of a bucket, see `jobs.objects.snapshots.Bucket`.
     when_full
         Where the fast storage is full of snapshots that are not drained yet: ``block`` waits for the drainer,
         ``fall_through`` writes to the slow storage.
@@ -61,7 +63,7 @@ class BurstBuffer:
     def __init__(
         self,
         fast: Path | str,
-        slow: Path | str,
+        slow: Place | str,
         *,
         when_full: Literal["block", "fall_through"] = "block",
         snapshot_bytes: int | None = None,
@@ -69,9 +71,14 @@ class BurstBuffer:
     ) -> None:
         if when_full not in ("block", "fall_through"):
             raise ValueError(f"when_full is block or fall_through, not {when_full}")
-        self.fast, self.slow = Path(fast).resolve(), Path(slow).resolve()
+        from jobs.objects.snapshots import place_of  # noqa: PLC0415 - it needs this package
+
+        self.fast, self.slow = Path(fast).resolve(), place_of(slow)
         self.options = Options(**options)
+        if not isinstance(self.slow, Path) and (when_full == "fall_through" or self.options.direct):
+            raise FolderError("a bucket takes snapshots from a drainer alone", "when_full='block', direct=False")
         self._when_full = when_full
+        self._poll_s = _POLL_S if isinstance(self.slow, Path) else _POLL_BUCKET_S
         self._expected = snapshot_bytes
         self._saved: list[Snapshot] = []
         self._troubles: list[str] = []
@@ -89,20 +96,22 @@ class BurstBuffer:
 
     def _open(self, marker: Marker | None) -> None:
         """See that a snapshot fits, mark both folders, and finish or roll back what a dead trainer left."""
-        for folder in (self.fast, self.slow):
+        folders = [each for each in (self.fast, self.slow) if isinstance(each, Path)]
+        for folder in folders:
             snapshots.refuse_newer(folder)
-        if self.options.direct and transfer.refuses_direct(self.slow):
+        known = [name for name, _ in self._sides.store.states()]
+        if self.options.direct and transfer.refuses_direct(folders[-1]):
             raise FolderError(f"the file system of {self.slow} has no direct I/O", "direct=False")
-        for folder in (self.slow,) if self._when_full == "fall_through" else (self.fast, self.slow):
+        for folder in folders[1:] if self._when_full == "fall_through" else folders:
             snapshots.require_room(folder, self._expected or 0)
         if marker is None:
             claim.mark(self.slow, "slow", self._sides.buffer_id)
         edge("marked")
-        for folder in (self.fast, self.slow):
+        for folder in folders:
             snapshots.recover(folder, ["staging"])
         if marker is None or marker["options"] != asdict(self.options):
             self._mark_fast()
-        known = [*snapshots.names(self.fast), *snapshots.names(self.slow), *snapshots.names(self.fast, "damaged")]
+        known += [*snapshots.names(self.fast), *snapshots.names(self.fast, "damaged")]
         self._sequence = max(map(snapshots.sequence, known), default=0)
 
     def _mark_fast(self) -> None:
@@ -170,7 +179,8 @@ class BurstBuffer:
 
     def _write(self, snapshot: Snapshot, write: Callable[[Path], object]) -> Snapshot:
         start = time.perf_counter()
-        folder = (self.fast if snapshot.where == "fast" else self.slow) / snapshot.name
+        root = self.slow if snapshot.where == "slow" and isinstance(self.slow, Path) else self.fast
+        folder = root / snapshot.name
 
         def facts() -> dict[str, Any]:
             told = {"saved_at": snapshot.saved_at, "waited_s": snapshot.waited_s}
@@ -193,7 +203,7 @@ class BurstBuffer:
                     f"{self.fast} is full and the drain does not go on: {'; '.join(self.troubles())}",
                     f"nothing is lost: mend {self.slow}",
                 )
-            time.sleep(_POLL_S)
+            time.sleep(self._poll_s)
         return time.perf_counter() - start
 
     def troubles(self) -> tuple[str, ...]:
@@ -206,7 +216,12 @@ class BurstBuffer:
 
     def latest(self) -> Path | None:
         """Return the newest snapshot that is complete and verified, its fast copy first; None where there is none."""
-        return restart.latest(self.fast, self.slow)
+        try:
+            return restart.latest(self.fast, self.slow)
+        except OSError as error:  # of a bucket: it is brought to the fast storage
+            if not durable.is_full(error) or not self._sides.evict_one():
+                raise
+            return self.latest()
 
     def drained(self, timeout_s: float | None = None) -> bool:
         """Wait until every snapshot is on the slow storage.
@@ -219,7 +234,7 @@ class BurstBuffer:
         while self._sides.left() and not self._drainer.ended():
             if timeout_s is not None and time.monotonic() - start > timeout_s:
                 break
-            time.sleep(_POLL_S)
+            time.sleep(self._poll_s)
         damaged = {snapshot.name for snapshot in self._saved}.intersection(snapshots.names(self.fast, "damaged"))
         return not self._sides.left() and not damaged
 
@@ -239,7 +254,9 @@ class BurstBuffer:
             count from the call of `save`. None: not so far, or not known for the drainer was killed as it ended.
         """
         events = {event["name"]: event for event in self._journal.read(Committed)[0]}
-        return [restart.times(snapshot, self.slow, events, training_ended_at) for snapshot in self._saved]
+        told = {each.name: events.get(each.name) for each in self._saved}
+        told |= {name: self._sides.store.committed(name) for name, event in told.items() if event is None}
+        return [restart.times(each, told[each.name], training_ended_at) for each in self._saved]
 
     def helpers(self) -> list[int]:
         """Return the processes that work for this training: the drainer, while it runs."""

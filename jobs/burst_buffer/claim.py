@@ -5,15 +5,18 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from filelock import FileLock, Timeout
 
 from jobs.errors import FolderError
 from jobs.system import files, versioned
+
+if TYPE_CHECKING:
+    from jobs.burst_buffer.slow import Place
 
 SCHEMA = 1
 MARKER_NAME = ".tfio-burst-buffer.json"
@@ -33,18 +36,26 @@ class Marker(TypedDict):
     options: Any
 
 
-def read(folder: Path) -> Marker | None:
+def read(folder: Place) -> Marker | None:
     """Return the marker of a folder, None for an empty one; raises FolderError for any other, and touches nothing."""
+    if not isinstance(folder, Path):
+        return folder.marker()
     marker = folder / MARKER_NAME
     try:
         if fault := files.distrust(folder):
             raise FolderError(fault, _ELSEWHERE)
-        value = versioned.read(marker, SCHEMA, ("id", "role"))
+        return parsed(lambda: versioned.load(marker), marker)
     except FileNotFoundError:
         _refuse_strangers(folder)
         return None
     except NotADirectoryError as error:
         raise FolderError(f"{folder} is no folder", "name a folder") from error
+
+
+def parsed(load: Callable[[], Any], marker: object) -> Marker:
+    """Return the marker that `load` gives as JSON says it; raises FolderError where it is none."""
+    try:
+        value = versioned.checked(load(), SCHEMA, ("id", "role"))
     except versioned.DamagedFileError as error:
         raise FolderError(f"{marker} is no marker of ours: {error}", "name an empty folder") from error
     except versioned.NewerFileError as error:
@@ -66,7 +77,7 @@ def _refuse_strangers(folder: Path) -> None:
         )
 
 
-def pair(fast: Path, slow: Path) -> tuple[str, Marker | None]:
+def pair(fast: Path, slow: Place) -> tuple[str, Marker | None]:
     """Check that two folders can be one burst buffer; returns its id and the marker of the fast one, if it has one.
 
     A new fast folder joins the buffer of the slow one: local disks are new in every job.
@@ -88,8 +99,8 @@ def pair(fast: Path, slow: Path) -> tuple[str, Marker | None]:
     return theirs["id"] if theirs else secrets.token_hex(8), ours
 
 
-def _require_apart(fast: Path, slow: Path) -> None:
-    if fast == slow or fast in slow.parents or slow in fast.parents:
+def _require_apart(fast: Path, slow: Place) -> None:
+    if isinstance(slow, Path) and (fast == slow or fast in slow.parents or slow in fast.parents):
         raise FolderError(f"{fast} and {slow} lie in one another", "name two folders, on two storages")
 
 
@@ -100,18 +111,22 @@ def alone(folder: Path) -> Marker | None:
     return marker
 
 
-def _require_role(folder: Path, marker: Marker | None, role: str) -> None:
+def _require_role(folder: Place, marker: Marker | None, role: str) -> None:
     if marker and marker["role"] != role:
         is_what = "is no burst buffer" if marker["role"] == ALONE else f"is the {marker['role']} side of a burst buffer"
         raise FolderError(f"{folder} {is_what}", f"name another {role} folder")
 
 
-def mark(folder: Path, role: str, buffer_id: str, **more: Any) -> None:
+def mark(folder: Place, role: str, buffer_id: str, **more: Any) -> None:
     """Write the marker of a folder."""
-    files.write_json(folder / MARKER_NAME, {"schema": SCHEMA, "id": buffer_id, "role": role, **more})
+    value = {"schema": SCHEMA, "id": buffer_id, "role": role, **more}
+    if isinstance(folder, Path):
+        files.write_json(folder / MARKER_NAME, value)
+    else:
+        folder.mark(value)
 
 
-def require(folder: Path, buffer_id: str) -> None:
+def require(folder: Place, buffer_id: str) -> None:
     """Raise FolderError where a folder is not, or no longer, that of the buffer: its file system may be gone."""
     marker = read(folder)
     if marker is None or marker["id"] != buffer_id:
@@ -127,20 +142,22 @@ def _lock_file(folder: Path, user: str) -> Path:
     return folder / f".tfio-burst-buffer.{user}.lock"
 
 
-def hold(fast: Path, slow: Path) -> tuple[list[FileLock], str, Marker | None]:
+def hold(fast: Path, slow: Place) -> tuple[list[FileLock], str, Marker | None]:
     """Take two folders for a trainer, making those of which only the last part is missing.
 
-    Returns the locks, the id of the buffer, and the marker of the fast folder, None for a new one. Raises FolderError
-    where they are in use or cannot be one buffer, or their file systems have no locks or are read-only.
+    A bucket has no lock. Returns the locks, the id of the buffer, and the marker of the fast folder, None for a new
+    one. Raises FolderError where they are in use or cannot be one buffer, or their file systems have no locks or are
+    read-only.
     """
     _require_apart(fast, slow)
-    _make(fast, slow)
+    folders = [each for each in (slow, fast) if isinstance(each, Path)]
+    _make(*folders)
     pair(fast, slow)  # before the locks: a folder of somebody else's is not touched
     locks: list[FileLock] = []
     try:
-        locks += [held_by_trainer(slow)]
-        locks += [held_by_trainer(fast)]
-        for folder in (fast, slow):
+        for folder in folders:
+            locks += [held_by_trainer(folder)]
+        for folder in folders:
             _tidy_markers(folder)
             files.append(_lock_file(folder, "drainer")).close()  # now, while there is room for it
         return locks, *pair(fast, slow)  # after them: now nobody can come between
@@ -187,14 +204,17 @@ def remove_ours(folder: Path) -> None:
 
 
 @contextmanager
-def held_by_drainer(folder: Path) -> Iterator[bool]:
+def held_by_drainer(folder: Place) -> Iterator[bool]:
     """Wait for the lock of a folder's drainer and hold it; yields False where the folder has been removed.
 
     Not by `lock`, which makes file and folder anew where somebody has just taken them away: the file is there since
     the folder was claimed (`hold`), and it is the last to go (`remove_ours`).
 
-    Raises FolderError: the file is gone and the folder is not.
+    A bucket has none. Raises FolderError: the file is gone and the folder is not.
     """
+    if not isinstance(folder, Path):
+        yield True
+        return
     descriptor = _drainer_lock(folder)
     try:
         yield descriptor is not None

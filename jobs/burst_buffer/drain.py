@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import os
 import select
-import stat
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from jobs.system import files
 
 if TYPE_CHECKING:
     from jobs.burst_buffer.claim import Marker
+    from jobs.burst_buffer.slow import Place, Slow
 
 GAVE_UP = 3
 _LOOK_S = 0.5
@@ -87,22 +87,21 @@ class Trainer:
                 self._pipe = None
 
 
-def drain(fast: Path, slow: Path, pipe: int | None = None) -> int:
+def drain(fast: Path, slow: Place, pipe: int | None = None) -> int:
     """Drain all that is staged, and go on while the trainer at the other end of `pipe` lives.
 
     Returns 0 when nothing is left, `GAVE_UP` for a slow storage that fails; raises FolderError for folders not ours.
     """
-    if claim.pair(fast, slow)[1] is None:
+    if _marker(fast, slow) is None:
         return 0
     trainer, journal = Trainer(pipe), Journal(fast)
     tidy = False
     with claim.held_by_drainer(fast) as there:
-        marker = claim.read(fast) if there else None
+        marker = _marker(fast, slow) if there else None
         if marker is None:
             return 0
-        buffer_id, _ = claim.pair(fast, slow)
         options = options_of(marker)
-        sides = Sides(fast, slow, buffer_id, options.keep)
+        sides = Sides(fast, slow, marker["id"], options.keep)
         while (progress := _insist(sides, options, journal)) is not None:
             if not progress and trainer.alive:
                 trainer.wait()
@@ -112,6 +111,11 @@ def drain(fast: Path, slow: Path, pipe: int | None = None) -> int:
                 _tidy(fast, slow)  # and check once more: what a dead trainer had sealed is to be drained
                 tidy = True
     return GAVE_UP
+
+
+def _marker(fast: Path, slow: Place) -> Marker | None:
+    """Return the marker of the fast folder; a bucket is asked at each attempt, for it may be away now."""
+    return claim.pair(fast, slow)[1] if isinstance(slow, Path) else claim.read(fast)
 
 
 def _insist(sides: Sides, options: Options, journal: Journal) -> bool | None:
@@ -143,66 +147,35 @@ def _attempt(sides: Sides, options: Options, journal: Journal, retries: int) -> 
     """Drain the oldest snapshot that waits and let go what need not be kept; False where none waits."""
     with claim.held_by_drainer(sides.slow):  # another job may drain another fast folder to it
         sides.require_slow()
-        snapshots.recover(sides.slow, ["copying"])
-        files.sync_folder(sides.slow)  # of a drainer that died between its rename and this, before fast copies go
+        sides.store.recover()
         waiting = sides.pending()
         if waiting:
-            _drain_one(sides.fast / waiting[0], sides.slow, options, journal, retries)
+            _drain_one(sides.fast / waiting[0], sides.store, options, journal, retries)
         sides.retain()
     return bool(waiting)
 
 
-def _drain_one(staged: Path, slow: Path, options: Options, journal: Journal, retries: int) -> None:
-    """Take one snapshot from staged to committed; on failure its temporary folder goes."""
+def _drain_one(staged: Path, store: Slow, options: Options, journal: Journal, retries: int) -> None:
+    """Take one snapshot from staged to committed."""
     started, name = time.time(), staged.name
-    copying = slow / f"copying-{name}"
     try:
         manifest = snapshots.read(staged)
-        _copy(staged / FILES, copying / FILES, manifest, options.how)
         facts = {**manifest.facts, "drain_started_at": started, "drain_retries": retries}
-        snapshots.seal(copying, replace(manifest, facts=facts))
-        edge("copied")
-        snapshots.publish(copying, name)
+        store.take(staged / FILES, replace(manifest, facts=facts), options.how)
     except DamageError as error:
-        _discard(copying)
         files.rename(staged, staged.with_name(f"damaged-{name}"))
         journal.tell("damaged", name=name, reason=error.message)
         return
-    except OSError:
-        _discard(copying)
-        raise
     edge("committed")
     journal.tell("committed", name=name, started_at=started, retries=retries)
 
 
-def _copy(source: Path, target: Path, manifest: snapshots.Manifest, how: transfer.How) -> None:
-    """Copy, make durable and read back; raises DamageError for a bad source, OSError for a bad copy."""
-    files.make_folder(target.parent)  # without its parents: a slow storage that is gone is not made anew
-    files.make_folder(target)
-    edge("copying")
-    sizes = [(file.name, file.size) for file in manifest.files]
-    with suppress(FileNotFoundError):  # the checksums tell which file is missing, and where
-        transfer.copy(source, target, sizes, how)
-    edge("written")
-    copied = {target / name: stat.S_ISDIR(status.st_mode) for name, status in files.tree(target).items()}
-    folders = [path for path, is_folder in copied.items() if is_folder]
-    transfer.sync(copied.keys() - folders, [*folders, target, target.parent, target.parent.parent])
-    edge("synced")
-    if wrong := snapshots.problems(target, manifest.files, direct=how.direct, streams=how.streams):
-        if damaged := snapshots.problems(source, manifest.files, streams=how.streams):
-            raise DamageError(f"{source.parent}: {', '.join(damaged)}", "an older snapshot may be good")
-        raise OSError(errno.EIO, f"read back otherwise than written: {', '.join(wrong)}", str(target))
-
-
-def _discard(copying: Path) -> None:
-    with suppress(OSError):  # a storage that is read-only keeps it until it can be written again
-        snapshots.remove(copying)
-
-
-def _tidy(fast: Path, slow: Path) -> None:
+def _tidy(fast: Path, slow: Place) -> None:
     """Finish or roll back what a dead trainer was writing, unless another one has begun."""
     with suppress(Timeout, OSError, FolderError), claim.lock(fast, "trainer").acquire(timeout=0):
         snapshots.recover(fast, ["staging"])
+        if not isinstance(slow, Path):
+            return
         claim.read(slow)  # it is there: a lock would make it
         with claim.lock(slow, "trainer").acquire(timeout=0):
             snapshots.recover(slow, ["staging"])

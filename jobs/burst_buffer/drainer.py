@@ -8,9 +8,13 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jobs.burst_buffer import claim
 from jobs.system import files
+
+if TYPE_CHECKING:
+    from jobs.burst_buffer.slow import Place
 
 _WORDS = 300  # characters: the last line of a traceback, or of a few
 _ROOT = Path(__file__).parents[2]
@@ -29,7 +33,7 @@ def _forget() -> None:
 class Drainer:
     """Keeps one process at work that drains `fast` to `slow`; it outlives the trainer."""
 
-    def __init__(self, fast: Path, slow: Path) -> None:
+    def __init__(self, fast: Path, slow: Place) -> None:
         self._fast, self._slow = fast, slow
         self._process: subprocess.Popen[bytes] | None = None
         self._complaints: list[str] = []

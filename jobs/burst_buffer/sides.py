@@ -1,22 +1,32 @@
-"""The two folders of one burst buffer together: what is to be drained, and what may go."""
+"""The two storages of one burst buffer together: what is to be drained, and what may go."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jobs.burst_buffer import claim, snapshots
+from jobs.burst_buffer import claim, slow, snapshots
 from jobs.errors import FolderError
+
+if TYPE_CHECKING:
+    from jobs.burst_buffer.slow import Place, Slow
 
 
 @dataclass(frozen=True)
 class Sides:
-    """A fast and a slow folder, the id in their markers, and how many snapshots each keeps."""
+    """A fast folder and a slow one or a bucket, the id in their markers, and how many snapshots each keeps."""
 
     fast: Path
-    slow: Path
+    slow: Place
     buffer_id: str
     keep: int
+
+    @cached_property
+    def store(self) -> Slow:
+        """What does the work on the slow storage."""
+        return slow.of(self.slow)
 
     def require_slow(self) -> None:
         """Raise FolderError where the slow folder is not ours any more, OSError where it does not answer."""
@@ -39,7 +49,7 @@ class Sides:
         """
         self.require_slow()
         staged = snapshots.names(self.fast)  # first: what is committed between the two lists is then no news
-        committed = snapshots.sealed(self.slow)
+        committed = self.store.sealed()
         superseded = snapshots.sequence(committed[-self.keep]) if len(committed) >= self.keep else -1
         return [name for name in staged if name not in committed and snapshots.sequence(name) > superseded]
 
@@ -62,8 +72,8 @@ class Sides:
 
     def retain(self) -> None:
         """Remove all but the `keep` newest snapshots from the slow storage, and from the fast one those that it has."""
-        for name in snapshots.sealed(self.slow)[: -self.keep]:
-            snapshots.remove(self.slow / name)
+        for name in self.store.sealed()[: -self.keep]:
+            self.store.remove(name)
         staged = snapshots.names(self.fast)
         waiting = self.pending()
         for name in staged[: -self.keep]:

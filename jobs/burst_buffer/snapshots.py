@@ -21,7 +21,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -90,17 +90,26 @@ def names(root: Path, state: str | None = None) -> list[str]:
 
     Folders with other names are skipped.
     """
-    found = map(_NAME.fullmatch, files.names(root))
-    visible = [match["name"] for match in found if match and match["state"] == state]
+    return ordered(files.names(root), state)
+
+
+def ordered(words: Iterable[str], state: str | None = None) -> list[str]:
+    """Return those of the words that are the names of snapshots in a `state`, without it, the newest last."""
+    visible = [match["name"] for match in map(_NAME.fullmatch, words) if match and match["state"] == state]
     return sorted(visible, key=lambda name: (sequence(name), name))
 
 
 def read(folder: Path) -> Manifest:
     """Read the manifest of a snapshot; raises DamageError where none is good, FolderError for a newer version's."""
     path = folder / MANIFEST_NAME
-    match = _NAME.fullmatch(folder.name)
+    return parsed(lambda: versioned.load(path), folder.name, path)
+
+
+def parsed(load: Callable[[], Any], name: str, path: object) -> Manifest:
+    """Return the manifest of a snapshot, which `load` gives as JSON says it; errors are those of `read`."""
+    match = _NAME.fullmatch(name)
     try:
-        value = versioned.read(path, SCHEMA, ("name", "step", "files"))
+        value = versioned.checked(load(), SCHEMA, ("name", "step", "files"))
         manifest = Manifest(**{**value, "files": tuple(_stored(*file) for file in value["files"])})
     except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
         raise DamageError(f"{path} cannot be read: {error}", "an older snapshot may be good") from error
@@ -149,9 +158,14 @@ def require_room(folder: Path, size: int, copies: int = 1) -> None:
         )
 
 
+def told(manifest: Manifest) -> dict[str, Any]:
+    """Return what is written of a manifest."""
+    return {**asdict(manifest), "files": [list(file) for file in manifest.files]}
+
+
 def seal(folder: Path, manifest: Manifest) -> None:
     """Write the manifest into a folder whose files are durable and verified."""
-    files.write_json(folder / MANIFEST_NAME, {**asdict(manifest), "files": [list(file) for file in manifest.files]})
+    files.write_json(folder / MANIFEST_NAME, told(manifest))
 
 
 def publish(folder: Path, name: str) -> None:

@@ -71,7 +71,7 @@ class Direct:
 
     def report(self, training_ended_at: float | None = None) -> list[dict[str, Any]]:
         """Return the times of each snapshot of this training, as a burst buffer does."""
-        return [restart.times(snapshot, self.folder, {}, training_ended_at) for snapshot in self._saved]
+        return [restart.times(snapshot, None, training_ended_at) for snapshot in self._saved]
 
     def troubles(self) -> tuple[str, ...]:
         """Return nothing: an error here is the trainer's."""

@@ -16,17 +16,22 @@ from jobs.system import files
 if TYPE_CHECKING:
     from filelock import FileLock
 
+    from jobs.burst_buffer.slow import Place
+
 TIMEOUT_S = 300.0  # for a drainer that is copying 704 MB to a disk and reads them back
 _STATES = (None, "staging", "copying", "removing", "damaged")
 
 
-def clear(folders: Sequence[Path], timeout_s: float = TIMEOUT_S) -> None:
-    """Remove the folders of a training that is over, the fast one first; missing ones are skipped.
+def clear(places: Sequence[Place], timeout_s: float = TIMEOUT_S) -> None:
+    """Remove the folders of a training that is over, the fast one first, and what is in a bucket.
 
     A drainer that is still at work has nothing left to do once the fast folder is empty, and is waited for. Raises
     FolderError, before anything is touched, for a folder that is in use, somebody else's or of a newer version.
     """
-    ours = [folder for folder in folders if folder.exists()]
+    ours = [place for place in places if isinstance(place, Path) and place.exists()]
+    buckets = [place for place in places if not isinstance(place, Path)]
+    for bucket in buckets:
+        claim.read(bucket)
     for folder in ours:
         claim.read(folder)
         snapshots.refuse_newer(folder)
@@ -36,6 +41,8 @@ def clear(folders: Sequence[Path], timeout_s: float = TIMEOUT_S) -> None:
         for folder in ours:
             _empty(folder)
             held.callback(_without_drainer(folder, timeout_s).release)
+        for bucket in buckets:
+            bucket.clear()
         for folder in ours:
             _empty(folder)  # of what a drainer was copying
             claim.remove_ours(folder)

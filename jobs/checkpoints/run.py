@@ -15,11 +15,13 @@ from jobs.checkpoints import reclaim
 from jobs.checkpoints.direct import Direct
 from jobs.checkpoints.saver import BackgroundSaver, Saver
 from jobs.errors import BurstBufferError, FolderError
+from jobs.objects.snapshots import place_of
 from jobs.observe.trace_sources import Written
 from jobs.system import files
 from jobs.system.device import device_of
 
 if TYPE_CHECKING:
+    from jobs.burst_buffer.slow import Place
     from jobs.request import SnapshotRequest
     from jobs.settings import Node
     from jobs.system.device import Device
@@ -58,54 +60,57 @@ def opened(
     number, size = to_save()
     if not number:
         raise BurstBufferError(f"every={settings['every']} is more than there are steps", "save more often")
-    folders = [Path(folder) for folder in asked["folders"]]
+    places = [place_of(word) for word in asked["folders"]]
     with ExitStack() as stack:
         if not asked["leave"]:
-            reclaim.clear(folders)
-            stack.callback(reclaim.clear, folders)
-            for folder in folders:
-                _make(folder.parent)
-        made = stack.enter_context(closing(Checkpoints(settings, folders, asked["drain_timeout_s"], size)))
+            reclaim.clear(places)
+            stack.callback(reclaim.clear, places)
+            for each in places:
+                if isinstance(each, Path):
+                    _make(each.parent)
+        made = stack.enter_context(closing(Checkpoints(settings, places, asked["drain_timeout_s"], size)))
         most = min(number, settings["keep"] + 1)  # the oldest goes when the newest is there
-        snapshots.require_room(folders[-1], size, most)
+        if isinstance(places[-1], Path):  # a bucket's room is known to nobody here
+            snapshots.require_room(places[-1], size, most)
         yield made
 
 
-def _make(place: Path) -> None:
+def _make(above: Path) -> None:
     """Make the folder that holds those of all cells; where its storage is not there, the target says so."""
     try:
-        files.make_folder(place, exist_ok=True)
-        fault = files.distrust(place)
+        files.make_folder(above, exist_ok=True)
+        fault = files.distrust(above)
     except FileNotFoundError:
         return
     except OSError as error:
         raise FolderError(
-            f"cannot make {place}: {error.strerror}", "mount its storage so that you may write"
+            f"cannot make {above}: {error.strerror}", "mount its storage so that you may write"
         ) from error
     if fault:
         raise FolderError(fault, "checkpoint.root=… (checkpoint.fast.root, checkpoint.slow.root) gives another place")
 
 
 class Checkpoints:
-    """The snapshots of one run; its folders are in the order of `roles`."""
+    """The snapshots of one run; its places are in the order of `roles`."""
 
-    def __init__(self, settings: Node, folders: Sequence[Path], drain_timeout_s: float, snapshot_bytes: int) -> None:
-        self._settings, self._folders, self._drain_timeout_s = settings, folders, drain_timeout_s
-        self._target = _target(settings, folders, snapshot_bytes)
+    def __init__(self, settings: Node, places: Sequence[Place], drain_timeout_s: float, snapshot_bytes: int) -> None:
+        self._settings, self._places, self._drain_timeout_s = settings, places, drain_timeout_s
+        self._target = _target(settings, places, snapshot_bytes)
         self._saver: Saver | None = None
         self._drain_wait_s: float | None = None
         self._troubles: tuple[str, ...] = ()
-        self._written = [Written(folder) for folder in folders]
+        self._seen = [each if isinstance(each, Path) else each.disk for each in places]
+        self._written = [Written(each) for each in self._seen]
 
     @property
     def devices(self) -> list[Device | None]:
         """The devices behind the folders, each once."""
-        return list(dict.fromkeys(device_of(folder) for folder in self._folders))
+        return list(dict.fromkeys(device_of(folder) for folder in self.folders))
 
     @property
     def folders(self) -> Sequence[Path]:
-        """Where the snapshots go."""
-        return self._folders
+        """Where the snapshots go, as far as that is seen from here: of a bucket the servers' disk."""
+        return [each for each in self._seen if each]
 
     def helpers(self) -> list[int]:
         """Return the numbers of the processes that work for this run."""
@@ -168,15 +173,16 @@ class Checkpoints:
     def _verified(self, line: Mapping[str, Any], newer: int) -> bool:
         if line["where"] == "fast":
             return line["durable_slow_s"] is not None  # the drainer has read it back
-        folder = self._folders[-1] / line["name"]
+        folder = Path(str(self._places[-1]), line["name"])  # no bucket: all of its snapshots are drained
         return not snapshots.verify(folder) if folder.exists() else newer >= self._settings["keep"]
 
 
-def _target(settings: Node, folders: Sequence[Path], snapshot_bytes: int) -> BurstBuffer | Direct:
-    if len(folders) == 1:
-        return Direct(folders[0], keep=settings["keep"], snapshot_bytes=snapshot_bytes)
+def _target(settings: Node, places: Sequence[Place], snapshot_bytes: int) -> BurstBuffer | Direct:
+    first = Path(str(places[0]))
+    if len(places) == 1:
+        return Direct(first, keep=settings["keep"], snapshot_bytes=snapshot_bytes)
     options = {key: value for key, value in settings.items() if key in _OPTIONS}
-    return BurstBuffer(*folders, when_full=settings["when_full"], snapshot_bytes=snapshot_bytes, **options)
+    return BurstBuffer(first, places[1], when_full=settings["when_full"], snapshot_bytes=snapshot_bytes, **options)
 
 
 def _bytes(lines: Sequence[Mapping[str, Any]], role: str) -> int:

@@ -16,7 +16,7 @@ import threading
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -45,6 +45,7 @@ class Stored(NamedTuple):
     size: int
     etag: str | None = None
     sha256: str | None = None
+    modified: float = 0.0  # when it was put, in seconds since 1970, where the store has listed it
 
 
 class DataError(JobError):
@@ -167,7 +168,14 @@ class Client:
         pages = self._sent(below, lambda: list(self._obstore.list(self._store, prefix or None)))
         for page in pages:
             for each in page:
-                yield Stored(each["path"].removeprefix(self.prefix), each["size"], each["e_tag"])
+                key, at = each["path"].removeprefix(self.prefix), each["last_modified"].timestamp()
+                yield Stored(key, each["size"], each["e_tag"], modified=at)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects; those that are not there are no matter."""
+        if keys:
+            names = [self.prefix + key for key in keys]
+            self._sent(keys[0], lambda: self._obstore.delete(self._store, names))
 
     def _sent(self, key: str, request: Callable[[], _T]) -> _T:
         return self._until_done(_Asked(self, key, None, None), request)

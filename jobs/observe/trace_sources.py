@@ -81,11 +81,12 @@ def traffic_behind(path: Path) -> dict[str, Traffic]:
 class Written:
     """The bytes that are written, by everybody, to what holds a folder, from now until `settle`.
 
-    `source`: name of the counter; None where there is none.
+    `source`: name of the counter; None where there is none, or nothing is seen from here (`folder` is None).
     """
 
-    def __init__(self, folder: Path) -> None:
-        counters: list[tuple[str | None, Traffic | None]] = [*traffic_behind(folder).items(), (None, None)]
+    def __init__(self, folder: Path | None) -> None:
+        behind = traffic_behind(folder) if folder else {}
+        counters: list[tuple[str | None, Traffic | None]] = [*behind.items(), (None, None)]
         self.source, self._read = counters[0]
         self._before = self._count()
         self._after: int | None = None

@@ -34,7 +34,11 @@ def read(path: Path, schema: int, keys: Collection[str] = (), *, most_bytes: int
     Raises DamagedFileError: it is too large, no regular file, no JSON object, or lacks a key; NewerFileError: its
     schema is not one of 1 to `schema`; OSError: it is missing, or cannot be read.
     """
-    value = load(path, most_bytes)
+    return checked(load(path, most_bytes), schema, keys)
+
+
+def checked(value: Any, schema: int, keys: Collection[str] = ()) -> dict[str, Any]:
+    """Return what JSON says that did not come from a file; errors are those of `read`."""
     if not isinstance(value, dict):
         raise DamagedFileError("it is no mapping")
     found = _number(value)

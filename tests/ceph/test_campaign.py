@@ -59,6 +59,26 @@ def test_a_campaign_on_objects_is_cold_complete_and_has_the_secret_nowhere(campa
 
 
 @pytest.mark.long
+def test_snapshots_drain_to_the_bucket_reach_its_device_and_are_gone_when_the_run_is_over(campaign, ceph, tmp_path):
+    (tmp_path / "fast").mkdir()
+    address = f"{ceph.endpoint}/{ceph.bucket}/saved" + (f"?device={ceph.device}" if ceph.device else "")
+    (recorded,) = campaign(
+        "benchmark=alexnet", "benchmark.width=0.1", "iterations=4", "accelerator=cpu", "checkpoint=burst_buffer",
+        "checkpoint.every=2", f"checkpoint.fast.root={tmp_path / 'fast'}", "checkpoint.slow.name=ceph",
+        f'checkpoint.slow.root="{address}"',
+    )  # fmt: skip
+
+    assert recorded["cell"]["settings"]["checkpoint"]["slow"]["root"] == address.partition("?")[0]
+    for run in recorded["runs"]:
+        (check,) = (check for check in run["checks"] if check["rule"] == "checkpoints_durable")
+        assert check["passed"] is (True if ceph.device else None)
+        assert "2 of 2 snapshots read back on ceph" in check["message"]
+        assert all(line["verified"] and line["drain_s"] > 0 for line in run["checkpoints"])
+    assert list(Client({**recorded["cell"]["settings"]["storage"], "prefix": "saved"}).listed()) == []
+    assert not list((tmp_path / "fast" / "checkpoints").iterdir())
+
+
+@pytest.mark.long
 def test_the_baseline_of_objects_gets_ranges_without_tensorflow(campaign):
     (baseline,) = campaign("benchmark=baseline", "benchmark.access=random_read", "benchmark.file_mb=32", "threads=2")
 

@@ -12,6 +12,8 @@ from omegaconf import MISSING
 from campaign.config.keys.storage import no_root
 from campaign.errors import UsageError
 from jobs.benchmarks.registry import benchmarks, names_of
+from jobs.errors import FolderError
+from jobs.objects.address import storage_of
 from jobs.settings import key
 
 if TYPE_CHECKING:
@@ -90,12 +92,35 @@ def check(values: Flat) -> None:
     for place in STORAGES:
         if f"{place}.root" in values and values[f"{place}.root"] is None:
             raise no_root(place, f"checkpoint={name}: storage {values[f'{place}.name']}", values)
+        _of_bucket(place, values)
     if name == "burst_buffer":
         fast, slow = (values[f"checkpoint.{side}.root"] for side in ("fast", "slow"))
-        if Path(fast).expanduser().resolve() == Path(slow).expanduser().resolve():
+        if "://" not in slow and Path(fast).expanduser().resolve() == Path(slow).expanduser().resolve():
             raise UsageError(f"checkpoint.fast and checkpoint.slow are both in {fast}", "name two storages")
     if values["checkpoint.mode"] == "sync" and values["checkpoint.in_flight"] > 1:
         raise UsageError(
             f"checkpoint.in_flight={values['checkpoint.in_flight']} with checkpoint.mode=sync: there is no copy",
             "checkpoint.mode=async, or leave in_flight away",
         )
+
+
+def _of_bucket(place: str, values: Flat) -> None:
+    """Refuse a bucket where a folder is needed, and what cannot be done with one."""
+    root = str(values.get(f"{place}.root") or "")
+    if "://" not in root:
+        return
+    if place != "checkpoint.slow":
+        raise UsageError(
+            f"{place} is a bucket, and TensorFlow writes files",
+            "checkpoint=burst_buffer: checkpoint.fast is a folder, checkpoint.slow may be a bucket",
+        )
+    try:
+        storage_of(root)
+    except FolderError as error:
+        raise UsageError(f"checkpoint.slow.root={root}: {error.message}", error.hint) from error
+    for word, only in (("when_full", "block"), ("direct", False)):
+        if values[f"checkpoint.{word}"] != only:
+            raise UsageError(
+                f"checkpoint.{word}={values[f'checkpoint.{word}']} with a bucket, which the drainer alone fills",
+                f"checkpoint.{word}={str(only).lower()}",
+            )

@@ -27,6 +27,7 @@ PLAIN, BASELINE = (), "benchmark=baseline"
 LARGE = ("dataset=climate", "dataset.width=16384", "dataset.height=16384")
 SAVED = (ALEXNET, "checkpoint=hdd", "checkpoint.root=/x")
 BUFFER = (ALEXNET, "checkpoint=burst_buffer", "checkpoint.fast.root=/f")
+BUCKET = "checkpoint.slow.root=https://h/bucket"
 _WRONG = [
     (PLAIN, "profile.every=5", "profile.every=5 with profile.posix=none", "profile.posix=trace"),
     # Words that end up in a batch script.
@@ -83,6 +84,16 @@ _WRONG = [
     ),
     (BUFFER, "seed=0", "checkpoint=burst_buffer: storage hdd has no root here", "checkpoint.slow.root=…"),
     (BUFFER, "checkpoint.slow.root=/f", "checkpoint.fast and checkpoint.slow are both in /f", "two storages"),
+    (
+        (ALEXNET, "checkpoint=hdd"),
+        "checkpoint.root=https://h/b",
+        "checkpoint is a bucket",
+        "checkpoint.slow may be a bucket",
+    ),
+    (BUFFER, "checkpoint.slow.root=https://h", "checkpoint.slow.root=https://h: no address", "https://HOST/BUCKET"),
+    (BUFFER, "checkpoint.slow.root=https://k:s@h/b", "no address", "without credentials"),
+    ((*BUFFER, BUCKET), "checkpoint.when_full=fall_through", "fall_through with a bucket", "when_full=block"),
+    ((*BUFFER, BUCKET), "checkpoint.direct=true", "checkpoint.direct=True with a bucket", "checkpoint.direct=false"),
     (SAVED, "checkpoint.in_flight=2", "in_flight=2 with checkpoint.mode=sync", "checkpoint.mode=async"),
     (SAVED, "checkpoint.every=9", "checkpoint.every=9 saves nothing in 8 iterations", "checkpoint.every=8"),
     (SAVED, "checkpoint.name=none", "checkpoint.name=none does not fit", "write checkpoint=none"),

@@ -23,7 +23,9 @@ storages:
   hdd: {root: /mnt/hdd}
   optane: {root: /mnt/optane}
   scratch: {root: /scratch/me}
+  ceph: {kind: s3, endpoint: https://s3.example.org, bucket: mine, prefix: ours, region: eu-1}
 """
+OBJECTS = ("storage=s3", "storage.endpoint=http://h:1", "storage.bucket=other")
 ALEXNET = ("benchmark=alexnet", "iterations=4", "checkpoint.every=2")
 
 
@@ -56,6 +58,14 @@ def of_mine(site):
             ["checkpoint=burst_buffer", "checkpoint.fast.name=scratch", "checkpoint.slow.root=/z"],
             {"fast": ("scratch", "/scratch/me"), "slow": ("hdd", "/z")},
         ),
+        (
+            ["checkpoint=burst_buffer", "checkpoint.slow.name=ceph"],
+            {"fast": ("optane", "/mnt/optane"), "slow": ("ceph", "https://s3.example.org/mine/ours?region=eu-1")},
+        ),
+        (
+            ["checkpoint=burst_buffer", "checkpoint.slow.name=s3", *OBJECTS],
+            {"fast": ("optane", "/mnt/optane"), "slow": ("s3", "http://h:1/other?region=us-east-1&timeout_s=30.0")},
+        ),
     ],
 )
 def test_a_target_lies_where_the_site_says_its_storages_are(of_mine, words, where):
@@ -63,6 +73,20 @@ def test_a_target_lies_where_the_site_says_its_storages_are(of_mine, words, wher
 
     found = {role: (storage["name"], storage["root"]) for role, storage in roles(point["checkpoint"]).items()}
     assert found == where
+
+
+def test_the_device_below_a_bucket_is_no_part_of_a_cell_and_reaches_the_run(tmp_path):
+    address, cells = "https://h/b/p?region=eu-1", []
+    for device in ("", "&device=/dev/x", "&device=/dev/y"):
+        words = f"checkpoint.fast.root={tmp_path}", f'checkpoint.slow.root="{address}{device}"'
+        cells += cells_of([compose(*ALEXNET, "checkpoint=burst_buffer", *words)])[0]
+
+    assert len({cell.id for cell in cells}) == 1
+    item = {"id": "cell", "settings": cells[1].settings, "access": cells[1].access}
+    item["targets"] = checkpoint_targets.roots(cells[1].settings)
+    folders = checkpoint_targets.request(item, {"drain_timeout_s": 1})["folders"]
+    assert folders == [f"{tmp_path}/checkpoints/cell", "https://h/b/p/checkpoints/cell?region=eu-1&device=/dev/x"]
+    assert checkpoint_targets.places({**item, "dataset": {"path": ""}}) == [str(tmp_path)]
 
 
 @pytest.fixture

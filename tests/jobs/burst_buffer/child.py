@@ -15,7 +15,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 from jobs.burst_buffer import buffer as burst_buffer
-from jobs.burst_buffer import drain, drainer, snapshots, staging
+from jobs.burst_buffer import drain, drainer, slow, snapshots, staging
+from jobs.objects import snapshots as bucket
 from jobs.system import durable
 
 SIZES = {"ckpt.index": 100, "shards/ckpt.data-0": 300_001, "empty": 0}
@@ -47,7 +48,7 @@ def kill_at(wanted, before=lambda: None):
             before()
             os.kill(os.getpid(), signal.SIGKILL)
 
-    for module in (snapshots, staging, drain, burst_buffer):
+    for module in (snapshots, staging, drain, slow, bucket, burst_buffer):
         module.edge = edge
 
 
@@ -67,6 +68,7 @@ def save(trainer_edge, drainer_edge, step, fast, slow):
 
 
 def train(step, fast, slow):
+    drainer.COMMAND = (sys.executable, __file__, "drain", "-")
     buffer = burst_buffer.BurstBuffer(fast, slow, keep=2)
     print(drainer.left_running[-1].pid, flush=True)
     for each in itertools.count(int(step)):
@@ -75,10 +77,11 @@ def train(step, fast, slow):
 
 
 if __name__ == "__main__":
+    bucket.PART_BYTES = 100_000  # so that a file has several objects
     if sys.argv[1] == "save":
         save(*sys.argv[2:])
     elif sys.argv[1] == "train":
         train(*sys.argv[2:])
     else:
         kill_at(sys.argv[2])
-        sys.exit(drain.drain(Path(sys.argv[3]), Path(sys.argv[4]), sys.stdin.fileno()))
+        sys.exit(drain.drain(Path(sys.argv[3]), bucket.place_of(sys.argv[4]), sys.stdin.fileno()))

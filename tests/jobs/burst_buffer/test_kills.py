@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, restart, snapshots, staging
+from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, restart, slow, snapshots, staging
 from jobs.burst_buffer import buffer as burst_buffer
 from tests.jobs.burst_buffer.child import contents, writer
 from tests.jobs.jobs_factory import eventually
@@ -71,7 +71,7 @@ def test_the_edges_here_are_all_that_the_code_has():
         return {name for m in modules for name in re.findall(r'edge\("(\w+)"\)', Path(m.__file__).read_text())}
 
     assert edges(burst_buffer, staging) == set(SAVING)
-    assert edges(drain) == set(DRAINING) - set(EVICTING)
+    assert edges(drain, slow) == set(DRAINING) - set(EVICTING)
     assert edges(snapshots) == set(EVICTING)
     assert edges(claim, restart) == set()
 

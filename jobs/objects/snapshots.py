@@ -1,0 +1,266 @@
+"""Snapshots of a burst buffer in a bucket: complete and verified, or not visible, whatever is killed and when.
+
+The files of a snapshot are cut into objects of at most 16 MiB, ``<name>/000000`` and so on, in the order of the
+manifest. Each is put in one request, whole or not at all: no multipart upload is begun, whose parts a kill would leave
+where S3 does not list them. They are read back and compared with the checksums, and ``<name>/manifest.json`` is put
+last. A snapshot is visible while its manifest and all of its objects are listed; its manifest is deleted first. What a
+kill leaves is listed, then: a drainer puts it again under the same keys, and what is nobody's is deleted after a day.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jobs.burst_buffer import claim, slow, snapshots, staging, transfer
+from jobs.burst_buffer.snapshots import MANIFEST_NAME, Manifest, StoredFile, edge
+from jobs.errors import DamageError, FolderError, ObjectStoreError
+from jobs.objects.address import storage_of
+from jobs.objects.client import PART_BYTES, Client, DataError, Stored
+from jobs.system import files, versioned
+
+if TYPE_CHECKING:
+    from jobs.burst_buffer.claim import Marker
+    from jobs.burst_buffer.journal import Committed
+    from jobs.burst_buffer.slow import Place
+    from jobs.burst_buffer.transfer import How
+    from jobs.settings import Node
+
+_STALE_S = 86400.0  # after which nobody is still draining what has no manifest: other drainers cannot be seen from here
+_RETRIES = 2  # of a request; a drainer that fails tries again by itself, with longer waits
+_OLDER = "an older snapshot may be good"
+_MOST_BYTES = PART_BYTES  # of an object that is read into memory
+_PART = "part_bytes"  # among the facts of a manifest: the bytes of each of its objects, but the last of a file
+_OURS = re.compile(rf"\d{{6,}}|{re.escape(MANIFEST_NAME)}")
+
+
+class _Piece(NamedTuple):
+    """One object of a snapshot: its name there, the file it is of, and which bytes of it."""
+
+    part: str
+    file: str
+    span: range
+
+
+def place_of(word: Place | str) -> Place:
+    """Return what a slow storage is named by: a path, or the address of a bucket."""
+    return Bucket(str(word)) if "://" in str(word) else Path(str(word)).resolve()
+
+
+class Bucket:
+    """The snapshots below a prefix, a slow storage of a burst buffer (`jobs.burst_buffer.slow.Slow`).
+
+    Its address is explained in `jobs.objects.address`. `disk` is what the servers store on (``device``), where that can
+    be seen from here.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address, self._storage = address, {"retries": _RETRIES, **storage_of(address)}
+        self.disk = Path(device) if (device := self._storage["device"]) and Path(device).exists() else None
+        self._client: Client | None = None
+        self._manifests: dict[Stored, Manifest] = {}
+
+    def __str__(self) -> str:
+        """Return its address."""
+        return self._address
+
+    @contextmanager
+    def _asked(self) -> Iterator[Client]:
+        """Give a client that has not failed; raises FolderError where the store does, as a folder would."""
+        try:
+            if self._client is None or self._client.fault:
+                self._client = Client(self._storage)
+            yield self._client
+        except (ObjectStoreError, DataError) as error:
+            raise FolderError(error.message, error.hint) from None
+
+    def marker(self) -> Marker | None:
+        """Return the marker, None where there is nothing; raises FolderError where objects of others are."""
+        with self._asked() as client:
+            try:
+                data = bytes(client.get(claim.MARKER_NAME))
+            except DataError:
+                if strangers := next((each.key for each in client.listed()), None):
+                    what = f"{self} is no place of snapshots: it holds other objects, such as {strangers}"
+                    raise FolderError(what, "name a prefix that nothing is below") from None
+                return None
+        return claim.parsed(lambda: versioned.parsed(data), f"{self}: {claim.MARKER_NAME}")
+
+    def mark(self, value: Node) -> None:
+        """Put the marker."""
+        with self._asked() as client:
+            client.put(claim.MARKER_NAME, json.dumps(value).encode())
+
+    def _listed(self, client: Client) -> dict[str, dict[str, Stored]]:
+        """Return the objects of all snapshots, complete or not."""
+        found: dict[str, dict[str, Stored]] = defaultdict(dict)
+        for each in client.listed():
+            name, _, part = each.key.partition("/")
+            if _OURS.fullmatch(part) and snapshots.ordered([name]):
+                found[name][part] = each
+        return found
+
+    def _visible(self, client: Client) -> dict[str, Manifest]:
+        """Return the manifests of the complete ones."""
+        found = {name: (self._manifest(client, name, there), there) for name, there in self._listed(client).items()}
+        return {name: told for name, (told, there) in found.items() if told and _is_whole(told, there)}
+
+    def _manifest(self, client: Client, name: str, there: Mapping[str, Stored]) -> Manifest | None:
+        """Return a manifest, None where none is good; each is read once."""
+        stored = there.get(MANIFEST_NAME)
+        if stored and stored.size <= _MOST_BYTES and stored not in self._manifests:
+            with suppress(DamageError, DataError):  # DataError: it goes, or is another one by now
+                data = bytes(client.get(stored.key, stored))
+                found = snapshots.parsed(lambda: versioned.parsed(data), name, stored.key)
+                most = found.facts.get(_PART)
+                if isinstance(most, int) and 0 < most <= _MOST_BYTES:
+                    self._manifests[stored] = found
+        return self._manifests.get(stored) if stored else None
+
+    def states(self) -> list[tuple[str, str]]:
+        """Return all snapshots; ``copying`` is one that was, too."""
+        with self._asked() as client:
+            visible, there = self._visible(client), self._listed(client)
+        return [(name, "committed" if name in visible else "copying") for name in snapshots.ordered(there)]
+
+    def sealed(self) -> list[str]:
+        """Return the complete ones."""
+        with self._asked() as client:
+            return snapshots.ordered(self._visible(client))
+
+    def take(self, source: Path, manifest: Manifest, how: How) -> None:
+        """Put the objects, read them back, and put the manifest; on failure they stay, to be put again."""
+        cap, manifest = transfer.Cap(how.mb_per_s), replace(manifest, facts={**manifest.facts, _PART: PART_BYTES})
+
+        def put(piece: _Piece) -> None:
+            data = _read(source / piece.file, piece.span)
+            cap.take(len(data))
+            client.put(f"{manifest.name}/{piece.part}", data)
+
+        with self._asked() as client:
+            edge("copying")
+            with suppress(FileNotFoundError), ThreadPoolExecutor(how.streams) as pool:  # the checksums tell which one
+                list(pool.map(put, _pieces(manifest)))
+            edge("written")
+            slow.blame(self._problems(client, manifest, how.streams), source, manifest, how, self)
+            edge("synced")
+            client.put(f"{manifest.name}/{MANIFEST_NAME}", json.dumps(snapshots.told(manifest)).encode())
+            edge("copied")
+
+    def _problems(self, client: Client, manifest: Manifest, streams: int = 1) -> list[str]:
+        with ThreadPoolExecutor(streams) as pool:
+            faults = pool.map(lambda each: _fault(client, manifest.name, *each), _by_file(manifest))
+            return [fault for fault in faults if fault]
+
+    def verify(self, name: str) -> list[str] | None:
+        """Read one."""
+        with self._asked() as client:
+            found = self._visible(client).get(name)
+            return self._problems(client, found) if found else None
+
+    def restored(self, name: str, fast: Path) -> Path:
+        """Bring one to the folder `fast`, where a damaged copy of it makes way; raises DamageError for a bad one."""
+        with self._asked() as client:
+            manifest = self._visible(client).get(name)
+            if manifest is None:
+                raise DamageError(f"{self} has {name} no more", _OLDER)
+            if (fast / name).exists():
+                files.rename(fast / name, fast / f"damaged-{name}")
+            staging.stage(fast / name, partial(_bring, client, manifest), lambda: manifest.facts)
+        return fast / name
+
+    def committed(self, name: str) -> Committed | None:
+        """Return when its manifest was put."""
+        with suppress(FolderError), self._asked() as client:
+            found, there = self._visible(client).get(name), self._listed(client).get(name)
+            return slow.event(found, there[MANIFEST_NAME].modified) if found and there else None
+        return None
+
+    def remove(self, name: str) -> None:
+        """Take one away, its manifest first."""
+        with self._asked() as client:
+            self._delete(client, name, self._listed(client).get(name, {}))
+
+    def _delete(self, client: Client, name: str, there: Mapping[str, Stored]) -> None:
+        for parts in ([MANIFEST_NAME], [part for part in there if part != MANIFEST_NAME]):
+            client.delete([f"{name}/{part}" for part in parts if part in there])
+            edge("removing" if parts == [MANIFEST_NAME] else "removed")
+
+    def recover(self) -> None:
+        """Delete what has been without a manifest for a day: another drainer may be putting what is younger."""
+        with self._asked() as client:
+            for name, there in self._listed(client).items():
+                newest = max(each.modified for each in there.values())
+                if MANIFEST_NAME not in there and time.time() - newest > _STALE_S:
+                    self._delete(client, name, there)
+
+    def clear(self) -> None:
+        """Delete all snapshots and the marker; raises FolderError, and deletes nothing, where objects of others are."""
+        if self.marker():
+            with self._asked() as client:
+                for name, there in self._listed(client).items():
+                    self._delete(client, name, there)
+                client.delete([claim.MARKER_NAME])
+
+
+def _pieces(manifest: Manifest) -> Iterator[_Piece]:
+    """Yield the objects of a snapshot in their order."""
+    most = manifest.facts[_PART]
+    spans = ((file, at) for file in manifest.files for at in range(0, file.size, most))
+    for number, (file, at) in enumerate(spans):
+        yield _Piece(f"{number:06d}", file.name, range(at, min(at + most, file.size)))
+
+
+def _by_file(manifest: Manifest) -> list[tuple[StoredFile, list[_Piece]]]:
+    """Return the files of a snapshot, each with its objects."""
+    of: dict[str, list[_Piece]] = {file.name: [] for file in manifest.files}
+    for piece in _pieces(manifest):
+        of[piece.file].append(piece)
+    return [(file, of[file.name]) for file in manifest.files]
+
+
+def _is_whole(manifest: Manifest, there: Mapping[str, Stored]) -> bool:
+    return all(piece.part in there and there[piece.part].size == len(piece.span) for piece in _pieces(manifest))
+
+
+def _bring(client: Client, manifest: Manifest, folder: Path) -> None:
+    for file, pieces in _by_file(manifest):
+        path = folder / file.name
+        files.make_folder(path.parent, exist_ok=True, parents=True)
+        with files.whole(path, durable=False) as out:
+            if fault := _fault(client, manifest.name, file, pieces, out.write):
+                raise DamageError(fault, _OLDER)
+
+
+def _fault(
+    client: Client, name: str, file: StoredFile, pieces: Sequence[_Piece], write: Callable[[Any], object] | None = None
+) -> str:
+    """Return what is wrong with a file in the bucket, having read all of it; empty for a good one."""
+    digest = hashlib.sha256()
+    try:
+        for piece in pieces:
+            key = f"{name}/{piece.part}"
+            data = client.get(key, Stored(key, len(piece.span)))
+            digest.update(data)
+            if write:
+                write(data)
+    except DataError as error:
+        return f"{file.name}: {error.message}"
+    return "" if digest.hexdigest() == file.sha256 else f"{file.name} has other bytes: its SHA-256 differs"
+
+
+def _read(path: Path, span: range) -> bytes:
+    with os.fdopen(files.opened(path), "rb") as file:
+        file.seek(span.start)
+        return file.read(len(span))

@@ -1,0 +1,311 @@
+"""A burst buffer whose slow side is a bucket: whatever is killed, a snapshot is whole or invisible, and none lost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import obstore
+import pytest
+
+from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, snapshots
+from jobs.checkpoints.reclaim import clear
+from jobs.errors import FolderError
+from jobs.objects import snapshots as objects
+from jobs.objects.address import address_of, storage_of
+from jobs.objects.client import PART_BYTES
+from jobs.objects.snapshots import Bucket
+from jobs.system import durable
+from tests.ceph.test_lab import store
+from tests.jobs.burst_buffer import child
+from tests.jobs.burst_buffer.child import contents, writer
+from tests.jobs.burst_buffer.shared import by_hand, bytes_of, drainer_ended, reasons
+
+QUICK = {"attempts": 2, "backoff_s": 0.1}
+
+
+@pytest.fixture
+def places(storage, tmp_path, monkeypatch):
+    """A fast folder, and the address of a prefix that is empty; files of more than 100 kB have several objects."""
+    monkeypatch.setattr(objects, "PART_BYTES", 100_000)
+    return tmp_path / "fast", address_of({**storage, "timeout_s": 2.0})
+
+
+@pytest.fixture
+def idle(monkeypatch):
+    """No drainer is started but by hand."""
+    monkeypatch.setattr(drainer.Drainer, "poke", lambda self: None)
+
+
+def drained(places):
+    return drain.drain(places[0], Bucket(places[1]))
+
+
+def keys(ceph, places):
+    """What lies in the bucket below the prefix, as a client that knows nothing of us lists it."""
+    prefix = storage_of(places[1])["prefix"] + "/"
+    pages = obstore.list(store(ceph), prefix)
+    return {each["path"].removeprefix(prefix): prefix for page in pages for each in page}
+
+
+def complete(ceph, places):
+    """The steps of all snapshots with a manifest, each of which is compared with what was saved, byte for byte."""
+    there, found = keys(ceph, places), []
+    for manifest in [key for key in there if key.endswith("/manifest.json")]:
+        told = json.loads(bytes(obstore.get(store(ceph), there[manifest] + manifest).bytes()))
+        folder, number, held = manifest.partition("/")[0], 0, {}
+        for name, size, _ in told["files"]:
+            held[name] = b""
+            while len(held[name]) < size:
+                key = f"{folder}/{number:06d}"
+                held[name] += bytes(obstore.get(store(ceph), there[manifest] + key).bytes())
+                number += 1
+        assert held == contents(told["step"])
+        found.append(told["step"])
+    return sorted(found)
+
+
+def test_snapshots_come_to_the_bucket_whole_and_only_the_newest_stay(ceph, places):
+    with contextlib.closing(BurstBuffer(*places, keep=2, streams=2)) as buffer:
+        for step in range(4):
+            buffer.save(step, writer(step))
+        assert buffer.drained(60)
+        report = buffer.report(time.time())
+
+    drainer_ended(places[0])
+    assert complete(ceph, places) == [2, 3]
+    assert all(line["durable_slow_s"] > 0 and line["retries"] == 0 for line in report)
+    assert {key.partition("/")[0] for key in keys(ceph, places)} == {claim.MARKER_NAME, *Bucket(places[1]).sealed()}
+    assert sorted({each.split()[-1] for each in by_hand("verify", *places).stdout.splitlines()}) == ["good"]
+    assert by_hand("status", *places).stdout.count("committed") == 2
+
+
+def test_the_newest_is_brought_back_to_a_new_fast_folder_and_training_goes_on(places, idle, tmp_path):
+    with contextlib.closing(BurstBuffer(*places)) as buffer:
+        for step in (1, 2):
+            buffer.save(step, writer(step))
+    assert drained(places) == 0
+
+    with contextlib.closing(BurstBuffer(tmp_path / "other", places[1])) as buffer:
+        assert bytes_of(buffer.latest()) == contents(2)
+        assert buffer.drained(0)  # what was brought back is not to be drained again
+        buffer.save(3, writer(3))
+        assert bytes_of(buffer.latest()) == contents(3)
+
+
+def test_a_damaged_fast_copy_is_brought_back_anew_and_a_damaged_object_is_named(ceph, places, idle):
+    with contextlib.closing(BurstBuffer(*places)) as buffer:
+        names = [buffer.save(step, writer(step)).name for step in (1, 2)]
+        assert drained(places) == 0
+        for name in names:
+            (places[0] / name / "files" / "ckpt.index").write_bytes(b"spoiled")
+        prefix = next(iter(keys(ceph, places).values()))
+        obstore.put(store(ceph), f"{prefix}{names[1]}/000001", bytes(100_000))
+
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found = buffer.latest()
+
+    assert bytes_of(found) == contents(1)
+    assert [name in str(each.message) for each in told for name in names[1:]].count(True) >= 1
+    assert any("shards/ckpt.data-0 has other bytes" in str(each.message) for each in told)
+    assert "shards/ckpt.data-0 has other bytes" in by_hand("verify", *places).stdout
+
+
+def test_a_snapshot_that_lacks_an_object_is_invisible_and_drained_again(ceph, places, idle):
+    with contextlib.closing(BurstBuffer(*places)) as buffer:
+        name = buffer.save(1, writer(1)).name
+        assert drained(places) == 0
+        obstore.delete(store(ceph), next(iter(keys(ceph, places).values())) + f"{name}/000002")
+
+        assert Bucket(places[1]).sealed() == []
+        assert not buffer.drained(0)
+        assert drained(places) == 0
+        assert buffer.drained(0)
+
+    assert complete(ceph, places) == [1]
+
+
+def test_objects_of_others_are_refused_and_stay(ceph, places, idle):
+    prefix = storage_of(places[1])["prefix"]
+    obstore.put(store(ceph), f"{prefix}/theirs", b"1")
+
+    with pytest.raises(FolderError, match="it holds other objects, such as theirs"):
+        BurstBuffer(*places)
+    with pytest.raises(FolderError, match="other objects"):
+        clear([Bucket(places[1])])
+
+    assert set(keys(ceph, places)) == {"theirs"}
+
+
+def test_a_training_that_is_over_leaves_nothing_and_takes_nothing_of_others(ceph, places, idle):
+    with contextlib.closing(BurstBuffer(*places)) as buffer:
+        name = buffer.save(1, writer(1)).name
+    assert drained(places) == 0
+    prefix = storage_of(places[1])["prefix"]
+    obstore.put(store(ceph), f"{prefix}/{name}/theirs", b"1")
+
+    clear([places[0], Bucket(places[1])])
+
+    assert set(keys(ceph, places)) == {f"{name}/theirs"}
+    assert not places[0].exists()
+
+
+def test_what_nobody_has_completed_for_a_day_is_deleted_and_younger_remains_stay(ceph, places, idle, monkeypatch):
+    with contextlib.closing(BurstBuffer(*places)) as buffer:
+        buffer.save(5, writer(5))
+    dead = "00000003-step3-01234567"
+    obstore.put(store(ceph), storage_of(places[1])["prefix"] + f"/{dead}/000000", b"1")
+
+    assert drained(places) == 0
+    assert f"{dead}/000000" in keys(ceph, places)
+    assert (dead, "copying") in Bucket(places[1]).states()
+
+    monkeypatch.setattr(objects, "_STALE_S", -60.0)
+    assert drained(places) == 0
+    assert f"{dead}/000000" not in keys(ceph, places)
+    assert complete(ceph, places) == [5]
+
+
+def test_each_object_is_put_in_one_request_of_which_a_kill_leaves_no_parts():
+    assert objects.PART_BYTES <= PART_BYTES  # above which the client begins a multipart upload
+
+
+@pytest.mark.parametrize(("change", "why"), [("denied", "access denied"), ("missing", "there is no such bucket")])
+def test_who_cannot_use_the_bucket_is_told_so_before_anything_is_saved(ceph, places, change, why, monkeypatch):
+    fast, address = places
+    if change == "denied":
+        for key, value in ceph.stranger.items():
+            monkeypatch.setenv(key, value)
+    else:
+        address = address.replace(f"/{ceph.bucket}/", "/nowhere/")
+
+    with pytest.raises(FolderError, match=why):
+        BurstBuffer(fast, address)
+
+    assert not (fast / claim.MARKER_NAME).exists()
+
+
+def test_a_right_that_is_taken_away_is_told_in_bounded_time_and_nothing_is_lost(ceph, places, idle, monkeypatch):
+    with contextlib.closing(BurstBuffer(*places, **QUICK)) as buffer:
+        buffer.save(1, writer(1))
+    with monkeypatch.context() as patch:
+        for key, value in ceph.stranger.items():
+            patch.setenv(key, value)
+        assert drained(places) == drain.GAVE_UP
+    assert "access denied" in reasons(places[0])[0]
+
+    assert drained(places) == 0
+    assert complete(ceph, places) == [1]
+
+
+def test_a_quota_that_is_used_up_is_told_and_nothing_is_lost(ceph, places, idle):
+    with contextlib.closing(BurstBuffer(*places, **QUICK)) as buffer:
+        buffer.save(1, writer(1))
+    with ceph.quota(1):
+        time.sleep(0.1)
+        assert drained(places) == drain.GAVE_UP
+    assert "a quota is used up" in reasons(places[0])[0]
+
+    assert drained(places) == 0
+    assert complete(ceph, places) == [1]
+
+
+@pytest.mark.long
+def test_a_full_pool_is_a_timeout_told_in_bounded_time_and_drained_when_there_is_room(ceph, places, idle):
+    with contextlib.closing(BurstBuffer(*places, **QUICK)) as buffer:
+        buffer.save(1, writer(1))
+    with ceph.full():
+        began = time.monotonic()
+        assert drained(places) == drain.GAVE_UP
+        assert time.monotonic() - began < 60  # 2 attempts of 3 requests of 2 s, and pauses
+    assert "gives no answer (timeout)" in reasons(places[0])[0]
+
+    assert drained(places) == 0
+    assert complete(ceph, places) == [1]
+
+
+@pytest.mark.filterwarnings("ignore::jobs.burst_buffer.restart.DrainWarning")
+def test_a_gateway_that_is_away_holds_a_full_fast_storage_back_and_nothing_else(ceph, places, monkeypatch):
+    def free_bytes(folder):
+        return (1 << 40) if len(snapshots.names(places[0])) < 2 else 0
+
+    with contextlib.closing(BurstBuffer(*places, backoff_max_s=0.5, attempts=100)) as buffer:
+        buffer.save(0, writer(0))
+        assert buffer.drained(60)
+        ceph.kill("gateway")
+        monkeypatch.setattr(durable, "free_bytes", free_bytes)
+        saving = threading.Thread(target=lambda: [buffer.save(step, writer(step)) for step in (1, 2, 3)])
+        saving.start()
+        saving.join(6)
+        assert saving.is_alive()
+        ceph.start("gateway")
+        saving.join(60)
+        assert not saving.is_alive()
+        assert buffer.drained(60)
+
+    assert complete(ceph, places)[-1] == 3
+
+
+DRAINING = ("copying", "written", "synced", "copied", "committed", "removing", "removed")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("edge", DRAINING)
+def test_a_drainer_killed_at(edge, ceph, places, idle):
+    with contextlib.closing(BurstBuffer(*places, keep=1)) as buffer:
+        buffer.save(0, writer(0))
+        assert drained(places) == 0
+        buffer.save(1, writer(1))
+    words = [sys.executable, child.__file__, "drain", edge, *map(str, places)]
+    assert subprocess.run(words, stdin=subprocess.DEVNULL, check=False, timeout=60).returncode == -signal.SIGKILL
+
+    assert complete(ceph, places)[-1] == (0 if DRAINING.index(edge) < 3 else 1)
+    assert drained(places) == 0
+    assert complete(ceph, places) == [1]
+
+
+@pytest.mark.long
+def test_nothing_is_lost_when_trainer_drainer_and_gateway_are_killed_thirty_times(ceph, places):
+    """Every snapshot that `save` came back from, or a newer one, is found; what is said complete is whole."""
+    dice, acknowledged = random.Random(22), -1  # noqa: S311
+    killed = {"trainer": 0, "drainer": 0, "gateway": 0}
+    for _ in range(30):
+        words = [sys.executable, child.__file__, "train", str(acknowledged + 1), *map(str, places)]
+        trainer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        pids = {"trainer": trainer.pid, "drainer": int(trainer.stdout.readline())}
+        time.sleep(dice.uniform(0.1, 1.5))
+        victims = dice.sample(["trainer", "drainer", "gateway"], dice.randint(1, 3))
+        for victim in victims:
+            killed[victim] += 1
+            if victim == "gateway":
+                ceph.kill("gateway")
+            else:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pids[victim], signal.SIGKILL)
+            time.sleep(dice.choice([0, 0.01, 0.3]))
+        ceph.start("gateway")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(trainer.pid, signal.SIGKILL)
+        acknowledged = max([acknowledged, *map(int, trainer.communicate(timeout=60)[0].split())])
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pids["drainer"], signal.SIGKILL)
+        drainer_ended(places[0])
+
+        whole = complete(ceph, places)
+        held = [snapshots.step(name) for name in snapshots.names(places[0])]
+        assert all(snapshots.verify(places[0] / name) == [] for name in snapshots.names(places[0]))
+        assert max([*whole, *held], default=-1) >= acknowledged
+
+    assert drained(places) == 0
+    assert min(killed.values()) >= 5
+    assert complete(ceph, places)[-1] >= acknowledged > 30
+    assert len(complete(ceph, places)) == 2
