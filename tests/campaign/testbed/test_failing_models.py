@@ -28,7 +28,7 @@ from jobs.burst_buffer.restart import latest
 from jobs.checkpoints.direct import Direct
 from jobs.system import emulated
 from tests.campaign.command_line import TINY
-from tests.campaign.testbed.models import DISK, FLASH, needed
+from tests.campaign.testbed.models import DISK, FLASH, built, needed
 from tests.campaign.testbed.testbeds import HDD, SSD, required, traces
 from tests.campaign.work_lists import compose
 from tests.jobs.burst_buffer.child import contents, writer
@@ -49,10 +49,20 @@ ONE = {"hdd": physical("disk", DISK, HDD)}
 BOTH = ONE | {"ssd": physical("flash", FLASH, SSD)}
 
 
-@pytest.fixture
-def bed(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory):
+    """A folder with a compiler that takes no time: it gives the program that was built once."""
     needed()
+    folder = tmp_path_factory.mktemp("compiler")
+    (folder / "cc").write_text(f'#!/bin/sh\nexec cp "{built(folder)}" "$3"\n')  # cc -O2 -o PROGRAM
+    (folder / "cc").chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def bed(tmp_path, monkeypatch, compiler):
     required()
+    monkeypatch.setenv("PATH", f"{compiler}:{os.environ['PATH']}")
     monkeypatch.setattr(emulated, "_PATIENCE_S", 0.3)
     folder = tmp_path / "bed"
     yield folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import shlex
@@ -232,13 +233,18 @@ def test_nobody_but_root_reads_an_image(bed):
     assert nothing_new == b"half"
 
 
-@pytest.mark.parametrize("ours", ["no testbed", "a testbed", "a testbed that is not mounted"])
-@pytest.mark.parametrize("theirs", ["hdd.img", "hdd.img.new", "hdd/thesis"])
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        *itertools.product(("hdd.img", "hdd.img.new", "hdd/thesis"), ("no testbed", "a testbed")),
+        ("hdd/thesis", "a testbed that is not mounted"),  # its image would be ours
+    ],
+)
 def test_what_has_the_name_of_a_storage_and_is_not_ours_is_neither_taken_nor_removed(bed, ours, theirs):
     bed.mkdir(mode=0o755)
     if ours == "a testbed":
         apply.up(bed, {"ssd": MORE["ssd"]}, OWNER)
-    elif ours != "no testbed" and theirs == "hdd/thesis":  # else the image is ours
+    elif ours == "a testbed that is not mounted":
         apply.up(bed, SMALL, OWNER)
         subprocess.run(["umount", str(bed / "hdd")], check=True)
     file = bed / theirs

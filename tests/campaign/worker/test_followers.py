@@ -114,23 +114,25 @@ def test_a_rank_whose_connection_ends_in_a_run_is_lost(work_list, tmp_path):
     leader.close()
 
 
-@pytest.mark.parametrize("hello", [{"secret": "guessed", "rank": 1}, {}, {"secret": "é", "rank": None}])
-def test_who_does_not_know_the_secret_is_no_rank(work_list, hello):
+def test_who_does_not_know_the_secret_is_no_rank(work_list):
     leader = Leader(Slow(), work_list, 2, 1.0)
 
-    def stranger():
+    def stranger(hello):
         where = followers._found(work_list.with_suffix(".ranks.json"), SOON_S)  # noqa: SLF001
         with contextlib.closing(Line.to(where["address"], where["port"], SOON_S)) as line, contextlib.suppress(OSError):
             line.send({"node": "n", "address": "a", "boot": "b", **hello})
             line.receive(SOON_S)
 
-    other = threading.Thread(target=stranger)
-    other.start()
+    hellos = ({"secret": "guessed", "rank": 1}, {}, {"secret": "é", "rank": None})
+    others = [threading.Thread(target=stranger, args=(hello,)) for hello in hellos]
+    for other in others:
+        other.start()
 
     with pytest.raises(EnvironmentFaultError, match="rank 1"):
         leader.gather()
     assert work_list.with_suffix(".ranks.json").stat().st_mode & 0o777 == 0o600
-    other.join()
+    for other in others:
+        other.join()
 
 
 def test_what_an_earlier_start_of_the_job_left_is_not_taken_for_this_one(work_list):

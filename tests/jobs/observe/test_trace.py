@@ -308,9 +308,8 @@ def test_a_loop_device_and_the_device_of_its_file_are_both_traced(run, disk, sta
     groups = [column for column in rows[0] if column.startswith("dsk/")]
     assert groups == [f"dsk/{device} {what}" for device in (name, under) for what in ("read", "writ")]
     assert read >= 8 * MIB
-    assert read_under >= 8 * MIB
     assert total(rows, f"dsk/{name} read") == pytest.approx(read, rel=0.01)
-    assert total(rows, f"dsk/{under} read") == pytest.approx(read_under, rel=0.01, abs=MIB)
+    assert 8 * MIB <= total(rows, f"dsk/{under} read") * 1.01 <= read_under * 1.02  # others read from it, too
 
 
 def test_the_file_is_in_the_style_of_dstat(run, tmp_path):

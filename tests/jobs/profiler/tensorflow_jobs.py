@@ -100,15 +100,17 @@ def _remote(reads, logdir):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     tf.profiler.experimental.server.start(port)
-    over = threading.Event()
+    begun, over = threading.Event(), threading.Event()
 
     def read():
         for _ in reads.repeat():
+            begun.set()
             if over.is_set():
                 return
 
     reader = threading.Thread(target=read)
     reader.start()
-    tf.profiler.experimental.client.trace(f"grpc://127.0.0.1:{port}", logdir, 100)
+    begun.wait()
+    tf.profiler.experimental.client.trace(f"grpc://127.0.0.1:{port}", logdir, 300)
     over.set()
     reader.join()

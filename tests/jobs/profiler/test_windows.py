@@ -135,7 +135,7 @@ def test_detaching_gives_every_slot_and_page_back(data):
 
 
 def test_readers_do_not_mind_a_hundred_attachments(data):
-    stop, read, seen = threading.Event(), [0] * 8, 0
+    stop, read, seen = threading.Event(), [0] * 4, 0
 
     def reading(place):
         with opened(data) as descriptor:
@@ -143,7 +143,7 @@ def test_readers_do_not_mind_a_hundred_attachments(data):
                 assert len(os.pread(descriptor, 100, 0)) == 100
                 read[place] += 1
 
-    threads = [threading.Thread(target=reading, args=(place,)) for place in range(8)]
+    threads = [threading.Thread(target=reading, args=(place,)) for place in range(4)]
     for thread in threads:
         thread.start()
     for round_ in range(100):
