@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from jobs.figures import Check
+from jobs.objects import STORES
 
 if TYPE_CHECKING:
     from jobs.figures import Expectation, Peak, Run
@@ -182,9 +183,9 @@ def cold_at_server(run: Run, limits: Limits) -> Check:
     wanted, endpoint = max(run["bytes_read"], objects["bytes"]), objects["endpoint"]
     most = 1 - limits.device_bytes_min
     disk, lowest = run.get("device"), run.get("lowest_device")
-    stores = objects["servers"].get("ceph-osd")
+    stores = objects["servers"].get(STORES)
     counts = {disk: run.get("device_read_bytes"), lowest: run.get("lowest_read_bytes")}
-    counts |= {"ceph-osd": stores["read_bytes"]} if disk and stores else {}
+    counts |= {STORES: stores["read_bytes"]} if disk and stores else {}
     found = {name: count for name, count in counts.items() if name and count is not None}
     if not stores or not found or not wanted:
         hidden = f"what the servers of {endpoint} have in memory cannot be seen from here"
@@ -194,7 +195,7 @@ def cold_at_server(run: Run, limits: Limits) -> Check:
     message = f"{words} for {wanted / 1e6:.1f} MB of objects"
     unexplained = max(0.0, 1 - min(found.values()) / wanted)
     if stores["read_bytes"] is None and unexplained <= most:
-        hidden = "others may have read that: what ceph-osd itself read is hidden from this user (root may see it)"
+        hidden = f"others may have read that: what {STORES} itself read is hidden from this user (root may see it)"
         return _at_most("cold", None, most, f"{message}; {hidden}")
     return _at_most("cold", unexplained, most, message)
 
@@ -291,8 +292,9 @@ def reached_device(run: Run, limits: Limits) -> Check:
 
     By the counter of what holds the file, which counts everybody's bytes, else by the kernel's account of our own.
     """
-    counts, asked = (run["reached_bytes"], run["written_bytes"]), run["bytes_written"]
-    reached = next((count for count in counts if count is not None), None)
+    reached, asked = run["reached_bytes"], run["bytes_written"]
+    if reached is None and "objects" not in run:  # what a client of an object store has written is on a network
+        reached = run["written_bytes"]
     if reached is None:
         return _at_least("reached_device", None, limits.device_bytes_min, "no counter tells what was written")
     message = f"{reached / 1e6:.1f} MB came to the device for {asked / 1e6:.1f} MB written"

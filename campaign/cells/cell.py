@@ -81,7 +81,7 @@ class Cell:
 def make_cell(point: Point) -> Cell:
     """Take the settings out of a composed configuration and name them."""
     benchmark = registry.of(point)
-    acting = benchmark.acting(point["benchmark"])
+    acting = benchmark.acting(point)
     settings = cast("Settings", {key: value for key, value in point.items() if key in acting})
     settings["benchmark"] = benchmark.acting_keys(settings["benchmark"])
     if benchmark.data != "hdf5":

@@ -107,14 +107,15 @@ def _of_objects(run: Run) -> list[str]:
     if not found:
         return []
     errors = ", ".join(f"{count} {word}" for word, count in sorted(found["errors"].items())) or "no error"
-    first = " ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in found["first_byte_s"].items())
+    gets = " ".join(f"{name} {seconds * 1e3:.1f} ms" for name, seconds in found["first_byte_s"].items())
+    first = f"; first byte {gets}" if gets else ""  # of puts there is none
     used = {"client": run["cpu_s"]} | {name: each["cpu_s"] for name, each in found["servers"].items()}
     tls = "TLS, certificate verified" if found["tls"] else "no TLS"
     spent = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in used.items())
     way = f"{found['endpoint']} {found['bucket']}: {found['protocol']}, {tls}, {found['client']}"
     return [
         f"objects      {way}, {found['engine']}, {found['concurrency']} at once",
-        f"requests     {found['requests']}, sent again {found['retries']} times ({errors}); first byte {first}",
+        f"requests     {found['requests']}, sent again {found['retries']} times ({errors}){first}",
         f"processors   {spent} in {run['elapsed_s']:.2f} s",
     ]
 

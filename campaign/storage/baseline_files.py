@@ -90,11 +90,12 @@ def request(item: WorkItem, raw: Path) -> FileRequest | None:
 
 @contextmanager
 def tidied(item: WorkItem) -> Iterator[None]:
-    """Remove what a run has written, also where it was killed."""
+    """Remove what a run has written, also where it was killed; of an object store the next run does."""
     try:
         yield
     finally:
-        if has_file(item["settings"]) and item["dataset"]["file"] is None:
+        settings = item["settings"]
+        if has_file(settings) and item["dataset"]["file"] is None and "kind" not in settings["storage"]:
             with suppress(OSError):
                 files.remove(Path(item["dataset"]["folder"]) / _written(item))
 

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from campaign.errors import EnvironmentFaultError
 from campaign.storage import baseline_files
@@ -73,7 +73,8 @@ def _images(client: Client, settings: Settings, folder: CampaignFolder, progress
     held = folder.manifests / hashlib.sha256(name.encode()).hexdigest()[:10]
     held.mkdir(mode=0o700, parents=True, exist_ok=True)
     if spec is None:
-        found = _listing(client.listed(below), below, client.url_of(below), any_kind=any_kind)
+        kind = {"any_kind": True} if any_kind else {"hdf5": hdf5} if (hdf5 := wanted.get("hdf5")) else {}
+        found = _listing(client.listed(below), below, client.url_of(below), kind)
         files.write(held / manifest.MANIFEST_NAME, found.to_json())
     else:
         what = f"making dataset {wanted['name']}"
@@ -93,7 +94,8 @@ def _images(client: Client, settings: Settings, folder: CampaignFolder, progress
 def _baseline(client: Client, settings: Settings, listed: Data | None, progress: Progress) -> Data:
     """Make the object that is read, of random bytes, if it is not there; it stays, as a baseline's file does.
 
-    It is in a folder that is empty or has our marker: no object of the user's is replaced.
+    It is in a folder that is empty or has our marker, as are those that are written: no object of the user's is
+    replaced.
     """
     benchmark = settings["benchmark"]
     transfer_mib = benchmark.get("transfer_mib", datafile.TRANSFER_MIB)
@@ -108,19 +110,30 @@ def _baseline(client: Client, settings: Settings, listed: Data | None, progress:
     place = dataset.Place(client, datafile.FOLDER)
     key, there = place.key(name), place.listed()
     dataset.refuse_foreign(place, datafile.FOLDER, there)
-    if name not in there or there[name].size != size:
+    writes = benchmark["access"] == "write"
+    if make.MARKER_NAME not in there:
         client.put(place.key(make.MARKER_NAME), datafile.FOLDER.encode())
+    if not writes and (name not in there or there[name].size != size):
         client.put(key, made)
     block = int(-(-listed["bytes"] // listed["files"])) if listed else transfer_mib << 20
     checksum: Data = {"checksum": listed["checksum"]} if listed else {}
     path = listed["path"] if listed else client.url_of(datafile.FOLDER)
-    found: Data = {"path": path, "folder": datafile.FOLDER, "file": name, "bytes": size, "block_bytes": block}
+    found: Data = {
+        "path": path,
+        "folder": datafile.FOLDER,
+        "file": None if writes else name,
+        "bytes": size,
+        "block_bytes": block,
+    }
     return {**found, **checksum}
 
 
-def _listing(listed: Iterable[Stored], below: str, url: str, *, any_kind: bool) -> manifest.Manifest:
-    """Make the manifest of a user's own objects, as `manifest.scan` does of files; consoles mark folders by 0 bytes."""
-    suffixes = manifest.ANY_SUFFIX if any_kind else manifest.IMAGE_SUFFIXES
+def _listing(listed: Iterable[Stored], below: str, url: str, kind: dict[str, Any]) -> manifest.Manifest:
+    """Make the manifest of a user's own objects, as `manifest.scan` does of files; consoles mark folders by 0 bytes.
+
+    `kind` is its parameters: ``any_kind``, or ``hdf5``, the data set; of images none.
+    """
+    suffixes = manifest.suffixes(kind)
     named = {each.key.removeprefix(f"{below}/"): each for each in listed if each.size}
     names = sorted(name for name in named if name.lower().endswith(suffixes) and _ODD.isdisjoint(name.split("/")))
     if not names:
@@ -129,7 +142,7 @@ def _listing(listed: Iterable[Stored], below: str, url: str, *, any_kind: bool) 
     number = {name: place for place, name in enumerate(classes)}
     return manifest.Manifest(
         kind="folder",
-        parameters={"any_kind": True} if any_kind else {},
+        parameters=kind,
         generator=None,
         files=tuple(
             manifest.ImageFile(name, named[name].size, number[str(PurePosixPath(name).parent)]) for name in names

@@ -21,6 +21,7 @@ _CAPS = {
 _PORTS = (20_000, 32_000)  # clients have those from 32,768 on (ip_local_port_range)
 # Without tcp_nodelay a get of 112 kB takes 21 ms instead of 1.5 (Nagle against the delayed ACK of loopback); without
 # the two keys of paxos each pool takes a second; radosgw-admin waits for the watch of a gateway that was killed.
+# On a disk that calls itself rotational BlueStore keeps what is below 64 kB in memory until 64 writes have gathered.
 _CONF = """\
 [global]
 fsid = {fsid}
@@ -50,6 +51,7 @@ osd_client_watch_timeout = 5
 osd_op_num_shards = 2
 osd_op_num_threads_per_shard = 2
 bluestore_default_buffered_read = {cached}
+bluestore_prefer_deferred_size_hdd = 0
 rgw_data = {folder}/gateway
 rgw_frontends = beast endpoint=127.0.0.1:{port} tcp_nodelay=1
 """

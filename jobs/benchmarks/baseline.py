@@ -21,11 +21,13 @@ from jobs.benchmarks.benchmark import Benchmark, Figure, Work
 from jobs.benchmarks.engines import datafile, external
 from jobs.benchmarks.engines import engine as engines
 from jobs.benchmarks.engines.engine import Order
+from jobs.errors import EngineError
 from jobs.settings import key
 from jobs.system import files
 
 if TYPE_CHECKING:
     from jobs.benchmarks.engines.engine import Outcome
+    from jobs.objects.client import Client
     from jobs.request import FileRequest, Request
     from jobs.settings import Node, Settings
 
@@ -72,7 +74,8 @@ def begin(request: Request) -> Iterator[Work]:
     writes = benchmark["access"] == _WRITTEN
     engine = engine_of(settings)
     if settings.get("storage", {}).get("kind") == "s3":
-        yield _of_object(request, asked)
+        with _of_objects(request, asked) as work:
+            yield work
         return
     order = _order(settings, asked, engines.takes_direct(file, benchmark["access"]))
     raw = Path(asked["raw"]) if asked["raw"] else None
@@ -96,25 +99,55 @@ def engine_of(settings: Settings) -> str:
     return engines.chosen(settings["benchmark"]["engine"], settings["benchmark"]["access"])
 
 
-def _of_object(request: Request, asked: FileRequest) -> Work:
-    """Return a run that gets ranges of one object, by as many readers as a file has."""
+@contextmanager
+def _of_objects(request: Request, asked: FileRequest) -> Iterator[Work]:
+    """Make ready a run that gets ranges of one object, by as many readers as a file has, or that puts objects."""
     from jobs.objects.client import Client  # noqa: PLC0415 - only for objects
     from jobs.objects.source import Source  # noqa: PLC0415
 
-    settings, key_of_it = request["settings"], asked["file"]
+    settings = request["settings"]
     source = Source(Client(settings["storage"]), {}, request.get("disk"), 1)
-
-    def get(offset: int, count: int) -> int:
-        return len(source.client.get(key_of_it, span=(offset, offset + count))) if count else 0
-
-    order = replace(_order(settings, asked, direct=False), get=get)
+    order = _order(settings, asked, direct=False)
+    writes = order.access == _WRITTEN
+    order = _putting(order, settings["threads"], source.client) if writes else _getting(order, source.client)
     source.engine["concurrency"] = order.threads
 
     def measure(watched: AbstractContextManager[Any]) -> dict[str, Any]:
         found = _measured(_runner(engines.BUILTIN, None), order, watched)
+        if writes:
+            _require_put(order, source.client)
         return {**found, "engine": engines.BUILTIN, "engine_output": None}
 
-    return Work(measure, Path(), source=source, reading=source.pids)
+    with ExitStack() as at_end:
+        if writes:
+            _remove(order, source.client)  # what a run that was killed has left
+            at_end.callback(_remove, order, source.client)
+        yield Work(measure, Path(), writes=writes, source=source, reading=tuple if writes else source.pids)
+
+
+def _getting(order: Order, client: Client) -> Order:
+    def get(offset: int, count: int) -> int:
+        return len(client.get(str(order.file), span=(offset, offset + count))) if count else 0
+
+    return replace(order, get=get)
+
+
+def _putting(order: Order, threads: int, client: Client) -> Order:
+    def put(number: int, data: memoryview) -> None:
+        client.put(f"{order.file}/{number:06}", data)
+
+    return replace(order, put=put, threads=threads)
+
+
+def _require_put(order: Order, client: Client) -> None:
+    """Raise EngineError where the store does not list all that was put, with its size."""
+    sizes = [each.size for each in client.listed(str(order.file))]
+    if sizes != [order.block_bytes] * (order.file_bytes // order.block_bytes):
+        raise EngineError(f"the store lists {len(sizes)} objects of {sum(sizes)} bytes, not the {order.file_bytes} put")
+
+
+def _remove(order: Order, client: Client) -> None:
+    client.delete([each.key for each in client.listed(str(order.file))])
 
 
 def _runner(engine: str, raw: Path | None) -> Callable[[Order], Outcome]:
@@ -187,8 +220,11 @@ class _Baseline(Benchmark):
     def figure_of(self, node: Node) -> Figure:
         return Figure("write_mb_per_s" if node["access"] == _WRITTEN else "read_mb_per_s", "MB/s")
 
-    def acting(self, node: Node) -> tuple[str, ...]:
-        return (*self.settings, "dataset", "threads", "seed") if node["access"] == _RANDOM else self.settings
+    def acting(self, point: Mapping[str, Any]) -> tuple[str, ...]:
+        access = point["benchmark"]["access"]
+        puts = access == _WRITTEN and point["storage"].get("kind") == "s3"
+        more = ("dataset", "threads", "seed") if access == _RANDOM else ("threads",) if puts else ()
+        return (*self.settings, *more)
 
     def acting_keys(self, node: Node) -> Node:
         idle = "transfer_mib" if node["access"] == _RANDOM else "seconds_max"
@@ -206,12 +242,10 @@ class _Baseline(Benchmark):
                 f"cache={values['cache']}: benchmark=baseline goes past the page cache",
                 "cache=cold, which is the default",
             )
-        if values.get("storage.kind") == "s3" and values["benchmark.access"] == _WRITTEN:
-            return "benchmark.access=write writes a file, and an object store has none", "benchmark.access=read"
         if values.get("storage.kind") == "s3" and values["benchmark.engine"] not in (engines.AUTO, engines.BUILTIN):
             return f"benchmark.engine={values['benchmark.engine']} knows no objects", "benchmark.engine=builtin"
         if values.get("storage.engine") == "async":
-            return "storage.engine=async: benchmark=baseline gets ranges by threads", "storage.engine=threads"
+            return "storage.engine=async: benchmark=baseline gets ranges and puts by threads", "storage.engine=threads"
         if (values["benchmark.access"], values["benchmark.engine"]) == (_RANDOM, engines.IOR):
             return (
                 "benchmark.engine=ior with benchmark.access=random_read: IOR has no threads to read with",

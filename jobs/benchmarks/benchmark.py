@@ -108,7 +108,7 @@ class Benchmark:
         """Return the rate whose spread is judged."""
         return self.rate or self.figure_of(node)
 
-    def acting(self, _node: Node) -> tuple[str, ...]:
+    def acting(self, _point: Mapping[str, Any]) -> tuple[str, ...]:
         """Name the settings that can change the result of a cell."""
         return self.settings
 

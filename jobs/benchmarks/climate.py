@@ -20,18 +20,18 @@ from jobs.benchmarks.cdb import expected
 from jobs.benchmarks.cdb.feed import Feed, parts_of, pipelines
 from jobs.benchmarks.cdb.network import CdbNetwork, kernel_shapes
 from jobs.benchmarks.cdb.rules import TRAIN, VALIDATION, Rules
-from jobs.benchmarks.cdb.stage_in import staged_in
+from jobs.benchmarks.cdb.stage_in import Copies, staged_in
 from jobs.benchmarks.cdb.training import CdbTraining
 from jobs.benchmarks.images import RATE
 from jobs.benchmarks.nersc.run import Run
 from jobs.data import manifest
 from jobs.data.readers import Part, opened
 from jobs.errors import DatasetError
+from jobs.objects.source import of_request
 from jobs.observe.spent import Spent, logged
 from jobs.settings import EVERY, key
 
 if TYPE_CHECKING:
-    from jobs.benchmarks.cdb.stage_in import Copies
     from jobs.request import Request
     from jobs.settings import Node, Settings
 
@@ -74,17 +74,21 @@ def _begun(request: Request) -> Iterator[Work]:
 
     settings, folder, here = request["settings"], Path(request["dataset"]), ranks.here()
     own, control = settings["benchmark"], Control(settings["benchmark"]["control"])
-    listed = {folder / each.name: each.size for each in manifest.load(Path(request["manifest"] or folder)).files}
-    paths = sorted(path for path in listed if path.name != _NO_DATA)
-    size, steps, seed = settings["batch_size"], settings["iterations"], settings["seed"]
-    rules = Rules(len(paths), here.size, here.rank, own["epochs"], size, steps, seed)
-    _possible(rules, folder)
-    mine = [paths[file] for phase in (TRAIN, VALIDATION) for file in rules.share(phase)]
-    parts = parts_of(settings.get("dataset", {}), own["channels"])
+    found = manifest.load(Path(request["manifest"] or folder))
     with ExitStack() as stack:
+        source = stack.enter_context(of_request(request, found))
+        folder = Path() if source else folder
+        listed = {folder / each.name: each.size for each in found.files}
+        paths = sorted(path for path in listed if path.name != _NO_DATA)
+        size, steps, seed = settings["batch_size"], settings["iterations"], settings["seed"]
+        rules = Rules(len(paths), here.size, here.rank, own["epochs"], size, steps, seed)
+        _possible(rules, folder)
+        mine = [paths[file] for phase in (TRAIN, VALIDATION) for file in rules.share(phase)]
+        parts = parts_of(settings.get("dataset", {}), own["channels"])
         log = stack.enter_context(logged(request, here))
         may = [paths[file] for file in rules.may_ask(settings["prefetch"], settings["threads"])]
-        copies = stack.enter_context(staged_in(request, here.rank, {path: listed[path] for path in may}, log))
+        staged = {path: listed[path] for path in may}
+        copies = Copies(folder) if source else stack.enter_context(staged_in(request, here.rank, staged, log))
         where = {path: copies.of(path) for path in paths}
         held = load(where[mine[0]], parts)
         asked = [Part(part.name, ()) for part in parts] if control is Control.metadata else parts
@@ -98,11 +102,15 @@ def _begun(request: Request) -> Iterator[Work]:
             yield Work(run.measure, folder)
         else:
             sure = {where[paths[file]] for phase in (TRAIN, VALIDATION) for file in rules.consumed(phase)}
+            proof = [path for path in reads if path in sure]
+            if source:
+                yield Work(run.measure, folder, proof=proof, source=source, reading=source.pids)
+                return
             yield Work(
                 run.measure,
                 folder,
                 reads,
-                [path for path in reads if path in sure],
+                proof,
                 {where[path]: listed[path] for path in mine},
                 asked=dict.fromkeys(reads, run.image_bytes if feed.reads else 0),
                 reading=reader.processes,

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jobs import ranks
+from jobs import objects, ranks
 from jobs.benchmarks import accelerator
 from jobs.benchmarks.alexnet import Control
 from jobs.benchmarks.alexnet_network import bytes_of
@@ -33,6 +33,7 @@ from jobs.benchmarks.nersc.run import Run
 from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest, staging
 from jobs.errors import DatasetError
+from jobs.objects.source import of_request
 from jobs.observe.spent import Spent, logged
 from jobs.settings import EVERY, key
 
@@ -53,16 +54,18 @@ _WALL_PARTS = ("load_s", "compute_s", "validate_s", "sync_s", "checkpoint_s", "o
 @contextmanager
 def _begun(request: Request) -> Iterator[Work]:
     settings, folder, here = request["settings"], Path(request["dataset"]), ranks.here()
-    listed = manifest.load(Path(request["manifest"] or folder)).files
-    sizes = {folder / entry.name: entry.size for entry in listed}
-    files = {phase: sorted(path for path in sizes if path.parent == folder / phase) for phase in PHASES}
-    plan = _planned(settings, folder, files, here)
-    copies = None
-    if staged := request.get("staged"):
-        found = staging.load(Path(staged))
-        copies, sizes = found.copies, {found.path_of(path): size for path, size in sizes.items()}
-        files = {phase: [found.path_of(path) for path in paths] for phase, paths in files.items()}
+    listed = manifest.load(Path(request["manifest"] or folder))
     with ExitStack() as stack:
+        source = stack.enter_context(of_request(request, listed))
+        folder = Path() if source else folder
+        sizes = {folder / entry.name: entry.size for entry in listed.files}
+        files = {phase: sorted(path for path in sizes if path.parent == folder / phase) for phase in PHASES}
+        plan = _planned(settings, folder, files, here)
+        copies = None
+        if staged := request.get("staged"):
+            found = staging.load(Path(staged))
+            copies, sizes = found.copies, {found.path_of(path): size for path, size in sizes.items()}
+            files = {phase: [found.path_of(path) for path in paths] for phase, paths in files.items()}
         log = stack.enter_context(logged(request, here))
         wanted = [path for phase in plan.phases for path in files[phase]]
         reader = stack.enter_context(_reader(settings, wanted, log))
@@ -71,11 +74,14 @@ def _begun(request: Request) -> Iterator[Work]:
         checkpoints = stack.enter_context(checkpoint.opened(settings.get("checkpoint", {}), asked, saved))
         run = HepRun(settings, plan, Spent(log), checkpoints)
         loader = Loader(files, plan.rules, reader, run.spent)
-        proof = [files[phase][file] for phase, _, file in plan.cold]
+        proof = [*dict.fromkeys(files[phase][file] for phase, _, file in plan.cold)]
         measure = partial(run.measure, loader)
-        yield Work(
-            measure, folder, wanted, proof, sizes, checkpoints=checkpoints, reading=reader.processes, copies=copies
-        )
+        if source:
+            yield Work(measure, folder, proof=proof, source=source, reading=source.pids, checkpoints=checkpoints)
+        else:
+            yield Work(
+                measure, folder, wanted, proof, sizes, reading=reader.processes, copies=copies, checkpoints=checkpoints
+            )
 
 
 def _reader(settings: Settings, paths: Sequence[Path], log: TimeLog | None) -> AbstractContextManager[Reader]:
@@ -94,7 +100,8 @@ def _planned(settings: Settings, folder: Path, files: Mapping[str, Sequence[Path
         what = f"{train.number} files of {train.samples} samples below {folder / TRAIN}"
         needs = f"{here.size} ranks with batches of {rules.batch_size}"
         raise DatasetError(f"{what} are too few for {needs}", "dataset=hep, fewer nodes, or a smaller batch_size")
-    return Plan(rules, here, shapes[TRAIN][1], PHASES if own["control"] != Control.no_io.value else ())
+    phases = PHASES if own["control"] != Control.no_io.value else ()
+    return Plan(rules, here, shapes[TRAIN][1], phases, keeps=objects.here() is None)
 
 
 def _shape(path: Path) -> tuple[int, int]:

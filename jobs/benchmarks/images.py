@@ -13,6 +13,7 @@ from jobs.benchmarks.benchmark import Figure, Work
 from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest, pipeline, staging
 from jobs.errors import DatasetError
+from jobs.objects.source import of_request
 from jobs.ranks import here
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def _begun(
 ) -> Iterator[Work]:
     settings, folder = request["settings"], Path(request["dataset"])
     listed = manifest.load(Path(request["manifest"] or folder))
-    with _objects(request, listed) as source:
+    with of_request(request, listed) as source:
         folder = Path() if source else folder
         sizes = dict(here().share([(folder / entry.name, entry.size) for entry in listed.files]))
         if not sizes:
@@ -72,16 +73,6 @@ def _begun(
                 yield Work(measured, folder, proof=proof, checkpoints=checkpoints, source=source, reading=source.pids)
             else:
                 yield Work(measured, folder, paths, proof, sizes, checkpoints=checkpoints, copies=copies)
-
-
-def _objects(request: Request, listed: manifest.Manifest) -> AbstractContextManager[Source | None]:
-    """Open the objects of a run that reads from an object store; nothing for files."""
-    storage = request["settings"].get("storage", {})
-    if storage.get("kind") != "s3":
-        return nullcontext()
-    from jobs.objects import source  # noqa: PLC0415 - only for objects
-
-    return source.of_dataset(storage, request["dataset"], listed, request.get("disk"), request["settings"]["threads"])
 
 
 def _in_order(source: Source | None, paths: Sequence[Path], seed: int) -> AbstractContextManager[None]:

@@ -156,12 +156,12 @@ def scan(folder: Path, hdf5: str | None = None, *, any_kind: bool = False) -> Ma
     Raises DatasetError where the folder is missing, cannot be read in full or has no images.
     """
     parameters: dict[str, Any] = {"any_kind": True} if any_kind else {} if hdf5 is None else {"hdf5": hdf5}
-    suffixes = _suffixes(parameters)
-    sizes = _sizes(folder, suffixes)
+    endings = suffixes(parameters)
+    sizes = _sizes(folder, endings)
     if not sizes:
         what = "files" if any_kind else "images" if hdf5 is None else "HDF5 files"
         message = f"no {what} in {folder}"
-        kinds = ", ".join(suffixes) or "any"
+        kinds = ", ".join(endings) or "any"
         raise DatasetError(message, f"name a folder that has {kinds} files or sub-folders of them")
     names = sorted(sizes)
     if hdf5 is not None:
@@ -178,7 +178,7 @@ def scan(folder: Path, hdf5: str | None = None, *, any_kind: bool = False) -> Ma
 def verify(folder: Path, manifest: Manifest) -> None:
     """Raise DatasetError where names or sizes of images are not those of the manifest; other files do not matter."""
     own = manifest.kind == "folder"
-    found = _sizes(folder, _suffixes(manifest.parameters)) if own else _sizes_of_ours(folder)
+    found = _sizes(folder, suffixes(manifest.parameters)) if own else _sizes_of_ours(folder)
     if complaint := difference(manifest, found):
         added = found.keys() - {file.name for file in manifest.files}
         raise DatasetError(f"{folder} {complaint}", _cure(folder, manifest, repairable=not added))
@@ -235,7 +235,7 @@ def _require_folder(folder: Path) -> None:
         raise DatasetError(message, "name a folder that holds the images; paths are relative to the current folder")
 
 
-def _suffixes(parameters: Mapping[str, Any]) -> tuple[str, ...]:
+def suffixes(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return how the files of a user's own folder end."""
     return ANY_SUFFIX if "any_kind" in parameters else HDF5_SUFFIXES if "hdf5" in parameters else IMAGE_SUFFIXES
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from jobs.objects.source import Source
 
+STORES = "ceph-osd"
+"""The name of the servers' processes that read the disk."""
 HERE: list[Source] = []
 """Of this process's run; at most one."""
 

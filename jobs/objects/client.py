@@ -134,9 +134,11 @@ class Client:
 
         return self._until_done(asked, once)
 
-    async def get_async(self, key: str, known: Stored | None = None) -> obstore.Bytes:
+    async def get_async(
+        self, key: str, known: Stored | None = None, span: tuple[int, int] | None = None
+    ) -> obstore.Bytes:
         """Return an object's bytes as `get` does."""
-        asked = _Asked(self, key, known, None)
+        asked = _Asked(self, key, known, span)
         while True:
             try:
                 answer = await self._obstore.get_async(self._store, asked.name, options=asked.options)
@@ -145,7 +147,7 @@ class Client:
             except self.errors as error:  # noqa: PERF203 - a request
                 await asyncio.sleep(asked.pause_s(error))
 
-    def put(self, key: str, data: bytes | Path | Callable[[], Iterator[bytes]]) -> str | None:
+    def put(self, key: str, data: bytes | memoryview | Path | Callable[[], Iterator[bytes]]) -> str | None:
         """Write an object, whole or not at all, in parts where it is large; returns its ETag.
 
         A function is called for the data each time that they are sent.

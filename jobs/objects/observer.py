@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-from jobs.objects import servers
+from jobs.objects import STORES, servers
+from jobs.objects.client import Counts
 from jobs.observe.observer import Observer
 
 if TYPE_CHECKING:
@@ -22,8 +23,10 @@ class Objects(Observer):
     place = 20
 
     def start(self) -> None:
-        """Look for the servers, and read what they have used."""
-        if self.work.source:
+        """Look for the servers, and read what they have used; what was asked for before is no part of the run."""
+        if source := self.work.source:
+            with source.client.lock:
+                source.client.counts = Counts()
             self._before = self._used()
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
@@ -47,8 +50,9 @@ class Objects(Observer):
         source = self.work.source
         if not source:
             return {}
+        source.ranges.compare()
         served = servers.between(self._before, self._after)
-        stores = served.get(servers.STORES)
+        stores = served.get(STORES)
         hidden = {"other_bytes": None} if self.work.folders and (not stores or stores["read_bytes"] is None) else {}
         return {
             "objects": {**source.client.path, **source.engine, **_counted(self._counts), "servers": served},

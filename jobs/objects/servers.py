@@ -14,9 +14,9 @@ from urllib.request import getproxies, proxy_bypass
 
 import psutil
 
-_GATEWAY, _STORES = "radosgw", ("ceph-osd", "ceph-mon")
-STORES = _STORES[0]
-"""The name of what reads the disk."""
+from jobs.objects import STORES
+
+_GATEWAY, _BEHIND = "radosgw", (STORES, "ceph-mon")
 
 
 class Used(TypedDict):
@@ -43,7 +43,7 @@ def of(endpoint: str) -> list[psutil.Process]:
             named[process.name()].append(process)
     gateways = [each for each in named[_GATEWAY] if _listens(each, port) is not False]
     settings = {_settings(each) for each in gateways}
-    return gateways + [each for name in _STORES for each in named[name] if _settings(each) in settings]
+    return gateways + [each for name in _BEHIND for each in named[name] if _settings(each) in settings]
 
 
 def proxy_to(endpoint: str) -> str | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from jobs.objects import HERE, servers
 from jobs.objects.ahead import Ahead
 from jobs.objects.client import Client, DataError, Stored
+from jobs.objects.ranges import Ranges
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from jobs.data.manifest import Manifest
+    from jobs.request import Request
     from jobs.settings import Node
 
 
@@ -33,6 +35,7 @@ class Source:
             "engine": client.storage["engine"],
             "concurrency": client.storage["concurrency"] or threads,
         }
+        self.ranges = Ranges(client, stored, self.wrong, self.engine["concurrency"])
         self._ahead: Ahead | None = None
 
     def take(self, name: str) -> obstore.Bytes:
@@ -80,6 +83,16 @@ class Source:
                 raise self.client.fault
 
 
+def of_request(request: Request, listed: Manifest) -> AbstractContextManager[Source | None]:
+    """Let this process's run read the objects of its data set; None, and nothing happens, where it reads files."""
+    settings = request["settings"]
+    storage = settings.get("storage", {})
+    if storage.get("kind") != "s3":
+        return nullcontext()
+    threads = settings["threads"] if "threads" in settings else settings["benchmark"]["readers"]
+    return of_dataset(storage, request["dataset"], listed, request.get("disk"), threads)
+
+
 @contextmanager
 def of_dataset(storage: Node, url: str, listed: Manifest, disk: str | None, threads: int) -> Iterator[Source]:
     """Let this process's run read the objects of a data set, which are below `url`; `storage` is of the settings."""
@@ -96,3 +109,4 @@ def of_dataset(storage: Node, url: str, listed: Manifest, disk: str | None, thre
         yield source
     finally:
         HERE.clear()
+        source.ranges.close()

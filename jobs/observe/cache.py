@@ -19,7 +19,7 @@ class Cache(Observer):
     def start(self) -> None:
         """Bring the pages into the state that ``cache`` names, and count those that are in memory."""
         work, policy = self.work, self.request["settings"].get("cache")
-        if work.writes:
+        if work.writes and not work.source:
             page_cache.sync(work.folder)  # no flush and no removal of earlier files within the clock
         self._below = work.below if policy == "cold" else Layers()
         if policy == "cold":

@@ -18,6 +18,7 @@ from jobs.system.device import device_of, together
 
 if TYPE_CHECKING:
     from jobs.benchmarks.benchmark import Work
+    from jobs.objects.source import Source
     from jobs.request import Request
     from jobs.system.device import Device
 
@@ -67,13 +68,16 @@ class Saves(Protocol):
 
 
 class _Flushed:
-    """A file that a run writes is flushed in its time: its own bytes are nobody else's traffic."""
+    """What a run writes is flushed in its time: its own bytes are nobody else's traffic."""
 
     devices = ()
 
-    def helpers(self) -> tuple[int, ...]:
-        """Return nothing: an engine is a child of ours and waited for, which the kernel adds to our own counts."""
-        return ()
+    def __init__(self, source: Source | None) -> None:
+        self._source = source
+
+    def helpers(self) -> Sequence[int]:
+        """Return the servers of objects; an engine is a child of ours, and the kernel adds it to our own counts."""
+        return self._source.pids() if self._source else ()
 
 
 class Counters(Observer):
@@ -85,13 +89,13 @@ class Counters(Observer):
         super().__init__(request, work)
         self._device = together([device_of(folder) for folder in work.folders])
         self._lowest = work.below.lowest
-        self._saves: Saves | None = work.checkpoints or (_Flushed() if work.writes else None)
+        self._saves: Saves | None = work.checkpoints or (_Flushed(work.source) if work.writes else None)
 
     def start(self) -> None:
         """Read the counters before."""
         self._load_average = os.getloadavg()[0]
         self._quota, self._throttled = cgroup.quota(), cgroup.throttled()
-        self._written = Written(self.work.folder) if self.work.writes else None
+        self._written = Written(self.work.folders[0]) if self.work.writes and self.work.folders else None
         self._before = self._reading()
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
@@ -129,7 +133,7 @@ class Counters(Observer):
             "lowest_device": self._lowest.name if self._lowest else None,
             "quota_cores": self._quota,
             **self._held_back(),
-            **({"reached_bytes": self._written.bytes} if self._written else {}),
+            **({"reached_bytes": self._written.bytes if self._written else None} if self.work.writes else {}),
         }
 
     def _held_back(self) -> dict[str, float]:

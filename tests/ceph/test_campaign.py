@@ -14,7 +14,7 @@ from tests.jobs.jobs_factory import write_jpegs
 
 ROOT = Path(__file__).parents[2]
 UNJUDGED = ("checks.other_cpu_max=100", "checks.other_mb_per_s_max=1e6", "checks.spread_max=50")
-FEW = ("runs=2", "warmup_runs=0", "min_valid_runs=2", "batch_size=8")
+FEW = ("runs=2", "warmup_runs=0", "min_valid_runs=2")
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def campaign(ceph, tmp_path, monkeypatch):
     words = [f"storage.{key}={value}" for key, value in storage.items()]
     words += [f"storage.device={ceph.device}"] if ceph.device else []
 
-    def run(*more):
-        mine = ("storage=s3", *words, "dataset=folder", "dataset.path=photos", *FEW, *UNJUDGED, *more)
+    def run(*more, data=("dataset=folder", "dataset.path=photos", "batch_size=8")):
+        mine = ("storage=s3", *words, *data, *FEW, *UNJUDGED, *more)
         command = [sys.executable, "-m", "campaign", "-m", *mine]
         environment = {**ceph.environment, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
@@ -85,3 +85,40 @@ def test_the_baseline_of_objects_gets_ranges_without_tensorflow(campaign):
     for run in baseline["runs"]:
         assert run["bytes_read"] == run["objects"]["bytes"] == run["requests"] * run["read_bytes_each"]
         assert (run["engine"], run["objects"]["concurrency"]) == ("builtin", 2)
+
+
+@pytest.mark.long
+def test_the_baseline_puts_objects_that_reach_the_disk_and_removes_them(campaign, ceph):
+    words = ("benchmark=baseline", "benchmark.access=write", "benchmark.file_mb=32", "benchmark.transfer_mib=1")
+    (baseline,) = campaign(*words, "threads=2")
+
+    for run in baseline["runs"]:
+        passed = {check["rule"]: check["passed"] for check in run["checks"]}
+        assert passed["reached_device"] is (True if ceph.device else None)
+        assert (passed["complete"], passed["time_adds_up"]) == (True, True)
+        assert (run["requests"], run["objects"]["requests"]) == (31, 31)
+    store = Client({"endpoint": ceph.endpoint, "bucket": ceph.bucket, "prefix": "mine", "region": ceph.region})
+    assert not [each.key for each in store.listed("baseline") if "written" in each.key]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("benchmark", "shape"),
+    [
+        ("hepcnn", ("train_files=4", "validation_files=4", "samples=16", "image_size=64")),
+        ("climate", ("files=16", "height=96", "width=144")),
+    ],
+)
+def test_trainings_get_ranges_of_hdf5_files_cold_and_as_predicted(benchmark, shape, campaign, ceph):
+    data = (f"dataset={'hep' if benchmark == 'hepcnn' else 'climate'}_smoke", *(f"dataset.{word}" for word in shape))
+    how = ("reader=offsets", "storage.engine=threads,async", "storage.checksum=true", "accelerator.step_s=0.01")
+    batch = ("batch_size=16",) if benchmark == "hepcnn" else ()
+    records = campaign(f"benchmark={benchmark}", *how, *batch, data=data)
+
+    assert len(records) == 2
+    for run in (run for recorded in records for run in recorded["runs"]):
+        passed = {check["rule"]: check["passed"] for check in run["checks"]}
+        assert passed["cold"] is (True if ceph.device else None)
+        rules = ("complete", "same_data", "time_adds_up", "counts_as_predicted", "bytes_as_predicted")
+        assert all(passed[rule] for rule in rules), passed
+        assert run["objects"]["requests"] >= 5 * run.get("loads", 0)

@@ -22,15 +22,14 @@ _RANK = "{rank}"
 _STRIPES, _MIB = (-1, 2000), (1, 4095)
 _BUCKET = re.compile("[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _REGION = re.compile("[A-Za-z0-9-]{1,60}")
-_READ_OBJECTS = "micro, alexnet, malware or baseline"
 _NO_PART = {"", ".", ".."}
 # Keys that act on files alone, and the value with which they do nothing.
 _FILES_ALONE = (
     ("storage.shared", True, "leave it away: every node sees the same store"),
-    ("nodes", 1, "leave nodes away"),
+    ("nodes", 1, "nodes=1"),
     ("staging", "none", "leave staging away"),
-    ("profile.posix", "none", "leave it away: an object is no file, and the client's calls are on sockets"),
-    ("dataset.hdf5", None, "copy the files to a storage with a root"),
+    ("profile.posix", "none", "profile.posix=none: the client's calls are on sockets"),
+    ("benchmark.stage", None, "leave it away"),
 )
 
 
@@ -172,8 +171,14 @@ def _of_files_alone(values: Flat) -> None:
             "cache=warm: what the servers of an object store have in memory can be neither filled nor seen from here",
             "cache=cold proves its bytes by the servers' disk; cache=as_is claims nothing",
         )
-    if benchmarks()[values["benchmark.name"]].data not in ("images", "file"):
-        raise UsageError(f"benchmark={values['benchmark.name']} reads no objects", f"benchmark={_READ_OBJECTS}")
+    if benchmarks()[values["benchmark.name"]].data == "hdf5" and values["reader"] != "offsets":
+        why = f"reader={values['reader']} with an object store: HDF5's library reads files"
+        raise UsageError(why, "reader=offsets, which gets ranges of the objects")
+    if values.get("benchmark.control") == "metadata":
+        raise UsageError(
+            "benchmark.control=metadata opens files, and objects are not opened",
+            "benchmark.control=none,no_io,no_compute",
+        )
     for word, only, hint in _FILES_ALONE:
         if values.get(word, only) != only:
             raise UsageError(f"{word}={values[word]} with an object store, which has no files", hint)

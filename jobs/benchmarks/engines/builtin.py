@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from threading import Barrier
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -40,7 +40,8 @@ class _Parts(dict[str, float]):
 def run(order: Order) -> Outcome:
     """Do what is asked; raises OSError where the file cannot be used, EngineError where it has another size."""
     before = time.perf_counter()
-    outcome = {"read": _read, "write": _write, "random_read": _random_read}[order.access](order)
+    write = _put if order.put else _write
+    outcome = {"read": _read, "write": write, "random_read": _random_read}[order.access](order)
     return engine.believe(outcome, order, time.perf_counter() - before)
 
 
@@ -93,12 +94,35 @@ def _random_read(order: Order) -> Outcome:
     """Read blocks in a seeded order, each once; a reader takes the next one that no other has, until time is up."""
     blocks = list(range(order.file_bytes // order.block_bytes))
     random.Random(order.seed).shuffle(blocks)  # noqa: S311 - places, not secrets
-    waiting = iter(blocks)  # `next` of a list's iterator is one step of the interpreter: no two readers get one block
+    return _by_threads(order, blocks, _reader)
+
+
+def _put(order: Order) -> Outcome:
+    """Write objects of one request each, by as many writers as there are threads."""
+    return _by_threads(order, list(range(order.file_bytes // order.block_bytes)), _writer)
+
+
+def _by_threads(order: Order, blocks: list[int], work: Callable[..., tuple[int, float, float]]) -> Outcome:
+    waiting = iter(blocks)  # `next` of a list's iterator is one step of the interpreter: no two threads get one block
     ready = Barrier(order.threads)
     with ThreadPoolExecutor(order.threads) as pool:
-        done = list(pool.map(lambda _: _reader(order, waiting, ready), range(order.threads)))
+        done = list(pool.map(lambda _: work(order, waiting, ready), range(order.threads)))
     counts, starts, ends = zip(*done, strict=True)
     return Outcome(sum(counts) * order.block_bytes, sum(counts), max(ends) - min(starts), VERSION)
+
+
+def _writer(order: Order, waiting: Iterator[int], ready: Barrier) -> tuple[int, float, float]:
+    """Put until no object is left, each with other bytes; returns how many, when the first began and the last ended."""
+    buffer = bytearray(os.urandom(order.block_bytes))
+    stamps, count = np.frombuffer(buffer, np.uint64)[::_PAGE_WORDS], 0
+    put = cast("Callable[[int, memoryview], object]", order.put)
+    ready.wait()
+    start = time.perf_counter()
+    for number in waiting:
+        stamps += np.uint64(len(stamps))
+        put(number, memoryview(buffer))
+        count += 1
+    return count, start, time.perf_counter()
 
 
 def _reader(order: Order, waiting: Iterator[int], ready: Barrier) -> tuple[int, float, float]:

@@ -29,12 +29,15 @@ class Order:
     file_bytes: int
     block_bytes: int  # of one request; the file has whole requests
     direct: bool  # past the page cache, ``O_DIRECT``
-    # Of ``random_read``: readers at once, how long they read at most, and what the places follow from.
+    # Of ``random_read``, and of objects that are written: readers or writers at once; of ``random_read`` how long they
+    # read at most, and what the places follow from.
     threads: int = 1
     seconds_max: float = math.inf
     seed: int = 0
     # Of an object, `file` is the key: takes the offset and the bytes of a request, and returns how many came.
     get: Callable[[int, int], int] | None = None
+    # Of objects that are written, `file_bytes` is the sum of them: takes the number of one, and its bytes.
+    put: Callable[[int, memoryview], object] | None = None
 
 
 @dataclass(frozen=True)

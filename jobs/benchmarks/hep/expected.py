@@ -28,6 +28,7 @@ class Plan:
     here: Rank
     image_size: int
     phases: Sequence[str]  # none where nothing is read
+    keeps: bool = True  # whether a file that was loaded stays in memory; the client of an object store keeps none
 
     @property
     def loads(self) -> dict[str, list[Load]]:
@@ -37,6 +38,8 @@ class Plan:
     @property
     def cold(self) -> list[tuple[str, int, int]]:
         """Those that find nothing in memory, in a run that begins with a cold cache: phase, epoch, file."""
+        if not self.keeps:
+            return [(phase, *load) for phase, loads in self.loads.items() for load in loads]
         shared = not self.here.private_caches
         places = {phase: self.rules.cold(phase, self.here.rank, shared=shared) for phase in self.phases}
         return [(phase, *loads[place]) for phase, loads in self.loads.items() for place in places[phase]]

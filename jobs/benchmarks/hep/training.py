@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from jobs import steps
+from jobs import objects, steps
 from jobs.benchmarks.hep.rules import TRAIN, VALIDATION
 from jobs.benchmarks.nersc.run import Training
 from jobs.errors import UnreadableImageError
@@ -25,10 +25,14 @@ if TYPE_CHECKING:
 
 
 class Loader:
-    """Loads files whole, and keeps book of each load: ``rows`` as a record has them."""
+    """Loads files whole, and keeps book of each load: ``rows`` as a record has them.
+
+    Of an object store ``resident`` is the share of what was asked for that did not come from there meanwhile.
+    """
 
     def __init__(self, files: Mapping[str, Sequence[Path]], rules: Rules, reader: Reader, spent: Spent) -> None:
         self._files, self._rules, self._reader, self._spent = files, rules, reader, spent
+        self._source = objects.here()
         self.rows: list[dict[str, Any]] = []
 
     def load(self, phase: str, load: Load) -> Arrays:
@@ -37,7 +41,7 @@ class Loader:
 
         path, spent = self._files[phase][load.file], self._spent
         with spent.during("other"):
-            resident, fetched = page_cache.residency([path]).fraction, self._fetched()
+            resident, came, fetched = self._resident(path), self._came(), self._fetched()
             place = spent.log.place(phase, load.epoch) if spent.log else None
         began, read_s = time.perf_counter(), -spent.seconds["read"]
         with spent.during("load", path, place):
@@ -48,6 +52,8 @@ class Loader:
         with spent.during("other"):
             size = sum(each.nbytes for each in (images, labels, *rest))
             now = self._fetched()
+            if came is not None:
+                resident = max(0.0, 1 - (cast("int", self._came()) - came) / size)
             row = {"phase": phase, "epoch": load.epoch, "file": load.file, "resident": resident, "bytes": size}
             row |= {"device_bytes": None if fetched is None or now is None else now - fetched}
             self.rows.append(row | {"read_s": read_s, "load_s": time.perf_counter() - began})
@@ -60,9 +66,16 @@ class Loader:
             raise UnreadableImageError(f"{path}: {len(arrays[0])} samples, and the first file has {wanted}")
         return arrays
 
+    def _resident(self, path: Path) -> float | None:
+        return page_cache.residency([path]).fraction if self._source is None else None
+
+    def _came(self) -> int | None:
+        """Return the bytes that have come from an object store; None for files."""
+        return self._source.client.counts.bytes if self._source else None
+
     def _fetched(self) -> int | None:
         """Return the bytes that the kernel fetched so far for this process; None where others read, or it is silent."""
-        if self._reader.processes():
+        if self._source or self._reader.processes():
             return None
         found = process_io()
         return found["read_bytes"] if found else None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jobs import objects
 from jobs.errors import DatasetError
 
 if TYPE_CHECKING:
@@ -29,17 +30,20 @@ _NUMBERS = "biufc"  # kinds of dtype
 def file_of(path: str | os.PathLike[str], driver: Driver = "sec2") -> Iterator[h5py.File]:
     """Open an HDF5 file to read it; with ``core`` the whole file comes into memory at once.
 
-    Raises DatasetError where it is no HDF5 file, or cannot be read.
+    Of a run on an object store it is an object, read by ranges whatever the driver. Raises DatasetError where it is no
+    HDF5 file, or cannot be read.
     """
     import h5py  # noqa: PLC0415 - for these files alone
 
-    name = os.fspath(path)
+    name, source = os.fspath(path), objects.here()
     try:
-        if not stat.S_ISREG(os.stat(name).st_mode):  # noqa: PTH116 - opening a pipe would wait for its writer
+        if not source and not stat.S_ISREG(os.stat(name).st_mode):  # noqa: PTH116 - opening a pipe would wait for its writer
             raise DatasetError(f"{name} is no file", "move it out of the dataset")
-        file = h5py.File(
-            name, "r", locking=False, driver=driver, **({"backing_store": False} if driver == "core" else {})
-        )
+        how = {"backing_store": False} if driver == "core" else {}
+        if source:
+            file = h5py.File(source.ranges.file(name), "r")
+        else:
+            file = h5py.File(name, "r", locking=False, driver=driver, **how)
     except OSError as error:
         why = error.strerror or str(error)
         away = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from jobs.data.readers.library import Array
     from jobs.data.readers.notes import At, Note
     from jobs.data.readers.part import Part
+
+    Read = Callable[[memoryview, int], None]  # fills memory with what lies from an offset on
+    Fill = Callable[[Iterable["Range"]], None]
 
 _PIECE = 16 << 20  # bytes that a thread reads before another one may help
 _CURE = "reader=h5py_pool reads it"
@@ -48,6 +53,14 @@ class Layout:
     pieces: tuple[Piece, ...]
     fill_value: Any = None  # of what was never written; None: all was
     held: Array | None = None  # the contents, of a data set that lies within the file's own description
+
+
+class Range(NamedTuple):
+    """Bytes of a file: the memory that they belong into, where they lie, and what is done when they have come."""
+
+    view: memoryview
+    offset: int
+    done: Callable[[], object] = lambda: None
 
 
 def layouts(path: str, parts: Sequence[Part]) -> list[Layout]:
@@ -113,7 +126,7 @@ class Offsets:
 
     parts: Sequence[Part]
     known: dict[str, list[Layout]]
-    helpers: ThreadPoolExecutor | None
+    opened: Callable[[str], AbstractContextManager[Fill]]  # opens a file, and gives what reads ranges of it
     note: Note
 
     def read(self, path: str | os.PathLike[str], at: At | None = None) -> list[Array]:
@@ -121,47 +134,59 @@ class Offsets:
         name = os.fspath(path)
         wanted = self.known[name] if name in self.known else self.known.setdefault(name, layouts(name, self.parts))
         arrays = [empty(layout.shape, layout.dtype) for layout in wanted]
-        with self.note(name, at, "open"):
-            file = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
+        with ExitStack() as stack:
+            with self.note(name, at, "open"):
+                fill = stack.enter_context(self.opened(name))
             with self.note(name, at, "read") as event:
-                for layout, array in zip(wanted, arrays, strict=True):
-                    self._fill(file, name, layout, array)
+                fill(itertools.chain.from_iterable(map(_ranges, wanted, arrays)))
                 event.size_bytes = sum(array.nbytes for array in arrays)
-        finally:
-            os.close(file)
         return arrays
-
-    def _fill(self, file: int, name: str, layout: Layout, array: Array) -> None:
-        if layout.held is not None:
-            array[...] = layout.held
-        elif layout.fill_value is not None:
-            array[...] = layout.fill_value
-        rows = array.reshape(-1) if not array.shape else array
-        for piece in layout.pieces:
-            target = rows[piece.place : piece.place + piece.rows]
-            if piece.region is None:
-                self._whole(file, name, target.reshape(-1).view(np.uint8), piece.offset)
-            else:
-                held = np.empty((piece.rows, *piece.shape), array.dtype)
-                _read(file, name, held.reshape(-1).view(np.uint8).data, piece.offset)
-                cut = tuple(slice(0, each.stop - each.start) for each in piece.region)
-                target[(slice(None), *piece.region)] = held[(slice(None), *cut)]
-
-    def _whole(self, file: int, name: str, target: Array, offset: int) -> None:
-        """Read one piece; a long one in several threads."""
-        view = target.data
-        if self.helpers is None or len(view) <= _PIECE:
-            _read(file, name, view, offset)
-            return
-        cuts = range(0, len(view), _PIECE)
-        views = [view[cut : cut + _PIECE] for cut in cuts]
-        offsets = [offset + cut for cut in cuts]
-        list(self.helpers.map(_read, itertools.repeat(file), itertools.repeat(name), views, offsets))
 
     def processes(self) -> list[int]:
         """Return nothing: this process reads by itself."""
         return []
+
+
+def _ranges(layout: Layout, array: Array) -> Iterator[Range]:
+    """Yield the ranges that make up an array; what lies nowhere is put there now."""
+    if layout.held is not None:
+        array[...] = layout.held
+    elif layout.fill_value is not None:
+        array[...] = layout.fill_value
+    rows = array.reshape(-1) if not array.shape else array
+    for piece in layout.pieces:
+        target = rows[piece.place : piece.place + piece.rows]
+        if piece.region is None:
+            yield Range(target.reshape(-1).view(np.uint8).data, piece.offset)
+        else:
+            held = np.empty((piece.rows, *piece.shape), array.dtype)
+            yield Range(held.reshape(-1).view(np.uint8).data, piece.offset, partial(_cut, held, target, piece.region))
+
+
+def _cut(held: Array, target: Array, region: tuple[slice, ...]) -> None:
+    cut = tuple(slice(0, each.stop - each.start) for each in region)
+    target[(slice(None), *region)] = held[(slice(None), *cut)]
+
+
+def fill(read: Read, helpers: ThreadPoolExecutor | None, ranges: Iterable[Range]) -> None:
+    """Read one range after the other; a long one in several threads, where there are `helpers`."""
+    for view, offset, done in ranges:
+        if helpers is None or len(view) <= _PIECE:
+            read(view, offset)
+        else:
+            cuts = range(0, len(view), _PIECE)
+            list(helpers.map(read, [view[cut : cut + _PIECE] for cut in cuts], [offset + cut for cut in cuts]))
+        done()
+
+
+@contextmanager
+def plainly(helpers: ThreadPoolExecutor | None, name: str) -> Iterator[Fill]:
+    """Open a file to read ranges of it."""
+    file = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        yield partial(fill, partial(_read, file, name), helpers)
+    finally:
+        os.close(file)
 
 
 def _read(file: int, name: str, view: memoryview, offset: int) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from jobs import objects
 from jobs.data.readers import library, offsets, processes
 from jobs.data.readers.notes import notes
 from jobs.data.readers.part import READERS
@@ -17,6 +18,7 @@ from jobs.errors import DatasetError
 if TYPE_CHECKING:
     from jobs.data.readers.library import Array
     from jobs.data.readers.notes import At, Note
+    from jobs.data.readers.offsets import Fill
     from jobs.data.readers.part import Driver, Part
     from jobs.observe.time_log import TimeLog
 
@@ -45,6 +47,16 @@ class _Threads:
         return []
 
 
+def _ranges(helpers: ThreadPoolExecutor | None) -> Callable[[str], AbstractContextManager[Fill]]:
+    """Return what opens a file for ``offsets``; an object is not opened, and its engine gets the ranges."""
+    source = objects.here()
+    if source is None:
+        return partial(offsets.plainly, helpers)
+    if source.engine["engine"] == "async":
+        return lambda name: nullcontext(partial(source.ranges.fill, name))
+    return lambda name: nullcontext(partial(offsets.fill, partial(source.ranges.read, name), helpers))
+
+
 @contextmanager
 def opened(  # noqa: PLR0913 - what differs from reader to reader
     name: str,
@@ -71,7 +83,7 @@ def opened(  # noqa: PLR0913 - what differs from reader to reader
     elif name == "offsets":
         known = {os.fspath(path): offsets.layouts(os.fspath(path), parts) for path in paths}
         with ThreadPoolExecutor(readers) as helpers:
-            yield offsets.Offsets(parts, known, helpers if readers > 1 else None, notes(log))
+            yield offsets.Offsets(parts, known, _ranges(helpers if readers > 1 else None), notes(log))
     else:
         largest = max(map(partial(library.size, parts=parts), paths), default=0) if name == "h5py_shared" else None
         with processes.started(parts, readers, driver, log, largest) as pool:

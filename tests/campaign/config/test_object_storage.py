@@ -36,10 +36,11 @@ WORDS = ("storage=s3", "storage.endpoint=http://127.0.0.1:7480", "storage.bucket
         (("nodes=2",), "nodes=2 with an object store"),
         (("storage.shared=false",), "storage.shared=False with an object store"),
         (("profile.posix=trace",), "profile.posix=trace with an object store"),
-        (("benchmark=hepcnn", "dataset=hep"), "benchmark=hepcnn reads no objects"),
-        (("benchmark=baseline", "benchmark.access=write"), "an object store has none"),
+        (("benchmark=hepcnn", "dataset=hep"), "reader=h5py_threads with an object store"),
+        (("benchmark=climate", "dataset=climate", "reader=offsets", "benchmark.stage=/fast"), "benchmark.stage=/fast"),
+        (("benchmark=climate", "dataset=climate", "reader=offsets", "benchmark.control=metadata"), "are not opened"),
         (("benchmark=baseline", "benchmark.engine=fio"), "knows no objects"),
-        (("benchmark=baseline", "storage.engine=async"), "gets ranges by threads"),
+        (("benchmark=baseline", "storage.engine=async"), "gets ranges and puts by threads"),
     ],
 )
 def test_what_cannot_be_meant_of_objects_is_refused_and_no_password_is_repeated(words, message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import socket
 import threading
 import time
@@ -74,6 +75,29 @@ class _Handler(BaseHTTPRequestHandler):
             self._object(key, fault)
         with self.server.lock:
             self.server.under_way -= 1
+
+    def do_PUT(self):
+        key, data = self._key(), self.rfile.read(int(self.headers["Content-Length"]))
+        with self.server.lock:
+            fault = self.server.script.pop(0) if self.server.script else None
+            if fault is None:
+                self.server.objects[key] = data
+        if fault:
+            self._refuse(*fault)
+        else:
+            self._answer(200, b"", self.server.etag(key))
+
+    def do_POST(self):
+        """Delete several objects."""
+        asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        keys = re.findall(r"<Key>([^<]*)</Key>", asked)
+        for key in keys:
+            self.server.objects.pop(key, None)
+        rows = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)
+        self._answer(200, f"<DeleteResult>{rows}</DeleteResult>".encode())
+
+    def _key(self):
+        return unquote(urlsplit(self.path).path).split("/", 2)[2]
 
     def _object(self, key, fault):
         if isinstance(fault, tuple):

@@ -1,6 +1,7 @@
 """A run on objects: the same images as from files, and nothing that went wrong is left out."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 
 import psutil
@@ -8,10 +9,12 @@ import pytest
 
 from jobs.benchmarks import baseline
 from jobs.data import manifest
+from jobs.errors import EngineError
 from jobs.objects import servers
-from tests.jobs.jobs_factory import check, make_request
+from jobs.objects.client import Client
+from tests.jobs.jobs_factory import DEAF, check, make_request
 from tests.jobs.objects.conftest import CREDENTIALS
-from tests.jobs.objects.fake_store import DENIED
+from tests.jobs.objects.fake_store import BUSY, DENIED
 
 OF = "tests.jobs.objects.object_jobs"
 
@@ -77,6 +80,35 @@ def test_a_baseline_of_an_object_says_how_many_read_it(access, readers, store):
 
     with baseline.begin({"settings": settings, "baseline": asked}) as work:
         assert work.source.engine == {"engine": "threads", "concurrency": readers}
+
+
+@pytest.fixture
+def put_request(store, monkeypatch):
+    """A request to put eight objects of 1 MiB by three writers."""
+    benchmark = {"name": "baseline", "access": "write", "engine": "auto", "file_mb": 8, "transfer_mib": 1}
+    settings = {"storage": store.storage, "benchmark": benchmark, "threads": 3, "cache": "cold"}
+    asked = {"file": "baseline/written-x.bin", "file_bytes": 8 << 20, "block_bytes": 1 << 20, "raw": None}
+    return {"settings": settings, "baseline": asked, "limits": DEAF, "trace": None}
+
+
+def test_a_baseline_puts_objects_sees_them_listed_and_removes_only_its_own(put_request, store, job):
+    store.objects["baseline/written-x.bin/000001"] = b"of a run that was killed"
+    store.script, before = [BUSY], {key: data for key, data in store.objects.items() if "written" not in key}
+
+    run = job("execute", of=OF, environment=CREDENTIALS, request=put_request)
+
+    assert (run["status"], run["reason"], run["requests"], run["bytes_written"]) == ("valid", None, 8, 8 << 20), run
+    assert run["write_mb_per_s"] > 0
+    assert (run["objects"]["concurrency"], run["objects"]["errors"]) == (3, {"503": 1})
+    assert check(run, "reached_device")["passed"] is None  # the store's disk is elsewhere
+    assert store.objects == before
+
+
+def test_objects_that_are_not_listed_as_they_were_put_fail_the_run(put_request, store, monkeypatch):
+    monkeypatch.setattr(Client, "put", lambda *_: None)
+
+    with baseline.begin(put_request) as work, pytest.raises(EngineError, match="the store lists 0 objects of 0 bytes"):
+        work.measure(nullcontext())
 
 
 def test_an_object_that_changed_makes_the_run_invalid_by_name(request_of, store, job):

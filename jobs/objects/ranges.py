@@ -1,0 +1,180 @@
+"""Ranges of objects, for what lies within a file of a format: gotten one at a time, or many by one event loop.
+
+A range longer than a part of an upload is gotten in several requests: each has ``storage.timeout_s`` for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+from jobs.objects.client import PART_BYTES, Client, DataError, Stored
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import obstore
+
+    from jobs.data.readers.offsets import Range
+
+    Span = tuple[int, int]
+
+_BLOCK_BYTES = 1 << 16  # of what `File` keeps: an HDF5 file describes its data sets in a few of them
+_LATE_S = 1.0
+
+
+class Ranges:
+    """Gets ranges of objects that are listed; `wrong` is told the names of those that are not as listed."""
+
+    def __init__(self, client: Client, stored: Mapping[str, Stored], wrong: set[str], concurrency: int) -> None:
+        self._client, self._stored, self._wrong, self._concurrency = client, stored, wrong, concurrency
+        self._digests: defaultdict[str, dict[Span, bytes]] = defaultdict(dict)
+
+    def read(self, name: str, view: memoryview, offset: int) -> None:
+        """Fill memory with what lies from there on; errors are those of `Client.get`."""
+        stored = self._stored[name]
+        for part, span in _cut(view, offset):
+            with self._named(name):
+                self._taken(name, part, span, self._client.get(stored.key, stored, span))
+
+    def fill(self, name: str, ranges: Iterable[Range]) -> None:
+        """Have all ranges gotten at once, as far as the engine's ``concurrency`` lets them."""
+        wanted = list(ranges)
+        cuts = [each for view, offset, _ in wanted for each in _cut(view, offset)]
+        with self._named(name):
+            asyncio.run_coroutine_threadsafe(self._all(name, cuts), self._loop).result()
+        for each in wanted:
+            each.done()
+
+    async def _all(self, name: str, cuts: list[tuple[memoryview, Span]]) -> None:
+        tasks = [asyncio.ensure_future(self._one(name, view, span)) for view, span in cuts]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _one(self, name: str, view: memoryview, span: Span) -> None:
+        async with self._room:
+            data = await self._client.get_async(self._stored[name].key, self._stored[name], span)
+        self._taken(name, view, span, data)
+
+    def _taken(self, name: str, view: memoryview, span: Span, data: obstore.Bytes) -> None:
+        import numpy as np  # noqa: PLC0415 - only for objects
+
+        came = np.frombuffer(cast("Any", data), np.uint8)
+        np.copyto(np.frombuffer(view, np.uint8), came)  # without Python's lock
+        if self._client.storage["checksum"] and self._stored[name].sha256:
+            self._digests[name][span] = hashlib.sha256(data).digest()
+
+    @contextmanager
+    def _named(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except DataError:
+            self._wrong.add(name)
+            raise
+
+    def compare(self) -> None:
+        """Get each object whole and compare it with its checksum, and each range that came with the bytes there.
+
+        Nothing is done without ``storage.checksum``. What differs is `wrong`; other errors are those of `Client.get`.
+        """
+        for name, spans in self._digests.items():
+            try:
+                whole = memoryview(self._client.get(self._stored[name].key, self._stored[name]))
+            except DataError:
+                self._wrong.add(name)
+                continue
+            if any(hashlib.sha256(whole[slice(*span)]).digest() != digest for span, digest in spans.items()):
+                self._wrong.add(name)
+
+    def file(self, name: str) -> File:
+        """Return an object as a file; DataError where it is missing."""
+        return File(self, name, self._stored[name].size, self._client.url_of(self._stored[name].key))
+
+    @cached_property
+    def _room(self) -> asyncio.Semaphore:
+        return asyncio.Semaphore(self._concurrency)
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=loop.run_forever, name="objects", daemon=True)
+        self._thread.start()
+        return loop
+
+    def close(self) -> None:
+        """End the event loop, where there is one."""
+        if "_loop" in self.__dict__:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_LATE_S)
+            if not self._thread.is_alive():
+                self._loop.close()
+
+
+def _cut(view: memoryview, offset: int) -> Iterator[tuple[memoryview, Span]]:
+    for at in range(0, len(view), PART_BYTES):
+        part = view[at : at + PART_BYTES]
+        yield part, (offset + at, offset + at + len(part))
+
+
+class File(io.RawIOBase):
+    """An object to be read at any place; of short reads the blocks around them are kept."""
+
+    def __init__(self, ranges: Ranges, name: str, size: int, url: str) -> None:
+        """Get the first block."""
+        super().__init__()
+        self._ranges, self._name, self._size, self._url = ranges, name, size, url
+        self._at, self._blocks = 0, dict[int, bytearray]()
+        self._block(0)
+
+    def __repr__(self) -> str:
+        """Return its address: HDF5 takes it for the file's name."""
+        return self._url
+
+    def readable(self) -> bool:
+        """Return that it is."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return that it is."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place."""
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer as far as the object goes; returns how many bytes came."""
+        view = memoryview(buffer).cast("B")[: max(0, self._size - self._at)]
+        if len(view) >= _BLOCK_BYTES:
+            self._ranges.read(self._name, view, self._at)
+        else:
+            self._from_blocks(view)
+        self._at += len(view)
+        return len(view)
+
+    def _from_blocks(self, view: memoryview) -> None:
+        at = self._at
+        while view:
+            number, first = divmod(at, _BLOCK_BYTES)
+            part = self._block(number)[first : first + len(view)]
+            view[: len(part)] = part
+            view, at = view[len(part) :], at + len(part)
+
+    def _block(self, number: int) -> bytearray:
+        if number not in self._blocks:
+            start = number * _BLOCK_BYTES
+            block = bytearray(min(_BLOCK_BYTES, self._size - start))
+            self._ranges.read(self._name, memoryview(block), start)
+            self._blocks[number] = block
+        return self._blocks[number]
