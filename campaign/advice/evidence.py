@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from jobs.settings import Node
 
 _MOST_TRACE_BYTES = 1 << 24  # half a day, a sample a second
-_MEDIANS = ("elapsed_s", "wall_s", "load_s", "compute_s", "cpu_s", "other_cpu", "steal_s", "images", "bytes_read",
-            "throttled_s", "read_mb_per_s", "images_per_s")  # fmt: skip
+_MEDIANS = ("elapsed_s", "wall_s", "load_s", "compute_s", "cpu_s", "startup_s", "other_cpu", "steal_s", "images",
+            "bytes_read", "throttled_s", "read_mb_per_s", "images_per_s")  # fmt: skip
 _TRACED = {("io pressure", "some"): "I/O pressure", ("total cpu usage", "idl"): "processors idle"}  # in %
 
 

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING
 
 from campaign.advice import pipeline
 from campaign.advice.evidence import Fact
-from campaign.advice.findings import MORE, Finding, Lacking, Test, larger_files, noisy, test_of
+from campaign.advice.findings import MORE, Finding, Lacking, larger_files, test_of
+from campaign.advice.training import IDLE, input_, input_bound, no_prefetch, trains_on_processors
 from campaign.console import counted
-from jobs.profiler.runtime import INPUT, REMEDIES
 
 if TYPE_CHECKING:
     from campaign.advice.evidence import Evidence
 
 BASELINE = {"benchmark.name": "baseline", "benchmark.access": "random_read"}
 _BUSY = 0.85  # of the processors: what is left a pipeline with few threads cannot fill (balance of two stages)
-_IDLE = 0.05  # of the run: less waiting is not worth a change
 _AT_BASELINE = 0.85  # of what the storage gives by itself
 _SMALL_READS = 0.5  # of the MB/s of one large file
 _METADATA = 0.3  # of the time in calls
@@ -55,7 +54,7 @@ def throttled(e: Evidence) -> Finding | None:
 
 def processors(e: Evidence) -> Finding | Lacking | None:
     """Find processors that decoding keeps busy: more threads do not help."""
-    if e.waiting < _IDLE or _trains_on_processors(e):
+    if e.waiting < IDLE or trains_on_processors(e):
         return None
     busy = pipeline.busy(e)
     if _crowded(e):
@@ -74,7 +73,7 @@ def processors(e: Evidence) -> Finding | Lacking | None:
 
 def few_threads(e: Evidence) -> Finding | Lacking | None:
     """Find a pipeline that more threads make faster, by having more calls under way."""
-    if pipeline.busy(e) >= _BUSY or e.waiting < _IDLE or _trains_on_processors(e):
+    if pipeline.busy(e) >= _BUSY or e.waiting < IDLE or trains_on_processors(e):
         return None
     wanted = 8 if e.threads < 8 else 2 * e.threads  # noqa: PLR2004 - the paper's largest
     counts = [count for count in e.readers if count > e.threads] if e.threads in e.readers else []
@@ -100,7 +99,7 @@ def few_threads(e: Evidence) -> Finding | Lacking | None:
 def device(e: Evidence) -> Finding | None:
     """Find a storage that gives what it gives by itself, and gives no more to more readers."""
     own = e.readers.get(e.threads)
-    if not e.cold or not own or e.waiting < _IDLE or e["read_mb_per_s"] < _AT_BASELINE * own:
+    if not e.cold or not own or e.waiting < IDLE or e["read_mb_per_s"] < _AT_BASELINE * own:
         return None
     if max(e.readers.values()) >= _WORTH * own:  # that is of `few_threads`
         return None
@@ -127,7 +126,7 @@ def device(e: Evidence) -> Finding | None:
 
 def small_reads(e: Evidence) -> Finding | Lacking | None:
     """Find files so small that the storage is positioned more than it moves bytes."""
-    if not e.cold or pipeline.busy(e) >= _BUSY or e.waiting < _IDLE:
+    if not e.cold or pipeline.busy(e) >= _BUSY or e.waiting < IDLE:
         return None
     if e.sequential is None:
         needed = "what the storage gives of one large file is not known"
@@ -150,7 +149,7 @@ def small_reads(e: Evidence) -> Finding | Lacking | None:
 
 def metadata(e: Evidence) -> Finding | Lacking | None:
     """Find a run that opens and closes files for long, beside reading them; objects are not opened."""
-    if pipeline.busy(e) >= _BUSY or e.waiting < _IDLE or e.settings.get("storage.kind") == "s3":
+    if pipeline.busy(e) >= _BUSY or e.waiting < IDLE or e.settings.get("storage.kind") == "s3":
         return None
     if not e.profile:
         return Lacking("metadata", "the calls are not known", {"profile.posix": "counters"})
@@ -171,77 +170,6 @@ def metadata(e: Evidence) -> Finding | Lacking | None:
     )
 
 
-def input_(e: Evidence) -> Finding | None:
-    """Tell of a training whether it computes or waits for its input; without input it takes what it computes."""
-    if e.kind != "training" or e.settings.get("benchmark.control", "none") != "none":
-        return None
-    bound = "it waits for its input" if e.waiting >= _IDLE else "it hardly waits for its input"
-    share = e.waiting if e.waiting >= _IDLE else e["compute_s"] / e["elapsed_s"]
-    emulated = ", of an emulated accelerator" if e.accelerator == "emulated" else ""
-    left_s = max(1e-9, e["wall_s"] - e["load_s"])
-    low = left_s if not _trains_on_processors(e) else left_s / 2  # the input's work slowed the steps, too
-    return Finding(
-        "input" if e.waiting >= _IDLE else "compute",
-        f"{bound}: {e['load_s']:.2f} of {e['wall_s']:.2f} s are waiting, {e['compute_s']:.2f} s compute{emulated}",
-        share,
-        e.facts("wall_s", "load_s", "compute_s"),
-        Test({"benchmark.control": "no_io"}, noisy(e, "wall_s", "s", (low, left_s, left_s))),
-    )
-
-
-def no_prefetch(e: Evidence) -> Finding | None:
-    """Find a training without prefetch, whose next batch could be made during a step."""
-    if e.kind != "training" or e.settings["prefetch"] or e.waiting < _IDLE or e.steps < 2:  # noqa: PLR2004
-        return None
-    if e.settings.get("benchmark.control", "none") != "none":
-        return None
-    waited_s, computed_s = pipeline.step_s(e)
-    made = (waited_s, pipeline.batch_s(e))
-    walls = [pipeline.wall_s(e, each, threads=e.threads, prefetch=1) for each in made]
-    floor = e["cpu_s"] / e.free_cores if _trains_on_processors(e) else 0.0
-    low, high = (max(floor, each) for each in sorted([e["wall_s"] - e["load_s"] + e.first_load_s, *walls])[::2])
-    value = max(floor, walls[1])
-    hidden = min(waited_s, computed_s)
-    return Finding(
-        "no_prefetch",
-        f"no batch is made ahead: of {waited_s:.3f} s for a batch up to {hidden:.3f} s can pass during a step of "
-        f"{computed_s:.3f} s",
-        hidden * (e.steps - 1) / e["wall_s"],
-        [Fact("wait for a batch", waited_s, "s", "record"), Fact("step", computed_s, "s", "record"),
-         Fact("steps", e.steps, "", "record"), *e.facts("wall_s")],
-        Test({"prefetch": 1}, noisy(e, "wall_s", "s", (low, value, max(value, high)))),
-    )  # fmt: skip
-
-
-def input_bound(e: Evidence) -> Finding | Lacking | None:
-    """Find what the steps of a training wait for, by TensorFlow's own trace of them, and what would remove it."""
-    seen = e.tensorflow
-    if e.kind != "training" or not seen or seen["waited_s"] < _IDLE * seen["steps_s"]:
-        missing = e.kind == "training" and not seen and e.waiting >= _IDLE
-        lacking = Lacking("input_bound", "what its steps wait for is not known", {"profile.tensorflow": "all"})
-        return lacking if missing else None
-    waited, saves = seen["waited_s"], {name: seen[f"remedies_s.{name}"] for name in REMEDIES}
-    best = sorted((name for name in saves if saves[name] > _IDLE * waited), key=lambda name: -saves[name])
-    told = "; ".join(f"{REMEDIES[name]}: at most {saves[name]:.3g} s" for name in best)
-    test, why = None, "it reads little: of the rest, `input`, `no_prefetch` and `processors` have tests"
-    if e.cold and "read" in best:
-        # What was decoded while something was read as well is still to be done: as it was, or all of it by the
-        # processors that others leave, beside no computing.
-        left = seen["exposed_s.decode"] + saves["buffering"] + saves["input wait"]
-        walls = [e["wall_s"] - e["load_s"] * saved / waited for saved in (saves["read"], max(0.0, waited - left))]
-        low, high = min(walls), max(*walls, e["wall_s"] - e["load_s"] + e["cpu_s"] / e.free_cores)
-        test, why = Test({"cache": "warm"}, noisy(e, "wall_s", "s", (low, (low + high) / 2, high))), ""
-    return Finding(
-        "input_bound",
-        f"by TensorFlow's trace it waits for input in {waited:.3g} of {seen['steps_s']:.3g} s of its steps; what would"
-        f" remove it: {told}",
-        waited / seen["steps_s"],
-        [Fact(f"exposed {name}", seen[f"exposed_s.{name}"], "s", "tensorflow") for name in INPUT],
-        test,
-        why,
-    )
-
-
 RULES: tuple[Callable[[Evidence], Finding | Lacking | None], ...] = (
     throttled, processors, few_threads, device, small_reads, metadata, input_, no_prefetch, input_bound
 )  # fmt: skip
@@ -253,7 +181,7 @@ def _unless_crowded(e: Evidence, found: Finding) -> Finding | Lacking:
     The test has the same work to do in the time that is predicted. Larger files are no more files a second, and what is
     left without input is none of the processors', unless they train.
     """
-    if found.rule in ("small_reads", "metadata", *(() if _trains_on_processors(e) else ("input", "compute"))):
+    if found.rule in ("small_reads", "metadata", *(() if trains_on_processors(e) else ("input", "compute"))):
         return found
     gain = 1.0
     if found.test:
@@ -272,8 +200,3 @@ def _crowded(e: Evidence, gain: float = 1.0) -> bool:
     """Tell whether others took so much of the processors that a run so many times as fast had to wait for them."""
     together = gain * e["cpu_s"] / e["elapsed_s"] + e.others
     return e.quota is None and e.others >= _OTHERS and together >= _BUSY * e.cores
-
-
-def _trains_on_processors(e: Evidence) -> bool:
-    """Tell whether processors train, so that what the input takes of them is not known."""
-    return e.kind == "training" and e.accelerator == "cpu" and e.settings.get("benchmark.control", "none") == "none"

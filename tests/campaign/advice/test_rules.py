@@ -205,7 +205,9 @@ def test_where_prefetch_can_hide_nothing_the_rule_is_silent(words, figures, know
 
 @pytest.mark.parametrize(("load_s", "rule"), [(0.7, "input"), (0.01, "compute")])
 def test_a_training_without_input_takes_what_it_computes(load_s, rule, known):
-    found = rules.input_(known(*TRAINING, **steps(load_s, 1.0)))
+    told = steps(load_s, 1.0)
+
+    found = rules.input_(known(*TRAINING, **{**told, "wall_s": told["wall_s"] + 0.3, "startup_s": 0.3}))
 
     assert found.rule == rule
     assert "emulated" in found.says
