@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from filelock import FileLock
 
+from campaign.advice import evidence, rules
 from campaign.advice.findings import VERSION
 from campaign.cells import record, stopping
 from campaign.errors import EnvironmentFaultError
@@ -123,6 +124,8 @@ def _outcome(folder: CampaignFolder, tested: Tested, origin: Record) -> dict[str
     if here != there:
         return {"why_not": f"measured on {there}, and the cell itself on {here}"}
     runs: Sequence[Any] = stopping.measured(found, "valid")
+    if why := rules.held(evidence.gathered(folder, found), tested["rule"]):
+        return {"why_not": why}
     values = [float(value) for run in runs if isinstance(value := run.get(tested["figure"]), int | float)]
     if not values:
         return {"why_not": f"its runs have no {tested['figure']}"}

@@ -57,8 +57,8 @@ def processors(e: Evidence) -> Finding | Lacking | None:
     if e.waiting < IDLE or trains_on_processors(e):
         return None
     busy = pipeline.busy(e)
-    if _crowded(e):
-        return _not_decided(e, "processors")
+    if why := held(e, "processors"):
+        return Lacking("processors", why, {"redo": True})
     if busy < _BUSY:
         return None
     what = "decoding" if e.settings.get("benchmark.preprocess", True) else "handing files on"
@@ -176,24 +176,26 @@ RULES: tuple[Callable[[Evidence], Finding | Lacking | None], ...] = (
 
 
 def _unless_crowded(e: Evidence, found: Finding) -> Finding | Lacking:
-    """Return what was found, unless others hold processors that the run needs, or the one that tests it would.
-
-    The test has the same work to do in the time that is predicted. Larger files are no more files a second, and what is
-    left without input is none of the processors', unless they train.
-    """
-    if found.rule in ("small_reads", "metadata", *(() if trains_on_processors(e) else ("input", "compute"))):
-        return found
+    """Return what was found, unless others held processors, or would while it is tested: in less time by `gain`."""
     gain = 1.0
     if found.test:
         predicted = found.test.prediction
         gain = e[predicted.figure] / predicted.value
         gain = gain if predicted.figure == "wall_s" else 1 / gain
-    return _not_decided(e, found.rule) if _crowded(e, gain) else found
+    why = held(e, found.rule, gain)
+    return Lacking(found.rule, why, {"redo": True}) if why else found
 
 
-def _not_decided(e: Evidence, rule: str) -> Lacking:
+def held(e: Evidence, rule: str, gain: float = 1.0) -> str | None:
+    """Say that others held processors that a run so many times as fast needs; None where a rule need not know.
+
+    Larger files are no more files a second, and what is left without input is none of the processors', unless they
+    train.
+    """
+    if rule in ("small_reads", "metadata", *(() if trains_on_processors(e) else ("input", "compute"))):
+        return None
     others = f"others held {e.others:.2g} of {e.cores:g} processors: measure again when they do not"
-    return Lacking(rule, others, {"redo": True})
+    return others if _crowded(e, gain) else None
 
 
 def _crowded(e: Evidence, gain: float = 1.0) -> bool:

@@ -49,7 +49,7 @@ def test_a_prediction_holds_within_its_interval_and_stays_what_it_was(rate, hold
 @pytest.mark.parametrize(
     ("figures", "why"),
     [(None, "not measured yet"), ({"status": "invalid", "reason": "cold: no"}, "invalid: cold: no"),
-     ({"images_per_s": "none"}, "have no images_per_s")],
+     ({"images_per_s": "none"}, "have no images_per_s"), ({"other_cpu": 1.9}, "others held 1.9 of 2 processors")],
 )  # fmt: skip
 def test_what_was_not_measured_is_open_and_says_why(figures, why, promised, folder, leave):
     if figures:
