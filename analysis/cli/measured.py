@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,10 +39,14 @@ def measured(folder: Path) -> Measured:
     AnalysisError
         If there is nothing to read.
     """
-    found = read.read(folder)
-    warn(found, folder)
-    table, runs = tables(found.records)
-    return Measured(found, table, runs, verdicts(table, runs))
+    gc.disable()  # of the parts of records, millions where there are many, none is garbage
+    try:
+        found = read.read(folder)
+        warn(found, folder)
+        table, runs = tables(found.records)
+        return Measured(found, table, runs, verdicts(table, runs))
+    finally:
+        gc.enable()
 
 
 def tables(records: Sequence[Record]) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -18,7 +18,7 @@ from analysis.records.settings import Facts, describe, distinguishing, family_ke
 from analysis.statistics import medians
 from analysis.statistics.baselines import ACCESS, is_baseline
 from analysis.statistics.checkpoints import NO_TARGET, of_checkpoint
-from analysis.statistics.comparable import looser_cells
+from analysis.statistics.comparable import COLUMNS, looser_cells
 from analysis.statistics.sweeps import orderly, plain_sets, swept
 from analysis.statistics.training import is_training
 from analysis.text.plain import DAGGER, MINUS, NONE, code, escaped, line, number, one_line, share, times
@@ -101,7 +101,7 @@ def markdown(table: pd.DataFrame, runs: pd.DataFrame) -> str:
         lines += [line(["---" if each.left else "---:" for each in shown] + ["---"])]
         lines += [line([*(_cell(each, row) for each in shown), code(row["cell"])]) for row in rows_of(rows)]
         lines.append("")
-    for told in looser_cells(rows_of(table)):
+    for told in looser_cells(rows_of(table, COLUMNS)):
         lines += [escaped(told), ""]
     if has_controls(table):
         lines += [BETWEEN, ""]

@@ -18,7 +18,7 @@ from analysis.output import tables
 from analysis.output.columns import EXPENDABLE, Column, columns, versus_one_thread
 from analysis.records.devices import one_device
 from analysis.records.frame import rows_of
-from analysis.statistics.comparable import looser_cells
+from analysis.statistics.comparable import COLUMNS, looser_cells
 from analysis.statistics.sweeps import is_plain
 from analysis.statistics.training import is_training
 from analysis.text.plain import DAGGER, NONE, one_line, times, visible
@@ -86,9 +86,9 @@ def summary(table: pd.DataFrame, runs: pd.DataFrame) -> Iterable[RenderableType]
     yield from _more(len(table) - MOST_ROWS, "medians.csv")
     if table["unstable"].fillna(value=False).any():
         yield Text(f"{DAGGER} unstable: (max - min) / median is above checks.spread_max\n")
-    for told in looser_cells(rows_of(table)):
+    for told in looser_cells(rows_of(table, COLUMNS)):
         yield Text(f"{told}\n")
-    for told in one_device(rows_of(table)):
+    for told in one_device(rows_of(table, COLUMNS)):
         yield Text(f"{told}: what differs between them is not the storage\n")
     if complaints := tables.not_counted(table, runs):
         yield Text("Not counted", style="bold")

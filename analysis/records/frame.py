@@ -13,6 +13,7 @@ from pandas.api.extensions import ExtensionArray
 
 from analysis.records import emulation
 from analysis.records.contract import COUNTS, FIGURES
+from analysis.records.merit import Merit
 from analysis.records.record import TEXTS, Record, Run
 from analysis.records.settings import (
     IMPLIED,
@@ -79,8 +80,18 @@ def cells_frame(records: Sequence[Record]) -> pd.DataFrame:
     """
     keys = _series(records)
     labels = storage_labels(dict.fromkeys(keys))
-    rows = [_row_of_cell(record, key, labels[key]) for record, key in zip(records, keys, strict=True)]
-    columns = {name: _objects([row[name] for row in rows]) for name in OF_RECORD}
+    spreads = [[check.passed for check in record.checks if check.rule == "spread"] for record in records]
+    made: dict[str, list[Any]] = {
+        **{name: [getattr(record.merit, name) for record in records] for name in Merit._fields},
+        "checks": [verdict(record) for record in records],
+        "unstable": [None if not found or found[-1] is None else not found[-1] for found in spreads],
+        "storage": [labels[key] for key in keys],
+        "storage_name": [storage_name(key.facts) for key in keys],
+        "series_key": keys,
+        "set_key": [set_key(key) for key in keys],
+    }
+    of_records = {name: made.get(name) or [getattr(record, name) for record in records] for name in OF_RECORD}
+    columns = {name: _objects(values) for name, values in of_records.items()}
     frame = _frame(columns | {name: it for name, it in _of_cells(records).items() if name not in OF_RECORD})
     return frame.astype({"unstable": "boolean", "spread_limit": "float64"}).copy()  # whole, and not a piece a column
 
@@ -91,11 +102,11 @@ def grouped(frame: pd.DataFrame, keys: pd.Series[Any]) -> dict[Settings, pd.Data
     return dict(iter(groups))
 
 
-def rows_of(frame: pd.DataFrame) -> list[Row]:
-    """Return the rows of a frame as plain dictionaries."""
-    names = [str(name) for name in frame]
-    columns = (column.tolist() for _, column in frame.items())
-    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+def rows_of(frame: pd.DataFrame, names: Iterable[str] | None = None) -> list[Row]:
+    """Return the rows of a frame as plain dictionaries; with `names`, of these columns as far as there are any."""
+    wanted = [str(name) for name in (frame if names is None else names) if name in frame]
+    columns = (frame[name].tolist() for name in wanted)
+    return [dict(zip(wanted, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def verdict(record: Record) -> str:
@@ -167,21 +178,6 @@ def _of_cells(records: Sequence[Record]) -> dict[str, NDArray[Any]]:
         told = f"settings.{name}" if name in RESERVED else name
         columns[told] = _objects([record.settings.get(name) for record in records])
     return columns
-
-
-def _row_of_cell(record: Record, series: Settings, storage: str) -> Row:
-    spread = [check.passed for check in record.checks if check.rule == "spread"]
-    known = {name: getattr(record, name) for name in OF_RECORD if hasattr(record, name)}
-    return {
-        **known,
-        **record.merit._asdict(),
-        "checks": verdict(record),
-        "unstable": None if not spread or spread[-1] is None else not spread[-1],
-        "storage": storage,
-        "storage_name": storage_name(series.facts),
-        "series_key": series,
-        "set_key": set_key(series),
-    }
 
 
 def _series(records: Sequence[Record]) -> list[Settings]:

@@ -48,9 +48,10 @@ def content(path: Path, most: int) -> bytes:
     """
     try:
         with open(os.open(path, CAREFUL), "rb") as file:  # noqa: PTH123 - a descriptor
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
                 raise UnreadableError("is no regular file")
-            found = file.read(most + 1)
+            found = file.read(min(most, status.st_size) + 1)  # Python takes memory for all that is asked for
     except FileNotFoundError as error:
         raise AbsentError("is not there") from error
     except OSError as error:

@@ -48,7 +48,7 @@ def with_baselines(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     table = table.assign(**{name: values.where(mine) for name, values in both.items()}).copy()
     engines = _engines(runs).to_dict()
     table["engine"] = [engines.get(cell, "") for cell in table["cell"]]
-    rows = rows_of(table[[name for name in OF_A_BASELINE if name in table]])
+    rows = rows_of(table, OF_A_BASELINE)
     known = fastest(rows)
     found = [_of(row, known) for row in rows]
     columns = ["baseline", "baseline_access", "percent_of_baseline"]

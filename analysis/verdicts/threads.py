@@ -9,7 +9,7 @@ from dataclasses import replace
 from analysis import paper
 from analysis.records.frame import rows_of
 from analysis.records.settings import Settings
-from analysis.statistics.baselines import ACCESS, fastest
+from analysis.statistics.baselines import ACCESS, OF_A_BASELINE, fastest
 from analysis.statistics.baselines import key as baseline_key
 from analysis.statistics.selection import families, settled
 from analysis.text.plain import listed
@@ -42,7 +42,7 @@ def verdicts(found: Evidence) -> Iterator[Verdict]:
     of_sets: dict[Settings, list[Cell]] = {key: [] for key in sets}
     for cell in cells_of(settled(mine, ["set", "storage", "threads", PREPROCESS], RATE), [PREPROCESS, MB, "set"]):
         of_sets[cell["set"]].append(cell)
-    known = fastest(rows_of(table)) if ACCESS in table else {}
+    known = fastest(rows_of(table, OF_A_BASELINE)) if ACCESS in table else {}
     plain = {cell["cell"]: cell for rows in baselines(table, "read").values() for cell in cells_of(rows)}
     peaks = {key: plain[peak["cell"]] for key, peak in known.items() if peak["cell"] in plain}
     for key, about in headings(sets, {PREPROCESS}).items():

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from fontTools.subset import Options  # type: ignore[import-untyped]
 from matplotlib import rcParams
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from analysis.errors import AnalysisError
@@ -21,6 +23,8 @@ from analysis.text.plain import visible
 
 # With one of these a spreadsheet begins a formula.
 ACTIVE = ("=", "+", "-", "@", "\t", "\r")
+# matplotlib has placed each glyph, so that no reader of a PDF needs these; to subset them takes most of the time.
+Options._drop_tables_default += ["GDEF", "GPOS", "GSUB", "kern"]  # noqa: SLF001 - matplotlib hands on no option
 
 
 def save(figure: Figure, drawn: pd.DataFrame, folder: Path, stem: str) -> list[Path]:
@@ -64,8 +68,11 @@ def rendered(figure: Figure, ending: str, metadata: dict[str, str | None]) -> by
     # Not by `savefig`, which draws everything twice where there is a layout.
     if ending == "pdf":
         FigureCanvasPdf(figure).print_pdf(buffer, metadata=metadata)  # type: ignore[no-untyped-call]
+        return buffer.getvalue()
+    figure.set_dpi(rcParams["savefig.dpi"])
+    if ending == "svg":
+        FigureCanvasSVG(figure).print_svg(buffer, metadata=metadata)  # type: ignore[no-untyped-call]
     else:
-        figure.set_dpi(rcParams["savefig.dpi"])
         FigureCanvasAgg(figure).print_png(buffer, metadata=metadata)  # type: ignore[no-untyped-call]
     return buffer.getvalue()
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from xml.etree import ElementTree as ET
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from analysis.figures.kit import style
+from analysis.figures.kit import save, style
 from analysis.text.html import Markup, fit
 
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
@@ -23,10 +22,9 @@ def inline(figure: Figure, name: str, label: str) -> Markup:
     Its style sheet, which would hold for the whole page, and its metadata are left out. The page decides on its size;
     `--points` is the width at which its letters have the size that they have on paper.
     """
-    buffer = io.BytesIO()
     with style.sheet(), mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    root = ET.fromstring(fit(buffer.getvalue().decode()))  # noqa: S314 - our own drawing
+        drawn = save.rendered(figure, "svg", {"Date": None})
+    root = ET.fromstring(fit(drawn.decode()))  # noqa: S314 - our own drawing
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag in (f"{{{SVG}}}metadata", f"{{{SVG}}}style"):

@@ -17,7 +17,7 @@ from analysis.records.contract import RECORD
 from analysis.records.frame import Row, rows_of
 from analysis.records.record import Record
 from analysis.records.versioned import UnreadableError, load
-from analysis.statistics.comparable import looser, looser_cells
+from analysis.statistics.comparable import COLUMNS, looser, looser_cells
 from analysis.text.html import Markup, address, folded, joined, link, table, tag
 from analysis.text.plain import DAGGER, NONE, number, share
 
@@ -35,7 +35,7 @@ def medians(results: Results) -> Markup:
             break
         parts += [tag("h3", heading), _medians(rows.head(room), detailed)]
         room -= len(rows)
-    parts += [tag("p", told, class_="notice") for told in looser_cells(rows_of(results.table))]
+    parts += [tag("p", told, class_="notice") for told in looser_cells(rows_of(results.table, COLUMNS))]
     if tables.has_controls(results.table):
         parts.append(tag("p", tables.BETWEEN))
     if tables.has_baselines(results.table):
@@ -58,8 +58,9 @@ def not_counted(results: Results) -> Markup:
 def cells(results: Results) -> Markup:
     """Return each cell folded: its settings, its runs with every check, and a link to its record."""
     shown = chosen(results)
-    rows = {row["cell"]: row for row in rows_of(results.table)}
-    more = some(len(shown), len(rows), "cells", f"{ALL_CELLS}, each in records/, those with trouble come first")
+    table = results.table
+    rows = {row["cell"]: row for row in rows_of(table[table["cell"].isin([record.cell for record in shown])])}
+    more = some(len(shown), len(table), "cells", f"{ALL_CELLS}, each in records/, those with trouble come first")
     told = [_cell(record, rows[record.cell], results) for record in shown]
     return joined([tag("p", more), *told])
 

@@ -13,6 +13,7 @@ from analysis.records.devices import one_device
 from analysis.records.frame import rows_of
 from analysis.records.record import Record
 from analysis.records.settings import Facts
+from analysis.statistics.comparable import COLUMNS
 from analysis.text.html import Markup, folded, joined, tag
 from analysis.verdicts.judge import BY_MODEL, EMULATED, kind_of
 
@@ -50,7 +51,7 @@ def warnings(results: Results) -> Iterator[list[str]]:
     names = dict.fromkeys(part.partition(" of ")[0].partition(",")[0] for part in parts)
     lines = [f"{part}, {count:,} of {len(results.table):,} cells." for part, count in parts.items()]
     yield from _folded("Emulated", ", ".join(names), lines)
-    for told in one_device(rows_of(results.table)):
+    for told in one_device(rows_of(results.table, COLUMNS)):
         yield [f"{told}: what differs between them is not the storage."]
     skipped = [f"the record {each.path.parent.name}/{each.path.name} {each.why}." for each in results.found.skipped]
     more = [f"{len(skipped) - MOST_LINES:,} more records."] if len(skipped) > MOST_LINES else []
