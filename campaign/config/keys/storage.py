@@ -27,8 +27,8 @@ _NO_PART = {"", ".", ".."}
 _FILES_ALONE = (
     ("storage.shared", True, "leave it away: every node sees the same store"),
     ("nodes", 1, "nodes=1"),
-    ("staging", "none", "leave staging away"),
-    ("profile.posix", "none", "profile.posix=none: the client's calls are on sockets"),
+    ("staging", "none", "staging=none"),
+    ("profile.posix", "none", "profile.posix=none, profile.every=null: its calls are on sockets"),
     ("benchmark.stage", None, "leave it away"),
 )
 

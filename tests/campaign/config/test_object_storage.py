@@ -2,11 +2,13 @@
 
 import dataclasses
 import re
+from pathlib import Path
 
 import pytest
 
 from campaign.cells.cell import flat, make_cell
 from campaign.config import limits
+from campaign.config.collect import collect
 from campaign.config.keys.storage import ObjectStorage
 from campaign.errors import UsageError
 from jobs.objects.client import DEFAULTS
@@ -50,6 +52,35 @@ def test_what_cannot_be_meant_of_objects_is_refused_and_no_password_is_repeated(
         limits.check(compose(*chosen, *WORDS, *(word for word in words if word not in chosen)))
 
     assert "secret" not in caught.value.message + caught.value.hint
+
+
+PAPER = Path(__file__).parents[3] / "conf" / "paper"
+NO_PROFILE, NO_MARKS = ("profile.posix=none",), ("profile.posix=none", "profile.every=null")
+ONE_NODE = ("reader=offsets", "nodes=1")
+RECIPES = {  # what a recipe needs on objects, as docs/s3.md says
+    **dict.fromkeys(("table1", "fig4", "fig5", "fig6", "fig7", "fig8"), ()),
+    **dict.fromkeys(("fig9", "fig10"), ("site=blackdog",)),
+    "hepcnn": ONE_NODE,
+    "cdb": (*ONE_NODE, "benchmark.control=none,no_io,no_compute"),
+    **dict.fromkeys(("tfdarshan_fig3", "tfdarshan_fig4"), NO_MARKS),
+    **{f"tfdarshan_fig{each}": NO_PROFILE for each in ("5", "5_malware", "7", "8", "9", "10", "11")},
+    "tfdarshan_fig6": (*NO_PROFILE, "site=blackdog"),
+    "tfdarshan_fig12": None,
+}
+
+
+@pytest.mark.parametrize("recipe", sorted(path.stem for path in PAPER.glob("*.yaml")))
+def test_a_recipe_runs_on_objects_with_the_words_of_the_table_and_is_else_refused(recipe):
+    def check(*more):
+        for point in collect(["-m", f"+paper={recipe}", "+size=smoke", *WORDS, *more]):
+            limits.check(point)
+
+    needs = RECIPES[recipe]
+    if needs is not None:
+        check(*needs)
+    if needs != ():
+        with pytest.raises(UsageError):
+            check()
 
 
 @pytest.mark.shows("storage.device")
