@@ -35,6 +35,8 @@ HOLLOW: dict[str, Any] = {
 }  # fmt: skip
 # More values than this and an axis names some of them.
 MOST_TICKS = 12
+# As many letters have room side by side below an axis.
+LETTERS = 20
 # Largest over smallest value from which an axis is logarithmic.
 WIDE = 16
 
@@ -119,7 +121,9 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
         _line(axes, rows_of(drawn), spots, joined=numbers and len(set(drawn["host"])) == 1)
     if not numbers or len(values) <= MOST_TICKS:
         step = math.ceil(len(values) / MOST_TICKS)
-        axes.set_xticks([spots[value] for value in values[::step]], [_tick(value) for value in values[::step]])
+        words = [_tick(value) for value in values[::step]]
+        turned = {"rotation": 20, "ha": "right"} if sum(map(len, words)) > LETTERS else {}
+        axes.set_xticks([spots[value] for value in values[::step]], words, **turned)
         axes.minorticks_off()
     axes.margins(x=0.08 if numbers else 0.25)
     axes.set_ylim(0, (float(rows["max"].fillna(0).max()) or 1.0) * HEADROOM)
