@@ -122,8 +122,8 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
     if not numbers or len(values) <= MOST_TICKS:
         step = math.ceil(len(values) / MOST_TICKS)
         words = [_tick(value) for value in values[::step]]
-        turned = {"rotation": 20, "ha": "right"} if sum(map(len, words)) > LETTERS else {}
-        axes.set_xticks([spots[value] for value in values[::step]], words, **turned)
+        turned, side = (20, "right") if sum(map(len, words)) > LETTERS else (0, "center")
+        axes.set_xticks([spots[value] for value in values[::step]], words, rotation=turned, ha=side)
         axes.minorticks_off()
     axes.margins(x=0.08 if numbers else 0.25)
     axes.set_ylim(0, (float(rows["max"].fillna(0).max()) or 1.0) * HEADROOM)
