@@ -28,7 +28,7 @@ def chrome(read: Sequence[Runtime]) -> Iterator[bytes]:
 
 def _events(place: int, runtime: Runtime, first: int) -> Iterator[Mapping[str, Any]]:
     yield {"ph": "M", "name": "process_name", "pid": place, "args": {"name": runtime.name}}
-    for line, name in enumerate(runtime.lines):
+    for line, name in enumerate([*runtime.lines, "steps"]):
         yield {"ph": "M", "name": "thread_name", "pid": place, "tid": line, "args": {"name": name}}
     for step in zip(*(each.tolist() for each in runtime.steps), strict=True):
         number, start, end = step
