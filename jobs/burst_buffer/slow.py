@@ -7,7 +7,7 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from jobs import shapes
 from jobs.burst_buffer import snapshots, transfer
@@ -22,42 +22,7 @@ if TYPE_CHECKING:
     from jobs.objects.snapshots import Bucket
 
     Place: TypeAlias = Path | Bucket
-
-
-class Slow(Protocol):
-    """What is asked of a slow storage. All raise OSError or FolderError where it does not answer."""
-
-    def states(self) -> list[tuple[str, str]]:
-        """Return the names of all snapshots, each with its state (`jobs.burst_buffer.snapshots`)."""
-
-    def sealed(self) -> list[str]:
-        """Return the names of the visible snapshots that have their manifest, the newest last."""
-
-    def take(self, source: Path, manifest: Manifest, how: How) -> None:
-        """Copy files, read them back and make them visible as a snapshot, all or nothing.
-
-        Raises DamageError for a source that is not what the manifest says.
-        """
-
-    def remove(self, name: str) -> None:
-        """Take a snapshot away: invisible first."""
-
-    def recover(self) -> None:
-        """Finish or roll back what a drainer that died has left."""
-
-    def verify(self, name: str) -> list[str] | None:
-        """Return what is wrong with a snapshot, having read it; None for one that is not there."""
-
-    def restored(self, name: str, fast: Path) -> Path:
-        """Return the folder of a snapshot, brought to the folder `fast` where it is none here."""
-
-    def committed(self, name: str) -> Committed | None:
-        """Return what the drainer could not record before it died; None where that is not known."""
-
-
-def of(slow: Place) -> Slow:
-    """Return what does the work there."""
-    return Folder(slow) if isinstance(slow, Path) else slow
+    Slow: TypeAlias = "Folder | Bucket"
 
 
 class _DrainFacts(TypedDict):
@@ -77,45 +42,51 @@ def event(manifest: Manifest, at: float) -> Committed | None:
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder, where a rename makes a snapshot visible."""
+    """A folder, where a rename makes a snapshot visible.
+
+    A `jobs.objects.snapshots.Bucket` has the same methods. All raise OSError or FolderError where the storage fails.
+    """
 
     root: Path
 
     def states(self) -> list[tuple[str, str]]:
-        """Return all snapshots."""
+        """Return the names of all snapshots, each with its state (`jobs.burst_buffer.snapshots`)."""
         known = (("staging", "staging"), ("copying", "copying"), (None, "committed"))
         return [(name, word) for state, word in known for name in snapshots.names(self.root, state)]
 
     def sealed(self) -> list[str]:
-        """Return the visible ones."""
+        """Return the names of the visible ones that have their manifest, the newest last."""
         return snapshots.sealed(self.root)
 
     def remove(self, name: str) -> None:
-        """Take one away."""
+        """Take one away: invisible first."""
         snapshots.remove(self.root / name)
 
     def recover(self) -> None:
-        """Tidy up; durably, for fast copies may go now: that drainer died between its rename and this, perhaps."""
+        """Finish or roll back what a dead drainer left.
+
+        Durably, for fast copies may go now: it died between its rename and this, perhaps.
+        """
         snapshots.recover(self.root, ["copying"])
         files.sync_folder(self.root)
 
     def verify(self, name: str) -> list[str] | None:
-        """Read one."""
+        """Read one and return what is wrong with it; None for one that is not there."""
         return snapshots.verify(self.root / name)
 
     def restored(self, name: str, fast: Path) -> Path:  # noqa: ARG002 - of a bucket
-        """Return where it is."""
+        """Return the folder of one, brought to the folder `fast` where it is none here."""
         return self.root / name
 
     def committed(self, name: str) -> Committed | None:
-        """Return when it became visible: its rename left the time."""
+        """Return what its drainer could not record before it died, or None: its rename left the time."""
         try:
             return event(snapshots.read(self.root / name), (self.root / name).stat().st_ctime)
         except (OSError, DamageError):
             return None
 
     def take(self, source: Path, manifest: Manifest, how: How) -> None:
-        """Copy to a temporary name; on failure that goes."""
+        """Copy, read back and make visible, all or nothing; raises DamageError for a source that is damaged."""
         copying = self.root / f"copying-{manifest.name}"
         try:
             _copy(source, copying / FILES, manifest, how)
@@ -152,3 +123,8 @@ def blame(wrong: list[str], source: Path, manifest: Manifest, how: How, target: 
     if damaged := snapshots.problems(source, manifest.files, streams=how.streams):
         raise DamageError(f"{source.parent}: {', '.join(damaged)}", "an older snapshot may be good")
     raise OSError(errno.EIO, f"read back otherwise than written: {', '.join(wrong)}", str(target))
+
+
+def of(slow: Place) -> Slow:
+    """Return what does the work there."""
+    return Folder(slow) if isinstance(slow, Path) else slow

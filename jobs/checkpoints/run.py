@@ -113,8 +113,9 @@ class Checkpoints:
         return [each for each in self._seen if each]
 
     def helpers(self) -> list[int]:
-        """Return the numbers of the processes that work for this run."""
-        return self._target.helpers()
+        """Return the numbers of the processes that work for this run, those that serve a bucket among them."""
+        served = [pid for each in self._places if not isinstance(each, Path) for pid in each.pids()]
+        return [*self._target.helpers(), *served]
 
     def saver(self, state: Mapping[str, Any]) -> Saver:
         """Return what saves these variables."""
@@ -142,7 +143,8 @@ class Checkpoints:
         Returns ``checkpoints`` (for each snapshot what `jobs.checkpoints.saver.Saver.report` says and whether it is
         ``verified``: read back and found to be what was written), ``targets`` (for each folder its ``role``,
         ``storage``, the ``bytes`` of all snapshots that went there, and by ``source``, the kernel's counter,
-        ``written_bytes`` of everybody meanwhile), ``drain_wait_s``, ``checkpoint_troubles``.
+        ``written_bytes`` of everybody meanwhile, and of a bucket its ``endpoint``), ``drain_wait_s``,
+        ``checkpoint_troubles``.
         """
         self.settle()
         lines = self._saver.report() if self._saver else []
@@ -157,8 +159,11 @@ class Checkpoints:
                     "bytes": _bytes(lines, role),
                     "source": written.source,
                     "written_bytes": written.bytes,
+                    **({} if isinstance(each, Path) else {"endpoint": each.endpoint}),
                 }
-                for (role, storage), written in zip(roles(self._settings).items(), self._written, strict=True)
+                for (role, storage), each, written in zip(
+                    roles(self._settings).items(), self._places, self._written, strict=True
+                )
             ],
             "drain_wait_s": self._drain_wait_s,
             "checkpoint_troubles": [*self._troubles, *self._target.troubles()],

@@ -26,9 +26,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jobs.burst_buffer import claim, slow, snapshots, staging, transfer
 from jobs.burst_buffer.snapshots import MANIFEST_NAME, Manifest, StoredFile, edge
 from jobs.errors import DamageError, FolderError, ObjectStoreError
+from jobs.objects import servers
 from jobs.objects.address import storage_of
 from jobs.objects.client import PART_BYTES, Client, DataError, Stored
 from jobs.system import files, versioned
+from jobs.terminal import visible
 
 if TYPE_CHECKING:
     from jobs.burst_buffer.claim import Marker
@@ -68,12 +70,17 @@ class Bucket:
     def __init__(self, address: str) -> None:
         self._address, self._storage = address, {"retries": _RETRIES, **storage_of(address)}
         self.disk = Path(device) if (device := self._storage["device"]) and Path(device).exists() else None
+        self.endpoint: str = self._storage["endpoint"]
         self._client: Client | None = None
-        self._manifests: dict[Stored, Manifest] = {}
+        self._known: dict[Stored, Manifest] = {}  # manifests, so that each is read once
 
     def __str__(self) -> str:
         """Return its address."""
         return self._address
+
+    def pids(self) -> list[int]:
+        """Return the numbers of the processes that serve it on this machine."""
+        return [each.pid for each in servers.of(self.endpoint)]
 
     @contextmanager
     def _asked(self) -> Iterator[Client]:
@@ -92,7 +99,7 @@ class Bucket:
                 data = bytes(client.get(claim.MARKER_NAME))
             except DataError:
                 if strangers := next((each.key for each in client.listed()), None):
-                    what = f"{self} is no place of snapshots: it holds other objects, such as {strangers}"
+                    what = f"{self} is no place of snapshots: it holds other objects, such as {visible(strangers)}"
                     raise FolderError(what, "name a prefix that nothing is below") from None
                 return None
         return claim.parsed(lambda: versioned.parsed(data), f"{self}: {claim.MARKER_NAME}")
@@ -113,20 +120,14 @@ class Bucket:
 
     def _visible(self, client: Client) -> dict[str, Manifest]:
         """Return the manifests of the complete ones."""
-        found = {name: (self._manifest(client, name, there), there) for name, there in self._listed(client).items()}
-        return {name: told for name, (told, there) in found.items() if told and _is_whole(told, there)}
-
-    def _manifest(self, client: Client, name: str, there: Mapping[str, Stored]) -> Manifest | None:
-        """Return a manifest, None where none is good; each is read once."""
-        stored = there.get(MANIFEST_NAME)
-        if stored and stored.size <= _MOST_BYTES and stored not in self._manifests:
-            with suppress(DamageError, DataError):  # DataError: it goes, or is another one by now
-                data = bytes(client.get(stored.key, stored))
-                found = snapshots.parsed(lambda: versioned.parsed(data), name, stored.key)
-                most = found.facts.get(_PART)
-                if isinstance(most, int) and 0 < most <= _MOST_BYTES:
-                    self._manifests[stored] = found
-        return self._manifests.get(stored) if stored else None
+        found, known = {}, {}
+        for name, there in self._listed(client).items():
+            if stored := there.get(MANIFEST_NAME):
+                manifest = self._known.get(stored) or _manifest(client, name, stored)
+                if manifest and _is_whole(manifest, there):
+                    found[name] = known[stored] = manifest
+        self._known = known
+        return found
 
     def states(self) -> list[tuple[str, str]]:
         """Return all snapshots; ``copying`` is one that was, too."""
@@ -176,6 +177,7 @@ class Bucket:
             if manifest is None:
                 raise DamageError(f"{self} has {name} no more", _OLDER)
             if (fast / name).exists():
+                snapshots.remove(fast / f"damaged-{name}")
                 files.rename(fast / name, fast / f"damaged-{name}")
             staging.stage(fast / name, partial(_bring, client, manifest), lambda: manifest.facts)
         return fast / name
@@ -212,6 +214,17 @@ class Bucket:
                 for name, there in self._listed(client).items():
                     self._delete(client, name, there)
                 client.delete([claim.MARKER_NAME])
+
+
+def _manifest(client: Client, name: str, stored: Stored) -> Manifest | None:
+    """Read a manifest; None where none is good."""
+    if stored.size <= _MOST_BYTES:
+        with suppress(DamageError, DataError):  # DataError: it goes, or is another one by now
+            data = bytes(client.get(stored.key, stored))
+            found = snapshots.parsed(lambda: versioned.parsed(data), name, stored.key)
+            most = found.facts.get(_PART)
+            return found if isinstance(most, int) and 0 < most <= _MOST_BYTES else None
+    return None
 
 
 def _pieces(manifest: Manifest) -> Iterator[_Piece]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,7 +147,7 @@ OBSERVER = Counters
 
 
 def reading(
-    device: Device | None, saves: Saves | None = None, lowest: Device | None = None, readers: Iterable[int] = ()
+    device: Device | None, saves: Saves | None = None, lowest: Device | None = None, readers: Collection[int] = ()
 ) -> Reading:
     """Read all counters now."""
     ticks = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
@@ -164,7 +164,7 @@ def reading(
         own_cpu_s=sum(usage.ru_utime + usage.ru_stime for usage in usages),
         lowest=lowest.traffic() if lowest else None,
         further=tuple(each.traffic() if each else None for each in saves.devices if each != device) if saves else None,
-        helpers=_helpers(saves.helpers()) if saves else {},
+        helpers=_helpers({*saves.helpers()} - {*readers}) if saves else {},
         readers=_helpers(readers),
     )
 

@@ -14,6 +14,7 @@ import time
 import warnings
 
 import obstore
+import psutil
 import pytest
 
 from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, snapshots
@@ -24,6 +25,7 @@ from jobs.objects.address import address_of, storage_of
 from jobs.objects.client import PART_BYTES
 from jobs.objects.snapshots import Bucket
 from jobs.system import durable
+from tests.ceph import proxy
 from tests.ceph.test_lab import store
 from tests.jobs.burst_buffer import child
 from tests.jobs.burst_buffer.child import contents, writer
@@ -120,6 +122,19 @@ def test_a_damaged_fast_copy_is_brought_back_anew_and_a_damaged_object_is_named(
     assert "shards/ckpt.data-0 has other bytes" in by_hand("verify", *places).stdout
 
 
+def test_what_reads_back_otherwise_than_it_was_put_is_not_completed_and_put_again(ceph, places, idle):
+    with contextlib.closing(BurstBuffer(*places, **QUICK)) as buffer:
+        buffer.save(1, writer(1))
+    with proxy.lying(ceph.endpoint, proxy.flipped, "/000001") as endpoint:
+        lying = Bucket(places[1].replace(ceph.endpoint, endpoint))
+        assert drain.drain(places[0], lying) == drain.GAVE_UP
+        assert "read back otherwise than written: shards/ckpt.data-0 has other bytes" in reasons(places[0])[0]
+    assert complete(ceph, places) == []
+
+    assert drained(places) == 0
+    assert complete(ceph, places) == [1]
+
+
 def test_a_snapshot_that_lacks_an_object_is_invisible_and_drained_again(ceph, places, idle):
     with contextlib.closing(BurstBuffer(*places)) as buffer:
         name = buffer.save(1, writer(1)).name
@@ -132,6 +147,12 @@ def test_a_snapshot_that_lacks_an_object_is_invisible_and_drained_again(ceph, pl
         assert buffer.drained(0)
 
     assert complete(ceph, places) == [1]
+
+
+def test_who_serves_the_bucket_here_is_no_other_that_disturbs_a_run(ceph, places):
+    names = {psutil.Process(pid).name() for pid in Bucket(places[1]).pids()}
+
+    assert {"radosgw", "ceph-osd"} <= names
 
 
 def test_objects_of_others_are_refused_and_stay(ceph, places, idle):

@@ -52,6 +52,14 @@ def test_a_proof_that_lacks_the_servers_account_says_so():
     assert "what ceph-osd itself read is hidden" in message
 
 
+@pytest.mark.parametrize(("endpoint", "passed"), [("http://host", None), ("http://other", True)])
+def test_snapshots_that_are_read_back_from_the_same_store_leave_nothing_proved(endpoint, passed):
+    run = {**run_of(device=900 * MB, store=900 * MB), "targets": [{"role": "fast"}, {"endpoint": endpoint}]}
+
+    assert cold_at_server(run, Limits())["passed"] is passed
+    assert cold_at_server({**run, "device_read_bytes": MB}, Limits())["passed"] is False
+
+
 def test_what_cannot_be_seen_is_no_fault_of_a_run_on_objects():
     figures = {
         **run_of(), "images": 1, "images_asked": 1, "image_errors": 0, "wall_s": 1.0, "load_s": 1.0, "compute_s": 0.0,
