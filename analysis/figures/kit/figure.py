@@ -57,6 +57,7 @@ def figures(  # noqa: PLR0913, PLR0917 - what a figure is made of
     always: Sequence[str] = (),
     hidden: Sequence[str] = (),
     worth: Callable[[pd.DataFrame], bool] = lambda frame: bool((frame["status"] == "done").any()),
+    sizes: bool = False,
 ) -> list[FigureSpec]:
     """Return a figure for each set of cells that is worth it, for those with most cells done where there are many.
 
@@ -74,6 +75,8 @@ def figures(  # noqa: PLR0913, PLR0917 - what a figure is made of
         Settings that a caption names in any case, or not even where they distinguish sets.
     worth
         Says of what is drawn whether it makes a figure; without a cell that is done nothing does.
+    sizes
+        Whether the cells are to be of data sets of several sizes.
     """
     many = {key: number for key, cells in sets.items() if (number := int((cells["status"] == "done").sum()))}
     first = sorted(many, key=lambda key: -many[key]) if len(many) > MOST_SETS else list(many)
@@ -90,7 +93,9 @@ def figures(  # noqa: PLR0913, PLR0917 - what a figure is made of
         shown = cells if done.empty else done
         ahead = sorted(set(cells["prefetch"].dropna())) if "prefetch" in cells else ()
         facts = {**key.facts, **({"prefetch": " and ".join(map(str, ahead))} if ahead else {})}
-        words = caption(facts, dict.fromkeys(apart), shown, f"{what(key, shown, frame)}{cut([*left, *of_all])}")
+        words = caption(
+            facts, dict.fromkeys(apart), shown, f"{what(key, shown, frame)}{cut([*left, *of_all])}", sizes=sizes
+        )
         made.append(FigureSpec("-".join(filter(None, (stem, names[key]))), title, words, frame, function))
     return made
 
@@ -112,16 +117,18 @@ def cut(told: Sequence[str]) -> str:
     return f" Drawn are {' and '.join(told)}; the medians of all are in tables/medians.csv." if told else ""
 
 
-def caption(facts: Mapping[str, object], apart: Iterable[str], shown: pd.DataFrame, what: str) -> str:
+def caption(
+    facts: Mapping[str, object], apart: Iterable[str], shown: pd.DataFrame, what: str, *, sizes: bool = False
+) -> str:
     """Return what the reader must know: the statistic (`what`), the settings, the hosts and the software.
 
-    And what keeps the cells from being compared, where they are unlike each other.
+    And what keeps the cells from being compared, where they are unlike each other; of several `sizes` data sets are.
     """
     hosts, versions = _listed(shown["host"]), _listed(shown["tensorflow"])
     where = f"Host{'s' * (',' in hosts)} {hosts}" if hosts else "Host unknown"
     software = f"; TensorFlow {versions}" if versions else ""
     ran_on = shown.get("accelerator", ())
-    unlike = comparable.unlike(rows_of(shown.reindex(columns=comparable.COLUMNS)), across=True)
+    unlike = comparable.unlike(rows_of(shown.reindex(columns=comparable.COLUMNS)), across=True, sizes=sizes)
     warning = f" Not comparable ({unlike})." if unlike else ""
     return f"{what} {_capital(describe(facts, apart, ran_on, shown['size']))}. {where}{software}.{warning}"
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from analysis.figures.kit import panels
 from analysis.figures.kit.figure import FigureSpec, figures, runs_told
@@ -30,7 +31,8 @@ LOOKS = (
     Look("#0072B2", "o"), Look("#D55E00", "s"), Look("#009E73", "^"), Look("#CC79A7", "D"), Look("#E69F00", "v"),
     Look("#56B4E9", "P"),
 )  # fmt: skip
-IN_A_ROW, LEAST = 3, 2
+IN_A_ROW, LEAST = 4, 2
+CLOSE = 2.0  # sizes within this factor of each other are no ticks: their names would overlap
 
 
 def specs(table: pd.DataFrame) -> list[FigureSpec]:
@@ -41,7 +43,7 @@ def specs(table: pd.DataFrame) -> list[FigureSpec]:
     cells = cells.astype({"threads": int})
     sets = grouped(cells, cells["set_key"].map(_but_data))
     with_objects = {key: each for key, each in sets.items() if each[KIND].notna().any()}
-    return figures("objects", TITLE, over_sizes, with_objects, lines, runs_told("point"), worth=_several)
+    return figures("objects", TITLE, over_sizes, with_objects, lines, runs_told("point"), worth=_several, sizes=True)
 
 
 def _but_data(key: Settings) -> Settings:
@@ -64,12 +66,15 @@ def over_sizes(frame: pd.DataFrame) -> Panels:
     """Draw a panel per number of threads, both axes logarithmic, min-max as whiskers."""
     counts, shown = sorted(set(frame["threads"])), frame[frame[RATE].notna()]
     looks = {name: LOOKS[place % len(LOOKS)] for place, name in enumerate(dict.fromkeys(frame["storage"]))}
-    figure, grid = panels.grid_of(len(counts), IN_A_ROW, (2.6, 2.2), 4.2, sharex=True, sharey=True)
+    figure, grid = panels.grid_of(len(counts), IN_A_ROW, (2.1, 2.3), 4.2, sharex=True, sharey=True)
     for place, (axes, threads) in enumerate(zip(grid, counts, strict=True)):
         _panel(axes, shown[shown["threads"] == threads], looks)
         axes.set_title(f"{threads} call{'s' * (threads > 1)} at once")
-        axes.set_xlabel("mean bytes of a file or an object")
+        lowest = place + IN_A_ROW >= len(counts)
+        axes.tick_params(axis="x", labelbottom=lowest)
+        axes.set_xlabel("mean size of a file or an object" if lowest else "")
         axes.set_ylabel("" if place % IN_A_ROW else "MB/s delivered")
+    _ticks(grid[0], sorted(set(shown[SIZE])))
     signs = [_sign(name, look) for name, look in looks.items()]
     return figure, [*signs, *panels.unstable_sign(shown, hatch=False)]
 
@@ -83,15 +88,24 @@ def _panel(axes: Axes, cells: pd.DataFrame, looks: dict[str, Look]) -> None:
         axes.plot(rows[SIZE], rows[RATE], color=look.color, marker=look.marker, markeredgecolor="black")
         for size, rate, unstable in zip(rows[SIZE], rows[RATE], rows["unstable"], strict=True):
             panels.number(axes, (size, rate), DAGGER if unstable is True else "")
-    axes.xaxis.set_major_formatter(FuncFormatter(_bytes))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: f"{rate:g}"))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.grid(axis="y", color="0.9", zorder=0)
+
+
+def _ticks(axes: Axes, sizes: list[float]) -> None:
+    """Put the sizes themselves on the axis that all panels share, where they are far enough from each other."""
+    if all(other >= CLOSE * one for one, other in pairwise(sizes)):
+        axes.xaxis.set_major_locator(FixedLocator(sizes))
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(_bytes))
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _bytes(size: float, _: object = None) -> str:
     """Write bytes as people say them: `10 kB`, `1 MB`."""
-    return f"{size / 1e6:g} MB" if size >= 1e6 else f"{size / 1e3:g} kB"  # noqa: PLR2004 - a unit
+    return f"{size / 1e6:.3g} MB" if size >= 1e6 else f"{size / 1e3:.3g} kB"  # noqa: PLR2004 - a unit
 
 
 def _sign(name: str, look: Look) -> Line2D:

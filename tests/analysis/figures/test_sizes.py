@@ -43,6 +43,8 @@ def test_each_storage_and_engine_has_a_line_over_the_sizes_and_each_number_of_ca
     assert found["disk", 4, 112_000] == 2 * found["ceph (engine=threads)", 4, 112_000]
     panes = [axes for axes in spec.drawn().axes if axes.get_xscale() == "log"]
     assert [axes.get_title() for axes in panes] == ["1 call at once", "4 calls at once"]
+    assert [text.get_text() for text in panes[0].get_xticklabels()] == ["12 kB", "112 kB", "19 MB"]
+    assert "Not comparable" not in spec.caption  # other sizes are other data
     signs = {look.marker for look in sizes.LOOKS}
     assert [[len(line.get_xdata()) for line in axes.lines if line.get_marker() in signs] for axes in panes] == [
         [3] * 3
