@@ -22,12 +22,11 @@ from jobs.benchmarks.cdb.network import CdbNetwork, kernel_shapes
 from jobs.benchmarks.cdb.rules import TRAIN, VALIDATION, Rules
 from jobs.benchmarks.cdb.stage_in import Copies, staged_in
 from jobs.benchmarks.cdb.training import CdbTraining
-from jobs.benchmarks.images import RATE
+from jobs.benchmarks.images import RATE, objects_of
 from jobs.benchmarks.nersc.run import Run
 from jobs.data import manifest
 from jobs.data.readers import Part, opened
 from jobs.errors import DatasetError
-from jobs.objects.source import of_request
 from jobs.observe.spent import Spent, logged
 from jobs.settings import EVERY, key
 
@@ -76,7 +75,7 @@ def _begun(request: Request) -> Iterator[Work]:
     own, control = settings["benchmark"], Control(settings["benchmark"]["control"])
     found = manifest.load(Path(request["manifest"] or folder))
     with ExitStack() as stack:
-        source = stack.enter_context(of_request(request, found))
+        source = stack.enter_context(objects_of(request, found))
         folder = Path() if source else folder
         listed = {folder / each.name: each.size for each in found.files}
         paths = sorted(path for path in listed if path.name != _NO_DATA)

@@ -28,12 +28,11 @@ from jobs.benchmarks.hep.network import HepNetwork, kernel_shapes
 from jobs.benchmarks.hep.rules import CHANNELS, PHASES, TRAIN, Files, Rules
 from jobs.benchmarks.hep.samples import Samples
 from jobs.benchmarks.hep.training import HepTraining, Loader
-from jobs.benchmarks.images import RATE
+from jobs.benchmarks.images import RATE, objects_of
 from jobs.benchmarks.nersc.run import Run
 from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest, staging
 from jobs.errors import DatasetError
-from jobs.objects.source import of_request
 from jobs.observe.spent import Spent, logged
 from jobs.settings import EVERY, key
 
@@ -56,7 +55,7 @@ def _begun(request: Request) -> Iterator[Work]:
     settings, folder, here = request["settings"], Path(request["dataset"]), ranks.here()
     listed = manifest.load(Path(request["manifest"] or folder))
     with ExitStack() as stack:
-        source = stack.enter_context(of_request(request, listed))
+        source = stack.enter_context(objects_of(request, listed))
         folder = Path() if source else folder
         sizes = {folder / entry.name: entry.size for entry in listed.files}
         files = {phase: sorted(path for path in sizes if path.parent == folder / phase) for phase in PHASES}

@@ -13,7 +13,6 @@ from jobs.benchmarks.benchmark import Figure, Work
 from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest, pipeline, staging
 from jobs.errors import DatasetError
-from jobs.objects.source import of_request
 from jobs.ranks import here
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def _begun(
 ) -> Iterator[Work]:
     settings, folder = request["settings"], Path(request["dataset"])
     listed = manifest.load(Path(request["manifest"] or folder))
-    with of_request(request, listed) as source:
+    with objects_of(request, listed) as source:
         folder = Path() if source else folder
         sizes = dict(here().share([(folder / entry.name, entry.size) for entry in listed.files]))
         if not sizes:
@@ -73,6 +72,18 @@ def _begun(
                 yield Work(measured, folder, proof=proof, checkpoints=checkpoints, source=source, reading=source.pids)
             else:
                 yield Work(measured, folder, paths, proof, sizes, checkpoints=checkpoints, copies=copies)
+
+
+def objects_of(request: Request, listed: manifest.Manifest) -> AbstractContextManager[Source | None]:
+    """Let this process's run read the objects of its data set; None, and nothing happens, where it reads files."""
+    settings = request["settings"]
+    storage = settings.get("storage", {})
+    if storage.get("kind") != "s3":
+        return nullcontext()
+    from jobs.objects import source  # noqa: PLC0415 - only for objects: finding the benchmarks is to be fast
+
+    threads = settings["threads"] if "threads" in settings else settings["benchmark"]["readers"]
+    return source.of_dataset(storage, request["dataset"], listed, request.get("disk"), threads)
 
 
 def _in_order(source: Source | None, paths: Sequence[Path], seed: int) -> AbstractContextManager[None]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from jobs.errors import JobError, ObjectStoreError
-from jobs.objects import credentials, faults, servers
+from jobs.objects import credentials, faults
 
 if TYPE_CHECKING:
     import obstore
@@ -74,6 +74,8 @@ class Client:
             from obstore.store import S3Store  # noqa: PLC0415
         except ImportError as error:
             raise ObjectStoreError("storage.kind=s3 needs obstore", "pip install 'tfio-campaign[s3]'") from error
+        from jobs.objects import servers  # noqa: PLC0415 - psutil: finding the benchmarks is to be fast
+
         self.storage = {**DEFAULTS, **storage}
         self.prefix = f"{prefix}/" if (prefix := str(storage.get("prefix") or "").strip("/")) else ""
         self.counts, self.lock = Counts(), threading.Lock()

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jobs.burst_buffer import claim, slow, snapshots, staging, transfer
 from jobs.burst_buffer.snapshots import MANIFEST_NAME, Manifest, StoredFile, edge
 from jobs.errors import DamageError, FolderError, ObjectStoreError
-from jobs.objects import servers
 from jobs.objects.address import storage_of
 from jobs.objects.client import PART_BYTES, Client, DataError, Stored
 from jobs.system import files, versioned
@@ -80,6 +79,8 @@ class Bucket:
 
     def pids(self) -> list[int]:
         """Return the numbers of the processes that serve it on this machine."""
+        from jobs.objects import servers  # noqa: PLC0415 - psutil: finding the benchmarks is to be fast
+
         return [each.pid for each in servers.of(self.endpoint)]
 
     @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from jobs.data.manifest import Manifest
-    from jobs.request import Request
     from jobs.settings import Node
 
 
@@ -81,16 +80,6 @@ class Source:
                 self._ahead = None
             if self.client.fault:
                 raise self.client.fault
-
-
-def of_request(request: Request, listed: Manifest) -> AbstractContextManager[Source | None]:
-    """Let this process's run read the objects of its data set; None, and nothing happens, where it reads files."""
-    settings = request["settings"]
-    storage = settings.get("storage", {})
-    if storage.get("kind") != "s3":
-        return nullcontext()
-    threads = settings["threads"] if "threads" in settings else settings["benchmark"]["readers"]
-    return of_dataset(storage, request["dataset"], listed, request.get("disk"), threads)
 
 
 @contextmanager
