@@ -6,6 +6,7 @@ import io
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ from analysis.text.plain import visible
 
 # With one of these a spreadsheet begins a formula.
 ACTIVE = ("=", "+", "-", "@", "\t", "\r")
-# matplotlib has placed each glyph, so that no reader of a PDF needs these; to subset them takes most of the time.
-Options._drop_tables_default += ["GDEF", "GPOS", "GSUB", "kern"]  # noqa: SLF001 - matplotlib hands on no option
+# matplotlib has placed each glyph, so that no reader of a PDF needs these, and to subset them takes most of the time; it
+# hands on no option, and fontTools may rename this list: then a PDF takes its old time.
+with suppress(AttributeError):
+    Options._drop_tables_default += ["GDEF", "GPOS", "GSUB", "kern"]  # noqa: SLF001
 
 
 def save(figure: Figure, drawn: pd.DataFrame, folder: Path, stem: str) -> list[Path]:
