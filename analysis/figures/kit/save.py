@@ -24,7 +24,7 @@ from analysis.text.plain import visible
 
 # With one of these a spreadsheet begins a formula.
 ACTIVE = ("=", "+", "-", "@", "\t", "\r")
-# matplotlib has placed each glyph, so that no reader of a PDF needs these, and to subset them takes most of the time; it
+# matplotlib has placed each glyph, so that no reader of a PDF needs these; to subset them takes most of the time. It
 # hands on no option, and fontTools may rename this list: then a PDF takes its old time.
 with suppress(AttributeError):
     Options._drop_tables_default += ["GDEF", "GPOS", "GSUB", "kern"]  # noqa: SLF001
