@@ -12,7 +12,7 @@ from tests.slurm.campaigns import WORDS, Campaign, wait
 pytestmark = pytest.mark.long
 LOOSE = "checks.time_error_max=1"  # a run takes a tenth of a second here, and beginning together a hundredth
 # So many runs that a job is met half way, also where a look at it takes seconds.
-NODES = ("nodes=2", "sync=barrier", "runs=40", "min_valid_runs=1", LOOSE)
+NODES = ("nodes=2", "sync=barrier", "runs=20", "min_valid_runs=1", LOOSE)
 _TOLD_WITHIN_S = 400  # where other tests run beside these
 # Of Python, before anything else: the second rank never comes.
 _NEVER = "import os, time\nif os.environ.get('SLURM_PROCID') == '1':\n    time.sleep(600)\n"
@@ -53,7 +53,7 @@ def runs(campaign):
 def finishes(campaign):
     done = go(campaign, *NODES)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(campaign.measured()) == 39
+    assert len(campaign.measured()) == 19
 
 
 @contextlib.contextmanager
@@ -107,7 +107,7 @@ def test_a_job_that_loses_a_rank_goes_back_and_nothing_is_repeated(campaign, lab
     assert front.returncode == 0, told
     (why,) = {run["reason"] for run in runs(campaign) if run["status"] == "failed"}
     assert why.startswith("interrupted: rank 1 on n2 is lost: ")
-    assert len(campaign.measured()) == 39 > kept >= 1
+    assert len(campaign.measured()) == 19 > kept >= 1
 
 
 def test_a_rank_that_never_starts_ends_the_job_in_bounded_time_and_is_named(campaign, tmp_path):
@@ -139,4 +139,4 @@ def test_a_job_that_is_put_back_in_the_middle_comes_back_with_all_its_ranks(camp
         told = front.communicate(timeout=_TOLD_WITHIN_S)[0]
 
     assert front.returncode == 0, told
-    assert len(campaign.measured()) == 39 > kept >= 1
+    assert len(campaign.measured()) == 19 > kept >= 1
