@@ -295,14 +295,19 @@ def test_a_drainer_killed_at(edge, ceph, places, idle):
 
 
 @pytest.mark.long
-def test_nothing_is_lost_when_trainer_drainer_and_gateway_are_killed_thirty_times(ceph, places):
+def test_nothing_is_lost_when_trainer_drainer_and_gateway_are_killed_thirty_times(ceph, places, tmp_path):
     """Every snapshot that `save` came back from, or a newer one, is found; what is said complete is whole."""
     dice, acknowledged = random.Random(22), -1  # noqa: S311
+    places = places[0], places[1].replace("timeout_s=2.0", "timeout_s=20")
+    errors = tmp_path / "errors"
     killed = {"trainer": 0, "drainer": 0, "gateway": 0}
     for _ in range(30):
         words = [sys.executable, child.__file__, "train", str(acknowledged + 1), *map(str, places)]
-        trainer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        pids = {"trainer": trainer.pid, "drainer": int(trainer.stdout.readline())}
+        with errors.open("w") as stderr:
+            trainer = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=stderr, text=True)
+        began = trainer.stdout.readline()
+        assert began, (trainer.wait(), errors.read_text())
+        pids = {"trainer": trainer.pid, "drainer": int(began)}
         time.sleep(dice.uniform(0.1, 1.5))
         victims = dice.sample(["trainer", "drainer", "gateway"], dice.randint(1, 3))
         for victim in victims:
