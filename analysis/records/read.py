@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analysis.errors import AnalysisError
@@ -54,7 +54,7 @@ def read(folder: Path) -> Found:
     if len(jobs) >= WORTH_PROCESSES:
         good = list(zip((path for path, _ in good), united(record for _, record in good), strict=True))
     records, copies = without_copies(good)
-    return Found(records, tuple(skipped) + copies, home)
+    return Found(_with_one_node(records), tuple(skipped) + copies, home)
 
 
 def _read(folders: Sequence[Path], home: Path) -> tuple[list[tuple[Path, Record]], list[Skipped]]:
@@ -116,3 +116,22 @@ def without_copies(good: Sequence[tuple[Path, Record]]) -> tuple[tuple[Record, .
         else:
             kept[record.cell] = (path, record)
     return tuple(kept[cell][1] for cell in sorted(kept)), tuple(copies)
+
+
+def _with_one_node(records: Sequence[Record]) -> tuple[Record, ...]:
+    """Let cells on one node say so where cells of their benchmark had several; a record of one node does not."""
+    met: dict[str, set[object]] = {}
+    for record in records:
+        if "nodes" in record.settings:
+            met.setdefault(record.benchmark, set()).add(record.settings.get("sync"))
+    return tuple(
+        replace(record, settings={**record.settings, "nodes": 1, **_sync(met[record.benchmark])})
+        if record.benchmark in met and "nodes" not in record.settings
+        else record
+        for record in records
+    )
+
+
+def _sync(met: set[object]) -> dict[str, object]:
+    """Return how the others met, where they did so in one way: one rank has nobody to meet."""
+    return {"sync": next(iter(met))} if len(met) == 1 else {}

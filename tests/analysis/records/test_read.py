@@ -8,7 +8,8 @@ import pytest
 from analysis import processes
 from analysis.errors import AnalysisError
 from analysis.records import read
-from analysis.records.frame import runs_frame
+from analysis.records.frame import cells_frame, runs_frame
+from analysis.statistics.sweeps import swept
 from tests.analysis.record_factory import CONTRACT, id_of, record, run, store
 
 
@@ -138,3 +139,13 @@ def test_the_frame_has_a_row_per_run_and_flat_settings(tmp_path):
     assert frame["bytes_read"].tolist() == [57_344_000] * 3
     assert (str(frame["check.cold"].dtype), frame["check.cold"].tolist()) == ("boolean", [True] * 3)
     assert not [name for name in frame if name.startswith("step_") or name == "log_tail"]
+
+
+def test_a_cell_on_one_node_is_a_point_of_the_sweep_over_nodes(tmp_path):
+    several = [record([100, 101], nodes=nodes, sync="barrier") for nodes in (2, 4)]
+    store(tmp_path, record([100, 101]), *several)
+
+    cells = cells_frame(read.read(tmp_path).records)
+
+    assert sorted(cells["nodes"]) == [1, 2, 4]
+    assert swept(cells) == ["nodes"]
