@@ -256,6 +256,7 @@ class _WorkList(TypedDict):
     words: list[str]
     submitted_utc: str
     campaign_dir: str
+    campaign_id: str
     cluster: str
     conduct: Conduct
     cells: list[ListedItem]

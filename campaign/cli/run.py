@@ -86,7 +86,8 @@ def _request(
     folder: folders.CampaignFolder, conduct: Conduct, argv: Sequence[str], after: Sequence[Asked] = ()
 ) -> Request:
     last = max((str(request.get("utc", "")) for request in after), default="")
-    return Request(folder, conduct, secrets.token_hex(4), _later_than(last), argv)
+    first = after[0].get("token", "") if after else ""
+    return Request(folder, conduct, secrets.token_hex(4), _later_than(last), argv, first=first)
 
 
 def _later_than(last: str) -> str:

@@ -97,7 +97,7 @@ def _began_on(root: str) -> Mount:
 def locks(item: WorkItem, folder: CampaignFolder) -> Sequence[Path]:
     """Return the locks of the storages of a work list's cell, without that of its dataset's."""
     found = [lock_path(Path(root), folder.root) for root in (*_copies(item), *_folders(item["targets"]))]
-    found += [bucket_lock(storage_of(root)) for root in item["targets"] if "://" in root]
+    found += [bucket_lock(storage_of(root), item["access"], folder) for root in item["targets"] if "://" in root]
     return [lock for lock in found if str(lock) != item["dataset"]["lock"]]
 
 
@@ -109,20 +109,20 @@ def left(recorded: Record) -> list[Path]:
     return [folder for folder in found if folder.is_dir()]
 
 
-def request(item: WorkItem, conduct: Conduct) -> SnapshotRequest | None:
+def request(item: WorkItem, conduct: Conduct, campaign_id: str) -> SnapshotRequest | None:
     """Return where the snapshots of a run go, as `jobs.checkpoints.run.opened` reads it.
 
-    None for a cell that saves nothing.
+    None for a cell that saves nothing. A bucket has no locks: there a campaign has its own place (`campaign_id`).
     """
     if not item["targets"]:
         return None
     targets = zip(item["targets"], storages(item["settings"]), strict=True)
-    folders = [_folder(root, role, item) for root, role in targets]
+    folders = [_folder(root, role, item, campaign_id) for root, role in targets]
     return {"folders": folders, "drain_timeout_s": conduct["drain_timeout_s"], "leave": False}
 
 
-def _folder(root: str, role: str, item: WorkItem) -> str:
+def _folder(root: str, role: str, item: WorkItem, campaign_id: str) -> str:
     if "://" not in root:
         return str(claimed(Path(root), FOLDER, key_of(role)) / item["id"])
-    found = storage_of(below(root, FOLDER, item["id"]))
+    found = storage_of(below(root, FOLDER, campaign_id, item["id"]))
     return address_of({**found, "device": item["access"].get("slow_device")})

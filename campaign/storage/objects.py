@@ -20,7 +20,7 @@ from jobs.system import files
 
 if TYPE_CHECKING:
     from campaign.cells.cell import Cell
-    from campaign.cells.contract import Data
+    from campaign.cells.contract import Access, Data
     from campaign.cells.folder import CampaignFolder
     from campaign.console import Progress
     from jobs.objects.client import Stored
@@ -34,7 +34,7 @@ _ODD = {"", ".", ".."}
 def prepared(cell: Cell, folder: CampaignFolder, progress: Progress) -> Data:
     """List what a cell reads, or make it; the list is kept with the campaign."""
     settings, disk = cell.settings, cell.access.get("device")
-    lock: Data = {"lock": str(_lock(cell, folder))}
+    lock: Data = {"lock": str(bucket_lock(settings["storage"], cell.access, folder))}
     try:
         client = Client(settings["storage"])
         listed = _images(client, settings, folder, progress) if "dataset" in settings else None
@@ -44,24 +44,22 @@ def prepared(cell: Cell, folder: CampaignFolder, progress: Progress) -> Data:
     return {**(data or {}), **lock, **({"disk": disk} if disk else {})}
 
 
-def _lock(cell: Cell, folder: CampaignFolder) -> Path:
-    """Return the lock of a cell's bucket; where none can be made, one in the campaign folder if none is asked for."""
+def bucket_lock(storage: Node, access: Access, folder: CampaignFolder) -> Path:
+    """Return the lock of a bucket: one for all campaigns of this user, where the home folder is seen.
+
+    Where none can be made there, one in the campaign folder if ``storage.exclusive`` asks for none.
+    """
+    name = hashlib.sha256(f"{storage['endpoint'].rstrip('/')} {storage['bucket']}".encode()).hexdigest()[:10]
     try:
-        return bucket_lock(cell.settings["storage"])
+        held = Path(_LOCKS, f"s3-{name}").expanduser().resolve()  # ~/.cache may be a link to a larger disk
+        files.make_folder(held, exist_ok=True, parents=True)
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home folder
-        if cell.access.get("exclusive") == "lock":
+        if access.get("exclusive") == "lock":
             why = f"storage.exclusive=lock: the bucket's lock cannot be in {_LOCKS}: {error}"
             raise EnvironmentFaultError(
                 why, "see to that folder, or measure without a lock: storage.exclusive=none"
             ) from error
-    return lock_path(folder.root, folder.root)
-
-
-def bucket_lock(storage: Node) -> Path:
-    """Return the lock of a bucket: one for all campaigns of this user, where the home folder is seen."""
-    name = hashlib.sha256(f"{storage['endpoint'].rstrip('/')} {storage['bucket']}".encode()).hexdigest()[:10]
-    held = Path(_LOCKS, f"s3-{name}").expanduser().resolve()  # ~/.cache may be a link to a larger disk
-    files.make_folder(held, exist_ok=True, parents=True)
+        held = folder.root
     return lock_path(held, held)
 
 

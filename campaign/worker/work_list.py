@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -30,6 +31,12 @@ class Request:
     utc: str  # when; a later request's worker has precedence over an earlier one's
     words: Sequence[str]
     attempt: int = 0  # of ``retries``
+    first: str = ""  # token of the campaign's first request, where this is a later one
+
+    @property
+    def campaign_id(self) -> str:
+        """Of this campaign alone: other machines have the same paths, and a copied folder has the same token."""
+        return hashlib.sha256(f"{self.first or self.token} {self.folder.root}".encode()).hexdigest()[:12]
 
     def work_list(
         self, cluster: str, entries: Sequence[Entry], data: Mapping[str, Data | None], first: int = 0
@@ -45,6 +52,7 @@ class Request:
             "submitted_utc": self.utc,
             "attempt": self.attempt,
             "campaign_dir": str(self.folder.root),
+            "campaign_id": self.campaign_id,
             "cluster": cluster,
             "conduct": _needed(self.conduct),
             "cells": [_item(entry, place, data) for place, entry in enumerate(entries, start=first)],

@@ -23,6 +23,7 @@ MARKER_NAME = ".tfio-burst-buffer.json"
 JOURNAL_NAME = ".tfio-burst-buffer.journal.jsonl"
 LOG_NAME = ".tfio-burst-buffer.log"
 ALONE = "only"  # role of the one folder of a training without a burst buffer
+_ROLES = ("fast", "slow", ALONE)
 _OURS = (".tfio-burst-buffer", "..tfio-burst-buffer")  # the second: a marker that was being written
 _ELSEWHERE = "name folders of your own; in a campaign checkpoint.root=…, checkpoint.fast.root=…, checkpoint.slow.root=…"
 _TRAINER_WAIT_S = 5.0  # a drainer that ends tidies up after a dead trainer, under the trainer's lock
@@ -62,6 +63,8 @@ def parsed(load: Callable[[], Any], marker: object) -> Marker:
         raise FolderError(
             f"{marker} has {error}, newer than {SCHEMA}", "use the newer version, or a new folder"
         ) from error
+    if value["role"] not in _ROLES:
+        raise FolderError(f"{marker} is no marker of ours: it names no role", "name an empty folder")
     return {"id": str(value["id"]), "role": str(value["role"]), "options": value.get("options")}
 
 

@@ -1,26 +1,33 @@
 """The address of a place in a bucket, in one word: ``https://HOST[:PORT]/BUCKET/PREFIX``.
 
-Behind a question mark ``region=…``, ``timeout_s=…`` of a request, and ``device=…``, what its servers store on, may
-follow. Credentials never do: they come from the environment or the profile (`jobs.objects.credentials`).
+Odd characters of the prefix are quoted (``%23``). Behind a question mark ``region=…``, ``timeout_s=…`` of a request,
+and ``device=…``, what its servers store on, may follow. Credentials never do: they come from the environment or the
+profile (`jobs.objects.credentials`).
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from jobs.errors import FolderError
 
 if TYPE_CHECKING:
     from jobs.settings import Node
 
+TIMEOUT_S = (0.1, 3600.0)
+"""The least and the most of a request's timeout."""
 _MORE = {"region": str, "device": str, "timeout_s": float}
+_NO_PART = {"", ".", ".."}
+_EXAMPLE = "https://HOST/BUCKET/PREFIX without credentials, ?region=…&timeout_s=… (0.1 to 3600) perhaps; # is %23"
 
 
 def address_of(store: Node) -> str:
     """Return the address of a storage of the settings or of a site."""
-    parts = (str(store["endpoint"]).rstrip("/"), store["bucket"], str(store.get("prefix") or "").strip("/"))
+    keys = (quote(store["bucket"], safe=""), quote(str(store.get("prefix") or "").strip("/")))
+    parts = (str(store["endpoint"]).rstrip("/"), *keys)
     query = urlencode({key: store[key] for key in _MORE if store.get(key)}, safe="/")
     return "/".join(filter(None, parts)) + (query and f"?{query}")
 
@@ -44,12 +51,27 @@ def storage_of(address: str) -> Node:
     try:
         found = urlsplit(address)
         more = {key: _MORE[key](value) for key, value in parse_qsl(found.query, strict_parsing=bool(found.query))}
-    except (KeyError, ValueError) as error:
-        raise FolderError(
-            f"no address of a bucket: {error}", "https://HOST/BUCKET/PREFIX, ?region=… perhaps"
-        ) from error
-    bucket, _, prefix = found.path.strip("/").partition("/")
-    if found.scheme not in ("http", "https") or not found.hostname or "@" in found.netloc or not bucket:
-        raise FolderError("no address of a bucket", "https://HOST/BUCKET/PREFIX, without credentials")
-    where = {"endpoint": f"{found.scheme}://{found.netloc}", "bucket": bucket, "prefix": prefix}
+        bucket, _, keys = found.path.strip("/").partition("/")
+        prefix = unquote(keys, errors="strict")
+    except (KeyError, ValueError):  # whose message may quote a password
+        raise FolderError("no address of a bucket", _EXAMPLE) from None
+    endpoint, (least, most) = f"{found.scheme}://{found.netloc}", TIMEOUT_S
+    odd = "#" in address or not address.isprintable() or not least <= more.get("timeout_s", least) <= most
+    if odd or not is_endpoint(endpoint) or not bucket or "%" in bucket or not is_prefix(prefix):
+        raise FolderError("no address of a bucket", _EXAMPLE)
+    where = {"endpoint": endpoint, "bucket": bucket, "prefix": prefix}
     return {**where, "region": os.environ.get("AWS_REGION") or "us-east-1", "device": None, **more}
+
+
+def is_endpoint(text: str) -> bool:
+    """Tell whether this is the address of a host alone: without a path, and without a password."""
+    with suppress(ValueError):
+        found = urlsplit(text)
+        bare = not (found.path.strip("/") or found.query or found.fragment or "@" in found.netloc)
+        return found.scheme in ("http", "https") and bool(found.hostname) and bare and found.port != 0
+    return False
+
+
+def is_prefix(text: str) -> bool:
+    """Tell whether keys may begin so; an empty one says nothing."""
+    return not text or (text.isprintable() and _NO_PART.isdisjoint(text.split("/")))

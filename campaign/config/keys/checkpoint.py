@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from omegaconf import MISSING
 
-from campaign.config.keys.storage import no_root
+from campaign.config.keys.storage import no_root, require_endpoint
 from campaign.errors import UsageError
 from jobs.benchmarks.registry import benchmarks, names_of
 from jobs.errors import FolderError
@@ -114,10 +114,13 @@ def _of_bucket(place: str, values: Flat) -> None:
             f"{place} is a bucket, and TensorFlow writes files",
             "checkpoint=burst_buffer: checkpoint.fast is a folder, checkpoint.slow may be a bucket",
         )
+    if values.get(said := f"site.storages.{values[f'{place}.name']}.endpoint"):
+        require_endpoint(said, values)
     try:
         storage_of(root)
     except FolderError as error:
-        raise UsageError(f"checkpoint.slow.root={root}: {error.message}", error.hint) from error
+        bare = root.partition("?")[0].rpartition("@")[2]  # without a password
+        raise UsageError(f"checkpoint.slow.root={bare}: {error.message}", error.hint) from error
     for word, only in (("when_full", "block"), ("direct", False)):
         if values[f"checkpoint.{word}"] != only:
             raise UsageError(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from omegaconf import MISSING
 
 from campaign.errors import UsageError
 from jobs.benchmarks.registry import benchmarks
+from jobs.objects.address import TIMEOUT_S, is_endpoint, is_prefix
 from jobs.settings import key
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ _RANK = "{rank}"
 _STRIPES, _MIB = (-1, 2000), (1, 4095)
 _BUCKET = re.compile("[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _REGION = re.compile("[A-Za-z0-9-]{1,60}")
-_NO_PART = {"", ".", ".."}
 # Keys that act on files alone, and the value with which they do nothing.
 _FILES_ALONE = (
     ("storage.shared", True, "leave it away: every node sees the same store"),
@@ -79,7 +77,7 @@ class ObjectStorage:
     region: str = MISSING
     engine: Engine = MISSING
     concurrency: int | None = key(MISSING, 1, 1024)
-    timeout_s: float = key(MISSING, 0.1, 3600)
+    timeout_s: float = key(MISSING, *TIMEOUT_S)
     retries: int = key(MISSING, 0, 10_000)
     backoff_s: float = key(MISSING, 0.05, 600)
     checksum: bool = MISSING
@@ -148,13 +146,13 @@ def _of_objects(values: Flat) -> None:
                 f"storage={values['storage.name']} has no {word}",
                 f"storage.{word}={example}, or site=… with a file that gives it",
             )
-    _endpoint(values["storage.endpoint"])
+    require_endpoint("storage.endpoint", values)
     if not _BUCKET.fullmatch(values["storage.bucket"]):
         raise UsageError(f"storage.bucket={values['storage.bucket']!r} is no bucket", "3 to 63 of a-z, 0-9, '.', '-'")
     if not _REGION.fullmatch(values["storage.region"]):
         raise UsageError(f"storage.region={values['storage.region']!r} is no region", "storage.region=us-east-1, say")
     prefix = values["storage.prefix"]
-    if prefix and not (prefix.isprintable() and _NO_PART.isdisjoint(prefix.strip("/").split("/"))):
+    if not is_prefix(prefix.strip("/")):
         raise UsageError(f"storage.prefix={prefix!r} is no prefix of keys", "words between slashes: tests/of-mine")
     if values["storage.engine"] == "threads" and values["storage.concurrency"] is not None:
         raise UsageError(
@@ -184,17 +182,13 @@ def _of_files_alone(values: Flat) -> None:
             raise UsageError(f"{word}={values[word]} with an object store, which has no files", hint)
 
 
-def _endpoint(text: str) -> None:
+def require_endpoint(key: str, values: Flat) -> None:
     """Refuse an address that is none, or that has a password in it: it would stand in every record."""
-    with suppress(ValueError):
-        found = urlsplit(text)
-        bare = not (found.path.strip("/") or found.query or found.fragment or "@" in found.netloc)
-        if found.scheme in ("http", "https") and found.hostname and bare and found.port != 0:
-            return
-    raise UsageError(
-        f"storage.endpoint={text.rpartition('@')[2]!r} is no address of an object store",
-        "https://HOST or http://HOST:PORT alone; credentials come from the environment",
-    )
+    if not is_endpoint(text := values[key]):
+        raise UsageError(
+            f"{key}={text.rpartition('@')[2]!r} is no address of an object store",
+            "https://HOST or http://HOST:PORT alone; credentials come from the environment",
+        )
 
 
 def _of_ranks(root: str, node_root: str | None) -> None:

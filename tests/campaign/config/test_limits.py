@@ -91,7 +91,15 @@ _WRONG = [
         "checkpoint.slow may be a bucket",
     ),
     (BUFFER, "checkpoint.slow.root=https://h", "checkpoint.slow.root=https://h: no address", "https://HOST/BUCKET"),
-    (BUFFER, "checkpoint.slow.root=https://k:s@h/b", "no address", "without credentials"),
+    *(
+        (
+            BUFFER,
+            f"checkpoint.slow.root='https://k:s@h/b{more}'",
+            "checkpoint.slow.root=h/b: no address",
+            "without cred",
+        )
+        for more in ("", "?key=s")
+    ),
     ((*BUFFER, BUCKET), "checkpoint.when_full=fall_through", "fall_through with a bucket", "when_full=block"),
     ((*BUFFER, BUCKET), "checkpoint.direct=true", "checkpoint.direct=True with a bucket", "checkpoint.direct=false"),
     (SAVED, "checkpoint.in_flight=2", "in_flight=2 with checkpoint.mode=sync", "checkpoint.mode=async"),

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
+import re
 
 import pytest
 from filelock import FileLock, Timeout
 
 from campaign.cells.cell import make_cell
+from campaign.cells.folder import opened
+from campaign.cells.plan import Entry
+from campaign.cli import run
 from campaign.config import limits
 from campaign.config.collect import collect
 from campaign.config.points import cells_of
@@ -16,7 +21,7 @@ from campaign.storage import checkpoint_targets
 from campaign.storage.locks import held
 from jobs.checkpoints.run import roles
 from jobs.system.device import Mount
-from tests.campaign.work_lists import compose, walk, work_list
+from tests.campaign.work_lists import WORDS, compose, walk, work_list
 
 SITE = """\
 storages:
@@ -84,9 +89,62 @@ def test_the_device_below_a_bucket_is_no_part_of_a_cell_and_reaches_the_run(tmp_
     assert len({cell.id for cell in cells}) == 1
     item = {"id": "cell", "settings": cells[1].settings, "access": cells[1].access}
     item["targets"] = checkpoint_targets.roots(cells[1].settings)
-    folders = checkpoint_targets.request(item, {"drain_timeout_s": 1})["folders"]
-    assert folders == [f"{tmp_path}/checkpoints/cell", "https://h/b/p/checkpoints/cell?region=eu-1&device=/dev/x"]
+    folders = checkpoint_targets.request(item, {"drain_timeout_s": 1}, "mine")["folders"]
+    assert folders == [f"{tmp_path}/checkpoints/cell", "https://h/b/p/checkpoints/mine/cell?region=eu-1&device=/dev/x"]
     assert checkpoint_targets.places({**item, "dataset": {"path": ""}}) == [str(tmp_path)]
+
+
+def test_two_campaigns_have_two_places_in_a_bucket_and_each_keeps_its_own(tmp_path):
+    sides = f"checkpoint.fast.root={tmp_path}", "checkpoint.slow.root=https://h/b"
+    cells, conduct = cells_of([compose(*ALEXNET, "checkpoint=burst_buffer", *sides)])
+    data = {cells[0].id: {"path": str(tmp_path), "lock": str(tmp_path / "lock"), "checksum": "c"}}
+
+    def asked(name, *earlier):
+        where = opened(tmp_path / name)[0]
+        request = run._request(where, conduct, WORDS, after=[{"token": token} for token in earlier])  # noqa: SLF001
+        return where, request.work_list("local", [Entry(cells[0], "planned", 1, 1)], data)
+
+    (folder, mine), *others = asked("a", "first"), asked("a"), asked("a"), asked("a copy", "first")
+    template, _ = walk(folder, mine)
+    own = mine["campaign_id"]
+    assert template.asked[0][0]["checkpoint"]["folders"][1].startswith(f"https://h/b/checkpoints/{own}/{cells[0].id}?")
+    assert len({own, *(work["campaign_id"] for _, work in others)}) == 4
+    assert asked("a", "first", "second")[1]["campaign_id"] == own
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("endpoint: https://h/gateway", "site.storages.ceph.endpoint='https://h/gateway' is no address"),
+        ("endpoint: https://k:s@h", "site.storages.ceph.endpoint='h' is no address"),
+        ("prefix: a//b", "no address of a bucket"),
+        ("bucket: a/b", "no address of a bucket"),
+        ("prefix: runs#1", None),
+    ],
+)
+def test_what_a_site_says_of_a_bucket_is_looked_at(site, said, message):
+    store = {"kind": "s3", "endpoint": "https://h", "bucket": "mine", **dict([said.split(": ")])}
+    mine = site(f"storages: {{ceph: {json.dumps(store)}}}\n")
+    words = ("checkpoint=burst_buffer", "checkpoint.fast.root=/f", "checkpoint.slow.name=ceph")
+    (point,) = collect(["-m", *mine, *ALEXNET, *words])
+
+    if message:
+        with pytest.raises(UsageError, match=re.escape(message)):
+            limits.check(point)
+    else:
+        limits.check(point)
+
+
+@pytest.mark.parametrize("exclusive", ["lock", "none"])
+def test_without_a_home_folder_a_bucket_is_locked_in_the_campaign_folder_or_not_at_all(folder, monkeypatch, exclusive):
+    monkeypatch.setenv("HOME", "/proc/nowhere")
+    item = {"dataset": {"lock": "", "path": "s3://b/x"}, "targets": ["https://h/b"], "access": {"exclusive": exclusive}}
+
+    if exclusive == "none":
+        assert [lock.parent for lock in checkpoint_targets.locks(item, folder)] == [folder.root]
+    else:
+        with pytest.raises(EnvironmentFaultError, match=r"storage.exclusive=lock: the bucket's lock cannot be"):
+            checkpoint_targets.locks(item, folder)
 
 
 @pytest.fixture

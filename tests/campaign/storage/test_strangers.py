@@ -111,7 +111,7 @@ def test_snapshots_go_to_a_folder_of_ours(direct_point, scratch):
     cell = make_cell(direct_point)
     item = {"id": cell.id, "settings": cell.settings, "targets": checkpoint_targets.roots(cell.settings)}
 
-    asked = checkpoint_targets.request(item, {"drain_timeout_s": 1.0})
+    asked = checkpoint_targets.request(item, {"drain_timeout_s": 1.0}, "")
 
     assert asked["folders"] == [str(scratch / OWN / "checkpoints" / cell.id)]
 

@@ -77,7 +77,14 @@ def test_a_link_in_the_place_of_a_snapshot_is_none_and_only_the_link_is_taken_aw
 @pytest.mark.parametrize(
     "marker",
     [
-        *('{"schema":1,"id":"a"}', '{"schema":1,"role":"fast"}', '{"schema":[1]}', '{"schema":1e400}', "[" * 100_000),
+        *(
+            '{"schema":1,"id":"a"}',
+            '{"schema":1,"role":"fast"}',
+            '{"schema":1,"id":"a","role":"\\u001b[2J"}',
+            '{"schema":[1]}',
+            '{"schema":1e400}',
+            "[" * 100_000,
+        ),
         *("[]", "7", "null"),
     ],
 )
