@@ -22,7 +22,6 @@ from jobs.burst_buffer.journal import Journal
 from jobs.burst_buffer.sides import Sides
 from jobs.burst_buffer.snapshots import FILES, edge
 from jobs.errors import BurstBufferError, DamageError, FolderError
-from jobs.system import files
 
 if TYPE_CHECKING:
     from jobs.burst_buffer.claim import Marker
@@ -163,7 +162,7 @@ def _drain_one(staged: Path, store: Slow, options: Options, journal: Journal, re
         facts = {**manifest.facts, "drain_started_at": started, "drain_retries": retries}
         store.take(staged / FILES, replace(manifest, facts=facts), options.how)
     except DamageError as error:
-        files.rename(staged, staged.with_name(f"damaged-{name}"))
+        snapshots.set_aside(staged)
         journal.tell("damaged", name=name, reason=error.message)
         return
     edge("committed")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from jobs.burst_buffer import slow, snapshots
 from jobs.burst_buffer.snapshots import FILES
-from jobs.errors import DamageError, FolderError
+from jobs.errors import BurstBufferError, DamageError, FolderError
+from jobs.system import durable
 
 if TYPE_CHECKING:
     from jobs.burst_buffer.journal import Committed
@@ -44,14 +45,18 @@ def latest(*roots: Place) -> Path | None:
     """
     places = [(snapshots.sequence(name), -place, name) for place, root in enumerate(roots) for name in _in(root)]
     for _, place, name in sorted(places, reverse=True):
+        wrong: list[str] | None
         try:
             folder = slow.of(roots[-place]).restored(name, Path(str(roots[0])))
-            wrong = snapshots.verify(folder)
-        except DamageError as error:
-            folder, wrong = Path(name), [error.message]
+        except (DamageError, FolderError, OSError) as error:
+            if isinstance(error, OSError) and durable.is_full(error):
+                raise
+            folder, wrong = Path(name), [_why(error)]
+        else:
+            wrong = snapshots.verify(folder) if folder else None
         if wrong is None:  # by a drainer, which has committed this one or a newer one
             return latest(*roots)
-        if not wrong:
+        if folder and not wrong:
             return folder / FILES
         warnings.warn(f"{folder}: {', '.join(wrong)}", DrainWarning, stacklevel=3)
     return None
@@ -62,9 +67,12 @@ def _in(root: Place) -> list[str]:
     try:
         return snapshots.names(root) if isinstance(root, Path) else root.sealed()
     except (OSError, FolderError) as error:
-        why = error.message if isinstance(error, FolderError) else error.strerror
-        warnings.warn(f"{root} cannot be read: {why}", DrainWarning, stacklevel=4)
+        warnings.warn(f"{root} cannot be read: {_why(error)}", DrainWarning, stacklevel=4)
         return []
+
+
+def _why(error: OSError | BurstBufferError) -> str:
+    return error.message if isinstance(error, BurstBufferError) else str(error.strerror or error)
 
 
 def times(snapshot: Snapshot, event: Committed | None, ended_at: float | None) -> dict[str, Any]:

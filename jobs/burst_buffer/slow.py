@@ -74,8 +74,8 @@ class Folder:
         """Read one and return what is wrong with it; None for one that is not there."""
         return snapshots.verify(self.root / name)
 
-    def restored(self, name: str, fast: Path) -> Path:  # noqa: ARG002 - of a bucket
-        """Return the folder of one, brought to the folder `fast` where it is none here."""
+    def restored(self, name: str, fast: Path) -> Path | None:  # noqa: ARG002 - of a bucket
+        """Return the folder of one, brought to the folder `fast` where it is none here; None where it is gone."""
         return self.root / name
 
     def committed(self, name: str) -> Committed | None:

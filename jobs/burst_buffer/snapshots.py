@@ -34,6 +34,7 @@ from jobs.system import durable, files, versioned
 SCHEMA = 1
 MANIFEST_NAME = "manifest.json"
 FILES = "files"
+_LONGEST = 255  # bytes of a name, NAME_MAX of limits.h
 PREFIX = "ckpt"  # of the names of the files that TensorFlow writes there
 _NAME = re.compile(
     r"(?:(?P<state>staging|copying|removing|damaged)-)?(?P<name>(?P<sequence>\d{8,})-step(?P<step>\d+)-[0-9a-f]{8})"
@@ -116,14 +117,16 @@ def parsed(load: Callable[[], Any], name: str, path: object) -> Manifest:
     except versioned.NewerFileError as error:
         raise FolderError(f"{path} has {error}, newer than {SCHEMA}", "use the newer version") from error
     ours = match and (match["name"], int(match["step"])) == (manifest.name, manifest.step)
-    if not ours or not isinstance(manifest.facts, dict):
-        raise DamageError(f"{path} is of another snapshot", "an older snapshot may be good")
+    if not ours or not manifest.files or not isinstance(manifest.facts, dict):
+        raise DamageError(f"{path} is of another snapshot, or of no files", "an older snapshot may be good")
     return manifest
 
 
 def _stored(name: str, size: int, sha256: str) -> StoredFile:
     """Return a file of a manifest; raises ValueError or TypeError for one that no snapshot holds."""
-    if {"", ".", ".."}.intersection(str.split(name, "/")) or "\0" in name or size < 0:
+    parts = str.split(name, "/")
+    odd = {"", ".", ".."}.intersection(parts) or "\0" in name or max(map(len, map(os.fsencode, parts))) > _LONGEST
+    if odd or type(size) is not int or size < 0:
         raise ValueError(f"{name!r} is no file of {size} bytes in a snapshot")
     return StoredFile(name, size, str(sha256))
 
@@ -225,6 +228,13 @@ def remove(folder: Path) -> None:
     files.sync_folder(folder.parent)
     _delete(doomed)
     edge("removed")
+
+
+def set_aside(folder: Path) -> None:
+    """Rename a snapshot that is damaged; one that was set aside before under its name makes way."""
+    damaged = folder.with_name(f"damaged-{folder.name}")
+    remove(damaged)
+    files.rename(folder, damaged)
 
 
 def recover(root: Path, states: Iterable[str]) -> None:

@@ -121,18 +121,21 @@ class Client:
         """Return the key that `url_of` has named."""
         return url.removeprefix(self.url_of(""))
 
-    def get(self, key: str, known: Stored | None = None, span: tuple[int, int] | None = None) -> obstore.Bytes:
+    def get(
+        self, key: str, known: Stored | None = None, span: tuple[int, int] | None = None, most: int | None = None
+    ) -> obstore.Bytes:
         """Return an object's bytes, or those from ``span[0]`` to before ``span[1]``, held outside of Python's memory.
 
-        `known` says what they must be: size, ETag and, with ``checksum``, SHA-256. Raises DataError for an object that
-        is missing or another one, ObjectStoreError where the store fails for good: then for all later gets, too.
+        `known` says what they must be: size, ETag and, with ``checksum``, SHA-256; `most` bounds those of an object
+        whose size nobody knows. Raises DataError for an object that is missing or another one (and what it holds is not
+        waited for), ObjectStoreError where the store fails for good: then for all later gets, too.
         """
-        asked = _Asked(self, key, known, span)
+        asked = _Asked(self, key, known, span, most)
 
         def once() -> obstore.Bytes:
             answer = self._obstore.get(self._store, asked.name, options=asked.options)
-            asked.answered()
-            return asked.taken(answer, answer.bytes())
+            asked.answered(answer)
+            return asked.taken(answer.bytes())
 
         return self._until_done(asked, once)
 
@@ -144,8 +147,8 @@ class Client:
         while True:
             try:
                 answer = await self._obstore.get_async(self._store, asked.name, options=asked.options)
-                asked.answered()
-                return asked.taken(answer, await answer.bytes_async())
+                asked.answered(answer)
+                return asked.taken(await answer.bytes_async())
             except self.errors as error:  # noqa: PERF203 - a request
                 await asyncio.sleep(asked.pause_s(error))
 
@@ -195,23 +198,31 @@ class Client:
 class _Asked:
     """One request and its retries."""
 
-    def __init__(self, client: Client, key: str, known: Stored | None, span: tuple[int, int] | None) -> None:
+    def __init__(
+        self, client: Client, key: str, known: Stored | None, span: tuple[int, int] | None, most: int | None = None
+    ) -> None:
         if client.fault:
             raise client.fault
-        self._client, self.name, self._known, self._span = client, client.prefix + key, known, span
+        self._client, self.name, self._known, self._span, self._most = client, client.prefix + key, known, span, most
         self.options: obstore.GetOptions | None = {"range": span} if span else None
         self._key, self._tries, self._began = key, 0, time.perf_counter()
         with client.lock:
             client.counts.requests += 1
 
-    def answered(self) -> None:
-        """Note that the first bytes are there."""
+    def answered(self, answer: obstore.GetResult) -> None:
+        """Note that the first bytes are there; DataError where they are of another object than was asked for."""
         self._first_s = time.perf_counter() - self._began
+        if (known := self._known) or self._most is not None:
+            size, etag = answer.meta["size"], answer.meta["e_tag"]
+            if known and known.etag and etag != known.etag:
+                raise DataError(f"{self.name}: it has changed since it was listed (ETag)")
+            if size != known.size if known else size > (self._most or 0):
+                raise DataError(f"{self.name}: it has {size} bytes, which is no size of it")
 
-    def taken(self, answer: obstore.GetResult, data: obstore.Bytes) -> obstore.Bytes:
+    def taken(self, data: obstore.Bytes) -> obstore.Bytes:
         """Return the bytes if they are what was asked for; DataError where they are not."""
         counts, took_s = self._client.counts, time.perf_counter() - self._began
-        wrong = self._wrong(answer, data)
+        wrong = self._wrong(data)
         if wrong:
             raise DataError(f"{self.name}: {wrong}")
         with self._client.lock:
@@ -220,13 +231,11 @@ class _Asked:
             counts.bytes += len(data)
         return data
 
-    def _wrong(self, answer: obstore.GetResult, data: obstore.Bytes) -> str:
+    def _wrong(self, data: obstore.Bytes) -> str:
         known, asked = self._known, self._span
         size = asked[1] - asked[0] if asked else known.size if known else len(data)
         if len(data) != size:
             return f"{len(data)} bytes came, and there should be {size}"
-        if known and known.etag and answer.meta["e_tag"] != known.etag:
-            return "it has changed since it was listed (ETag)"
         if known and known.sha256 and self._client.storage["checksum"] and not asked:
             return "" if hashlib.sha256(data).hexdigest() == known.sha256 else "its bytes do not have their checksum"
         return ""

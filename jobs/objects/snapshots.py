@@ -9,6 +9,7 @@ kill leaves is listed, then: a drainer puts it again under the same keys, and wh
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -42,7 +43,9 @@ _STALE_S = 86400.0  # after which nobody is still draining what has no manifest:
 _RETRIES = 2  # of a request; a drainer that fails tries again by itself, with longer waits
 _OLDER = "an older snapshot may be good"
 _MOST_BYTES = PART_BYTES  # of an object that is read into memory
+_MOST_OF_MARKER = 1 << 16
 _PART = "part_bytes"  # among the facts of a manifest: the bytes of each of its objects, but the last of a file
+_ENDED = "drain_ended_at"  # and when it was put, in seconds since 1970 by the clock of the drainer
 _OURS = re.compile(rf"\d{{6,}}|{re.escape(MANIFEST_NAME)}")
 
 
@@ -97,12 +100,13 @@ class Bucket:
         """Return the marker, None where there is nothing; raises FolderError where objects of others are."""
         with self._asked() as client:
             try:
-                data = bytes(client.get(claim.MARKER_NAME))
+                data = bytes(client.get(claim.MARKER_NAME, most=_MOST_OF_MARKER))
             except DataError:
-                if strangers := next((each.key for each in client.listed()), None):
-                    what = f"{self} is no place of snapshots: it holds other objects, such as {visible(strangers)}"
+                strangers = [each.key for each in client.listed() if not _snapshot_of(each.key)]
+                if found := next(iter(strangers or self._visible(client, self._listed(client))), None):
+                    what = f"{self} is no place of snapshots: it holds other objects, such as {visible(found)}"
                     raise FolderError(what, "name a prefix that nothing is below") from None
-                return None
+                return None  # what a killed drainer put late is nobody's
         return claim.parsed(lambda: versioned.parsed(data), f"{self}: {claim.MARKER_NAME}")
 
     def mark(self, value: Node) -> None:
@@ -110,54 +114,62 @@ class Bucket:
         with self._asked() as client:
             client.put(claim.MARKER_NAME, json.dumps(value).encode())
 
-    def _listed(self, client: Client) -> dict[str, dict[str, Stored]]:
-        """Return the objects of all snapshots, complete or not."""
+    def _listed(self, client: Client, below: str = "") -> dict[str, dict[str, Stored]]:
+        """Return the objects of all snapshots, or of one, complete or not."""
         found: dict[str, dict[str, Stored]] = defaultdict(dict)
-        for each in client.listed():
-            name, _, part = each.key.partition("/")
-            if _OURS.fullmatch(part) and snapshots.ordered([name]):
-                found[name][part] = each
+        for each in client.listed(below):
+            if name := _snapshot_of(each.key):
+                found[name][each.key.removeprefix(f"{name}/")] = each
         return found
 
-    def _visible(self, client: Client) -> dict[str, Manifest]:
-        """Return the manifests of the complete ones."""
+    def _visible(self, client: Client, listed: Mapping[str, Mapping[str, Stored]]) -> dict[str, Manifest]:
+        """Return the manifests of the complete ones of those that were listed."""
         found, known = {}, {}
-        for name, there in self._listed(client).items():
+        for name, there in listed.items():
             if stored := there.get(MANIFEST_NAME):
                 manifest = self._known.get(stored) or _manifest(client, name, stored)
                 if manifest and _is_whole(manifest, there):
                     found[name] = known[stored] = manifest
-        self._known = known
+        self._known |= known
         return found
 
     def states(self) -> list[tuple[str, str]]:
         """Return all snapshots; ``copying`` is one that was, too."""
         with self._asked() as client:
-            visible, there = self._visible(client), self._listed(client)
-        return [(name, "committed" if name in visible else "copying") for name in snapshots.ordered(there)]
+            there = self._listed(client)
+            whole = self._visible(client, there)
+        return [(name, "committed" if name in whole else "copying") for name in snapshots.ordered(there)]
 
     def sealed(self) -> list[str]:
         """Return the complete ones."""
         with self._asked() as client:
-            return snapshots.ordered(self._visible(client))
+            return snapshots.ordered(self._visible(client, self._listed(client)))
 
     def take(self, source: Path, manifest: Manifest, how: How) -> None:
-        """Put the objects, read them back, and put the manifest; on failure they stay, to be put again."""
-        cap, manifest = transfer.Cap(how.mb_per_s), replace(manifest, facts={**manifest.facts, _PART: PART_BYTES})
+        """Put the objects, read them back, and put the manifest; raises OSError where the bucket kept something else.
 
-        def put(piece: _Piece) -> None:
-            data = _read(source / piece.file, piece.span)
-            cap.take(len(data))
-            client.put(f"{manifest.name}/{piece.part}", data)
-
+        Objects that are there with their size are not put again: the checksums tell whether they are good, and what is
+        not goes. A store that failed may then get a snapshot in several attempts.
+        """
+        name, manifest = manifest.name, replace(manifest, facts={**manifest.facts, _PART: PART_BYTES})
+        key = f"{name}/{MANIFEST_NAME}"
+        _told(manifest)  # before anything is put
         with self._asked() as client:
+            there = self._listed(client, name).get(name, {})
+            if MANIFEST_NAME in there:  # invisible, until all is good
+                client.delete([key])
             edge("copying")
-            with suppress(FileNotFoundError), ThreadPoolExecutor(how.streams) as pool:  # the checksums tell which one
-                list(pool.map(put, _pieces(manifest)))
+            _put(client, source, manifest, there, how)
             edge("written")
-            slow.blame(self._problems(client, manifest, how.streams), source, manifest, how, self)
+            if wrong := self._problems(client, manifest, how.streams):
+                self.remove(name)
+            slow.blame(wrong, source, manifest, how, self)
             edge("synced")
-            client.put(f"{manifest.name}/{MANIFEST_NAME}", json.dumps(snapshots.told(manifest)).encode())
+            sealed = replace(manifest, facts={**manifest.facts, _ENDED: time.time()})
+            client.put(key, _told(sealed))
+            if self._visible(client, self._listed(client, name)).get(name) != sealed:
+                client.delete([key])
+                raise OSError(errno.EIO, "the manifest reads back otherwise than written", f"{self}: {name}")
             edge("copied")
 
     def _problems(self, client: Client, manifest: Manifest, streams: int = 1) -> list[str]:
@@ -168,44 +180,54 @@ class Bucket:
     def verify(self, name: str) -> list[str] | None:
         """Read one."""
         with self._asked() as client:
-            found = self._visible(client).get(name)
+            found = self._visible(client, self._listed(client, name)).get(name)
             return self._problems(client, found) if found else None
 
-    def restored(self, name: str, fast: Path) -> Path:
-        """Bring one to the folder `fast`, where a damaged copy of it makes way; raises DamageError for a bad one."""
+    def restored(self, name: str, fast: Path) -> Path | None:
+        """Bring one to the folder `fast`, where a damaged copy of it makes way; raises DamageError for a bad one.
+
+        None for one that is not there, or was removed meanwhile: another job's drainer removes what newer ones replace.
+        """
         with self._asked() as client:
-            manifest = self._visible(client).get(name)
+            manifest = self._visible(client, self._listed(client, name)).get(name)
             if manifest is None:
-                raise DamageError(f"{self} has {name} no more", _OLDER)
+                return None
             if (fast / name).exists():
-                snapshots.remove(fast / f"damaged-{name}")
-                files.rename(fast / name, fast / f"damaged-{name}")
-            staging.stage(fast / name, partial(_bring, client, manifest), lambda: manifest.facts)
+                snapshots.set_aside(fast / name)
+            try:
+                staging.stage(fast / name, partial(_bring, client, manifest), lambda: manifest.facts)
+            except DamageError:
+                if name in self._visible(client, self._listed(client, name)):
+                    raise
+                return None
         return fast / name
 
     def committed(self, name: str) -> Committed | None:
-        """Return when its manifest was put."""
+        """Return when its manifest was put, by the clock of the drainer."""
         with suppress(FolderError), self._asked() as client:
-            found, there = self._visible(client).get(name), self._listed(client).get(name)
-            return slow.event(found, there[MANIFEST_NAME].modified) if found and there else None
+            found = self._visible(client, self._listed(client, name)).get(name)
+            ended_at = found and found.facts.get(_ENDED)
+            return slow.event(found, ended_at) if found and isinstance(ended_at, float) else None
         return None
 
     def remove(self, name: str) -> None:
         """Take one away, its manifest first."""
         with self._asked() as client:
-            self._delete(client, name, self._listed(client).get(name, {}))
+            self._delete(client, name, self._listed(client, name).get(name, {}))
 
     def _delete(self, client: Client, name: str, there: Mapping[str, Stored]) -> None:
+        self._known = {stored: manifest for stored, manifest in self._known.items() if manifest.name != name}
         for parts in ([MANIFEST_NAME], [part for part in there if part != MANIFEST_NAME]):
             client.delete([f"{name}/{part}" for part in parts if part in there])
             edge("removing" if parts == [MANIFEST_NAME] else "removed")
 
     def recover(self) -> None:
-        """Delete what has been without a manifest for a day: another drainer may be putting what is younger."""
+        """Delete what has been incomplete for a day: another drainer may be putting what is younger."""
         with self._asked() as client:
-            for name, there in self._listed(client).items():
-                newest = max(each.modified for each in there.values())
-                if MANIFEST_NAME not in there and time.time() - newest > _STALE_S:
+            listed = self._listed(client)
+            for name in listed.keys() - self._visible(client, listed):
+                there = listed[name]
+                if time.time() - max(each.modified for each in there.values()) > _STALE_S:
                     self._delete(client, name, there)
 
     def clear(self) -> None:
@@ -215,6 +237,33 @@ class Bucket:
                 for name, there in self._listed(client).items():
                     self._delete(client, name, there)
                 client.delete([claim.MARKER_NAME])
+
+
+def _snapshot_of(key: str) -> str:
+    """Return the name of the snapshot that an object is of; empty for other objects."""
+    name, _, part = key.partition("/")
+    return name if _OURS.fullmatch(part) and snapshots.ordered([name]) else ""
+
+
+def _told(manifest: Manifest) -> bytes:
+    """Return the object of a manifest; raises OSError for one that nobody would read."""
+    if len(data := json.dumps(snapshots.told(manifest)).encode()) > _MOST_BYTES:
+        raise OSError(errno.EFBIG, f"a manifest of {len(data)} bytes is more than {_MOST_BYTES}", manifest.name)
+    return data
+
+
+def _put(client: Client, source: Path, manifest: Manifest, there: Mapping[str, Stored], how: How) -> None:
+    """Put the objects that are not there yet."""
+    cap = transfer.Cap(how.mb_per_s)
+
+    def put(piece: _Piece) -> None:
+        data = _read(source / piece.file, piece.span)
+        cap.take(len(data))
+        client.put(f"{manifest.name}/{piece.part}", data)
+
+    missing = [each for each in _pieces(manifest) if not _is_there(each, there)]
+    with suppress(FileNotFoundError), ThreadPoolExecutor(how.streams) as pool:  # the checksums tell which one
+        list(pool.map(put, missing))
 
 
 def _manifest(client: Client, name: str, stored: Stored) -> Manifest | None:
@@ -245,7 +294,11 @@ def _by_file(manifest: Manifest) -> list[tuple[StoredFile, list[_Piece]]]:
 
 
 def _is_whole(manifest: Manifest, there: Mapping[str, Stored]) -> bool:
-    return all(piece.part in there and there[piece.part].size == len(piece.span) for piece in _pieces(manifest))
+    return all(_is_there(piece, there) for piece in _pieces(manifest))
+
+
+def _is_there(piece: _Piece, there: Mapping[str, Stored]) -> bool:
+    return piece.part in there and there[piece.part].size == len(piece.span)
 
 
 def _bring(client: Client, manifest: Manifest, folder: Path) -> None:
