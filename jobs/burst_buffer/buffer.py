@@ -11,6 +11,7 @@ By hand, on a node without anything else::
 
 from __future__ import annotations
 
+import secrets
 import time
 import warnings
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from jobs.burst_buffer import claim, restart, snapshots, staging, transfer
+from jobs.burst_buffer import claim, restart, slow, snapshots, staging, transfer
 from jobs.burst_buffer.drain import Options
 from jobs.burst_buffer.drainer import Drainer
 from jobs.burst_buffer.journal import Committed, Event, Failure, Journal
@@ -83,7 +84,9 @@ class BurstBuffer:
         self._saved: list[Snapshot] = []
         self._troubles: list[str] = []
         self._locks, buffer_id, marker = claim.hold(self.fast, self.slow)
-        self._sides = Sides(self.fast, self.slow, buffer_id, self.options.keep)
+        session = None if isinstance(self.slow, Path) else secrets.token_hex(8)
+        # Which asks at every look, and is not to wait long for one that is away.
+        self._sides = Sides(self.fast, place_of(slow, retries=0), buffer_id, self.options.keep, session)
         try:
             self._open(marker)
         except BaseException:
@@ -99,17 +102,17 @@ class BurstBuffer:
         folders = [each for each in (self.fast, self.slow) if isinstance(each, Path)]
         for folder in folders:
             snapshots.refuse_newer(folder)
-        known = [name for name, _ in self._sides.store.states()]
+        known, session = [name for name, _ in slow.of(self.slow).states()], self._sides.session
         if self.options.direct and transfer.refuses_direct(folders[-1]):
             raise FolderError(f"the file system of {self.slow} has no direct I/O", "direct=False")
         for folder in folders[1:] if self._when_full == "fall_through" else folders:
             snapshots.require_room(folder, self._expected or 0)
-        if marker is None:
-            claim.mark(self.slow, "slow", self._sides.buffer_id)
+        if marker is None or session:
+            claim.mark(self.slow, "slow", self._sides.buffer_id, session=session)
         edge("marked")
         for folder in folders:
             snapshots.recover(folder, ["staging"])
-        if marker is None or marker["options"] != asdict(self.options):
+        if marker is None or session or marker["options"] != asdict(self.options):
             self._mark_fast()
         known += [*snapshots.names(self.fast), *snapshots.names(self.fast, "damaged")]
         self._sequence = max(map(snapshots.sequence, known), default=0)
@@ -117,7 +120,8 @@ class BurstBuffer:
     def _mark_fast(self) -> None:
         """Write what the drainer goes by, also on a fast storage that an earlier training has filled."""
         try:
-            claim.mark(self.fast, "fast", self._sides.buffer_id, options=asdict(self.options))
+            more = {"options": asdict(self.options), "session": self._sides.session}
+            claim.mark(self.fast, "fast", self._sides.buffer_id, **more)
         except OSError as error:
             if not durable.is_full(error) or not self._sides.evict_one():
                 raise
@@ -231,12 +235,14 @@ class BurstBuffer:
         """
         start = time.monotonic()
         self._drainer.poke()
-        while self._sides.left() and not self._drainer.ended():
-            if timeout_s is not None and time.monotonic() - start > timeout_s:
+        while True:
+            ended = self._drainer.ended()  # first: what it has drained last counts
+            left = self._sides.left()
+            if not left or ended or (timeout_s is not None and time.monotonic() - start > timeout_s):
                 break
             time.sleep(self._poll_s)
         damaged = {snapshot.name for snapshot in self._saved}.intersection(snapshots.names(self.fast, "damaged"))
-        return not self._sides.left() and not damaged
+        return not left and not damaged
 
     def report(self, training_ended_at: float | None = None) -> list[dict[str, Any]]:
         """Return the times of each snapshot of this training, for a record.
@@ -255,7 +261,7 @@ class BurstBuffer:
         """
         events = {event["name"]: event for event in self._journal.read(Committed)[0]}
         told = {each.name: events.get(each.name) for each in self._saved}
-        told |= {name: self._sides.store.committed(name) for name, event in told.items() if event is None}
+        told |= {name: slow.of(self.slow).committed(name) for name, event in told.items() if event is None}
         return [restart.times(each, told[each.name], training_ended_at) for each in self._saved]
 
     def helpers(self) -> list[int]:

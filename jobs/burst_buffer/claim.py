@@ -30,11 +30,15 @@ _TRAINER_WAIT_S = 5.0  # a drainer that ends tidies up after a dead trainer, und
 
 
 class Marker(TypedDict):
-    """What the marker of a folder says; ``options`` of its drain has the one of a fast folder, None any other."""
+    """What the marker of a folder says; ``options`` of its drain has the one of a fast folder, None any other.
+
+    A bucket has no locks. Who opens it writes a ``session`` into its marker, and works while that stands there.
+    """
 
     id: str
     role: str
     options: Any
+    session: str | None
 
 
 def read(folder: Place) -> Marker | None:
@@ -65,7 +69,12 @@ def parsed(load: Callable[[], Any], marker: object) -> Marker:
         ) from error
     if value["role"] not in _ROLES:
         raise FolderError(f"{marker} is no marker of ours: it names no role", "name an empty folder")
-    return {"id": str(value["id"]), "role": str(value["role"]), "options": value.get("options")}
+    return {
+        "id": str(value["id"]),
+        "role": str(value["role"]),
+        "options": value.get("options"),
+        "session": value.get("session"),
+    }
 
 
 def _refuse_strangers(folder: Path) -> None:
@@ -129,11 +138,13 @@ def mark(folder: Place, role: str, buffer_id: str, **more: Any) -> None:
         folder.mark(value)
 
 
-def require(folder: Place, buffer_id: str) -> None:
+def require(folder: Place, buffer_id: str, session: str | None = None) -> None:
     """Raise FolderError where a folder is not, or no longer, that of the buffer: its file system may be gone."""
     marker = read(folder)
     if marker is None or marker["id"] != buffer_id:
         raise FolderError(f"{folder} is not the folder of this burst buffer any more", "mount its file system again")
+    if session and marker["session"] != session:
+        raise FolderError(f"{folder} has been taken by another trainer", "give each training its own prefix")
 
 
 def lock(folder: Path, user: str) -> FileLock:

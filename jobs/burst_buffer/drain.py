@@ -75,8 +75,12 @@ class Trainer:
 
     @property
     def alive(self) -> bool:
-        """Return whether the pipe was open when it was last read."""
-        return self._pipe is not None
+        """Return whether the pipe is open; nothing of it is read."""
+        if self._pipe is None:
+            return False
+        look = select.poll()
+        look.register(self._pipe, 0)
+        return not any(found & select.POLLHUP for _, found in look.poll(0))
 
     def wait(self) -> None:
         """Wait for a new snapshot or the trainer's end."""
@@ -100,8 +104,8 @@ def drain(fast: Path, slow: Place, pipe: int | None = None) -> int:
         if marker is None:
             return 0
         options = options_of(marker)
-        sides = Sides(fast, slow, marker["id"], options.keep)
-        while (progress := _insist(sides, options, journal)) is not None:
+        sides = Sides(fast, slow, marker["id"], options.keep, marker["session"])
+        while (progress := _insist(sides, options, journal, trainer)) is not None:
             if not progress and trainer.alive:
                 trainer.wait()
             elif not progress and tidy:
@@ -117,14 +121,16 @@ def _marker(fast: Path, slow: Place) -> Marker | None:
     return claim.pair(fast, slow)[1] if isinstance(slow, Path) else claim.read(fast)
 
 
-def _insist(sides: Sides, options: Options, journal: Journal) -> bool | None:
+def _insist(sides: Sides, options: Options, journal: Journal, trainer: Trainer) -> bool | None:
     """Try until an attempt succeeds and return what it does; None where the last one allowed failed too.
 
     Where nothing is staged (any more) a failure is none; and a folder that is another buffer's by now is left to it.
+    What a dead trainer has left is drained also to a bucket that another one has opened.
     """
     for failures in range(1, options.attempts + 1):
         try:
-            return _attempt(sides, options, journal, failures - 1)
+            ours = sides if trainer.alive else replace(sides, session=None)
+            return _attempt(ours, options, journal, failures - 1)
         except (OSError, BurstBufferError) as error:
             if sides.idle():
                 return False

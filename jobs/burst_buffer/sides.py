@@ -22,6 +22,7 @@ class Sides:
     slow: Place
     buffer_id: str
     keep: int
+    session: str | None = None  # of the living trainer, where the slow one is a bucket
 
     @cached_property
     def store(self) -> Slow:
@@ -30,7 +31,7 @@ class Sides:
 
     def require_slow(self) -> None:
         """Raise FolderError where the slow folder is not ours any more, OSError where it does not answer."""
-        claim.require(self.slow, self.buffer_id)
+        claim.require(self.slow, self.buffer_id, self.session)
 
     def idle(self) -> bool:
         """Return whether the fast storage holds nothing of this buffer: it is empty, gone, or of another buffer."""

@@ -57,9 +57,9 @@ class _Piece(NamedTuple):
     span: range
 
 
-def place_of(word: Place | str) -> Place:
+def place_of(word: Place | str, retries: int = _RETRIES) -> Place:
     """Return what a slow storage is named by: a path, or the address of a bucket."""
-    return Bucket(str(word)) if "://" in str(word) else Path(str(word)).resolve()
+    return Bucket(str(word), retries) if "://" in str(word) else Path(str(word)).resolve()
 
 
 class Bucket:
@@ -69,8 +69,8 @@ class Bucket:
     be seen from here.
     """
 
-    def __init__(self, address: str) -> None:
-        self._address, self._storage = address, {"retries": _RETRIES, **storage_of(address)}
+    def __init__(self, address: str, retries: int = _RETRIES) -> None:
+        self._address, self._storage = address, {"retries": retries, **storage_of(address)}
         self.disk = Path(device) if (device := self._storage["device"]) and Path(device).exists() else None
         self.endpoint: str = self._storage["endpoint"]
         self._client: Client | None = None

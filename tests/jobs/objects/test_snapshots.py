@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import time
 import warnings
 
@@ -229,6 +230,45 @@ def test_what_another_drainer_removes_while_it_is_brought_makes_way_for_its_newe
 
     assert bytes_of(found) == contents(2)
     assert said == []
+
+
+def test_a_second_trainer_takes_the_bucket_and_the_first_ones_drainer_waits_for_its_end(places, opened, tmp_path):
+    first, theirs = opened(keep=1), (tmp_path / "other", places[1])
+    second = opened(*theirs, keep=1)
+    first.save(1, writer(1))
+    for step in (2, 3):
+        second.save(step, writer(step))
+    alive, trainer = os.pipe()
+    with os.fdopen(alive), os.fdopen(trainer, "w"):
+        assert drain.drain(places[0], Bucket(places[1]), alive) == drain.GAVE_UP
+        assert "has been taken by another trainer" in "".join(first.troubles())
+        assert not first.drained(0)
+        assert drained(theirs) == 0
+        assert second.drained(0)
+        assert not first.drained(0)  # its snapshot is in no bucket, though an older one than those that are there
+    assert sealed(places) == [3]
+    assert drained(places) == 0
+
+
+def test_what_a_dead_trainer_left_is_drained_to_a_bucket_that_another_one_has_opened(places, opened, tmp_path):
+    opened().save(1, writer(1))
+    opened(tmp_path / "other", places[1])
+    alive, trainer = os.pipe()
+    os.close(trainer)
+    with os.fdopen(alive):
+        assert drain.drain(places[0], Bucket(places[1]), alive) == 0
+    assert sealed(places) == [1]
+
+
+def test_a_trainer_asks_a_store_that_fails_once_each_time_it_looks(store, places, opened):
+    buffer = opened()
+    buffer.save(1, writer(1))
+    store.gets.clear()
+    store.script = [BUSY] * 9
+
+    assert not buffer.drained(0)
+
+    assert store.gets == [MARKER]
 
 
 def test_a_copy_that_is_damaged_again_is_brought_back_again(places, committed):
