@@ -75,7 +75,8 @@ def test_loads_bytes_and_cold_reads_are_those_that_were_predicted(run, made, tmp
     sizes = {phase: samples * (3 * 64 * 64 * 4 + 16) for phase, samples in (("train", 16), ("validation", 2))}
     assert figures["bytes_read"] == sum(sizes[phase] for phase in found["phase"])
     # What the kernel says of each load, which nothing here has counted.
-    fetched = [count > 0 for count in figures["load_list"]["device_bytes"]]
+    # It counts what a process reads of its own code, too, which on a busy machine may be out of memory.
+    fetched = [count >= sizes[phase] for phase, count in zip(found["phase"], found["device_bytes"], strict=True)]
     assert fetched == [resident == 0.0 for resident in found["resident"]]
     assert (figures["images"], figures["images_asked"], len(figures["step_load_s"])) == (192, 192, 24)
 
