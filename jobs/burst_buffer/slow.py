@@ -32,9 +32,9 @@ class _DrainFacts(TypedDict):
     drain_retries: int
 
 
-def event(manifest: Manifest, at: float) -> Committed | None:
+def event(manifest: Manifest, at: object) -> Committed | None:
     """Return what the manifest of a snapshot that became visible `at` that time says of its drain."""
-    if shapes.fault(manifest.facts, _DrainFacts):
+    if not isinstance(at, float) or shapes.fault(manifest.facts, _DrainFacts):
         return None
     began, retries = manifest.facts["drain_started_at"], manifest.facts["drain_retries"]
     return {"event": "committed", "name": manifest.name, "at": at, "started_at": began, "retries": retries}

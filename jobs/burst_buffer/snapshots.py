@@ -34,7 +34,6 @@ from jobs.system import durable, files, versioned
 SCHEMA = 1
 MANIFEST_NAME = "manifest.json"
 FILES = "files"
-_LONGEST = 255  # bytes of a name, NAME_MAX of limits.h
 PREFIX = "ckpt"  # of the names of the files that TensorFlow writes there
 _NAME = re.compile(
     r"(?:(?P<state>staging|copying|removing|damaged)-)?(?P<name>(?P<sequence>\d{8,})-step(?P<step>\d+)-[0-9a-f]{8})"
@@ -124,8 +123,7 @@ def parsed(load: Callable[[], Any], name: str, path: object) -> Manifest:
 
 def _stored(name: str, size: int, sha256: str) -> StoredFile:
     """Return a file of a manifest; raises ValueError or TypeError for one that no snapshot holds."""
-    parts = str.split(name, "/")
-    odd = {"", ".", ".."}.intersection(parts) or "\0" in name or max(map(len, map(os.fsencode, parts))) > _LONGEST
+    odd = {"", ".", ".."}.intersection(str.split(name, "/")) or b"\0" in os.fsencode(name)
     if odd or type(size) is not int or size < 0:
         raise ValueError(f"{name!r} is no file of {size} bytes in a snapshot")
     return StoredFile(name, size, str(sha256))

@@ -206,8 +206,7 @@ class Bucket:
         """Return when its manifest was put, by the clock of the drainer."""
         with suppress(FolderError), self._asked() as client:
             found = self._visible(client, self._listed(client, name)).get(name)
-            ended_at = found and found.facts.get(_ENDED)
-            return slow.event(found, ended_at) if found and isinstance(ended_at, float) else None
+            return slow.event(found, found.facts.get(_ENDED)) if found else None
         return None
 
     def remove(self, name: str) -> None:
