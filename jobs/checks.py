@@ -178,7 +178,7 @@ def cold_at_server(run: Run, limits: Limits) -> Check:
     By the counters of the disk and of the one below it, which count everybody, and by the account of the servers: the
     share of the bytes that none of them explains is at most what ``device_bytes_min`` leaves. Bytes that came and were
     not taken count as well. Without the account of servers here, the disk may have been read by others; and
-    from either, what a drainer reads back of snapshots cannot be told.
+    from either, what a drainer reads back of snapshots, from servers of this machine, cannot be told.
     """
     objects = run["objects"]
     wanted, endpoint = max(run["bytes_read"], objects["bytes"]), objects["endpoint"]
@@ -195,10 +195,10 @@ def cold_at_server(run: Run, limits: Limits) -> Check:
     words = ", ".join(f"{name} gave {count / 1e6:.1f} MB" for name, count in found.items())
     message = f"{words} for {wanted / 1e6:.1f} MB of objects"
     unexplained = max(0.0, 1 - min(found.values()) / wanted)
-    drained = any(target.get("endpoint") == endpoint for target in run.get("targets", ()))
+    drained = any(target.get("served_here") for target in run.get("targets", ()))
     if (stores["read_bytes"] is None or drained) and unexplained <= most:
         hidden = f"others may have read that: what {STORES} itself read is hidden from this user (root may see it)"
-        hidden = "snapshots that were read back there are part of it" if drained else hidden
+        hidden = "snapshots that were read back from servers here may be part of it" if drained else hidden
         return _at_most("cold", None, most, f"{message}; {hidden}")
     return _at_most("cold", unexplained, most, message)
 

@@ -114,18 +114,19 @@ def _shuffled(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
 
 def _cold(cell: Cell) -> str:
     cold = sum(cell[f"{name}_loads"] for name in LOADS if name.endswith("cold"))
-    return f"{cold:g} of {cell['loads']:g} files"
+    known = sum(cell[f"{name}_loads"] for name in LOADS) == cell["loads"]
+    return f"{cold:g} of {cell['loads']:g} files" if known else "unknown"
 
 
 def _foreseen(local: Cell, everywhere: Cell) -> Finding | None:
     """Return the seconds that a rank should read by the medians of local shuffling, over those that it read.
 
-    None where local shuffling had no such load.
+    None where local shuffling had no such load, or where the loads came from is unknown.
     """
     loads = {name: float(everywhere[f"{name}_loads"]) for name in LOADS if everywhere[f"{name}_loads"]}
     seconds = sum(count * float(local[f"{name}_read_s"]) for name, count in loads.items())
     share = seconds / float(everywhere[NODES]) / float(everywhere["read_s"])
-    return None if math.isnan(share) else Finding(share, share, share, TIMES, (local, everywhere))
+    return None if math.isnan(share) or not loads else Finding(share, share, share, TIMES, (local, everywhere))
 
 
 def _scaled(found: Evidence, cells: Sequence[Cell], name: str) -> Iterator[Verdict]:

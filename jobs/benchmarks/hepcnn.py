@@ -100,7 +100,7 @@ def _planned(settings: Settings, folder: Path, files: Mapping[str, Sequence[Path
         needs = f"{here.size} ranks with batches of {rules.batch_size}"
         raise DatasetError(f"{what} are too few for {needs}", "dataset=hep, fewer nodes, or a smaller batch_size")
     phases = PHASES if own["control"] != Control.no_io.value else ()
-    return Plan(rules, here, shapes[TRAIN][1], phases, keeps=objects.here() is None)
+    return Plan(rules, here, shapes[TRAIN][1], phases)
 
 
 def _shape(path: Path) -> tuple[int, int]:
@@ -160,7 +160,7 @@ class HepRun(Run):
     def _figures(self, training: HepTraining, rows: Sequence[dict[str, Any]], wall_s: float) -> dict[str, Any]:
         seconds, batch_size = self.spent.seconds, self.rules.batch_size
         images = training.steps_done * batch_size, self.rules.steps * batch_size
-        cache = self.settings["cache"] if self.plan.phases else "as_is"
+        cache = self.settings["cache"] if self.plan.phases and not objects.here() else "as_is"
         return {
             **self.figures(training, wall_s, images, (sum(row["bytes"] for row in rows), self.plan.bytes)),
             "load_s": sum(seconds[each] for each in ("next", "load", "read", "shuffle")),

@@ -35,7 +35,7 @@ class Ranges:
 
     def __init__(self, client: Client, stored: Mapping[str, Stored], wrong: set[str], concurrency: int) -> None:
         self._client, self._stored, self._wrong, self._concurrency = client, stored, wrong, concurrency
-        self._digests: defaultdict[str, dict[Span, bytes]] = defaultdict(dict)
+        self._digests: defaultdict[str, set[tuple[Span, bytes]]] = defaultdict(set)  # a span may come again
 
     def read(self, name: str, view: memoryview, offset: int) -> None:
         """Fill memory with what lies from there on; errors are those of `Client.get`."""
@@ -72,7 +72,7 @@ class Ranges:
         came = np.frombuffer(cast("Any", data), np.uint8)
         np.copyto(np.frombuffer(view, np.uint8), came)  # without Python's lock
         if self._client.storage["checksum"] and self._stored[name].sha256:
-            self._digests[name][span] = hashlib.sha256(data).digest()
+            self._digests[name].add((span, hashlib.sha256(data).digest()))
 
     @contextmanager
     def _named(self, name: str) -> Iterator[None]:
@@ -87,13 +87,13 @@ class Ranges:
 
         Nothing is done without ``storage.checksum``. What differs is `wrong`; other errors are those of `Client.get`.
         """
-        for name, spans in self._digests.items():
+        for name, taken in self._digests.items():
             try:
                 whole = memoryview(self._client.get(self._stored[name].key, self._stored[name]))
             except DataError:
                 self._wrong.add(name)
                 continue
-            if any(hashlib.sha256(whole[slice(*span)]).digest() != digest for span, digest in spans.items()):
+            if any(hashlib.sha256(whole[slice(*span)]).digest() != digest for span, digest in taken):
                 self._wrong.add(name)
 
     def file(self, name: str) -> File:

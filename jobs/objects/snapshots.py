@@ -72,7 +72,6 @@ class Bucket:
     def __init__(self, address: str, retries: int = _RETRIES) -> None:
         self._address, self._storage = address, {"retries": retries, **storage_of(address)}
         self.disk = Path(device) if (device := self._storage["device"]) and Path(device).exists() else None
-        self.endpoint: str = self._storage["endpoint"]
         self._client: Client | None = None
         self._known: dict[Stored, Manifest] = {}  # manifests, so that each is read once
 
@@ -84,7 +83,7 @@ class Bucket:
         """Return the numbers of the processes that serve it on this machine."""
         from jobs.objects import servers  # noqa: PLC0415 - psutil: finding the benchmarks is to be fast
 
-        return [each.pid for each in servers.of(self.endpoint)]
+        return [each.pid for each in servers.of(self._storage["endpoint"])]
 
     @contextmanager
     def _asked(self) -> Iterator[Client]:

@@ -32,6 +32,7 @@ LOOKS = (
     Look("#56B4E9", "P"),
 )  # fmt: skip
 IN_A_ROW, LEAST = 4, 2
+_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 CLOSE = 2.0  # sizes within this factor of each other are no ticks: their names would overlap
 
 
@@ -105,7 +106,9 @@ def _ticks(axes: Axes, sizes: list[float]) -> None:
 
 def _bytes(size: float, _: object = None) -> str:
     """Write bytes as people say them: `10 kB`, `1 MB`."""
-    return f"{size / 1e6:.3g} MB" if size >= 1e6 else f"{size / 1e3:.3g} kB"  # noqa: PLR2004 - a unit
+    size = float(f"{size:.3g}")  # what is written; it decides on the unit
+    unit, name = next((each for each in _UNITS if size >= each[0]), _UNITS[-1])
+    return f"{size / unit:g} {name}"
 
 
 def _sign(name: str, look: Look) -> Line2D:

@@ -28,7 +28,6 @@ class Plan:
     here: Rank
     image_size: int
     phases: Sequence[str]  # none where nothing is read
-    keeps: bool = True  # whether a file that was loaded stays in memory; the client of an object store keeps none
 
     @property
     def loads(self) -> dict[str, list[Load]]:
@@ -38,8 +37,6 @@ class Plan:
     @property
     def cold(self) -> list[tuple[str, int, int]]:
         """Those that find nothing in memory, in a run that begins with a cold cache: phase, epoch, file."""
-        if not self.keeps:
-            return [(phase, *load) for phase, loads in self.loads.items() for load in loads]
         shared = not self.here.private_caches
         places = {phase: self.rules.cold(phase, self.here.rank, shared=shared) for phase in self.phases}
         return [(phase, *loads[place]) for phase, loads in self.loads.items() for place in places[phase]]
@@ -51,7 +48,7 @@ class Plan:
         return sum(len(loads) * size[phase] for phase, loads in self.loads.items())
 
     def of_rank(self, rows: Sequence[Row], cache: str) -> dict[str, Expectation]:
-        """Hold what this rank loaded against it; `cache` is the state that the run began with."""
+        """Hold what this rank loaded against it; `cache` is what the run claims of it, ``as_is`` of objects."""
         counts = {phase: len(loads) for phase, loads in self.loads.items()}
         found = {phase: sum(row["phase"] == phase for row in rows) for phase in self.phases}
         size = sum(row["bytes"] for row in rows), self.bytes
@@ -84,7 +81,8 @@ def over_ranks(rules: Rules, told: Sequence[Mapping[str, Any]]) -> dict[str, Exp
 def seconds_by_source(rows: Sequence[Row]) -> dict[str, float]:
     """Return of each phase how many loads came from the device (``cold``) and from memory (``warm``), and the median.
 
-    As ``train_cold_loads``, ``train_cold_read_s`` and so on; no median where there was none.
+    As ``train_cold_loads``, ``train_cold_read_s`` and so on; no median where there was none. What cannot be told, as of
+    objects, is neither.
     """
     from statistics import median  # noqa: PLC0415 - takes 10 ms
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from jobs import objects, steps
 from jobs.benchmarks.hep.rules import TRAIN, VALIDATION
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 
 class Loader:
-    """Loads files whole, and keeps book of each load: ``rows`` as a record has them.
-
-    Of an object store ``resident`` is the share of what was asked for that did not come from there meanwhile.
-    """
+    """Loads files whole, and keeps book of each load: ``rows`` as a record has them."""
 
     def __init__(self, files: Mapping[str, Sequence[Path]], rules: Rules, reader: Reader, spent: Spent) -> None:
         self._files, self._rules, self._reader, self._spent = files, rules, reader, spent
@@ -41,7 +38,7 @@ class Loader:
 
         path, spent = self._files[phase][load.file], self._spent
         with spent.during("other"):
-            resident, came, fetched = self._resident(path), self._came(), self._fetched()
+            resident, fetched = self._resident(path), self._fetched()
             place = spent.log.place(phase, load.epoch) if spent.log else None
         began, read_s = time.perf_counter(), -spent.seconds["read"]
         with spent.during("load", path, place):
@@ -52,8 +49,6 @@ class Loader:
         with spent.during("other"):
             size = sum(each.nbytes for each in (images, labels, *rest))
             now = self._fetched()
-            if came is not None:
-                resident = max(0.0, 1 - (cast("int", self._came()) - came) / size)
             row = {"phase": phase, "epoch": load.epoch, "file": load.file, "resident": resident, "bytes": size}
             row |= {"device_bytes": None if fetched is None or now is None else now - fetched}
             self.rows.append(row | {"read_s": read_s, "load_s": time.perf_counter() - began})
@@ -68,10 +63,6 @@ class Loader:
 
     def _resident(self, path: Path) -> float | None:
         return page_cache.residency([path]).fraction if self._source is None else None
-
-    def _came(self) -> int | None:
-        """Return the bytes that have come from an object store; None for files."""
-        return self._source.client.counts.bytes if self._source else None
 
     def _fetched(self) -> int | None:
         """Return the bytes that the kernel fetched so far for this process; None where others read, or it is silent."""

@@ -51,6 +51,15 @@ def test_each_storage_and_engine_has_a_line_over_the_sizes_and_each_number_of_ca
     ] * 2
 
 
+def test_the_unit_of_a_size_is_that_of_what_is_written(tmp_path):
+    said = {900: "0.9 kB", 12_345: "12.3 kB", 999_700: "1 MB", 19_000_000: "19 MB", 999_900_000: "1 GB",
+            3_500_000_000: "3.5 GB"}  # fmt: skip
+    (spec,) = drawn(tmp_path, *(of_size(size, size / 100, kind="s3") for size in said))
+
+    axes = next(axes for axes in spec.drawn().axes if axes.get_xscale() == "log")
+    assert [text.get_text() for text in axes.get_xticklabels()] == [*said.values()]
+
+
 @pytest.mark.parametrize(("kind", "which"), [(None, (12_000, 112_000)), ("s3", (12_000,))])
 def test_files_alone_or_one_size_make_no_figure(tmp_path, kind, which):
     assert drawn(tmp_path, *(of_size(size, 10.0, kind=kind) for size in which)) == []

@@ -36,6 +36,18 @@ def test_nodes_that_share_a_page_cache_show_nothing_of_global_shuffling(tmp_path
         assert found[claim.text]["why"].startswith("these nodes share a page cache")
 
 
+def test_nothing_is_foreseen_from_loads_of_which_no_source_is_known(tmp_path):
+    records = hepcnn(4, "local", 8), hepcnn(4, "global", 24)
+    for made in records:
+        for run in made["runs"]:
+            run |= {f"{name}_loads": 0 for name in nersc.LOADS}
+
+    found = told(tmp_path, *records)
+
+    assert nersc.BY_MEMORY.text not in found
+    assert "not in memory at 4: unknown locally, unknown globally" in found[nersc.MORE.text]["why"]
+
+
 @pytest.mark.parametrize(("slower", "verdict"), [(4.0, "holds"), (0.5, "differs")])
 def test_the_share_of_io_grows_where_training_gains_more_from_nodes_than_reading(tmp_path, slower, verdict):
     found = told(tmp_path, hepcnn(1, "local", 8), hepcnn(4, "local", 8, slower=slower))

@@ -1,6 +1,9 @@
 """A run on objects: the same images as from files, and nothing that went wrong is left out."""
 
 import json
+import socket
+import subprocess
+import sys
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -12,6 +15,7 @@ from jobs.data import manifest
 from jobs.errors import EngineError
 from jobs.objects import servers
 from jobs.objects.client import Client
+from jobs.objects.snapshots import Bucket
 from tests.jobs.jobs_factory import DEAF, check, make_request
 from tests.jobs.objects.conftest import CREDENTIALS
 from tests.jobs.objects.fake_store import BUSY, DENIED
@@ -141,6 +145,29 @@ def test_servers_that_are_not_ceph_or_elsewhere_are_none_and_a_name_is_resolved_
     assert asked.count("localhost") <= 1
     assert servers.of("http://127.0.0.1:9") == []
     assert servers.of("https://192.0.2.1") == []
+
+
+@pytest.fixture
+def gateway(tmp_path):
+    """A process that has a gateway's name and listens: its number, and its port."""
+    program = tmp_path / "radosgw"
+    program.write_text(
+        f"#!{sys.executable}\nimport socket\nheard = socket.create_server(('127.0.0.1', 0))\n"
+        "print(heard.getsockname()[1], flush=True)\nheard.accept()\n"
+    )
+    program.chmod(0o700)
+    with subprocess.Popen([program], stdout=subprocess.PIPE, text=True) as process:
+        yield process.pid, int(process.stdout.readline())
+        process.kill()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST", socket.gethostname()])
+@pytest.mark.parametrize("end", ["/bucket", "//bucket/saved/"])
+def test_snapshots_are_known_to_be_served_here_however_their_endpoint_is_spelt(host, end, gateway):
+    pid, port = gateway
+
+    assert pid in Bucket(f"http://{host}:{port}{end}").pids()
+    assert pid not in Bucket(f"http://192.0.2.1:{port}{end}").pids()
 
 
 def test_what_servers_used_is_the_difference_by_name_and_none_where_it_is_hidden():
