@@ -85,8 +85,8 @@ class BurstBuffer:
         self._troubles: list[str] = []
         self._locks, buffer_id, marker = claim.hold(self.fast, self.slow)
         session = None if isinstance(self.slow, Path) else secrets.token_hex(8)
-        # Which asks at every look, and is not to wait long for one that is away.
-        self._sides = Sides(self.fast, place_of(slow, retries=0), buffer_id, self.options.keep, session)
+        asked = place_of(slow, retries=0)  # at every look, which is not to wait long for a bucket that is away
+        self._sides = Sides(self.fast, asked, buffer_id, self.options.keep, session)
         try:
             self._open(marker)
         except BaseException:

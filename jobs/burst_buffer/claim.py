@@ -30,15 +30,12 @@ _TRAINER_WAIT_S = 5.0  # a drainer that ends tidies up after a dead trainer, und
 
 
 class Marker(TypedDict):
-    """What the marker of a folder says; ``options`` of its drain has the one of a fast folder, None any other.
-
-    A bucket has no locks. Who opens it writes a ``session`` into its marker, and works while that stands there.
-    """
+    """What the marker of a folder says; ``options`` of its drain has the one of a fast folder, None any other."""
 
     id: str
     role: str
     options: Any
-    session: str | None
+    session: str | None  # of the trainer that was the last to open a bucket, which has no locks
 
 
 def read(folder: Place) -> Marker | None:

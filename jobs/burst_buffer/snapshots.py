@@ -149,7 +149,10 @@ def refuse_newer(root: Path) -> None:
 
 def require_room(folder: Path, size: int, copies: int = 1) -> None:
     """Raise RoomError where so many snapshots of `size` bytes do not fit, though older ones of ours made way."""
-    ours = sum(status.st_size for name in names(folder) for status in files.tree(folder / name).values())
+    ours = 0
+    for name in names(folder):
+        with suppress(FileNotFoundError):  # the drainer of an earlier trainer takes it away
+            ours += sum(status.st_size for status in files.tree(folder / name).values())
     free = durable.free_bytes(folder) + ours
     if free < size * copies:
         what = "a snapshot of {:.0f} MB does" if copies == 1 else f"{copies} snapshots of {{:.0f}} MB do"

@@ -324,3 +324,12 @@ def test_nothing_that_makes_room_ever_takes_the_newest_snapshot(tmp_path_factory
                     getattr(sides, {"evict": "evict_one", "retain": "retain"}[deed])()
                 found = buffer.latest()
                 assert newest is None if found is None else blob(found) == bytes([newest]) * 10
+
+
+def test_a_snapshot_that_an_older_drainer_takes_away_keeps_no_trainer_from_opening(folders, idle, monkeypatch):
+    saved(folders, 1)
+    listed = snapshots.names
+    gone = "00000001-step1-01234567"
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshots, "names", lambda root, state=None: [gone] * (not state) + listed(root, state))
+        snapshots.require_room(folders[0], 1)
