@@ -124,8 +124,9 @@ def _outcome(folder: CampaignFolder, tested: Tested, origin: Record) -> dict[str
     if here != there:
         return {"why_not": f"measured on {there}, and the cell itself on {here}"}
     runs: Sequence[Any] = stopping.measured(found, "valid")
-    if why := rules.held(evidence.gathered(folder, found), tested["rule"]):
-        return {"why_not": why}
+    known, of = (evidence.gathered(folder, each) for each in (found, origin))
+    if why := rules.held(known, tested["rule"], origin=of):
+        return {"why_not": f"{why}: {tested['command']} redo=true"}
     values = [float(value) for run in runs if isinstance(value := run.get(tested["figure"]), int | float)]
     if not values:
         return {"why_not": f"its runs have no {tested['figure']}"}

@@ -85,9 +85,14 @@ class Evidence:
         return int(self.settings["batch_size"])
 
     @property
+    def bound(self) -> bool:
+        """Tell whether a quota leaves the run less than all its processors."""
+        return self.quota is not None and self.quota < self.all_cores
+
+    @property
     def free_cores(self) -> float:
         """Return the processors that the quota, and others who are as important, left to the run."""
-        return max(self.cores - (self["other_cpu"] if self.quota is None else 0.0), min(1.0, self.cores))
+        return max(self.cores - (0.0 if self.bound else self["other_cpu"]), min(1.0, self.cores))
 
     @property
     def others(self) -> float:

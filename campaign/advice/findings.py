@@ -11,7 +11,7 @@ from campaign.advice import pipeline
 if TYPE_CHECKING:
     from campaign.advice.evidence import Evidence, Fact
 
-VERSION = 3
+VERSION = 4
 """Raised when a rule predicts otherwise: what was predicted before says nothing of it."""
 
 _NOISE = 0.04  # by which runs of a stable cell differ (checks.spread_max), at least

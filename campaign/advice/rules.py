@@ -186,13 +186,13 @@ def _unless_crowded(e: Evidence, found: Finding) -> Finding | Lacking:
     return Lacking(found.rule, why, {"redo": True}) if why else found
 
 
-def held(e: Evidence, rule: str, gain: float = 1.0) -> str | None:
+def held(e: Evidence, rule: str, gain: float = 1.0, *, origin: Evidence | None = None) -> str | None:
     """Say that others held processors that a run so many times as fast needs; None where a rule need not know.
 
     Larger files are no more files a second, and what is left without input is none of the processors', unless they
-    train.
+    train. `origin`: the cell that the rule is of, where `e` is the one that tests it.
     """
-    if rule in ("small_reads", "metadata", *(() if trains_on_processors(e) else ("input", "compute"))):
+    if rule in ("small_reads", "metadata", *(() if trains_on_processors(origin or e) else ("input", "compute"))):
         return None
     others = f"others held {e.others:.2g} of {e.cores:g} processors: measure again when they do not"
     return others if _crowded(e, gain) else None
@@ -201,4 +201,4 @@ def held(e: Evidence, rule: str, gain: float = 1.0) -> str | None:
 def _crowded(e: Evidence, gain: float = 1.0) -> bool:
     """Tell whether others took so much of the processors that a run so many times as fast had to wait for them."""
     together = gain * e["cpu_s"] / e["elapsed_s"] + e.others
-    return e.quota is None and e.others >= _OTHERS and together >= _BUSY * e.cores
+    return not e.bound and e.others >= _OTHERS and together >= _BUSY * e.cores

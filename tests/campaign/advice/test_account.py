@@ -70,6 +70,19 @@ def test_what_was_not_measured_is_open_and_says_why(figures, why, promised, fold
     assert account.load(folder)[0]["why_not"] == "not measured yet"
 
 
+def test_a_training_on_processors_is_not_settled_beside_others_and_says_what_to_measure_again(folder, leave):
+    words = ("benchmark=alexnet", "accelerator=cpu")
+    origin = leave(*words, accelerator="cpu")
+    tested = leave(*words, "benchmark.control=no_io", accelerator="cpu", other_cpu=1.9, wall_s=9.0)["cell"]["id"]
+    predicted = Prediction("wall_s", "s", 2.0, 1.0, 3.0)
+    account.promise(folder, "input", predicted, (origin["cell"]["id"], tested), ("the command", 10.0))
+
+    (found,) = account.settle(folder, origin)
+
+    why = "others held 1.9 of 2 processors: measure again when they do not: the command redo=true"
+    assert (found["holds"], found["why_not"]) == (None, why)
+
+
 def test_a_prediction_of_what_had_been_measured_says_so(folder, leave):
     origin, tested = (leave(f"threads={threads}")["cell"]["id"] for threads in (1, 8))
 

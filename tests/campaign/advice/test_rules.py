@@ -113,8 +113,10 @@ def test_who_serves_the_storage_is_no_neighbour(known):
 
 
 @pytest.mark.parametrize(
-    ("held", "is_found"), [({}, True), ({"other_cpu": 1.3}, False), ({"other_cpu": 1.3, "quota_cores": 2.0}, True)]
-)
+    ("held", "is_found"),
+    [({}, True), ({"other_cpu": 1.3}, False), ({"other_cpu": 1.3, "quota_cores": 1.0}, True),
+     ({"other_cpu": 1.3, "quota_cores": 2.0}, False)],
+)  # fmt: skip
 def test_of_decoding_that_would_wait_for_neighbours_nothing_is_predicted(held, is_found, known):
     # It took 0.35 processors, and takes 0.5 in the 6 s that are predicted.
     told = {**steps(0.7, 1.0), "cpu_s": 3.0, "tensorflow": seen(read=2.5, decode=0.8)}
