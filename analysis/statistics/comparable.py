@@ -36,11 +36,11 @@ def unlike(cells: Sequence[Cell], *, across: bool = False, sizes: bool = False) 
     """Return what differs between cells and must not: host, quota, software, data; or a device of several names.
 
     `across`: storages are compared, which may be of several hosts; the cells of one must be of one host all the same.
-    `sizes`: data sets of several sizes are compared.
+    `sizes`: data sets of several sizes are compared; those of one size must be the same all the same.
     """
     told = [f"{word} {listed(values)}" for name, word in MIXED.items() for values in _several(cells, name, across)]
-    several = len({data for cell in cells if (data := _data(cell))}) > 1
-    told += ["datasets (their checksums differ)"] if several and not sizes else []
+    data = {(_size(cell) if sizes else (), found) for cell in cells if (found := _data(cell))}
+    told += ["datasets (their checksums differ)"] if len(data) > len({size for size, _ in data}) else []
     return f"mixed: {'; '.join(dict.fromkeys(told))}" if told else listed(one_device(cells))
 
 
@@ -82,6 +82,13 @@ def _values(cell: Cell, name: str) -> set[str]:
 
 def _data(cell: Cell) -> str:
     return str(cell["series_key"].facts["data"] or "")
+
+
+def _size(cell: Cell) -> tuple[tuple[str, Any], ...]:
+    """Return what says how large a data set is: its parameters, or the folder that it is in."""
+    facts = cell["series_key"].facts
+    named = ("dataset.name", "dataset.seed")
+    return tuple((name, it) for name, it in facts.items() if name.startswith("dataset.") and name not in named)
 
 
 def _looser(cell: Cell) -> str:

@@ -60,6 +60,17 @@ def test_the_unit_of_a_size_is_that_of_what_is_written(tmp_path):
     assert [text.get_text() for text in axes.get_xticklabels()] == [*said.values()]
 
 
+@pytest.mark.parametrize(("other", "comparable"), [(12_000, True), (112_000, False), (7, False)])
+def test_other_data_of_one_size_are_not_comparable(tmp_path, other, comparable):
+    records = [of_size(size, 10.0, kind=kind) for size in (12_000, 112_000) for kind in (None, "s3")]
+    for made, data in zip(records, (12_000, other, 112_000, 112_000), strict=True):
+        made["dataset"]["checksum"] = f"{data:064d}"
+
+    (spec,) = drawn(tmp_path, *records)
+
+    assert ("Not comparable (mixed: datasets" in spec.caption) != comparable
+
+
 @pytest.mark.parametrize(("kind", "which"), [(None, (12_000, 112_000)), ("s3", (12_000,))])
 def test_files_alone_or_one_size_make_no_figure(tmp_path, kind, which):
     assert drawn(tmp_path, *(of_size(size, 10.0, kind=kind) for size in which)) == []
