@@ -6,8 +6,10 @@ import json
 
 import pytest
 
-from analysis.verdicts import claims
+from analysis.verdicts import claims, nersc, tfdarshan
 from analysis.verdicts.checklist import verdicts
+from campaign.config.collect import collect
+from campaign.config.points import cells_of
 from tests.analysis.claims_factory import at, baseline, curve, told
 from tests.analysis.record_factory import id_of, record, unstable
 from tests.analysis.training_factory import frames, training
@@ -16,6 +18,8 @@ HDD, SSD, OPTANE, LUSTRE = (
     {1: 100, 2: 165, 4: 195, 8: 230}, {1: 100, 2: 195, 4: 300, 8: 400}, {1: 100, 2: 198, 4: 300, 8: 500},
     {1: 100, 2: 199, 4: 390, 8: 780},
 )  # fmt: skip
+EVERY = (*claims.CLAIMS, *nersc.CLAIMS, *tfdarshan.CLAIMS)
+COMMANDS = sorted({command for claim in EVERY for command in claim.measure.split("; ")})
 FAST = [*curve("ssd", SSD), *curve("optane", OPTANE)]
 # 1000 images/s of 112 kB are 112 MB/s.
 PIPELINE = curve("hdd", {1: 500.0, 2: 1000.0})
@@ -139,6 +143,13 @@ def test_the_checklist_is_the_whole_paper_whatever_was_measured():
     assert len(left) == 35  # the micro-benchmark's spread on either machine is not comparable
     assert all(words.startswith("python -m campaign ") for words in left["measure"])
     assert set(rows["verdict"]) == {"not measured", "not comparable"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_command_that_measures_a_claim_is_a_campaign(command):
+    words = command.removeprefix("python -m campaign ").replace(claims.ANY_SITE, "site=twin")
+
+    assert cells_of(collect(["-m", *words.split()]))[0]
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,13 @@ def test_a_larger_data_set_makes_io_a_larger_share_where_it_waits_longer_in_as_l
     assert nersc.WITH_EPOCHS.text not in found
 
 
+def test_as_many_steps_of_any_data_set_show_nothing_of_a_larger_one(tmp_path):
+    row = told(tmp_path, climate(65, 1.6, iterations=8), climate(129, 2.5, iterations=8))[nersc.WITH_DATA.text]
+
+    assert row["verdict"] == "not comparable"
+    assert row["why"].startswith("iterations is set")
+
+
 def test_nerscs_claims_are_told_of_where_anything_of_theirs_was_measured(tmp_path):
     plain = {row["claim"] for row in rows_of(measured(store(tmp_path / "a", record([100]))).tested)}
     one = {row["claim"]: row for row in rows_of(measured(store(tmp_path / "b", hepcnn(1, "local", 8))).tested)}
