@@ -157,7 +157,7 @@ class Provenance(TypedDict, total=False):
     emulated: dict[str, Node]
     filesystem: dict[str, str]
     target_filesystems: list[dict[str, str]]
-    mount: dict[str, str] | None
+    mount: dict[str, str] | str | None  # in words where nobody can tell
     versions: dict[str, str]
     slurm: dict[str, str]
     started_utc: str

@@ -15,6 +15,7 @@ import pytest
 from campaign.cells import judge, record, stopping
 from campaign.cells.cell import make_cell
 from jobs.checks import Limits
+from jobs.observe import machine
 from jobs.system import durable, files
 from tests.campaign.fake_template import figures
 
@@ -208,6 +209,15 @@ def test_those_who_only_look_are_told_what_is_wrong_with_a_record(text, written)
     assert (good, nothing) == ((made, None), (None, None))
     assert found is None
     assert str(path) in fault
+
+
+def test_a_record_of_a_node_that_cannot_tell_what_the_data_lie_on_is_read(point, tmp_path):
+    made = _record(point) | {"provenance": machine.describe(tmp_path / "not here: a bucket, say")}
+    path = tmp_path / made["cell"]["id"] / "record.json"
+
+    record.write(path, made)
+
+    assert record.read(path)["provenance"]["mount"] == machine.UNKNOWN
 
 
 _WRITER = """
