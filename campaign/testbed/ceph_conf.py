@@ -22,6 +22,7 @@ _PORTS = (20_000, 32_000)  # clients have those from 32,768 on (ip_local_port_ra
 # Without tcp_nodelay a get of 112 kB takes 21 ms instead of 1.5 (Nagle against the delayed ACK of loopback); without
 # the two keys of paxos each pool takes a second; radosgw-admin waits for the watch of a gateway that was killed.
 # On a disk that calls itself rotational BlueStore keeps what is below 64 kB in memory until 64 writes have gathered.
+# What is removed would take its room for two hours more.
 _CONF = """\
 [global]
 fsid = {fsid}
@@ -53,6 +54,8 @@ osd_op_num_threads_per_shard = 2
 bluestore_default_buffered_read = {cached}
 bluestore_prefer_deferred_size_hdd = 0
 rgw_data = {folder}/gateway
+rgw_gc_obj_min_wait = 5
+rgw_gc_processor_period = 5
 rgw_frontends = beast endpoint=127.0.0.1:{port} tcp_nodelay=1
 """
 _DAEMON_CONF = """\
