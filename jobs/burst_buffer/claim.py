@@ -101,7 +101,7 @@ def pair(fast: Path, slow: Place) -> tuple[str, Marker | None]:
     if ours and not theirs:
         raise FolderError(
             f"{slow} is empty, and {fast} has been drained to a folder with a marker",
-            "mount the slow storage; or, for a new slow folder, name a new fast one",
+            "mount the slow storage, or name the bucket and prefix as before; for a new slow side, name a new fast one",
         )
     if ours and theirs and ours["id"] != theirs["id"]:
         raise FolderError(f"{fast} and {slow} belong to two burst buffers", "name the two folders of one, or new ones")

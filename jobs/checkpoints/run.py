@@ -59,7 +59,9 @@ def opened(
         return
     number, size = to_save()
     if not number:
-        raise BurstBufferError(f"every={settings['every']} is more than there are steps", "save more often")
+        raise BurstBufferError(
+            f"every={settings['every']} is more than there are steps", "save more often, or train longer"
+        )
     places = [place_of(word) for word in asked["folders"]]
     with ExitStack() as stack:
         if not asked["leave"]:

@@ -15,7 +15,7 @@ _REFUSALS = {
     "PermanentRedirect": _REGION,
     "AuthorizationHeaderMalformed": _REGION,
     "RequestTimeTooSkewed": ("the clocks of this machine and of the endpoint differ too much", "set this one: NTP"),
-    "NoSuchBucket": ("there is no such bucket", "storage.bucket=… names one that is there"),
+    "NoSuchBucket": ("there is no such bucket", "name one that is there (storage.bucket, or in the address)"),
     "QuotaExceeded": ("a quota is used up", "free some room, or ask for more"),
     "AccessDenied": _DENIED,
     "InvalidAccessKeyId": ("the endpoint does not know the access key", "see AWS_ACCESS_KEY_ID, or the profile"),
