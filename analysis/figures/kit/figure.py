@@ -122,14 +122,17 @@ def caption(
 ) -> str:
     """Return what the reader must know: the statistic (`what`), the settings, the hosts and the software.
 
-    And what keeps the cells from being compared, where they are unlike each other; of several `sizes` data sets are.
+    And what keeps the cells from being compared, where they are unlike each other (of several `sizes` data sets are) or
+    were judged by looser checks than their site's.
     """
     hosts, versions = _listed(shown["host"]), _listed(shown["tensorflow"])
     where = f"Host{'s' * (',' in hosts)} {hosts}" if hosts else "Host unknown"
     software = f"; TensorFlow {versions}" if versions else ""
     ran_on = shown.get("accelerator", ())
-    unlike = comparable.unlike(rows_of(shown.reindex(columns=comparable.COLUMNS)), across=True, sizes=sizes)
+    cells = rows_of(shown.reindex(columns=comparable.COLUMNS))
+    unlike = comparable.unlike(cells, across=True, sizes=sizes)
     warning = f" Not comparable ({unlike})." if unlike else ""
+    warning += f" Some cells are {loose}." if (loose := comparable.looser(cells)) else ""
     return f"{what} {_capital(describe(facts, apart, ran_on, shown['size']))}. {where}{software}.{warning}"
 
 

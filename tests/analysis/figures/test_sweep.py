@@ -47,6 +47,17 @@ def test_points_of_several_hosts_are_not_joined_and_the_caption_says_why():
     assert "Not comparable (mixed: hosts node1, node2)." in spec.caption
 
 
+def test_the_caption_says_that_cells_were_judged_by_looser_checks():
+    cells = swept()
+    (strict,) = drawn(*cells)
+    cells[1]["looser_checks"] = ["other_cpu_max=2"]
+
+    (spec,) = drawn(*cells)
+
+    told = " Some cells are judged by looser checks than the site's: other_cpu_max=2."
+    assert spec.caption == strict.caption + told
+
+
 def test_words_are_categories_and_each_swept_setting_has_a_panel_the_others_held():
     records = [
         toy([float(size)] * 3, size=size, benchmark__layout=layout)
