@@ -35,19 +35,20 @@ class Outcome:
 
 
 def outcomes(folder: CampaignFolder, plan: Plan) -> dict[str, Outcome]:
-    """Hold the cells that were measured with copies against the one that the plan was made from, by rule.
+    """Hold the cells that are done, with copies, against the one that the plan was made from, by rule.
 
-    Raises UsageError: none of them is there, or the plan is of no cell.
+    Raises UsageError: none of them is done, or the plan is of no cell.
     """
     found = [record.read_or_fault(path)[0] for path in sorted(folder.records.glob("*/record.json"))]
     cells = {each["cell"]["id"]: each for each in found if each}
     origin = cells.get(plan["origin"])
     if origin is None:
         raise UsageError(f"{folder.root} has no cell {plan['origin']}, of which the plan is", "plan from a cell")
-    staged = {each["cell"]["settings"].get("staging"): each for each in cells.values() if _beside(each, origin)}
-    rules = [rule for rule in RULES if rule in staged and plan["rules"][rule]["files"] and _rates(staged[rule])]
-    if not rules:
-        raise UsageError("no cell was measured with the copies of this plan", "the words of its cell with staging=RULE")
+    done = [each for each in cells.values() if each["status"] == "done"]
+    staged = {each["cell"]["settings"].get("staging"): each for each in done if _beside(each, origin)}
+    rules = [rule for rule in RULES if rule in staged and plan["rules"][rule]["files"]]
+    if not rules or not _rates(origin):
+        raise UsageError("no cell is done with the copies of this plan", "the words of its cell with staging=RULE")
     before = _rates(origin)
     made = {}
     for rule in rules:
