@@ -16,10 +16,17 @@ HERE = Path(__file__).parent
 def test_windows_open_and_end_beside_threads_that_read(sanitizer, tmp_path):
     flags = ["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-Werror", f"-fsanitize={sanitizer}", f"-I{build.HERE}"]
     library, program = tmp_path / "libhooks.so", tmp_path / "stress"
-    for source in build.HERE.glob("*.c"):  # all names are forgotten when a window ends
-        (tmp_path / source.name).write_text(source.read_text().replace("KEPT = 1 << 26", "KEPT = 1"))
+    hooks = (build.HERE / "hooks.c").read_text()
+    # All names are forgotten when a window ends, and want one place in the table when the next begins.
+    for usual, hard in (
+        ("KEPT = 1 << 26", "KEPT = 1"),
+        ("return (uint32_t)(hash >> 32) ^ (uint32_t)hash;", "return !hash;"),
+    ):
+        assert usual in hooks
+        hooks = hooks.replace(usual, hard)
+    for source in build.HERE.glob("*.c"):
+        (tmp_path / source.name).write_text(hooks if source.name == "hooks.c" else source.read_text())
     sources = sorted(tmp_path.glob("*.c"))
-    assert "KEPT = 1," in (tmp_path / "hooks.c").read_text()
     hidden = ["-fPIC", "-shared", "-fvisibility=hidden"]
     try:
         subprocess.run(["cc", *flags, *hidden, "-o", library, *sources], capture_output=True, check=True)
