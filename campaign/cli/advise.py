@@ -160,7 +160,8 @@ def _outcome(each: Tested) -> str:
         return f"{when}; not measured: {each['why_not']}"
     known = ", which was known before" if each["known"] else ""
     known += f", by rules of version {each['rules']}" if each["rules"] != VERSION else ""
-    came = f"{measured['median']:.4g} ({measured['min']:.4g} to {measured['max']:.4g}, {measured['runs']} runs){known}"
+    runs = console.counted(measured["runs"], "run")
+    came = f"{measured['median']:.4g} ({measured['min']:.4g} to {measured['max']:.4g}, {runs}){known}"
     return f"{when}; measured {came}: {'holds' if each['holds'] else 'FAILED'}"
 
 

@@ -10,7 +10,7 @@ import hashlib
 import io
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, cast
 from jobs.objects.client import PART_BYTES, Client, DataError, Stored
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import obstore
 
     from jobs.data.readers.offsets import Range
