@@ -27,7 +27,7 @@ class Ahead:
         self._left = iter([(known, self._futures[name]) for name, known in wanted])
         self._awaited: set[Future[obstore.Bytes]] = set()
         self._loop = asyncio.new_event_loop()
-        self._room = asyncio.Semaphore(2 * concurrency)
+        self._room, self._held, self._waiting = asyncio.Event(), 0, False
         self._thread: threading.Thread | None = None
         self._task: asyncio.Task[None] | None = None
         self._lock = threading.Lock()
@@ -45,7 +45,10 @@ class Ahead:
         finally:
             with self._lock:
                 self._awaited.discard(future)
-            self._soon(self._room.release)
+                self._held -= 1
+                waiting, self._waiting = self._waiting, False
+            if waiting:  # a wake-up of the loop costs more than all else here
+                self._soon(self._room.set)
 
     def _begin(self) -> None:
         if self._task is None and not self._loop.is_closed():
@@ -64,7 +67,7 @@ class Ahead:
     async def _work(self) -> None:
         """Get one object after the other; an error is for whoever asks for the object."""
         while True:
-            await self._room.acquire()
+            await self._admitted()
             known, future = next(self._left, (None, None))
             if known is None or future is None:
                 return
@@ -74,6 +77,17 @@ class Ahead:
                 future.set_exception(error)
             else:
                 future.set_result(data)
+
+    async def _admitted(self) -> None:
+        """Wait until one more object may be asked for: until few enough were asked for and are not taken."""
+        while True:
+            with self._lock:
+                if self._held < 2 * self._concurrency:
+                    self._held += 1
+                    return
+                self._room.clear()
+                self._waiting = True
+            await self._room.wait()
 
     def _soon(self, call: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # the loop has come to its end

@@ -2,8 +2,10 @@
 
 A Ceph gateway of its own on the temporary folder's disk, objects of random bytes; threads of ``obstore`` alone, and the
 pipeline of `micro` without its arithmetic, four requests at once either way. All ways in turn, and a ratio is the
-median of those within a turn, so that what else the machine does falls on both. Client, gateway and OSD share the
-processors.
+median of those within a turn, so that what else the machine does falls on both.
+
+Client and store share the processors first, so that what the client needs is taken from the store. Then each side has
+half of the processors to itself, as on two machines: does the pipeline keep the store as busy as plain threads do?
 """
 
 from __future__ import annotations
@@ -13,9 +15,12 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
+
+import psutil
 
 from jobs.data import pipeline
 from jobs.data.manifest import ImageFile, Manifest
@@ -29,10 +34,14 @@ _BYTES = {"112 kB": 112_000, "19 MB": 19_000_000}
 _CALLS = 4
 _GOAL = "at least 0.9"
 
+Turn = tuple[float, float]
+"""MB/s, and milliseconds of this process's processor time an object."""
+
 
 def measure(small: int, large: int, turns: int) -> Iterator[Figure]:
     """Start a gateway, fill it, and compare the ways in a process of its own."""
-    from tests.ceph.lab import lab  # noqa: PLC0415 - for this bench alone
+    from campaign.testbed.ceph import DAEMONS  # noqa: PLC0415 - for this bench alone
+    from tests.ceph.lab import lab  # noqa: PLC0415
 
     with lab() as gateway:
         storage = {
@@ -42,29 +51,59 @@ def measure(small: int, large: int, turns: int) -> Iterator[Figure]:
         asked = {"storage": storage, "counts": dict(zip(_BYTES, (small, large), strict=True)), "turns": turns}
         asked["credentials"] = gateway.credentials
         script = "from tests.bench import objects; objects.compare()"
-        rates = json.loads(said([sys.executable, "-c", script], json.dumps(asked)).splitlines()[-1])
-    for size, ways in rates.items():
+        processors = sorted(os.sched_getaffinity(0))
+        half = len(processors) // 2
+        places = {
+            "shared processors": (processors, processors),
+            "own processors": (processors[half:], processors[:half]),
+        }
+        for place, (clients, servers) in places.items() if half else list(places.items())[:1]:
+            for daemon in DAEMONS:
+                _place(gateway.pid(daemon), servers)
+            told = json.dumps({**asked, "processors": clients, "fill": place == "shared processors"})
+            yield from _figures(json.loads(said([sys.executable, "-c", script], told).splitlines()[-1]), place)
+
+
+def _figures(turns: dict[str, list[dict[str, Turn]]], place: str) -> Iterator[Figure]:
+    for size, each in turns.items():
         for engine in ("threads", "async"):
-            ratios = [ours / plain for ours, plain in zip(ways[engine], ways["plain"], strict=True)]
-            yield Figure(f"engine `{engine}` over plain threads, {size}", statistics.median(ratios), "times", _GOAL)
-        for way, each in ways.items():
-            yield Figure(f"`{way}`, {size}", statistics.median(each), "MB/s")
+            ratio = statistics.median(turn[engine][0] / turn["plain"][0] for turn in each)
+            yield Figure(f"engine `{engine}` over plain threads, {size}, {place}", ratio, "times", _GOAL)
+        for way in each[0]:
+            rate, cpu_ms = (statistics.median(column) for column in zip(*(turn[way] for turn in each), strict=True))
+            yield Figure(f"`{way}`, {size}, {place}", rate, "MB/s")
+            yield Figure(f"`{way}`, {size}, {place}: the client for an object", cpu_ms, "CPU ms")
+
+
+def _place(pid: int, processors: list[int]) -> None:
+    for thread in psutil.Process(pid).threads():
+        os.sched_setaffinity(thread.id, processors)
 
 
 def compare() -> None:
-    """Read what is asked for, fill the store, and print the MB/s of each way in each turn, by size, as JSON."""
+    """Read what is asked for, fill the store, and print each way's `Turn` in each turn, by size, as JSON."""
     told = json.load(sys.stdin)
     os.environ.update(told["credentials"])
-    rates: dict[str, dict[str, list[float]]] = {}
+    os.sched_setaffinity(0, told["processors"])
+    turns: dict[str, list[dict[str, Turn]]] = {}
     for size, count in told["counts"].items():
         names = [f"{size}/{number:05}.jpg".replace(" ", "") for number in range(count)]
-        _fill(Client({**told["storage"], "engine": "threads"}), names, _BYTES[size])
-        ways = rates.setdefault(size, {"plain": [], "threads": [], "async": []})
-        for _ in range(told["turns"] + 1):  # the first one is TensorFlow's first use
-            ways["plain"].append(_plain(told["storage"], names) * _BYTES[size] / 1e6)
-            for engine in ("threads", "async"):
-                ways[engine].append(_ours({**told["storage"], "engine": engine}, names, _BYTES[size]))
-    print(json.dumps({size: {way: each[1:] for way, each in ways.items()} for size, ways in rates.items()}))
+        if told["fill"]:
+            _fill(Client({**told["storage"], "engine": "threads"}), names, _BYTES[size])
+        ways: dict[str, Callable[[], float]] = {"plain": partial(_plain, told["storage"], names)}
+        for engine in ("threads", "async"):
+            ways[engine] = partial(_ours, {**told["storage"], "engine": engine}, names, _BYTES[size])
+        # The first one is TensorFlow's first use.
+        turns[size] = [
+            {way: _timed(read, count, _BYTES[size]) for way, read in ways.items()} for _ in range(told["turns"] + 1)
+        ][1:]
+    print(json.dumps(turns))
+
+
+def _timed(read: Callable[[], float], count: int, size: int) -> Turn:
+    before = time.process_time()
+    seconds = read()
+    return count * size / 1e6 / seconds, (time.process_time() - before) / count * 1e3
 
 
 def _fill(client: Client, names: list[str], size: int) -> None:
@@ -73,7 +112,7 @@ def _fill(client: Client, names: list[str], size: int) -> None:
 
 
 def _plain(storage: dict[str, Any], names: list[str]) -> float:
-    """Return the gets per second of threads that do nothing else."""
+    """Return the seconds that threads take which do nothing else."""
     import obstore  # noqa: PLC0415 - not where the lab is missing
     from obstore.store import S3Store  # noqa: PLC0415
 
@@ -85,11 +124,11 @@ def _plain(storage: dict[str, Any], names: list[str]) -> float:
         began = time.perf_counter()
         for _ in pool.map(lambda name: len(obstore.get(store, f"objects/{name}").bytes()), names):
             pass
-        return len(names) / (time.perf_counter() - began)
+        return time.perf_counter() - began
 
 
 def _ours(storage: dict[str, Any], names: list[str], size: int) -> float:
-    """Return the MB/s of the pipeline."""
+    """Return the seconds that the pipeline takes."""
     benchmark = {key: getattr(pipeline.Keys, key) for key in pipeline.Keys.__dataclass_fields__} | {"preprocess": False}
     settings: Any = {"benchmark": benchmark, "threads": _CALLS, "batch_size": 64, "prefetch": 0, "seed": 1}
     files = tuple(ImageFile(name, size, 0) for name in names)
@@ -99,5 +138,6 @@ def _ours(storage: dict[str, Any], names: list[str], size: int) -> float:
         with opened.in_order(order):
             batches = pipeline.build(names, settings)
             began = time.perf_counter()
-            total = sum(int(sizes.numpy().sum()) for _, sizes, _ in batches)
-            return total / 1e6 / (time.perf_counter() - began)
+            if sum(int(sizes.numpy().sum()) for _, sizes, _ in batches) != size * len(names):
+                raise RuntimeError("the pipeline left objects out")
+            return time.perf_counter() - began
