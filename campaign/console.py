@@ -8,19 +8,17 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
 from jobs import checks
+from jobs.figures import Run
 from jobs.terminal import visible
 
-if TYPE_CHECKING:
-    from jobs.figures import Run
-
-    Progress = Callable[[str, int, int, str], None]
+Progress = Callable[[str, int, int, str], None]
 
 _WIDE = 200  # columns of a pipe: lines are never folded there
 _FIRST = 5  # of lines that say the same of several things

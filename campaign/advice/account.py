@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from filelock import FileLock
 
 from campaign.advice import evidence, rules
-from campaign.advice.findings import VERSION
+from campaign.advice.findings import VERSION, Prediction
 from campaign.cells import record, stopping
+from campaign.cells.contract import Record
+from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError
 from jobs.system import files, versioned
 from jobs.system.clock import utc_now
-
-if TYPE_CHECKING:
-    from campaign.advice.findings import Prediction
-    from campaign.cells.contract import Record
-    from campaign.cells.folder import CampaignFolder
 
 SCHEMA = 1
 _CURE = "restore it, or move it away: what was predicted so far is then forgotten"

@@ -7,13 +7,11 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from campaign.cells.cell import flat, make_cell
+from campaign.cells.contract import Record
 from campaign.config import command_line
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Record
 
 _OTHER_BENCHMARK = "benchmark.name"  # where it changes, the words of the cell's own mean nothing
 _OF_IMAGES = ("benchmark", "accelerator", "checkpoint", "profile", "staging")

@@ -8,21 +8,18 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from campaign.cells import stopping
 from campaign.cells.cell import flat
+from campaign.cells.contract import Record
+from campaign.cells.folder import CampaignFolder
 from campaign.cells.peaks import Peaks
 from campaign.errors import CampaignError, UsageError
 from jobs import checks
 from jobs.benchmarks import registry
+from jobs.settings import Node
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Record
-    from campaign.cells.folder import CampaignFolder
-    from jobs.figures import Run
-    from jobs.settings import Node
 
 _MOST_TRACE_BYTES = 1 << 24  # half a day, a sample a second
 _MEDIANS = ("elapsed_s", "wall_s", "load_s", "compute_s", "cpu_s", "startup_s", "other_cpu", "steal_s", "images",
@@ -132,9 +129,10 @@ def gathered(folder: CampaignFolder, recorded: Record) -> Evidence:
         )
     figure = benchmark.figure_of(settings["benchmark"])
     provenance: Mapping[str, Any] = recorded["provenance"]
-    cores, quota = float(len(provenance.get("affinity", [0]))), _quota(runs)
+    cores, quota = float(len(provenance.get("affinity", [0]))), min(_numbers(runs, "quota_cores"), default=None)
     peaks = Peaks(folder)
-    like, steps = _typical(runs), _middle(runs, "step_load_s")
+    in_the_middle: Mapping[str, Any] = sorted(runs, key=lambda run: run["elapsed_s"])[len(runs) // 2]
+    steps = _middle(runs, "step_load_s")
     return Evidence(
         cell=recorded["cell"]["id"],
         settings=dict(flat(settings)),
@@ -149,7 +147,7 @@ def gathered(folder: CampaignFolder, recorded: Record) -> Evidence:
         all_cores=cores,
         first_load_s=steps[0] if steps else 0.0,
         steps=len(steps),
-        accelerator=str(like.get("accelerator", "")),
+        accelerator=str(in_the_middle.get("accelerator", "")),
         emulated=bool((provenance.get("emulated") or {}).get("storage")),
         valid=bool(found),
         readers=peaks.of_readers(recorded),
@@ -157,7 +155,7 @@ def gathered(folder: CampaignFolder, recorded: Record) -> Evidence:
         elsewhere=peaks.elsewhere(recorded),
         profile=_nested(runs, "profile", "meta_s"),
         tensorflow=_nested(runs, "tensorflow", "remedies_s"),
-        trace=_trace(folder.cell(recorded["cell"]["id"]), like),
+        trace=_trace(folder.cell(recorded["cell"]["id"]), in_the_middle),
     )
 
 
@@ -168,15 +166,6 @@ def _numbers(runs: Sequence[Any], name: str) -> list[float]:
 def _middle(runs: Sequence[Any], name: str) -> list[float]:
     """Return the median over the runs of each element of a list."""
     return [statistics.median(each) for each in zip(*(run.get(name, ()) for run in runs), strict=False)]
-
-
-def _quota(runs: Sequence[Any]) -> float | None:
-    return min(_numbers(runs, "quota_cores"), default=None)
-
-
-def _typical(runs: Sequence[Run]) -> Mapping[str, Any]:
-    """Return the run in the middle, by its wall time."""
-    return sorted(runs, key=lambda run: run["elapsed_s"])[len(runs) // 2]
 
 
 def _nested(runs: Sequence[Any], part: str, needed: str) -> dict[str, float]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from campaign.advice import pipeline
-
-if TYPE_CHECKING:
-    from campaign.advice.evidence import Evidence, Fact
+from campaign.advice.evidence import Evidence, Fact
 
 VERSION = 4
 """Raised when a rule predicts otherwise: what was predicted before says nothing of it."""

@@ -11,10 +11,8 @@ import math
 import random
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from campaign.advice.evidence import Evidence
+from campaign.advice.evidence import Evidence
 
 _DRAWS, _SEED = 4_000, 0
 
@@ -104,17 +102,12 @@ def faster(e: Evidence, threads: int) -> tuple[float, float, float]:
         highest = rate(threads) / rate(e.threads)
         lowest = min(highest, in_order(rate, threads) / in_order(rate, e.threads))
     ordered = min(1.0, max(0.0, 4 * math.log(max(1.0, highest)) / math.log(times) - 3))
-    between = [_speedup(e, threads, lowest ** (1 - share) * highest**share)
+    between = [speedup(e, threads, lowest ** (1 - share) * highest**share)
                for share in (ordered / 2, ordered, (1 + ordered) / 2)]  # fmt: skip
     return between[0][0], math.sqrt(between[1][0] * between[1][1]), between[2][1]
 
 
-def on_storage(e: Evidence, storage: float) -> tuple[float, float]:
-    """Return the same, at least and at most, on a storage that is so many times as fast."""
-    return _speedup(e, e.threads, storage)
-
-
-def _speedup(e: Evidence, threads: int, storage: float) -> tuple[float, float]:
+def speedup(e: Evidence, threads: int, storage: float) -> tuple[float, float]:
     """Return the same, at least and at most, where the storage is so many times as fast.
 
     At least: no call passes while a processor works for another image. At most: all do, others leave the processors to

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from campaign.advice import pipeline
-from campaign.advice.evidence import Fact
+from campaign.advice.evidence import Evidence, Fact
 from campaign.advice.findings import MORE, Finding, Lacking, larger_files, test_of
 from campaign.advice.training import IDLE, input_, input_bound, no_prefetch, trains_on_processors
 from campaign.console import counted
-
-if TYPE_CHECKING:
-    from campaign.advice.evidence import Evidence
 
 BASELINE = {"benchmark.name": "baseline", "benchmark.access": "random_read"}
 _BUSY = 0.85  # of the processors: what is left a pipeline with few threads cannot fill (balance of two stages)
@@ -108,7 +104,7 @@ def device(e: Evidence) -> Finding | None:
     test, why = None, "no faster storage is known here: measure the same baseline there, or see `stage plan`"
     if faster and faster[1][1] >= _WORTH * own:
         name, (storage, rate) = faster
-        low, high = pipeline.on_storage(e, rate / own)
+        low, high = pipeline.speedup(e, e.threads, rate / own)
         test, why = (
             test_of(e, {f"storage.{key}": storage[key] for key in storage}, (low, math.sqrt(low * high), high)),
             "",
@@ -194,11 +190,7 @@ def held(e: Evidence, rule: str, gain: float = 1.0, *, origin: Evidence | None =
     """
     if rule in ("small_reads", "metadata", *(() if trains_on_processors(origin or e) else ("input", "compute"))):
         return None
-    others = f"others held {e.others:.2g} of {e.cores:g} processors: measure again when they do not"
-    return others if _crowded(e, gain) else None
-
-
-def _crowded(e: Evidence, gain: float = 1.0) -> bool:
-    """Tell whether others took so much of the processors that a run so many times as fast had to wait for them."""
     together = gain * e["cpu_s"] / e["elapsed_s"] + e.others
-    return not e.bound and e.others >= _OTHERS and together >= _BUSY * e.cores
+    if e.bound or e.others < _OTHERS or together < _BUSY * e.cores:
+        return None
+    return f"others held {e.others:.2g} of {e.cores:g} processors: measure again when they do not"

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from campaign.advice import pipeline
-from campaign.advice.evidence import Fact
+from campaign.advice.evidence import Evidence, Fact
 from campaign.advice.findings import Finding, Lacking, Test, noisy
 from jobs.profiler.runtime import INPUT, REMEDIES
-
-if TYPE_CHECKING:
-    from campaign.advice.evidence import Evidence
 
 IDLE = 0.05  # of the run: less waiting is not worth a change
 

@@ -7,15 +7,12 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from campaign.cells.contract import Access
+from campaign.cells.contract import Access, Point
 from jobs.benchmarks import registry
 from jobs.objects.address import split
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Point
-    from jobs.settings import Settings
+from jobs.settings import Settings
 
 # Of a storage, what says how jobs are kept apart on it, or how it is watched; the rest: where and how the data lies.
 _ACCESS = ("shared", "exclusive", "license", "device")

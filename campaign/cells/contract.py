@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
-from jobs.figures import Check, Run  # noqa: TC001 - read when records are (jobs.shapes)
+from jobs.figures import Check, Run
 from jobs.settings import Node, Settings
 
 Flat = Mapping[str, Any]

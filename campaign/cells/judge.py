@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from campaign.cells import paired, stopping
+from campaign.cells.contract import Conduct, Record
 from jobs import checks
 from jobs.benchmarks import registry
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Conduct, Record
-    from jobs.figures import Peak
-
+from jobs.figures import Peak
 
 ODD_FIGURES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a record raises that was written by hand: figures are missing, or no numbers."""

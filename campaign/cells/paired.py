@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from campaign.cells.contract import Conduct, ProfileCost, Record
-    from jobs.figures import Run
-    from jobs.settings import Settings
+from campaign.cells.contract import Conduct, ProfileCost, Record
+from jobs.figures import Run
+from jobs.settings import Settings
 
 UNPROFILED = "unprofiled"
 """The role of a run that is made without the profile that its cell asks for."""

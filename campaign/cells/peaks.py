@@ -5,16 +5,13 @@ from __future__ import annotations
 import statistics
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from campaign.cells import record, stopping
+from campaign.cells.contract import Record
+from campaign.cells.folder import CampaignFolder
 from jobs.benchmarks import registry
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Record
-    from campaign.cells.folder import CampaignFolder
-    from jobs.figures import Peak
-    from jobs.settings import Node
+from jobs.figures import Peak
+from jobs.settings import Node
 
 _RANDOM = "random_read"
 

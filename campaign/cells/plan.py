@@ -5,18 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from campaign import console
 from campaign.cells import judge, paired, record, stopping
+from campaign.cells.cell import Cell
+from campaign.cells.contract import Conduct, Record
+from campaign.cells.folder import CampaignFolder
 from campaign.cells.peaks import Peaks
 from campaign.console import counted
 from jobs.benchmarks import registry
-
-if TYPE_CHECKING:
-    from campaign.cells.cell import Cell
-    from campaign.cells.contract import Conduct, Record
-    from campaign.cells.folder import CampaignFolder
 
 
 @dataclass(frozen=True)

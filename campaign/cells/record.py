@@ -6,20 +6,17 @@ import contextlib
 import errno
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from campaign.cells.contract import Record
+from campaign.cells.cell import Cell
+from campaign.cells.contract import Addition, Data, Record, Submission
 from campaign.errors import CampaignError
 from jobs.benchmarks import registry
+from jobs.figures import Run
 from jobs.system import files, versioned
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry
 from jobs.system.files import write_json
-
-if TYPE_CHECKING:
-    from campaign.cells.cell import Cell
-    from campaign.cells.contract import Addition, Data, Submission
-    from jobs.figures import Run
 
 SCHEMA = 1
 _RUN_KEYS = {"run", "role", "status", "reason"}

@@ -18,17 +18,11 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import comb
-from typing import TYPE_CHECKING
 
 from campaign.cells import paired
+from campaign.cells.contract import Addition, Conduct, Record
 from jobs import checks
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Addition, Conduct, Record
-    from jobs.figures import Check, Run
-
-    # A record, or None where there is none.
-    Known = Record | None
+from jobs.figures import Check, Run
 
 CONFIDENCE = 0.9
 # 1 - 2 / 2^5 = 93.75 %; of four runs 87.5 %.
@@ -67,7 +61,7 @@ def most_runs(conduct: Conduct) -> int:
     return max(wanted, int(conduct["max_runs"]) - int(conduct["warmup_runs"])) if adds_runs(conduct) else wanted
 
 
-def owed_runs(record: Known, conduct: Conduct) -> int:
+def owed_runs(record: Record | None, conduct: Conduct) -> int:
     """Count the measured runs that were asked for and are still to be had; a done cell owes no more than it lacks.
 
     A cell that was found done keeps its few invalid runs unrepeated; in another cell each of them is repeated. Where
@@ -81,12 +75,12 @@ def owed_runs(record: Known, conduct: Conduct) -> int:
     return max(0, wanted - len(paired.pairs(record, status) if in_pairs else measured(record, status)))
 
 
-def missing_runs(record: Known, conduct: Conduct) -> int:
+def missing_runs(record: Record | None, conduct: Conduct) -> int:
     """Count the measured runs that are still to be had, at least: those owed, else one where one is to be added."""
     return owed_runs(record, conduct) or int(record is not None and reason_to_add(record, conduct) is not None)
 
 
-def most_missing_runs(record: Known, conduct: Conduct) -> int:
+def most_missing_runs(record: Record | None, conduct: Conduct) -> int:
     """Count the measured runs that may be still to be had, if ``until_spread`` adds all that it may."""
     least = missing_runs(record, conduct)
     room = most_runs(conduct) - (len(measured(record, "valid")) if record else 0)

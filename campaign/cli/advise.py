@@ -7,22 +7,18 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from campaign import console
 from campaign.advice import account, command, evidence, rules
-from campaign.advice.findings import VERSION, Prediction
-from campaign.cells.folder import existing
+from campaign.advice.account import Tested
+from campaign.advice.evidence import Evidence
+from campaign.advice.findings import VERSION, Finding, Lacking, Prediction
+from campaign.cells.contract import Record
+from campaign.cells.folder import CampaignFolder, existing
 from campaign.cells.judge import ODD_FIGURES
 from campaign.cli import arguments
 from campaign.errors import EnvironmentFaultError
-
-if TYPE_CHECKING:
-    from campaign.advice.account import Tested
-    from campaign.advice.evidence import Evidence
-    from campaign.advice.findings import Finding, Lacking
-    from campaign.cells.contract import Record
-    from campaign.cells.folder import CampaignFolder
 
 _ABOUT = "Say what bounds a cell, the largest part of its time first, by which evidence, and which command tests it."
 _INTERRUPTED, _STDERR = 130, 2
@@ -52,7 +48,13 @@ def main(argv: list[str]) -> int:
     if tested:
         _campaign("report", str(folder.root))  # with what came of it
     told = {
-        **_about(known),
+        "cell": known.cell,
+        "figure": known.figure,
+        "unit": known.unit,
+        "value": known[known.figure],
+        "runs": len(known.rates[known.figure]),
+        "valid": known.valid,
+        "emulated": known.emulated,
         "findings": findings,
         "not_decided": [_needed(folder, recorded, each) for each in lacking],
         "tests": history,
@@ -63,18 +65,6 @@ def main(argv: list[str]) -> int:
         _print(told)
     latest = {(each["cell"], each["tested"], each["rule"]): each["holds"] for each in history}
     return int(not all(latest[known.cell, each["cell"], each["rule"]] for each in tested))
-
-
-def _about(known: Evidence) -> dict[str, Any]:
-    return {
-        "cell": known.cell,
-        "figure": known.figure,
-        "unit": known.unit,
-        "value": known[known.figure],
-        "runs": len(known.rates[known.figure]),
-        "valid": known.valid,
-        "emulated": known.emulated,
-    }
 
 
 def _finding(folder: CampaignFolder, recorded: Record, found: Finding) -> dict[str, Any]:

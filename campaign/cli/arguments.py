@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from campaign.cells import record
+from campaign.cells.contract import Record
+from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError, UsageError, nearest
 from jobs.terminal import visible
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Record
-    from campaign.cells.folder import CampaignFolder
 
 _PREFIX, _DEFAULT = "campaign_dir=", "results"
 

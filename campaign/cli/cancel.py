@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 from campaign import console
 from campaign.cells.folder import CampaignFolder, existing
@@ -13,11 +12,8 @@ from campaign.cluster import fleet
 from campaign.console import counted
 from campaign.errors import SchedulerError, UsageError
 from campaign.slurm import client, scheduler
-from campaign.worker.batch import latest, read_all
-
-if TYPE_CHECKING:
-    from campaign.slurm.task import Key, Task
-    from campaign.worker.batch import Batch
+from campaign.slurm.task import Key, Task
+from campaign.worker.batch import Batch, latest, read_all
 
 _IDS_A_CALL = 200  # a command line has its limits
 _WORDS = "the jobs of these cells alone (an id, the start of it, or the hash at its end); the folder (default: results)"

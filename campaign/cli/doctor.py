@@ -6,25 +6,23 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from campaign import console
+from campaign.cells.cell import Cell
+from campaign.cells.contract import Conduct, Point
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import make
 from campaign.cli import arguments
 from campaign.cluster.choice import chosen
 from campaign.config import command_line
 from campaign.config.points import cells_of
-from campaign.doctor import node
+from campaign.doctor import cluster, node
+from campaign.doctor.node import Finding
 from campaign.worker.work_list import Request
 from jobs.checkpoints.run import roles
 from jobs.objects.address import storage_of
+from jobs.settings import Node
 from jobs.system.clock import utc_now
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Point
-    from campaign.doctor.node import Finding
-    from jobs.settings import Node
 
 
 def main(argv: list[str]) -> int:
@@ -39,7 +37,7 @@ def main(argv: list[str]) -> int:
     points = collect(command_line.split(overrides).hydra) or []
     cells, conduct = cells_of(points)
     findings = []
-    for finding in _examine(points, on_nodes=chosen(cells, conduct) == "slurm"):
+    for finding in _examine(points, cells, conduct):
         findings.append(finding)
         if not options.json:
             _print(finding)
@@ -48,16 +46,18 @@ def main(argv: list[str]) -> int:
     return 3 if any(finding.passed is False for finding in findings) else 0
 
 
-def _examine(points: list[Point], *, on_nodes: bool) -> Iterator[Finding]:
+def _examine(points: list[Point], cells: list[Cell], conduct: Conduct) -> Iterator[Finding]:
     """Check one thing after the other; a machine is checked where it will measure."""
-    conduct = points[0]
-    storages = _storages(points)
+    storages, on_nodes = _storages(points), chosen(cells, conduct) == "slurm"
+    root = Path(conduct["campaign_dir"]).expanduser()
     yield node.python()
-    yield node.records(Path(conduct["campaign_dir"]).expanduser().absolute())
-    if on_nodes:
-        yield from _examine_cluster(points, storages)
-    else:
+    yield node.records(root.absolute())
+    if not on_nodes:
         yield from node.machine(storages, conduct["checks"])
+        return
+    folder = CampaignFolder(root.resolve())
+    request = Request(folder, conduct, "doctor", utc_now(), ())
+    yield from cluster.cluster(make(cells, {**conduct, "redo": True}, folder).entries, storages, request)
 
 
 def _storages(points: list[Point]) -> list[Node]:
@@ -78,16 +78,6 @@ def _storages(points: list[Point]) -> list[Node]:
 
 def _side(side: Node) -> Node:
     return {"name": side["name"], "kind": "s3", **storage_of(side["root"])} if "://" in side["root"] else side
-
-
-def _examine_cluster(points: list[Point], storages: list[Node]) -> Iterator[Finding]:
-    """Look at the cluster that the jobs would go to."""
-    from campaign.doctor import cluster  # noqa: PLC0415 - only where there is a cluster
-
-    cells, conduct = cells_of(points)
-    folder = CampaignFolder(Path(conduct["campaign_dir"]).expanduser().resolve())
-    request = Request(folder, conduct, "doctor", utc_now(), ())
-    yield from cluster.cluster(make(cells, {**conduct, "redo": True}, folder).entries, storages, request)
 
 
 def _print(finding: Finding) -> None:

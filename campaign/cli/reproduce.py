@@ -5,25 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from campaign import console
 from campaign.cells import plan
+from campaign.cells.contract import Point
 from campaign.cells.folder import CampaignFolder
+from campaign.cells.plan import Plan
 from campaign.cli import run
 from campaign.cluster import price
 from campaign.cluster.choice import chosen
 from campaign.config import command_line, recipes
 from campaign.config.collect import collect
+from campaign.config.command_line import Words
 from campaign.config.points import cells_of
 from campaign.console import counted
 from campaign.errors import UsageError
 from jobs.benchmarks import registry
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Point
-    from campaign.cells.plan import Plan
-    from campaign.config.command_line import Words
 
 HELP = """\
 usage: python -m campaign reproduce [paper=chien2018|tfdarshan|all] [+size=smoke|paper] [site=SITE]

@@ -7,11 +7,13 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from campaign import console
 from campaign.cells import folder as folders
 from campaign.cells import plan
+from campaign.cells.cell import Cell
+from campaign.cells.contract import Asked, Conduct, Manifest, Point
+from campaign.cells.plan import Plan
 from campaign.cli import arguments
 from campaign.cli.analyse import analyse
 from campaign.cluster.choice import chosen
@@ -25,11 +27,6 @@ from campaign.worker.signals import WorkerStoppedError
 from campaign.worker.work_list import Request
 from jobs.system.clock import utc_now
 from jobs.system.files import write_json
-
-if TYPE_CHECKING:
-    from campaign.cells.cell import Cell
-    from campaign.cells.contract import Asked, Conduct, Manifest, Point
-    from campaign.cells.plan import Plan
 
 INTERRUPTED = 130
 _RECORDS = "*/record.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,7 +78,7 @@ def _plan(options: argparse.Namespace) -> int:
     if not root.is_dir():
         raise EnvironmentFaultError(f"there is no folder {root}", "mount the fast storage, or name another --fast")
     observed, out = _observed(options)
-    made = plans.make(observed, root, _free(root) if options.capacity is None else options.capacity)
+    made = plans.make(observed, root, shutil.disk_usage(root).free if options.capacity is None else options.capacity)
     plans.save(out, made)
     if options.json:
         rules = {name: {**rule, "files": len(rule["files"])} for name, rule in made["rules"].items()}
@@ -88,12 +89,6 @@ def _plan(options: argparse.Namespace) -> int:
     if not made["why_not"]:
         console.say(f"copy them: python -m campaign stage apply {out}")
     return 0
-
-
-def _free(root: Path) -> int:
-    import shutil  # noqa: PLC0415
-
-    return shutil.disk_usage(root).free
 
 
 def _observed(options: argparse.Namespace) -> tuple[Observed, Path]:

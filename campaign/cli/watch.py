@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from campaign import console
-from campaign.cells.folder import occupied
+from campaign.cells.folder import CampaignFolder, occupied
 from campaign.cluster import display, fleet, price
 from campaign.cluster.progress import Follower
 from campaign.errors import CampaignError
 from campaign.worker import batch as batches
-
-if TYPE_CHECKING:
-    from campaign.cells.folder import CampaignFolder
 
 _TICK_S = 1.0
 

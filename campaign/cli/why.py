@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from campaign import console
 from campaign.cells import paired
 from campaign.cells.cell import NEUTRAL, flat
+from campaign.cells.contract import Addition, Record
 from campaign.cells.folder import existing
 from campaign.cli import arguments
 from campaign.cluster.states import State, states
@@ -17,10 +18,7 @@ from campaign.config.command_line import again
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import emulation
 from jobs.checks import unit
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Addition, Record
-    from jobs.figures import Run
+from jobs.figures import Run
 
 _MARKS = {True: "ok", False: "FAILED", None: "unverifiable"}
 _OF_LOOSER = (

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from campaign import console
+from campaign.cells.cell import Cell
+from campaign.cells.contract import Conduct
 from campaign.errors import UsageError
 from campaign.slurm import client
-
-if TYPE_CHECKING:
-    from campaign.cells.cell import Cell
-    from campaign.cells.contract import Conduct
 
 
 def chosen(cells: Iterable[Cell], conduct: Conduct) -> str:

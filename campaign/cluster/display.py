@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.live import Live
@@ -12,13 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from campaign import console
-from campaign.cluster.progress import Seen, Watched, until_over
+from campaign.cluster.progress import Follower, Picture, Seen, Watched, until_over
 from campaign.console import counted
+from jobs.figures import Run
 from jobs.terminal import visible
-
-if TYPE_CHECKING:
-    from campaign.cluster.progress import Follower, Picture
-    from jobs.figures import Run
 
 _STATES = ("planned", "queued", "running", "done", "failed", "invalid", "interrupted")
 _COLOURS = {"running": "cyan", "done": "green", "failed": "red", "invalid": "yellow", "interrupted": "red"}

@@ -12,24 +12,17 @@ from typing import Any
 from campaign.errors import EnvironmentFaultError
 
 
-class SlurmArray:
-    """An array job that is to be, also of one task."""
+def array_script(folder: Path, parameters: Mapping[str, object], tasks: int, command: str) -> str:
+    """Return the text that ``sbatch`` gets for an array job, also of one task."""
+    import submitit  # noqa: PLC0415 - see above
 
-    def __init__(self, folder: Path, parameters: Mapping[str, object], tasks: int) -> None:
-        import submitit  # noqa: PLC0415 - see above
-
-        try:
-            self._executor = submitit.SlurmExecutor(folder)
-        except RuntimeError as error:
-            raise EnvironmentFaultError(
-                f"cluster=slurm: {error}", "on a machine without Slurm: cluster=local"
-            ) from error
-        self._executor.update_parameters(**parameters)
-        self._executor.parameters["map_count"] = tasks
-
-    def script(self, command: str) -> str:
-        """Return the text that ``sbatch`` gets."""
-        return str(self._executor._make_submission_file_text(command, ""))  # noqa: SLF001
+    try:
+        executor = submitit.SlurmExecutor(folder)
+    except RuntimeError as error:
+        raise EnvironmentFaultError(f"cluster=slurm: {error}", "on a machine without Slurm: cluster=local") from error
+    executor.update_parameters(**parameters)
+    executor.parameters["map_count"] = tasks
+    return str(executor._make_submission_file_text(command, ""))  # noqa: SLF001
 
 
 def on_this_machine(folder: Path, cluster: str, name: str, timeout_min: int) -> Any:

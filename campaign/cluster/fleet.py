@@ -11,18 +11,15 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from campaign.cells import record
+from campaign.cells.folder import CampaignFolder
 from campaign.cluster import display
 from campaign.cluster.progress import Follower, Seen, Watched, until_over
 from campaign.slurm import client
 from campaign.slurm.scheduler import Scheduler
+from campaign.slurm.task import Key
 from campaign.worker.batch import Batch, read_all
-
-if TYPE_CHECKING:
-    from campaign.cells.folder import CampaignFolder
-    from campaign.slurm.task import Key
 
 _SHORTEST_S, _LONGEST_S = 3.5, 15.0  # between two questions; a change makes it short again
 _AT_ONCE_S = 0.2  # in which a controller that is well has answered
@@ -41,11 +38,12 @@ class Fleet:
 
     def __init__(self, batches: Iterable[Batch], facts: client.Facts) -> None:
         self._batches = {str(batch.folder): batch for batch in batches if batch.cluster == "slurm"}
-        self._open: set[Key] = {
+        # Workers that have not ended, as far as anybody knows.
+        self.open: set[Key] = {
             (str(batch.folder), index) for batch in self._batches.values() for index in batch.open_workers()
         }
-        names = sorted({self._batches[folder].job_name for folder, _ in self._open})
-        dates = [self._batches[folder].submitted_utc[:10] for folder, _ in self._open]
+        names = sorted({self._batches[folder].job_name for folder, _ in self.open})
+        dates = [self._batches[folder].submitted_utc[:10] for folder, _ in self.open]
         # A day more: the accounting counts in local time, we in UTC.
         since = str(dt.date.fromisoformat(min(dates)) - dt.timedelta(days=1)) if dates else "now"
         self._scheduler = Scheduler(facts, names, since)
@@ -53,12 +51,7 @@ class Fleet:
         self._pause_s = _SHORTEST_S
         self._asking: threading.Thread | None = None
         self._failed: Exception | None = None
-        self.seen: dict[Key, Seen] = dict.fromkeys(sorted(self._open), Seen("unknown", "submitted"))
-
-    @property
-    def open(self) -> Collection[Key]:
-        """Workers that have not ended, as far as anybody knows."""
-        return self._open
+        self.seen: dict[Key, Seen] = dict.fromkeys(sorted(self.open), Seen("unknown", "submitted"))
 
     @property
     def silent_since(self) -> float | None:
@@ -77,7 +70,7 @@ class Fleet:
     def refresh(self) -> Mapping[Key, Seen]:
         """Ask the scheduler, if its time has come, and return how every worker is."""
         if self._is_time:
-            self._scheduler.refresh(self._open)
+            self._scheduler.refresh(self.open)
             self._take()
         return self.seen
 
@@ -85,7 +78,7 @@ class Fleet:
         """As `refresh`, but an answer that is late is not waited for: a later call takes it."""
         if self._is_time and self._asking is None:
             self._scheduler.ask = partial(client.ask, patient=True)
-            self._asking = threading.Thread(target=self._ask, args=(frozenset(self._open),), daemon=True)
+            self._asking = threading.Thread(target=self._ask, args=(frozenset(self.open),), daemon=True)
             self._asking.start()
             self._asking.join(_AT_ONCE_S)
         if self._asking and not self._asking.is_alive():
@@ -105,29 +98,29 @@ class Fleet:
         """Ask until no end is unexplained, so that nothing waits for a job that died earlier."""
         for _ in range(_SETTLE_CHECKS):
             self.refresh()
-            if not any(self._scheduler.doubtful(key) for key in self._open):
+            if not any(self._scheduler.doubtful(key) for key in self.open):
                 return
             time.sleep(max(0.0, self._next_s - time.monotonic()))
 
     def close(self, keys: Collection[Key]) -> None:
         """Take as ended the workers whose records say that all their cells are over."""
-        for key in self._open.intersection(keys):
+        for key in self.open.intersection(keys):
             self._end(key, "done")
 
     @property
     def _is_time(self) -> bool:
-        return bool(self._open) and time.monotonic() >= self._next_s
+        return bool(self.open) and time.monotonic() >= self._next_s
 
     def _take(self) -> None:
         """Take what the scheduler has answered, and decide when it is asked again."""
         before = dict(self.seen)
         self._update()
-        changed = before != self.seen or any(self._scheduler.doubtful(key) for key in self._open)
+        changed = before != self.seen or any(self._scheduler.doubtful(key) for key in self.open)
         self._pause_s = _SHORTEST_S if changed else min(1.5 * self._pause_s, _LONGEST_S)
         self._next_s = time.monotonic() + self._pause_s
 
     def _update(self) -> None:
-        for key in list(self._open):
+        for key in list(self.open):
             task = self._scheduler.task(key)
             if task is None:
                 continue
@@ -137,7 +130,7 @@ class Fleet:
                 self._end(key, task.end())
 
     def _end(self, key: Key, how: str) -> None:
-        self._open.discard(key)
+        self.open.discard(key)
         self.seen[key] = Seen("ended", how, self.seen[key].where)
 
 

@@ -7,13 +7,15 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 from filelock import Timeout
 
 from campaign import console
-from campaign.cells.plan import runs_in_words
+from campaign.cells.contract import Data
+from campaign.cells.folder import CampaignFolder
+from campaign.cells.plan import Entry, runs_in_words
 from campaign.cluster import display, executors
 from campaign.cluster.progress import Follower
 from campaign.console import counted
@@ -21,16 +23,11 @@ from campaign.errors import EnvironmentFaultError
 from campaign.storage import baseline_files, checkpoint_targets, datasets
 from campaign.worker import __main__ as worker
 from campaign.worker.batch import Batch
+from campaign.worker.work_list import Request
 from jobs.benchmarks import accelerator
 from jobs.errors import NoGpuError
+from jobs.settings import Settings
 from jobs.system.files import write_json
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Data
-    from campaign.cells.folder import CampaignFolder
-    from campaign.cells.plan import Entry
-    from campaign.worker.work_list import Request
-    from jobs.settings import Settings
 
 _MINUTES_MARGIN = 60
 _STOP_PATIENCE_S = 10.0

@@ -7,18 +7,16 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from campaign.cells import record
+from campaign.cells.contract import Conduct
+from campaign.cells.folder import CampaignFolder
+from campaign.cells.plan import Entry
+from campaign.cluster.progress import Follower
+from campaign.cluster.submission import Array
 from campaign.console import counted
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Conduct
-    from campaign.cells.folder import CampaignFolder
-    from campaign.cells.plan import Entry
-    from campaign.cluster.progress import Follower
-    from campaign.cluster.submission import Array
-    from jobs.settings import Settings
+from jobs.settings import Settings
 
 _MINUTE_S = 60
 _START_S = 15.0  # a job's start and its one import of TensorFlow, 3-13 s where it was measured

@@ -6,16 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from campaign.cells import record
-from campaign.cells.contract import WorkList
+from campaign.cells.contract import Record, WorkList
+from campaign.cells.folder import CampaignFolder
 from campaign.worker.batch import Batch, read_file
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Record
-    from campaign.cells.folder import CampaignFolder
-    from jobs.figures import Run
+from jobs.figures import Run
 
 OVER = ("done", "invalid", "failed")
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
-from typing import TYPE_CHECKING
 
 from campaign.cells import record
+from campaign.cells.cell import Cell
+from campaign.cells.plan import Plan
 from campaign.cluster import fleet
 from campaign.console import counted
 from campaign.worker import batch as batches
-
-if TYPE_CHECKING:
-    from campaign.cells.cell import Cell
-    from campaign.cells.plan import Plan
 
 _LEFT = ("planned", "running")  # begun or not, its worker ended before it was over
 _CANCELLED = "CANCELLED"

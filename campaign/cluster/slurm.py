@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from campaign import console
+from campaign.cells.folder import CampaignFolder
+from campaign.cells.plan import Entry, Plan
 from campaign.cluster import fleet, price, submission
 from campaign.console import counted
 from campaign.errors import CampaignError, EnvironmentFaultError, SchedulerError
 from campaign.slurm import client, scheduler
 from campaign.storage import datasets
-from campaign.worker.batch import read_all
-
-if TYPE_CHECKING:
-    from campaign.cells.folder import CampaignFolder
-    from campaign.cells.plan import Entry, Plan
-    from campaign.worker.batch import Batch
-    from campaign.worker.work_list import Request
+from campaign.worker.batch import Batch, read_all
+from campaign.worker.work_list import Request
 
 _LATER = "they are submitted when the others are over"
 
@@ -110,7 +106,6 @@ def _taken(planned: Plan, workers: fleet.Fleet, what_then: str) -> set[str]:
 
 
 def _agreed(todo: Sequence[Entry], request: Request, facts: client.Facts) -> bool:
-    """Print the cost and, on a terminal, ask."""
     arrays = list(submission.arrays(todo, request, facts.tasks_at_most))
     console.say(f"{counted(len(todo), 'cell')} to submit: {price.of(arrays, request.folder)}")
     if not console.agreed("submit?"):

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from campaign.cells import record, stopping
+from campaign.cells.contract import Manifest
+from campaign.cells.folder import CampaignFolder
 from campaign.cluster import fleet
-from campaign.cluster.progress import OVER
+from campaign.cluster.progress import OVER, Seen
+from campaign.slurm import client
 from campaign.storage import emulation
 from campaign.worker import batch as batches
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Manifest
-    from campaign.cells.folder import CampaignFolder
-    from campaign.cluster.progress import Seen
 
 
 class State(TypedDict, total=False):
@@ -67,8 +65,6 @@ class _Witnesses:
         """Ask the scheduler, once, for the cells in jobs whose end is not known."""
         if not self._open:
             return
-        from campaign.slurm import client  # noqa: PLC0415 - only where there are jobs
-
         workers = fleet.Fleet(self._batches, client.facts())
         workers.settle()
         starting = self._starting()

@@ -18,20 +18,18 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from campaign import console
-from campaign.cluster.executors import SlurmArray
+from campaign.cells.contract import Access, Cluster, Data
+from campaign.cells.plan import Entry
+from campaign.cluster.executors import array_script
 from campaign.console import counted
 from campaign.errors import EnvironmentFaultError, SchedulerError, UsageError
 from campaign.slurm import client, scheduler
 from campaign.worker.batch import Batch
+from campaign.worker.work_list import Request
 from jobs.system.files import write, write_json
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Access, Cluster, Data
-    from campaign.cells.plan import Entry
-    from campaign.worker.work_list import Request
 
 _CODE = Path(__file__).resolve().parents[2]
 _UNBOUNDED = 256  # jobs of an array at once where nothing is shared
@@ -93,7 +91,7 @@ class Array:
 
     def script(self, after: str | None = None) -> str:
         """Return the text that ``sbatch`` gets; `after` is the job id of the array before it."""
-        return SlurmArray(self.folder, self._parameters(after), len(self.tasks)).script(self._command())
+        return array_script(self.folder, self._parameters(after), len(self.tasks), self._command())
 
     def setup(self) -> list[str]:
         """Prepare as the site asks, all of it or end; the node imports the code that this process runs."""
@@ -132,7 +130,6 @@ class Array:
         return f"{shlex.quote(sys.executable)} -u -m campaign.worker {lists}"
 
     def _parameters(self, after: str | None) -> dict[str, object]:
-        """Translate our keys to submitit's."""
         cluster = self._cluster
         mem_gb = cluster["mem_gb"]
         return {

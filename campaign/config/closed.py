@@ -6,15 +6,13 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
+from campaign.cells.contract import Point
 from campaign.config.explain import unknown_key
 from campaign.config.keys.slurm import HERE, ON_SLURM
 from campaign.config.schema import CHOICES, Campaign
 from campaign.errors import UsageError
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Point
 
 GROUPS = ("benchmark", "dataset", "site", "storage", "accelerator", "checkpoint", "cluster", "paper", "size")
 _WORD = re.compile(r"\+{0,2}([^=]+)=(.*)", re.DOTALL)

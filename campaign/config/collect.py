@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from hydra._internal.hydra import Hydra
 from hydra._internal.sources_registry import SourcesRegistry
@@ -23,13 +22,11 @@ from hydra.errors import HydraException
 from hydra.main import main as hydra_main
 from hydra.types import RunMode
 
+from campaign.cells.contract import Point
 from campaign.config import schema
 from campaign.config.closed import check_words
 from campaign.config.explain import FULL_ERROR, explained
 from campaign.errors import UsageError
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Point
 
 _RECIPE = "+paper="
 _SIZES = ("+size=", "size=")

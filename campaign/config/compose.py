@@ -13,22 +13,19 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from campaign.cells.cell import flat
+from campaign.cells.contract import Point
 from campaign.config.schema import CHOICES
 from campaign.console import counting
 from campaign.errors import UsageError, nearest
-
-if TYPE_CHECKING:
-    from hydra.core.config_loader import ConfigLoader
-    from hydra.core.override_parser.types import Override
-
-    from campaign.cells.contract import Point
 
 # Parsed 50 times faster than Hydra does.
 _WHOLE_NUMBER = re.compile(r"(?!hydra\b)([a-z_][a-z0-9_.]*)=(0|-?[1-9][0-9]{0,17})")
@@ -176,6 +173,5 @@ def _is_plain(override: Override) -> bool:
 
 
 def _container(config: DictConfig, *, resolve: bool = True) -> dict[str, Any]:
-    """Return a mapping in plain containers."""
     found = OmegaConf.to_container(config, resolve=resolve, throw_on_missing=resolve, enum_to_str=True)
     return cast("dict[str, Any]", found)

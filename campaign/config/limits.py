@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from campaign.cells.cell import flat
+from campaign.cells.contract import Flat, Point
 from campaign.config.closed import check_keys, fields_of
 from campaign.config.keys import accelerator, benchmark, checkpoint, dataset, runs, slurm, storage
 from campaign.config.schema import Campaign
 from campaign.errors import UsageError, nearest
 from jobs.settings import ranges
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Flat, Point
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,31}")  # stands in cell ids, file names and scripts
 _NAMED = (*checkpoint.STORAGES, "benchmark", "dataset", "storage", "accelerator", "cluster", "site")
@@ -34,16 +31,15 @@ _CHOICES = (
 )
 
 
-def _ranges(path: str, kind: type) -> Iterator[tuple[str, tuple[float, float]]]:
+def ranges_of(kind: type, path: str = "") -> Iterator[tuple[str, tuple[float, float]]]:
+    """Yield the least and the greatest legal value of every number of a schema, by its dotted key."""
     yield from ((f"{path}{key}", bounds) for key, bounds in ranges(kind).items())
     for key, (how, kinds) in fields_of(kind)[1].items():
         for each in kinds if how == "one" else ():
-            yield from _ranges(f"{path}{key}.", each)
+            yield from ranges_of(each, f"{path}{key}.")
 
 
-RANGES = dict(_ranges("", Campaign))
-"""The least and the greatest legal value of every number; a key may be without a value, too."""
-
+RANGES = dict(ranges_of(Campaign))
 _OF_A_STORAGE = ranges(storage.SiteStorage)
 
 
@@ -52,7 +48,9 @@ def check(point: Point) -> None:
     check_keys(point)
     values = dict(flat(point))
     of_site = {f"site.storages.{name}": name for name in point["site"]["storages"]}
-    _numbers(values, RANGES | {f"{path}.{key}": limits for path in of_site for key, limits in _OF_A_STORAGE.items()})
+    check_numbers(
+        values, RANGES | {f"{path}.{key}": limits for path in of_site for key, limits in _OF_A_STORAGE.items()}
+    )
     _texts(
         values,
         {**{f"{key}.name": values[f"{key}.name"] for key in _NAMED if f"{key}.name" in values}, **of_site},
@@ -66,7 +64,8 @@ def check(point: Point) -> None:
         group.check(values)
 
 
-def _numbers(values: Flat, ranges: Mapping[str, tuple[float, float]]) -> None:
+def check_numbers(values: Flat, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Refuse a number out of its range; a key may be without a value, too."""
     for key, (least, most) in ranges.items():
         value = values.get(key)
         if value is not None and not least <= value <= most:

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra._internal.core_plugins.importlib_resources_config_source import ImportlibResourcesConfigSource
 from hydra._internal.core_plugins.structured_config_source import StructuredConfigSource
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn, JobStatus
+from hydra.plugins.config_source import ConfigResult
 from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
 
+from campaign.cells.contract import Point
 from campaign.config.compose import compose_all
-
-if TYPE_CHECKING:
-    from hydra.plugins.config_source import ConfigResult
-    from hydra.types import HydraContext, TaskFunction
-    from omegaconf import DictConfig
-
-    from campaign.cells.contract import Point
 
 # Hydra would copy all schemas at each composition, and copies again what it takes from them.
 StructuredConfigSource.__deepcopy__ = lambda source, _: copy.copy(source)  # type: ignore[attr-defined]

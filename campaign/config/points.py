@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from campaign import console
 from campaign.cells.cell import Cell, flat, make_cell
+from campaign.cells.contract import Conduct, Point
 from campaign.config import limits
 from campaign.errors import UsageError
 from jobs.settings import EVERY
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Conduct, Point
 
 
 def cells_of(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:

@@ -82,7 +82,6 @@ def _read_as(benchmark: str) -> Any:
 
 
 def _keys(benchmark: str) -> frozenset[str]:
-    """Return the names of a benchmark's own keys."""
     return frozenset(map(str, _read_as(benchmark)))
 
 
@@ -111,7 +110,7 @@ def choose(words: Sequence[str], site: Sequence[str]) -> tuple[list[str], Here]:
 
     A recipe that names its own storage keeps it, if it is there. Returns the other words and what storages there are.
     """
-    said = [word for word in words if _group(word) == "storage"]
+    said = [word for word in words if _parts(word)[0] == "storage"]
     if len(said) != 1 or not (match := _CHOICE.fullmatch(said[0])):
         return list(words), Here(tuple(site))
     return [word for word in words if word not in said], Here(tuple(site), tuple(match[1].split(",")))
@@ -119,7 +118,7 @@ def choose(words: Sequence[str], site: Sequence[str]) -> tuple[list[str], Here]:
 
 def grids(recipe: Recipe, words: Sequence[str], here: Here) -> list[list[str]]:
     """Return the words that Hydra is to compose for a recipe; the user's own `words` decide where they name a place."""
-    named = {_group(word) for word in words}
+    named = {_parts(word)[0] for word in words}
     reads = [] if "storage" in named else _storages(recipe, here)
     saves = [[]] if "checkpoint" in named or not recipe.targets else _targets(recipe, here.site)
     return [[f"+paper={recipe.name}", *reads, *target] for target in saves]
@@ -132,11 +131,6 @@ def lacking(recipe: Recipe, words: Sequence[str], here: Here) -> list[str]:
         return []
     kept = {name for word in asked for name in word.partition("=")[2].split(",")}
     return [target for target in recipe.targets if target not in kept]
-
-
-def _group(word: str) -> str:
-    """Return what a word is of: ``storage`` for ``storage=hdd`` and ``+storage.root=/x``."""
-    return _parts(word)[0]
 
 
 def _parts(word: str) -> tuple[str, str]:

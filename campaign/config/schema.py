@@ -24,6 +24,7 @@ from campaign.config.keys.site import Site
 from campaign.config.keys.slurm import Cluster, Slurm
 from campaign.config.keys.storage import ObjectStorage, Storage
 from jobs.benchmarks.registry import benchmarks, names_of
+from jobs.objects.address import address_of
 from jobs.settings import key
 
 
@@ -146,8 +147,6 @@ def _site_storage_root(name: str, default: Any, *, _root_: DictConfig) -> Any:
     """Return where a storage lies that is not the chosen one, or is: one name is one place. Of a bucket its address."""
     said = _root_.storage if _root_.storage.name == name else _root_.site.storages.get(name)
     if said is not None and said.get("endpoint") and said.get("bucket"):
-        from jobs.objects.address import address_of  # noqa: PLC0415 - seldom asked for
-
         return address_of(said)
     return default if said is None or said.get("root") is None else said.root
 

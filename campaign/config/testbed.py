@@ -14,12 +14,14 @@ from hydra import compose, initialize_config_module
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
+from campaign.cells.cell import flat
 from campaign.config.closed import check_node
 from campaign.config.explain import explained
+from campaign.config.limits import check_numbers, ranges_of
 from campaign.errors import UsageError, nearest
 from campaign.testbed.s3 import Store
 from campaign.testbed.spec import GB, Model, Speed, Wanted
-from jobs.settings import key, ranges
+from jobs.settings import key
 
 
 class Behaviour(Enum):
@@ -142,8 +144,7 @@ def _composed(words: Sequence[str]) -> dict[str, Any]:
         composed = compose("testbed", overrides=list(words))
         values: dict[str, Any] = OmegaConf.to_container(composed, resolve=True)  # type: ignore[assignment] # a mapping
     check_node("", values, Testbed)
-    _check_ranges("", values, Testbed)
-    _check_ranges("node.", values["node"], Node)
+    check_numbers(dict(flat(values)), dict(ranges_of(Testbed)))
     return values
 
 
@@ -165,18 +166,10 @@ def _chosen(names: list[str]) -> list[str]:
 
 def _wanted(name: str, values: dict[str, Any], *, behaves: bool) -> Wanted:
     kind = KINDS[name]
-    _check_ranges(f"{name}.", values, kind)
     size_bytes = _bytes(values.pop("size_gb"))
     speed = Speed(**{each.name: values.pop(each.name) for each in dataclasses.fields(Speed)})
     model = Model(kind.__name__.lower(), values) if behaves else None
     return Wanted(speed, size_bytes, model)
-
-
-def _check_ranges(where: str, values: dict[str, Any], kind: type) -> None:
-    for each, (least, most) in ranges(kind).items():
-        value = values[each]
-        if value is not None and not least <= value <= most:
-            raise UsageError(f"{where}{each}={value} is out of range", f"legal: {least:g} to {most:g}, or null")
 
 
 def _bytes(size_gb: float | None) -> int | None:

@@ -14,21 +14,18 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from campaign.cells.plan import Entry
 from campaign.cluster import submission
 from campaign.doctor.node import Answer, Finding
 from campaign.errors import CampaignError
 from campaign.slurm import client
 from campaign.storage.roots import storage_root
 from campaign.worker.runner import tail
+from campaign.worker.work_list import Request
+from jobs.settings import Node
 from jobs.system import versioned
 from jobs.system.files import write, write_json
-
-if TYPE_CHECKING:
-    from campaign.cells.plan import Entry
-    from campaign.worker.work_list import Request
-    from jobs.settings import Node
 
 _PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 _QUEUE_TIMEOUT_S = 60.0

@@ -27,7 +27,7 @@ from campaign.storage.roots import require_seen, seen_by, storage_root
 from jobs.errors import JobError
 from jobs.objects.client import Client
 from jobs.observe import counters
-from jobs.settings import Node  # noqa: TC001 - read with the request (jobs.shapes)
+from jobs.settings import Node
 from jobs.system import page_cache, versioned
 from jobs.system.device import device_of, mount_of
 from jobs.system.emulated import emulated

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from campaign.cells.contract import Cluster
 from campaign.console import counted
 from campaign.slurm import client
 from jobs.system.files import write_json
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Cluster
 
 # Of `scontrol show job`: what was granted, not what was asked for.
 _FACTS = (
@@ -28,18 +26,17 @@ def restarts() -> int:
 
 def described() -> dict[str, str]:
     """Return what Slurm says of this job; empty outside one, or where it does not answer."""
-    number = os.environ.get("SLURM_JOB_ID")
-    text = client.ask("scontrol", "-o", "show", "job", number, patient=True) if number else None
-    pairs = (word.partition("=") for word in (text or "").split())
-    return {key: value for key, _, value in pairs if key in _FACTS}
+    return {key: value for key, value in _shown("job", os.environ.get("SLURM_JOB_ID")) if key in _FACTS}
 
 
 def node_address() -> str:
     """Return under which address other nodes reach this one: Slurm's own for it, else its name."""
-    name = os.environ.get("SLURMD_NODENAME")
-    text = client.ask("scontrol", "-o", "show", "node", name, patient=True) if name else None
-    found = (word.partition("=") for word in (text or "").split())
-    return next((value for key, _, value in found if key == "NodeAddr" and value), platform.node())
+    return dict(_shown("node", os.environ.get("SLURMD_NODENAME"))).get("NodeAddr") or platform.node()
+
+
+def _shown(kind: str, name: str | None) -> Iterator[tuple[str, str]]:
+    text = client.ask("scontrol", "-o", "show", kind, name, patient=True) if name else None
+    yield from ((key, value) for key, _, value in (word.partition("=") for word in (text or "").split()))
 
 
 def requeue() -> bool:

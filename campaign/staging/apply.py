@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.staging import plan as plans
 from jobs.data import staging
 from jobs.errors import DatasetError
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from campaign.console import Progress
 
 
 def apply(folder: Path, rules: Sequence[str], progress: Progress) -> dict[str, Path]:
@@ -57,7 +54,6 @@ def undo(folder: Path) -> tuple[int, list[Path]]:
 
 @contextmanager
 def _ours(copies: Path, source: Path) -> Iterator[None]:
-    """Hold the folder of the copies."""
     try:
         with staging.held(copies, source):
             yield

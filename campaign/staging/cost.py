@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from campaign.staging.observed import Floats, Observed, Run
+from campaign.staging.observed import Floats, Observed, Run
 
 ONE_AT_A_TIME = 1.2  # calls in progress on average, up to which they are taken for one after the other
 _FEWEST_GROUPS = 8

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from campaign.cells import record, stopping
+from campaign.cells.contract import Record
+from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError, UsageError
 from jobs.profiler import ProfilerError, table
+from jobs.profiler.window import Window
 
-if TYPE_CHECKING:
-    from campaign.cells.contract import Record
-    from campaign.cells.folder import CampaignFolder
-    from jobs.profiler.window import Window
-
-    Floats = np.ndarray[Any, np.dtype[np.float64]]
+Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)

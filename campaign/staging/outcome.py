@@ -5,16 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from campaign.cells import record, stopping
+from campaign.cells.contract import Record
+from campaign.cells.folder import CampaignFolder
 from campaign.errors import UsageError
-from campaign.staging.plan import RULES
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Record
-    from campaign.cells.folder import CampaignFolder
-    from campaign.staging.plan import Plan
+from campaign.staging.plan import RULES, Plan
 
 _WITHIN = 0.1  # of the bandwidth, by which a prediction may be off
 

@@ -7,19 +7,17 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.staging import cost, probe
+from campaign.staging.observed import Floats, Observed
 from campaign.storage.roots import claimed
 from jobs.data.staging import identity
 from jobs.system import files, versioned
 from jobs.system.device import device_of
-
-if TYPE_CHECKING:
-    from campaign.staging.observed import Floats, Observed
 
 SCHEMA = 1
 NAME = "plan.json"

@@ -7,17 +7,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from filelock import FileLock
 
 from campaign.staging.cost import Cost, fitted
+from campaign.staging.observed import Floats
 from jobs.burst_buffer import transfer
 from jobs.system import files, page_cache
-
-if TYPE_CHECKING:
-    from campaign.staging.observed import Floats
 
 _PROBES, _MOST_BYTES = 48, 256 << 20
 _READ_BYTES = 1 << 20  # of one call, as TensorFlow reads

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from campaign.cells.contract import Data, Record, RecordedCell, WorkItem
+from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError
 from campaign.storage.roots import claimed
 from jobs.benchmarks import baseline, registry
 from jobs.benchmarks.engines import datafile
+from jobs.data.manifest import Manifest
 from jobs.errors import EngineError
+from jobs.request import FileRequest
+from jobs.settings import Settings
 from jobs.system import files, lustre
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Data, Record, RecordedCell, WorkItem
-    from campaign.console import Progress
-    from jobs.data.manifest import Manifest
-    from jobs.request import FileRequest
-    from jobs.settings import Settings
 
 
 def prepared(
@@ -58,7 +56,7 @@ def engine(settings: Settings) -> str | None:
     Nothing for another cell, or where the engine is missing: then a run fails and says so.
     """
     with suppress(EngineError):
-        return _chosen(settings) if has_file(settings) else None
+        return baseline.engine_of(settings) if has_file(settings) else None
     return None
 
 
@@ -66,14 +64,10 @@ def require_engine(settings: Settings) -> None:
     """See that the engine of a baseline is here."""
     try:
         if has_file(settings):
-            _chosen(settings)
+            baseline.engine_of(settings)
     except EngineError as error:
         hint = "install or load it; benchmark.engine=builtin needs no other program"
         raise EnvironmentFaultError(str(error), hint) from error
-
-
-def _chosen(settings: Settings) -> str:
-    return baseline.engine_of(settings)
 
 
 def request(item: WorkItem, raw: Path) -> FileRequest | None:

@@ -6,11 +6,15 @@ import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from campaign.cells import record
 from campaign.cells.cell import flat
+from campaign.cells.contract import Data
+from campaign.cells.folder import CampaignFolder
+from campaign.cells.plan import Entry
 from campaign.config.keys.dataset import enough_data
+from campaign.console import Progress
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.storage import baseline_files, checkpoint_targets, objects, provenance
 from campaign.storage.locks import lock_path
@@ -19,14 +23,8 @@ from jobs.benchmarks import registry
 from jobs.data import make, manifest, staging
 from jobs.data.images import ImageSpec
 from jobs.errors import DatasetError
+from jobs.settings import Node, Settings
 from jobs.system import files, lustre
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Data
-    from campaign.cells.folder import CampaignFolder
-    from campaign.cells.plan import Entry
-    from campaign.console import Progress
-    from jobs.settings import Node, Settings
 
 _FOLDER = "datasets"
 

@@ -6,17 +6,15 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from campaign.cells.cell import Cell
+from campaign.cells.contract import Provenance
 from campaign.errors import EnvironmentFaultError
 from campaign.storage.checkpoint_targets import key_of, storages
+from campaign.testbed import throttle
+from campaign.testbed.spec import Wanted
+from jobs.settings import Node, Settings
 from jobs.system.emulated import BOUNDS, emulated, model_behind, served, silent_model
-
-if TYPE_CHECKING:
-    from campaign.cells.cell import Cell
-    from campaign.cells.contract import Provenance
-    from campaign.testbed.spec import Wanted
-    from jobs.settings import Node, Settings
 
 _CURE = "python -m campaign testbed up"
 _UNITS = {
@@ -44,9 +42,6 @@ def unbounded(places: Iterable[str]) -> str | None:
 
     None where all are, or where the kernel's bounds cannot be seen from here.
     """
-    from campaign.testbed import throttle  # noqa: PLC0415 - a campaign on real storages does without
-    from campaign.testbed.spec import Wanted  # noqa: PLC0415
-
     for place in places:
         facts = emulated(Path(place)) or {}
         if not facts.keys() >= BOUNDS:

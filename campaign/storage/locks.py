@@ -8,15 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Required, TypedDict
+from typing import Required, TypedDict
 
 from filelock import FileLock, Timeout
 
+from campaign.cells.contract import Access
 from campaign.errors import EnvironmentFaultError
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Access
 
 _SILENT_S = 0.5  # how long a lock is waited for before anything is said of it
 _LOCK_NAME = ".tfio-campaign.lock"

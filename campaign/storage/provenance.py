@@ -6,15 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from campaign.cells.contract import Data, Provenance, Record
 from campaign.storage import baseline_files, emulation
 from jobs.observe.machine import describe
+from jobs.settings import Settings
 from jobs.system.device import filesystem_of
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Data, Provenance, Record
-    from jobs.settings import Settings
 
 # A cell's runs share these, or its median would mix.
 _MACHINE = ("cpu", "cores", "kernel")

@@ -6,13 +6,10 @@ import os
 import re
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from campaign.errors import EnvironmentFaultError
+from jobs.settings import Node, Settings
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from jobs.settings import Node, Settings
 
 
 def seen_by(path: str, storage: Node, rank: int) -> str:

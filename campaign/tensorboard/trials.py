@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2, summary_v2
@@ -13,18 +13,16 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from campaign.cells import stopping
 from campaign.cells.cell import NEUTRAL, flat
+from campaign.cells.contract import Record
+from campaign.cells.folder import CampaignFolder
 from campaign.cells.judge import ODD_FIGURES
+from campaign.console import Progress
 from campaign.storage import emulation
 from jobs import checks
 from jobs.profiler import ProfilerError, table
 from jobs.profiler.tensorboard import plane
 from jobs.system import files
 from jobs.terminal import visible
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Record
-    from campaign.cells.folder import CampaignFolder
-    from campaign.console import Progress
 
 _FILE = "events.out.tfevents.0.campaign"
 _MEANINGS = {True: "passed", False: "failed", None: "unverifiable"}

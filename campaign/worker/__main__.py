@@ -14,10 +14,9 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from campaign.cells import judge, paired, record
-from campaign.cells.contract import WorkList
+from campaign.cells.contract import ListedItem, Record, WorkItem, WorkList
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.peaks import Peaks
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
@@ -32,15 +31,12 @@ from campaign.worker.runner import Template
 from campaign.worker.signals import WorkerStoppedError, stoppable
 from jobs.checks import Limits
 from jobs.errors import NoGpuError
+from jobs.figures import Run
 from jobs.observe.machine import place
+from jobs.request import Request, TraceRequest
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry
 from jobs.system.files import write_json
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import ListedItem, Record, WorkItem
-    from jobs.figures import Run
-    from jobs.request import Request, TraceRequest
 
 _PROBE, _PROBE_TIMEOUT_S = "jobs.benchmarks.accelerator:probe", 120.0
 _GIVE_UP_AFTER = 2  # runs that failed one after the other; a hang costs run_timeout_s each

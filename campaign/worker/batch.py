@@ -19,15 +19,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, TypeVar
+from typing import TypedDict, TypeVar
 
+from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError
 from campaign.worker.runner import tail
 from jobs.system import versioned
 from jobs.system.files import write_json
-
-if TYPE_CHECKING:
-    from campaign.cells.folder import CampaignFolder
 
 _FILE = "batch.json"
 _ENDED = "ended.json"

@@ -17,21 +17,19 @@ import threading
 import time
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
+from campaign.cells.contract import WorkList
 from campaign.cells.folder import CampaignFolder
 from campaign.errors import CampaignError
 from campaign.slurm import job
 from campaign.storage import locks
 from campaign.worker import session
 from campaign.worker.runner import Template
+from jobs.figures import Run
 from jobs.ranks.rank import boot
 from jobs.ranks.wire import ClosedError, Line
 from jobs.system import versioned
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import WorkList
-    from jobs.figures import Run
 
 _LOOK_S = WATCH_S = 0.2  # between two looks at a file, or at whether a run is over
 HELLO_S = 10.0  # for a word that needs no work

@@ -12,23 +12,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from campaign.cells.contract import Data, ListedItem
 from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.slurm import job
-from campaign.storage.roots import seen_by
 from campaign.worker.followers import HELLO_S, WATCH_S, file_of, this_start
-from campaign.worker.runner import Outcome
+from campaign.worker.runner import Outcome, Template
+from jobs.figures import Run
 from jobs.ranks.rank import boot
 from jobs.ranks.wire import ClosedError, Line
+from jobs.request import Request
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Data, ListedItem
-    from campaign.worker.runner import Template
-    from jobs.figures import Run
-    from jobs.request import Request
-    from jobs.settings import Node
 
 _GRACE_S = 5.0  # in which ranks end by themselves when another one has failed
 _MARGIN_S = 60.0  # beyond the limit of a run, for its end to be told
@@ -131,10 +126,6 @@ class Leader:
             f"rank {missing} of the job did not start within {self._timeout_s:g} s",
             "see the log of its node in the batch's folder; ranks_timeout_s=… waits longer",
         )
-
-    def seen(self, path: str, storage: Node, rank: int) -> str:
-        """Return where a rank sees what lies on a storage: where all nodes do, unless they are emulated."""
-        return seen_by(path, storage, rank)
 
     def run(self, requests: Sequence[Request], logs: Sequence[Path], timeout_s: float) -> list[Outcome]:
         """Run one request on each node. Raises RankLostError where one of them has gone."""

@@ -9,13 +9,11 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypedDict
+from typing import Any, NamedTuple, TextIO, TypedDict
 
 from campaign.errors import EnvironmentFaultError
+from jobs.figures import Run
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from jobs.figures import Run
 
 _TAIL_LINES, _TAIL_BYTES = 15, 1 << 16
 _JOB = "jobs.run:execute"

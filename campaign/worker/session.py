@@ -8,30 +8,28 @@ import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict
 
 from campaign.cells import judge, paired, record, stopping
 from campaign.cells.cell import Cell
+from campaign.cells.contract import (
+    Addition,
+    Conduct,
+    Data,
+    ListedItem,
+    Provenance,
+    Record,
+    Session,
+    Submission,
+    WorkItem,
+    WorkList,
+)
+from campaign.cells.folder import CampaignFolder
 from campaign.storage import provenance
 from jobs.system import versioned
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry
 from jobs.system.files import write_json
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import (
-        Addition,
-        Conduct,
-        Data,
-        ListedItem,
-        Provenance,
-        Record,
-        Session,
-        Submission,
-        WorkItem,
-        WorkList,
-    )
-    from campaign.cells.folder import CampaignFolder
 
 
 class TakenOverError(Exception):

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
+from campaign.cells.contract import Conduct
 from campaign.storage.roots import seen_by
+from campaign.worker.runner import Outcome, Template
 from jobs import checks
 from jobs.benchmarks import registry
+from jobs.figures import Run
 from jobs.ranks.hub import Hub
 from jobs.ranks.whole import whole
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Conduct
-    from campaign.worker.runner import Outcome, Template
-    from jobs.figures import Run
-    from jobs.request import RankRequest, Request
-    from jobs.settings import Node
+from jobs.request import RankRequest, Request
 
 
 class Places(Protocol):
@@ -27,9 +24,6 @@ class Places(Protocol):
     """The address on which a hub hears all of them."""
     addresses: list[str]
     """Of each rank's node, for the other ranks; the first is the hub's."""
-
-    def seen(self, path: str, storage: Node, rank: int) -> str:
-        """Return where a rank sees what lies on a storage."""
 
     def run(self, requests: Sequence[Request], logs: Sequence[Path], timeout_s: float) -> list[Outcome]:
         """Run one request at each place."""
@@ -43,10 +37,6 @@ class Here:
     def __init__(self, template: Template, size: int) -> None:
         self._template = template
         self.addresses = [self.listens_on] * size
-
-    def seen(self, path: str, storage: Node, rank: int) -> str:
-        """Return where a rank sees what lies on a storage: emulated nodes may each have a mount of their own."""
-        return seen_by(path, storage, rank)
 
     def run(self, requests: Sequence[Request], logs: Sequence[Path], timeout_s: float) -> list[Outcome]:
         """Run them side by side."""
@@ -92,7 +82,7 @@ def _of_rank(request: Request, rank: int, places: Places, hub: Hub) -> Request:
         "timeout_s": hub.timeout_s,
     }
     own: Request = {**request, "rank": place}
-    own["dataset"] = places.seen(request["dataset"], request["settings"]["storage"], rank)
+    own["dataset"] = seen_by(request["dataset"], request["settings"]["storage"], rank)
     if rank:
         own["checkpoint"] = None
     if trace := own["trace"]:

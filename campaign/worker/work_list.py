@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from campaign.cells import judge
+from campaign.cells.contract import Cluster, Conduct, Data, ListedItem, Site, WorkList
+from campaign.cells.folder import CampaignFolder
+from campaign.cells.plan import Entry
 from campaign.storage import checkpoint_targets
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Cluster, Conduct, Data, ListedItem, Site, WorkList
-    from campaign.cells.folder import CampaignFolder
-    from campaign.cells.plan import Entry
 
 _FOR_SLURM = {
     *("partition", "account", "qos", "constraint", "pool", "exclude", "dependency", "licenses"),

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from omegaconf import MISSING
 
+from campaign.cells.contract import Flat
 from campaign.errors import UsageError
 from jobs.benchmarks.registry import benchmarks, names_of
 from jobs.settings import key
 
-if TYPE_CHECKING:
-    from campaign.cells.contract import Flat
 NAMES = ("auto", "cpu", "gpu", "emulated")
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from campaign.cells.contract import Flat
 from campaign.errors import UsageError
 from jobs.benchmarks.registry import benchmarks, names_of
 
-if TYPE_CHECKING:
-    from campaign.cells.contract import Flat
 KEYS: dict[str, type] = {name: each.keys for name, each in benchmarks().items()}
 """The types of a benchmark's own keys, by its name."""
 _PREFIX = "benchmark."

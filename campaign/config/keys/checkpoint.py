@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from omegaconf import MISSING
 
+from campaign.cells.contract import Flat
 from campaign.config.keys.storage import no_root, require_endpoint
 from campaign.errors import UsageError
 from jobs.benchmarks.registry import benchmarks, names_of
@@ -16,8 +16,6 @@ from jobs.errors import FolderError
 from jobs.objects.address import storage_of
 from jobs.settings import key
 
-if TYPE_CHECKING:
-    from campaign.cells.contract import Flat
 STORAGES = ("checkpoint", "checkpoint.fast", "checkpoint.slow")  # that have a name and a root, where they are there
 Mode = Enum("Mode", {"sync": "sync", "async": "async"})
 Mode.__doc__ = "What stands still while a snapshot is saved; one of the words is a word of Python's."

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from omegaconf import MISSING
 
+from campaign.cells.contract import Flat
 from campaign.errors import UsageError
 from jobs.benchmarks.registry import benchmarks
 from jobs.settings import key
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Flat
 
 
 @dataclass
@@ -140,7 +137,6 @@ def _of_folder(values: Flat) -> None:
 
 
 def _no_images(values: Flat) -> None:
-    """Refuse to decode what is no image."""
     decodes = benchmarks()[values["benchmark.name"]].data == "images" and "benchmark.row_bytes" not in values
     if values.get("benchmark.preprocess", decodes):
         raise UsageError(

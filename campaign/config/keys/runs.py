@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from omegaconf import MISSING
 
 from campaign.cells import stopping
+from campaign.cells.contract import Flat
 from campaign.errors import UsageError
 from jobs import steps
 from jobs.settings import key
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Flat
 
 
 @dataclass

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from campaign.config.keys.storage import SiteStorage  # noqa: TC001 - OmegaConf reads the type
+from campaign.config.keys.storage import SiteStorage
 from jobs.settings import key
 
 YEAR_MIN = 365 * 24 * 60

@@ -8,16 +8,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from omegaconf import MISSING
 
+from campaign.cells.contract import Flat, Point
 from campaign.config.keys.site import YEAR_MIN
 from campaign.errors import UsageError
 from jobs.settings import key
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Flat, Point
 
 HERE, ON_SLURM = ("debug", "local"), ("auto", "slurm")  # choices of the group
 

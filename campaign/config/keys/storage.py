@@ -5,17 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from omegaconf import MISSING
 
+from campaign.cells.contract import Flat
 from campaign.errors import UsageError
 from jobs.benchmarks.registry import benchmarks
 from jobs.objects.address import TIMEOUT_S, is_endpoint, is_prefix
 from jobs.settings import key
 
-if TYPE_CHECKING:
-    from campaign.cells.contract import Flat
 # lfs-setstripe(1): at most 2000 OSTs, -1 for all; a stripe of less than 4 GiB.
 _RANK = "{rank}"
 _STRIPES, _MIB = (-1, 2000), (1, 4095)

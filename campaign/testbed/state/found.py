@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from campaign.testbed.spec import DATA, FIRST, is_link, version
-from jobs.settings import Node  # noqa: TC001 - the types of `Marker` are looked up when it is read
+from jobs.settings import Node
 from jobs.system.emulated import HANGS
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ class FakePlaces:
     """Answers each rank with what it was given, and keeps what was asked."""
 
     listens_on = "127.0.0.1"
-    seen = together.Here.seen
 
     def __init__(self, *outcomes):
         self.outcomes = [Outcome(run, place + 1.0, alone) for place, (run, alone) in enumerate(outcomes)]
