@@ -1,7 +1,5 @@
 """A Slurm of shell scripts, and a clock that nobody waits for."""
 
-from __future__ import annotations
-
 SQUEUE_HEAD = "ARRAY_JOB_ID|ARRAY_TASK_ID|STATE|REASON|NODELIST|WORK_DIR"
 
 

@@ -1,7 +1,5 @@
 """A template that forks nothing: it answers with the figures it was given."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a campaign leaves on disk, and what Slurm says of its jobs, written without a worker."""
 
-from __future__ import annotations
-
 from campaign.cells import record
 from campaign.worker.batch import Batch
 from tests.campaign.work_lists import UTC

@@ -1,7 +1,5 @@
 """A whole campaign whose trainings are saved, from the words to the figures."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The command line as its user speaks it, for real: TensorFlow, submitit, the page cache, signals, full disks."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """What Slurm sends to a worker, and what the worker does about it: real signals to a real process."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

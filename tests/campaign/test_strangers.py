@@ -1,7 +1,5 @@
 """Results of others, odd words, refusals: nothing hangs, acts on the terminal or is left behind."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import json

@@ -3,8 +3,6 @@
 And an observer of somebody's own: one module, and its figures stand in every run.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -1,7 +1,5 @@
 """Work lists as the front process writes them, and workers that walk them with a template that forks nothing."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import json

@@ -4,8 +4,6 @@
 every key in it, with a value of its kind, and the analysis is tested on it (tests/analysis).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

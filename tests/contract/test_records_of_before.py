@@ -4,8 +4,6 @@
 of then made of them: of seven good cells and an invalid one, of all benchmarks, with and without snapshots.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

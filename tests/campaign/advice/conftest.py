@@ -1,7 +1,5 @@
 """Records whose figures say what bounds them."""
 
-from __future__ import annotations
-
 import pytest
 
 from campaign.advice import evidence

@@ -1,7 +1,5 @@
 """What was predicted is kept, held against what was measured, and stays."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`python -m campaign advise` as its user speaks it."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

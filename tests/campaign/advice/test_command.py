@@ -1,7 +1,5 @@
 """The command that is named measures the cell that is meant, and nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What is read beside the record: the trace of the run in the middle, and medians of the profiles."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

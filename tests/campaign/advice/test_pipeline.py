@@ -1,7 +1,5 @@
 """How a map keeps calls under way in their order: against a simulation that has a clock, and against known cases."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Each rule on a record where it holds, and on others where it must be silent."""
 
-from __future__ import annotations
-
 import pytest
 
 from campaign.advice import rules

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 import stat
@@ -106,8 +104,3 @@ def test_a_file_system_without_room_or_without_writing_is_told(folder, monkeypat
     assert told(f_flag=os.ST_RDONLY) == f"{folder.root} is read-only: workers wait to write their records"
     monkeypatch.undo()
     assert "cannot be reached" in folders.CampaignFolder(folder.root / "elsewhere").hindrance()
-
-
-def test_reading_where_there_is_no_campaign_names_the_folder(tmp_path):
-    with pytest.raises(UsageError, match="no campaign in"):
-        folders.existing(tmp_path)

@@ -1,7 +1,5 @@
 """Pairs of runs, one with a profile and one without: what the profile costs."""
 
-from __future__ import annotations
-
 import pytest
 
 from campaign.cells import paired, plan

@@ -1,7 +1,5 @@
 """Which baseline judges which cell, and when."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import contextlib
 import errno
 import json
@@ -30,15 +28,6 @@ def _record(point, *runs):
         run = record.begin_run(made, role, "t")
         run.update(figures(rate), status=status, reason=None if status == "valid" else f"{status} because")
     return made
-
-
-def test_a_run_has_its_number_and_role_from_its_start(point):
-    made = record.new(make_cell(point), {}, {})
-
-    first, second = record.begin_run(made, "warmup", "a"), record.begin_run(made, "measured", "b")
-
-    assert (first["run"], first["role"], first["status"]) == (0, "warmup", "running")
-    assert (second["run"], second["role"], second["token"]) == (1, "measured", "b")
 
 
 def test_a_cell_with_enough_valid_runs_is_done_with_its_spread(point):
@@ -83,18 +72,6 @@ def test_what_is_missing_follows_from_what_is_there(point):
     assert stopping.missing_runs(done, CONDUCT) == 0
     assert stopping.missing_runs(done, {**CONDUCT, "runs": 8}) == 2
     assert stopping.missing_runs(broken, CONDUCT) == 3
-
-
-@pytest.mark.parametrize("why", [(), ("interrupted: Slurm: NODE_FAIL on n3",)], ids=["unknown", "known"])
-def test_a_run_left_open_says_how_its_worker_ended_where_that_is_known(why, point):
-    made = record.new(make_cell(point), {}, {})
-    record.begin_run(made, "measured", "t")
-
-    record.fail_open_runs(made, *why)
-
-    (run,) = made["runs"]
-    assert run["status"] == "failed"
-    assert run["reason"] == why[0] if why else run["reason"].startswith("interrupted")
 
 
 @pytest.mark.parametrize(

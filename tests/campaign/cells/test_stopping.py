@@ -1,7 +1,5 @@
 """Runs that are added until the interval of the median is narrow enough."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import signal
@@ -80,15 +78,6 @@ def test_where_the_interval_is_narrow_nothing_is_added(folder, adding):
     assert len(template.asked) == 6
     assert again.asked == []
     assert recorded["checks"][1]["observed"] == pytest.approx(0.4 / 100.2)
-
-
-def test_without_a_value_no_run_is_added_and_none_is_judged(folder, adding):
-    adding["conduct"]["until_spread"] = None
-
-    template, (recorded,) = walk(folder, adding, *runs_of(WIDE))
-
-    assert len(template.asked) == 6
-    assert [check["rule"] for check in recorded["checks"]] == ["spread"]
 
 
 @pytest.mark.shows("max_runs")

@@ -1,7 +1,5 @@
 """Every wrong word ends in exit code 2, one sentence and a cure, and starts nothing."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

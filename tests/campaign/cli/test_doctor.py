@@ -1,7 +1,5 @@
 """What `doctor` looks at, and what it makes of it."""
 
-from __future__ import annotations
-
 import errno
 import os
 

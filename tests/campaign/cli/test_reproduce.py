@@ -1,7 +1,5 @@
 """The whole paper on the twin of its testbed, shortened: asserted is what the records hold, not how fast it was."""
 
-from __future__ import annotations
-
 import csv
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """What the main verb says and writes around the work, which is a stand-in here."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`python -m campaign stage` as its user speaks it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -27,16 +25,7 @@ def profile(tmp_path):
 
 
 def test_of_files_that_come_from_memory_nothing_is_advised_and_nothing_is_copied(profile, tmp_path, capsys):
-    words = [
-        "plan",
-        str(profile),
-        "--data",
-        str(tmp_path / "data"),
-        "--fast",
-        str(tmp_path),
-        "--out",
-        str(tmp_path / "p"),
-    ]
+    words = f"plan {profile} --data {tmp_path}/data --fast {tmp_path} --out {tmp_path}/p".split()
 
     assert stage.main([*words, "--capacity", "1MB", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -1,7 +1,5 @@
 """What `status` and `why` say of a cell whose worker is gone."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What `testbed up` may be asked for; each key changes what is made."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What `watch` leaves behind."""
 
-from __future__ import annotations
-
 import pytest
 
 from campaign.cells import record

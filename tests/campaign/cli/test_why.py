@@ -1,7 +1,5 @@
 """What `why` says of runs that have less than others."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -15,8 +13,20 @@ from tests.campaign.work_lists import compose
 DATA = {"path": "/d", "files": 1, "bytes": 2}
 
 
+@pytest.fixture
+def told(cells, folder, capsys):
+    """A function: the lines that are printed of a cell whose record has these runs and keys."""
+
+    def tell(*runs, cell=cells[0][0], **keys):
+        leave_record(folder, cell, *runs, **{"data": DATA, **keys})
+        why.main([cell.id, str(folder.root)])
+        return capsys.readouterr().out.splitlines()
+
+    return tell
+
+
 @pytest.mark.parametrize(
-    ("trace", "told"),
+    ("trace", "lacks"),
     [
         (None, []),
         ({"error": None, "sources": {"dsk/vda": "ok"}}, []),
@@ -24,43 +34,34 @@ DATA = {"path": "/d", "files": 1, "bytes": 2}
         ({"error": None, "sources": {"llite/x": "not readable"}}, ["llite/x: not readable"]),
     ],
 )
-def test_a_run_is_told_whatever_its_trace_lacks(trace, told, cells, folder, capsys):
-    run = {"status": "failed", "reason": "because", "trace": trace}
-    leave_record(folder, cells[0][0], run, data=DATA, status="failed")
+def test_a_run_is_told_whatever_its_trace_lacks(trace, lacks, told):
+    lines = told({"status": "failed", "reason": "because", "trace": trace}, status="failed")
 
-    why.main([cells[0][0].id, str(folder.root)])
-
-    out = capsys.readouterr().out
-    assert "  reason       because" in out
-    assert [line.split(None, 1)[1] for line in out.splitlines() if line.startswith("  trace ")] == told
+    assert "  reason       because" in lines
+    assert [line.split(None, 1)[1] for line in lines if line.startswith("  trace ")] == lacks
 
 
-def test_each_rank_of_a_run_is_told_with_the_one_that_ended_last(cells, folder, capsys):
+def test_each_rank_of_a_run_is_told_with_the_one_that_ended_last(told):
     ranks = [
         {"rank": rank, "node": f"n{rank}", "host": "h", "left_s": 0.001, "clock_s": [-0.002, 0.001],
          "ended_s": 2.0 + rank, "figures": {"wall_s": 2.0 + rank, "bytes_read": 3_000_000}}
         for rank in range(2)
     ]  # fmt: skip
     run = {"status": "failed", "reason": "because", "ranks": ranks, "straggler": 1, "private_caches": 0}
-    leave_record(folder, cells[0][0], run, data=DATA, status="failed")
 
-    why.main([cells[0][0].id, str(folder.root)])
+    lines = told(run, status="failed")
 
-    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    (last,) = (line for line in lines if line.startswith("rank 1"))
+    (last,) = (line for line in lines if line.startswith("  rank 1"))
     assert last.split(None, 2)[2] == (
         "n1: 3.0000 s, 3.0 MB; began within 1.00 ms, ended after 3.0000 s, the last one; clock -2.00 to +1.00 ms"
     )
     assert any("share a page cache" in line for line in lines)
 
 
-def test_looser_checks_than_the_sites_are_told_with_the_cure(cells, folder, capsys):
+def test_looser_checks_than_the_sites_are_told_with_the_cure(told):
     looser = ["checks.spread_max=0.2 (the site's: 0.04)"]
-    leave_record(folder, cells[0][0], data=DATA, looser_checks=looser)
 
-    why.main([cells[0][0].id, str(folder.root)])
-
-    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("  looser "))
+    (line,) = (line for line in told(looser_checks=looser) if line.startswith("  looser "))
     assert f"judged by looser checks than the site's: {looser[0]}; not compared with others; cure: " in line
 
 
@@ -86,15 +87,13 @@ def test_a_folder_in_the_place_of_the_cell_is_told_with_the_right_order(folder):
     assert caught.value.hint == f"python -m campaign why 399c {folder.root}"
 
 
-def test_a_baseline_is_told_though_it_has_no_images(folder, capsys):
-    cell = make_cell(compose("benchmark=baseline"))
+def test_a_baseline_is_told_though_it_has_no_images(told):
     added = {"until_spread": 0.01, "n": 5, "interval": [150.0, 160.0], "confidence": 0.9375, "width": 0.07}
     run = {"status": "valid", "read_mb_per_s": 155.0, "checks": [], "added": added}
-    leave_record(folder, cell, run, data={"path": "/hdd/baseline", "bytes": 5_000_000_000})
+    data = {"path": "/hdd/baseline", "bytes": 5_000_000_000}
 
-    why.main([cell.id, str(folder.root)])
+    out = "\n".join(told(run, cell=make_cell(compose("benchmark=baseline")), data=data))
 
-    out = capsys.readouterr().out
     assert "data       /hdd/baseline: 5000.0 MB" in out
     assert "valid, 155.0 MB/s" in out
     assert "was 150.0 to 160.0 MB/s" in out

@@ -1,7 +1,5 @@
 """Which cluster is taken, and what it cannot be asked for."""
 
-from __future__ import annotations
-
 import pytest
 
 from campaign.cells.cell import make_cell

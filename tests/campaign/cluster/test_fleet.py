@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import os
 from itertools import pairwise
@@ -207,19 +205,6 @@ def test_settling_asks_until_every_end_is_explained(folder, batch, programs):
     assert programs.asked == ["squeue", "sacct"]
     assert found.seen[_key(made, 0)].why == "OUT_OF_MEMORY, signal 125 on n1"
     assert set(found.open) == {_key(made, 1)}
-
-
-def test_settling_ends_with_workers_lost_that_nobody_knows(folder, batch, programs):
-    made = batch()
-    programs.answer("squeue")
-    programs.answer("sacct")
-    found = fleet.of(folder, SLURMDBD)
-
-    found.settle()
-
-    assert programs.asked == ["squeue", "sacct", "squeue"]
-    assert not found.open
-    assert found.seen[_key(made, 0)].why.startswith("LOST: ")
 
 
 def test_settling_does_not_wait_for_a_controller_that_is_down_and_its_silence_is_timed(folder, batch, programs, time):

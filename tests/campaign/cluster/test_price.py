@@ -1,7 +1,5 @@
 """What runs are expected to take, from those that were."""
 
-from __future__ import annotations
-
 import pytest
 
 from campaign.cells import plan

@@ -1,7 +1,5 @@
 """What each key of ``cluster`` and of a storage's sharing does to the jobs."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -80,39 +78,49 @@ def test_a_script_runs_our_worker_on_its_own_list_and_is_known_by_its_folder(scr
     "cluster.gpus_per_node",
     "cluster.timeout_min",
     "cluster.mem_gb",
+    "cluster.cpus_per_task",
+    "cluster.parallel",
+    "cluster.signal_delay_s",
+    "storage.shared",
+    "storage.license",
 )
 @pytest.mark.parametrize(
-    ("word", "option"),
+    ("words", "option"),
     [
-        ("partition=gpu", "partition=gpu"),
-        ("account=a1", "account=a1"),
-        ("qos=high", "qos=high"),
-        ("constraint=lustre", "constraint=lustre"),
-        ("wckey=w1", "wckey=w1"),
-        ("comment='project=x'", "comment=project=x"),
-        ("exclude='n[3-4],n7'", "exclude='n[3-4],n7'"),
-        ("dependency='afterok:12'", "dependency=afterok:12"),
-        ("licenses='matlab:1'", "licenses=matlab:1"),
-        ("gpus_per_node=2", "gpus-per-node=2"),
-        ("timeout_min=17", "time=17"),
-        ("mem_gb=4.2", "mem=4006M"),  # 4.2e9 bytes in MiB, rounded up
+        ("cluster.partition=gpu", "partition=gpu"),
+        ("cluster.account=a1", "account=a1"),
+        ("cluster.qos=high", "qos=high"),
+        ("cluster.constraint=lustre", "constraint=lustre"),
+        ("cluster.wckey=w1", "wckey=w1"),
+        ("cluster.comment='project=x'", "comment=project=x"),
+        ("cluster.exclude='n[3-4],n7'", "exclude='n[3-4],n7'"),
+        ("cluster.dependency='afterok:12'", "dependency=afterok:12"),
+        ("cluster.licenses='matlab:1'", "licenses=matlab:1"),
+        ("cluster.gpus_per_node=2", "gpus-per-node=2"),
+        ("cluster.timeout_min=17", "time=17"),
+        ("cluster.mem_gb=4.2", "mem=4006M"),  # 4.2e9 bytes in MiB, rounded up
+        ("cluster.signal_delay_s=33", "signal=USR2@33"),
+        ("threads=1,8,4", "cpus-per-task=8"),
+        ("threads=2 cluster.cpus_per_task=7", "cpus-per-task=7"),
+        ("threads=1,2,3,4 cluster.parallel=3", "array=0-3%3"),
+        ("threads=1,2 storage.shared=true", "array=0-1%1"),
+        ("threads=1,2 storage.shared=false", "array=0-1%2"),
+        (
+            "storage.exclusive=license storage.license='lustre:1' cluster.licenses='matlab:1'",
+            "licenses=matlab:1,lustre:1",
+        ),
     ],
 )
-def test_what_a_key_of_the_cluster_asks_sbatch_for(word, option, script):
-    assert _asks(script(f"cluster.{word}"), option)
+def test_what_words_ask_sbatch_for(words, option, script):
+    assert _asks(script(*words.split()), option)
 
 
 def test_what_no_key_asks_for_is_left_to_slurm(script):
     assert not re.search(r"--(partition|account|qos|mem|gpus-per-node|dependency|licenses)\b", script())
 
 
-@pytest.mark.shows("cluster.cpus_per_task")
-def test_cluster_cpus_per_task_is_asked_for_and_follows_the_threads_where_it_is_null(script):
-    asked, followed = script("threads=2", "cluster.cpus_per_task=7"), script("threads=1,8,4")
-
-    assert _asks(asked, "cpus-per-task=7")
-    assert re.search(r"^srun .* --cpus-per-task=7 ", asked, re.MULTILINE)
-    assert _asks(followed, "cpus-per-task=8")
+def test_a_step_of_a_job_has_all_of_its_processors(script):
+    assert re.search(r"^srun .* --cpus-per-task=7 ", script("cluster.cpus_per_task=7"), re.MULTILINE)
 
 
 @pytest.mark.shows("cluster.exclusive")
@@ -161,24 +169,6 @@ def test_cluster_cells_per_job_packs_cells(arrays):
     assert [len(task) for task in array.tasks] == [2, 2, 1]
 
 
-@pytest.mark.shows("cluster.parallel")
-def test_cluster_parallel_bounds_the_array(script):
-    assert _asks(script("threads=1,2,3,4", "cluster.parallel=3"), "array=0-3%3")
-
-
-@pytest.mark.shows("storage.shared")
-def test_storage_shared_bounds_the_jobs_at_once(script):
-    assert _asks(script("threads=1,2", "storage.shared=true"), "array=0-1%1")
-    assert _asks(script("threads=1,2", "storage.shared=false"), "array=0-1%2")
-
-
-@pytest.mark.shows("storage.license")
-def test_storage_license_is_asked_for_with_the_job(script):
-    text = script("storage.exclusive=license", "storage.license='lustre:1'", "cluster.licenses='matlab:1'")
-
-    assert _asks(text, "licenses=matlab:1,lustre:1")
-
-
 @pytest.mark.shows("storage.exclusive")
 def test_storage_exclusive_decides_what_keeps_jobs_apart(script, arrays):
     singleton = script("storage.exclusive=singleton", "cluster.dependency='afterok:12'")
@@ -189,11 +179,6 @@ def test_storage_exclusive_decides_what_keeps_jobs_apart(script, arrays):
     assert elsewhere[0].job_name.startswith("tfio-local-")
     assert elsewhere[0].job_name != name
     assert "dependency" not in script("storage.exclusive=lock")
-
-
-@pytest.mark.shows("cluster.signal_delay_s")
-def test_cluster_signal_delay_s_is_when_a_job_is_told_to_save(script):
-    assert _asks(script("cluster.signal_delay_s=33"), "signal=USR2@33")
 
 
 @pytest.mark.shows("cluster.save_patience_s")

@@ -1,7 +1,5 @@
 """What a start on the cluster submits, and what it leaves alone; the handing over itself is a list here."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 

@@ -1,8 +1,4 @@
-from __future__ import annotations
-
 import shutil
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -18,14 +14,11 @@ CANCELLED, NODE_FAIL, LOST = "Slurm: CANCELLED", "Slurm: NODE_FAIL on n3", "Slur
 TOO_SHORT = "the time limit of 60 min was reached 4 times"
 
 
-@dataclass
 class Scene:
     """A campaign folder, the one cell that everything is about, and a cluster of shell scripts."""
 
-    folder: Any
-    cell: Any
-    programs: Any
-    patch: Any
+    def __init__(self, folder, cell, programs, patch):
+        self.folder, self.cell, self.programs, self.patch = folder, cell, programs, patch
 
     def recorded(self, what):
         """Write the record of the cell; `what` is nothing, or a status, "before" where an earlier submission wrote it.

@@ -1,7 +1,5 @@
 """The fast composition equals Hydra's own."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

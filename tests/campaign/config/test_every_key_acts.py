@@ -1,7 +1,5 @@
 """Every configuration key must provably do something: a test that changes it and sees an effect is marked with it."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 from pathlib import Path

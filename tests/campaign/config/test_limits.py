@@ -1,7 +1,5 @@
 """What is refused of site, storage and cluster before anything is started, each with its cure."""
 
-from __future__ import annotations
-
 import copy
 import math
 

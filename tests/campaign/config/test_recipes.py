@@ -1,7 +1,5 @@
 """What `reproduce` asks of a site's storages."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """What a site's file says reaches the storages, the jobs and the checks."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from importlib.resources import files

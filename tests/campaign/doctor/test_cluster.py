@@ -1,7 +1,5 @@
 """What `doctor` finds out of a cluster: a Slurm of scripts, whose sbatch runs the probe job here and now."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

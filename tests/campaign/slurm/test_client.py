@@ -1,7 +1,5 @@
 """Slurm's programs as they are asked, and what a job learns of itself."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

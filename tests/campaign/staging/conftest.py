@@ -1,7 +1,5 @@
 """Profiled runs of a storage whose costs are known, and a fast storage beside it."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Copies are whole or not there, never over others' files, and go again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

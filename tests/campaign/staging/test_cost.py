@@ -1,7 +1,5 @@
 """Costs and gains are those of storages whose costs are known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is read of a profile: the files of the data set, in each valid run."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What was predicted is held against what cells have measured."""
 
-from __future__ import annotations
-
 import pytest
 
 from campaign.cells.cell import make_cell

@@ -1,7 +1,5 @@
 """Which files the rules take, and when none is worth it."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

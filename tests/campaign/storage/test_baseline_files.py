@@ -1,7 +1,5 @@
 """A baseline as a cell of a campaign: what it is made of, what it reads and writes, and by which engine."""
 
-from __future__ import annotations
-
 import statistics
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the group `checkpoint` says reaches the runs, and what it cannot mean is refused with the cure."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

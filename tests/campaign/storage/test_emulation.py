@@ -1,7 +1,5 @@
 """Which storages of a cell are emulated, and what is said of them."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

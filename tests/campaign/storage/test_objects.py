@@ -1,7 +1,5 @@
 """What is prepared in a bucket: nothing of the user's is replaced, and one campaign at a time measures it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What keeps the runs of a cell from being continued here."""
 
-from __future__ import annotations
-
 import pytest
 
 from campaign.storage import provenance

@@ -1,7 +1,5 @@
 """A storage that any user may write to, and what another one has prepared there."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import errno
 import itertools
 import json
@@ -18,7 +16,7 @@ from campaign.worker.runner import Template
 from campaign.worker.signals import WorkerStoppedError
 from jobs.system import durable
 from tests.campaign.fake_template import FakeTemplate, failed, figures, invalid
-from tests.campaign.work_lists import UTC, asked_again, walk
+from tests.campaign.work_lists import UTC, walk
 
 pytestmark = pytest.mark.usefixtures("cpus")
 
@@ -85,18 +83,6 @@ def test_a_stopped_worker_keeps_what_was_measured_and_tells_of_the_run_under_way
     assert [run["status"] for run in recorded["runs"]] == ["valid", "valid", "failed"]
     assert "stopped" in recorded["runs"][2]["reason"]
     assert recorded["status"] == "running"
-
-
-@pytest.mark.shows("redo")
-def test_redo_measures_anew_and_loses_nothing(folder, one):
-    walk(folder, one, *[figures(111)] * 6)
-    one["conduct"]["redo"] = True
-
-    _, (recorded,) = walk(folder, asked_again(one), *[figures(222)] * 6)
-
-    (old,) = folder.cell(one["cells"][0]["id"]).glob("superseded-*/record.json")
-    assert [run["images_per_s"] for run in recorded["runs"]] == [222] * 6
-    assert [run["images_per_s"] for run in json.loads(old.read_text())["runs"]] == [111] * 6
 
 
 @pytest.mark.shows("warmup_runs")

@@ -5,8 +5,6 @@
 takes three minutes, as root, on a machine with slurm-wlm, munge, slurmdbd and mariadb-server-core.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import time
