@@ -4,11 +4,11 @@ Importing TensorFlow costs seconds, forking a process that has imported it a ten
 before any op or device is touched, so that every run starts with a clean runtime. The protocol is one JSON object a
 line: requests on standard input, answers on standard output.
 
-Request: ``{"job": "module:function", "argument": {…}, "log": path, "timeout_s": seconds}``.
-Answer: ``{"result": {…} | null, "exit": code | null, "signal": number | null, "timed_out": bool, "elapsed_s": …}``.
-It comes with the result: a child gives its memory back while its record is written, and before the next one is forked.
-With lists ``arguments`` and ``logs``, as many children run at once, and ``{"answers": […]}`` has those of all; where
-one of them ends without a result, the others have a short while to do the same, and are killed then.
+Request: ``{"job": "module:function", "arguments": [{…}, …], "logs": [path, …], "timeout_s": seconds}``.
+Answer: a list of ``{"result": {…} | null, "exit": code | null, "signal": number | null, "timed_out": bool,
+"left_alone": bool, "elapsed_s": …}``, one for each argument. It comes with the results: a child gives its memory back
+while its record is written, and before the next one is forked. The children of a request run at once; where one of them
+ends without a result, the others have a short while to do the same, and are killed then.
 """
 
 from __future__ import annotations
@@ -96,23 +96,20 @@ class _Child:
 
 
 @contextlib.contextmanager
-def forked(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Run one request, in one or several children, at most ``timeout_s``; yields the answer, leaves no process.
+def forked(request: dict[str, Any]) -> Iterator[list[dict[str, Any]]]:
+    """Run one request, at most ``timeout_s``; yields the answer, leaves no process.
 
     A child that has sent its whole result has succeeded, and only has to end.
     """
     started = time.perf_counter()
-    several = "arguments" in request
-    arguments = request["arguments"] if several else [request["argument"]]
-    logs = request["logs"] if several else [request["log"]]
     children: list[_Child] = []
     try:
-        for argument, log in zip(arguments, logs, strict=True):
+        for argument, log in zip(request["arguments"], request["logs"], strict=True):
             children.append(_Child(request["job"], argument, log))
         _await(children, started + request["timeout_s"])
         well = all(child.whole for child in children)
         if well:
-            yield _of([_end(child, 0, started) for child in children], several=several)
+            yield [_end(child, 0, started) for child in children]
         stopped = [child.timed_out or child.left_alone for child in children]
         ends = [_reap(child.pid, 0.0 if stop else _GRACE_S) for child, stop in zip(children, stopped, strict=True)]
     finally:
@@ -120,32 +117,19 @@ def forked(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
             os.close(child.receive)
             _kill_group(child.pid)
     if not well:
-        answers = [_end(child, status, started) for child, status in zip(children, ends, strict=True)]
-        yield _of(answers, several=several)
-
-
-def _of(answers: list[dict[str, Any]], *, several: bool) -> dict[str, Any]:
-    return {"answers": answers} if several else answers[0]
+        yield [_end(child, status, started) for child, status in zip(children, ends, strict=True)]
 
 
 def _end(child: _Child, status: int | None, started: float) -> dict[str, Any]:
     """Return the answer of a child that ended so; ``left_alone``: it was stopped because another one failed."""
-    ended = (child.ended_at or time.perf_counter()) - started
-    if child.whole:
-        return {**_answer(0, ended), "result": json.loads(child.text)}
-    code = None if status is None else os.waitstatus_to_exitcode(status)
-    return {**_answer(code, ended), "timed_out": child.timed_out, "left_alone": child.left_alone}
-
-
-def _answer(code: int | None, elapsed_s: float) -> dict[str, Any]:
-    """Return the answer of a child that ended so, without a result; a signal's number comes negative."""
-    exited = code is not None and code >= 0
+    code = 0 if child.whole else None if status is None else os.waitstatus_to_exitcode(status)  # of a signal negative
     return {
-        "result": None,
-        "exit": code if exited else None,
-        "signal": -code if code is not None and not exited else None,
-        "timed_out": False,
-        "elapsed_s": elapsed_s,
+        "result": json.loads(child.text) if child.whole else None,
+        "exit": code if code is not None and code >= 0 else None,
+        "signal": -code if code is not None and code < 0 else None,
+        "timed_out": child.timed_out,
+        "left_alone": child.left_alone,
+        "elapsed_s": (child.ended_at or time.perf_counter()) - started,
     }
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO, TypedDict
 
@@ -20,18 +21,15 @@ _JOB = "jobs.run:execute"
 _PRELOAD = ("tensorflow", "jobs.run", "jobs.benchmarks.first_use:before_fork")
 
 
-class _Ended(TypedDict):
+class _Answer(TypedDict):
+    """How a run ended (`jobs.fork_server`)."""
+
     result: Run | None
     exit: int | None
     signal: int | None
     timed_out: bool
-    elapsed_s: float
-
-
-class _Answer(_Ended, total=False):
-    """How a run ended (`jobs.fork_server`)."""
-
     left_alone: bool
+    elapsed_s: float
 
 
 class Outcome(NamedTuple):
@@ -57,18 +55,15 @@ class Template:
 
     def run(self, argument: Mapping[str, Any], log: Path, timeout_s: float, job: str = _JOB) -> Run:
         """Run one request and return its figures, or ``{"status": "failed", "reason", "log_tail"}``."""
-        answer = self._ask({"job": job, "argument": argument, "log": str(log), "timeout_s": timeout_s})
-        return self._run_of(answer, timeout_s, log)
+        return self.run_together([argument], [log], timeout_s, job)[0].run
 
     def run_together(
         self, arguments: Sequence[Mapping[str, Any]], logs: Sequence[Path], timeout_s: float, job: str = _JOB
     ) -> list[Outcome]:
         """Run several requests at once, the ranks of one run: where one fails, so do the others."""
         request = {"job": job, "arguments": arguments, "logs": [str(log) for log in logs], "timeout_s": timeout_s}
-        found: Any = self._ask(request)
-        answers: list[_Answer | None] = found["answers"] if found else [None] * len(logs)
-        runs = [self._run_of(answer, timeout_s, log) for answer, log in zip(answers, logs, strict=True)]
-        return [_outcome(answer, run) for answer, run in zip(answers, runs, strict=True)]
+        ends = zip_longest(self._ask(request) or (), logs)
+        return [_outcome(answer, self._run_of(answer, timeout_s, log)) for answer, log in ends]
 
     def _run_of(self, answer: _Answer | None, timeout_s: float, log: Path) -> Run:
         if answer is None:
@@ -91,7 +86,7 @@ class Template:
             process.kill()
             process.communicate()
 
-    def _ask(self, request: Mapping[str, Any]) -> _Answer | None:
+    def _ask(self, request: Mapping[str, Any]) -> list[_Answer] | None:
         process: Any = self.start()  # its pipes are there
         self.was_stopped = False
         try:
@@ -100,8 +95,8 @@ class Template:
         except BrokenPipeError:
             return None
         line = process.stdout.readline()
-        answer: _Answer | None = json.loads(line) if line else None  # of a process of ours
-        return answer
+        answers: list[_Answer] | None = json.loads(line) if line else None  # of a process of ours
+        return answers
 
     def start(self) -> subprocess.Popen[str]:
         """Start the template unless it is there; returns when TensorFlow is imported."""
@@ -144,13 +139,13 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
 
 
 def _outcome(answer: _Answer | None, run: Run) -> Outcome:
-    alone = bool(answer and answer.get("left_alone")) or run.get("left_alone", False)
+    alone = bool(answer and answer["left_alone"]) or run.get("left_alone", False)
     return Outcome(run, answer["elapsed_s"] if answer else 0.0, alone)
 
 
 def _reason(answer: _Answer, timeout_s: float, log: Path) -> str:
     """Return how a run ended; what it last wrote is the error's own words."""
-    if answer.get("left_alone"):
+    if answer["left_alone"]:
         return "ended, because another rank had failed"
     if answer["exit"] is None and answer["signal"] is None:
         return f"still running after run_timeout_s={timeout_s:g}, and cannot be killed: the storage does not answer"

@@ -8,17 +8,15 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import psutil
 import pytest
 
 from campaign.errors import EnvironmentFaultError
 from campaign.worker.runner import Template
-from tests.jobs.jobs_factory import eventually
+from tests.jobs.jobs_factory import ROOT, eventually
 
 KILLS = (signal.SIGKILL, signal.SIGTERM, signal.SIGABRT, signal.SIGSEGV)
-HERE = Path(__file__).parents[2]
 OWNER = """
 import sys
 from pathlib import Path
@@ -34,11 +32,9 @@ finally:
 @pytest.fixture(scope="module")
 def light(tmp_path_factory):
     """A template without TensorFlow; a test that kills it leaves one to the next that starts again."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(HERE))
-        template = Template(tmp_path_factory.mktemp("light") / "template.log", ("tests.jobs.template_jobs",))
-        yield template
-        template.close()
+    template = Template(tmp_path_factory.mktemp("light") / "template.log", ("tests.jobs.template_jobs",))
+    yield template
+    template.close()
 
 
 @pytest.fixture
@@ -139,7 +135,7 @@ def test_what_a_run_prints_is_in_its_log_and_never_in_the_protocol(ask, log):
 
 def test_what_a_library_prints_while_it_is_imported_is_in_the_log_of_the_template(tmp_path, monkeypatch, log):
     (tmp_path / "talkative.py").write_text("print('hello from the import', flush=True)\n")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(HERE), str(tmp_path))))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(tmp_path))))
     template = Template(tmp_path / "template.log", ("talkative",))
 
     answer = template.run({"value": 1}, log, 30, job="tests.jobs.template_jobs:echo")
@@ -183,13 +179,12 @@ def test_a_template_that_died_between_runs_is_started_again(ask, light):
 def test_a_template_whose_requests_end_kills_the_run_under_way_and_its_children(tmp_path, log):
     request = {
         "job": "tests.jobs.template_jobs:hang",
-        "argument": {"pids": str(tmp_path / "pids")},
-        "log": str(log),
+        "arguments": [{"pids": str(tmp_path / "pids")}],
+        "logs": [str(log)],
         "timeout_s": 60,
     }
-    environment = {**os.environ, "PYTHONPATH": str(HERE)}
     command = [sys.executable, "-m", "jobs.fork_server", "tests.jobs.template_jobs"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         process.stdin.write(json.dumps(request).encode() + b"\n")
         process.stdin.flush()
         left = numbers(tmp_path / "pids")
@@ -212,9 +207,8 @@ def test_an_owner_that_ends_leaves_no_run_under_way(tmp_path, number):
 def owner_that_gets(number, tmp_path):
     """Start a process that owns a template with a run under way, and end it with a signal."""
     words = [str(tmp_path / name) for name in ("template.log", "pids", "run.log")]
-    environment = {**os.environ, "PYTHONPATH": str(HERE)}
     command = [sys.executable, "-c", OWNER, *words]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as owner:
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as owner:
         run, child = numbers(tmp_path / "pids")
         template = psutil.Process(run).ppid()
         assert psutil.Process(template).ppid() == owner.pid
