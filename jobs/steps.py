@@ -15,15 +15,15 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 ALL, NONE = "all", "none"
 MARK = "campaign step"
 """What a mark of a step is called in TensorFlow's traces."""
 
 
-class Watcher(Protocol):
-    """Who is told of steps; they count from 1."""
+class Watcher:
+    """Who is told of steps, which count from 1."""
 
     def begin(self, number: int) -> None:
         """Hear that a step begins."""
@@ -31,8 +31,9 @@ class Watcher(Protocol):
     def end(self, number: int) -> None:
         """Hear that it has ended."""
 
-    def part(self, name: str) -> AbstractContextManager[Any]:
+    def part(self, _name: str) -> AbstractContextManager[Any]:
         """Return what goes on as long as the part does: an action of the time log, or ``input``."""
+        return _NOTHING
 
 
 _WINDOW = re.compile("([1-9][0-9]{0,8})-([1-9][0-9]{0,8})")
@@ -77,7 +78,6 @@ class marked:  # noqa: N801 - is used as a function
         self._numbers, self.spent_s = numbers, 0.0
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the numbers."""
         if not _WATCHERS:
             yield from self._numbers
             return

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jobs.observe.observer import Observer
 from jobs.observe.trace_sources import Written
@@ -18,7 +18,6 @@ from jobs.system.device import device_of, together
 
 if TYPE_CHECKING:
     from jobs.benchmarks.benchmark import Work
-    from jobs.objects.source import Source
     from jobs.request import Request
     from jobs.system.device import Device
 
@@ -56,30 +55,6 @@ class Edge(NamedTuple):
     counts: Mapping[str, tuple[int, ...]]
 
 
-class Saves(Protocol):
-    """What a run that saves adds to what is read."""
-
-    @property
-    def devices(self) -> Sequence[Device | None]:
-        """Devices that it saves to."""
-
-    def helpers(self) -> Iterable[int]:
-        """Numbers of the processes that work for it."""
-
-
-class _Flushed:
-    """What a run writes is flushed in its time: its own bytes are nobody else's traffic."""
-
-    devices = ()
-
-    def __init__(self, source: Source | None) -> None:
-        self._source = source
-
-    def helpers(self) -> Sequence[int]:
-        """Return the servers of objects; an engine is a child of ours, and the kernel adds it to our own counts."""
-        return self._source.pids() if self._source else ()
-
-
 class Counters(Observer):
     """The kernel's counters over the run, and the load of the machine before it."""
 
@@ -89,7 +64,6 @@ class Counters(Observer):
         super().__init__(request, work)
         self._device = together([device_of(folder) for folder in work.folders])
         self._lowest = work.below.lowest
-        self._saves: Saves | None = work.checkpoints or (_Flushed(work.source) if work.writes else None)
 
     def start(self) -> None:
         """Read the counters before."""
@@ -117,7 +91,12 @@ class Counters(Observer):
         return Edge(found.at_s, {name: count for name, count in counts.items() if count})
 
     def _reading(self) -> Reading:
-        return reading(self._device, self._saves, self._lowest, self.work.reading())
+        work, saved = self.work, self.work.checkpoints
+        # What a run writes is flushed in its time: its own bytes are nobody else's traffic. An engine is a child of
+        # ours, and the kernel adds it to our own counts.
+        further: Sequence[Device | None] | None = saved.devices if saved else () if work.writes else None
+        served = work.source.pids() if work.source and work.writes else ()
+        return reading(self._device, self._lowest, work.reading(), further, saved.helpers() if saved else served)
 
     def figures(self) -> Mapping[str, Any]:
         """Return what `between` says, ``load_average``, ``device`` and ``lowest_device`` (None: there is none).
@@ -147,9 +126,13 @@ OBSERVER = Counters
 
 
 def reading(
-    device: Device | None, saves: Saves | None = None, lowest: Device | None = None, readers: Collection[int] = ()
+    device: Device | None,
+    lowest: Device | None = None,
+    readers: Collection[int] = (),
+    further: Sequence[Device | None] | None = None,
+    helpers: Iterable[int] = (),
 ) -> Reading:
-    """Read all counters now."""
+    """Read all counters now; `readers` and `helpers` are numbers of processes, `further` the devices saved to."""
     ticks = [int(field) for field in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     at_s, kernel_s = moment()
@@ -157,16 +140,20 @@ def reading(
         at_s=at_s,
         kernel_s=kernel_s,
         process=process_io(),
-        device=device.traffic() if device else None,
+        device=_traffic(device),
         # guest time (fields 8, 9) is contained in user and nice
         busy_s=(sum(ticks[:_STEAL]) - ticks[_IDLE] - ticks[_IOWAIT]) * _TICK_S,
         steal_s=ticks[_STEAL] * _TICK_S,
         own_cpu_s=sum(usage.ru_utime + usage.ru_stime for usage in usages),
-        lowest=lowest.traffic() if lowest else None,
-        further=tuple(each.traffic() if each else None for each in saves.devices if each != device) if saves else None,
-        helpers=_helpers({*saves.helpers()} - {*readers}) if saves else {},
+        lowest=_traffic(lowest),
+        further=None if further is None else tuple(_traffic(each) for each in further if each != device),
+        helpers=_helpers({*helpers} - {*readers}),
         readers=_helpers(readers),
     )
+
+
+def _traffic(device: Device | None) -> tuple[int, int] | None:
+    return device.traffic() if device else None
 
 
 def between(before: Reading, after: Reading) -> dict[str, float | int | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from jobs.request import Request
 
 
-class Profiled(Observer):
+class Profiled(Observer, steps.Watcher):
     """The POSIX and STDIO calls on the data set and on what holds the snapshots; the bytes of all files."""
 
     place = 90
@@ -39,17 +38,10 @@ class Profiled(Observer):
             if self._every:
                 steps.watch(self)
 
-    def begin(self, number: int) -> None:
-        """Do nothing."""
-
     def end(self, number: int) -> None:
         """Begin a part of the window after every so many steps."""
         if self._profile and self._every and number % self._every == 0:
             self._profile.mark()
-
-    def part(self, name: str) -> AbstractContextManager[Any]:  # noqa: ARG002
-        """Mark nothing."""
-        return nullcontext()
 
     def stop(self, *, failed: bool) -> None:  # noqa: ARG002
         """End it."""

@@ -93,19 +93,10 @@ def test_what_a_helper_does_is_read_while_it_lives(disk):
         "import os, sys; os.write(1, b'x'); open(sys.argv[1], 'wb').write(bytes(1 << 20)); print(flush=True); input()"
     )
 
-    class Saves:
-        devices = ()
-
-        def __init__(self, pid):
-            self.pid = pid
-
-        def helpers(self):
-            return [self.pid, 2**22 + 1]  # the second is nobody: beyond the largest number of a process
-
     with other_process(script, str(disk / "file")) as process:
-        looked = counters.reading(device_of(disk), Saves(process.pid))
+        nobody = 2**22 + 1  # beyond the largest number of a process
+        looked = counters.reading(device_of(disk), helpers=[process.pid, nobody])
 
-    assert looked.further == ()
     assert looked.helpers.keys() == {process.pid}
     assert looked.helpers[process.pid][1] >= 1 << 20
 
