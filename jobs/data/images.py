@@ -22,9 +22,6 @@ from jobs.data.scene import Photograph, class_style, generator, photograph
 if TYPE_CHECKING:
     from PIL import Image
 
-GENERATOR_VERSION = 1
-"""Raised whenever equal parameters would give other bytes."""
-
 # Median bits per pixel of nine real photographs of about 482x415 pixels at these JPEG qualities
 # (tests/bench/photographs.py prints them): the quality with which a photograph would have come to its size.
 _QUALITIES = (75, 80, 85, 90, 93, 95, 96, 97)
@@ -34,6 +31,7 @@ _BITS_OVER_PIXELS = -0.2  # the same photographs made smaller have more bits per
 _CLUTTER_OVER_PIXELS = 1.5  # small images show one thing, large ones a scene; found by comparison
 _QUALITY_JITTER = 0.15  # sigma of ln(bits per pixel): photographs of one size differ in quality and in detail
 _BITS_RANGE = (0.4, 8.0)  # what photographs have; beyond, JPEG has nothing left to give or only noise is left
+_HEADER_BYTES = 620  # markers and tables of a baseline JPEG with three components
 
 _AREA_SHARE = 0.75  # of the spread of ln(size) that comes from the number of pixels; the rest is detail
 _AREA_JITTER = 0.08  # sigma of ln(pixels) at a given size
@@ -58,10 +56,9 @@ class ImageSpec:
     classes: int  # each has its own palette and shapes
     seed: int  # any integer from 0
 
-    version: ClassVar[int] = GENERATOR_VERSION
+    version: ClassVar[int] = 1  # raised whenever equal parameters would give other bytes
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be made."""
         if min(self.files, self.classes) < 1 or self.classes > self.files:
             raise ValueError(f"{self.files} files in {self.classes} classes: each class needs one file or more")
         if min(self.width, self.height) < 16 or max(self.width, self.height) > 16_384:  # noqa: PLR2004
@@ -76,73 +73,49 @@ class ImageSpec:
             )
 
     def sizes(self) -> npt.NDArray[np.int64]:
-        """Return the size to aim at for every image (`size_targets`)."""
-        return size_targets(self)
+        """Return the file size to aim at for every image: log-normal, shape (files,), bytes.
+
+        The sizes are evenly spaced quantiles of the distribution, in an order drawn from the seed, so that even a
+        dataset of few files has the median and the spread that were asked for.
+        """
+        normal = NormalDist(math.log(self.median_bytes), self.sigma) if self.sigma else None
+        quantiles = [(i + 0.5) / self.files for i in range(self.files)]
+        logs = [normal.inv_cdf(q) if normal else math.log(self.median_bytes) for q in quantiles]
+        sizes = np.array([round(math.exp(value)) for value in logs], dtype=np.int64)
+        return generator(self.seed, 0).permutation(sizes)
 
     def label(self, index: int) -> int:
-        """Return the class of an image."""
-        return label(self, index)
+        """Return the class of an image; classes differ by one image at most."""
+        return index % self.classes
 
     def name(self, index: int) -> str:
-        """Return the path of an image relative to its dataset."""
-        return file_name(self, index)
+        """Return the path of an image relative to its dataset, as in `class_007/image_000123.jpg`."""
+        return f"class_{self.label(index):03d}/image_{index:06d}.jpg"
 
     def content(self, index: int, size: int) -> bytes:
-        """Return the bytes of an image (`image_bytes`)."""
-        return image_bytes(self, index, size)
+        """Return an image as a JPEG file (RGB, 4:2:0, baseline) of about `size` bytes.
 
+        It is within some 2 % wherever JPEG qualities from 75 to 97 can reach it.
+        """
+        rng = generator(self.seed, 1, index)
+        style = class_style(generator(self.seed, 2, self.label(index)))
+        width, height = self._pixels(rng, size)
+        usual = np.log(_PHOTO_BITS) + _BITS_OVER_PIXELS * math.log(width * height / _PHOTO_PIXELS)
+        wanted = math.log(8 * size / (width * height))
+        quality = round(float(np.interp(wanted + _QUALITY_JITTER * rng.standard_normal(), usual, _QUALITIES)))
+        clutter = math.exp(wanted - float(np.interp(quality, _QUALITIES, usual)))
+        clutter *= (width * height / _PHOTO_PIXELS) ** _CLUTTER_OVER_PIXELS
+        return _steer(photograph(rng, style, (width, height), min(1.0, clutter)), quality, size)
 
-_HEADER_BYTES = 620  # markers and tables of a baseline JPEG with three components
-
-
-def size_targets(spec: ImageSpec) -> npt.NDArray[np.int64]:
-    """Return the file size to aim at for every image: log-normal, shape (files,), bytes.
-
-    The sizes are evenly spaced quantiles of the distribution, in an order drawn from the seed, so that even a
-    dataset of few files has the median and the spread that were asked for.
-    """
-    normal = NormalDist(math.log(spec.median_bytes), spec.sigma) if spec.sigma else None
-    quantiles = [(i + 0.5) / spec.files for i in range(spec.files)]
-    logs = [normal.inv_cdf(q) if normal else math.log(spec.median_bytes) for q in quantiles]
-    sizes = np.array([round(math.exp(value)) for value in logs], dtype=np.int64)
-    return generator(spec.seed, 0).permutation(sizes)
-
-
-def label(spec: ImageSpec, index: int) -> int:
-    """Return the class of image `index`; classes differ by one image at most."""
-    return index % spec.classes
-
-
-def file_name(spec: ImageSpec, index: int) -> str:
-    """Return the path of image `index` relative to its dataset, as in `class_007/image_000123.jpg`."""
-    return f"class_{label(spec, index):03d}/image_{index:06d}.jpg"
-
-
-def image_bytes(spec: ImageSpec, index: int, target_bytes: int) -> bytes:
-    """Return image `index` as a JPEG file (RGB, 4:2:0, baseline) of about `target_bytes`.
-
-    The size is within some 2 % of the target wherever JPEG qualities from 75 to 97 can reach it.
-    """
-    rng = generator(spec.seed, 1, index)
-    style = class_style(generator(spec.seed, 2, label(spec, index)))
-    width, height = _pixels(spec, rng, target_bytes)
-    usual = np.log(_PHOTO_BITS) + _BITS_OVER_PIXELS * math.log(width * height / _PHOTO_PIXELS)
-    wanted = math.log(8 * target_bytes / (width * height))
-    quality = round(float(np.interp(wanted + _QUALITY_JITTER * rng.standard_normal(), usual, _QUALITIES)))
-    clutter = math.exp(wanted - float(np.interp(quality, _QUALITIES, usual)))
-    clutter *= (width * height / _PHOTO_PIXELS) ** _CLUTTER_OVER_PIXELS
-    return _steer(photograph(rng, style, (width, height), min(1.0, clutter)), quality, target_bytes)
-
-
-def _pixels(spec: ImageSpec, rng: np.random.Generator, target_bytes: int) -> tuple[int, int]:
-    """Return width and height of one image: files that are larger have more pixels, as in ImageNet."""
-    area_jitter, aspect_jitter = rng.standard_normal(2).clip(-2.5, 2.5)
-    spread = 1.0 if spec.sigma else 0.0
-    area = _AREA_SHARE * math.log(target_bytes / spec.median_bytes) + spread * _AREA_JITTER * area_jitter
-    aspect = spread * _ASPECT_JITTER * aspect_jitter
-    width = round(spec.width * math.exp((area + aspect) / 2))
-    height = round(spec.height * math.exp((area - aspect) / 2))
-    return max(16, width), max(16, height)
+    def _pixels(self, rng: np.random.Generator, size: int) -> tuple[int, int]:
+        """Return width and height of one image: files that are larger have more pixels, as in ImageNet."""
+        area_jitter, aspect_jitter = rng.standard_normal(2).clip(-2.5, 2.5)
+        spread = 1.0 if self.sigma else 0.0
+        area = _AREA_SHARE * math.log(size / self.median_bytes) + spread * _AREA_JITTER * area_jitter
+        aspect = spread * _ASPECT_JITTER * aspect_jitter
+        width = round(self.width * math.exp((area + aspect) / 2))
+        height = round(self.height * math.exp((area - aspect) / 2))
+        return max(16, width), max(16, height)
 
 
 def _steer(picture: Photograph, quality: int, target_bytes: int) -> bytes:

@@ -19,6 +19,7 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from jobs.data.hdf5 import ClimateSpec, Hdf5Spec, HepSpec
 from jobs.data.images import ImageSpec
 from jobs.data.journal import Journal
 from jobs.data.manifest import MANIFEST_NAME, ImageFile, Manifest, load, verify
-from jobs.data.pool import TEMPORARY_GLOB, PoolBrokenError, ToFolder, make_files
+from jobs.data.pool import TEMPORARY_GLOB, PoolBrokenError, make_files, to_folder
 from jobs.errors import DatasetError
 from jobs.system import files
 from jobs.system.page_cache import sync
@@ -64,11 +65,9 @@ def _parameters(spec: Spec) -> dict[str, Any]:
     return {key: float(value) if key == "sigma" else value for key, value in asdict(spec).items()}
 
 
-def _silent(_done: int, _total: int) -> None:
-    """Report nothing."""
-
-
-def make(folder: Path, spec: Spec, *, name: str, processes: int, progress: Progress = _silent) -> Manifest:
+def make(
+    folder: Path, spec: Spec, *, name: str, processes: int, progress: Progress = lambda _done, _total: None
+) -> Manifest:
     """Make a dataset, or complete or repair what is there of it; equal specs give equal bytes.
 
     The folder, usually ``<storage root>/datasets/<dataset_id(name, spec)>``, is made where it is missing. A complete
@@ -144,7 +143,7 @@ def _make(folder: Path, spec: Spec, identity: str, processes: int, progress: Pro
     journal.start(sizes)
     for name in _folders(spec):
         files.make_folder(folder / name, exist_ok=True)
-    with journal, closing(make_files(ToFolder(folder), spec, missing, processes)) as batches:
+    with journal, closing(make_files(partial(to_folder, folder), spec, missing, processes)) as batches:
         for batch in batches:
             sizes.update(batch)
             journal.add(batch)

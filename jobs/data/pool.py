@@ -10,7 +10,6 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -41,16 +40,10 @@ def fill(file: IO[bytes], spec: Spec, index: int, size: int) -> int:
     return file.seek(0, os.SEEK_END)
 
 
-@dataclass(frozen=True)
-class ToFolder:
-    """Files of a folder, each there in full or not at all."""
-
-    folder: Path
-
-    def __call__(self, spec: Spec, index: int, size: int) -> int:
-        """Write one; returns its size in bytes."""
-        with files.whole(self.folder / spec.name(index), durable=False) as file:
-            return fill(file, spec, index, size)
+def to_folder(folder: Path, spec: Spec, index: int, size: int) -> int:
+    """Write a file of a folder, there in full or not at all; returns its size in bytes."""
+    with files.whole(folder / spec.name(index), durable=False) as file:
+        return fill(file, spec, index, size)
 
 
 def make_files(

@@ -31,7 +31,7 @@ def dropped(
     complaints = {}
     for index in order[:last]:
         if index not in seen:
-            complaint = _complaint(names[index], settings)
+            complaint = pipeline.why_unreadable(names[index], settings["benchmark"])
             if complaint is not None or (exhausted and not whole_batches):
                 complaints[names[index]] = complaint or "dropped, though it loads now"
     named = [{"file": file, "error": error} for file, error in list(complaints.items())[:_NAMED_FILES]]
@@ -41,9 +41,5 @@ def dropped(
 def first_complaint(names: Sequence[str], settings: Settings) -> str | None:
     """Name the first file that does not load, in the order of the run; None where all load now."""
     order = pipeline.order(names, settings["seed"])
-    complaints = ((names[index], _complaint(names[index], settings)) for index in order)
+    complaints = ((names[index], pipeline.why_unreadable(names[index], settings["benchmark"])) for index in order)
     return next((f"{name}: {complaint}" for name, complaint in complaints if complaint), None)
-
-
-def _complaint(name: str, settings: Settings) -> str | None:
-    return pipeline.why_unreadable(name, settings["benchmark"])

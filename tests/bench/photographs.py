@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from jobs.data.images import ImageSpec, image_bytes, size_targets
+from jobs.data.images import ImageSpec
 from tests.bench.bench import Figure
 from tests.jobs.jobs_factory import spectral_slope
 
@@ -77,9 +77,9 @@ def photograph(path: Path, spec: ImageSpec) -> Sample:
 
 def synthetic(spec: ImageSpec, count: int) -> list[Sample]:
     """Make images spread over the whole dataset, in size too."""
-    targets = size_targets(spec)
+    targets = spec.sizes()
     indices = range(0, spec.files, spec.files // count)
-    files = [image_bytes(spec, index, int(targets[index])) for index in indices]
+    files = [spec.content(index, int(targets[index])) for index in indices]
     return [Sample(data, pillow_quality(data)) for data in files]
 
 

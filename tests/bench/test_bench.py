@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from jobs.data.images import ImageSpec, image_bytes, size_targets
+from jobs.data.images import ImageSpec
 from tests.bench import __main__ as bench
 from tests.ceph import lab as ceph
 from tests.slurm import lab
@@ -55,8 +55,8 @@ def test_a_bench_gives_its_figures_as_lines_and_as_json(name, tmp_path, monkeypa
 def _photos(folder):
     spec = ImageSpec(files=2, median_bytes=30_000, sigma=0.3, width=320, height=240, classes=1, seed=3)
     (folder / "photos").mkdir()
-    for index, size in enumerate(size_targets(spec)):
-        (folder / "photos" / f"{index}.jpg").write_bytes(image_bytes(spec, index, int(size)))
+    for index, size in enumerate(spec.sizes()):
+        (folder / "photos" / f"{index}.jpg").write_bytes(spec.content(index, int(size)))
     return folder / "photos"
 
 

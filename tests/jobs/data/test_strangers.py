@@ -5,7 +5,7 @@ import os
 import pytest
 
 from jobs.data import make, manifest
-from jobs.data.images import ImageSpec, file_name
+from jobs.data.images import ImageSpec
 from jobs.errors import DatasetError
 
 SPEC = ImageSpec(files=4, classes=2, median_bytes=1200, sigma=0.0, width=32, height=32, seed=1)
@@ -16,8 +16,8 @@ def precious(tmp_path):
     """Return a folder of ours with files that are named like images."""
     folder = tmp_path / "precious"
     for index in range(SPEC.files):
-        (folder / file_name(SPEC, index)).parent.mkdir(parents=True, exist_ok=True)
-        (folder / file_name(SPEC, index)).write_text("ours")
+        (folder / SPEC.name(index)).parent.mkdir(parents=True, exist_ok=True)
+        (folder / SPEC.name(index)).write_text("ours")
     yield folder
     assert {file.read_text() for file in folder.rglob("*.jpg")} == {"ours"}
     assert len([*folder.rglob("*")]) == SPEC.classes + SPEC.files
@@ -78,14 +78,14 @@ def test_a_dataset_of_another_user_is_read_when_it_is_what_its_manifest_says(the
 
 
 def test_a_dataset_of_another_user_that_is_not_what_its_manifest_says_is_left_alone(theirs):
-    os.truncate(theirs / file_name(SPEC, 0), 7)
+    os.truncate(theirs / SPEC.name(0), 7)
 
     with pytest.raises(DatasetError, match="is nobody's"):
         _made(theirs)
 
 
 def test_images_that_are_links_to_other_files_are_not_those_of_a_manifest(theirs):
-    image, elsewhere = theirs / file_name(SPEC, 0), theirs.with_name("elsewhere.jpg")
+    image, elsewhere = theirs / SPEC.name(0), theirs.with_name("elsewhere.jpg")
     image.rename(elsewhere)
     image.symlink_to(elsewhere)
 
