@@ -31,6 +31,7 @@ from jobs.objects.snapshots import place_of
 from jobs.profiler.window import MODES
 from jobs.settings import choices
 from jobs.system import files
+from jobs.terminal import complain
 
 if TYPE_CHECKING:
     from jobs.benchmarks.benchmark import Benchmark
@@ -92,18 +93,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         with _request(benchmark, options) as request:
             figures = run.execute(request)
     except JobError as error:
-        sys.exit(_complain(error.message, error.hint, error.exit_code))
+        complain(error.message, error.hint)
+        sys.exit(error.exit_code)
     except OSError as error:
-        sys.exit(_complain(str(error), "name a folder on a storage that works", 2))
+        complain(str(error), "name a folder on a storage that works")
+        sys.exit(2)
     print(json.dumps(figures, indent=1))
     if figures["reason"]:
         print(f"{figures['status']}: {figures['reason']}", file=sys.stderr)
     sys.exit(0 if figures["status"] == "valid" else 1)
-
-
-def _complain(message: str, hint: str, code: int) -> int:
-    print(f"error: {message}" + (f"\n\nhint: {hint}" if hint else ""), file=sys.stderr)
-    return code
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -211,7 +209,7 @@ def _request(benchmark: Benchmark, options: argparse.Namespace) -> Iterator[Requ
 
 
 def _absolute(path: Path | None) -> str | None:
-    return str(path.parent.resolve() / path.name) if path else None
+    return str(files.named(path)) if path else None
 
 
 def _with_file(request: Request, options: argparse.Namespace) -> Request:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, field, fields
+from dataclasses import Field, field, fields
 from enum import Enum
 from typing import Any, TypedDict
 
@@ -49,9 +49,7 @@ def key(
 
 def defaults(keys: type) -> Node:
     """Return the defaults of a benchmark's keys as plain values."""
-    found = {each.name: each.default for each in fields(keys) if each.default is not MISSING}
-    made = {each.name: each.default_factory() for each in fields(keys) if each.default_factory is not MISSING}
-    return {name: _plain(value) for name, value in {**found, **made}.items()}
+    return {name: value.value if isinstance(value, Enum) else value for name, value in vars(keys()).items()}
 
 
 def ranges(keys: type) -> dict[str, tuple[float, float]]:
@@ -63,7 +61,3 @@ def ranges(keys: type) -> dict[str, tuple[float, float]]:
 def choices(each: Field[Any]) -> list[str] | None:
     """Return the words that a key may have; None where it is not one of a few."""
     return [word.value for word in type(each.default)] if isinstance(each.default, Enum) else None
-
-
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, Enum) else value

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs.errors import NoGpuError
+from jobs.lazy_imports import tf
 
 HOST = "/CPU:0"
 """The device that a batch comes from."""
@@ -32,8 +33,6 @@ def choose(name: str) -> str:
     Where no GPU computes, they are hidden from this process; where one does, the first is taken; ``gpu`` without one
     raises NoGpuError. Call it before TensorFlow touches a device.
     """
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     gpus = tf.config.list_physical_devices("GPU")
     if name == "gpu" and not gpus:
         raise NoGpuError
@@ -52,8 +51,6 @@ def described(chosen: str) -> str:
     """Name what computes for a record: a GPU with its model, for there are many kinds."""
     if chosen != "gpu":
         return chosen
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     gpu = tf.config.get_visible_devices("GPU")[0]
     model = tf.config.experimental.get_device_details(gpu).get("device_name")
     return f"gpu ({model})" if model else "gpu"

@@ -23,12 +23,13 @@ from jobs.benchmarks.benchmark import Benchmark, Figure
 from jobs.data import pipeline
 from jobs.data.unreadable import dropped, first_complaint
 from jobs.errors import UnreadableImageError
+from jobs.lazy_imports import tf
 from jobs.settings import key
 
 if TYPE_CHECKING:
     from jobs.checkpoints.run import Checkpoints
     from jobs.checkpoints.saver import Saver
-    from jobs.settings import Node, Settings
+    from jobs.settings import Settings
 
     Step = Callable[[Any, Any], float | None]  # of images and labels; returns the loss where it trains
 
@@ -52,8 +53,6 @@ def prepare(
     What is returned takes a context that is entered before the iterator is made and left after the last step, both
     outside the clock. Raises NoGpuError for ``accelerator.name=gpu`` where there is none.
     """
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     chosen = accelerator.choose(settings["accelerator"]["name"])
     tf.random.set_seed(settings["seed"])
     names = [str(path) for path in paths]
@@ -82,8 +81,6 @@ def prepare(
 @contextmanager
 def _bad_file_named(names: Sequence[str], settings: Settings) -> Iterator[None]:
     """Name the file that TensorFlow fails on where `ignore_errors` is off; its own error does not."""
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     try:
         yield
     except tf.errors.OpError as error:
@@ -112,8 +109,6 @@ def _build_step(
     chosen: str, settings: Settings, kind: type[Network], classes: int, *, saved: bool
 ) -> tuple[Step, Network | None, dict[str, Any]]:
     """Make what is done with a batch; returns it, the network if one is trained or saved, and what making them took."""
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     began = time.perf_counter()
     idle = _idle_step(chosen, settings)
     if idle and not saved:
@@ -134,12 +129,8 @@ def _build_step(
 def _idle_step(chosen: str, settings: Settings) -> Step | None:
     """Return what is done with a batch where nothing is trained; None where the network is."""
     if settings["benchmark"]["control"] == "no_compute":
-        return _skip
+        return lambda _images, _labels: None
     return accelerator.emulated(settings["accelerator"]["step_s"]) if chosen == "emulated" else None
-
-
-def _skip(_images: Any, _labels: Any) -> None:
-    """Do nothing with a batch: ``control=no_compute``."""
 
 
 def _from_memory(dataset: Any, steps: int) -> list[Any]:
@@ -211,16 +202,14 @@ def _train(iterator: Iterator[Any], steps: int, step: Step, saver: Saver | None)
             with step_marks.part("checkpoint"):
                 saver.after(number + 1)
             checkpoint_s += clock() - kept
-    finish_s = _timed(saver.finish) if saver else 0.0
+    finish_s = 0.0
+    if saver:
+        ended = clock()
+        saver.finish()
+        finish_s = clock() - ended
     times = {"step_load_s": step_load_s, "step_compute_s": step_compute_s, "other_s": other_s + marked.spent_s}
     times |= {"checkpoint_s": checkpoint_s + finish_s, "checkpoint_finish_s": finish_s}
     return delivered, {**times, "step_loss": losses, "bytes_read": bytes_read}
-
-
-def _timed(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 class Control(Enum):
@@ -257,19 +246,9 @@ class Keys(TrainingKeys):
     dropout: float = key(0.5, 0, 0.99)
 
 
-class Training(Benchmark):
-    """A training on files."""
+UNNAMED = {"optimizer": Optimizer.adam.value}
 
-    def claim(self, settings: Settings) -> str:
-        """Claim nothing of the page cache where nothing is read."""
-        return "as_is" if settings["benchmark"]["control"] == Control.no_io.value else super().claim(settings)
-
-    def acting_keys(self, node: Node) -> Node:
-        """Leave Adam unnamed, as it was before there was a choice."""
-        return {name: value for name, value in node.items() if (name, value) != ("optimizer", Optimizer.adam.value)}
-
-
-BENCHMARK = Training(
+BENCHMARK = Benchmark(
     name="alexnet",
     version=1,
     kind="training",
@@ -282,5 +261,6 @@ BENCHMARK = Training(
     computes=True,
     saves=True,
     whole_batches=True,
+    unnamed=UNNAMED,
     wall_parts=WALL_PARTS,
 )

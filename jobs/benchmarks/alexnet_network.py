@@ -11,10 +11,9 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import tensorflow as tf
+from jobs.lazy_imports import tf
 
 _COLOURS = 3
 _POOL, _POOL_STRIDE = 3, 2
@@ -84,8 +83,6 @@ class Network:
     channels = _COLOURS
 
     def __init__(self, classes: int, seed: int, benchmark: Mapping[str, Any]) -> None:
-        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
         self._classes, self._seed, self._benchmark = classes, seed, benchmark
         shapes, moved = self._shapes(), _with_moments(benchmark)
         self.kernels = [tf.Variable(tf.zeros(shape)) for shape in shapes]
@@ -135,8 +132,6 @@ class Network:
 
     def warm_up(self, batch_size: int, device: str) -> None:
         """Trace a step for such batches on `device`, do it on zeros, and bring all variables to their start."""
-        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
         size = self._benchmark["image_size"]
         with tf.device(device):
             images, labels = tf.zeros((batch_size, size, size, self.channels)), tf.zeros((batch_size, self._classes))
@@ -145,8 +140,6 @@ class Network:
 
     def reset(self) -> None:
         """Bring every variable to where it starts with this seed."""
-        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
         *hidden, last = self.kernels
         # With the last kernel zero no class is preferred, and the first loss is ln(classes), as it should be.
         for variable in [last, *self.biases, *self.means, *self.squares, self.steps]:
@@ -162,8 +155,6 @@ class Network:
         return loss
 
     def _gradients(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, Sequence[tf.Tensor]]:
-        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
         with tf.GradientTape() as tape:
             losses = tf.nn.softmax_cross_entropy_with_logits(labels, self._logits(images))
             loss = tf.reduce_mean(losses)
@@ -178,8 +169,6 @@ class Network:
             weight.assign_sub(self._benchmark["learning_rate"] * gradient)
 
     def _adam(self, gradients: Sequence[tf.Tensor]) -> None:
-        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
         step = tf.cast(self.steps.assign_add(1), tf.float32)
         beta_1_power, beta_2_power = _BETA_1**step, _BETA_2**step
         for weight, mean, square, gradient in zip(self._weights, self.means, self.squares, gradients, strict=True):
@@ -197,8 +186,6 @@ class Network:
             )
 
     def _logits(self, images: tf.Tensor) -> tf.Tensor:
-        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
         values = images - 0.5
         layers = list(zip(self.kernels, self.biases, strict=True))
         for layer, (kernel, bias) in zip(_CONVOLUTIONS, layers[: len(_CONVOLUTIONS)], strict=True):

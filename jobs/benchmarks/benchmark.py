@@ -87,6 +87,8 @@ class Benchmark:
     whole_batches: bool = False  # whether it takes whole batches only
     # Whether its runs say what a storage gives by itself: they are measured first, and others are judged by them.
     bounds_others: bool = False
+    # Keys of its own that came later: with these values a cell's settings do not have them, as before they were there.
+    unnamed: Mapping[str, Any] = field(default_factory=dict)
     # The parts of its wall time, where a run does not name them itself.
     wall_parts: tuple[str, ...] = ("load_s", "compute_s", "checkpoint_s", "other_s")
 
@@ -114,7 +116,7 @@ class Benchmark:
 
     def acting_keys(self, node: Node) -> Node:
         """Return those of its own keys that act."""
-        return node
+        return {name: value for name, value in node.items() if name not in self.unnamed or value != self.unnamed[name]}
 
     def words(self, _node: Node) -> list[str]:
         """Return the words that a cell's id begins with."""
@@ -122,7 +124,8 @@ class Benchmark:
 
     def claim(self, settings: Settings) -> str:
         """Return what a run claims of the page cache: ``cold``, ``warm`` or ``as_is``, which is nothing."""
-        return settings.get("cache", "as_is")
+        reads_no_data = settings["benchmark"].get("control") in ("no_io", "metadata")
+        return "as_is" if reads_no_data else settings.get("cache", "as_is")
 
     def combined(self, _ranks: Sequence[Run]) -> dict[str, Any]:
         """Return what a whole run has of its ranks' figures beyond their sums (`jobs.ranks.whole`)."""

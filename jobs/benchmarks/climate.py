@@ -26,13 +26,14 @@ from jobs.benchmarks.images import RATE, objects_of
 from jobs.benchmarks.nersc.run import Run
 from jobs.data import manifest
 from jobs.data.readers import Part, opened
+from jobs.data.readers.library import load
 from jobs.errors import DatasetError
 from jobs.observe.spent import Spent, logged
 from jobs.settings import EVERY, key
 
 if TYPE_CHECKING:
     from jobs.request import Request
-    from jobs.settings import Node, Settings
+    from jobs.settings import Settings
 
 _WALL_PARTS = ("load_s", "compute_s", "validate_s", "sync_s", "other_s")
 _NO_DATA = "stats.h5"
@@ -69,8 +70,6 @@ class Keys:
 
 @contextmanager
 def _begun(request: Request) -> Iterator[Work]:
-    from jobs.data.readers.library import load  # noqa: PLC0415 - finding the benchmarks is to be fast
-
     settings, folder, here = request["settings"], Path(request["dataset"]), ranks.here()
     own, control = settings["benchmark"], Control(settings["benchmark"]["control"])
     found = manifest.load(Path(request["manifest"] or folder))
@@ -187,10 +186,6 @@ class CdbRun(Run):
 
 
 class _Climate(Benchmark):
-    def acting_keys(self, node: Node) -> Node:
-        """Leave a stage that there is not unnamed, as it was before there was any."""
-        return {name: value for name, value in node.items() if (name, value) != ("stage", None)}
-
     def combined(self, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return what all ranks have staged, and how fast: all bytes over the longest time."""
         if not all("stage_s" in each for each in ranks):
@@ -198,11 +193,6 @@ class _Climate(Benchmark):
         longest = max(each["stage_s"] for each in ranks)
         found = {key: sum(each[key] for each in ranks) for key in ("stage_files", "stage_bytes", "stage_found_files")}
         return {**found, "stage_s": longest, "stage_mb_per_s": found["stage_bytes"] / 1e6 / longest}
-
-    def claim(self, settings: Settings) -> str:
-        """Claim nothing of the page cache where no data is read."""
-        reads = settings["benchmark"]["control"] in (Control.none.value, Control.no_compute.value)
-        return super().claim(settings) if reads else "as_is"
 
     def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
         """Refuse what is no data set of CDB, or too small; and to train on what has no labels."""
@@ -260,5 +250,6 @@ BENCHMARK = _Climate(
     computes=True,
     emulates=True,
     several_nodes=True,
+    unnamed={"stage": None},
     wall_parts=_WALL_PARTS,
 )  # fmt: skip

@@ -32,7 +32,9 @@ from jobs.benchmarks.images import RATE, objects_of
 from jobs.benchmarks.nersc.run import Run
 from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest, staging
+from jobs.data.readers import Part, library, opened
 from jobs.errors import DatasetError
+from jobs.lazy_imports import np
 from jobs.observe.spent import Spent, logged
 from jobs.settings import EVERY, key
 
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from jobs.settings import Settings
 
 _PARTS = ("data", "label", "psr", "normweight", "weight")
+_COLUMNS = ("phase", "epoch", "file", "resident", "device_bytes")  # of each load, in a record
 _WALL_PARTS = ("load_s", "compute_s", "validate_s", "sync_s", "checkpoint_s", "other_s")
 
 
@@ -84,8 +87,6 @@ def _begun(request: Request) -> Iterator[Work]:
 
 
 def _reader(settings: Settings, paths: Sequence[Path], log: TimeLog | None) -> AbstractContextManager[Reader]:
-    from jobs.data.readers import Part, opened  # noqa: PLC0415 - numpy: finding the benchmarks is to be fast
-
     name, own = str(settings.get("reader", "h5py_threads")), settings["benchmark"]
     return opened(name, [Part(each) for each in _PARTS], paths, readers=own["readers"], log=log)
 
@@ -105,8 +106,6 @@ def _planned(settings: Settings, folder: Path, files: Mapping[str, Sequence[Path
 
 def _shape(path: Path) -> tuple[int, int]:
     """Return the samples of a file and the side of its images; DatasetError where it is none of HEPCNNB's."""
-    from jobs.data.readers import Part, library  # noqa: PLC0415 - numpy: finding the benchmarks is to be fast
-
     with library.file_of(path) as file:
         shape = library.found(file, Part(_PARTS[0])).shape
     if len(shape) != 4 or shape[1] != CHANNELS or shape[2] != shape[3]:  # noqa: PLR2004 - samples of square images
@@ -117,11 +116,6 @@ def _shape(path: Path) -> tuple[int, int]:
 def _to_save(settings: Settings, rules: Rules) -> tuple[int, int]:
     """Return the number of snapshots, and the bytes of each; an index adds kB."""
     return rules.steps // settings["checkpoint"]["every"], bytes_of(kernel_shapes(settings["benchmark"]["width"]))
-
-
-def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return of each load what a record keeps: where its bytes were before, and what the kernel fetched."""
-    return {name: [row[name] for row in rows] for name in ("phase", "epoch", "file", "resident", "device_bytes")}
 
 
 class HepRun(Run):
@@ -152,8 +146,6 @@ class HepRun(Run):
 
     def _from_memory(self, phase: str, _load: Load) -> Arrays:
         """Return samples without reading any: ``control=no_io``."""
-        import numpy as np  # noqa: PLC0415 - finding the benchmarks is to be fast
-
         number, side = self.rules.files(phase).samples, self.plan.image_size
         return [np.zeros((number, side, side, CHANNELS), np.float32), np.zeros(number, np.int32)]
 
@@ -168,7 +160,7 @@ class HepRun(Run):
             "unpack_s": seconds["load"],
             "checkpoint_finish_s": training.checkpoint_finish_s,
             "loads": len(rows),
-            "load_list": _columns(rows),
+            "load_list": {name: [row[name] for row in rows] for name in _COLUMNS},
             **seconds_by_source(rows),
             **({"checkpoints_asked": self.rules.steps // self.settings["checkpoint"]["every"]} if self.saver else {}),
             "private_caches": int(self.here.private_caches),
@@ -203,10 +195,6 @@ class _Hepcnn(Benchmark):
     def combined(self, ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the loads of all ranks added up, and the means of what each spent with them: `sum_per_rank`."""
         return together(ranks)
-
-    def claim(self, settings: Settings) -> str:
-        """Claim nothing of the page cache where nothing is read."""
-        return "as_is" if settings["benchmark"]["control"] == Control.no_io.value else super().claim(settings)
 
     def refusal(self, values: Mapping[str, Any]) -> tuple[str, str] | None:
         """Refuse what is no data set of HEPCNNB, or too small."""

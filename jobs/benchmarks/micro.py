@@ -20,6 +20,7 @@ from jobs.benchmarks.benchmark import Benchmark
 from jobs.data import pipeline
 from jobs.data.unreadable import dropped, first_complaint
 from jobs.errors import UnreadableImageError
+from jobs.lazy_imports import tf
 from jobs.ranks import here
 from jobs.settings import key
 
@@ -34,8 +35,6 @@ def prepare(settings: Settings, paths: Sequence[Path]) -> Callable[..., dict[str
     What is returned takes a context that is entered before the iterator is made and left after the last batch, both
     outside the clock.
     """
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     tf.config.set_visible_devices([], "GPU")  # nothing here computes; a GPU's start-up would only cost
     first_use.run_operations_directly()
     tf.random.set_seed(settings["seed"])

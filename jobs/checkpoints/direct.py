@@ -61,10 +61,6 @@ class Direct:
         self._saved.append(snapshot)
         return snapshot
 
-    def latest(self) -> Path | None:
-        """Return the newest snapshot that is complete and verified; None where there is none."""
-        return restart.latest(self.folder)
-
     def drained(self, timeout_s: float | None = None) -> bool:  # noqa: ARG002 - of a burst buffer
         """Return True: there is nothing to drain."""
         return True

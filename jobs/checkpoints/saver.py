@@ -1,6 +1,6 @@
 """Saves the variables of a training every so many steps: while it stands still, or behind its back.
 
-What is written is TensorFlow's own format; `restore` reads it, and so does ``tf.train.Checkpoint(…).read``.
+What is written is TensorFlow's own format, which ``tf.train.Checkpoint(…).read`` reads.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jobs.burst_buffer.snapshots import PREFIX
+from jobs.lazy_imports import tf
 from jobs.system import page_cache
 
 if TYPE_CHECKING:
@@ -131,24 +132,13 @@ class BackgroundSaver(Saver):
             self._writing.popleft().result()
 
 
-def restore(files: Path, state: State) -> None:
-    """Bring variables to what the files of a snapshot hold, all of them or none."""
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
-    tf.train.Checkpoint(**state).read(str(files / PREFIX)).assert_consumed()
-
-
 def _writer(state: State) -> Callable[[Path], object]:
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     checkpoint = tf.train.Checkpoint(**state)
     return lambda folder: checkpoint.write(str(folder / PREFIX))
 
 
 def _like(state: State) -> State:
     """Make variables of the same shapes in the host's memory."""
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     with tf.device("/CPU:0"):
         made: State = tf.nest.map_structure(lambda one: tf.Variable(tf.zeros_like(one)), dict(state))
     return made
@@ -156,8 +146,6 @@ def _like(state: State) -> State:
 
 def _fill(copy: State, state: State) -> None:
     """Bring the values of `state` into `copy`."""
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     with tf.device("/CPU:0"):
         for target, source in zip(tf.nest.flatten(dict(copy)), tf.nest.flatten(dict(state)), strict=True):
             # A true copy, here and now, 4.8 GB/s where `numpy` makes 1: with `tf.identity` both share a buffer, and the

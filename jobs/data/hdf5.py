@@ -15,9 +15,9 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from jobs.data.scene import generator
+from jobs.lazy_imports import h5py
 
 if TYPE_CHECKING:
-    import h5py
     import numpy.typing as npt
 
 _OVERHEAD_BYTES = 16_384  # of a file, at most: what HDF5 says of its data sets
@@ -32,14 +32,10 @@ class Hdf5Spec:
     @staticmethod
     def libraries() -> dict[str, str]:
         """Return the versions, beside numpy's, that the bytes depend on."""
-        import h5py  # noqa: PLC0415 - for these datasets alone
-
         return {"h5py": h5py.__version__, "hdf5": h5py.version.hdf5_version}
 
     def write(self, file: IO[bytes], index: int) -> None:
         """Write a file, in pieces: a published one has 427 MB."""
-        import h5py  # noqa: PLC0415
-
         # By its descriptor: its name is a temporary one. Nothing has a time in it, so bytes repeat.
         with h5py.File(f"/proc/self/fd/{file.fileno()}", "w", libver="earliest", locking=False) as made:
             self._fill(made, index)
@@ -61,7 +57,6 @@ class HepSpec(Hdf5Spec):
     CHANNELS: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be made."""
         if min(self.train_files, self.samples) < 1 or self.validation_files < 0 or self.seed < 0:
             raise ValueError("train_files and samples count from 1, validation_files and seed from 0")
         if not 1 <= self.image_size <= _MOST_SIDE:
@@ -116,7 +111,6 @@ class ClimateSpec(Hdf5Spec):
     CHANNELS: ClassVar[int] = 16
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be made."""
         if self.files < 1 or self.seed < 0:
             raise ValueError("files count from 1, and the seed from 0")
         if not 1 <= min(self.height, self.width) <= max(self.height, self.width) <= _MOST_SIDE:

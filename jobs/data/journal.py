@@ -60,7 +60,6 @@ class Journal:
         self._synced_at = time.monotonic()
 
     def __enter__(self) -> Journal:  # noqa: PYI034 - typing.Self needs Python 3.11
-        """Return the journal itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:

@@ -61,7 +61,7 @@ class StagedFiles:
         """
         here = path.absolute()
         if not here.is_relative_to(self.source):
-            here = path.parent.resolve() / path.name  # a folder may be called by a link
+            here = files.named(path)  # a folder may be called by a link
         name = str(here.relative_to(self.source)) if here.is_relative_to(self.source) else ""
         wanted = self.files.get(name)
         if wanted is None:
@@ -84,13 +84,13 @@ def identity(path: Path) -> tuple[int, int] | None:
 def load(path: Path) -> StagedFiles:
     """Read a map; DatasetError where it is missing, damaged or newer."""
     try:
-        found = versioned.read_as(path.parent.resolve() / path.name, _Map, SCHEMA)
-        files = {str(name): (int(size), int(changed)) for name, size, changed in found["files"]}
+        found = versioned.read_as(files.named(path), _Map, SCHEMA)
+        copied = {str(name): (int(size), int(changed)) for name, size, changed in found["files"]}
     except (OSError, ValueError, versioned.NewerFileError) as error:
         raise DatasetError(f"{path} is no map of staged files that can be read: {error}", _CURE) from error
-    if odd := [name for name in files if {"", ".", ".."}.intersection(name.split("/"))]:
+    if odd := [name for name in copied if {"", ".", ".."}.intersection(name.split("/"))]:
         raise DatasetError(f"{path}: {odd[0]!r} is no file below {found['source']}", _CURE)
-    return StagedFiles(Path(found["source"]), Path(found["copies"]), Path(found["root"]), files)
+    return StagedFiles(Path(found["source"]), Path(found["copies"]), Path(found["root"]), copied)
 
 
 def staged(paths: Sequence[str | Path], staged_map: str | Path) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs import steps
+from jobs.lazy_imports import tf
 from jobs.observe.observer import Observer
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from jobs.request import Request
 
 
-class Runtime(Observer):
+class Runtime(Observer, steps.Watcher):
     """TensorFlow's profiler between two steps; where the first one is 1, from before the clock."""
 
     place = 85
@@ -42,8 +43,6 @@ class Runtime(Observer):
 
     def begin(self, number: int) -> None:
         """Start the profiler before its first step, and mark each one."""
-        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
         if number == self._first and not self._open:
             self._start()
         if self._open:
@@ -59,8 +58,6 @@ class Runtime(Observer):
 
     def part(self, name: str) -> AbstractContextManager[Any]:
         """Mark a part of a step."""
-        import tensorflow as tf  # noqa: PLC0415
-
         return tf.profiler.experimental.Trace(f"campaign {name}") if self._open else nullcontext()
 
     def stop(self, *, failed: bool) -> None:
@@ -71,8 +68,6 @@ class Runtime(Observer):
                 self._stop(save=not failed)
 
     def _start(self) -> None:
-        import tensorflow as tf  # noqa: PLC0415
-
         began = time.perf_counter()
         self._folder = tempfile.TemporaryDirectory(prefix="tfio-trace-")
         try:
@@ -83,8 +78,6 @@ class Runtime(Observer):
         self._times["start_s"] = time.perf_counter() - began
 
     def _stop(self, *, save: bool = True) -> None:
-        import tensorflow as tf  # noqa: PLC0415
-
         began = time.perf_counter()
         self._open = False
         try:

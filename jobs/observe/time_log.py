@@ -68,7 +68,6 @@ class Event:
     start_ns: int
 
     def __enter__(self) -> Event:  # noqa: PYI034 - typing.Self needs Python 3.11
-        """Begin."""
         self.start_ns = monotonic_ns()
         return self
 
@@ -115,7 +114,7 @@ class TimeLog:
         self._place_count = self._file_count = self._count = self._size = 0
         self._lock = threading.RLock()  # a signal handler runs in a thread that may have it
         self._writing = False
-        self._path = Path(path).parent.resolve() / Path(path).name
+        self._path = files.named(path)
         self.beside = {"path": str(self._path), "rank": int(rank), "ranks": int(ranks), "run": run}
         """With another path, the arguments for the log of another process of the same rank."""
         self._descriptor = _made(self._path)
@@ -207,11 +206,9 @@ class TimeLog:
                 os.close(self._descriptor)
 
     def __enter__(self) -> TimeLog:  # noqa: PYI034 - typing.Self needs Python 3.11
-        """Return the log, which is open."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it."""
         self.close()
 
     def _number(self, file: File) -> int:

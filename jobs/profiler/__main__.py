@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jobs.profiler import ProfilerError, chrome, darshan_log, report, table
+from jobs.system import files
+from jobs.terminal import complain
 
 _WRITERS = {"chrome": chrome.write, "darshan": darshan_log.write}
 _FILE = "a profile that was saved, a campaign's profile-N.npz, a spill, or a Darshan log"
@@ -29,7 +31,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if asked.verb in _WRITERS:
             if asked.out.exists() and asked.out.samefile(asked.file):
                 raise ProfilerError(f"{asked.out} is the profile itself", "name another file to write")  # noqa: TRY301
-            _WRITERS[asked.verb](asked.out.parent.resolve() / asked.out.name, window)
+            _WRITERS[asked.verb](files.named(asked.out), window)
         elif asked.json:
             print(json.dumps(report.figures(window), indent=1))
         else:
@@ -38,15 +40,12 @@ def main(words: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `| head` has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except ProfilerError as error:
-        return _failed(error.message, error.hint)
+        complain(error.message, error.hint)
+        return 2
     except OSError as error:
-        return _failed(str(error), "name a file in a folder that is there, where you may write and there is room")
+        complain(str(error), "name a file in a folder that is there, where you may write and there is room")
+        return 2
     return 0
-
-
-def _failed(message: str, hint: str) -> int:
-    print(f"error: {message}" + (f"\n\nhint: {hint}" if hint else ""), file=sys.stderr)
-    return 2
 
 
 def _parsed(words: Sequence[str] | None) -> argparse.Namespace:

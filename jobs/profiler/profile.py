@@ -110,7 +110,7 @@ class Profile:
         self._room = Room(mode, events, max_files)
         paths = [only] if isinstance(only, str | os.PathLike) else only
         self._only = b"".join(os.fsencode(each) + b"\0" for path in paths for each in _names(Path(path)))
-        self._spill = _absolute(spill) if spill else None
+        self._spill = files.named(spill) if spill else None
         if spill and self._room.size_bytes > table.LARGEST_BYTES:
             raise ProfilerError(
                 f"a spill of {self._room.size_bytes / 1e6:,.0f} MB could not be read again",
@@ -198,7 +198,6 @@ class Profile:
         return self._window
 
     def __enter__(self) -> Profile:  # noqa: PYI034 - typing.Self needs Python 3.11
-        """Open the window."""
         self.start()
         return self
 
@@ -216,15 +215,15 @@ class Profile:
 
     def save(self, path: str | Path) -> None:
         """Write all of it to a file that `python -m jobs.profiler report` and `jobs.profiler.table.read` read."""
-        table.write(_absolute(path), self.window)
+        table.write(files.named(path), self.window)
 
     def darshan(self, path: str | Path) -> None:
         """Write the counters, and a trace's reads and writes, as a Darshan log that PyDarshan reads."""
-        darshan_log.write(_absolute(path), self.window)
+        darshan_log.write(files.named(path), self.window)
 
     def chrome(self, path: str | Path) -> None:
         """Write the calls as a trace that chrome://tracing and Perfetto show; ProfilerError in the mode counters."""
-        chrome.write(_absolute(path), self.window)
+        chrome.write(files.named(path), self.window)
 
     @property
     def files(self) -> Files:
@@ -252,11 +251,6 @@ def _end() -> None:
 def _names(path: Path) -> set[Path]:
     """Return a folder's name and what it resolves to: a program may open it by either."""
     return {path.absolute(), path.resolve()}
-
-
-def _absolute(path: str | Path) -> Path:
-    """Return a file's name without links in its folder; the folder is the caller's word."""
-    return Path(path).parent.resolve() / Path(path).name
 
 
 def _others() -> list[str]:

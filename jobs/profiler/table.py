@@ -63,7 +63,7 @@ def write(path: Path, window: Window) -> None:
 
 def read(path: Path) -> Window:
     """Read what `write` wrote, a spill or a Darshan log; ProfilerError: it is none of them, damaged or too large."""
-    path = path.parent.resolve() / path.name
+    path = files.named(path)
     try:
         with os.fdopen(files.opened(path), "rb") as file:
             if os.fstat(file.fileno()).st_size > LARGEST_BYTES:

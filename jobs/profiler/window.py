@@ -107,7 +107,6 @@ class Files(Mapping[str, "dict[str, float]"]):
         return iter(self._places)
 
     def __len__(self) -> int:
-        """Return how many files there are."""
         return len(self._places)
 
 

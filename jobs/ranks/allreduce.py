@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from jobs.lazy_imports import tf
+
 
 @contextmanager
 def port() -> Iterator[int]:
@@ -29,8 +31,6 @@ class Group:
     """
 
     def __init__(self, addresses: Sequence[str], rank: int) -> None:
-        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
         tf.config.set_visible_devices([], "GPU")  # where it sees one, it takes NCCL
         task = {"type": "worker", "index": rank}
         os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": list(addresses)}, "task": task})
@@ -42,13 +42,9 @@ class Group:
 
     def sums(self, tensors: Sequence[Any]) -> list[Any]:
         """Return the sums of tensors over all ranks; the first call with new shapes is compiled, and takes longer."""
-        import tensorflow as tf  # noqa: PLC0415
-
         return list(self._sums([tf.convert_to_tensor(each) for each in tensors]))
 
     def _of_all(self, tensors: list[Any]) -> Any:
-        import tensorflow as tf  # noqa: PLC0415
-
         def add(own: list[Any]) -> Any:
             context = tf.distribute.get_replica_context()
             placed = [tf.identity(each) for each in own]  # on a device, which a function's arguments have not

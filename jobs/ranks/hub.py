@@ -53,7 +53,6 @@ class Hub:
     seen: list[Seen] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Listen from now on."""
         self.seen = [Seen() for _ in range(self.size)]
         self._guests: list[_Guest] = []
         self._released: tuple[float, float] | None = None

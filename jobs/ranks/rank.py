@@ -49,15 +49,9 @@ class Rank:
         """Return what each rank says here, JSON, in their order; not within the clock."""
         return [value]
 
-    def allreduce(self, tensors: Sequence[Any]) -> list[Any]:
-        """Return the sums over all ranks of tensors of the same shapes and types; where ``sync`` is ``allreduce``."""
-        return list(tensors)
-
     def meet(self, tensors: Sequence[Any] = ()) -> list[Any]:
-        """Do what a step does by ``sync``: nothing, wait for all, or add up tensors over all; returns them."""
-        if self.sync == "barrier":
-            self.barrier()
-        return self.allreduce(tensors) if self.sync == "allreduce" else list(tensors)
+        """Do what a step does by ``sync``: nothing, wait for all, or add up tensors, alike on all; returns them."""
+        return list(tensors)
 
     def end(self) -> None:
         """Wait until the clocks of all have stopped."""
@@ -106,11 +100,11 @@ class Among(Rank):
         """Return what each rank says here."""
         return self._come("gather", value)
 
-    def allreduce(self, tensors: Sequence[Any]) -> list[Any]:
-        """Return the sums over all ranks."""
-        if self._group is None:
-            raise RanksError(f"sync={self.sync} adds nothing up", "sync=allreduce")
-        return self._group.sums(tensors)
+    def meet(self, tensors: Sequence[Any] = ()) -> list[Any]:
+        """Do what a step does."""
+        if self.sync == "barrier":
+            self.barrier()
+        return self._group.sums(tensors) if self._group else list(tensors)
 
     def end(self) -> None:
         """Wait until the clocks of all have stopped."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def whole(benchmark: Benchmark, ranks: Sequence[Run], seen: Sequence[Seen]) -> R
     runs: Sequence[Mapping[str, Any]] = ranks
     last = max(range(len(runs)), key=lambda rank: runs[rank]["wall_s"])
     figures: dict[str, Any] = {key: value for key, value in runs[last].items() if key not in _PLACE}
-    figures |= {key: _sum([run.get(key) for run in runs]) for key in _SUMMED if key in figures}
+    figures |= {key: _of_all(sum, [run.get(key) for run in runs]) for key in _SUMMED if key in figures}
     figures |= {key: [each for run in runs for each in run.get(key, ())] for key in _JOINED if key in figures}
     wall_s = figures["wall_s"]
     figures |= {key: figures[moved] / unit / wall_s for key, (moved, unit) in _RATES.items() if key in figures}
@@ -43,7 +43,7 @@ def whole(benchmark: Benchmark, ranks: Sequence[Run], seen: Sequence[Seen]) -> R
         {
             **figures,
             "straggler": last,
-            "start_skew_s": _most([each.left_s for each in seen]),
+            "start_skew_s": _of_all(max, [each.left_s for each in seen]),
             "ranks": [_rank(rank, run, each) for rank, (run, each) in enumerate(zip(runs, seen, strict=True))],
         },
     )
@@ -54,11 +54,7 @@ def _rank(rank: int, run: Mapping[str, Any], seen: Seen) -> dict[str, Any]:
     return {**own, "left_s": seen.left_s, "clock_s": seen.clock_s, "ended_s": seen.ended_s, "figures": {**run}}
 
 
-def _sum(values: Sequence[float | None]) -> float | None:
+def _of_all(make: Callable[[list[float]], float], values: Sequence[float | None]) -> float | None:
+    """Return what is made of all values; None where one of them is not known."""
     known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
-
-
-def _most(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return max(known) if len(known) == len(values) else None
+    return make(known) if len(known) == len(values) else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import sys
 import threading
 from pathlib import Path
 from typing import Any, TypedDict
@@ -50,12 +49,11 @@ def emulated(path: Path) -> dict[str, Any] | None:
 
 
 def is_whole(facts: object) -> bool:
-    """Return whether a marker has a name, each bound as None or as a number that can be written down, and a model."""
+    """Return whether a marker has a name, each bound as None or as a number, and a model."""
     if not isinstance(facts, dict) or not isinstance(facts.get("name"), str) or not facts.keys() >= BOUNDS:
         return False
     bounds = [facts[key] for key in BOUNDS if facts[key] is not None]
-    bounded = all(type(bound) in (int, float) and 0 < bound <= sys.float_info.max for bound in bounds)
-    return bounded and _is_model(facts.get("model"))
+    return all(type(bound) in (int, float) and bound > 0 for bound in bounds) and _is_model(facts.get("model"))
 
 
 def _is_model(model: object) -> bool:
@@ -63,14 +61,8 @@ def _is_model(model: object) -> bool:
     if not isinstance(model, dict):
         return model is None
     named = len(model) <= _MOST_PARAMETERS and all(_NAME.fullmatch(name) for name in model)
-    return named and model.get("kind") in KINDS and all(map(_is_parameter, model.values()))
-
-
-def _is_parameter(value: object) -> bool:
-    if isinstance(value, str):
-        return _TEXT.fullmatch(value) is not None
-    largest = sys.float_info.max
-    return isinstance(value, (int, float)) and type(value) is not bool and -largest <= value <= largest
+    legal = (type(each) in (int, float) or (type(each) is str and _TEXT.fullmatch(each)) for each in model.values())
+    return named and model.get("kind") in KINDS and all(legal)
 
 
 class Served(TypedDict):

@@ -83,6 +83,11 @@ def _explained(error: OSError, path: Path, above: int) -> OSError:
     return OSError(error.errno, error.strerror, str(path))
 
 
+def named(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a file that the user names: links in the place of its folders are his word, and followed."""
+    return Path(path).parent.resolve() / Path(path).name
+
+
 def read(path: Path, largest: int = LARGEST_BYTES, owner: int | None = None) -> bytes:
     """Return the bytes of a regular file of at most `largest` bytes and of the user `owner`; else OddFileError."""
     with os.fdopen(opened(path), "rb") as file:

@@ -20,10 +20,9 @@ from jobs.benchmarks.cdb.rules import TRAIN, VALIDATION
 from jobs.data import pipeline
 from jobs.data.readers import Part
 from jobs.errors import DatasetError
+from jobs.lazy_imports import np, tf
 
 if TYPE_CHECKING:
-    import tensorflow as tf
-
     from jobs.benchmarks.cdb.rules import Phase, Rules
     from jobs.data.readers.reader import Reader
     from jobs.observe.time_log import TimeLog
@@ -58,7 +57,6 @@ class Feed:
     error: Exception | None = None
 
     def __post_init__(self) -> None:
-        """Begin with nothing under way."""
         self._lock, self._idle, self._under_way = threading.Lock(), threading.Condition(), 0
 
     def load(self, phase: Phase, file: Any, number: Any) -> list[Any]:
@@ -77,8 +75,6 @@ class Feed:
             with self._idle:
                 self._under_way -= 1
                 self._idle.notify_all()
-        import numpy as np  # noqa: PLC0415 - finding the benchmarks is to be fast
-
         size = sum(each.nbytes for each in arrays) if self.reads else 0
         with self._lock:
             self.asked[phase] += 1
@@ -115,8 +111,6 @@ def batches(feed: Feed, rules: Rules, phase: Phase, passes: Sequence[int], setti
 
     Fields float32 (n, channels, height, width); of our files labels int32 and weights float32 (n, height, width).
     """
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     orders = tf.constant([rules.order(phase, number) for number in passes])
     load = _loader(feed, phase, preprocess=settings["benchmark"]["preprocess"])
 
@@ -132,8 +126,6 @@ def batches(feed: Feed, rules: Rules, phase: Phase, passes: Sequence[int], setti
 
 
 def _loader(feed: Feed, phase: Phase, *, preprocess: bool) -> Any:
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     kinds = [tf.int64, *(tf.as_dtype(each.dtype.newbyteorder("=")) for each in feed.held)]
     shapes = [(), *(each.shape for each in feed.held)]
 
@@ -149,8 +141,6 @@ def _loader(feed: Feed, phase: Phase, *, preprocess: bool) -> Any:
 
 def _prepared(fields: tf.Tensor, labels: tf.Tensor | None = None, stats: tf.Tensor | None = None) -> list[tf.Tensor]:
     """Scale fields to 0 … 1 by their statistics, and weigh the classes; of a user's own files there is neither."""
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     fields = tf.cast(fields, tf.float32)
     if labels is None or stats is None:
         return [fields]

@@ -6,12 +6,10 @@ It stands in for CDB's Tiramisu, which is far larger; labels come weighted by th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.benchmarks.alexnet_network import Network
-
-if TYPE_CHECKING:
-    import tensorflow as tf
+from jobs.lazy_imports import tf
 
 CLASSES = 3
 _FILTERS = 16
@@ -26,8 +24,6 @@ class CdbNetwork(Network):
     """The network; `benchmark` is the node of the settings with the number of ``fields``."""
 
     def __init__(self, seed: int, benchmark: Mapping[str, Any]) -> None:
-        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
         super().__init__(CLASSES, seed, benchmark)
         self.gradients = tf.function(self._gradients, autograph=False)
         self.apply = tf.function(self._apply, autograph=False)
@@ -39,16 +35,12 @@ class CdbNetwork(Network):
 
     def _inputs(self, fields: tf.Tensor, classes: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Bring fields (n, channels, height, width) and classes to the network's size; returns images and labels."""
-        import tensorflow as tf  # noqa: PLC0415
-
         side = (self._benchmark["image_size"],) * 2
         labels = tf.one_hot(classes, CLASSES) * weights[..., None]
         images = tf.image.resize(tf.transpose(fields, (0, 2, 3, 1)), side)
         return images, tf.image.resize(labels, side, "nearest")
 
     def _logits(self, images: tf.Tensor) -> tf.Tensor:
-        import tensorflow as tf  # noqa: PLC0415
-
         values = images
         for kernel, bias in zip(self.kernels[:-1], self.biases[:-1], strict=True):
             values = tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(values, kernel, 1, "SAME"), bias))

@@ -39,15 +39,12 @@ def command(order: Order) -> list[str]:
 def outcome(answer: str, order: Order) -> Outcome:
     """Read IOR's answer; raises EngineError where it has not one whole result of the access."""
     texts = _INNERMOST.findall(answer)
-    found = [result for text in texts for result in external.documents(text) if _is_result(result, order)]
+    results = [each for text in texts for each in external.documents(text)]
+    found = [each for each in results if each.get("access") == order.access and "bwMiB" in each]
     if len(found) != 1:
         raise EngineError(f"it gave {len(found)} results" if found else "it gave no whole result")
     version = _VERSION.search(answer)
     return _outcome(found[0], order, f"IOR-{version['version']}" if version else engine.UNKNOWN)
-
-
-def _is_result(node: Mapping[str, Any], order: Order) -> bool:
-    return node.get("access") == order.access and "bwMiB" in node
 
 
 def _outcome(result: Mapping[str, Any], order: Order, version: str) -> Outcome:

@@ -8,13 +8,11 @@ all ranks share, so computing them and applying them are apart.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.benchmarks.alexnet_network import Network
 from jobs.benchmarks.hep.rules import CHANNELS
-
-if TYPE_CHECKING:
-    import tensorflow as tf
+from jobs.lazy_imports import tf
 
 CLASSES = 2
 _FILTERS, _CONVOLUTIONS = 128, 5
@@ -30,8 +28,6 @@ class HepNetwork(Network):
     """The network; `benchmark` is the node of the settings with the ``image_size`` of the data set."""
 
     def __init__(self, seed: int, benchmark: Mapping[str, Any]) -> None:
-        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
         super().__init__(CLASSES, seed, benchmark)
         side = benchmark["image_size"]
         batch = [tf.TensorSpec((None, side, side, CHANNELS)), tf.TensorSpec((None, CLASSES))]
@@ -48,21 +44,15 @@ class HepNetwork(Network):
 
     def inputs(self, images: Any, labels: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """Return images (n, side, side, 3) as they are, and labels (n,) one-hot."""
-        import tensorflow as tf  # noqa: PLC0415
-
         return tf.convert_to_tensor(images), tf.one_hot(labels, CLASSES)
 
     def _shapes(self) -> Sequence[tuple[int, ...]]:
         return kernel_shapes(self._benchmark["width"])
 
     def _validate(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        import tensorflow as tf  # noqa: PLC0415
-
         return tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(labels, self._logits(images, dropped=False)))
 
     def _logits(self, images: tf.Tensor, *, dropped: bool = True) -> tf.Tensor:
-        import tensorflow as tf  # noqa: PLC0415
-
         values = images
         *blocks, (kernel, bias) = zip(self.kernels[:-1], self.biases[:-1], strict=True)
         for number, (block_kernel, block_bias) in enumerate(blocks):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jobs.benchmarks.hep.rules import Load
+from jobs.lazy_imports import np
 
 if TYPE_CHECKING:
     from jobs.benchmarks.hep.rules import Rules
@@ -29,8 +30,6 @@ class Samples:
 
     def batch(self, size: int) -> Arrays:
         """Return so many samples, of the next files, too, where this one has not as many left."""
-        import numpy as np  # noqa: PLC0415 - finding the benchmarks is to be fast
-
         parts = []
         while size:
             if self._next == self._rules.files(self._phase).samples:
@@ -56,8 +55,6 @@ class Samples:
         self._permute(load)
 
     def _permute(self, load: Load) -> None:
-        import numpy as np  # noqa: PLC0415
-
         number = len(self._arrays[0])
         self._rows = np.arange(number)
         self._handed_out = np.zeros(number, bool)

@@ -12,6 +12,7 @@ from jobs import objects, steps
 from jobs.benchmarks.hep.rules import TRAIN, VALIDATION
 from jobs.benchmarks.nersc.run import Training
 from jobs.errors import UnreadableImageError
+from jobs.lazy_imports import np
 from jobs.observe.counters import process_io
 from jobs.observe.time_log import UNKNOWN
 from jobs.system import page_cache
@@ -34,8 +35,6 @@ class Loader:
 
     def load(self, phase: str, load: Load) -> Arrays:
         """Return images (n, side, side, 3), labels and the rest; raises UnreadableImageError."""
-        import numpy as np  # noqa: PLC0415 - finding the benchmarks is to be fast
-
         path, spent = self._files[phase][load.file], self._spent
         with spent.during("other"):
             resident, fetched = self._resident(path), self._fetched()

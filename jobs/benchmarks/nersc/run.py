@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.benchmarks import accelerator, first_use
 from jobs.benchmarks.nersc.steps import Step
+from jobs.lazy_imports import np, tf
 from jobs.observe.time_log import UNKNOWN
 from jobs.ranks.training import Meetings
 
@@ -50,8 +51,6 @@ class Run:
 
     def __init__(self, settings: Settings, here: Rank, spent: Spent) -> None:
         """Start TensorFlow."""
-        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
         self.settings, self.here, self.spent = settings, here, spent
         self.meetings = Meetings(here, spent)
         self.chosen = accelerator.choose(settings["accelerator"]["name"])
@@ -63,8 +62,6 @@ class Run:
 
     def built(self, network: HepNetwork | CdbNetwork | None, kernels: Sequence[tuple[int, ...]]) -> Step:
         """Return what is done with a batch; `kernels` are the shapes of the network's, trained or not."""
-        import numpy as np  # noqa: PLC0415 - finding the benchmarks is to be fast
-
         self.build_s += time.perf_counter()
         if not self.computes:
             return Step(self.meetings)

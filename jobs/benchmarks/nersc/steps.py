@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from jobs.benchmarks import accelerator
+from jobs.lazy_imports import tf
 
 if TYPE_CHECKING:
     from jobs.benchmarks.cdb.network import CdbNetwork
@@ -54,8 +55,6 @@ class Step:
 
     def _take(self, part: int, arrays: Sequence[Any]) -> None:
         """Take the batch, and wait for a part of a step."""
-        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
         if self.step_s is not None:
             images, labels = (tf.convert_to_tensor(each) for each in (arrays[0], arrays[-1]))
             accelerator.emulated(self.step_s / part)(images, labels)

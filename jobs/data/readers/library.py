@@ -9,13 +9,11 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from jobs import objects
 from jobs.errors import DatasetError
+from jobs.lazy_imports import h5py, np
 
 if TYPE_CHECKING:
-    import h5py
     import numpy.typing as npt
 
     from jobs.data.readers.part import Driver, Part
@@ -33,8 +31,6 @@ def file_of(path: str | os.PathLike[str], driver: Driver = "sec2") -> Iterator[h
     Of a run on an object store it is an object, read by ranges whatever the driver. Raises DatasetError where it is no
     HDF5 file, or cannot be read.
     """
-    import h5py  # noqa: PLC0415 - for these files alone
-
     name, source = os.fspath(path), objects.here()
     try:
         if not source and not stat.S_ISREG(os.stat(name).st_mode):  # noqa: PTH116 - opening a pipe would wait for its writer
@@ -55,8 +51,6 @@ def file_of(path: str | os.PathLike[str], driver: Driver = "sec2") -> Iterator[h
 
 def found(file: h5py.File, part: Part) -> h5py.Dataset:
     """Return the data set of a part; DatasetError where there is none of numbers, in this very file."""
-    import h5py  # noqa: PLC0415
-
     try:
         each = file.get(part.name)
     except (KeyError, OSError, RuntimeError):  # a link that leads nowhere

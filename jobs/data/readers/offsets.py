@@ -19,10 +19,9 @@ import numpy as np
 
 from jobs.data.readers.library import empty, file_of, filled, found
 from jobs.errors import DatasetError
+from jobs.lazy_imports import h5py
 
 if TYPE_CHECKING:
-    import h5py
-
     from jobs.data.readers.library import Array
     from jobs.data.readers.notes import At, Note
     from jobs.data.readers.part import Part
@@ -70,9 +69,7 @@ def layouts(path: str, parts: Sequence[Part]) -> list[Layout]:
 
 
 def _layout(data: h5py.Dataset, part: Part) -> Layout:
-    from h5py import h5d  # noqa: PLC0415
-
-    properties, shape = data.id.get_create_plist(), part.shape(data.shape)
+    properties, shape, h5d = data.id.get_create_plist(), part.shape(data.shape), h5py.h5d
     kind = properties.get_layout()
     filters = [properties.get_filter(number)[3].decode(errors="replace") for number in range(properties.get_nfilters())]
     why = f"has the filter {', '.join(filters)}" if filters else ""

@@ -52,7 +52,8 @@ def planes(window: Window | None, origin_ns: int, fault: str = "", host: str = "
 
 def _summary(window: Window) -> dict[str, Any]:
     """Return what the tab shows: figures, sizes of files, MB/s over time, the files that took longest."""
-    order = np.argsort(-_spent(window.counters), kind="stable")
+    spent = np.sum([window.counters[f"{kind}_time"] for kind in ("read", "write", "meta")], axis=0)
+    order = np.argsort(-spent, kind="stable")
     return {
         "process": window.process,
         "started_ns": window.started_ns,
@@ -64,12 +65,6 @@ def _summary(window: Window) -> dict[str, Any]:
         "files": [_file(window, place) for place in order[:MOST_FILES].tolist()],
         "files_left_out": max(0, len(order) - MOST_FILES),
     }
-
-
-def _spent(counters: NDArray[Any]) -> NDArray[Any]:
-    """Return for each file the nanoseconds of all its calls, of all threads together."""
-    found: NDArray[Any] = counters["read_time"] + counters["write_time"] + counters["meta_time"]
-    return found
 
 
 def _file(window: Window, place: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jobs.lazy_imports import tf
 from jobs.profiler.library import ProfilerError
 from jobs.profiler.tensorboard import summaries
 from jobs.profiler.tensorboard.session import SESSION, join_tensorflow
@@ -31,8 +32,6 @@ class TensorFlowProfile:
 
     def start(self) -> None:
         """Start both. Raises ProfilerError for ours, and TensorFlow's errors for its own: one at a time."""
-        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
         join_tensorflow(**self._asked)
         own = self._logdir / f".{secrets.token_hex(8)}"
         tf.profiler.experimental.start(str(own))
@@ -46,8 +45,6 @@ class TensorFlowProfile:
         own, self._own = self._own, None
         if own is None:
             raise ProfilerError("no profile was started here", "call start() first")
-        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
         try:
             tf.profiler.experimental.stop()
             _move(own, self._logdir)
@@ -60,12 +57,10 @@ class TensorFlowProfile:
         return SESSION.window
 
     def __enter__(self) -> TensorFlowProfile:  # noqa: PYI034 - typing.Self needs Python 3.11
-        """Start both."""
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop both."""
         self.stop()
 
 
@@ -93,8 +88,6 @@ class _Batches:
 
     def begin(self, _batch: int, logs: Any) -> None:  # noqa: ARG002 - Keras passes it by this name
         """Open the window before its first batch; mark each batch in it, as Keras does not."""
-        import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
         if self._batch == self._first:
             self._profile.start()
             _OPEN[:] = [self]
@@ -141,8 +134,6 @@ def ProfileCallback(  # noqa: N802 - called as Keras's own callbacks are, which 
     first, last = batches
     if not 0 <= first <= last or (every and every <= last - first):
         raise ProfilerError(f"batches {first} to {last}, every {every}", "a range, and `every` longer than it")
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     steps = _Batches(TensorFlowProfile(logdir, **asked), first, last, every)
     return tf.keras.callbacks.LambdaCallback(
         on_train_begin=steps.finish,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jobs.errors import JobError
+from jobs.lazy_imports import tf
 from jobs.profiler import build
 from jobs.profiler.library import ProfilerError, library
 from jobs.profiler.profile import Profile
@@ -119,8 +120,6 @@ def join_tensorflow(**asked: Any) -> None:
 
 @lru_cache(maxsize=1)
 def _joined() -> None:
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     ctypes.c_void_p.in_dll(library(), "profiler_joins").value = ctypes.cast(_REGISTER, ctypes.c_void_p).value
     try:
         api = ctypes.CDLL(str(Path(tf.__file__).with_name("libtensorflow_cc.so.2")))

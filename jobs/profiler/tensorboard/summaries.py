@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jobs.lazy_imports import tf
 from jobs.profiler import report
 from jobs.profiler.tensorboard import plane
 from jobs.profiler.window import OPERATIONS, READS
@@ -21,8 +22,6 @@ _NOT_DRAWN = ("kernel_read_bytes", "seen_read_bytes")
 
 def write(logdir: Path, window: Window, step: int) -> None:
     """Add a window to a folder of TensorBoard's: each figure that is a number, sizes and times of calls, the report."""
-    import tensorflow as tf  # noqa: PLC0415 - the room must load without it
-
     figures = {name: value for name, value in report.figures(window).items() if name not in _NOT_DRAWN}
     writer = tf.summary.create_file_writer(str(logdir))
     with writer.as_default(step):
