@@ -9,21 +9,27 @@ import pytest
 from campaign.worker.runner import Template
 from jobs.burst_buffer import drainer
 from jobs.system.device import device_of
-from tests.jobs.jobs_factory import HandClock, make_request, make_settings, write_jpegs
+from tests.jobs.jobs_factory import ROOT, HandClock, make_request, make_settings, write_jpegs
 from tests.lies.lie import MissingError
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _this_checkout():
+    """Whatever a test starts imports from here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT))
+        yield
 
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory):
     log = tmp_path_factory.mktemp("template") / "template.log"
     template = Template(log, ("tensorflow", "jobs.run", "jobs.benchmarks.micro", "tests.jobs.template_jobs"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-        # A first run fetches TensorFlow's own code from the device, and its bytes count as the run's.
-        paths = write_jpegs(log.parent / "first", 4)
-        request = {"names": [str(path) for path in paths], "settings": make_settings()}
-        first = template.run(request, log.with_name("first.log"), 60, job="tests.jobs.template_jobs:measure")
-        assert "value" in first, first
+    # A first run fetches TensorFlow's own code from the device, and its bytes count as the run's.
+    paths = write_jpegs(log.parent / "first", 4)
+    request = {"names": [str(path) for path in paths], "settings": make_settings()}
+    first = template.run(request, log.with_name("first.log"), 60, job="tests.jobs.template_jobs:measure")
+    assert "value" in first, first
     yield template
     template.close()
 

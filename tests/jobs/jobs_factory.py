@@ -12,8 +12,9 @@ import numpy as np
 from PIL import Image
 
 from jobs import checks
+from jobs.benchmarks import alexnet, micro
 from jobs.data import manifest
-from jobs.data.images import ImageSpec, file_name, image_bytes, size_targets
+from jobs.data.images import ImageSpec
 from jobs.system import page_cache
 
 ROOT = Path(__file__).parents[2]
@@ -21,25 +22,9 @@ PAGE = 4096
 # Other people work on a machine that tests run on: only the tests of `quiet` judge what they do.
 # Of milliseconds, the scheduler may take some between two parts.
 DEAF = {**asdict(checks.Limits()), "other_mb_per_s_max": 1e9, "other_cpu_max": 1e9, "time_error_max": 0.2}
-_BENCHMARK = {
-    "name": "micro",
-    "preprocess": True,
-    "image_size": 32,
-    "ignore_errors": True,
-    "autotune": False,
-    "map_and_batch_fusion": False,
-    "deterministic": True,
-    "private_threads": None,
-}
-_ALEXNET = {
-    **{key: value for key, value in _BENCHMARK.items() if key != "preprocess"},
-    "name": "alexnet",
-    "prefetch_to_device": False,
-    "control": "none",
-    "width": 0.02,
-    "learning_rate": 1e-3,
-    "dropout": 0.2,
-}
+_MICRO = micro.BENCHMARK.defaults["benchmark"] | {"image_size": 32}
+_SMALL = {"image_size": 32, "width": 0.02, "learning_rate": 1e-3, "dropout": 0.2}
+_ALEXNET = alexnet.BENCHMARK.defaults["benchmark"] | _SMALL
 
 
 def write_jpegs(folder, count, side=64):
@@ -66,11 +51,11 @@ def truncate(path):
 def write_classes(folder, files, classes=4):
     """Write photographs whose class, a folder, can be told from their pixels; sorted."""
     spec = ImageSpec(files=files, median_bytes=4_000, sigma=0.3, width=128, height=96, classes=classes, seed=5)
-    sizes = size_targets(spec)
+    sizes = spec.sizes()
     for index in range(files):
-        path = folder / file_name(spec, index)
+        path = folder / spec.name(index)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(image_bytes(spec, index, int(sizes[index])))
+        path.write_bytes(spec.content(index, int(sizes[index])))
     return sorted(folder.rglob("*.jpg"))
 
 
@@ -90,7 +75,7 @@ def spectral_slope(picture):
 
 def make_settings(**changes):
     """Return a cell's settings; a change goes where its key belongs."""
-    return _changed({}, _BENCHMARK, changes)
+    return _changed({}, _MICRO, changes)
 
 
 def make_alexnet_settings(accelerator="cpu", step_s=None, **changes):
@@ -113,20 +98,24 @@ def make_request(folder, held, limits=DEAF, trace=None, **changes):
     """Return what `jobs.run.execute` takes; the list of files is kept in `held`."""
     held.mkdir(exist_ok=True)
     (held / manifest.MANIFEST_NAME).write_text(manifest.scan(folder).to_json(), encoding="utf-8")
-    return {
-        "settings": make_settings(**changes),
-        "dataset": str(folder),
-        "manifest": str(held),
-        "limits": limits,
-        "trace": trace,
-        "checkpoint": None,
-    }
+    return request_of(folder, make_settings(**changes), manifest=str(held), limits=limits, trace=trace)
+
+
+def request_of(folder, settings, **more):
+    """Return what `jobs.run.execute` takes of a folder that has its manifest."""
+    told = {"settings": settings, "dataset": str(folder), "manifest": None, "limits": DEAF}
+    return {**told, "trace": None, "checkpoint": None, "profile": None, **more}
 
 
 def check(figures, rule):
     """Return the one check of this rule."""
     (found,) = [entry for entry in figures["checks"] if entry["rule"] == rule]
     return found
+
+
+def passed(figures):
+    """Return of each rule whether it holds."""
+    return {entry["rule"]: entry["passed"] for entry in figures["checks"]}
 
 
 def pages(paths):
@@ -137,6 +126,11 @@ def pages(paths):
 def read_all(paths):
     """Read files the ordinary way, so that they are in memory."""
     return sum(len(path.read_bytes()) for path in paths)
+
+
+def fetched():
+    """Return the bytes that the kernel has fetched for this process so far."""
+    return int(Path("/proc/self/io").read_text().split("\nread_bytes: ")[1].split("\n")[0])
 
 
 @contextlib.contextmanager

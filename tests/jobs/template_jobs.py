@@ -26,6 +26,7 @@ from jobs.benchmarks.alexnet_network import Network
 from jobs.benchmarks.malware import GreyNetwork
 from jobs.data import pipeline
 from jobs.errors import NoGpuError
+from jobs.lazy_imports import np, tf
 from jobs.system import page_cache
 from tests.jobs.jobs_factory import eventually
 
@@ -131,8 +132,6 @@ def _paths(argument):
 
 def _build(argument):
     """Build the pipeline as its benchmark does: TensorFlow's own seed takes part in the order."""
-    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
-
     names, settings = argument["names"], argument["settings"]
     tf.random.set_seed(settings["seed"])
     if _benchmark(settings) is alexnet:
@@ -191,8 +190,6 @@ def contents(argument):
 
 
 def order_of_list(argument):
-    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
-
     tf.random.set_seed(argument.get("process_seed", argument["seed"]))
     elements = pipeline.listing(argument["names"], argument["seed"])
     return {"value": [int(index) for index, _ in elements.as_numpy_iterator()]}
@@ -218,7 +215,6 @@ def order_with_a_late_file(argument):
 
 def transformations(argument):
     """Return those of the lists of transformations, last first, that the optimised graph ends in."""
-    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
     from tensorflow.python.data.experimental.ops import testing  # noqa: PLC0415
 
     dataset, found = _build(argument), []
@@ -302,8 +298,6 @@ def requested(argument):
 
 def labelled(argument):
     """Return the labels of each file as they are delivered, and the devices that the batches stand on."""
-    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
-
     two = [tf.config.LogicalDeviceConfiguration()] * 2
     tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], two)
     rows, devices = [], set()
@@ -337,7 +331,6 @@ def cpu_of_a_run(argument):
 
 def refusal(argument):
     """Return the name and the words of the error that ends a run; the step may be one that fails."""
-    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
 
     def step(_images, _labels):
         raise tf.errors.ResourceExhaustedError(None, None, "out of memory")
@@ -353,8 +346,6 @@ def refusal(argument):
 
 def choose(argument):
     """Choose each accelerator where TensorFlow finds the GPUs beside it; return the choices and what stays visible."""
-    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
-
     found = []
     for name, gpus in argument["cases"]:
         visible = []
@@ -369,8 +360,6 @@ def choose(argument):
 
 def described(argument):
     """Name each accelerator where TensorFlow tells of its GPU what is beside it."""
-    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
-
     found = []
     tf.config.get_visible_devices = lambda _kind: ["gpu"]
     for name, details in argument["cases"]:
@@ -387,8 +376,6 @@ def grey(argument):
 
 def one_step(argument):
     """Train `GreyNetwork` for a step; return how its weights changed, the gradients there, and what is saved of it."""
-    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
-
     network = GreyNetwork(argument["classes"], 0, argument["benchmark"])
     network.reset()
     network.kernels[-1].assign(tf.ones_like(network.kernels[-1]) * 0.01)
@@ -415,9 +402,6 @@ def network_size(argument):
 
 def _batch(argument, number):
     """Make batch `number` of a task that can be learned: one quarter of each image is bright, and says the class."""
-    import numpy as np  # noqa: PLC0415 - the module must load without it
-    import tensorflow as tf  # noqa: PLC0415
-
     rng, size, classes = np.random.default_rng(number), argument["benchmark"]["image_size"], argument["classes"]
     images = rng.uniform(0, 0.5, (argument["batch_size"], size, size, 3)).astype(np.float32)
     labels = rng.integers(0, classes, argument["batch_size"])
@@ -437,8 +421,6 @@ def fit(argument):
 
     A state may be restored before (`restore`) and saved after (`save`).
     """
-    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
-
     network = _network(argument)
     network.warm_up(argument["batch_size"], accelerator.HOST)
     if "restore" in argument:
@@ -465,8 +447,6 @@ def state_after_warm_up(argument):
 
 def losses_without_learning(argument):
     """Return the losses of one batch, again and again, where only the dropout can make a difference."""
-    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
-
     network = _network(argument)
     network.reset()
     network.kernels[-1].assign(tf.random.stateless_normal(network.kernels[-1].shape, (1, 2)))
@@ -494,8 +474,6 @@ def where_steps_are_called(argument):
 
     A second processor stands for the GPU: TensorFlow prepares a step anew where either is another.
     """
-    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
-
     processor = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * 2)
     accelerator.DEVICES["cpu"] = "/CPU:1"
@@ -514,8 +492,6 @@ def where_steps_are_called(argument):
 
 def first_use_of_tensorflow(_argument):
     """Count the threads before and after what is done before a fork; then name the function that an operation is in."""
-    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
-
     before = psutil.Process().num_threads()
     first_use.before_fork()
     after = psutil.Process().num_threads()

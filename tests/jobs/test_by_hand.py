@@ -160,26 +160,26 @@ def test_the_figures_of_a_baseline_are_json_on_standard_output(access, disk, cal
     assert not list(disk.glob("baseline/written-*"))
 
 
-def test_an_engine_that_is_missing_ends_in_three_and_a_folder_of_somebody_elses_in_two(disk, monkeypatch, called):
+@pytest.mark.parametrize(
+    ("words", "ends"),
+    [
+        (("theirs", *BUILTIN), (2, "not ours")),
+        (("own", "--engine", "ior"), (3, "no program ior")),
+        (("own/missing", *BUILTIN), (2, "own/missing is no folder")),
+    ],
+)
+def test_a_missing_engine_ends_in_three_and_a_folder_that_is_not_there_or_somebody_elses_in_two(
+    disk, monkeypatch, called, words, ends
+):
     monkeypatch.setenv("PATH", "")
-    (disk / "baseline").mkdir()
-    (disk / "baseline" / "thesis.tex").write_text("mine")
+    (disk / "theirs" / "baseline").mkdir(parents=True)
+    (disk / "theirs" / "baseline" / "thesis.tex").write_text("mine")
+    (disk / "own").mkdir()
 
-    (disk / "other").mkdir()
-    refused = called("baseline", disk, "--file-mb", 1, *BUILTIN)
-    missing = called("baseline", disk / "other", "--file-mb", 1, "--engine", "ior")
+    done = called("baseline", disk / words[0], "--file-mb", 1, *words[1:])
 
-    assert (refused.returncode, missing.returncode) == (2, 3)
-    assert "not ours" in refused.err
-    assert "no program ior" in missing.err
-
-
-def test_a_folder_that_is_not_there_is_not_made(disk, called):
-    done = called("baseline", disk / "scratch" / "mine", "--file-mb", 1)
-
-    assert done.returncode == 2
-    assert f"{disk / 'scratch' / 'mine'} is no folder" in done.err
-    assert not list(disk.iterdir())
+    assert (done.returncode, ends[1] in done.err) == (ends[0], True)
+    assert not (disk / "own" / "missing").exists()
 
 
 @pytest.mark.parametrize(

@@ -30,4 +30,4 @@ def execute(file, access="read", *, block=MIB, size=8 * MIB, raw=None, **changes
     settings["benchmark"] |= {"access": access, "engine": "builtin"}
     settings["benchmark"] |= {key: changes[key] for key in changes if key in settings["benchmark"]}
     asked = {"file": str(file), "file_bytes": size, "block_bytes": block, "raw": raw and str(raw)}
-    return run.execute({"settings": settings, "limits": DEAF, "trace": changes.get("trace"), "baseline": asked})
+    return run.execute({"settings": settings, "limits": DEAF, "trace": None, "baseline": asked})

@@ -20,15 +20,12 @@ from jobs.data.manifest import scan
 from jobs.data.readers import READERS
 from jobs.profiler import table
 from jobs.system import page_cache
-from tests.jobs.jobs_factory import DEAF, check
+from tests.jobs.jobs_factory import check, passed, request_of
 
 SPEC = ClimateSpec(files=32, height=64, width=96, seed=5)  # of 31 files 24 are for training, 4 for validation
 POINTS = 64 * 96
 IMAGE = 4 * (4 * POINTS + POINTS + 4 * 4)
-KEYS = {
-    "name": "climate", "epochs": 1, "control": "none", "driver": "sec2", "channels": [0, 1, 2, 10], "readers": 2,
-    "preprocess": True, "image_size": 16, "learning_rate": 1e-3, "stage": None,
-}  # fmt: skip
+KEYS = climate.BENCHMARK.defaults["benchmark"] | {"readers": 2, "image_size": 16, "learning_rate": 1e-3}
 STAGED = ("stage_s", "stage_files", "stage_bytes", "stage_found_files")
 PREDICTED = (
     "counts_as_predicted", "bytes_as_predicted", "ahead_as_predicted", "equal_steps", "every_sample_once",
@@ -55,18 +52,11 @@ def run(template, made, tmp_path):
             "accelerator": dict(zip(("name", "step_s"), accelerator, strict=True)),
             **{key: value for key, value in changes.items() if key not in KEYS},
         }  # fmt: skip
-        request = {
-            "settings": settings, "dataset": str(folder), "manifest": None, "limits": DEAF, "trace": None,
-            "checkpoint": None, "timelog": log and str(log), "profile": str(tmp_path / "calls.npz"),
-            "tensorflow": str(tmp_path / "steps.npz"),
-        }  # fmt: skip
+        kept = {"profile": str(tmp_path / "calls.npz"), "tensorflow": str(tmp_path / "steps.npz")}
+        request = request_of(folder, settings, timelog=log and str(log), **kept)
         return template.run(request, tmp_path / "run.log", 100)
 
     return one
-
-
-def passed(figures):
-    return {entry["rule"]: entry["passed"] for entry in figures["checks"]}
 
 
 @pytest.mark.shows("reader", "benchmark.readers")

@@ -18,11 +18,10 @@ from jobs.data.make import make
 from jobs.data.manifest import load
 from jobs.profiler import table
 from jobs.system import page_cache
-from tests.jobs.jobs_factory import DEAF, check
+from tests.jobs.jobs_factory import DEAF, check, passed, request_of
 
 SPEC = HepSpec(train_files=4, validation_files=3, samples=16, image_size=64, seed=5)
-KEYS = {"name": "hepcnn", "shuffle": "local", "epochs": 3, "control": "none", "readers": 1, "width": 0.05,
-        "learning_rate": 1e-3, "dropout": 0.2}  # fmt: skip
+KEYS = hepcnn.BENCHMARK.defaults["benchmark"] | {"epochs": 3, "width": 0.05, "dropout": 0.2}
 PREDICTED = ("counts_as_predicted", "bytes_as_predicted", "cold_as_predicted", "equal_steps", "every_sample_once")
 
 
@@ -48,18 +47,11 @@ def run(template, made, tmp_path):
             "checkpoint": saved[0], **({"profile": {"posix": "trace"}} if profile else {}),
             **{key: value for key, value in changes.items() if key not in KEYS},
         }  # fmt: skip
-        request = {
-            "settings": settings, "dataset": str(folder), "manifest": None, "limits": DEAF, "trace": None,
-            "checkpoint": saved[1], "profile": profile and str(profile), "timelog": str(tmp_path / "a.timelog"),
-            "staged": staged,
-        }  # fmt: skip
+        kept = {"profile": profile and str(profile), "timelog": str(tmp_path / "a.timelog")}
+        request = request_of(folder, settings, checkpoint=saved[1], staged=staged, **kept)
         return template.run(request, tmp_path / "run.log", 100)
 
     return one
-
-
-def passed(figures):
-    return {entry["rule"]: entry["passed"] for entry in figures["checks"]}
 
 
 @pytest.mark.shows("benchmark.epochs", "batch_size")
@@ -171,10 +163,7 @@ def test_ranks_that_add_nothing_up_need_not_have_the_same_weights(template, made
         "reader": "h5py_threads", "accelerator": {"name": "cpu", "step_s": None}, "checkpoint": {"name": "none"},
         "nodes": 2, "sync": "barrier", "storage": {"root": str(made.parent)},
     }  # fmt: skip
-    request = {
-        "settings": settings, "dataset": str(made), "manifest": None, "limits": {**DEAF, "time_error_max": 5.0},
-        "trace": None, "checkpoint": None, "profile": None, "timelog": str(tmp_path / "a.timelog"),
-    }  # fmt: skip
+    request = request_of(made, settings, limits={**DEAF, "time_error_max": 5.0}, timelog=str(tmp_path / "a.timelog"))
     conduct = {"ranks_timeout_s": 60, "run_timeout_s": 100}
 
     found = together.run(together.Here(template, 2), request, tmp_path / "run.log", conduct)

@@ -3,8 +3,6 @@
 import pytest
 
 from jobs.benchmarks import micro
-from jobs.data import pipeline
-from jobs.data.unreadable import dropped
 from tests.jobs.jobs_factory import Tensor, make_settings, truncate, write_slow_jpeg
 
 
@@ -103,12 +101,6 @@ def test_with_iterations_the_files_that_prove_the_cache_are_those_surely_asked_f
 
     assert requested == delivered
     assert len(requested) == 8
-
-
-def test_nothing_is_missing_and_no_order_is_asked_for_where_every_file_arrived(monkeypatch):
-    monkeypatch.setattr(pipeline, "order", lambda *_: pytest.fail("a pipeline was built for its order"))
-
-    assert dropped(["a.jpg", "b.jpg"], [1, 0], {"seed": 0}, exhausted=True) == (0, [])
 
 
 def test_tensorflow_starts_no_thread_before_a_fork_and_puts_no_operation_into_a_function(job):

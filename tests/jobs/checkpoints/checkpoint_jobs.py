@@ -7,10 +7,10 @@ from pathlib import Path
 
 from jobs.benchmarks.alexnet_network import Network
 from jobs.burst_buffer import BurstBuffer, snapshots
-from jobs.burst_buffer.restart import Snapshot
-from jobs.checkpoints import saver
+from jobs.burst_buffer.restart import Snapshot, latest
 from jobs.checkpoints.direct import Direct
 from jobs.checkpoints.saver import BackgroundSaver, Saver
+from jobs.lazy_imports import tf
 from tests.jobs.jobs_factory import eventually
 from tests.jobs.template_jobs import STILL_S
 
@@ -18,23 +18,19 @@ CLASSES, SIZE, BATCH = 3, 32, 4
 BENCHMARK = {"image_size": SIZE, "width": 0.05, "learning_rate": 1e-2, "dropout": 0.5}
 
 
-def _network(seed=1):
-    network = Network(CLASSES, seed, BENCHMARK)
+def _network():
+    network = Network(CLASSES, 1, BENCHMARK)
     network.reset()
     return network
 
 
 def _batch(number):
-    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
-
     images = tf.random.stateless_uniform((BATCH, SIZE, SIZE, 3), (number, 0))
     labels = tf.random.stateless_uniform((BATCH,), (number, 1), 0, CLASSES, tf.int32)
     return images, tf.one_hot(labels, CLASSES)
 
 
 def _values(state):
-    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
-
     return [variable.numpy().tobytes() for variable in tf.nest.flatten(dict(state))]
 
 
@@ -52,10 +48,8 @@ def _saver(argument, state, target, every):
 def restart(argument):
     """Train 5 steps, save every 2, start again from the newest: is the state that of step 4, the next loss that of 5?
 
-    The state is compared as it was after the step, and as TensorFlow's own words read it.
+    The state is compared as it was after the step, read by TensorFlow's own words.
     """
-    import tensorflow as tf  # noqa: PLC0415 - the module must load without it
-
     with closing(_target(argument)) as target:
         network, states, losses = _network(), {}, {}
         saving = _saver(argument, network.state, target, every=2)
@@ -65,13 +59,14 @@ def restart(argument):
             saving.after(step)
         saving.finish()
         steps = [line["step"] for line in saving.report()]
-    with closing(_target(argument)) as target:
-        newest = target.latest()
-        again, by_tensorflow = _network(seed=1), _network(seed=1)
-        saver.restore(newest, again.state)
-        tf.train.Checkpoint(**by_tensorflow.state).read(str(newest / snapshots.PREFIX)).assert_consumed()
-        same = [_values(each.state) == states[4] for each in (again, by_tensorflow)]
-    return {"value": [steps, same, [again.train(*_batch(5)), losses[5]]]}
+    again = _restored(latest(*map(Path, argument["folders"])))
+    return {"value": [steps, _values(again.state) == states[4], [again.train(*_batch(5)), losses[5]]]}
+
+
+def _restored(files):
+    network = _network()
+    tf.train.Checkpoint(**network.state).read(str(files / snapshots.PREFIX)).assert_consumed()
+    return network
 
 
 class _Gate:
@@ -120,11 +115,8 @@ def in_flight(argument):
     still = len(done)
     gate.open.set()
     thread.join()
-    again = _network(seed=2)
-    same = []
-    for step in gate.given:
-        saver.restore(Path(argument["folder"], str(step)), again.state)
-        same.append(_values(again.state) == states[step])
+    folder = Path(argument["folder"])
+    same = [_values(_restored(folder / str(step)).state) == states[step] for step in gate.given]
     return {"value": [still, gate.given, same, [line["blocked_s"] for line in saving.report()]]}
 
 

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, claim, snapshots
+from jobs.burst_buffer import BurstBuffer, claim, restart, snapshots
 from jobs.checkpoints.direct import Direct
 from jobs.errors import FolderError, RoomError
 from tests.jobs.burst_buffer.child import contents, writer
@@ -31,7 +31,7 @@ def test_a_saved_snapshot_is_complete_and_the_newest(target):
     target.save(1, writer(1))
     snapshot = target.save(2, writer(2))
 
-    assert target.latest() == snapshot.path
+    assert restart.latest(target.folder) == snapshot.path
     assert {name: (snapshot.path / name).read_bytes() for name in contents(2)} == contents(2)
     assert snapshots.verify(snapshot.path.parent) == []
 
@@ -122,4 +122,4 @@ def test_a_storage_that_runs_full_says_so_and_keeps_what_is_there(tmp_path, stag
         with pytest.raises(RoomError, match="is full"):
             target.save(2, writer(2, size=3 << 20))
 
-        assert target.latest() == first.path
+        assert restart.latest(target.folder) == first.path

@@ -16,7 +16,7 @@ from jobs.checkpoints.run import DEFAULTS, DEFAULTS_BUFFERED
 from jobs.data import manifest
 from jobs.errors import BurstBufferError, FolderError, RoomError
 from jobs.system import durable
-from tests.jobs.jobs_factory import DEAF, check, make_alexnet_settings, write_classes
+from tests.jobs.jobs_factory import check, make_alexnet_settings, request_of, write_classes
 from tests.lies import setup
 
 CHILD = Path(__file__).parents[1] / "burst_buffer" / "child.py"
@@ -57,14 +57,9 @@ def save(template, tmp_path, classes):
     def run(node, *, trace=None, drain_timeout_s=60.0, **changes):
         (tmp_path / "held").mkdir(exist_ok=True)
         (tmp_path / "held" / manifest.MANIFEST_NAME).write_text(manifest.scan(classes).to_json(), encoding="utf-8")
-        request = {
-            "settings": make_alexnet_settings(batch_size=4, width=0.1, checkpoint=node, **changes),
-            "dataset": str(classes),
-            "manifest": str(tmp_path / "held"),
-            "limits": DEAF,
-            "trace": trace,
-            "checkpoint": asked(places(node, tmp_path), drain_timeout_s=drain_timeout_s),
-        }
+        settings = make_alexnet_settings(batch_size=4, width=0.1, checkpoint=node, **changes)
+        saved = asked(places(node, tmp_path), drain_timeout_s=drain_timeout_s)
+        request = request_of(classes, settings, manifest=str(tmp_path / "held"), trace=trace, checkpoint=saved)
         return template.run(request, tmp_path / "run.log", 120)
 
     return run
@@ -312,10 +307,3 @@ def _sides(fast, slow, *, one_device=False):
 )
 def test_snapshots_are_durable_where_each_was_read_back_and_its_bytes_came_to_the_device(changes, passed):
     assert checks.checkpoints_durable({**RUN, **changes}, checks.Limits())["passed"] is passed
-
-
-def test_what_the_drain_complained_of_stands_in_the_check():
-    found = checks.checkpoints_durable({**RUN, "checkpoint_troubles": ["ENOSPC: /mnt/hdd"]}, checks.Limits())
-
-    assert "2 of 2 snapshots read back on hdd" in found["message"]
-    assert "ENOSPC: /mnt/hdd" in found["message"]

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -18,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.data import make as module
+from jobs.data.hdf5 import ClimateSpec, HepSpec
 from jobs.data.images import ImageSpec
 from jobs.data.journal import Journal
 from jobs.data.make import dataset_id, make
@@ -26,8 +26,12 @@ from jobs.errors import DatasetError
 from tests.lies import setup
 
 ODD = ("", "{", "[]", "7", "null", "\xff", "[" * 100_000, '{"schema": 1}', '{"schema": 1e999}', '{"schema": []}')
-ROOT = Path(__file__).parents[3]
 SPEC = ImageSpec(files=24, median_bytes=4_000, sigma=0.3, width=128, height=96, classes=3, seed=5)
+SPECS = {
+    "images": SPEC,
+    "hep": HepSpec(train_files=2, validation_files=1, samples=16, image_size=8, seed=5),
+    "climate": ClimateSpec(files=3, height=12, width=18, seed=5),
+}
 LARGE = ImageSpec(files=320, median_bytes=25_000, sigma=0.3, width=240, height=200, classes=3, seed=5)
 
 MAKE = """
@@ -52,6 +56,14 @@ def contents(folder):
     }
 
 
+@pytest.fixture(scope="module", params=SPECS)
+def any_kind(request, tmp_path_factory):
+    """Each kind of dataset that there is."""
+    folder = tmp_path_factory.mktemp("whole") / "dataset"
+    make(folder, SPECS[request.param], name="test", processes=2)
+    return SPECS[request.param], folder
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole") / "dataset"
@@ -71,13 +83,12 @@ def start(tmp_path):
     """Start a make in a process of its own; it is running when it has reported so many images."""
     script = tmp_path / "make.py"
     script.write_text(MAKE.replace("{spec!r}", repr(vars(LARGE))))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     started = []
 
     def begin(folder, images):
         command = [sys.executable, str(script), str(folder)]
         process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
         )
         started.append(process)
         for line in process.stdout:
@@ -106,15 +117,25 @@ def test_a_dataset_is_what_its_manifest_says(whole):
     assert all(file.name.startswith(manifest.classes[file.label]) for file in manifest.files)
 
 
-def test_the_number_of_processes_changes_no_byte_and_progress_goes_up_to_the_number_of_files(whole, tmp_path):
-    calls = []
+def test_the_number_of_processes_changes_no_byte_and_progress_goes_up_to_the_number_of_files(any_kind, tmp_path):
+    (spec, whole), calls = any_kind, []
 
-    make(tmp_path, SPEC, name="test", processes=1, progress=lambda done, total: calls.append((done, total)))
+    make(tmp_path, spec, name="test", processes=1, progress=lambda done, total: calls.append((done, total)))
 
     assert contents(tmp_path) == contents(whole)
     assert calls == sorted(calls)
-    assert calls[-1] == (24, 24)
-    assert len(calls) > 2
+    assert calls[-1] == (spec.files, spec.files)
+    assert len(calls) > spec.files // 8  # files that are made at a time
+
+
+def test_another_seed_gives_other_bytes_and_another_folder(any_kind, tmp_path):
+    spec, whole = any_kind
+    other = replace(spec, seed=6)
+
+    make(tmp_path, other, name="test", processes=1)
+
+    assert (tmp_path / spec.name(0)).read_bytes() != (whole / spec.name(0)).read_bytes()
+    assert dataset_id("test", other) != dataset_id("test", spec)
 
 
 def test_a_dataset_that_is_there_is_not_touched(made):
@@ -209,16 +230,21 @@ def test_of_many_bad_files_the_first_few_are_named_and_all_are_counted(made):
     assert caught.value.message.count(".jpg") == 3
 
 
-def test_the_cure_that_is_named_repairs_the_dataset_and_writes_only_what_differs(made, whole):
-    os.truncate(made / "class_000/image_000000.jpg", 10)
-    (made / "class_001/image_000001.jpg").unlink()
-    right = {path: path.stat().st_mtime_ns for path in made.glob("class_002/*.jpg")}
+def test_the_cure_that_is_named_repairs_the_dataset_and_writes_only_what_differs(any_kind, tmp_path):
+    spec, whole = any_kind
+    made = shutil.copytree(whole, tmp_path / "dataset")
+    cut, gone, kept = (made / spec.name(index) for index in range(3))
+    os.truncate(cut, 10)
+    gone.unlink()
+    (made / f".{kept.name}.0.tmp").write_text("of one that was killed")
+    before = kept.stat().st_mtime_ns
     (made / "manifest.json").unlink()
 
-    make(made, SPEC, name="test", processes=1)
+    make(made, spec, name="test", processes=1)
 
     assert contents(made) == contents(whole)
-    assert {path: path.stat().st_mtime_ns for path in made.glob("class_002/*.jpg")} == right
+    assert kept.stat().st_mtime_ns == before
+    assert not [*made.rglob("*.tmp")]
 
 
 def test_an_image_that_the_journal_does_not_know_is_made_anew(made, whole):

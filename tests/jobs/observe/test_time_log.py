@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -254,9 +253,7 @@ def test_what_was_flushed_is_there_when_the_process_is_killed(tmp_path, monkeypa
 
 def test_a_script_that_forgets_its_log_ends_it_all_the_same(tmp_path):
     script = "from jobs.observe import TimeLog\nlog = TimeLog('log')\nwith log.event('read'):\n    pass\n"
-    subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, check=True, env={**os.environ, "PYTHONPATH": str(Path.cwd())}
-    )
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
 
     assert json.loads((tmp_path / "log").read_text().splitlines()[-1])["count"] == 1
     assert len(table(tmp_path / "log")) == 1
@@ -270,10 +267,7 @@ def test_a_log_that_fails_at_the_end_of_the_process_keeps_no_other_one_open(tmp_
         for log in logs[:5]:
             os.dup2(os.open("/dev/full", os.O_WRONLY), log._descriptor)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path.cwd())},
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, capture_output=True, text=True)
 
     assert [table(tmp_path / number) for number in "56789"] == [[]] * 5
     assert "No space left on device" in done.stderr

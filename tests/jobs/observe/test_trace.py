@@ -17,6 +17,7 @@ from jobs.observe import trace, trace_sources
 from jobs.observe.trace import Trace
 from jobs.system import page_cache
 from jobs.system.device import Device, Mount, device_of
+from tests.jobs.jobs_factory import fetched
 from tests.lies import setup
 
 MIB = 2**20
@@ -77,18 +78,26 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def run(tmp_path, clock):
-    """Trace some work of so many seconds; returns what `finish` says and the table, each row "group column" to text."""
+    """Trace some work of so many seconds; returns what `finish` says and the table, each row "group column" to text.
 
-    def traced(work=lambda: None, *, seconds=1.0, paths=(), interval_s=HOURS, tail_s=0.0):
-        traced = Trace([*paths], interval_s, tail_s, tmp_path / "trace.csv")
+    What comes `after` the iteration has the clock that nobody hurries.
+    """
+
+    def run(work=lambda: None, *, seconds=1.0, paths=(), interval_s=HOURS, tail_s=0.0, **more):
+        traced = Trace([*paths], interval_s, tail_s, tmp_path / "trace.csv", more.get("settle"))
         traced.start()
         work()
         clock.go(seconds)
-        clock.hurry()
-        traced.stop()
-        return traced.finish(), table(tmp_path / "trace.csv")
+        if not more:
+            clock.hurry()
+        traced.stop(failed=more.get("failed", False))
+        if "after" in more:
+            more["after"]()
+        found = traced.finish()
+        assert traced.finish() is found
+        return found, table(tmp_path / "trace.csv")
 
-    return traced
+    return run
 
 
 def table(file):
@@ -115,10 +124,6 @@ def kernel(device):
     return int(fields[2]) * 512, int(fields[6]) * 512
 
 
-def process_read():
-    return int(Path("/proc/self/io").read_text().split("\nread_bytes: ")[1].split("\n")[0])
-
-
 def pressure():
     return int(Path("/proc/pressure/io").read_text().split("\n")[0].rpartition("=")[2])
 
@@ -139,7 +144,7 @@ def big(disk):
 
 def test_the_sums_of_a_device_and_of_the_process_are_what_the_kernel_counted(run, disk, big):
     name = device_of(disk).name
-    device, process = kernel(name), process_read()
+    device, process = kernel(name), fetched()
 
     _, rows = run(lambda: read_cold(big, 10), paths=[disk])
 
@@ -147,8 +152,8 @@ def test_the_sums_of_a_device_and_of_the_process_are_what_the_kernel_counted(run
     assert read >= 10 * 32 * MIB
     assert total(rows, f"dsk/{name} read") == pytest.approx(read, rel=0.01)
     assert total(rows, f"dsk/{name} writ") == pytest.approx(written, rel=0.01, abs=MIB)
-    assert total(rows, "process read") == pytest.approx(process_read() - process, rel=0.01)
-    assert process_read() - process >= 10 * 32 * MIB
+    assert total(rows, "process read") == pytest.approx(fetched() - process, rel=0.01)
+    assert fetched() - process >= 10 * 32 * MIB
 
 
 def test_what_the_process_writes_is_in_its_sums(run, disk):
@@ -256,31 +261,18 @@ def test_the_tail_is_marked_and_as_long_as_asked_and_what_was_written_is_told_wi
     assert found["cpu_s"] > 0
 
 
-def test_the_tail_ends_by_itself_however_late_it_is_asked_for(tmp_path, clock):
-    traced = Trace([], 0.1, 0.2, tmp_path / "trace.csv")
-    traced.start()
-    clock.go(0.1)
-    traced.stop()
-    clock.go(0.8)
+def test_the_tail_ends_by_itself_however_late_it_is_asked_for(run, clock):
+    _, rows = run(interval_s=0.1, seconds=0.1, tail_s=0.2, after=lambda: clock.go(0.8))
 
-    traced.finish()
-
-    assert elapsed(table(tmp_path / "trace.csv"))[-1] == pytest.approx(0.3)
+    assert elapsed(rows)[-1] == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("tail_s", [0.0, 0.2])
-def test_what_goes_on_after_the_iteration_is_watched_to_its_end_and_the_tail_begins_there(tmp_path, clock, tail_s):
-    traced = Trace([], 0.1, tail_s, tmp_path / "trace.csv", settle=lambda: (clock.go(0.5), clock.hurry()))
-    traced.start()
-    clock.go(0.2)
-    traced.stop()
+def test_what_goes_on_after_the_iteration_is_watched_to_its_end_and_the_tail_begins_there(run, clock, tail_s):
+    _, rows = run(interval_s=0.1, seconds=0.2, tail_s=tail_s, settle=lambda: (clock.go(0.5), clock.hurry()))
 
-    found = traced.finish()
-
-    rows = table(tmp_path / "trace.csv")
     assert elapsed(rows, "iteration")[-1] == pytest.approx(0.2)
     assert elapsed(rows, "tail")[-1] == pytest.approx(0.7 + tail_s)
-    assert traced.finish() is found
 
 
 def test_two_paths_on_one_device_show_it_once(run, disk):
@@ -423,14 +415,10 @@ def test_paths_of_which_nothing_can_be_told_are_named(run, tmp_path):
     assert found["sources"]["/proc"] == "no device and no client's statistics: proc"
 
 
-def test_the_file_is_written_whole_also_when_the_iteration_fails_and_then_has_no_tail(tmp_path, clock):
-    traced = Trace([], 0.1, 60, tmp_path / "trace.csv")
-    traced.start()
-    clock.go(0.1)
-    traced.stop(failed=True)
+def test_the_file_is_written_whole_also_when_the_iteration_fails_and_then_has_no_tail(run, tmp_path):
+    found, rows = run(interval_s=0.1, seconds=0.1, tail_s=60, failed=True)
 
-    rows = table(tmp_path / "trace.csv")
-    assert traced.finish()["samples"] == len(rows) == 2
+    assert found["samples"] == len(rows) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["trace.csv"]
 
 

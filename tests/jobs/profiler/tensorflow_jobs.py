@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jobs.lazy_imports import tf
 from jobs.profiler import Profile
 from jobs.profiler.window import OPERATIONS
 
@@ -17,8 +18,6 @@ def _calls(events):
 
 def five_thousand(_argument):
     """Read 5,000 files twice, eight at a time."""
-    import tensorflow as tf  # noqa: PLC0415
-
     with tempfile.TemporaryDirectory() as folder:
         sizes = np.random.default_rng(1).integers(1, 3000, 5000).tolist()
         paths = [f"{folder}/{place:04}" for place in range(len(sizes))]
@@ -48,8 +47,6 @@ def _process_wrote():
 
 def checkpoint(_argument):
     """Save a variable."""
-    import tensorflow as tf  # noqa: PLC0415
-
     with tempfile.TemporaryDirectory() as folder:
         saved = tf.train.Checkpoint(x=tf.Variable(tf.zeros([1000, 100])))
         before = _process_wrote()
@@ -65,8 +62,6 @@ def checkpoint(_argument):
 
 def three_ways(argument):
     """Profile reads as a block, in a Keras training, and through TensorFlow's server; return the folders of traces."""
-    import tensorflow as tf  # noqa: PLC0415
-
     from jobs.profiler import ProfileCallback, TensorFlowProfile, join_tensorflow  # noqa: PLC0415
 
     data, out = Path(argument["folder"]), Path(argument["out"])
@@ -93,8 +88,6 @@ def three_ways(argument):
 def _remote(reads, logdir):
     import socket  # noqa: PLC0415
     import threading  # noqa: PLC0415
-
-    import tensorflow as tf  # noqa: PLC0415
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -4,7 +4,6 @@ import os
 import platform
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -62,20 +61,19 @@ def built(folder, name, text, *flags):
     return str(library)
 
 
-def python(script, *words, **environment):
-    known = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3]), **environment}
+def python(script, *words, ends=0, **environment):
+    """Run a script that ends with this code; returns what it printed."""
     command = [sys.executable, "-c", script, *words]
-    return subprocess.run(command, env=known, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    assert done.returncode == ends, done.stderr
+    return done.stdout
 
 
 def test_one_that_is_preloaded_sees_the_same_calls(tmp_path):
     (tmp_path / "data").write_bytes(bytes(100))
     library = built(tmp_path, "darshan", PRELOADED)
 
-    done = python(BESIDE, str(tmp_path / "data"), LD_PRELOAD=library)
-
-    assert done.returncode == 0, done.stderr
-    assert "; beside   darshan:" in done.stdout
+    assert "; beside   darshan:" in python(BESIDE, str(tmp_path / "data"), LD_PRELOAD=library)
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the order of slots is x86-64's")
@@ -83,9 +81,7 @@ def test_one_that_rewrites_slots_is_refused_by_name(tmp_path):
     rewrites = built(tmp_path, "rewrites", REWRITES, "-Wl,-z,lazy,-z,norelro")
     wraps = built(tmp_path, "wraps", "long wrapper(void) { return 1; }\n")
 
-    done = python(REFUSED, rewrites, wraps)
-
-    assert done.returncode == 0, done.stderr
+    python(REFUSED, rewrites, wraps)
 
 
 OWN = "int access(const char *path, int mode) { return 42; }\n"
@@ -103,6 +99,4 @@ def test_a_librarys_own_function_of_a_hooked_name_stays_its_own_and_is_no_profil
     built(tmp_path, "own", OWN)
     library = built(tmp_path, "calls", CALLS_OWN, f"-L{tmp_path}", "-lown", f"-Wl,-rpath,{tmp_path},--no-as-needed")
 
-    done = python(ORDINARY, library)
-
-    assert done.returncode == 0, done.stderr
+    python(ORDINARY, library)

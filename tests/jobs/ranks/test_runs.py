@@ -16,7 +16,7 @@ def together_on(template, tmp_path, disk):
         request = make_request(folder, tmp_path / "held", **changes)
         request["settings"] |= {"nodes": nodes, "sync": sync, "storage": {"root": str(disk)}}
         conduct = {"ranks_timeout_s": 60, "run_timeout_s": 60}
-        request = {"trace": None, "profile": None, **request, "limits": {**DEAF, "time_error_max": 5.0}}
+        request["limits"] = {**DEAF, "time_error_max": 5.0}
         return together.run(together.Here(template, nodes), request, tmp_path / "run.log", conduct), folder
 
     return run

@@ -1,7 +1,5 @@
 """One run's figures of those of its ranks: sums over the time of the slowest, and every rank judged by itself."""
 
-import dataclasses
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +10,7 @@ from jobs.ranks.hub import Seen
 from jobs.ranks.neighbours import left_out
 from jobs.ranks.whole import whole
 from tests.campaign.fake_template import figures
-
-LIMITS = dataclasses.asdict(checks.Limits())
+from tests.jobs.jobs_factory import passed
 
 
 def rank_run(**changed):
@@ -23,6 +20,13 @@ def rank_run(**changed):
 
 def seen(*ends, skew=0.001):
     return [Seen(skew * rank, (-skew, skew), end) for rank, end in enumerate(ends)]
+
+
+def judged(runs, peak=None, skew=0.001, **changed):
+    """Return whether each rule holds of the whole run, the messages, and the reason."""
+    found = whole(BENCHMARK, runs, seen(*[1.0] * len(runs), skew=skew)) | changed
+    made, reason = checks.judge(found, "cold", checks.Limits(), peak)
+    return passed({"checks": made}), {check["rule"]: check["message"] for check in made}, reason
 
 
 WALLS = st.lists(st.tuples(st.integers(1, 1000), st.floats(0.1, 100)), min_size=2, max_size=6)
@@ -52,25 +56,17 @@ def test_a_count_that_one_rank_does_not_know_is_unknown():
 def test_a_run_counts_only_if_every_rank_does_and_the_bad_one_is_named(worst):
     runs = [rank_run(resident_fraction=0.5 if rank == worst else 0.0) for rank in range(3)]
 
-    found = whole(BENCHMARK, runs, seen(1.0, 1.0, 1.0))
-    judged, reason = checks.judge(found, "cold", checks.Limits())
+    holds, _, reason = judged(runs)
 
     assert reason.startswith(f"rank {worst}: cold: 50.00%")
-    assert [check["rule"] for check in judged if check["passed"] is False] == ["cold"]
-    assert (
-        checks.judge(whole(BENCHMARK, runs[:worst] + runs[worst + 1 :], seen(1.0, 1.0)), "cold", checks.Limits())[1]
-        is None
-    )
+    assert [rule for rule, well in holds.items() if well is False] == ["cold"]
+    assert judged(runs[:worst] + runs[worst + 1 :])[2] is None
 
 
 def test_ranks_that_began_too_far_apart_make_no_valid_run():
     runs = [rank_run(wall_s=1.0, load_s=1.0, compute_s=0.0, checkpoint_s=0.0, other_s=0.0) for _ in range(2)]
 
-    for skew, passed in ((0.009, True), (0.011, False)):
-        found = whole(BENCHMARK, runs, seen(1.0, 1.0, skew=skew))
-        judged, _ = checks.judge(found, "cold", checks.Limits())
-
-        assert next(check["passed"] for check in judged if check["rule"] == "began_together") is passed
+    assert [judged(runs, skew=skew)[0]["began_together"] for skew in (0.009, 0.011)] == [True, False]
 
 
 def on(device, **changed):
@@ -101,10 +97,9 @@ def on(device, **changed):
     ],
 )
 def test_a_device_gave_what_all_ranks_on_it_read_and_not_only_each(runs, holds):
-    found = whole(BENCHMARK, runs, seen(*[1.0] * len(runs)))
-    judged, reason = checks.judge(found, "cold", checks.Limits())
+    found, _, reason = judged(runs)
 
-    assert [check["passed"] for check in judged if check["rule"] == "device_bytes"] == [holds]
+    assert found["device_bytes"] is holds
     assert (reason is None) == holds
     assert holds or "together: device_bytes: " in reason
 
@@ -112,13 +107,11 @@ def test_a_device_gave_what_all_ranks_on_it_read_and_not_only_each(runs, holds):
 def test_ranks_that_are_faster_together_than_one_rank_was_by_itself_are_not_judged_by_it():
     own = {"wall_s": 1.0, "load_s": 1.0, "compute_s": 0.0, "checkpoint_s": 0.0, "other_s": 0.0}
     runs = [on("vda", device_read_bytes=300, read_mb_per_s=90.0, **own) for _ in range(2)]
-    found = {**whole(BENCHMARK, runs, seen(1.0, 1.0)), "read_mb_per_s": 180.0}
-    peak = {"mb_per_s": 100.0, "by": "a baseline", "bounds": True}
 
-    (check,) = [each for each in checks.judge(found, "cold", checks.Limits(), peak)[0] if each["rule"] == "below_peak"]
+    found, told, _ = judged(runs, {"mb_per_s": 100.0, "by": "a baseline", "bounds": True}, read_mb_per_s=180.0)
 
-    assert check["passed"] is None
-    assert "180.0 MB/s" in check["message"]
+    assert found["below_peak"] is None
+    assert "180.0 MB/s" in told["below_peak"]
 
 
 class Told:

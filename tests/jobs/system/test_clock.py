@@ -1,6 +1,11 @@
+import re
 import time
 
 from jobs.system import clock
+
+
+def test_the_stamp_is_utc_in_milliseconds():
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", clock.utc_now())
 
 
 def test_two_clocks_are_read_at_the_moment_that_was_least_interrupted(monkeypatch):

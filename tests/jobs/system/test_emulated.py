@@ -32,13 +32,6 @@ def test_what_a_file_system_says_of_itself_holds_for_all_that_is_on_it(point, fa
     assert emulated(point) == emulated(point / "data/datasets/demo") == facts
 
 
-def test_a_marker_that_is_not_at_the_top_of_a_file_system_says_nothing(point):
-    (point / "data").mkdir()
-    (point / "data" / MARKER).write_text(json.dumps(FACTS))
-
-    assert emulated(point / "data") is None
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -75,15 +68,20 @@ def test_a_marker_of_another_user_says_nothing(point, monkeypatch):
     assert emulated(point) is None
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])
-def test_what_is_no_file_is_no_marker_and_is_not_waited_for(point, make):
+def _of_a_gigabyte(path):
+    path.touch()
+    os.truncate(path, 1 << 30)
+
+
+def _below_the_top(path):
+    path.with_name("data").mkdir()
+    (path.with_name("data") / path.name).write_text(json.dumps(FACTS))
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero"), _of_a_gigabyte, _below_the_top]
+)
+def test_what_is_no_file_of_some_kilobytes_at_the_top_is_no_marker_and_is_not_waited_for(point, make):
     make(point / MARKER)
 
-    assert emulated(point) is None
-
-
-def test_a_marker_of_a_gigabyte_is_not_read(point):
-    with (point / MARKER).open("wb") as file:
-        file.truncate(1 << 30)
-
-    assert emulated(point) is None
+    assert emulated(point) is emulated(point / "data") is None

@@ -9,6 +9,7 @@ import pytest
 
 from jobs.system import page_cache
 from jobs.system.extents import Fetch, to_fetch
+from tests.jobs.jobs_factory import fetched
 from tests.lies import setup
 
 MIB = 1 << 20
@@ -45,11 +46,6 @@ SHAPES = {
 }
 
 
-def _fetched():
-    lines = Path("/proc/self/io").read_text().splitlines()
-    return int(dict(line.split(": ") for line in lines)["read_bytes"])
-
-
 def _told(path):
     with path.open("rb") as file:
         return to_fetch(file.fileno(), os.fstat(file.fileno()))
@@ -58,11 +54,11 @@ def _told(path):
 def _hold(path):
     """Hold what the extents tell of a file against what a read of it fetches."""
     assert page_cache.cooled([path], [path], path.parent).resident == 0
-    before = _fetched()
+    before = fetched()
 
     path.read_bytes()
 
-    assert _fetched() - before == _told(path)
+    assert fetched() - before == _told(path)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

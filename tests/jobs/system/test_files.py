@@ -118,32 +118,27 @@ def test_what_is_removed_with_a_folder_is_not_what_its_links_lead_to(tmp_path, p
     assert files.names(tmp_path) == ["private"]
 
 
-def test_a_hard_link_is_not_written_to(tmp_path, private):
-    (tmp_path / "journal").hardlink_to(private)
-
-    with pytest.raises(files.OddFileError, match="not ours alone"):
-        files.append(tmp_path / "journal")
+def _huge(path):
+    path.touch()
+    os.truncate(path, 1 << 40)
 
 
-@pytest.mark.parametrize("act", [files.read, files.append])
-def test_a_pipe_is_not_waited_for(tmp_path, act):
-    os.mkfifo(tmp_path / "pipe")
+@pytest.mark.parametrize(
+    ("make", "act", "why"),
+    [
+        (lambda path: path.hardlink_to(path.with_name("private")), files.append, "not ours alone"),
+        (os.mkfifo, files.read, "no regular file"),
+        (os.mkfifo, files.append, "no regular file"),
+        (os.mkdir, files.read, "Is a directory|no regular file"),
+        (_huge, lambda path: files.read(path, 100), "more than 100 bytes"),
+    ],
+    ids=["hard link", "pipe", "pipe to write", "folder", "huge"],
+)
+def test_what_is_no_file_of_ours_in_bounds_is_refused_and_not_waited_for(tmp_path, private, make, act, why):
+    make(tmp_path / "odd")
 
-    with pytest.raises(files.OddFileError, match="no regular file"):
-        act(tmp_path / "pipe")
-
-
-def test_a_folder_is_no_file(tmp_path):
-    with pytest.raises(files.OddFileError):
-        files.read(tmp_path)
-
-
-def test_a_file_is_read_in_bounds(tmp_path):
-    with (tmp_path / "huge").open("wb") as file:
-        file.truncate(1 << 40)
-
-    with pytest.raises(files.OddFileError, match="more than 100 bytes"):
-        files.read(tmp_path / "huge", 100)
+    with pytest.raises(files.OddFileError, match=why):
+        act(tmp_path / "odd")
 
 
 def test_names_of_files_that_are_being_written_cannot_be_guessed(tmp_path):

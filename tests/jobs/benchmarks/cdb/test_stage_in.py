@@ -15,7 +15,7 @@ from jobs.benchmarks.cdb.stage_in import staged_in
 from jobs.data.staging import identity
 from jobs.errors import DatasetError
 from jobs.system import page_cache
-from tests.jobs.jobs_factory import ROOT, read_all
+from tests.jobs.jobs_factory import ROOT, fetched, read_all
 from tests.lies.setup import memory
 
 SIZES = (0, 1, 4096, 70_001, 1 << 20, 9_999, 5, 300_000)
@@ -176,15 +176,10 @@ def test_a_full_storage_is_told_and_nothing_is_left_there(said, stage, staged, f
 def test_a_cold_run_reads_its_originals_from_the_device(stage, originals, disk):
     read_all(originals)
 
-    before = _fetched()
+    before = fetched()
     with stage(cache="cold") as copies:
-        assert _fetched() - before >= sum(SIZES[:-1])
+        assert fetched() - before >= sum(SIZES[:-1])
 
     assert copies.expected["staged_cold"]["found"] is True
     with stage() as warm:
         assert "staged_cold" not in warm.expected
-
-
-def _fetched():
-    lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes"))

@@ -123,41 +123,29 @@ def _fio(change):
     return json.dumps(document)
 
 
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        ("", "gave no whole answer, and said nothing"),
-        ("fio: failed to parse\n", "gave no whole answer: …fio: failed to parse"),
-        (FIO[: len(FIO) // 2], "gave no whole answer: …"),
-        (FIO + FIO, "gave 2 answers"),
-        (
-            FIO.replace('"runtime" : 44', '"runtime" : nan').replace('"runtime": 44', '"runtime": -nan'),
-            "no number runtime",
-        ),
-        (FIO.replace("762600727", "NaN"), "no number bw_bytes"),
-        (FIO.replace("762600727", "inf"), "no number bw_bytes"),
-        (FIO.replace("762600727", "1e999"), "no number bw_bytes"),
-        (FIO.replace("762600727", "7626007"), "bytes/s are not"),
-        (FIO.replace('"total_ios": 32', '"total_ios": "32"'), "no number total_ios"),
-        (_fio(lambda job: job.pop("read")), "does not say what was read"),
-        (_fio(lambda job: job["read"].pop("io_bytes")), "no number io_bytes"),
-        (_fio(lambda job: job["read"].update(io_bytes=0)), "cannot be"),
-        (_fio(lambda job: job["read"].update(io_bytes=31 * MIB)), "were moved and not"),
-        (_fio(lambda job: job.update(error=5)), "error 5"),
-        ('{"jobs": []}', "does not hold one job"),
-        ('{"jobs": {"read": 1}}', "does not hold one job"),
-        ('{"jobs": [[]]}', "does not hold one job"),
-    ],
-)
-def test_a_broken_answer_of_fio_is_told_with_its_last_words(text, word, capsys):
-    with pytest.raises(EngineError) as failed:
-        external.believed(fio, text, ORDER, 1.0)
-
-    assert word in str(failed.value)
-    assert "\n" not in str(failed.value)
-    assert text[-100:].strip() in capsys.readouterr().err
-
-
+BROKEN_FIO = [
+    ("", "gave no whole answer, and said nothing"),
+    ("fio: failed to parse\n", "gave no whole answer: …fio: failed to parse"),
+    (FIO[: len(FIO) // 2], "gave no whole answer: …"),
+    (FIO + FIO, "gave 2 answers"),
+    (
+        FIO.replace('"runtime" : 44', '"runtime" : nan').replace('"runtime": 44', '"runtime": -nan'),
+        "no number runtime",
+    ),
+    (FIO.replace("762600727", "NaN"), "no number bw_bytes"),
+    (FIO.replace("762600727", "inf"), "no number bw_bytes"),
+    (FIO.replace("762600727", "1e999"), "no number bw_bytes"),
+    (FIO.replace("762600727", "7626007"), "bytes/s are not"),
+    (FIO.replace('"total_ios": 32', '"total_ios": "32"'), "no number total_ios"),
+    (_fio(lambda job: job.pop("read")), "does not say what was read"),
+    (_fio(lambda job: job["read"].pop("io_bytes")), "no number io_bytes"),
+    (_fio(lambda job: job["read"].update(io_bytes=0)), "cannot be"),
+    (_fio(lambda job: job["read"].update(io_bytes=31 * MIB)), "were moved and not"),
+    (_fio(lambda job: job.update(error=5)), "error 5"),
+    ('{"jobs": []}', "does not hold one job"),
+    ('{"jobs": {"read": 1}}', "does not hold one job"),
+    ('{"jobs": [[]]}', "does not hold one job"),
+]
 RESULT = IOR[IOR.index('{\n          "access"') : IOR.index('\n      ], \n      "max"')]
 
 
@@ -176,24 +164,27 @@ def test_what_ior_is_known_to_break_does_not_matter(text):
     assert ior.outcome(text, ORDER) == ior.outcome(IOR, ORDER)
 
 
+BROKEN_IOR = [
+    ("", "gave no whole result, and said nothing"),
+    (IOR[: IOR.index('"closeTime"')], "gave no whole result: …"),
+    (IOR + RESULT, "gave 2 results"),
+    (IOR.replace('"access": "read"', '"access": "write"'), "gave no whole result"),
+    (IOR.replace('"bwMiB": 725.6236', '"bwMiB": nan'), "no number bwMiB"),
+    (IOR.replace('"bwMiB": 725.6236', '"bwMiB": 800.0'), "bytes/s are not"),
+    (IOR.replace('"totalTime": 0.0441', '"totalTime": 0.0000'), "cannot be"),
+    (IOR.replace('"closeTime": 0.0000', '"closed": 0'), "no number closeTime"),
+]
+
+
 @pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        ("", "gave no whole result, and said nothing"),
-        (IOR[: IOR.index('"closeTime"')], "gave no whole result: …"),
-        (IOR + RESULT, "gave 2 results"),
-        (IOR.replace('"access": "read"', '"access": "write"'), "gave no whole result"),
-        (IOR.replace('"bwMiB": 725.6236', '"bwMiB": nan'), "no number bwMiB"),
-        (IOR.replace('"bwMiB": 725.6236', '"bwMiB": 800.0'), "bytes/s are not"),
-        (IOR.replace('"totalTime": 0.0441', '"totalTime": 0.0000'), "cannot be"),
-        (IOR.replace('"closeTime": 0.0000', '"closed": 0'), "no number closeTime"),
-    ],
+    ("engine", "text", "word"), [*((fio, *each) for each in BROKEN_FIO), *((ior, *each) for each in BROKEN_IOR)]
 )
-def test_a_broken_answer_of_ior_is_told_with_its_last_words(text, word, capsys):
+def test_a_broken_answer_is_told_with_its_last_words(engine, text, word, capsys):
     with pytest.raises(EngineError) as failed:
-        external.believed(ior, text, ORDER, 1.0)
+        external.believed(engine, text, ORDER, 1.0)
 
     assert word in str(failed.value)
+    assert "\n" not in str(failed.value)
     assert text[-100:].strip() in capsys.readouterr().err
 
 
