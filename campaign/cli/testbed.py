@@ -20,11 +20,14 @@ from campaign.errors import EnvironmentFaultError, UsageError
 from campaign.testbed import apply, plan, s3, throttle
 from campaign.testbed.spec import DEFAULT_FOLDER, FOLDER_VARIABLE, GB, Wanted
 from campaign.testbed.state import inspect
+from campaign.testbed.steps import Call
+from jobs.objects.room import CURE, Room
 from jobs.system.device import mount_of, mounts
 
 if TYPE_CHECKING:
     from campaign.testbed.state import Seen
     from campaign.testbed.steps import Group
+    from jobs.settings import Node
     from jobs.system.device import Mount
 
 _ABOUT = """\
@@ -159,20 +162,18 @@ def _removal(left: Sequence[Mount]) -> list[str]:
 def _preview(options: argparse.Namespace, folder: Path) -> int:
     """Print the steps, as they would be done."""
     groups: list[Group]
-    has_store, wants_store = (s3.state(folder) or {}).get("state") == "up", False
     if options.what == "up":
         from campaign.config.testbed import requested, requested_store  # noqa: PLC0415 - Hydra is not on the way to status
 
         wanted, store = requested(options.words), requested_store(options.words)
         groups = plan.up(wanted, apply.owner(), apply.expected(folder, wanted, store))
-        wants_store = has_store or store is not None
+        groups += [steps] if store and (steps := s3.steps(folder, store, apply.owner())) else []
     else:
         groups = plan.down(inspect(folder), keep=options.keep)
+        if (s3.state(folder) or {}).get("state") == "up":
+            groups.append([Call(f"# end ceph-mon, ceph-osd and radosgw in {folder / s3.FOLDER}", lambda: None)])
     for group in groups:
         console.show("\n".join(map(str, group)))
-    if has_store != wants_store:
-        groups.append([])
-        console.show(f"# {'start' if wants_store else 'end'} ceph-mon, ceph-osd and radosgw in {folder / s3.FOLDER}")
     console.say("nothing to do" if not groups else "nothing was done; loop devices are those that are free now")
     return 0
 
@@ -227,12 +228,20 @@ def _check(folder: Path, names: Sequence[str], *, as_json: bool) -> int:
     return 1 if differs else 0
 
 
+def _print_store(store: Node) -> None:
+    room = None if store["used_bytes"] is None else Room(store["used_bytes"], store["quota_bytes"])
+    disk = f"{store['size_bytes'] / GB:g} GB on {store['device'] or 'no device'}"
+    used = f", {room}" if room else ""
+    console.show(f"s3 is {store['state']}: {store['endpoint']}, bucket {store['bucket']}, {disk}{used}")
+    if room and room.is_nearly_full:
+        console.say(f"warning: s3 is nearly full: {CURE}")
+
+
 def _print_state(seen: Seen) -> None:
     """Print the state of each storage, and the disk beneath all of them."""
     storages = apply.states(seen)
     if store := s3.state(seen.folder):
-        disk = f"{store['size_bytes'] / GB:g} GB on {store['device'] or 'no device'}"
-        console.show(f"s3 is {store['state']}: {store['endpoint']}, bucket {store['bucket']}, {disk}")
+        _print_store(store)
     if not storages and not store:
         console.show(f"no testbed in {seen.folder}")
     if not storages:

@@ -25,6 +25,7 @@ from campaign.errors import CampaignError
 from campaign.storage import emulation, locks
 from campaign.storage.roots import require_seen, seen_by, storage_root
 from jobs.errors import JobError
+from jobs.objects import room
 from jobs.objects.client import Client
 from jobs.observe import counters
 from jobs.settings import Node
@@ -112,13 +113,16 @@ def storage(described: Node) -> Iterator[Finding]:
 
 
 def _object_store(described: Node) -> Finding:
-    """Send one request, and no other if it fails."""
+    """List it, and ask how full it is; nothing is asked again."""
     try:
         client = Client({**described, "retries": 0})
         next(client.listed(), None)
     except JobError as error:
         return Finding("storage", passed=False, message=error.message, hint=error.hint)
-    message = f"{client.url_of('')} at {described['endpoint']} can be listed"
+    found = client.room()
+    message = f"{client.url_of('')} at {described['endpoint']} can be listed" + (f", {found}" if found else "")
+    if found and found.is_nearly_full:
+        return Finding("storage", passed=None, message=f"{message}: it is nearly full", hint=room.CURE)
     hint = "storage.device=… names its disk where that is on this machine: without it no run is proved to be cold"
     proved = bool(described["device"]) or not described["cold"]
     return Finding("storage", passed=True if proved else None, message=message, hint=hint)

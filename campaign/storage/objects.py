@@ -109,9 +109,12 @@ def _baseline(client: Client, settings: Settings, listed: Data | None, progress:
     key, there = place.key(name), place.listed()
     dataset.refuse_foreign(place, datafile.FOLDER, there)
     writes = benchmark["access"] == "write"
+    missing = not writes and (name not in there or there[name].size != size)
+    if writes or missing:
+        client.require_room(size)
     if make.MARKER_NAME not in there:
         client.put(place.key(make.MARKER_NAME), datafile.FOLDER.encode())
-    if not writes and (name not in there or there[name].size != size):
+    if missing:
         client.put(key, made)
     block = int(-(-listed["bytes"] // listed["files"])) if listed else transfer_mib << 20
     checksum: Data = {"checksum": listed["checksum"]} if listed else {}

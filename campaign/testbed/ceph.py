@@ -15,41 +15,46 @@ import socket
 import struct
 import time
 import urllib.request
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from campaign.errors import EnvironmentFaultError, UsageError
-from campaign.testbed.ceph_conf import free_ports, keyring, settings
+from campaign.errors import EnvironmentFaultError
 from campaign.testbed.spec import GB
 from campaign.testbed.steps import run
+from jobs.objects import room
 from jobs.system import files, programs, versioned
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
+
+    from jobs.objects.room import Room
 
 REGION = "us-east-1"
 BUCKET = USER = "campaign"
 PACKAGES = "ceph-mon ceph-osd radosgw ceph-common ceph-base"
 DAEMONS = {"mon": "mon.a", "osd": "osd.0", "gateway": "client.gateway"}  # and Ceph's names; in the order of the start
-_PROGRAMS = {"mon": "ceph-mon", "osd": "ceph-osd", "gateway": "radosgw"}
+PROGRAMS = {"mon": "ceph-mon", "osd": "ceph-osd", "gateway": "radosgw"}
 _FURTHER_PROGRAMS = ("ceph", "monmaptool", "radosgw-admin")
 _SERVES = ("leader", "active")  # what a monitor, and an OSD, says of itself then
+IMAGE = "ceph.img"
+LOOP_OF = ("losetup", "--noheadings", "--output", "NAME", "--associated")
 _READY_S, _CALL_S, _MOMENT_S = 30.0, 20.0, 0.05
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # past any proxy of the environment
 _STAT_BLOCK = 512  # bytes of a unit of st_blocks, stat(2)
-_LONGEST_SOCKET = 107  # bytes of a unix socket's path, unix(7)
 
 
 def missing() -> str | None:
     """Say what this machine lacks; None for nothing."""
     if find_spec("obstore") is None:
         return "there is no obstore, which makes the bucket (pip install 'tfio-campaign[s3]')"
-    lacking = [name for name in (*_PROGRAMS.values(), *_FURTHER_PROGRAMS) if shutil.which(name) is None]
+    lacking = [name for name in (*PROGRAMS.values(), *_FURTHER_PROGRAMS) if shutil.which(name) is None]
     return f"not installed: {', '.join(lacking)} (apt-get install {PACKAGES})" if lacking else None
 
 
@@ -97,34 +102,35 @@ class Ceph:
         return dict(line.removeprefix("export ").split("=", 1) for line in lines)
 
     @property
+    def private(self) -> Path:
+        """The folder that only its owner may look into: the daemons' settings, keys, sockets and logs."""
+        return self.folder / "ceph"
+
+    @property
+    def conf(self) -> str:
+        """The daemons' settings."""
+        return str(self.private / "ceph.conf")
+
+    @property
+    def image(self) -> Path:
+        """The file that has all objects."""
+        return Path(self.facts["disk"]) / IMAGE
+
+    def socket_of(self, daemon: str) -> Path:
+        """Return where a daemon takes orders."""
+        return self.private / f"{DAEMONS[daemon]}.asok"
+
+    @property
     def device(self) -> str | None:
         """The path of its loop device; None without one."""
-        said = programs.run(("losetup", "--noheadings", "--output", "NAME", "--associated", str(self._image)))
-        return next(iter(said.stdout.split()), None)
+        return next(iter(programs.run((*LOOP_OF, str(self.image))).stdout.split()), None)
 
     @property
     def allocated_bytes(self) -> int:
         """The bytes that its disk takes beneath."""
         with suppress(OSError, KeyError):
-            return self._image.stat().st_blocks * _STAT_BLOCK
+            return self.image.stat().st_blocks * _STAT_BLOCK
         return 0
-
-    def up(self, shape: Shape, owner: tuple[int, int] | None = None) -> None:
-        """Make what is not there, start what does not run; the credentials are those of `owner` (user and group)."""
-        if reason := missing():
-            raise EnvironmentFaultError(f"S3 needs Ceph: {reason}", "install it, or leave out s3=true")
-        facts = self.facts
-        if facts.get("made") and {**facts, **asdict(shape)} != facts:
-            raise UsageError("the gateway that is there was made with other settings", "testbed down removes it")
-        if not facts.get("made"):
-            self.remove()
-            self._make(shape)
-        self._attach()
-        for daemon in DAEMONS:
-            self.start(daemon)
-        if not facts.get("made"):
-            self._add_bucket(owner)
-            self._note({**self.facts, "made": True})
 
     def stop(self) -> None:
         """End the daemons; what was put stays."""
@@ -139,18 +145,18 @@ class Ceph:
         for daemon in reversed(DAEMONS):
             self.end(daemon, signal.SIGKILL)
         self._detach()
-        files.remove(self._image, missing_ok=True)
-        if self._private.exists():
-            files.remove_tree(self._private)
+        files.remove(self.image, missing_ok=True)
+        if self.private.exists():
+            files.remove_tree(self.private)
         for name in ("credentials.env", "gateway.json"):
             files.remove(self.folder / name, missing_ok=True)
 
     def start(self, daemon: str) -> None:
         """Start one daemon, unless it runs, and wait until it answers."""
         if not self.pid(daemon):
-            files.remove(self._socket(daemon), missing_ok=True)
-            run(_PROGRAMS[daemon], "-c", self._conf, "-n", DAEMONS[daemon]).do()
-        self._wait(lambda: self.answers(daemon), f"{_PROGRAMS[daemon]} does not answer")
+            files.remove(self.socket_of(daemon), missing_ok=True)
+            run(PROGRAMS[daemon], "-c", self.conf, "-n", DAEMONS[daemon]).do()
+        self._wait(lambda: self.answers(daemon), f"{PROGRAMS[daemon]} does not answer")
 
     def send(self, daemon: str, *numbers: signal.Signals) -> None:
         """Send signals to one daemon, where it runs."""
@@ -163,14 +169,14 @@ class Ceph:
         """Send signals that end one daemon, and wait until it has ended."""
         if pid := self.pid(daemon):
             self.send(daemon, *numbers)
-            self._wait(lambda: _has_ended(pid), f"{_PROGRAMS[daemon]} does not end")
+            self._wait(lambda: _has_ended(pid), f"{PROGRAMS[daemon]} does not end")
 
     def pid(self, daemon: str) -> int | None:
         """Return the process of a daemon of this gateway; None where it does not run."""
         with suppress(OSError, ValueError):
-            pid = int(files.read(self._private / f"{DAEMONS[daemon]}.pid"))
+            pid = int(files.read(self.private / f"{DAEMONS[daemon]}.pid"))
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")  # a zombie has none
-            return pid if os.fsencode(self._conf) in words else None
+            return pid if os.fsencode(self.conf) in words else None
         return None
 
     def answers(self, daemon: str = "gateway") -> bool:
@@ -184,16 +190,16 @@ class Ceph:
 
     def tell(self, *words: object, program: str = "ceph") -> str:
         """Give an order by ``ceph`` or ``radosgw-admin``, and return what it prints."""
-        done = programs.run(tuple(map(str, (program, "-c", self._conf, *words))), timeout=_READY_S)
+        done = programs.run(tuple(map(str, (program, "-c", self.conf, *words))), timeout=_READY_S)
         if done.returncode:
-            raise EnvironmentFaultError(f"{program} {words[0]}: {done.stderr.strip()}", f"see {self._private}/*.log")
+            raise EnvironmentFaultError(f"{program} {words[0]}: {done.stderr.strip()}", f"see {self.private}/*.log")
         return done.stdout
 
     def ask(self, daemon: str, prefix: str) -> Any:
         """Ask a daemon by its own socket (``status``, ``perf dump``): JSON; OSError where it does not answer."""
         with socket.socket(socket.AF_UNIX) as asked:
             asked.settimeout(_CALL_S)
-            asked.connect(str(self._socket(daemon)))
+            asked.connect(str(self.socket_of(daemon)))
             asked.sendall(json.dumps({"prefix": prefix}).encode() + b"\0")
             with asked.makefile("rb") as answer:
                 (size,) = struct.unpack(">I", answer.read(4).rjust(4, b"\0"))  # 0: it hung up
@@ -205,80 +211,33 @@ class Ceph:
         (keys,) = json.loads(self.tell(*words, program="radosgw-admin"))["keys"]
         return {"AWS_ACCESS_KEY_ID": keys["access_key"], "AWS_SECRET_ACCESS_KEY": keys["secret_key"]}
 
-    def make_bucket(self, name: str, credentials: Mapping[str, str]) -> None:
-        """Make a bucket: a signed put to its own name. One that this user has already stays as it is."""
+    def make_bucket(self) -> None:
+        """Make the user's bucket: a signed put to its own name. One that is there stays as it is."""
         import obstore  # noqa: PLC0415 - of the extra s3
-        from obstore.store import S3Store  # noqa: PLC0415
 
-        key, secret = credentials["AWS_ACCESS_KEY_ID"], credentials["AWS_SECRET_ACCESS_KEY"]
-        store = S3Store(
-            name, endpoint=self.endpoint, region=REGION, access_key_id=key, secret_access_key=secret,
-            virtual_hosted_style_request=False, client_options={"allow_http": True},
-        )  # fmt: skip
-        address = obstore.sign(store, "PUT", "", timedelta(seconds=_CALL_S))
+        address = obstore.sign(self._store(), "PUT", "", timedelta(seconds=_CALL_S))
         _DIRECT.open(urllib.request.Request(address, method="PUT"), timeout=_CALL_S).close()  # noqa: S310 - of ours
 
-    # Making.
+    def room(self) -> Room | None:
+        """Return how full the bucket is; None for who may not read the credentials, and where nothing answers."""
+        with suppress(ImportError, OSError, KeyError):
+            return room.of(self._store())
+        return None
 
-    @property
-    def _private(self) -> Path:
-        return self.folder / "ceph"
+    def _store(self) -> S3Store:
+        from obstore.store import S3Store  # noqa: PLC0415 - of the extra s3
 
-    @property
-    def _conf(self) -> str:
-        return str(self._private / "ceph.conf")
+        key, secret = self.credentials["AWS_ACCESS_KEY_ID"], self.credentials["AWS_SECRET_ACCESS_KEY"]
+        return S3Store(
+            BUCKET, endpoint=self.endpoint, region=REGION, access_key_id=key, secret_access_key=secret,
+            virtual_hosted_style_request=False, client_options={"allow_http": True},
+        )  # fmt: skip
 
-    @property
-    def _image(self) -> Path:
-        return Path(self.facts["disk"]) / "ceph.img"
-
-    def _socket(self, daemon: str) -> Path:
-        return self._private / f"{DAEMONS[daemon]}.asok"
-
-    def _note(self, facts: Mapping[str, Any]) -> None:
-        files.write_json(self.folder / "gateway.json", facts)
-
-    def _make(self, shape: Shape) -> None:
-        """Make an empty cluster: its keys, its monitor, which runs then, and its disk."""
-        if len(os.fsencode(self._socket("gateway"))) > _LONGEST_SOCKET:
-            raise UsageError(f"{self.folder} is too long for a unix socket", "name a shorter --folder")
-        mon_port, port = free_ports(2)
-        files.make_folder(self.folder, exist_ok=True)
-        self._note({**asdict(shape), "mon_port": mon_port, "port": port, "made": False})
-        self._private.mkdir(mode=0o700)
-        for name in ("osd", "gateway"):
-            (self._private / name).mkdir()
-        fsid, private = uuid.uuid4(), self._private
-        files.write(private / "keyring", keyring())
-        conf = settings(private, fsid, (mon_port, port), DAEMONS.values(), cached=shape.cached)
-        files.write(Path(self._conf), conf)
-        # mon_host alone does not do: its port would be ignored.
-        address = ("--addv", "a", f"[v2:127.0.0.1:{mon_port}]", "--set-min-mon-release", "pacific")
-        run("monmaptool", "--create", "--fsid", fsid, *address, private / "monmap").do()
-        run("ceph-mon", "-c", self._conf, "--mkfs", "-i", "a", "--monmap", private / "monmap").do()
-        self.start("mon")
-        with files.whole(self._image, mode=0o600) as file:
-            file.truncate(shape.size_bytes)
-        self._attach()
-        number = uuid.uuid4()
-        self.tell("osd", "new", number)
-        run("ceph-osd", "-c", self._conf, "-i", 0, "--mkfs", "--osd-uuid", number).do()
-
-    def _add_bucket(self, owner: tuple[int, int] | None) -> None:
-        """Make the user, its credentials file and its bucket."""
-        made = self.add_user(USER)
-        with files.whole(self.credentials_file, mode=0o600) as file:
-            os.fchown(file.fileno(), *(owner or (-1, -1)))
-            file.write("".join(f"export {key}={value}\n" for key, value in made.items()).encode())
-        self.make_bucket(BUCKET, made)
-
-    def _attach(self) -> None:
-        """Let the OSD's disk be the file, or the loop device that it is attached to."""
-        if self.facts["loop"] and not self.device:
-            run("losetup", "--find", "--direct-io=on", self._image).do()
-        block = self._private / "osd/block"
+    def link(self) -> None:
+        """Let the OSD's disk be the loop device that its file is attached to, or else the file."""
+        block = self.private / "osd/block"
         block.unlink(missing_ok=True)
-        block.symlink_to(self.device or self._image)
+        block.symlink_to(self.device or self.image)
 
     def _detach(self) -> None:
         if device := self.device:
@@ -288,7 +247,7 @@ class Ceph:
         deadline = time.monotonic() + _READY_S
         while not ready():
             if time.monotonic() > deadline:
-                raise EnvironmentFaultError(f"{fault} within {_READY_S:g} s", f"see {self._private}/*.log")
+                raise EnvironmentFaultError(f"{fault} within {_READY_S:g} s", f"see {self.private}/*.log")
             time.sleep(_MOMENT_S)
 
 

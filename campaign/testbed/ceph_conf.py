@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from uuid import UUID
 
 _CAPS = {
     "mon.": {"mon": "allow *"},
@@ -66,10 +65,12 @@ log_file = {folder}/{name}.log
 """
 
 
-def settings(folder: Path, fsid: UUID, ports: tuple[int, int], daemons: Iterable[str], *, cached: bool) -> str:
-    """Return ``ceph.conf``: `ports` of monitor and gateway, the Ceph names of the `daemons`, and all in `folder`."""
-    mon_port, port = ports
-    common = _CONF.format(folder=folder, fsid=fsid, mon_port=mon_port, port=port, cached=str(cached).lower())
+def settings(folder: Path, daemons: Iterable[str], *, cached: bool, **values: object) -> str:
+    """Return ``ceph.conf`` of the daemons with these Ceph names, and all in `folder`.
+
+    `values`: ``fsid``; ``mon_port`` and ``port``, those of monitor and gateway.
+    """
+    common = _CONF.format(folder=folder, cached=str(cached).lower(), **values)
     return common + "".join(_DAEMON_CONF.format(folder=folder, name=name) for name in daemons)
 
 

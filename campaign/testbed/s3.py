@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING
 import psutil
 
 from campaign.errors import EnvironmentFaultError, UsageError
+from campaign.testbed import ceph_steps
 from campaign.testbed.ceph import BUCKET, DAEMONS, REGION, Ceph, Shape
 from campaign.testbed.spec import GB
+from campaign.testbed.steps import Call, run
 from jobs.system import durable, files
 from jobs.system.device import mount_of
 
 if TYPE_CHECKING:
+    from campaign.testbed.steps import Step
     from jobs.settings import Node
 
 FOLDER = "s3"
@@ -55,9 +58,24 @@ def up(folder: Path, store: Store, owner: tuple[int, int]) -> None:
             f"s3 needs {promised / GB:.1f} GB, and {free / GB:.1f} GB are free in {shape.disk}",
             "ask for less: s3_size_gb=…",
         )
-    made.up(shape, owner)
-    files.make_folder(_site(folder).parent, exist_ok=True)
-    files.write(_site(folder), _site_text(made))
+    ceph_steps.up(made, shape, owner)
+    for step in _listed(folder):
+        step.do()
+
+
+def steps(folder: Path, store: Store, owner: tuple[int, int]) -> list[Step]:
+    """Return what `up` does; nothing where it is up."""
+    found = [*ceph_steps.steps(gateway(folder), store.shape(folder), owner), *_listed(folder)]
+    return [] if (state(folder) or {}).get("state") == "up" else found
+
+
+def _listed(folder: Path) -> list[Step]:
+    """Return how campaigns come to find the store."""
+    site = _site(folder)
+    return [
+        run("mkdir", "-p", "-m", "755", site.parent),
+        Call(f"# write {site}: the store's address and device", lambda: files.write(site, _site_text(gateway(folder)))),
+    ]
 
 
 def down(folder: Path, *, keep: bool) -> None:
@@ -88,11 +106,15 @@ def state(folder: Path) -> Node | None:
     made = gateway(folder)
     if not (facts := made.facts):
         return None
+    up = facts["made"] and made.answers()
+    room = made.room() if up else None
     return {
-        "state": "up" if facts["made"] and made.answers() else "down",
+        "state": "up" if up else "down",
         "endpoint": made.endpoint,
         "bucket": BUCKET,
         "size_bytes": facts["size_bytes"],
+        "used_bytes": room and room.used_bytes,  # None: not known to this user
+        "quota_bytes": room and room.most_bytes,
         "device": _device(made),
         "disk": facts["disk"],
         "credentials": str(made.credentials_file),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,7 +69,23 @@ class Write:
             ) from error
 
 
-Step = Run | Write
+@dataclass(frozen=True)
+class Call:
+    """What no program does alone; its line tells a reader what it is."""
+
+    line: str
+    call: Callable[[], object]
+
+    def __str__(self) -> str:
+        """Return the line."""
+        return self.line
+
+    def do(self) -> None:
+        """Do it."""
+        self.call()
+
+
+Step = Run | Write | Call
 Group = list[Step]
 """Steps that are done together, before everything is inspected again."""
 

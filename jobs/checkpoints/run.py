@@ -72,8 +72,10 @@ def opened(
                     _make(each.parent)
         made = stack.enter_context(closing(Checkpoints(settings, places, asked["drain_timeout_s"], size)))
         most = min(number, settings["keep"] + 1)  # the oldest goes when the newest is there
-        if isinstance(places[-1], Path):  # a bucket's room is known to nobody here
-            snapshots.require_room(places[-1], size, most)
+        if isinstance(slow := places[-1], Path):
+            snapshots.require_room(slow, size, most)
+        else:
+            slow.require_room(size * most)
         yield made
 
 

@@ -17,17 +17,19 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from jobs.errors import JobError, ObjectStoreError
-from jobs.objects import credentials, faults
+from jobs.objects import credentials, faults, room
 
 if TYPE_CHECKING:
     import obstore
 
+    from jobs.objects.room import Room
     from jobs.settings import Node
 
 _T = TypeVar("_T")
@@ -35,6 +37,7 @@ DEFAULTS: Node = {"timeout_s": 30.0, "retries": 60, "backoff_s": 1.0, "checksum"
 """Of the keys of ``storage`` that say how a client waits; a test holds that those in conf/ are the same."""
 PART_BYTES = 16 << 20  # of a multipart upload; what is larger is uploaded so
 _FIRST_PAUSE_S = 0.05
+_LATE_WRITES = 3  # writes in a row that time out, after which a store is asked whether it answers reads
 _DATA_TRIES = 2  # what arrives whole and is not what the manifest says is asked for once more, no oftener
 
 
@@ -163,7 +166,8 @@ class Client:
             return self._obstore.put(self._store, self.prefix + key, sent, chunk_size=PART_BYTES)
 
         # Ceph's answer to the last of several parts has no ETag that obstore 0.12 finds.
-        etag: str | None = self._sent(key, once)["e_tag"] or self._sent(key, lambda: self._head(key))["e_tag"]
+        put = self._sent(key, once, writes=True)
+        etag: str | None = put["e_tag"] or self._sent(key, lambda: self._head(key))["e_tag"]
         return etag
 
     def _head(self, key: str) -> Any:
@@ -182,10 +186,30 @@ class Client:
         """Delete objects; those that are not there are no matter."""
         if keys:
             names = [self.prefix + key for key in keys]
-            self._sent(keys[0], lambda: self._obstore.delete(self._store, names))
+            self._sent(keys[0], lambda: self._obstore.delete(self._store, names), writes=True)
 
-    def _sent(self, key: str, request: Callable[[], _T]) -> _T:
-        return self._until_done(_Asked(self, key, None, None), request)
+    def room(self) -> Room | None:
+        """Return how full the bucket is, where its store says so."""
+        return room.of(self._store)
+
+    def require_room(self, size: int) -> None:
+        """Raise ObjectStoreError where so many bytes more do not fit, as far as the store says."""
+        found = self.room()
+        if found and (why := found.lacks(size)):
+            raise ObjectStoreError(f"{self.url_of('')}: {why}", room.CURE)
+
+    def reads(self, key: str) -> bool:
+        """Ask once for an object, which may be missing, and tell whether the store answers."""
+        with suppress(self._obstore.exceptions.BaseError, OSError):
+            with suppress(FileNotFoundError):
+                self._head(key)
+            return True
+        return False
+
+    def _sent(self, key: str, request: Callable[[], _T], *, writes: bool = False) -> _T:
+        asked = _Asked(self, key, None, None)
+        asked.writes = writes
+        return self._until_done(asked, request)
 
     def _until_done(self, asked: _Asked, once: Callable[[], _T]) -> _T:
         while True:
@@ -197,6 +221,8 @@ class Client:
 
 class _Asked:
     """One request and its retries."""
+
+    writes = False
 
     def __init__(
         self, client: Client, key: str, known: Stored | None, span: tuple[int, int] | None, most: int | None = None
@@ -248,6 +274,9 @@ class _Asked:
         refusal = None if missing else faults.refusal(error, text)
         again = not missing and refusal is None and self._tries <= min(client.storage["retries"], _most(error))
         word = "missing" if missing else "wrong data" if isinstance(error, DataError) else faults.word(text)
+        late = self.writes and word == "timeout" and (self._tries == _LATE_WRITES or not again)
+        if late and client.reads(self._key):
+            refusal, again = faults.FULL, False
         with client.lock:
             client.counts.errors[word] += 1
             client.counts.retries += again

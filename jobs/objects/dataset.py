@@ -132,6 +132,8 @@ def _make(place: Place, spec: Spec, there: Mapping[str, Stored], processes: int,
         if (stored := there.get(spec.name(index))) and (stored.size, stored.etag) == each[:2]
     }
     missing = [index for index in range(spec.files) if index not in put]
+    sizes = spec.sizes()
+    place.client.require_room(int(sum(sizes[index] for index in missing)))
     to_bucket = _ToBucket(json.dumps(place.client.storage), place.below)
     batches = make_files(to_bucket, spec, missing, processes)
     with _explained(place), closing(batches), closing(journal):

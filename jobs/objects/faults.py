@@ -26,6 +26,10 @@ _SIGNS = {
     "InvalidCertificate": ("its certificate is not trusted here", "SSL_CERT_FILE=… names the certificates you trust"),
     "InvalidMessage": ("it speaks no TLS", "storage.endpoint=http://… where nobody else listens"),
 }
+FULL = (  # said of one that answers reads while writes time out
+    "it answers reads and takes no writes: its disk is full, most likely",
+    "have more room made there (a full Ceph does not even remove objects), or name a larger storage.timeout_s",
+)
 _WORDS = (  # of a request that may go well when it is sent again
     ("refused", ("ConnectionRefused", "Connection refused")),
     ("timeout", ("TimedOut", "kind: Timeout")),

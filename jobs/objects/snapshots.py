@@ -1,32 +1,31 @@
 """Snapshots of a burst buffer in a bucket: complete and verified, or not visible, whatever is killed and when.
 
-The files of a snapshot are cut into objects of at most 16 MiB, ``<name>/000000`` and so on, in the order of the
-manifest. Each is put in one request, whole or not at all: no multipart upload is begun, whose parts a kill would leave
-where S3 does not list them. They are read back and compared with the checksums, and ``<name>/manifest.json`` is put
-last. A snapshot is visible while its manifest and all of its objects are listed; its manifest is deleted first. What a
-kill leaves is listed, then: a drainer puts it again under the same keys, and what is nobody's is deleted after a day.
+The files of a snapshot are cut into objects of at most 16 MiB (`jobs.objects.pieces`). Each is put in one request,
+whole or not at all: no multipart upload is begun, whose parts a kill would leave where S3 does not list them. They are
+read back and compared with the checksums, and ``<name>/manifest.json`` is put last. A snapshot is visible while its
+manifest and all of its objects are listed; its manifest is deleted first. What a kill leaves is listed, then: a drainer
+puts it again under the same keys, and what is nobody's is deleted after a day.
 """
 
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
-import os
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from jobs.burst_buffer import claim, slow, snapshots, staging, transfer
-from jobs.burst_buffer.snapshots import MANIFEST_NAME, Manifest, StoredFile, edge
+from jobs.burst_buffer import claim, slow, snapshots, staging
+from jobs.burst_buffer.snapshots import MANIFEST_NAME, Manifest, edge
 from jobs.errors import DamageError, FolderError, ObjectStoreError
+from jobs.objects import pieces
 from jobs.objects.address import storage_of
 from jobs.objects.client import PART_BYTES, Client, DataError, Stored
 from jobs.system import files, versioned
@@ -42,19 +41,10 @@ if TYPE_CHECKING:
 _STALE_S = 86400.0  # after which nobody is still draining what has no manifest: other drainers cannot be seen from here
 _RETRIES = 2  # of a request; a drainer that fails tries again by itself, with longer waits
 _OLDER = "an older snapshot may be good"
-_MOST_BYTES = PART_BYTES  # of an object that is read into memory
 _MOST_OF_MARKER = 1 << 16
-_PART = "part_bytes"  # among the facts of a manifest: the bytes of each of its objects, but the last of a file
-_ENDED = "drain_ended_at"  # and when it was put, in seconds since 1970 by the clock of the drainer
+# Among the facts of a manifest: when it was put, in seconds since 1970 by the clock of the drainer.
+_ENDED = "drain_ended_at"
 _OURS = re.compile(rf"\d{{6,}}|{re.escape(MANIFEST_NAME)}")
-
-
-class _Piece(NamedTuple):
-    """One object of a snapshot: its name there, the file it is of, and which bytes of it."""
-
-    part: str
-    file: str
-    span: range
 
 
 def place_of(word: Place | str, retries: int = _RETRIES) -> Place:
@@ -95,6 +85,11 @@ class Bucket:
         except (ObjectStoreError, DataError) as error:
             raise FolderError(error.message, error.hint) from None
 
+    def require_room(self, size: int) -> None:
+        """Raise FolderError where so many bytes do not fit, as far as the store says."""
+        with self._asked() as client:
+            client.require_room(size)
+
     def marker(self) -> Marker | None:
         """Return the marker, None where there is nothing; raises FolderError where objects of others are."""
         with self._asked() as client:
@@ -126,8 +121,8 @@ class Bucket:
         found, known = {}, {}
         for name, there in listed.items():
             if stored := there.get(MANIFEST_NAME):
-                manifest = self._known.get(stored) or _manifest(client, name, stored)
-                if manifest and _is_whole(manifest, there):
+                manifest = self._known.get(stored) or pieces.manifest(client, name, stored)
+                if manifest and pieces.are_whole(manifest, there):
                     found[name] = known[stored] = manifest
         self._known |= known
         return found
@@ -150,22 +145,22 @@ class Bucket:
         Objects that are there with their size are not put again: the checksums tell whether they are good, and what is
         not goes. A store that failed may then get a snapshot in several attempts.
         """
-        name, manifest = manifest.name, replace(manifest, facts={**manifest.facts, _PART: PART_BYTES})
+        name, manifest = manifest.name, replace(manifest, facts={**manifest.facts, pieces.PART: PART_BYTES})
         key = f"{name}/{MANIFEST_NAME}"
-        _told(manifest)  # before anything is put
+        pieces.told(manifest)  # before anything is put
         with self._asked() as client:
             there = self._listed(client, name).get(name, {})
             if MANIFEST_NAME in there:  # invisible, until all is good
                 client.delete([key])
             edge("copying")
-            _put(client, source, manifest, there, how)
+            pieces.put(client, source, manifest, there, how)
             edge("written")
             if wrong := self._problems(client, manifest, how.streams):
                 self.remove(name)
             slow.blame(wrong, source, manifest, how, self)
             edge("synced")
             sealed = replace(manifest, facts={**manifest.facts, _ENDED: time.time()})
-            client.put(key, _told(sealed))
+            client.put(key, pieces.told(sealed))
             if self._visible(client, self._listed(client, name)).get(name) != sealed:
                 client.delete([key])
                 raise OSError(errno.EIO, "the manifest reads back otherwise than written", f"{self}: {name}")
@@ -173,7 +168,7 @@ class Bucket:
 
     def _problems(self, client: Client, manifest: Manifest, streams: int = 1) -> list[str]:
         with ThreadPoolExecutor(streams) as pool:
-            faults = pool.map(lambda each: _fault(client, manifest.name, *each), _by_file(manifest))
+            faults = pool.map(lambda each: pieces.fault(client, manifest.name, *each), pieces.by_file(manifest))
             return [fault for fault in faults if fault]
 
     def verify(self, name: str) -> list[str] | None:
@@ -243,89 +238,10 @@ def _snapshot_of(key: str) -> str:
     return name if _OURS.fullmatch(part) and snapshots.ordered([name]) else ""
 
 
-def _told(manifest: Manifest) -> bytes:
-    """Return the object of a manifest; raises OSError for one that nobody would read."""
-    if len(data := json.dumps(snapshots.told(manifest)).encode()) > _MOST_BYTES:
-        raise OSError(errno.EFBIG, f"a manifest of {len(data)} bytes is more than {_MOST_BYTES}", manifest.name)
-    return data
-
-
-def _put(client: Client, source: Path, manifest: Manifest, there: Mapping[str, Stored], how: How) -> None:
-    """Put the objects that are not there yet."""
-    cap = transfer.Cap(how.mb_per_s)
-
-    def put(piece: _Piece) -> None:
-        data = _read(source / piece.file, piece.span)
-        cap.take(len(data))
-        client.put(f"{manifest.name}/{piece.part}", data)
-
-    missing = [each for each in _pieces(manifest) if not _is_there(each, there)]
-    with suppress(FileNotFoundError), ThreadPoolExecutor(how.streams) as pool:  # the checksums tell which one
-        list(pool.map(put, missing))
-
-
-def _manifest(client: Client, name: str, stored: Stored) -> Manifest | None:
-    """Read a manifest; None where none is good."""
-    if stored.size <= _MOST_BYTES:
-        with suppress(DamageError, DataError):  # DataError: it goes, or is another one by now
-            data = bytes(client.get(stored.key, stored))
-            found = snapshots.parsed(lambda: versioned.parsed(data), name, stored.key)
-            most = found.facts.get(_PART)
-            return found if isinstance(most, int) and 0 < most <= _MOST_BYTES else None
-    return None
-
-
-def _pieces(manifest: Manifest) -> Iterator[_Piece]:
-    """Yield the objects of a snapshot in their order."""
-    most = manifest.facts[_PART]
-    spans = ((file, at) for file in manifest.files for at in range(0, file.size, most))
-    for number, (file, at) in enumerate(spans):
-        yield _Piece(f"{number:06d}", file.name, range(at, min(at + most, file.size)))
-
-
-def _by_file(manifest: Manifest) -> list[tuple[StoredFile, list[_Piece]]]:
-    """Return the files of a snapshot, each with its objects."""
-    of: dict[str, list[_Piece]] = {file.name: [] for file in manifest.files}
-    for piece in _pieces(manifest):
-        of[piece.file].append(piece)
-    return [(file, of[file.name]) for file in manifest.files]
-
-
-def _is_whole(manifest: Manifest, there: Mapping[str, Stored]) -> bool:
-    return all(_is_there(piece, there) for piece in _pieces(manifest))
-
-
-def _is_there(piece: _Piece, there: Mapping[str, Stored]) -> bool:
-    return piece.part in there and there[piece.part].size == len(piece.span)
-
-
 def _bring(client: Client, manifest: Manifest, folder: Path) -> None:
-    for file, pieces in _by_file(manifest):
+    for file, parts in pieces.by_file(manifest):
         path = folder / file.name
         files.make_folder(path.parent, exist_ok=True, parents=True)
         with files.whole(path, durable=False) as out:
-            if fault := _fault(client, manifest.name, file, pieces, out.write):
+            if fault := pieces.fault(client, manifest.name, file, parts, out.write):
                 raise DamageError(fault, _OLDER)
-
-
-def _fault(
-    client: Client, name: str, file: StoredFile, pieces: Sequence[_Piece], write: Callable[[Any], object] | None = None
-) -> str:
-    """Return what is wrong with a file in the bucket, having read all of it; empty for a good one."""
-    digest = hashlib.sha256()
-    try:
-        for piece in pieces:
-            key = f"{name}/{piece.part}"
-            data = client.get(key, Stored(key, len(piece.span)))
-            digest.update(data)
-            if write:
-                write(data)
-    except DataError as error:
-        return f"{file.name}: {error.message}"
-    return "" if digest.hexdigest() == file.sha256 else f"{file.name} has other bytes: its SHA-256 differs"
-
-
-def _read(path: Path, span: range) -> bytes:
-    with os.fdopen(files.opened(path), "rb") as file:
-        file.seek(span.start)
-        return file.read(len(span))

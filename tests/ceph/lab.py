@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from campaign.testbed import ceph_steps
 from campaign.testbed.ceph import BUCKET, DAEMONS, GB, REGION, USER, Ceph, Shape, missing
 
 _FULL, _FREE = 0.0001, 0.95  # shares of the disk from which on Ceph takes no more; the second is its default
@@ -97,7 +98,7 @@ def lab(disk: Path | None = None, **shape: bool | int):
     folder = Path(tempfile.mkdtemp(prefix="ceph-"))
     gateway = Lab(folder)
     try:
-        gateway.up(Shape(str(disk or folder), **{"size_bytes": 6 * GB, **shape}))
+        ceph_steps.up(gateway, Shape(str(disk or folder), **{"size_bytes": 6 * GB, **shape}))
         yield gateway
     finally:
         gateway.remove()

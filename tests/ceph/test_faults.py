@@ -114,9 +114,13 @@ def test_a_gateway_that_stays_away_ends_the_client_after_its_retries_and_deliver
 
 
 @pytest.mark.long
-def test_a_full_disk_lets_a_put_wait_for_as_long_as_the_keys_allow(ceph, storage):
-    with ceph.full(), pytest.raises(ObjectStoreError, match=r"no answer \(timeout\) after 2 requests"):
-        Client({**storage, "timeout_s": 0.5, "retries": 1}).put("put", b"1")
+@pytest.mark.parametrize(("retries", "puts"), [(60, 3), (1, 2)])
+def test_a_disk_that_is_full_is_said_to_be_so_when_three_puts_have_waited_or_the_last_one(ceph, storage, retries, puts):
+    client = Client({**storage, "timeout_s": 0.5, "retries": retries})
+    with ceph.full(), pytest.raises(ObjectStoreError, match="answers reads and takes no writes: its disk is full"):
+        client.put("put", b"1")
+
+    assert client.counts.errors == {"timeout": puts}
 
     assert [each.key for each in Client(storage).listed()] in ([], ["put"])
 

@@ -39,8 +39,12 @@ def test_a_store_keeps_its_objects_and_its_secret_and_goes_without_a_trace(bed, 
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.setenv("no_proxy", "localhost")
     assert call(bed, "up", *WORDS) == 0
+    assert call(bed, "up", "--dry-run", *WORDS) == 0
+    said = "".join(capfd.readouterr())
     made = lab.Lab(bed / "s3")
-    _see_who_may_read(bed, made, capfd)
+    assert f", 2 GB on {made.device}, 0.0 of 1.4 GB used\n" in said
+    assert "nothing to do" in said
+    _see_who_may_read(bed, made, said)
     monkeypatch.delenv("http_proxy")
     obstore.put(store(made), "kept", b"kept")
     made.kill("osd")
@@ -64,9 +68,9 @@ def test_a_store_keeps_its_objects_and_its_secret_and_goes_without_a_trace(bed, 
     assert not Path("/sys/block", Path(device).name, "loop/backing_file").exists()
 
 
-def _see_who_may_read(bed, made, capfd):
+def _see_who_may_read(bed, made, said):
     secret = made.credentials["AWS_SECRET_ACCESS_KEY"]
-    assert secret not in "".join(capfd.readouterr())
+    assert secret not in said
     assert stat.S_IMODE(made.credentials_file.stat().st_mode) == 0o600
     assert stat.S_IMODE((bed / "s3/ceph").stat().st_mode) == 0o700
     for path in (bed / "s3").glob("[!c]*"):

@@ -25,6 +25,7 @@ class FakeStore(ThreadingHTTPServer):
     def __init__(self, objects, port=0):
         super().__init__(("127.0.0.1", port), _Handler)
         self.objects, self.script, self.gets = dict(objects), [], []
+        self.room, self.hangs = {}, ()  # headers of the bucket; methods that are not answered
         self.delay_s, self.under_way, self.most = 0.0, 0, 0
         self.lock = threading.Lock()
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
@@ -76,8 +77,20 @@ class _Handler(BaseHTTPRequestHandler):
         with self.server.lock:
             self.server.under_way -= 1
 
+    def do_HEAD(self):
+        key = self._key()
+        if "HEAD" in self.server.hangs:
+            time.sleep(1.0)
+        elif key in self.server.objects:
+            self._answer(200, b"", self.server.etag(key), len(self.server.objects[key]))
+        else:
+            self._answer(404 if key else 200, b"", more=self.server.room)
+
     def do_PUT(self):
         key, data = self._key(), self.rfile.read(int(self.headers["Content-Length"]))
+        if "PUT" in self.server.hangs:
+            time.sleep(1.0)
+            return
         with self.server.lock:
             fault = self.server.script.pop(0) if self.server.script else None
             if fault is None:
@@ -124,10 +137,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self, status, code):
         self._answer(status, f"<Error><Code>{code}</Code><AWSAccessKeyId>AKIDTEST</AWSAccessKeyId></Error>".encode())
 
-    def _answer(self, status, data, etag=None, length=None):
+    def _answer(self, status, data, etag=None, length=None, more=()):
         self.send_response(status)
         self.send_header("Content-Length", str(len(data) if length is None else length))
         self.send_header("Last-Modified", "Sun, 22 Nov 2026 10:00:00 GMT")
+        for name, value in dict(more).items():
+            self.send_header(name, value)
         if etag:
             self.send_header("ETag", etag)
         if status == 206:

@@ -14,6 +14,7 @@ import pytest
 from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, restart
 from jobs.checkpoints.reclaim import clear
 from jobs.errors import FolderError
+from jobs.objects import pieces
 from jobs.objects import snapshots as objects
 from jobs.objects.snapshots import Bucket
 from tests.jobs.burst_buffer.child import contents, writer
@@ -116,7 +117,7 @@ def test_what_the_store_keeps_otherwise_is_not_said_committed_and_is_put_anew(st
 
 def test_a_manifest_that_nobody_would_read_is_refused_before_anything_is_put(store, places, opened, monkeypatch):
     opened().save(1, writer(1))
-    monkeypatch.setattr(objects, "_MOST_BYTES", 100)
+    monkeypatch.setattr(pieces, "_MOST_BYTES", 100)
 
     assert drained(places) == drain.GAVE_UP
 
