@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from jobs.burst_buffer import claim, restart, slow, snapshots, staging, transfer
 from jobs.burst_buffer.drain import Options
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from jobs.burst_buffer.claim import Marker
     from jobs.burst_buffer.slow import Place
 
+_T = TypeVar("_T")
 _POLL_S, _POLL_BUCKET_S = 0.05, 0.5
 
 
@@ -113,19 +114,19 @@ class BurstBuffer:
         for folder in folders:
             snapshots.recover(folder, ["staging"])
         if marker is None or session or marker["options"] != asdict(self.options):
-            self._mark_fast()
+            more = {"options": asdict(self.options), "session": self._sides.session}  # what the drainer goes by
+            self._with_room(lambda: claim.mark(self.fast, "fast", self._sides.buffer_id, **more))
         known += [*snapshots.names(self.fast), *snapshots.names(self.fast, "damaged")]
         self._sequence = max(map(snapshots.sequence, known), default=0)
 
-    def _mark_fast(self) -> None:
-        """Write what the drainer goes by, also on a fast storage that an earlier training has filled."""
-        try:
-            more = {"options": asdict(self.options), "session": self._sides.session}
-            claim.mark(self.fast, "fast", self._sides.buffer_id, **more)
-        except OSError as error:
-            if not durable.is_full(error) or not self._sides.evict_one():
-                raise
-            self._mark_fast()
+    def _with_room(self, act: Callable[[], _T]) -> _T:
+        """Do something, and again while the fast storage has no room for it and a copy there can go."""
+        while True:
+            try:
+                return act()
+            except OSError as error:  # noqa: PERF203 - of a full storage
+                if not durable.is_full(error) or not self._sides.evict_one():
+                    raise
 
     def save(self, step: int, write: Callable[[Path], object]) -> Snapshot:
         """Save a snapshot and return when it is durable; one at a time.
@@ -201,13 +202,19 @@ class BurstBuffer:
         if not before and not snapshots.names(self.fast):
             raise RoomError(f"one snapshot does not fit on {self.fast}", "use a larger fast storage")
         self._drainer.poke()
+        said: list[str] = []
         while before and self._sides.left() == before:
-            if self._drainer.ended():
+            ended = self._drainer.ended()
+            if new := [each for each in self.troubles() if each not in said]:
+                said += new
+                warnings.warn(f"waiting for room on {self.fast}: {'; '.join(new)}", DrainWarning, stacklevel=2)
+            if ended:
                 raise RoomError(
-                    f"{self.fast} is full and the drain does not go on: {'; '.join(self.troubles())}",
+                    f"{self.fast} is full and the drain does not go on: {'; '.join(said)}",
                     f"nothing is lost: mend {self.slow}",
                 )
             time.sleep(self._poll_s)
+        self._troubles = said
         return time.perf_counter() - start
 
     def troubles(self) -> tuple[str, ...]:
@@ -220,12 +227,7 @@ class BurstBuffer:
 
     def latest(self) -> Path | None:
         """Return the newest snapshot that is complete and verified, its fast copy first; None where there is none."""
-        try:
-            return restart.latest(self.fast, self.slow)
-        except OSError as error:  # of a bucket: it is brought to the fast storage
-            if not durable.is_full(error) or not self._sides.evict_one():
-                raise
-            return self.latest()
+        return self._with_room(lambda: restart.latest(self.fast, self.slow))  # a bucket's is brought to the fast one
 
     def drained(self, timeout_s: float | None = None) -> bool:
         """Wait until every snapshot is on the slow storage.

@@ -163,6 +163,20 @@ def test_a_full_slow_storage_is_told_at_the_next_save_and_keeps_the_fast_copy(fo
     assert steps(folders[1]) == [1, 2]
 
 
+def test_a_save_that_waits_for_room_says_meanwhile_why_the_drain_fails(folders, small_fast, small_slow):
+    with contextlib.closing(BurstBuffer(*folders, **QUICK)) as buffer:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for step in (1, 2):
+                buffer.save(step, writer(step, 15 * MB // 10))
+            with pytest.raises(RoomError, match=r"is full and the drain does not go on: .*No space left"):
+                buffer.save(3, writer(3, 15 * MB // 10))
+
+        waiting = [str(each.message) for each in told if "waiting for room on" in str(each.message)]
+        assert any("No space left" in each for each in waiting)
+        assert (steps(folders[0]), steps(folders[1])) == ([1, 2], [])
+
+
 def test_a_read_only_slow_storage_is_retried_and_named(folders, small_slow, idle):
     saved(folders, 1, **QUICK)
     small_slow("ro")
