@@ -6,9 +6,9 @@ import fcntl
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -18,6 +18,7 @@ from jobs.system import files, versioned
 if TYPE_CHECKING:
     from jobs.burst_buffer.slow import Place
 
+_T = TypeVar("_T")
 SCHEMA = 1
 MARKER_NAME = ".tfio-burst-buffer.json"
 JOURNAL_NAME = ".tfio-burst-buffer.journal.jsonl"
@@ -66,12 +67,7 @@ def parsed(load: Callable[[], Any], marker: object) -> Marker:
         ) from error
     if value["role"] not in _ROLES:
         raise FolderError(f"{marker} is no marker of ours: it names no role", "name an empty folder")
-    return {
-        "id": str(value["id"]),
-        "role": str(value["role"]),
-        "options": value.get("options"),
-        "session": value.get("session"),
-    }
+    return Marker(id=str(value["id"]), role=value["role"], options=value.get("options"), session=value.get("session"))
 
 
 def _refuse_strangers(folder: Path) -> None:
@@ -161,9 +157,21 @@ def hold(fast: Path, slow: Place) -> tuple[list[FileLock], str, Marker | None]:
     read-only.
     """
     _require_apart(fast, slow)
-    folders = [each for each in (slow, fast) if isinstance(each, Path)]
-    _make(*folders)
-    pair(fast, slow)  # before the locks: a folder of somebody else's is not touched
+    locks, found = _hold([each for each in (slow, fast) if isinstance(each, Path)], lambda: pair(fast, slow))
+    return locks, *found
+
+
+def hold_alone(folder: Path) -> tuple[list[FileLock], Marker | None]:
+    """Take the one folder of a trainer that saves to it directly; the same as `hold` otherwise."""
+    return _hold([folder], lambda: alone(folder))
+
+
+def _hold(folders: list[Path], checked: Callable[[], _T]) -> tuple[list[FileLock], _T]:
+    for folder in folders:
+        if folder.parent.is_dir() and not folder.exists():
+            files.make_folder(folder)
+            files.sync_folder(folder.parent)
+    checked()  # before the locks: a folder of somebody else's is not touched
     locks: list[FileLock] = []
     try:
         for folder in folders:
@@ -171,30 +179,10 @@ def hold(fast: Path, slow: Place) -> tuple[list[FileLock], str, Marker | None]:
         for folder in folders:
             _tidy_markers(folder)
             files.append(_lock_file(folder, "drainer")).close()  # now, while there is room for it
-        return locks, *pair(fast, slow)  # after them: now nobody can come between
+        return locks, checked()  # after them: now nobody can come between
     except BaseException:
         release(locks)
         raise
-
-
-def hold_alone(folder: Path) -> tuple[list[FileLock], Marker | None]:
-    """Take the one folder of a trainer that saves to it directly; the same as `hold` otherwise."""
-    _make(folder)
-    alone(folder)
-    locks = [held_by_trainer(folder)]
-    try:
-        _tidy_markers(folder)
-        return locks, alone(folder)
-    except BaseException:
-        release(locks)
-        raise
-
-
-def _make(*folders: Path) -> None:
-    for folder in folders:
-        if folder.parent.is_dir() and not folder.exists():
-            files.make_folder(folder)
-            files.sync_folder(folder.parent)
 
 
 def _tidy_markers(folder: Path) -> None:
@@ -223,18 +211,11 @@ def held_by_drainer(folder: Place) -> Iterator[bool]:
 
     A bucket has none. Raises FolderError: the file is gone and the folder is not.
     """
-    if not isinstance(folder, Path):
-        yield True
-        return
-    descriptor = _drainer_lock(folder)
-    try:
-        yield descriptor is not None
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
+    with ExitStack() as held:
+        yield not isinstance(folder, Path) or _is_taken(folder, held)
 
 
-def _drainer_lock(folder: Path) -> int | None:
+def _is_taken(folder: Path, held: ExitStack) -> bool:
     path = _lock_file(folder, "drainer")
     while True:
         try:
@@ -242,15 +223,13 @@ def _drainer_lock(folder: Path) -> int | None:
         except FileNotFoundError:
             if (folder / MARKER_NAME).exists():
                 raise FolderError(f"{path} is missing", "make it anew, empty") from None
-            return None
-        try:
+            return False
+        with ExitStack() as one:
+            one.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if os.fstat(descriptor).st_nlink:
-                return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)  # it went while we waited for it
+            if os.fstat(descriptor).st_nlink:  # else it went while we waited for it
+                held.enter_context(one.pop_all())
+                return True
 
 
 def release(locks: list[FileLock]) -> None:
