@@ -34,10 +34,11 @@ def run(number, images_per_s, *, size=BYTES_PER_IMAGE, **keys):
     return copy.deepcopy(CONTRACT["runs"][0]) | figures | state | keys
 
 
-def record(rates, *, threads=4, storage="local", host="node1", **settings):
+def record(rates, *, threads=4, storage="local", host="node1", device=None, **settings):
     """Return a done record with an absurdly fast warm-up and measured runs of these rates (or these runs).
 
-    A setting within a group is named like `benchmark__preprocess`.
+    The device has the storage's name, unless it is given. A setting within a group is named like
+    `benchmark__preprocess`.
     """
     made = copy.deepcopy(CONTRACT)
     words = made["cell"]["settings"]
@@ -49,7 +50,7 @@ def record(rates, *, threads=4, storage="local", host="node1", **settings):
     made["cell"]["id"] = f"micro-demo-{storage}-t{threads}-b64-{tail}"
     made["provenance"]["host"] = host
     made["provenance"]["mount"]["source"] = f"/dev/{storage}"
-    made["provenance"]["device"]["name"] = storage
+    made["provenance"]["device"]["name"] = device or storage
     measured = [each if isinstance(each, dict) else run(n, each) for n, each in enumerate(rates, start=1)]
     made["runs"] = [run(0, 99_999.0, role="warmup"), *measured]
     return made | {"status": "done", "reason": None, "checks": [check("spread", passed=True)]}

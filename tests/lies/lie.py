@@ -5,10 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from tests.lies.workspace import Workspace
 
 VALID, INVALID, REFUSED, SET_ASIDE = "valid", "invalid", "refused", "set aside"
 
@@ -25,9 +21,7 @@ class MissingError(Exception):
 class Answer:
     """What the tool answered."""
 
-    status: (
-        str  # `VALID`, `INVALID`, `REFUSED` (nothing was measured or compared), `SET_ASIDE` (earlier runs kept apart)
-    )
+    status: str  # `VALID`, `INVALID`, `REFUSED` (nothing was measured or compared), `SET_ASIDE` (earlier runs apart)
     complaints: tuple[str, ...]  # what it found wrong, each as ``rule: message``
     remarks: tuple[str, ...]  # everything that it printed or recorded, complaints included
     passed: frozenset[str] = frozenset()  # rules that passed in at least one measured run
@@ -68,17 +62,17 @@ class Lie:
     name: str
     done: str  # one sentence
     expected: Expected
-    run: Callable[[Workspace], tuple[str, Answer]]
+    run: Callable[..., tuple[str, Answer]]
     unseen: str = ""  # why no check can see the lie; empty where one can
 
 
 LIES: dict[str, Lie] = {}
 
 
-def lie(done: str, expected: Expected, *, unseen: str = "") -> Callable[..., Callable[..., tuple[str, Answer]]]:
+def lie(done, expected, *, unseen=""):
     """Register the function below as a lie, under the function's name."""
 
-    def register(run: Callable[[Workspace], tuple[str, Answer]]) -> Callable[[Workspace], tuple[str, Answer]]:
+    def register(run):
         LIES[run.__name__] = Lie(run.__name__, done, expected, run, unseen)
         return run
 

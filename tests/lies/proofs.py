@@ -5,12 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from tests.lies.lie import VALID
-
-if TYPE_CHECKING:
-    from tests.lies.lie import Answer, Lie
+from tests.lies.lie import VALID, Answer, Lie
 
 _INTRODUCTION = """\
 # What the proofs see, and what they do not

@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,16 +14,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import psutil
 from PIL import Image
 
 from tests.lies import setup
-from tests.lies.lie import INVALID, REFUSED, SET_ASIDE, VALID, Answer, NotStagedError
-
-if TYPE_CHECKING:
-    from tests.lies.lie import Lie
+from tests.lies.lie import INVALID, REFUSED, SET_ASIDE, VALID, Answer, Lie, NotStagedError
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 300
@@ -170,15 +167,10 @@ def _end_processes(token: str, patience_s: float = 0.0) -> None:
     while _processes(token) and time.monotonic() < deadline:
         time.sleep(0.05)
     for process in _processes(token):
-        with contextlib.suppress(OSError):
-            os.kill(process, signal.SIGKILL)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
-def _processes(token: str) -> list[int]:
+def _processes(token: str) -> list[psutil.Process]:
     """List the processes that a workspace has started; a mark in their environment names it."""
-    mark, found = f"{MARK}={token}".encode(), []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if mark in (process / "environ").read_bytes().split(b"\0"):
-                found.append(int(process.name))
-    return found
+    return [each for each in psutil.process_iter(["environ"]) if (each.info["environ"] or {}).get(MARK) == token]

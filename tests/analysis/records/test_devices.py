@@ -12,18 +12,13 @@ from tests.analysis.saving_factory import saved
 pytestmark = pytest.mark.usefixtures("unrendered")
 
 
-def on(device, made):
-    made["provenance"]["device"]["name"] = device
-    return made
-
-
 @pytest.mark.parametrize(
     ("other", "host", "told"),
     [("sda", "node1", True), ("sdb", "node1", False), ("sda", "node2", False)],
 )
 def test_a_report_says_which_storages_are_one_device(tmp_path, capsys, other, host, told):
-    hdd, ssd = (record([100.0] * 3, storage=name, host=at) for name, at in (("hdd", "node1"), ("ssd", host)))
-    folder = store(tmp_path, on("sda", hdd), on(other, ssd))
+    places = (("hdd", "node1", "sda"), ("ssd", host, other))
+    folder = store(tmp_path, *(record([100.0] * 3, storage=name, host=at, device=on) for name, at, on in places))
 
     main([str(folder)])
 
@@ -60,8 +55,7 @@ def test_a_device_is_its_counter_or_what_is_mounted_but_no_word_that_many_mounts
 
 
 def test_a_storage_and_a_target_of_another_name_on_its_device_are_told(tmp_path):
-    made = on("sda", saved("hdd", [150.0] * 3, sources={"only": "dsk/sda"}))
-    folder = store(tmp_path, made)
+    folder = store(tmp_path, saved("hdd", [150.0] * 3, sources={"only": "dsk/sda"}, device="sda"))
 
     main([str(folder), "--quiet"])
 

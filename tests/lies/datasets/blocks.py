@@ -1,14 +1,7 @@
 """Files that take less room on their disk than they are long: nothing cheats, and the tool must not say so."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from tests.lies import instruments
-from tests.lies.lie import VALID, Answer, Expected, confirmed, lie
-
-if TYPE_CHECKING:
-    from tests.lies.workspace import Workspace
+from tests.lies.lie import VALID, Expected, confirmed, lie
 
 _KNOWN = r"on the disk|unverifiable|cannot be known"
 
@@ -17,7 +10,7 @@ _KNOWN = r"on the disk|unverifiable|cannot be known"
     "The images lie on btrfs, which compresses them to a fifth.",
     Expected((VALID,), rf"compress|{_KNOWN}"),
 )
-def compression(workspace: Workspace) -> tuple[str, Answer]:
+def compression(workspace):
     disk = workspace.disk("disk", "-o", "compress-force=zstd", fs="btrfs", mib=128)
     paths = workspace.images(disk.point / "images", size=100_000)
     before = disk.read_bytes()
@@ -31,7 +24,7 @@ def compression(workspace: Workspace) -> tuple[str, Answer]:
     "Three quarters of each image's file are a hole.",
     Expected((VALID,), rf"holes?\b|{_KNOWN}"),
 )
-def holes(workspace: Workspace) -> tuple[str, Answer]:
+def holes(workspace):
     paths = workspace.images(workspace.folder / "set" / "images")
     for path in paths:
         with path.open("r+b") as file:

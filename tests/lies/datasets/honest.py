@@ -1,18 +1,11 @@
 """Nothing cheats: the other rows are held against this one."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from tests.lies import instruments
-from tests.lies.lie import VALID, Answer, Expected, confirmed, lie
-
-if TYPE_CHECKING:
-    from tests.lies.workspace import Workspace
+from tests.lies.lie import VALID, Expected, confirmed, lie
 
 
 @lie("Nothing: an ordinary folder of images on an ordinary disk.", Expected((VALID,)))
-def nothing(workspace: Workspace) -> tuple[str, Answer]:
+def nothing(workspace):
     paths = workspace.images(workspace.folder / "set" / "images")
     answer = workspace.campaign(paths[0].parent)
     share = instruments.resident(paths)

@@ -1,20 +1,13 @@
 """Files that are elsewhere, or fewer, than their names say."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from tests.lies.lie import INVALID, REFUSED, VALID, Answer, Expected, confirmed, lie
-
-if TYPE_CHECKING:
-    from tests.lies.workspace import Workspace
+from tests.lies.lie import INVALID, REFUSED, VALID, Expected, confirmed, lie
 
 
 @lie(
     "Every image is a symbolic link to another device.",
     Expected((REFUSED, INVALID), r"loop\d|another device|elsewhere|lies? on"),
 )
-def symbolic_links(workspace: Workspace) -> tuple[str, Answer]:
+def symbolic_links(workspace):
     other = workspace.disk("other")
     links = workspace.folder / "set" / "images"
     links.mkdir(parents=True)
@@ -32,7 +25,7 @@ def symbolic_links(workspace: Workspace) -> tuple[str, Answer]:
     "Forty files of 940 bytes have four names each: hard links.",
     Expected((REFUSED, INVALID, VALID), r"hard.?link|several names|more than one name|distinct"),
 )
-def hard_links(workspace: Workspace) -> tuple[str, Answer]:
+def hard_links(workspace):
     paths = workspace.images(workspace.folder / "set" / "images", number=40, pixels=8, size=940)
     for path in paths:
         for copy in "bcd":

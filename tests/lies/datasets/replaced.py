@@ -1,25 +1,18 @@
 """Runs of one cell read different images."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from tests.lies import instruments
-from tests.lies.lie import INVALID, Answer, Expected, confirmed, lie
-
-if TYPE_CHECKING:
-    from tests.lies.workspace import Workspace
+from tests.lies.lie import INVALID, Expected, confirmed, lie
 
 
 @lie(
     "Half of the images are replaced by smaller ones after the warm-up.",
     Expected((INVALID,), r"manifest|changed|replaced"),
 )
-def replaced(workspace: Workspace) -> tuple[str, Answer]:
+def replaced(workspace):
     paths = workspace.images(workspace.folder / "set" / "images")
     before = instruments.total(paths)
 
-    def replace(line: str) -> None:
+    def replace(line):
         if "run 0" in line:
             workspace.images(paths[0].parent, number=len(paths) // 2, pixels=64, seed=1)
 

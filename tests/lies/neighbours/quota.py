@@ -1,17 +1,11 @@
 """A cgroup that gives less of the processors than the machine has."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.lies import setup
-from tests.lies.lie import INVALID, Answer, Expected, MissingError, confirmed, lie
-
-if TYPE_CHECKING:
-    from tests.lies.workspace import Workspace
+from tests.lies.lie import INVALID, Expected, MissingError, confirmed, lie
 
 _PERIOD_US, _QUOTA_US = 100_000, 40_000
 _V1, _V2 = Path("/sys/fs/cgroup/cpu"), (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))
@@ -21,7 +15,7 @@ _V1, _V2 = Path("/sys/fs/cgroup/cpu"), (Path("/sys/fs/cgroup"), Path("/sys/fs/cg
     "A cgroup leaves the campaign 0.4 of a processor.",
     Expected((INVALID,), r"throttl|quota"),
 )
-def quota(workspace: Workspace) -> tuple[str, Answer]:
+def quota(workspace):
     root, limits = _controller()
     group = root / workspace.folder.name
     setup.need("sh")
@@ -38,7 +32,7 @@ def quota(workspace: Workspace) -> tuple[str, Answer]:
     return confirmed(int(counts["nr_throttled"]) > 10, truth), answer
 
 
-def _controller() -> tuple[Path, dict[str, str]]:
+def _controller():
     """Return where the CPU controller of this machine is, of version 2 or 1, and how it is told a quota."""
     for root in _V2:
         control = root / "cgroup.subtree_control"
@@ -49,7 +43,7 @@ def _controller() -> tuple[Path, dict[str, str]]:
     raise MissingError("there is no CPU controller of cgroups, neither of version 1 nor of version 2")
 
 
-def _remove(group: Path) -> None:
+def _remove(group):
     """Remove a group; processes that were just killed may still be in it for a moment."""
     deadline = time.monotonic() + 5
     while group.exists() and time.monotonic() < deadline:

@@ -1,15 +1,9 @@
 """Two counts of one run, which must be over the same time."""
 
-from __future__ import annotations
-
 import csv
-from typing import TYPE_CHECKING, Any
 
 from tests.lies import setup
 from tests.lies.lie import INVALID, VALID, Answer, Expected, lie
-
-if TYPE_CHECKING:
-    from tests.lies.workspace import Workspace
 
 _ERROR_S, _ERROR_BYTES = 2e-5, 4096  # two accounts of one reading are equal, but a trace is rounded to 1e-6
 
@@ -18,7 +12,7 @@ _ERROR_S, _ERROR_BYTES = 2e-5, 4096  # two accounts of one reading are equal, bu
     "A neighbour reads from the same device all the time, and counters and trace both count it.",
     Expected((VALID,)),
 )
-def counters_and_trace(workspace: Workspace) -> tuple[str, Answer]:
+def counters_and_trace(workspace):
     disk = workspace.disk(mib=192)
     paths = workspace.images(disk.point / "images", number=16)
     other = disk.point / "other"
@@ -40,7 +34,7 @@ def counters_and_trace(workspace: Workspace) -> tuple[str, Answer]:
     return f"the worst run read {told}", answer
 
 
-def _traced(workspace: Workspace, run: dict[str, Any]) -> tuple[float, float]:
+def _traced(workspace, run):
     """Return the seconds that the trace of a run covers, and the bytes read from its device meanwhile."""
     file = next(workspace.folder.glob(f"results/records/*/{run['trace']['file']}"))
     groups, columns, *rows = csv.reader(file.read_text().splitlines())

@@ -1,27 +1,21 @@
 """Clocks that lie."""
 
-from __future__ import annotations
-
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from tests.lies import setup
-from tests.lies.lie import INVALID, VALID, Answer, Expected, NotStagedError, confirmed, lie
-
-if TYPE_CHECKING:
-    from tests.lies.workspace import Workspace
+from tests.lies.lie import INVALID, VALID, Expected, NotStagedError, confirmed, lie
 
 
 @lie(
     "A preloaded library makes the clock of durations run at half its speed: every rate doubles.",
     Expected((INVALID,), r"clock|uptime"),
 )
-def slow_clock(workspace: Workspace) -> tuple[str, Answer]:
+def slow_clock(workspace):
     paths = workspace.images(workspace.folder / "set" / "images", number=96)
-    ends: list[float] = []
+    ends = []
 
-    def on_line(line: str) -> None:
+    def on_line(line):
         if "] micro" in line:  # a run has ended
             ends.append(time.monotonic())
 
@@ -37,7 +31,7 @@ def slow_clock(workspace: Workspace) -> tuple[str, Answer]:
     "The time of day jumps back by an hour, one second after each process began: no duration depends on it.",
     Expected((VALID,)),
 )
-def jumping_clock(workspace: Workspace) -> tuple[str, Answer]:
+def jumping_clock(workspace):
     paths = workspace.images(workspace.folder / "set" / "images")
     clock = {"LD_PRELOAD": setup.library(workspace.folder, "clock"), "LIES_CLOCK": "jump"}
     began = time.time()

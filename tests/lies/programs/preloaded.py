@@ -1,18 +1,10 @@
 """Preloaded libraries that do nothing where they are asked to do something."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 from tests.lies import instruments, setup
-from tests.lies.lie import INVALID, Answer, Expected, confirmed, lie
-
-if TYPE_CHECKING:
-    from tests.lies.workspace import Workspace
+from tests.lies.lie import INVALID, Expected, confirmed, lie
 
 
-def _preloaded(workspace: Workspace, name: str) -> tuple[dict[str, str], Path]:
+def _preloaded(workspace, name):
     """Return the environment that loads a library, and the file that grows by a byte with each call to it."""
     calls = workspace.folder / "calls"
     calls.write_bytes(b"")
@@ -23,7 +15,7 @@ def _preloaded(workspace: Workspace, name: str) -> tuple[dict[str, str], Path]:
     "A preloaded library makes posix_fadvise do nothing, so that no page is dropped.",
     Expected((INVALID,), r"^cold", untrue=frozenset({"cold", "device_bytes"})),
 )
-def fadvise(workspace: Workspace) -> tuple[str, Answer]:
+def fadvise(workspace):
     environment, calls = _preloaded(workspace, "fadvise")
     paths = workspace.images(workspace.folder / "set" / "images")
     answer = workspace.campaign(paths[0].parent, **environment)
@@ -35,7 +27,7 @@ def fadvise(workspace: Workspace) -> tuple[str, Answer]:
     "A preloaded library makes fsync and the like do nothing while snapshots are saved.",
     Expected((INVALID,), r"^checkpoints_durable", untrue=frozenset({"checkpoints_durable"})),
 )
-def fsync_checkpoints(workspace: Workspace) -> tuple[str, Answer]:
+def fsync_checkpoints(workspace):
     environment, calls = _preloaded(workspace, "fsync")
     disk = workspace.disk(mib=256)
     paths = workspace.images(disk.point / "images")
@@ -49,7 +41,7 @@ def fsync_checkpoints(workspace: Workspace) -> tuple[str, Answer]:
     "A preloaded library makes fsync and the like do nothing, and refuses O_DIRECT, while a file is written.",
     Expected((INVALID,), r"^reached_device", untrue=frozenset({"reached_device"})),
 )
-def fsync_baseline(workspace: Workspace) -> tuple[str, Answer]:
+def fsync_baseline(workspace):
     environment, calls = _preloaded(workspace, "fsync")
     disk = workspace.disk(mib=256)
     words = ("benchmark=baseline", "benchmark.access=write", "benchmark.engine=builtin", "benchmark.file_mb=30")

@@ -1,49 +1,45 @@
 """Records that contradict themselves: of two cells one is good, and the other has a run that no campaign writes."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-from tests.lies.lie import REFUSED, Answer, Expected, lie
-from tests.lies.records.made import record, reported
-
-if TYPE_CHECKING:
-    from tests.lies.workspace import Workspace
-
-_RATES = (100.0, 101.0, 102.0)
+from tests.analysis.record_factory import record
+from tests.lies.lie import REFUSED, Expected, lie
+from tests.lies.records.made import reported
 
 
-def _expected(words: str) -> Expected:
+def _hdd(threads, rates=(100.0, 101.0, 102.0)):
+    return record(rates, storage="hdd", threads=threads)
+
+
+def _expected(words):
     return Expected((REFUSED,), rf"hdd-t2-b64.*({words})")
 
 
-def _changed(workspace: Workspace, changes: dict[str, Any]) -> Answer:
-    bad = record("hdd", 2, _RATES)
+def _changed(workspace, changes):
+    bad = _hdd(2)
     bad["runs"][2] |= changes
-    return reported(workspace, record("hdd", 1, _RATES), bad)
+    return reported(workspace, _hdd(1), bad)
 
 
 @lie("A record has a run of a negative rate.", _expected("negative|below 0|images_per_s"))
-def negative_rate(workspace: Workspace) -> tuple[str, Answer]:
+def negative_rate(workspace):
     return "a run of -101 images/s", _changed(workspace, {"images_per_s": -101.0})
 
 
 @lie("A record has two runs of one number.", _expected("number|twice|two runs|run 1"))
-def one_number_twice(workspace: Workspace) -> tuple[str, Answer]:
+def one_number_twice(workspace):
     return "the second run says that it is run 1, too", _changed(workspace, {"run": 1})
 
 
 @lie("A record has a run whose rate is not its images over its time.", _expected("_s\\b"))
-def other_rate(workspace: Workspace) -> tuple[str, Answer]:
+def other_rate(workspace):
     return "512 images in 5.07 s, recorded as 1,000 images/s", _changed(workspace, {"images_per_s": 1000.0})
 
 
 @lie("A record has a valid run with a check that failed.", _expected("valid|failed"))
-def valid_with_failed_check(workspace: Workspace) -> tuple[str, Answer]:
+def valid_with_failed_check(workspace):
     cold = {"rule": "cold", "passed": False, "observed": 1.0, "limit": 0.01, "message": "100.00% were in memory"}
     return "the run is valid, and its check cold failed", _changed(workspace, {"checks": [cold]})
 
 
 @lie("A record has runs of 1e308 images/s.", _expected(r"1e\+?308|too large|_s\b"))
-def overflow(workspace: Workspace) -> tuple[str, Answer]:
-    return "512 images in 5e-306 s", reported(workspace, record("hdd", 1, _RATES), record("hdd", 2, (1e308,) * 3))
+def overflow(workspace):
+    return "512 images in 5e-306 s", reported(workspace, _hdd(1), _hdd(2, (1e308,) * 3))

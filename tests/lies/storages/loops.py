@@ -1,15 +1,9 @@
 """Loop devices, which are as fast as what holds their backing file."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.lies import instruments
 from tests.lies.lie import INVALID, REFUSED, VALID, Answer, Expected, MissingError, lie
-
-if TYPE_CHECKING:
-    from tests.lies.workspace import Workspace
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 - tmpfs on every Linux
 
@@ -18,7 +12,7 @@ _MEMORY = Path("/dev/shm")  # noqa: S108 - tmpfs on every Linux
     "The images lie on ext4 on a loop device whose backing file lies in tmpfs.",
     Expected((REFUSED, INVALID), r"memory|tmpfs"),
 )
-def loop_in_tmpfs(workspace: Workspace) -> tuple[str, Answer]:
+def loop_in_tmpfs(workspace):
     if not _MEMORY.is_dir():
         raise MissingError(f"there is no {_MEMORY}")
     file = _MEMORY / f"{workspace.folder.name}.img"
@@ -35,7 +29,7 @@ def loop_in_tmpfs(workspace: Workspace) -> tuple[str, Answer]:
     "The images lie on ext4 on a loop device whose backing file is in the page cache.",
     Expected((INVALID, VALID), r"backing"),
 )
-def loop_in_page_cache(workspace: Workspace) -> tuple[str, Answer]:
+def loop_in_page_cache(workspace):
     lower = workspace.disk("lower", mib=64)
     disk = workspace.disk(file=lower.point / "disk.img", mib=24)
     paths = workspace.images(disk.point / "images")

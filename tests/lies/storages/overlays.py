@@ -1,19 +1,12 @@
 """Overlay file systems, as every container has: cachestat(2) counts no page of their files, ever."""
 
-from __future__ import annotations
-
 import mmap
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.lies import instruments, setup
-from tests.lies.lie import INVALID, VALID, Answer, Expected, confirmed, lie
-
-if TYPE_CHECKING:
-    from tests.lies.workspace import Workspace
+from tests.lies.lie import INVALID, VALID, Expected, confirmed, lie
 
 
-def _overlay(workspace: Workspace) -> tuple[list[Path], Path]:
+def _overlay(workspace):
     """Return the files of the lower layer, and their folder on the overlay."""
     paths = workspace.images(workspace.folder / "lower" / "images")
     merged = setup.overlay(workspace.stack, workspace.folder / "lower", workspace.folder / "overlay")
@@ -24,7 +17,7 @@ def _overlay(workspace: Workspace) -> tuple[list[Path], Path]:
     "The images lie on an overlay, and a neighbour has them mapped, so that their pages cannot be dropped.",
     Expected((INVALID,), r"^cold", untrue=frozenset({"cold"})),
 )
-def overlay_in_memory(workspace: Workspace) -> tuple[str, Answer]:
+def overlay_in_memory(workspace):
     paths, folder = _overlay(workspace)
     for path in paths:
         with path.open("rb") as file:
@@ -40,7 +33,7 @@ def overlay_in_memory(workspace: Workspace) -> tuple[str, Answer]:
     "The images lie on an overlay, and the campaign asks for cache=warm: nothing cheats.",
     Expected((VALID,)),
 )
-def overlay_warm(workspace: Workspace) -> tuple[str, Answer]:
+def overlay_warm(workspace):
     paths, folder = _overlay(workspace)
     answer = workspace.campaign(folder, "cache=warm")
     if answer.status == INVALID:  # the process fetched a page of a library: the same command measures what is missing

@@ -1,20 +1,12 @@
 """Storages that are programs: FUSE servers that do not answer as a disk would."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 from tests.lies import instruments, setup
-from tests.lies.lie import INVALID, REFUSED, VALID, Answer, Expected, confirmed, lie
-
-if TYPE_CHECKING:
-    from tests.lies.workspace import Workspace
+from tests.lies.lie import INVALID, REFUSED, VALID, Expected, confirmed, lie
 
 _BYTES_ALONE = ("benchmark.preprocess=false", "cache=as_is")  # nothing is decoded, nothing claimed of the cache
 
 
-def _served(workspace: Workspace, mode: str) -> tuple[setup.Server, list[Path], list[Path]]:
+def _served(workspace, mode):
     """Return the server, the files that it has, and the same files as it gives them."""
     real = workspace.images(workspace.folder / "source" / "images")
     server = setup.fuse(workspace.stack, workspace.folder, mode, workspace.folder / "source", workspace.folder / "fuse")
@@ -25,7 +17,7 @@ def _served(workspace: Workspace, mode: str) -> tuple[setup.Server, list[Path], 
     "Nothing: a FUSE file system reads the files from its disk each time.",
     Expected((INVALID,), r"device_bytes"),
 )
-def fuse_honest(workspace: Workspace) -> tuple[str, Answer]:
+def fuse_honest(workspace):
     server, _, paths = _served(workspace, "honest")
     answer = workspace.campaign(paths[0].parent)
     given, fetched = server.served()
@@ -37,7 +29,7 @@ def fuse_honest(workspace: Workspace) -> tuple[str, Answer]:
     "A FUSE file system reads each file once, and gives it from its own memory from then on.",
     Expected((INVALID,), r"device_bytes"),
 )
-def fuse_memory(workspace: Workspace) -> tuple[str, Answer]:
+def fuse_memory(workspace):
     server, _, paths = _served(workspace, "memory")
     answer = workspace.campaign(paths[0].parent)
     given, fetched = server.served()
@@ -48,7 +40,7 @@ def fuse_memory(workspace: Workspace) -> tuple[str, Answer]:
     "A FUSE file system ends some files at half their length.",
     Expected((INVALID, REFUSED), r"bytes|manifest|short"),
 )
-def fuse_short(workspace: Workspace) -> tuple[str, Answer]:
+def fuse_short(workspace):
     _, real, paths = _served(workspace, "short")
     answer = workspace.campaign(paths[0].parent, *_BYTES_ALONE)
     size, given = instruments.total(real), sum(len(path.read_bytes()) for path in paths)
@@ -59,7 +51,7 @@ def fuse_short(workspace: Workspace) -> tuple[str, Answer]:
     "A FUSE file system says that each file is three times as long as it is.",
     Expected((INVALID, REFUSED), r"bytes|manifest|size"),
 )
-def fuse_sizes(workspace: Workspace) -> tuple[str, Answer]:
+def fuse_sizes(workspace):
     _, real, paths = _served(workspace, "sizes")
     claimed, size = instruments.total(paths), instruments.total(real)
     answer = workspace.campaign(paths[0].parent, *_BYTES_ALONE)
@@ -74,7 +66,7 @@ def fuse_sizes(workspace: Workspace) -> tuple[str, Answer]:
     unseen="Names and sizes are held against the manifest, contents are not: that would cost one more read of every"
     " byte. A storage that gives old bytes in the right number is believed.",
 )
-def fuse_stale(workspace: Workspace) -> tuple[str, Answer]:
+def fuse_stale(workspace):
     _, real, paths = _served(workspace, "stale")
     instruments.load(paths)
     for path in real:
@@ -92,7 +84,7 @@ def fuse_stale(workspace: Workspace) -> tuple[str, Answer]:
     " behind the wire, no counter of this machine tells. Only `below_peak` can see it, where the storage's own speed"
     " was measured with that cache empty.",
 )
-def array_cache(workspace: Workspace) -> tuple[str, Answer]:
+def array_cache(workspace):
     source = workspace.folder / "source"
     source.mkdir()
     made = workspace.disk("made", file=source / "disk.img")

@@ -1,14 +1,7 @@
 """Runs of one cell at one path, on two storages."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from tests.lies import setup
-from tests.lies.lie import REFUSED, SET_ASIDE, Answer, Expected, confirmed, lie
-
-if TYPE_CHECKING:
-    from tests.lies.workspace import Workspace
+from tests.lies.lie import REFUSED, SET_ASIDE, Expected, confirmed, lie
 
 _OTHER = r"(another|other) (storage|device|mount|options)|is another now"
 
@@ -17,7 +10,7 @@ _OTHER = r"(another|other) (storage|device|mount|options)|is another now"
     "Another device with the same images is mounted at the same path before the last two runs.",
     Expected((SET_ASIDE, REFUSED), _OTHER),
 )
-def other_device(workspace: Workspace) -> tuple[str, Answer]:
+def other_device(workspace):
     numbers = []
     for runs in (4, 6):
         disk = workspace.disk(file=workspace.folder / f"{runs}.img")
@@ -32,7 +25,7 @@ def other_device(workspace: Workspace) -> tuple[str, Answer]:
     "The file system is mounted with other options before the last two runs.",
     Expected((SET_ASIDE, REFUSED), _OTHER),
 )
-def other_options(workspace: Workspace) -> tuple[str, Answer]:
+def other_options(workspace):
     disk = workspace.disk()
     paths = workspace.images(disk.point / "images")
     workspace.campaign(paths[0].parent)
@@ -41,5 +34,5 @@ def other_options(workspace: Workspace) -> tuple[str, Answer]:
     return f"mounted with sync,noatime after the first three; {_runs(workspace)} runs are in one record", answer
 
 
-def _runs(workspace: Workspace) -> int:
+def _runs(workspace):
     return max(len(record["runs"]) for record in workspace.records())
