@@ -17,18 +17,14 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.observe.machine import describe
-from tests.bench.bench import ROOT, said
-
-if TYPE_CHECKING:
-    from tests.bench.bench import Figure
+from tests.bench.bench import ROOT, Figure, said
 
 BENCHES = (
     "start", "planning", "overhead", "harness", "trace_cost", "report", "overlap", "checkpoints", "packing",
-    "thousands", "photographs", "profiler", "time_log", "hdf5",
-    "objects",
+    "thousands", "photographs", "profiler", "time_log", "hdf5", "objects",
 )  # fmt: skip
 TABLE = ROOT / "docs" / "performance.md"
 HEAD = "| bench | what | measured | goal | commit | machine |\n| --- | --- | ---: | --- | --- | --- |\n"
@@ -41,11 +37,11 @@ def main(words: Sequence[str]) -> int:
     for name in asked.names or BENCHES:
         bench = importlib.import_module(f"tests.bench.{name}")
         size = {**bench.SIZES[asked.size], **sizes}
-        lacking = _lacking(bench, size)
-        print(f"{name}: {lacking}" if lacking else name, flush=True)
-        if lacking and asked.names:
+        why_not = lacking(bench, size)
+        print(f"{name}: {why_not}" if why_not else name, flush=True)
+        if why_not and asked.names:
             return 1
-        if not lacking:
+        if not why_not:
             answer = {**run(name, bench, size), **where}
             print(json.dumps(answer), flush=True)
             if asked.write or (asked.size == "full" and not asked.names):
@@ -86,7 +82,7 @@ def write(answer: dict[str, Any]) -> None:
     TABLE.write_text(before + HEAD + "".join(table) + after, encoding="utf-8")
 
 
-def _lacking(bench: ModuleType, size: dict[str, Any]) -> str | None:
+def lacking(bench: ModuleType, size: dict[str, Any]) -> str | None:
     """Say what a bench lacks here; None where it can run."""
     needs = getattr(bench, "NEEDS", None)
     if needs == "photos" and not size["photos"]:

@@ -4,44 +4,27 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import re
 
 import pytest
 
 from jobs.data.images import ImageSpec
 from tests.bench import __main__ as bench
-from tests.ceph import lab as ceph
-from tests.slurm import lab
 
-# Devices, a cluster, TensorFlow several times.
-LONG = (
-    "overlap",
-    "checkpoints",
-    "packing",
-    "thousands",
-    "photographs",
-    "profiler",
-    "overhead",
-    "harness",
-    "hdf5",
-    "objects",
-)
+# The others need devices, a cluster, TensorFlow several times.
+SHORT = ("start", "planning", "trace_cost", "report", "time_log")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in LONG)) for name in bench.BENCHES]
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name not in SHORT)) for name in bench.BENCHES]
 )
 def test_a_bench_gives_its_figures_as_lines_and_as_json(name, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    needs = getattr(importlib.import_module(f"tests.bench.{name}"), "NEEDS", None)
-    if needs == "root" and os.geteuid() != 0:
-        pytest.skip("throttled devices need root")
-    if needs == "lab" and lab.missing():
-        pytest.skip(lab.missing())
-    if needs == "ceph" and ceph.missing():
-        pytest.skip(ceph.missing())
-    words = ["--photos", str(_photos(tmp_path))] if needs == "photos" else []
+    module = importlib.import_module(f"tests.bench.{name}")
+    asked = {"photos": str(_photos(tmp_path))} if "photos" in module.SIZES["smoke"] else {}
+    if lacking := bench.lacking(module, asked):
+        pytest.skip(lacking)
+    words = [word for key, value in asked.items() for word in (f"--{key}", value)]
 
     assert bench.main([name, "--size", "smoke", *words]) == 0
 

@@ -13,7 +13,6 @@ from campaign.testbed.spec import GB, Speed, Wanted
 
 # Chien et al. 2018, Table I.
 HDD = Speed(163.00, 133.14)
-SSD = Speed(280.55, 195.05)
 OPTANE = Speed(1603.06, 511.78)
 
 

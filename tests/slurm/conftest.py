@@ -5,24 +5,23 @@ import pytest
 from tests.slurm import lab as laboratory
 
 
+def _lab(*, accounting):
+    if reason := laboratory.missing(accounting=accounting):
+        pytest.skip(reason)
+    with laboratory.lab(nodes=4, cpus=2, accounting=accounting, memory_limit=accounting) as cluster:
+        yield cluster
+
+
 @pytest.fixture(scope="session")
 def lab():
     """A cluster of four nodes; skipped with the reason where there can be none."""
-    reason = laboratory.missing()
-    if reason:
-        pytest.skip(reason)
-    with laboratory.lab(nodes=4, cpus=2) as cluster:
-        yield cluster
+    yield from _lab(accounting=False)
 
 
 @pytest.fixture(scope="session")
 def accounting_lab():
     """The same with accounting, so that ``sacct`` answers, and with a memory limit that kills."""
-    reason = laboratory.missing(accounting=True)
-    if reason:
-        pytest.skip(reason)
-    with laboratory.lab(nodes=4, cpus=2, accounting=True, memory_limit=True) as cluster:
-        yield cluster
+    yield from _lab(accounting=True)
 
 
 @pytest.fixture(autouse=True)

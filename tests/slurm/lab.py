@@ -26,6 +26,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
+from campaign.testbed.ceph_conf import free_ports
+
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "scontrol")
 ACCOUNTING_PROGRAMS = ("slurmdbd", "sacct", "mariadbd", "mariadb-install-db", "my_print_defaults")
 CLIENTS = ("sacct", "sbatch", "scancel", "scontrol", "sinfo", "squeue")
@@ -154,10 +158,10 @@ class Lab:
     def cut_power(self, number: int) -> None:
         """Take a node away with everything that runs on it."""
         self.kill_node(number)
-        on_it = [pid for pid, _, words in self._processes() if f"SLURMD_NODENAME=n{number}" in words]
-        steps = [pid for pid in self._steps() if _children(pid) & {*on_it}]
-        self._signal(steps, signal.SIGKILL)  # first, so that they report no end
-        self._signal(on_it, signal.SIGKILL)
+        on_it = [each for each in self._processes() if each.info["environ"].get("SLURMD_NODENAME") == f"n{number}"]
+        above = {each.info["ppid"] for each in on_it}
+        self._signal([pid for pid in self._steps() if pid in above], signal.SIGKILL)  # first: they report no end
+        self._signal([each.pid for each in on_it], signal.SIGKILL)
 
     def stop_controller(self) -> None:
         """Stop slurmctld: every client now fails, after 9 s; jobs run on."""
@@ -198,12 +202,12 @@ class Lab:
             for fault in ("silent", "garbled"):
                 self._note(f"{program}.{fault}").unlink(missing_ok=True)
 
-    def refuse_submissions(self, after: int = 0, message: str = TOO_MANY) -> None:
-        """Let ``sbatch`` work ``after`` times more, then print the message and exit 1."""
+    def refuse_submissions(self, after: int = 0) -> None:
+        """Let ``sbatch`` work ``after`` times more, then print `TOO_MANY` and exit 1."""
         self.accept_submissions()
         for number in range(after):
             self._note(f"ticket.{number}").touch()
-        self._note("refusal").write_text(message.rstrip("\n") + "\n")
+        self._note("refusal").write_text(f"{TOO_MANY}\n")
 
     def accept_submissions(self) -> None:
         """End what `refuse_submissions` began."""
@@ -255,7 +259,7 @@ class Lab:
         (self.folder / "key").chmod(0o700)
         _secret(self.folder / "key" / "munge", secrets.token_bytes(128))
         listening = ("slurmctld", "slurmdbd", "mariadbd", *numbers)
-        self._ports = dict(zip(listening, _free_ports(len(listening)), strict=True))
+        self._ports = dict(zip(listening, free_ports(len(listening)), strict=True))
         self._write_clients()
         (self.folder / "gres.conf").write_text(f"NodeName=n[1-{self.nodes}] Name=gpu File=/dev/null\n")
         self.conf.write_text(self._slurm_conf())
@@ -328,10 +332,9 @@ class Lab:
 
     def _pid(self, daemon: str) -> int | None:
         """Read a daemon's pid; None where it does not run."""
-        with contextlib.suppress(FileNotFoundError, ValueError):
+        with contextlib.suppress(FileNotFoundError, ValueError, psutil.NoSuchProcess):
             pid = int((self.folder / "run" / f"{daemon}.pid").read_text())
-            if alive(pid) and Path(f"/proc/{pid}/comm").read_text().strip() == daemon.partition(".")[0]:
-                return pid
+            return pid if alive(pid) and psutil.Process(pid).name() == daemon.partition(".")[0] else None
         return None
 
     def _signal(self, pids: list[int], number: signal.Signals) -> None:
@@ -341,24 +344,19 @@ class Lab:
         with contextlib.suppress(TimeoutError):
             self._wait(lambda: not any(map(alive, pids)), _STOP_TIMEOUT_S)
 
-    def _processes(self) -> list[tuple[int, str, list[str]]]:
-        """List what was started with this lab's ``SLURM_CONF``: pid, command line, environment."""
-        found = []
-        for process in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                environment = os.fsdecode((process / "environ").read_bytes()).split("\0")
-                if f"SLURM_CONF={self.conf}" in environment:
-                    command = os.fsdecode((process / "cmdline").read_bytes())
-                    found.append((int(process.name), command, environment))
-        return found
+    def _processes(self) -> list[psutil.Process]:
+        """List what was started with this lab's ``SLURM_CONF``."""
+        found = psutil.process_iter(["environ", "cmdline", "ppid"])
+        return [each for each in found if (each.info["environ"] or {}).get("SLURM_CONF") == str(self.conf)]
 
     def _steps(self) -> list[int]:
-        return [pid for pid, command, _ in self._processes() if command.startswith("slurmstepd:")]
+        return [
+            each.pid for each in self._processes() if " ".join(each.info["cmdline"] or ()).startswith("slurmstepd:")
+        ]
 
     def _strays(self) -> list[int]:
         """Find what outlives its slurmd, or its job: without cgroups an orphan of a job escapes Slurm."""
-        jobs = [pid for pid, _, words in self._processes() if any(word.startswith("SLURM_JOB_ID=") for word in words)]
-        return [*self._steps(), *jobs]
+        return [*self._steps(), *(each.pid for each in self._processes() if "SLURM_JOB_ID" in each.info["environ"])]
 
 
 @contextlib.contextmanager
@@ -386,30 +384,14 @@ def _secret(path: Path, content: bytes) -> None:
 def alive(pid: int) -> bool:
     """Say whether a process runs; a zombie does not."""
     # A process whose parent is pid 1 can stay a zombie for seconds in a container.
-    with contextlib.suppress(OSError):
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     return False
-
-
-def _children(pid: int) -> set[int]:
-    with contextlib.suppress(OSError):
-        tasks = Path(f"/proc/{pid}/task").glob("*/children")
-        return {int(child) for task in tasks for child in task.read_text().split()}
-    return set()
 
 
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _free_ports(count: int) -> list[int]:
-    """Find ports that nobody listens on now."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.slurm.campaigns import LONG, Campaign, interrupt, wait
 
+pytestmark = pytest.mark.long
 _TOLD_WITHIN_S = 30
 
 
@@ -43,7 +44,6 @@ def _finishes(campaign, *words):
     return done
 
 
-@pytest.mark.long
 def test_a_grid_runs_to_its_figures_and_each_job_had_the_storage_alone(campaign, lab):
     before, words = lab.calls("squeue"), ("threads=1,2", "seed=0,1", "runs=3", "cluster.parallel=4")
 
@@ -62,7 +62,6 @@ def test_a_grid_runs_to_its_figures_and_each_job_had_the_storage_alone(campaign,
     assert lab.calls("sbatch") == submitted
 
 
-@pytest.mark.long
 def test_a_licence_keeps_jobs_apart_and_the_grant_is_recorded(campaign):
     words = ("storage.exclusive=license", "storage.license='lustre:1'")
     _finishes(campaign, "seed=0,1", "runs=3", "cluster.parallel=2", *words)
@@ -89,7 +88,6 @@ def _left(campaign):
     return [path for name in ("fast", "slow") for path in (campaign.cwd / name).glob("checkpoints/*")]
 
 
-@pytest.mark.long
 def test_the_snapshots_of_a_job_are_drained_before_it_ends_and_proved(campaign, sides):
     _finishes(campaign, *_SAVED, *sides, "threads=1,2", "runs=3", "cluster.parallel=2")
 
@@ -100,7 +98,6 @@ def test_the_snapshots_of_a_job_are_drained_before_it_ends_and_proved(campaign, 
     assert _left(campaign) == []
 
 
-@pytest.mark.long
 def test_a_job_that_is_cancelled_between_two_snapshots_leaves_what_status_names_and_the_next_takes_away(
     campaign, sides, lab
 ):
@@ -117,7 +114,6 @@ def test_a_job_that_is_cancelled_between_two_snapshots_leaves_what_status_names_
     assert _left(campaign) == []
 
 
-@pytest.mark.long
 def test_a_storage_of_each_node_is_made_ready_by_the_job(campaign, tmp_path):
     root = tmp_path / "node-local"
     root.mkdir()
@@ -128,7 +124,6 @@ def test_a_storage_of_each_node_is_made_ready_by_the_job(campaign, tmp_path):
     assert list(root.glob("datasets/*/manifest.json"))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("shared", ["true", "false"])
 def test_baselines_run_in_jobs_and_judge_the_cells_of_their_node(campaign, tmp_path, shared):
     root = tmp_path / "storage"
@@ -149,7 +144,6 @@ def test_baselines_run_in_jobs_and_judge_the_cells_of_their_node(campaign, tmp_p
     assert "below_peak" in judged
 
 
-@pytest.mark.long
 def test_a_job_that_will_not_start_as_it_stands_is_told_with_the_cure(campaign, lab):
     campaign.go("runs=3", "cluster.partition=excl", "cluster.timeout_min=120", "detach=true")
     campaign.go("runs=3", "threads=2", "+cluster.extra.hold=true", "detach=true")
@@ -161,7 +155,6 @@ def test_a_job_that_will_not_start_as_it_stands_is_told_with_the_cure(campaign, 
     assert re.search("PartitionTimeLimit: will not start as it stands; .*cluster.timeout_min", told[1][1])
 
 
-@pytest.mark.long
 def test_jobs_run_on_nodes_of_the_pool_alone_after_the_prelude(campaign):
     prelude = "cluster.prelude=['export PRELUDE=done','test $PRELUDE']"
 
@@ -170,7 +163,6 @@ def test_jobs_run_on_nodes_of_the_pool_alone_after_the_prelude(campaign):
     assert {run["node"] for run in campaign.measured()} <= {"n2", "n3"}
 
 
-@pytest.mark.long
 def test_why_a_job_could_not_begin_is_told_at_once_and_in_status_by_its_log_and_it_is_not_tried_again(campaign, lab):
     before = lab.calls("sbatch")
 
@@ -184,7 +176,6 @@ def test_why_a_job_could_not_begin_is_told_at_once_and_in_status_by_its_log_and_
     assert lab.calls("sbatch") == before + 1
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("end", "state", "status"),
     [
@@ -208,7 +199,6 @@ def test_a_job_that_is_ended_is_told_keeps_its_runs_and_the_same_command_finishe
     assert kept >= 2
 
 
-@pytest.mark.long
 def test_a_killed_worker_is_tried_again_by_the_command_itself_and_the_record_counts_it(campaign):
     with campaign.under_way(*LONG, "retries=1", runs=2) as front:
         campaign.worker().kill()
@@ -221,7 +211,6 @@ def test_a_killed_worker_is_tried_again_by_the_command_itself_and_the_record_cou
     assert len(campaign.measured()) == 39
 
 
-@pytest.mark.long
 def test_ctrl_c_detaches_and_the_same_command_takes_the_jobs_up(campaign, lab):
     with campaign.under_way(*LONG, runs=2) as front:
         submitted = lab.calls("sbatch")
@@ -238,7 +227,6 @@ def test_ctrl_c_detaches_and_the_same_command_takes_the_jobs_up(campaign, lab):
 
 
 @pytest.mark.parametrize("moment", ["submitted", "measuring"])
-@pytest.mark.long
 def test_a_front_process_that_is_killed_loses_nothing_and_repeats_nothing(campaign, lab, moment):
     with campaign.under_way(*LONG, runs=2 if moment == "measuring" else 0) as front:
         wait(lambda: campaign.job_states() != [])
@@ -250,7 +238,6 @@ def test_a_front_process_that_is_killed_loses_nothing_and_repeats_nothing(campai
     assert lab.calls("sbatch") == submitted
 
 
-@pytest.mark.long
 def test_cancel_ends_what_is_ours_and_nothing_else(campaign, lab, tmp_path):
     other = lab.run("sbatch", "--parsable", "--job-name=tfio-other", f"--output={tmp_path}/o", "--wrap=sleep 300")
     campaign.go(*LONG, "seed=0,1,2", "detach=true")
@@ -264,7 +251,6 @@ def test_cancel_ends_what_is_ours_and_nothing_else(campaign, lab, tmp_path):
     assert lab.run("squeue", "-h", "-j", other, "-o", "%T") in ("RUNNING", "PENDING")
 
 
-@pytest.mark.long
 def test_watch_comes_back_from_another_shell_and_tells_the_end(campaign):
     campaign.go("runs=3", "detach=true")
 
@@ -275,7 +261,6 @@ def test_watch_comes_back_from_another_shell_and_tells_the_end(campaign):
     assert "[3/3]" in watched.stderr
 
 
-@pytest.mark.long
 def test_a_time_limit_puts_the_job_back_and_nothing_is_repeated(campaign, lab):
     words = (*LONG, "runs=200", "cluster.timeout_min=1", "cluster.signal_delay_s=40")
     with campaign.under_way(*words, runs=1) as front:
@@ -295,7 +280,6 @@ def test_a_time_limit_puts_the_job_back_and_nothing_is_repeated(campaign, lab):
     assert len({run["token"] for run in recorded["runs"]}) == 1
 
 
-@pytest.mark.long
 def test_a_preempted_job_comes_back_and_nothing_is_repeated(campaign, lab, tmp_path):
     with campaign.under_way(*LONG, runs=2) as front:
         lab.run(
@@ -313,7 +297,6 @@ def test_a_preempted_job_comes_back_and_nothing_is_repeated(campaign, lab, tmp_p
     assert [sitting["slurm"].get("SLURM_RESTART_COUNT") for sitting in recorded["sittings"]] == [None, "1"]
 
 
-@pytest.mark.long
 def test_a_lost_node_is_told_and_the_job_goes_on_elsewhere(campaign, lab):
     with campaign.under_way(*LONG, runs=2) as front:
         node = campaign.measured()[0]["node"]
@@ -328,7 +311,6 @@ def test_a_lost_node_is_told_and_the_job_goes_on_elsewhere(campaign, lab):
     assert len(campaign.measured()) == 39
 
 
-@pytest.mark.long
 def test_a_controller_that_lost_its_state_is_found_out_and_the_same_command_finishes(campaign, lab, tmp_path):
     with campaign.under_way(*LONG, runs=2) as front:
         job = campaign.job()
@@ -345,7 +327,6 @@ def test_a_controller_that_lost_its_state_is_found_out_and_the_same_command_fini
     _finishes_whole(campaign)
 
 
-@pytest.mark.long
 def test_a_scheduler_that_does_not_answer_for_a_while_is_waited_out(campaign, lab):
     with campaign.under_way(*LONG, runs=2) as front:
         lab.silence("squeue")
@@ -362,7 +343,6 @@ def test_a_scheduler_that_does_not_answer_for_a_while_is_waited_out(campaign, la
     assert len(campaign.measured()) == 39
 
 
-@pytest.mark.long
 def test_while_the_controller_is_away_nothing_is_submitted_and_each_command_says_what_it_waits_for(campaign, lab):
     lab.stop_controller()
 
@@ -375,7 +355,6 @@ def test_while_the_controller_is_away_nothing_is_submitted_and_each_command_says
     assert not (campaign.cwd / "results").exists()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("words", ["threads=4", "cluster.mem_gb=9999 detach=true"])
 def test_a_job_that_no_node_can_run_is_refused_although_slurm_keeps_it(campaign, words):
     done = campaign.go("runs=3", *words.split())
@@ -387,7 +366,6 @@ def test_a_job_that_no_node_can_run_is_refused_although_slurm_keeps_it(campaign,
     assert {status for status, _ in campaign.status().values()} == {"planned"}
 
 
-@pytest.mark.long
 def test_nothing_is_submitted_on_an_answer_that_is_none(campaign, lab):
     with campaign.under_way(*LONG, runs=2):
         pass
@@ -405,7 +383,6 @@ def test_nothing_is_submitted_on_an_answer_that_is_none(campaign, lab):
     assert campaign.job_states() == ["RUNNING"]
 
 
-@pytest.mark.long
 def test_what_was_refused_half_way_is_submitted_when_the_rest_is_over(campaign, lab, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -422,7 +399,6 @@ def test_what_was_refused_half_way_is_submitted_when_the_rest_is_over(campaign, 
     assert len(campaign.measured()) == 4
 
 
-@pytest.mark.long
 def test_a_full_disk_is_waited_for_and_loses_nothing(lab, tmp_path):
     room = tmp_path / "room"
     room.mkdir()
@@ -451,7 +427,6 @@ def test_a_full_disk_is_waited_for_and_loses_nothing(lab, tmp_path):
     assert (recorded["status"], measured) == ("done", [("valid", None)] * 39)
 
 
-@pytest.mark.long
 def test_doctor_tries_the_very_script_and_sends_a_job(campaign):
     good = campaign("doctor", "cluster=slurm", "threads=1", "--json")
     bad = campaign("doctor", "cluster=slurm", "threads=1", "cluster.partition=nowhere", "--json")
@@ -466,7 +441,6 @@ def test_doctor_tries_the_very_script_and_sends_a_job(campaign):
     assert not list(campaign.cwd.glob(".tfio-doctor*"))
 
 
-@pytest.mark.long
 def test_memory_beyond_the_limit_is_told_by_the_accounting(accounting_lab, tmp_path):
     campaign = Campaign(accounting_lab, tmp_path)
 
@@ -479,7 +453,6 @@ def test_memory_beyond_the_limit_is_told_by_the_accounting(accounting_lab, tmp_p
     _finishes(campaign, "runs=3", "cluster.mem_gb=4")
 
 
-@pytest.mark.long
 def test_a_job_cancelled_while_nobody_looked_is_told_by_the_accounting(accounting_lab, tmp_path):
     campaign = Campaign(accounting_lab, tmp_path)
     campaign.go(*LONG, "seed=0,1", "detach=true")
