@@ -23,16 +23,21 @@ def baseline(storage, access, rates, *, limit=0.04, emulated=None, **settings):
     return made
 
 
-def curve(storage, by_threads, *, limit=0.04, **settings):
+def curve(storage, by_threads, **settings):
     """Return micro records of a storage: images/s of each number of threads, three runs without scatter."""
     made = [record([rate] * 3, threads=n, storage=storage, **settings) for n, rate in by_threads.items()]
     for each in made:
-        each["checks"][0] |= {"limit": limit}
+        each["checks"][0] |= {"limit": 0.04}
     return made
+
+
+def checklist(*made):
+    """Return all verdicts on these records."""
+    return verdicts(*frames(*made)[:2])
 
 
 def told(claim, *made):
     """Return the one verdict on a claim over a whole set of cells."""
-    rows = verdicts(*frames(*made)[:2])
+    rows = checklist(*made)
     (row,) = rows[(rows["claim"] == claim.text) & (rows["pair"] == "")].to_dict("records")
     return row

@@ -19,11 +19,11 @@ def node(target, **how):
     return {"name": "burst_buffer", **sides, **HOW, **DRAIN, **how}
 
 
-def snapshots(blocked_s, durable_fast_s, durable_slow_s, count=5):
-    """Return the lines of a run; the middle one of each time is what is given."""
+def snapshots(blocked_s, durable_fast_s, durable_slow_s):
+    """Return the five lines of a run; the middle one of each time is what is given."""
     lines = []
-    for number in range(count):
-        more = (number - count // 2) * 0.01
+    for number in range(5):
+        more = (number - 2) * 0.01
         times = {"blocked_s": blocked_s, "durable_fast_s": durable_fast_s, "durable_slow_s": durable_slow_s}
         line = {name: value and value + more for name, value in times.items()}
         lines.append({"step": 20 * (number + 1), "write_s": durable_fast_s, "drain_s": 1.0, "exposed_s": 0.0, **line})

@@ -59,14 +59,14 @@ def grid(storages=("hdd", "ssd", "lustre"), threads=(1, 2, 4, 8), **settings):
     ]  # fmt: skip
 
 
-def with_traces(made, folder, text=None, *, shift=0.0, **shape):
+def with_traces(made, folder, text=None, **shape):
     """Give each measured run of a record this trace, or one of its own, in the record's folder; return the record."""
     place = folder / "records" / id_of(made)
     place.mkdir(parents=True, exist_ok=True)
     for each in made["runs"]:
         name = f"trace-{each['run']}.csv"
         each["trace"] = {"file": name, "interval_s": 1.0, "samples": 9, "cpu_s": 0.1, "sources": {"dsk/vda": "ok"}}
-        (place / name).write_text(text or trace_text(shift=shift + each["run"], **shape), encoding="utf-8")
+        (place / name).write_text(text or trace_text(shift=each["run"], **shape), encoding="utf-8")
     return made
 
 
@@ -103,6 +103,11 @@ def table_of(*made):
 def figures_of(*made, folder=None):
     """Return the specs of records by file name."""
     return {spec.stem: spec for spec in specs(*frames(*made, folder=folder))}
+
+
+def drawn(kind, *made):
+    """Return the specs of one kind of figure, by the beginning of their file names."""
+    return [spec for stem, spec in figures_of(*made).items() if stem.startswith(kind)]
 
 
 def words(figure):

@@ -14,11 +14,10 @@ from analysis.cli.verdicts import main
 from analysis.output.junit import document
 from analysis.text.plain import TIMES
 from analysis.verdicts import claims
-from analysis.verdicts.checklist import verdicts, well
+from analysis.verdicts.checklist import well
 from campaign.__main__ import main as campaign
-from tests.analysis.claims_factory import curve, told
+from tests.analysis.claims_factory import checklist, curve, told
 from tests.analysis.record_factory import record, store
-from tests.analysis.training_factory import frames
 
 pytestmark = pytest.mark.usefixtures("unrendered")
 ROOT = Path(__file__).parents[3]
@@ -77,7 +76,7 @@ def test_the_exit_code_says_whether_a_claim_differs_and_strictly_whether_each_ho
     ("emulated", "reproduced"), [("", True), ("storage", False), ("emulated (model): storage", False)]
 )
 def test_what_holds_where_something_is_emulated_is_not_the_paper_reproduced(emulated, reproduced):
-    rows = verdicts(*frames(*curve("hdd", GOOD))[:2]).assign(verdict="holds", emulated=emulated)
+    rows = checklist(*curve("hdd", GOOD)).assign(verdict="holds", emulated=emulated)
     rows.loc[0, ["verdict", "pair"]] = ["differs", "hdd, threads 1"]  # a pair is told by its claim
 
     assert well(rows, strict=False)
@@ -120,7 +119,7 @@ def test_the_junit_file_is_valid_and_counts_what_the_checklist_says(differs, tmp
 
     root = parsed(file.read_bytes())
     must_fit(root)
-    rows = verdicts(*frames(*curve("hdd", BAD))[:2])
+    rows = checklist(*curve("hdd", BAD))
     count = rows["verdict"].value_counts()
     assert root.attrib["tests"] == str(len(rows)) == str(len(root.findall("testsuite/testcase")))
     assert root.attrib["failures"] == str(count["differs"]) == str(len(root.findall("testsuite/testcase/failure")))
@@ -140,7 +139,7 @@ def test_whatever_a_record_holds_is_text_in_the_junit_file(tmp_path):
     hostile = "<b>\"'&]]>\x07\ud800\ufffe"
     made = [record([100.0 * n] * 3, threads=n, storage="hdd", host=hostile + str(n)) for n in (1, 2)]
 
-    root = parsed(document(verdicts(*frames(*made)[:2])))
+    root = parsed(document(checklist(*made)))
 
     must_fit(root)
     assert "<b>\"'&]]>" in ET.tostring(root, encoding="unicode", method="text")

@@ -26,17 +26,23 @@ def read_whole(path):
     os.close(descriptor)
 
 
-@pytest.fixture(scope="module", params=["trace", "counters"])
-def profiled(request, tmp_path_factory):
-    """The mode, and a profile of two files, of which the large one was read first."""
+@pytest.fixture(scope="module")
+def profiles(tmp_path_factory):
+    """By mode a profile of two files, of which the large one was read first."""
     folder = tmp_path_factory.mktemp("data")
     for name, size in (("small", SMALL), ("large.jpg", LARGE)):
         (folder / name).write_bytes(bytes(size))
-    with Profile(request.param, only=[folder]) as profile:
-        read_whole(folder / "large.jpg")
-        read_whole(folder / "small")
-    profile.save(folder / "profile-1.npz")
-    return request.param, (folder / "profile-1.npz").read_bytes()
+    for mode in ("trace", "counters"):
+        with Profile(mode, only=[folder]) as profile:
+            read_whole(folder / "large.jpg")
+            read_whole(folder / "small")
+        profile.save(folder / f"{mode}.npz")
+    return {mode: (folder / f"{mode}.npz").read_bytes() for mode in ("trace", "counters")}
+
+
+@pytest.fixture
+def traced(profiles):
+    return profiles["trace"]
 
 
 def cell(folder, content, *, mode="trace", **settings):
@@ -50,10 +56,9 @@ def cell(folder, content, *, mode="trace", **settings):
     return made
 
 
-def test_sizes_and_order_are_drawn_of_both_modes_and_single_calls_of_a_trace(profiled, tmp_path):
-    mode, content = profiled
-
-    specs = figures_of(*(cell(tmp_path, content, mode=mode, threads=n) for n in (1, 2)), folder=tmp_path)
+@pytest.mark.parametrize("mode", ["trace", "counters"])
+def test_sizes_and_order_are_drawn_of_both_modes_and_single_calls_of_a_trace(profiles, mode, tmp_path):
+    specs = figures_of(*(cell(tmp_path, profiles[mode], mode=mode, threads=n) for n in (1, 2)), folder=tmp_path)
 
     named = ["sizes", "order", "rates", "files"][: 4 if mode == "trace" else 2]
     assert [stem for stem in specs if stem.startswith("posix")] == [f"posix-{name}" for name in named]
@@ -67,11 +72,8 @@ def test_sizes_and_order_are_drawn_of_both_modes_and_single_calls_of_a_trace(pro
     assert {"local, 1 thread", "50"} <= set(words(specs["posix-order"].drawn()))
 
 
-def test_a_trace_is_drawn_over_time_and_file_by_file(profiled, tmp_path):
-    mode, content = profiled
-    specs = figures_of(cell(tmp_path, content, mode=mode), folder=tmp_path)
-    if mode == "counters":
-        return
+def test_a_trace_is_drawn_over_time_and_file_by_file(traced, tmp_path):
+    specs = figures_of(cell(tmp_path, traced), folder=tmp_path)
 
     rates, files = specs["posix-rates"], specs["posix-files"]
 
@@ -89,12 +91,11 @@ def test_a_trace_is_drawn_over_time_and_file_by_file(profiled, tmp_path):
     assert {"large.jpg", "small", posix.END} <= set(words(figure))
 
 
-def test_a_cell_without_a_profile_that_can_be_read_says_so_in_its_place(profiled, tmp_path):
-    mode, content = profiled
-    broken = cell(tmp_path, content[: len(content) // 2], mode=mode, threads=1)
-    gone = cell(tmp_path, None, mode=mode, threads=2)
-    failed = cell(tmp_path, content, mode=mode, threads=4) | {"status": "failed"}
-    good = unstable(cell(tmp_path, content, mode=mode, threads=8))
+def test_a_cell_without_a_profile_that_can_be_read_says_so_in_its_place(traced, tmp_path):
+    broken = cell(tmp_path, traced[: len(traced) // 2], threads=1)
+    gone = cell(tmp_path, None, threads=2)
+    failed = cell(tmp_path, traced, threads=4) | {"status": "failed"}
+    good = unstable(cell(tmp_path, traced, threads=8))
 
     specs = figures_of(broken, gone, failed, good, folder=tmp_path)
 
@@ -105,10 +106,9 @@ def test_a_cell_without_a_profile_that_can_be_read_says_so_in_its_place(profiled
     assert not [stem for stem in figures_of(gone, folder=tmp_path) if stem.startswith("posix")]
 
 
-def test_only_the_first_cells_are_drawn_and_the_caption_counts_them(profiled, tmp_path, monkeypatch):
-    mode, content = profiled
+def test_only_the_first_cells_are_drawn_and_the_caption_counts_them(traced, tmp_path, monkeypatch):
     monkeypatch.setattr("analysis.figures.calls.MOST_CELLS", 2)
-    made = [cell(tmp_path, content, mode=mode, threads=n, storage=name) for name in ("hdd", "ssd") for n in (1, 2)]
+    made = [cell(tmp_path, traced, threads=n, storage=name) for name in ("hdd", "ssd") for n in (1, 2)]
 
     spec = figures_of(*made, folder=tmp_path)["posix-sizes"]
 
@@ -141,34 +141,27 @@ def _head(ended):
         {"paths": np.zeros(1 << 20, np.uint8)},
     ],
 )
-def test_a_profile_that_contradicts_itself_is_not_drawn(profiled, members, tmp_path):
-    _, content = profiled
-    (tmp_path / "profile-1.npz").write_bytes(rewritten(content, **members))
+def test_a_profile_that_contradicts_itself_is_not_drawn(traced, members, tmp_path):
+    (tmp_path / "profile-1.npz").write_bytes(rewritten(traced, **members))
 
     with pytest.raises(TraceError, match=posix.UNREADABLE):
         posix.read(tmp_path / "profile-1.npz")
 
 
 @pytest.mark.parametrize(("name", "value"), [("file", 7), ("end", 0), ("operation", 999)])
-def test_calls_of_no_file_or_of_another_time_are_not_drawn(profiled, name, value, tmp_path):
-    mode, content = profiled
-    if mode == "counters":
-        return
-    events = np.load(io.BytesIO(content))["events"].copy()
+def test_calls_of_no_file_or_of_another_time_are_not_drawn(traced, name, value, tmp_path):
+    events = np.load(io.BytesIO(traced))["events"].copy()
     events[name][0] = value
-    (tmp_path / "profile-1.npz").write_bytes(rewritten(content, events=events))
+    (tmp_path / "profile-1.npz").write_bytes(rewritten(traced, events=events))
 
     with pytest.raises(TraceError, match=posix.UNREADABLE):
         posix.read(tmp_path / "profile-1.npz")
 
 
-def test_a_call_beyond_the_window_is_left_out_and_counted(profiled, tmp_path):
-    mode, content = profiled
-    if mode == "counters":
-        return
-    events = np.load(io.BytesIO(content))["events"].copy()
+def test_a_call_beyond_the_window_is_left_out_and_counted(traced, tmp_path):
+    events = np.load(io.BytesIO(traced))["events"].copy()
     events["end"][-1] += 10**12
-    specs = figures_of(cell(tmp_path, rewritten(content, events=events)), folder=tmp_path)
+    specs = figures_of(cell(tmp_path, rewritten(traced, events=events)), folder=tmp_path)
 
     assert specs["posix-files"].frame["kind"].size == 7
     assert "Calls beyond the window, left out: 1." in specs["posix-files"].caption

@@ -2,23 +2,17 @@
 
 import pytest
 
-from analysis.cli.measured import measured
 from analysis.figures import nodes
 from analysis.nersc import READ_S, TRAINING_BYTES, TRAINING_READS, VALIDATION_BYTES, published_rate
 from analysis.records.frame import rows_of
 from jobs.observe import TimeLog
 from tests.analysis.nersc_factory import hepcnn
-from tests.analysis.record_factory import id_of, store
+from tests.analysis.record_factory import id_of
+from tests.analysis.training_factory import figures_of
 
 
-def specs(folder, *records):
-    found = measured(store(folder, *records))
-    places = {id_of(each): folder / "records" / id_of(each) for each in records}
-    return {spec.stem: spec for spec in nodes.specs(found.table, found.runs, places)}
-
-
-def test_the_parts_of_a_stack_are_the_wall_time(tmp_path, unrendered):
-    made = specs(tmp_path, hepcnn(4, "global", 24), hepcnn(4, "local", 8), hepcnn(1, "local", 8))
+def test_the_parts_of_a_stack_are_the_wall_time(tmp_path):
+    made = figures_of(hepcnn(4, "global", 24), hepcnn(4, "local", 8), hepcnn(1, "local", 8), folder=tmp_path)
 
     frame = made["nersc-hepcnn-latency"].frame
     assert frame["place"].tolist() == ["1 node\nshuffle\nlocal", "4 nodes\nshuffle\nlocal", "4 nodes\nshuffle\nglobal"]
@@ -33,7 +27,7 @@ def test_controls_stand_beside_what_they_are_controls_of(tmp_path):
     without["cell"]["settings"]["benchmark"]["control"] = "no_io"
     without["cell"]["id"] += "-no-io"
 
-    made = specs(tmp_path, without, whole)
+    made = figures_of(without, whole, folder=tmp_path)
 
     assert made["nersc-hepcnn-controls"].frame["place"].tolist() == ["none", "no_io"]
     assert len(made["nersc-hepcnn-latency"].frame) == 1
@@ -49,11 +43,8 @@ def test_rates_are_those_of_the_time_logs_of_all_ranks(tmp_path):
                 with log.event("read", "x.h5") as event:
                     event.size_bytes = 1_000_000
     (folder / "timelog-31.timelog").write_text("of another run")
-    (tmp_path / "made").mkdir()
-    store(tmp_path / "made", several)
-    found = measured(tmp_path / "made")
 
-    made = {spec.stem: spec for spec in nodes.specs(found.table, found.runs, {id_of(several): folder})}
+    made = figures_of(several, folder=tmp_path)
 
     (row,) = rows_of(made["nersc-hepcnn-bandwidth"].frame)
     assert row["status"] == "done"

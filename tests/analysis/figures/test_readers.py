@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from analysis.figures import readers
 from tests.analysis.record_factory import record
-from tests.analysis.training_factory import figures_of
-
-
-def drawn(*records):
-    return [spec for stem, spec in figures_of(*records).items() if stem.startswith("readers")]
+from tests.analysis.training_factory import drawn
 
 
 def read_by(reader, rates, **settings):
@@ -26,7 +22,7 @@ def test_each_reader_has_a_line_over_the_calls_at_once_and_each_storage_a_panel(
         for made in read_by(reader, rates, storage=storage)
     ]
 
-    (spec,) = drawn(*records)
+    (spec,) = drawn("readers", *records)
 
     assert spec.frame["reader"].tolist() == (["h5py_threads"] * 3 + ["offsets"] * 3) * 2
     first = spec.frame.set_index(["storage", "reader", "threads"])["read_mb_per_s"]
@@ -39,5 +35,5 @@ def test_each_reader_has_a_line_over_the_calls_at_once_and_each_storage_a_panel(
 
 
 def test_one_reader_alone_and_records_without_one_make_no_figure():
-    assert drawn(*read_by("offsets", (1, 2, 3))) == []
-    assert drawn(record([1, 2, 3])) == []
+    assert drawn("readers", *read_by("offsets", (1, 2, 3))) == []
+    assert drawn("readers", record([1, 2, 3])) == []

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.cli.measured import measured
 from analysis.figures.objects import sizes
-from tests.analysis.record_factory import record, run, store
-
-
-def drawn(folder, *records):
-    return sizes.specs(measured(store(folder, *records)).table)
+from tests.analysis.record_factory import record, run
+from tests.analysis.training_factory import drawn
 
 
 def of_size(size, rate, *, threads=1, kind=None, engine="threads"):
@@ -24,7 +20,7 @@ def of_size(size, rate, *, threads=1, kind=None, engine="threads"):
     return made
 
 
-def test_each_storage_and_engine_has_a_line_over_the_sizes_and_each_number_of_calls_a_panel(tmp_path):
+def test_each_storage_and_engine_has_a_line_over_the_sizes_and_each_number_of_calls_a_panel():
     records = [
         made
         for threads in (1, 4)
@@ -36,7 +32,7 @@ def test_each_storage_and_engine_has_a_line_over_the_sizes_and_each_number_of_ca
         )
     ]
 
-    (spec,) = drawn(tmp_path, *records)
+    (spec,) = drawn("objects", *records)
 
     assert len(spec.frame) == len(records)
     found = spec.frame.set_index(["storage", "threads", "bytes_per_image"])["read_mb_per_s"]
@@ -51,26 +47,26 @@ def test_each_storage_and_engine_has_a_line_over_the_sizes_and_each_number_of_ca
     ] * 2
 
 
-def test_the_unit_of_a_size_is_that_of_what_is_written(tmp_path):
+def test_the_unit_of_a_size_is_that_of_what_is_written():
     said = {900: "0.9 kB", 12_345: "12.3 kB", 999_700: "1 MB", 19_000_000: "19 MB", 999_900_000: "1 GB",
             3_500_000_000: "3.5 GB"}  # fmt: skip
-    (spec,) = drawn(tmp_path, *(of_size(size, size / 100, kind="s3") for size in said))
+    (spec,) = drawn("objects", *(of_size(size, size / 100, kind="s3") for size in said))
 
     axes = next(axes for axes in spec.drawn().axes if axes.get_xscale() == "log")
     assert [text.get_text() for text in axes.get_xticklabels()] == [*said.values()]
 
 
 @pytest.mark.parametrize(("other", "comparable"), [(12_000, True), (112_000, False), (7, False)])
-def test_other_data_of_one_size_are_not_comparable(tmp_path, other, comparable):
+def test_other_data_of_one_size_are_not_comparable(other, comparable):
     records = [of_size(size, 10.0, kind=kind) for size in (12_000, 112_000) for kind in (None, "s3")]
     for made, data in zip(records, (12_000, other, 112_000, 112_000), strict=True):
         made["dataset"]["checksum"] = f"{data:064d}"
 
-    (spec,) = drawn(tmp_path, *records)
+    (spec,) = drawn("objects", *records)
 
     assert ("Not comparable (mixed: datasets" in spec.caption) != comparable
 
 
 @pytest.mark.parametrize(("kind", "which"), [(None, (12_000, 112_000)), ("s3", (12_000,))])
-def test_files_alone_or_one_size_make_no_figure(tmp_path, kind, which):
-    assert drawn(tmp_path, *(of_size(size, 10.0, kind=kind) for size in which)) == []
+def test_files_alone_or_one_size_make_no_figure(kind, which):
+    assert drawn("objects", *(of_size(size, 10.0, kind=kind) for size in which)) == []

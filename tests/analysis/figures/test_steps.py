@@ -60,21 +60,15 @@ def test_a_table_that_cannot_be_read_is_no_picture_and_nothing_worse(tmp_path, s
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_the_report_has_a_line_a_cell_that_adds_up_to_its_steps(tmp_path):
-    store(tmp_path, cell(tmp_path), record([100.0, 101.0, 102.0]))
+def test_the_report_has_a_line_a_cell_that_adds_up_to_its_steps_and_of_other_cells_no_such_part(tmp_path):
+    plain = record([100.0, 101.0, 102.0])
+    folders = store(tmp_path / "a", cell(tmp_path / "a"), plain), store(tmp_path / "b", plain)
 
-    assert main([str(tmp_path), "--quiet"]) == 0
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert [main([str(folder), "--quiet"]) for folder in folders] == [0, 0]
+    page, without = ((folder / "report.html").read_text(encoding="utf-8") for folder in folders)
+    assert 'id="steps"' not in without
     part = page.partition('id="steps"')[2].partition("</section>")[0]
     assert "yes, 60.0 %" in part
     assert ">prefetch 0.0000350, read 0.0000350, input wait 0.0000150, decode 0.0000100<" in part
     for shown in ("0.000100", "0.0000350", "0.0000100", "0.0000150", "0.00000500"):  # steps = compute, read too + …
         assert f">{shown}<" in part
-
-
-@pytest.mark.usefixtures("unrendered")
-def test_a_campaign_without_such_cells_has_no_such_part(tmp_path):
-    store(tmp_path, record([100.0, 101.0, 102.0]))
-
-    assert main([str(tmp_path), "--quiet"]) == 0
-    assert 'id="steps"' not in (tmp_path / "report.html").read_text(encoding="utf-8")

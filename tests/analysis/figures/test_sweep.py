@@ -6,7 +6,7 @@ import pytest
 
 from analysis.__main__ import main
 from tests.analysis.record_factory import id_of, record, run, store
-from tests.analysis.training_factory import figures_of
+from tests.analysis.training_factory import drawn
 
 
 def toy(rates, *, size, merit=("pipeline", "files_per_s", "files/s", "higher"), **settings):
@@ -18,16 +18,12 @@ def toy(rates, *, size, merit=("pipeline", "files_per_s", "files/s", "higher"), 
     return made
 
 
-def drawn(*records):
-    return [spec for stem, spec in figures_of(*records).items() if stem.startswith("sweep-")]
-
-
 def swept(storage="hdd", **settings):
     return [toy([9.0 * size, 10.0 * size, 12.0 * size], size=size, storage=storage, **settings) for size in (1, 2, 4)]
 
 
 def test_the_figure_of_merit_is_drawn_over_what_was_swept_a_line_per_storage():
-    (spec,) = drawn(*swept("hdd"), *swept("ssd"))
+    (spec,) = drawn("sweep-", *swept("hdd"), *swept("ssd"))
 
     axes = spec.drawn().axes[0]
     assert spec.stem == "sweep-toy"
@@ -40,7 +36,7 @@ def test_the_figure_of_merit_is_drawn_over_what_was_swept_a_line_per_storage():
 
 
 def test_points_of_several_hosts_are_not_joined_and_the_caption_says_why():
-    (spec,) = drawn(*swept("hdd")[:2], *swept("hdd", host="node2")[2:])
+    (spec,) = drawn("sweep-", *swept("hdd")[:2], *swept("hdd", host="node2")[2:])
 
     styles = {line.get_linestyle() for line in spec.drawn().axes[0].lines if len(line.get_xdata()) == 3}
     assert "-" not in styles
@@ -49,10 +45,10 @@ def test_points_of_several_hosts_are_not_joined_and_the_caption_says_why():
 
 def test_the_caption_says_that_cells_were_judged_by_looser_checks():
     cells = swept()
-    (strict,) = drawn(*cells)
+    (strict,) = drawn("sweep-", *cells)
     cells[1]["looser_checks"] = ["other_cpu_max=2"]
 
-    (spec,) = drawn(*cells)
+    (spec,) = drawn("sweep-", *cells)
 
     told = " Some cells are judged by looser checks than the site's: other_cpu_max=2."
     assert spec.caption == strict.caption + told
@@ -66,7 +62,7 @@ def test_words_are_categories_and_each_swept_setting_has_a_panel_the_others_held
         if (size, layout) != (4, "nested")
     ]
 
-    (spec,) = drawn(*records)
+    (spec,) = drawn("sweep-", *records)
 
     panels = {axes.get_xlabel(): axes for axes in spec.drawn().axes}
     assert set(panels) == {"benchmark.size", "benchmark.layout"}
@@ -80,13 +76,13 @@ def test_versions_never_mix():
     for each in newer:
         each["cell"] |= {"benchmark_version": 2, "id": f"{id_of(each)}-2"}
 
-    specs = drawn(*swept(), *newer)
+    specs = drawn("sweep-", *swept(), *newer)
 
     assert [spec.stem for spec in specs] == ["sweep-toy_version_1", "sweep-toy_version_2"]
 
 
 def test_storages_stand_side_by_side_where_nothing_else_was_swept():
-    (spec,) = drawn(*(toy([5.0] * 3, size=1, storage=name) for name in ("ssd", "hdd")))
+    (spec,) = drawn("sweep-", *(toy([5.0] * 3, size=1, storage=name) for name in ("ssd", "hdd")))
 
     assert spec.frame["swept"].unique().tolist() == ["storage"]
     assert [text.get_text() for text in spec.drawn().axes[0].get_xticklabels()] == ["hdd", "ssd"]

@@ -1,16 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from analysis.records.frame import runs_frame
 from analysis.records.record import parse
 from analysis.statistics.medians import not_counted
 from tests.analysis.record_factory import CONTRACT, check, id_of, record, run, unstable
 from tests.analysis.training_factory import table_of
-
-RATES = st.floats(min_value=0.1, max_value=1e6, allow_nan=False)
 
 
 def row_of(made, *others):
@@ -54,17 +50,6 @@ def test_a_cell_without_a_valid_run_has_no_median_and_no_coverage():
 
     assert row["n_valid"] == 0
     assert row[["images_per_s", "coverage", "spread", "scaling"]].isna().all()
-
-
-def test_scaling_is_relative_to_one_thread_of_the_same_storage():
-    made = [record([rate], threads=n, storage=s) for s, n, rate in SCALED]
-
-    scaling = table_of(*made)["scaling"]
-
-    assert [scaling[id_of(each)] for each in made] == [1.0, 2.0, 1.0, 8.0]
-
-
-SCALED = [("hdd", 1, 50.0), ("hdd", 4, 100.0), ("ssd", 1, 100.0), ("ssd", 4, 800.0)]
 
 
 @pytest.mark.parametrize(
@@ -136,21 +121,3 @@ def test_a_cell_that_died_before_it_saw_its_dataset_stands_beside_its_like():
     keys = table_of(record([1.0]), dead)["set_key"]
 
     assert keys.nunique() == 1
-
-
-@settings(max_examples=10)
-@given(
-    st.lists(RATES, min_size=1, max_size=5),
-    st.lists(RATES, max_size=5),
-    st.sampled_from(["warmup", "measured"]),
-)
-def test_warm_up_and_invalid_runs_never_matter(rates, others, role):
-    extra = [
-        run(n, rate, role=role, status="valid" if role == "warmup" else "invalid") for n, rate in enumerate(others, 9)
-    ]
-    plain = record(rates)
-
-    more = plain | {"runs": [*extra, *plain["runs"]]}
-
-    names = ["images_per_s", "images_per_s_min", "images_per_s_max", "read_mb_per_s", "wall_s", "n_valid"]
-    assert row_of(plain)[names].tolist() == row_of(more)[names].tolist()

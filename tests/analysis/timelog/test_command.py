@@ -83,14 +83,22 @@ def test_a_phase_or_an_epoch_has_no_budget(files, tmp_path, capsys):
     assert main(["timelog", *files, "--epoch", "1", "--csv", str(tmp_path / "a.csv")]) == 0
     assert "unaccounted" not in capsys.readouterr().out
     assert {line.split(", ")[0] for line in (tmp_path / "a.csv").read_text().splitlines()[1:]} == {"1"}
-    assert main(["timelog", *files, "--budget", "--phase", "train"]) == 2
-    assert "--budget does not take --phase" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("words", "why"), [(["--epoch", "7"], "no event is left"), (["--budget", "--rank", "2"], "rank 2 has no log here")]
+    ("words", "why"),
+    [
+        (["--epoch", "7"], "no event is left"),
+        (["--budget", "--rank", "2"], "rank 2 has no log here"),
+        (["--budget", "--phase", "train"], "--budget does not take --phase"),
+        (["none"], "none'\n\nhint: name a file that is there"),
+        (["odd"], "odd, line 1: it is no time log\n\nhint: take files of jobs.observe.TimeLog"),
+    ],
 )
-def test_a_part_that_is_not_there_is_an_error(words, why, files, capsys):
+def test_what_is_not_there_or_makes_no_sense_is_an_error_with_a_cure(words, why, files, tmp_path, capsys):
+    (tmp_path / "odd").write_text("hello\n")
+    words = [str(tmp_path / each) if each in {"none", "odd"} else each for each in words]
+
     assert main(["timelog", *files, *words]) == 2
     assert why in capsys.readouterr().err
 
@@ -176,11 +184,3 @@ def test_rows_that_were_left_out_show_in_the_exit_code(tmp_path, capsys):
     assert "log.csv, line 3: has 2 fields: 0,\\x1b[2J; left out" in said.err
     assert "2 more rows are left out" in said.err
     assert "Load File" in said.out
-
-
-def test_a_file_that_cannot_be_read_is_an_error_with_a_cure(tmp_path, capsys):
-    assert main(["timelog", str(tmp_path / "none")]) == 2
-    assert "none'\n\nhint: name a file that is there" in capsys.readouterr().err
-    (tmp_path / "odd").write_text("hello\n")
-    assert main(["timelog", str(tmp_path / "odd")]) == 2
-    assert "odd, line 1: it is no time log\n\nhint: take files of jobs.observe.TimeLog" in capsys.readouterr().err

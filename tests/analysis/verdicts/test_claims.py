@@ -7,12 +7,11 @@ import json
 import pytest
 
 from analysis.verdicts import claims, nersc, tfdarshan
-from analysis.verdicts.checklist import verdicts
 from campaign.config.collect import collect
 from campaign.config.points import cells_of
-from tests.analysis.claims_factory import at, baseline, curve, told
+from tests.analysis.claims_factory import at, baseline, checklist, curve, told
 from tests.analysis.record_factory import id_of, record, unstable
-from tests.analysis.training_factory import frames, training
+from tests.analysis.training_factory import training
 
 HDD, SSD, OPTANE, LUSTRE = (
     {1: 100, 2: 165, 4: 195, 8: 230}, {1: 100, 2: 195, 4: 300, 8: 400}, {1: 100, 2: 198, 4: 300, 8: 500},
@@ -135,7 +134,7 @@ def test_a_claim_of_which_cold_cells_are_missing_is_not_measured(claim, made):
 
 
 def test_the_checklist_is_the_whole_paper_whatever_was_measured():
-    rows = verdicts(*frames(record([100.0] * 3))[:2])
+    rows = checklist(record([100.0] * 3))
 
     assert set(rows["claim"]) == {claim.text for claim in claims.CLAIMS}
     assert len(claims.CLAIMS) == len(set(claims.CLAIMS)) == 37
@@ -249,7 +248,7 @@ def test_the_scaling_on_hdd_holds_as_printed_within_twice_the_tolerance_and_the_
 def test_the_published_ratios_are_told_of_their_storages_alone():
     made = [*curve("hdd", HDD), *curve("lustre", LUSTRE), *curve("ssd", SSD)]
 
-    rows = verdicts(*frames(*made)[:2])
+    rows = checklist(*made)
 
     scaling = rows[rows["claim"].isin([claim.text for claim in claims.SCALING.values()])]
     assert scaling["verdict"].tolist() == ["holds"] * 4

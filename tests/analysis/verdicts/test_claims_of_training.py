@@ -31,12 +31,12 @@ def reading(storage, ahead, none):
     ]  # fmt: skip
 
 
-def batches(*walls, slower=1, sizes=(16, 32, 64), **settings):
+def batches(*walls, slower=1, **settings):
     """Return trainings of these runtimes with prefetch, and so many times as long without."""
     return [
         training([wall * times] * 3, threads=8, batch_size=size, prefetch=prefetch, **settings)
         for prefetch, times in ((1, 1), (0, slower))
-        for size, wall in zip(sizes, walls, strict=True)
+        for size, wall in zip((16, 32, 64), walls, strict=True)
     ]
 
 

@@ -4,24 +4,10 @@ import json
 
 import pytest
 
-from analysis.verdicts import claims
-from analysis.verdicts.checklist import verdicts
+from analysis.verdicts.claims import EQUAL, EXCESS
+from tests.analysis.claims_factory import checklist, told
 from tests.analysis.record_factory import id_of
-from tests.analysis.training_factory import frames, grid, step, training
-
-EQUAL, EXCESS = claims.EQUAL.text, claims.EXCESS.text
-
-
-def rows_of(*made):
-    return verdicts(*frames(*made)[:2])
-
-
-def claimed(claim, *made):
-    """Return the verdict on a claim over a whole set."""
-    rows = rows_of(*made)
-    (row,) = rows[(rows["claim"] == claim) & (rows["pair"] == "")].to_dict("records")
-    return row
-
+from tests.analysis.training_factory import grid, step, training
 
 HERE, THERE = {"threads": 1, "storage": "hdd"}, {"threads": 2, "storage": "ssd"}
 
@@ -36,7 +22,7 @@ def test_equal_runtimes_hold_with_the_evidence_of_every_cell():
     places = (("hdd", 1, 100.0), ("ssd", 2, 104.0), ("hdd", 4, 101.0))
     made = [training([base, base + 1, base + 3], storage=name, threads=n) for name, n, base in places]
 
-    row = claimed(EQUAL, *made)
+    row = told(EQUAL, *made)
 
     # Medians 101, 105 and 102; ranges 100-103, 104-107 and 101-104: 1 s between them, 7 s in all.
     assert row["ours"] == pytest.approx(4 / 102)
@@ -67,7 +53,7 @@ def test_equal_runtimes_hold_with_the_evidence_of_every_cell():
     ],
 )
 def test_runtimes_are_equal_within_twice_the_sites_tolerance(here, there, verdict, why):
-    row = claimed(EQUAL, here, there)
+    row = told(EQUAL, here, there)
 
     assert row["verdict"] == verdict
     assert why in row["why"]
@@ -88,7 +74,7 @@ def test_what_mixes_hosts_accelerators_or_versions_is_not_comparable(kind):
         for made in (one, other):
             made["runs"] = [step(n, 100.0, accelerator=it) for n, it in enumerate(("cpu", "gpu", "gpu"), 1)]
 
-    row = claimed(EQUAL, one, other)
+    row = told(EQUAL, one, other)
 
     assert row["verdict"] == "not comparable"
     assert "mixed" in row["why"]
@@ -103,49 +89,40 @@ def test_looser_checks_than_the_sites_widen_no_tolerance(limit, looser, verdict,
     made = [training([wall] * 3, limit=limit, **place) for wall, place in ((100.0, HERE), (110.0, THERE))]
     made[0]["looser_checks"] = looser
 
-    row = claimed(EQUAL, *made)
+    row = told(EQUAL, *made)
 
     assert row["verdict"] == verdict
     assert why in row["why"]
     assert ("judged by" in row["why"]) == (verdict == "not comparable")
 
 
-def test_an_excess_of_two_hosts_is_none():
-    made = [training([100.0] * 3, host="node1"), training([110.0] * 3, host="node2", prefetch=0, load_s=10.0)]
-
-    assert claimed(EXCESS, *made)["verdict"] == "not comparable"
-    assert "hosts node1, node2" in claimed(EXCESS, *made)["why"]
-
-
 def test_sets_of_one_cell_say_nothing_of_equality_where_others_can_be_compared():
     several = [training([100.0], **place) for place in (HERE, THERE)]
     of_figure_7 = [training([100.0], threads=8, batch_size=n) for n in (16, 32)]
 
-    claims = rows_of(*several, *of_figure_7)
-
-    assert len(claims[claims["claim"] == EQUAL]) == 1
+    assert told(EQUAL, *several, *of_figure_7)["verdict"] == "not comparable"
 
 
 def test_an_excess_needs_a_partner_that_is_done():
     lone, without = training([100.0]), training([110.0], prefetch=0) | {"status": "invalid"}
 
-    assert claimed(EXCESS, lone)["verdict"] == "not measured"
-    assert claimed(EXCESS, lone, without)["verdict"] == "not measured"
+    assert told(EXCESS, lone)["verdict"] == "not measured"
+    assert told(EXCESS, lone, without)["verdict"] == "not measured"
 
 
 def test_an_excess_as_long_as_the_wait_for_input_holds_pair_by_pair():
-    rows = rows_of(*grid(("hdd", "ssd")))
+    rows = checklist(*grid(("hdd", "ssd")))
 
     pairs = rows[rows["pair"] != ""]
     assert pairs["pair"].tolist() == [f"{storage}, threads {n}" for storage in ("hdd", "ssd") for n in (1, 2, 4, 8)]
     assert set(pairs["verdict"]) == {"holds"}
-    assert claimed(EXCESS, *grid(("hdd", "ssd")))["verdict"] == "holds"
+    assert told(EXCESS, *grid(("hdd", "ssd")))["verdict"] == "holds"
 
 
 def test_an_excess_unlike_the_wait_differs_and_with_it_the_whole():
     ahead, none = training([100.0, 101.0, 103.0]), training([150.0, 151.0, 152.0], prefetch=0, load_s=20.0)
 
-    row = claimed(EXCESS, ahead, none, *grid(("hdd",)))
+    row = told(EXCESS, ahead, none, *grid(("hdd",)))
 
     # 151 - 101 = 50 s of excess, 20 s of waiting, in 151 s.
     assert row["ours"] == pytest.approx(30 / 151)
@@ -159,7 +136,8 @@ def test_sets_that_must_not_be_mixed_have_verdicts_of_their_own():
     walls = ((32, 100.0), (64, 200.0))
     made = [training([wall] * 3, batch_size=b, **place) for b, wall in walls for place in (HERE, THERE)]
 
-    rows = rows_of(*made)
+    rows = checklist(*made)
+    rows = rows[rows["claim"] == EQUAL.text]
 
-    assert rows[rows["claim"] == EQUAL]["verdict"].tolist() == ["holds", "holds"]
-    assert ["batch 32" in each for each in rows[rows["claim"] == EQUAL]["about"]] == [True, False]
+    assert rows["verdict"].tolist() == ["holds", "holds"]
+    assert ["batch 32" in each for each in rows["about"]] == [True, False]
