@@ -21,8 +21,16 @@ other campaign is found where each has one alone; --match names it where there a
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+def _names(text: str) -> tuple[str, str]:
+    before, colon, after = text.partition(":")
+    if not (before and colon and after):
+        message = f"'{text}' is not A_STORAGE:B_STORAGE, as in hdd:disk"
+        raise argparse.ArgumentTypeError(message)
+    return before, after
+
+
+def main(words: Sequence[str]) -> int:
+    """Compare what the command line asks for; return the exit code."""
     about = "Compare two campaigns: before and after a change, or one site with another."
     made = parser_of("python -m campaign compare", about, EPILOG, USAGE)
     made.add_argument("before", metavar="A", type=Path, help="a campaign folder (results/): before, or here")
@@ -39,20 +47,7 @@ def parser() -> argparse.ArgumentParser:
         "--out", metavar="DIR", type=Path, default=Path("comparison"), help="put tables and figures here (./comparison)"
     )
     made.add_argument("--quiet", action="store_true", help="print only the paths of what was written")
-    return made
-
-
-def _names(text: str) -> tuple[str, str]:
-    before, colon, after = text.partition(":")
-    if not (before and colon and after):
-        message = f"'{text}' is not A_STORAGE:B_STORAGE, as in hdd:disk"
-        raise argparse.ArgumentTypeError(message)
-    return before, after
-
-
-def main(words: Sequence[str]) -> int:
-    """Compare what the command line asks for; return the exit code."""
-    asked = parser().parse_args(words)
+    asked = made.parse_args(words)
 
     def work() -> int:
         from analysis.compare.steps import compare  # noqa: PLC0415 - keeps pandas and matplotlib out of --help

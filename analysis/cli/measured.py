@@ -34,10 +34,7 @@ class Measured:
 def measured(folder: Path) -> Measured:
     """Read the records of a campaign, and name those that cannot be read.
 
-    Raises
-    ------
-    AnalysisError
-        If there is nothing to read.
+    Raises AnalysisError: there is nothing to read.
     """
     gc.disable()  # of the parts of records, millions where there are many, none is garbage
     try:

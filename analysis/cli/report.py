@@ -23,10 +23,7 @@ EXIT_SKIPPED = 1
 def report(folder: Path, out: Path | None, junit: Path | None = None, *, quiet: bool = False) -> int:
     """Write all tables and figures of a campaign and print the summary; return the exit code.
 
-    Raises
-    ------
-    AnalysisError
-        If there is nothing to read, or no place to write.
+    Raises AnalysisError: there is nothing to read, or no place to write.
     """
     all_of_it = measured(folder)
     found, table, runs, tested = all_of_it.found, all_of_it.table, all_of_it.runs, all_of_it.tested

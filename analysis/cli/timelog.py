@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,11 +16,9 @@ from analysis.cli.command import guarded, parser_of
 from analysis.errors import AnalysisError
 from analysis.text.plain import visible
 from analysis.timelog import definitions, show
+from analysis.timelog.clocks import Clock
 from analysis.timelog.log import PHASES, Log
 from analysis.timelog.read import read
-
-if TYPE_CHECKING:
-    from analysis.timelog.clocks import Clock
 
 EPILOG = """\
 Definitions: docs/timelog.md. Rows of NERSC's files that are no events are named and left out.
@@ -33,8 +30,8 @@ MOST_NAMED = 10
 MOVED_NS = 1_000_000
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+def main(words: Sequence[str]) -> int:
+    """Print what the command line asks for; return the exit code."""
     about = "Say what took how long in a run: its time logs, or NERSC's (CSV of seven or nine columns, workbook)."
     made = parser_of("python -m analysis timelog", about, EPILOG)
     made.add_argument("files", metavar="FILE", nargs="+", type=Path, help="the logs of one run, of all its processes")
@@ -47,22 +44,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--csv", metavar="FILE", type=Path, help="write NERSC's nine columns")
     made.add_argument("--chrome", metavar="FILE", type=Path, help="write a trace for Perfetto and chrome://tracing")
     made.add_argument("--unfinished", action="store_true", help="take logs whose process was killed, or goes on")
-    return made
-
-
-def main(words: Sequence[str]) -> int:
-    """Print what the command line asks for; return the exit code."""
-    asked = parser().parse_args(words)
+    asked = made.parse_args(words)
     return guarded(lambda: report(asked))
 
 
 def report(asked: argparse.Namespace) -> int:
     """Read, write what is asked for, and print; return the exit code.
 
-    Raises
-    ------
-    AnalysisError
-        If a file cannot be read or written, nothing is left of it, or a budget is asked for of part of the time.
+    Raises AnalysisError: a file cannot be read or written, no event is left, or a budget is to be of part of the time.
     """
     for name in ("phase", "epoch", "compute") if asked.budget else ():
         if getattr(asked, name) is not None:

@@ -25,8 +25,8 @@ exit codes: 0 all was read, 1 events were left out for want of room, 2 wrong usa
 EXIT_DROPPED = 1
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+def main(words: Sequence[str]) -> int:
+    """Print what the command line asks for; return the exit code."""
     about = "Say where the time of a training's steps went, by TensorFlow's own traces; needs no TensorFlow."
     made = parser_of("python -m analysis trace", about, EPILOG)
     made.add_argument("files", metavar="FILE", nargs="+", type=Path, help="traces, one a process")
@@ -35,12 +35,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--posix", metavar="FILE", type=Path, help="what read operations spent in the calls of a profile")
     made.add_argument("--timelog", metavar="FILE", type=Path, help="what went on during each action of a time log")
     made.add_argument("--system", metavar="FILE", type=Path, help="what a system trace (trace-<n>.csv) moved in steps")
-    return made
-
-
-def main(words: Sequence[str]) -> int:
-    """Print what the command line asks for; return the exit code."""
-    asked = parser().parse_args(words)
+    asked = made.parse_args(words)
     return guarded(lambda: report(asked))
 
 

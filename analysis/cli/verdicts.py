@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,20 +19,15 @@ comparable, or emulated), 2 wrong usage, or a record that cannot be read
 EXIT_DIFFERS, EXIT_UNREAD = 1, 2
 
 
-def _folder(text: str) -> Path:
-    """Read a folder, as a path or as the campaign's own words spell it."""
-    return Path(text.removeprefix("campaign_dir="))
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+def main(words: Sequence[str]) -> int:
+    """Print the verdicts that the command line asks for; return the exit code."""
     about = "Compare each claim in the paper's text with what was measured here."
     made = parser_of("python -m campaign verdicts", about, EPILOG, USAGE)
     made.add_argument(
         "folder",
         metavar="FOLDER",
         nargs="?",
-        type=_folder,
+        type=lambda text: Path(text.removeprefix("campaign_dir=")),  # as the campaign's own words spell it, too
         default=Path("results"),
         help="a campaign folder (./results)",
     )
@@ -46,22 +40,14 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="each claim must be measured, comparable, and hold; not on what is emulated",
     )
-    return made
-
-
-def main(words: Sequence[str]) -> int:
-    """Print the verdicts that the command line asks for; return the exit code."""
-    asked = parser().parse_args(words)
+    asked = made.parse_args(words)
     return guarded(lambda: report(asked.folder, asked.junit, as_json=asked.json, strict=asked.strict))
 
 
 def report(folder: Path, junit: Path | None, *, as_json: bool, strict: bool) -> int:
     """Print the verdicts on a folder of records and write them where asked; return the exit code.
 
-    Raises
-    ------
-    AnalysisError
-        If there is nothing to read, or no place to write.
+    Raises AnalysisError: there is nothing to read, or no place to write.
     """
     from analysis.cli.measured import measured  # noqa: PLC0415 - these keep pandas out of --help
     from analysis.figures.kit import save  # noqa: PLC0415

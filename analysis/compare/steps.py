@@ -44,10 +44,7 @@ class Side:
 def compare(before: Path, after: Path, known_as: Mapping[str, str], out: Path, *, quiet: bool = False) -> int:
     """Write the tables and figures of a comparison and print it; return the exit code.
 
-    Raises
-    ------
-    AnalysisError
-        If there are no two campaigns to compare, or no cell that both have.
+    Raises AnalysisError: there are no two campaigns, or no cell that both have.
     """
     save.must_be_own(out)
     found = read.read(before), read.read(after)
@@ -82,10 +79,7 @@ def compare(before: Path, after: Path, known_as: Mapping[str, str], out: Path, *
 def comparison(ours: Side, theirs: Side, known_as: Mapping[str, str]) -> pd.DataFrame:
     """Return a row per pair of cells (`analysis.compare.judge.COLUMNS`).
 
-    Raises
-    ------
-    AnalysisError
-        If no cell of the one is a cell of the other, or `known_as` names a storage that is not there.
+    Raises AnalysisError: no cell of the one is a cell of the other, or `known_as` names a storage that is not there.
     """
     _must_know(known_as, ours, "A")
     _must_know(known_as.values(), theirs, "B")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from analysis.output.terminal import of_columns
 from analysis.records.frame import Row, rows_of
 from analysis.records.settings import Facts, distinguishing, is_storage
 from analysis.statistics.medians import RATE, READ, WRITTEN
-from analysis.text.plain import DASH, NONE, TIMES, code, escaped, line, number
+from analysis.text.plain import DASH, NONE, TIMES, code, escaped, line, number, typed
 
 # Shown elsewhere in the row, or of no help to a reader.
 UNNAMED = frozenset({"benchmark", "benchmark.name", "benchmark_version", "data", "dataset.path"})
@@ -115,8 +114,7 @@ def _label(pair: Pair, names: Sequence[str]) -> str:
 
 
 def _typed(facts: Facts, names: Sequence[str]) -> list[str]:
-    values = [facts.get(name) for name in names]
-    return [f"{n}={v if isinstance(v, str) else json.dumps(v)}" for n, v in zip(names, values, strict=True)]
+    return [f"{name}={typed(facts.get(name))}" for name in names]
 
 
 def _side(row: Row, side: str) -> str:

@@ -8,7 +8,7 @@ from analysis.paper import BURST_BUFFER
 from analysis.records.contract import OF_SNAPSHOT
 from analysis.records.frame import rows_of
 from analysis.records.settings import Facts, with_emulated
-from analysis.statistics.medians import counted
+from analysis.statistics.medians import counted, ends
 from analysis.statistics.training import is_training
 
 NO_TARGET = "none"
@@ -27,13 +27,9 @@ def with_saving(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     if not mine.any():
         return table
     facts = [key.facts for key in table["set_key"]]
-    times = TIMES if TIMES[0] in runs else ()
-    good = counted(runs, times).groupby("cell")
-    columns: dict[str, pd.Series[float]] = {}
-    for name in times:
-        columns |= {name: good[name].median(), f"{name}_min": good[name].min(), f"{name}_max": good[name].max()}
-    if not columns:  # where snapshots were asked for, and no run came to save one
-        columns = {f"{name}{end}": pd.Series(dtype=float) for name in TIMES for end in ("", "_min", "_max")}
+    # Where snapshots were asked for, no run may have come to save one.
+    good = counted(runs, runs.columns.intersection([*TIMES])).reindex(columns=["cell", *TIMES]).groupby("cell")
+    columns = {name: values for time in TIMES for name, values in ends(good, time).items()}
     return (
         table.assign(
             target=[target(each) if trains else "" for each, trains in zip(facts, mine, strict=True)],

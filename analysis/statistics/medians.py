@@ -26,6 +26,12 @@ def values_of(runs: pd.DataFrame, figure: str) -> dict[str, list[float]]:
     return {str(cell): values.tolist() for cell, values in good.groupby("cell")[figure]}
 
 
+def ends(groups: Any, figure: str) -> dict[str, Any]:
+    """Return the columns that have median, `_min` and `_max` of a figure of grouped runs."""
+    values = groups[figure]
+    return {figure: values.median(), f"{figure}_min": values.min(), f"{figure}_max": values.max()}
+
+
 def medians(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the frame of cells with their statistics, one row per cell.
 
@@ -39,8 +45,7 @@ def medians(cells: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     good = counted(runs, figures)
     columns = {"n_valid": good.groupby("cell").size()} | _not_counted(runs)
     for name in sorted(figures, key=[*FIGURES, *figures].index):
-        groups = good.groupby("cell")[name]
-        columns |= {name: groups.median(), f"{name}_min": groups.min(), f"{name}_max": groups.max()}
+        columns |= ends(good.groupby("cell"), name)
     size = good["read_mb_per_s"] * BYTES_PER_MB / good["images_per_s"]
     columns["bytes_per_image"] = size.groupby(good["cell"]).median()
     table = cells.join(pd.DataFrame(columns), on="cell").copy()

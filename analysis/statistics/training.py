@@ -7,7 +7,7 @@ import pandas as pd
 from analysis.records.merit import TRAINING
 from analysis.records.settings import family_key
 from analysis.statistics.comparable import AND
-from analysis.statistics.medians import counted
+from analysis.statistics.medians import counted, ends
 
 CONTROL = "benchmark.control"
 # Seconds of a run whose share of its runtime is shown.
@@ -37,8 +37,7 @@ def with_training(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     good = counted(runs, ["wall_s", *SHARES.values()])
     good = good[good["cell"].isin(table["cell"][mine])]
     cell = good["cell"]
-    load = good.groupby("cell")["load_s"]
-    columns = {"load_s": load.median(), "load_s_min": load.min(), "load_s_max": load.max()}
+    columns = ends(good.groupby("cell"), "load_s")
     columns |= {share: (good[part] / good["wall_s"]).groupby(cell).median() for share, part in SHARES.items()}
     known = {name: of_cell for name, of_cell in columns.items() if name not in table}
     table = table.join(pd.DataFrame(known), on="cell").copy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable
@@ -25,11 +26,8 @@ def visible(text: str) -> str:
     """Return a text that does not act on a terminal: of all that is not printable, line ends and spaces alone stay."""
     if text.isprintable():
         return text
-    return "".join(each if each.isprintable() or each in SPACES else _escape(each) for each in text)
-
-
-def _escape(letter: str) -> str:
-    return letter.encode("unicode_escape").decode()
+    shown = (each if each.isprintable() or each in SPACES else each.encode("unicode_escape").decode() for each in text)
+    return "".join(shown)
 
 
 def one_line(text: str) -> str:
@@ -56,6 +54,11 @@ def line(cells: Iterable[str]) -> str:
 def listed(values: Iterable[Any]) -> str:
     """Return values in a line, each once."""
     return ", ".join(str(each) for each in dict.fromkeys(values))
+
+
+def typed(value: Any) -> str:
+    """Return a setting as it is typed on the command line."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def significant(value: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -34,23 +34,31 @@ def csv(log: Log) -> Iterator[bytes]:
 
 def chrome(log: Log) -> Iterator[bytes]:
     """Yield a log as a trace for chrome://tracing and Perfetto: a process each; microseconds since the first start."""
+    return trace_events(_events(log))
+
+
+def trace_events(events: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    """Yield a file of Chrome's trace events."""
     yield b'{"displayTimeUnit": "ms", "traceEvents": [\n'
+    for place, event in enumerate(events):
+        yield (b",\n" if place else b"") + json.dumps(event).encode()
+    yield b"\n]}\n"
+
+
+def _events(log: Log) -> Iterator[Mapping[str, Any]]:
     for place in np.unique(log.events.stream).tolist():
         stream = log.streams[place]
         name = {"name": f"rank {stream.rank} {stream.host} {stream.process}"}
-        yield _event({"ph": "M", "name": "process_name", "pid": place, "args": name}) + b",\n"
+        yield {"ph": "M", "name": "process_name", "pid": place, "args": name}
     start_ns = min(stream.start_ns for stream in log.streams)
     told: Mapping[str, Callable[[int], Any]] = {"phase": PHASES.__getitem__, "file": log.files.__getitem__}
-    between = b""
     for row in _rows(log):
         known = ((key, row[key]) for key in ("phase", "epoch", "step", "size_bytes", "file") if row[key] != UNKNOWN)
-        yield between + _event({
+        yield {
             "ph": "X", "name": log.actions[row["action"]], "pid": row["stream"], "tid": row["thread"],
             "ts": (row["start_ns"] - start_ns) / 1e3, "dur": (row["end_ns"] - row["start_ns"]) / 1e3,
             "args": {key: told.get(key, int)(value) for key, value in known},
-        })  # fmt: skip
-        between = b",\n"
-    yield b"\n]}\n"
+        }  # fmt: skip
 
 
 def _rows(log: Log) -> Iterator[dict[str, int]]:
@@ -59,10 +67,6 @@ def _rows(log: Log) -> Iterator[dict[str, int]]:
         part = log.events.at(slice(at, at + AT_ONCE))
         for row in zip(*(column.tolist() for column in part), strict=True):
             yield dict(zip(part._fields, row, strict=True))
-
-
-def _event(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value).encode()
 
 
 def _seconds(time_ns: int) -> str:

@@ -63,11 +63,6 @@ class Events(NamedTuple):
         return len(self.rank)
 
 
-def joined(parts: Sequence[Events]) -> Events:
-    """Return the events of all parts."""
-    return Events(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-
-
 @dataclass(frozen=True)
 class Stream:
     """What one process of a rank logged, from start to end in ns: by its own clock, whose `clock_ns` is Unix time.

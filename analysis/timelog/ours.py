@@ -29,16 +29,12 @@ def begins(line: bytes) -> bool:
     return line.startswith(b'{"timelog":')
 
 
-def moment(value: Any) -> None:
-    """Take a time in ns."""
-    if type(value) is not int or not 0 <= value < LATEST_NS:
-        raise MisfitError(value, "a time in ns")
+def _whole(end: int, what: str) -> Check:
+    def check(value: Any) -> None:
+        if type(value) is not int or not 0 <= value < end:
+            raise MisfitError(value, what)
 
-
-def small(value: Any) -> None:
-    """Take the number of a rank, a process, a place."""
-    if type(value) is not int or not 0 <= value < 1 << 31:
-        raise MisfitError(value, "a number from 0 to 2^31")
+    return check
 
 
 def place(value: Any) -> None:
@@ -49,6 +45,8 @@ def place(value: Any) -> None:
         raise MisfitError(value, "a phase, an epoch and a step")
 
 
+moment = _whole(LATEST_NS, "a time in ns")
+small = _whole(1 << 31, "a number from 0 to 2^31")  # of a rank, a process, a place
 _HEAD = keyed({
     "timelog": count, "id": line, "run": text, "rank": small, "ranks": small, "host": line, "pid": small,
     "clock": line, "started_ns": moment, "realtime_ns": moment, "actions": each_of(one_of(*ACTIONS)),

@@ -15,7 +15,7 @@ from analysis.errors import AnalysisError
 from analysis.records.versioned import CAREFUL
 from analysis.timelog import nersc, ours
 from analysis.timelog.clocks import Clock, clocks
-from analysis.timelog.log import ACTIONS, MOST_EVENTS, Events, Log, Stream, joined
+from analysis.timelog.log import ACTIONS, MOST_EVENTS, Events, Log, Stream
 
 OURS, CSV, WORKBOOK = "ours", "csv", "workbook"
 KINDS = "take files of jobs.observe.TimeLog, NERSC's CSV with its header, or their workbooks"
@@ -25,10 +25,7 @@ MOST_BYTES = 1 << 32
 def read(paths: Sequence[Path], *, unfinished: bool = False) -> tuple[Log, Mapping[str, Clock]]:
     """Return the events of all files, by the clock of the lowest rank, and how the others' clocks compare with it.
 
-    Raises
-    ------
-    AnalysisError
-        For a file that is no time log, or is damaged; with its line. For files that are not of one run.
+    Raises AnalysisError: a file is no time log, or damaged (with its line), or they are not of one run.
     """
     streams, rows = Streams(), nersc.Rows()
     for path in paths:
@@ -102,7 +99,8 @@ class Streams:
         """Return all of them by one clock. Raises AnalysisError: they look as if they were of two runs."""
         if not self.found[0].run:
             self._must_be_one_run()
-        events, streams, found = _by_one_clock(joined(self._parts), self.found)
+        events = Events(*(np.concatenate(columns) for columns in zip(*self._parts, strict=True)))
+        events, streams, found = _by_one_clock(events, self.found)
         return Log(events, ACTIONS, ACTIONS, self._files, streams), found
 
     def _must_be_one_run(self) -> None:

@@ -23,7 +23,7 @@ RATES = ("p50 s", "p95 s", "p99 s", "bytes", "MB/s by\nunion_all", "MB/s by\nsum
 SMALL = 1e-3
 
 
-def ranks(log: Log, clocks: Mapping[str, Clock], rank: int | None = None) -> dict[str, Any]:
+def ranks(log: Log, clocks: Mapping[str, Clock], rank: int | None) -> dict[str, Any]:
     """Return of each rank when it started after the first one, its wall time and what it went to, and its clock.
 
     Of `rank` alone, if it is given.

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from analysis.text.plain import share
 from analysis.timelog.intervals import union
 from analysis.traces.categories import CATEGORIES, INPUT, REMEDIES
-from analysis.traces.shares import NS, Covered
-
-if TYPE_CHECKING:
-    from analysis.traces.runtime import Runtime
-    from analysis.traces.shares import Shares
+from analysis.traces.runtime import Runtime
+from analysis.traces.shares import NS, Covered, Shares
 
 LEAST = 0.05
 """Share of the steps' time from which waiting for input bounds them: what two runs of a cell may differ by (4 %) and

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from analysis.traces.runtime import KINDS
-
-if TYPE_CHECKING:
-    from analysis.traces.runtime import Runtime
-
-AT_ONCE = 10_000
+from analysis.timelog.export import AT_ONCE, trace_events
+from analysis.traces.runtime import KINDS, Runtime
 
 
 def chrome(read: Sequence[Runtime]) -> Iterator[bytes]:
     """Yield the traces of a run, microseconds since the first event or step of all: Perfetto drops what is before 0."""
     first = min(int(moments.min()) for each in read for moments in (each.start, each.steps.start))
-    yield b'{"displayTimeUnit": "ms", "traceEvents": [\n'
-    between = b""
-    for place, each in enumerate(read):
-        for event in _events(place, each, first):
-            yield between + json.dumps(event).encode()
-            between = b",\n"
-    yield b"\n]}\n"
+    return trace_events(event for place, each in enumerate(read) for event in _events(place, each, first))
 
 
 def _events(place: int, runtime: Runtime, first: int) -> Iterator[Mapping[str, Any]]:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from analysis.timelog.intervals import length_by, union
+from analysis.timelog.log import Log
 from analysis.traces import posix
 from analysis.traces.categories import CATEGORIES
-from analysis.traces.runtime import KINDS
+from analysis.traces.runtime import KINDS, Runtime
 from analysis.traces.shares import NS, Covered, both
-from analysis.traces.system import TraceError
-
-if TYPE_CHECKING:
-    from analysis.timelog.log import Log
-    from analysis.traces.runtime import Runtime
-    from analysis.traces.system import Trace
+from analysis.traces.system import Trace, TraceError
 
 READ = KINDS.index("read")
 MARKS = "campaign "  # begins the name of what a benchmark says of itself, which is no operation

@@ -8,16 +8,14 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from analysis.records.versioned import AbsentError, content
 from analysis.traces.system import BYTES_PER_MB, TraceError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # 4 million calls, as many as a profile has room for unless asked, have 224 MB.
 MOST_BYTES = 1 << 29

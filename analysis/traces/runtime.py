@@ -7,9 +7,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analysis.errors import AnalysisError
 from analysis.records.versioned import UnreadableError, content
@@ -17,9 +18,6 @@ from analysis.traces import posix, xplane
 from analysis.traces.categories import CATEGORIES, OTHER, TABLE
 from analysis.traces.shares import Steps
 from analysis.traces.wire import MalformedError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FRAME, UNCATEGORISED = "frame", "uncategorised"
 KINDS = (*CATEGORIES, UNCATEGORISED, FRAME)

@@ -6,7 +6,8 @@ category. So a million events are looked at once, and each step costs a look-up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -112,7 +113,7 @@ def shares(runtime: Runtime) -> Shares:
         inside,
         {name: each.within(steps.start, steps.end) / NS for name, each in exposed.items()},
         _spent(runtime, spans),
-        {pair: _together(spans, pair, steps) for pair in _pairs(CATEGORIES)},
+        {pair: _together(spans, pair, steps) for pair in itertools.combinations(CATEGORIES, 2)},
     )
 
 
@@ -127,10 +128,6 @@ def _spent(runtime: Runtime, spans: Mapping[str, Spans]) -> Mapping[str, Any]:
         left = left - found[name]
         taken = union(np.append(taken.start, spans[name].start), np.append(taken.end, spans[name].end))
     return {name: each / NS for name, each in {**found, UNACCOUNTED: left}.items()}
-
-
-def _pairs(names: Sequence[str]) -> list[tuple[str, str]]:
-    return [(one, other) for place, one in enumerate(names) for other in names[place + 1 :]]
 
 
 def _together(spans: Mapping[str, Spans], pair: tuple[str, str], steps: Steps) -> float:

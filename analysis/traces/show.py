@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -14,14 +15,8 @@ from analysis.text.plain import number, one_line, share
 from analysis.timelog.intervals import union
 from analysis.traces.bound import bound
 from analysis.traces.categories import COMMUNICATION, SPENT
-from analysis.traces.runtime import KINDS, UNCATEGORISED
-from analysis.traces.shares import NS, Covered, shares
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from analysis.traces.runtime import Runtime
-    from analysis.traces.shares import Shares
+from analysis.traces.runtime import KINDS, UNCATEGORISED, Runtime
+from analysis.traces.shares import NS, Covered, Shares, shares
 
 TIMES = ("spent", "elapsed", "sum", "union", "exposed")
 MOST_NAMED = 5

@@ -9,16 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from analysis.records.shape import MOST
 from analysis.records.versioned import AbsentError, UnreadableError, content
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 BYTES_PER_MB = 10**6
 # A day of samples each tenth of a second has 150 MB.
@@ -55,10 +53,7 @@ class Trace:
 def read(path: Path) -> Trace:
     """Return what was read, of a file of two header rows, group and column; a blank group is the one before it.
 
-    Raises
-    ------
-    TraceError
-        If the file is missing, or is no such trace.
+    Raises TraceError: the file is missing, or is no such trace.
     """
     with _told_in_words():
         table, place = _table(path)

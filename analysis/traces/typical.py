@@ -6,16 +6,13 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
-from analysis.records.frame import rows_of
+from analysis.records.frame import Row, rows_of
 from analysis.statistics.medians import counted
 from analysis.traces import system
-
-if TYPE_CHECKING:
-    from analysis.records.frame import Row
 
 
 def typical_runs(runs: pd.DataFrame, more: Sequence[str] = ()) -> Mapping[str, Row]:

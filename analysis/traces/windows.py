@@ -5,17 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis.records.frame import rows_of
+from analysis.records.frame import Row, rows_of
 from analysis.statistics.medians import counted
 from analysis.traces import posix, system
-
-if TYPE_CHECKING:
-    from analysis.records.frame import Row
 
 EVERY = "profile.every"
 AGREEMENT = "windows_over_trace"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Places = NDArray[np.int64]
+Places = NDArray[np.int64]
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 WIDTH = {FIXED64: 8, FIXED32: 4}

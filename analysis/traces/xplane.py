@@ -10,15 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analysis.records.versioned import content
 from analysis.traces.wire import NUMBER, MalformedError, columns, fields
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 MOST_BYTES = 1 << 29
 # Of all lines together; some 100 bytes each while they are read.

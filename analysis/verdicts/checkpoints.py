@@ -32,7 +32,7 @@ from analysis.verdicts.judge import (
     ratio,
     weakest,
 )
-from analysis.verdicts.tolerance import alike, as_printed, at_least, larger, positive
+from analysis.verdicts.tolerance import LARGER, POSITIVE, alike, as_printed, at_least
 
 COUNTED = "snapshot_blocked_s"
 DEVICES = ("target_storage", "target_device", "fast_storage", "fast_device")
@@ -70,7 +70,7 @@ def order(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
         return
     steps = {fast["target"]: ratio(found.values("wall_s"), slow, fast) for slow, fast in pairwise(cells)}
     told = listed(f"{cell['target']} {cell['wall_s']:.4g}" for cell in cells)
-    yield judge(claims.TARGETS, weakest(steps)[0], larger(), f"runtimes in s: {told}")
+    yield judge(claims.TARGETS, weakest(steps)[0], LARGER, f"runtimes in s: {told}")
 
 
 def like_fast(found: Evidence, alone: Cell, buffered: Cell) -> Verdict:
@@ -122,10 +122,10 @@ def drained(found: Evidence, cell: Cell) -> Iterator[Verdict]:
         words = (
             f"durable after {statistics.median(slow):.3g} s on the slow, {statistics.median(fast):.3g} s on the fast"
         )
-        yield judge(claims.LATER, later, larger(), words)
+        yield judge(claims.LATER, later, LARGER, words)
         finding = middle(beyond, SECONDS, [cell])
         words = f"{finding.ours:.3g} s of copying after the end of training, {cell['target']}"
-        yield judge(claims.DRAIN, finding, positive(), words)
+        yield judge(claims.DRAIN, finding, POSITIVE, words)
 
 
 def _sides(buffered: Cell) -> tuple[str, str]:

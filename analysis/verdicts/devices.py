@@ -20,7 +20,7 @@ from analysis.text.plain import listed
 from analysis.verdicts import claims
 from analysis.verdicts.evidence import Cell, Evidence, cells_of
 from analysis.verdicts.judge import MB_PER_S, SHARE, Verdict, by_model, judge, middle, ratio, weakest
-from analysis.verdicts.tolerance import as_printed, below, larger
+from analysis.verdicts.tolerance import LARGER, as_printed, below
 
 FIGURES = {"read": "read_mb_per_s", "write": "write_mb_per_s"}
 RATES = {"read": claims.READ, "write": claims.WRITTEN}
@@ -77,7 +77,7 @@ def _order(cells: list[Cell], found: Evidence, access: str) -> Iterator[Verdict]
         steps = {fast["storage"]: ratio(found.values(figure), fast, slow) for slow, fast in pairwise(used)}
         rates = {cell["storage"]: statistics.median(found.values(figure)[cell["cell"]]) for cell in used}
         words = f"MB/s: {listed(f'{name} {rate:.4g}' for name, rate in rates.items())}"
-        yield judge(claim, weakest(steps)[0], larger(), words)
+        yield judge(claim, weakest(steps)[0], LARGER, words)
 
 
 def _spreads(found: Evidence) -> Iterator[Verdict]:

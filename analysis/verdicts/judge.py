@@ -66,11 +66,12 @@ class Verdict:
     def row(self) -> dict[str, Any]:
         """The row of the table (`COLUMNS`); `cells` are ids between blanks, `interval` is JSON, low and high."""
         found, tolerance = self.finding, self.held.tolerance if self.held else None
+        interval = json.dumps([round(found.low, 6), round(found.high, 6)]) if found else ""
         played = ", ".join(dict.fromkeys(part for cell in self.cells for part in emulated(cell["series_key"].facts)))
         return {
             "claim": self.claim.text, "kind": self.claim.kind, "about": self.about, "pair": self.pair,
             "source": self.claim.source, "published": self.claim.published, "ours": found.ours if found else None,
-            "unit": found.unit if found else "", "interval": _interval(found) if found else "",
+            "unit": found.unit if found else "", "interval": interval,
             "tolerance": None if tolerance is None or math.isnan(tolerance) else tolerance,
             "tolerance_from": self.held.source if self.held else "", "verdict": self.verdict,
             "emulated": f"{BY_MODEL}: {played}" if by_model(self.cells) else played, "why": self.why,
@@ -174,7 +175,3 @@ def weakest(steps: Mapping[str, Finding]) -> tuple[Finding, str]:
     """Return the step of an order that is nearest to not being one, of the cells of all steps, with its name."""
     name = min(steps, key=lambda each: steps[each].low)
     return of_all(steps[name], steps.values()), name
-
-
-def _interval(found: Finding) -> str:
-    return json.dumps([round(found.low, 6), round(found.high, 6)])

@@ -14,7 +14,7 @@ from analysis.statistics.nodes import NODES, SHUFFLE, by_nodes, workloads
 from analysis.verdicts.claims import ANY_SITE, SIZES, Claim
 from analysis.verdicts.evidence import Cell, Evidence, cells_of, headings
 from analysis.verdicts.judge import NOT_MEASURED, TIMES, Finding, Verdict, judge, of_all, over, ratio, weakest
-from analysis.verdicts.tolerance import Held, larger
+from analysis.verdicts.tolerance import LARGER, Held
 
 LOADS = ("train_cold", "train_warm", "validation_cold", "validation_warm")
 COLUMNS = (NODES, SHUFFLE, "private_caches", "loads", "read_s", *(f"{name}_loads" for name in LOADS),
@@ -108,7 +108,7 @@ def _shuffled(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
     told += [
         f"not in memory at {local[NODES]}: {_cold(local)} locally, {_cold(many)} globally" for local, many in pairs
     ]
-    yield judge(MORE, weakest(longer)[0], larger(), "; ".join(told), why_not=why)
+    yield judge(MORE, weakest(longer)[0], LARGER, "; ".join(told), why_not=why)
     foreseen = [each for pair in pairs if (each := _foreseen(*pair))]
     if foreseen:
         worst = of_all(max(foreseen, key=lambda each: abs(each.ours - 1)), foreseen)
@@ -154,7 +154,7 @@ def _grown(found: Evidence, cells: Sequence[Cell], setting: str, claim: Claim) -
         why = why or next((AS_MANY for cell in alike if cell["series_key"].facts.get("iterations") is not None), "")
         told = ", ".join(f"{each} {one.ours:.2f}" for each, one in steps.items())
         told += "".join(f"; not in memory with {cell[setting]}: {_cold(cell)}" for cell in alike if of_hep)
-        yield judge(claim, weakest(steps)[0], larger(), f"times: {told}", why_not=why)
+        yield judge(claim, weakest(steps)[0], LARGER, f"times: {told}", why_not=why)
 
 
 def _shares(seconds: Mapping[str, Sequence[float]], walls: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
@@ -183,5 +183,5 @@ def _steps(found: Evidence, cells: Sequence[Cell], name: str, shuffle: str) -> I
             told = ", ".join(f"{each} {one.ours:.2f}" for each, one in steps.items())
             words = f"{f'shuffle {shuffle}: ' if shuffle else ''}weakest from {step}; times: {told}"
             yield replace(
-                judge(claim, finding, larger(), words), pair=f"shuffle {shuffle}" if shuffle == "global" else ""
+                judge(claim, finding, LARGER, words), pair=f"shuffle {shuffle}" if shuffle == "global" else ""
             )

@@ -12,7 +12,7 @@ from analysis.text.plain import listed
 from analysis.verdicts import claims
 from analysis.verdicts.evidence import Cell, Evidence, cells_of, headings
 from analysis.verdicts.judge import SECONDS, Verdict, emulated, judge, middle, over, ratio, weakest
-from analysis.verdicts.tolerance import between, larger
+from analysis.verdicts.tolerance import LARGER, between
 
 HDD, SSD, LUSTRE = "hdd", "ssd", "lustre"
 READ = "read_mb_per_s"
@@ -37,7 +37,7 @@ def threads_on_hdd(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
     steps = {name: over(gains[HDD], gain) for name, gain in gains.items() if name != HDD}
     told = listed(f"{places[name][few]['storage']} {gain.ours:.2f}" for name, gain in gains.items())
     words = f"runtime with {few} threads over that with {many}: {told}"
-    yield judge(claims.THREADS_ON_HDD, weakest(steps)[0], larger(), words)
+    yield judge(claims.THREADS_ON_HDD, weakest(steps)[0], LARGER, words)
 
 
 def each_second(found: Evidence, pairs: Sequence[tuple[Cell, Cell]]) -> Iterator[Verdict]:
@@ -58,9 +58,9 @@ def each_second(found: Evidence, pairs: Sequence[tuple[Cell, Cell]]) -> Iterator
     )
     words = f"MB/s with prefetch over without: {told}"
     if HDD in gains:
-        yield judge(claims.READS_MORE, gains[HDD], larger(), words)
+        yield judge(claims.READS_MORE, gains[HDD], LARGER, words)
     if len(gains) > 1:
-        yield judge(claims.LESS_ON_SSD, over(gains[HDD], gains[SSD]), larger(), words)
+        yield judge(claims.LESS_ON_SSD, over(gains[HDD], gains[SSD]), LARGER, words)
 
 
 def steps(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
@@ -95,7 +95,7 @@ def of_batches(found: Evidence) -> Iterator[Verdict]:
             played = any("accelerator" in emulated(cell["series_key"].facts) for cell in step.cells)
             why_not = "a step of an emulated accelerator takes as long whatever the batch" if played else ""
             words = f"the least of {len(steps)} steps: {which}"
-            verdict = judge(claims.BATCH, step, larger(), words, why_not=why_not)
+            verdict = judge(claims.BATCH, step, LARGER, words, why_not=why_not)
             yield replace(verdict, about=about)
 
 

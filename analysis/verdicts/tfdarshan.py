@@ -6,7 +6,8 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from analysis import paper
 from analysis.records.settings import describe
@@ -14,15 +15,10 @@ from analysis.statistics.selection import families, settled
 from analysis.text.plain import listed
 from analysis.traces.windows import AGREEMENT, EVERY
 from analysis.verdicts.claims import ANY_SITE, CELLS, EACH, Claim
-from analysis.verdicts.evidence import cells_of, headings
+from analysis.verdicts.evidence import Cell, Evidence, cells_of, headings
 from analysis.verdicts.judge import SHARE, TIMES, Verdict, emulated, judge, middle, ratio
-from analysis.verdicts.tolerance import OF_THE_SITE, Held, alike, as_printed, at_least, below, larger, positive
+from analysis.verdicts.tolerance import LARGER, OF_THE_SITE, POSITIVE, Held, alike, as_printed, at_least, below
 from analysis.verdicts.tolerance import site_tolerance as tolerance_of
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from analysis.verdicts.evidence import Cell, Evidence
 
 POSIX, STAGING, TARGET, CONTROL = "profile.posix", "staging", "checkpoint.name", "benchmark.control"
 DATASETS = {"alexnet": "imagenet_subset", paper.MALWARE: "malware"}  # of the trainings that the claims are about
@@ -141,7 +137,7 @@ def _streams(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
         saved = found.values("checkpoints_asked").get(cell["cell"])
         if calls and saved:
             words = f"{statistics.median(calls) / saved[0]:g} in each of {saved[0]:g} checkpoints"
-            yield judge(STREAMS, middle(calls, "calls", [cell]), positive(), words)
+            yield judge(STREAMS, middle(calls, "calls", [cell]), POSITIVE, words)
 
 
 def _order(found: Evidence, cells: Sequence[Cell], benchmark: str) -> Iterator[Verdict]:
@@ -188,7 +184,7 @@ def _bandwidths(found: Evidence, cells: Sequence[Cell], benchmark: str) -> Itera
     if benchmark != paper.MALWARE:
         yield from between(SCALES, (28, ""), (1, ""), None)
         return
-    yield from between(FEWER, (1, ""), (16, ""), larger())
+    yield from between(FEWER, (1, ""), (16, ""), LARGER)
     for (threads, rule), cell in at.items():
         if rule in SMALL_FILES:
             yield from between(STAGED, (threads, rule), (threads, ""), at_least(STAGED, [cell]))

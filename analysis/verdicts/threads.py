@@ -17,7 +17,7 @@ from analysis.verdicts import claims
 from analysis.verdicts.devices import FIGURES, baselines
 from analysis.verdicts.evidence import Cell, Evidence, cells_of, headings
 from analysis.verdicts.judge import Finding, Verdict, judge, of_all, over, ratio, weakest
-from analysis.verdicts.tolerance import Held, as_printed, larger
+from analysis.verdicts.tolerance import LARGER, Held, as_printed
 
 # The cells of one storage by their number of threads.
 Curve = Mapping[int, Cell]
@@ -66,7 +66,7 @@ def _doubling(found: Evidence, curves: Mapping[str, Curve]) -> Iterator[Verdict]
     known = _by_name(curves, gains)
     if {HDD, SSD, OPTANE} <= set(known):
         steps = {name: over(gains[known[name]], gains[known[HDD]]) for name in (SSD, OPTANE)}
-        yield judge(claims.FAST_DOUBLE, weakest(steps)[0], larger(), words)
+        yield judge(claims.FAST_DOUBLE, weakest(steps)[0], LARGER, words)
 
 
 def _flat(found: Evidence, curves: Mapping[str, Curve]) -> Iterator[Verdict]:
@@ -75,7 +75,7 @@ def _flat(found: Evidence, curves: Mapping[str, Curve]) -> Iterator[Verdict]:
     hdd = _by_name(curves, first.keys() & last).get(HDD)
     if hdd is not None:
         words = f"one to two threads {first[hdd].ours:.2f}, four to eight {last[hdd].ours:.2f}"
-        yield judge(claims.FLAT, over(first[hdd], last[hdd]), larger(), words)
+        yield judge(claims.FLAT, over(first[hdd], last[hdd]), LARGER, words)
 
 
 def _lustre(found: Evidence, curves: Mapping[str, Curve]) -> Iterator[Verdict]:
@@ -84,7 +84,7 @@ def _lustre(found: Evidence, curves: Mapping[str, Curve]) -> Iterator[Verdict]:
     lustre = _by_name(curves, gains).get(LUSTRE)
     steps = {name: over(gains[lustre], gain) for name, gain in gains.items() if name != lustre} if lustre else {}
     if steps:
-        yield judge(claims.LUSTRE_BEST, weakest(steps)[0], larger(), f"eight threads over one: {_told(gains)}")
+        yield judge(claims.LUSTRE_BEST, weakest(steps)[0], LARGER, f"eight threads over one: {_told(gains)}")
 
 
 def _bandwidth(found: Evidence, curves: Mapping[str, Curve], peaks: Mapping[str, Cell]) -> Iterator[Verdict]:
@@ -97,7 +97,7 @@ def _bandwidth(found: Evidence, curves: Mapping[str, Curve], peaks: Mapping[str,
     if steps:
         least, where = weakest(steps)
         words = f"baseline over the best of the pipeline, least on {where}; {len(steps)} storages"
-        yield judge(claims.BELOW_IOR, least, larger(), words)
+        yield judge(claims.BELOW_IOR, least, LARGER, words)
 
 
 def _preprocessing(found: Evidence, curves: Mapping[bool, Mapping[str, Curve]]) -> Iterator[Verdict]:
@@ -107,7 +107,7 @@ def _preprocessing(found: Evidence, curves: Mapping[bool, Mapping[str, Curve]]) 
     if steps:
         least, where = weakest(steps)
         words = f"read only over with preprocessing, the best of each, least on {where}; {len(steps)} storages"
-        yield judge(claims.PREPROCESSING, least, larger(), words)
+        yield judge(claims.PREPROCESSING, least, LARGER, words)
 
 
 def _published(found: Evidence, curves: Mapping[bool, Mapping[str, Curve]]) -> Iterator[Verdict]:

@@ -37,6 +37,11 @@ class Held:
     whole: bool = False
 
 
+LARGER = Held(math.nextafter(1, 2), math.inf, None, OF_AN_ORDER, whole=True)
+"""Where the ratio of an order is to lie: above 1."""
+POSITIVE = Held(math.nextafter(0, 1), math.inf, None, OF_THE_TEXT)
+
+
 def site_tolerance(cells: Iterable[Cell]) -> float:
     """Return twice the site's tolerance, the strictest where the cells differ in it; NaN where none names one."""
     limits = [cell["spread_limit"] for cell in cells if not math.isnan(cell["spread_limit"])]
@@ -63,11 +68,6 @@ def as_printed(claim: Claim, cells: Iterable[Cell] | None) -> Held:
     return Held(claim.value * (1 - tolerance), claim.value * (1 + tolerance), tolerance, source)
 
 
-def larger() -> Held:
-    """Return where a ratio is to lie: above 1."""
-    return Held(math.nextafter(1, 2), math.inf, None, OF_AN_ORDER, whole=True)
-
-
 def between(low: float, high: float) -> Held:
     """Return where a figure is to lie: between two that the text gives."""
     return Held(low, high, None, OF_THE_TEXT)
@@ -76,8 +76,3 @@ def between(low: float, high: float) -> Held:
 def below(limit: float) -> Held:
     """Return where a figure is to lie: below a bound that the text gives."""
     return Held(-math.inf, math.nextafter(limit, -math.inf), None, OF_THE_TEXT)
-
-
-def positive() -> Held:
-    """Return where a figure is to lie: above 0."""
-    return Held(math.nextafter(0, 1), math.inf, None, OF_THE_TEXT)

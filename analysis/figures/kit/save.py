@@ -48,10 +48,7 @@ def contents(figure: Figure, drawn: pd.DataFrame, stem: str) -> dict[str, bytes]
 def must_be_own(home: Path, *names: str) -> None:
     """Refuse places that are no folders; below `home`, links too, for what lies behind one is not ours to replace.
 
-    Raises
-    ------
-    AnalysisError
-        If one of them is such a place.
+    Raises AnalysisError: one of them is such a place.
     """
     for place in (home, *(home / name for name in names)):
         linked = place != home and place.is_symlink()
@@ -108,10 +105,7 @@ def _inert(cell: Any) -> Any:
 def export(path: Path, content: bytes | Iterable[bytes], read: Iterable[Path]) -> Path:
     """Write a file that the user named, as `write` does; never in place of one of those that are `read`.
 
-    Raises
-    ------
-    AnalysisError
-        If it is one of them, its folder is not there, or it cannot be written.
+    Raises AnalysisError: it is one of them, its folder is not there, or it cannot be written.
     """
     if path.exists() and any(each.exists() and path.samefile(each) for each in read):
         raise AnalysisError(f"{path} is a file of this very command", "name another file to write")
@@ -127,10 +121,8 @@ def write(
 ) -> Path:
     """Put a whole file in place, or leave what was there: temporary file, fsync, rename, fsync of the folder.
 
-    Raises
-    ------
-    AnalysisError
-        If the folder cannot be written, or a device, a pipe or a folder has that name: a rename would take its place.
+    Raises AnalysisError: the folder cannot be written, or a device, a pipe or a folder, which a rename would replace,
+    has that name.
     """
     if path.exists() and not path.is_file():
         raise AnalysisError(f"{path} is there and is no file", "name a file, or one that is not there yet")

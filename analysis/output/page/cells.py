@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -19,7 +18,7 @@ from analysis.records.record import Record
 from analysis.records.versioned import UnreadableError, load
 from analysis.statistics.comparable import COLUMNS, looser, looser_cells
 from analysis.text.html import Markup, address, folded, joined, link, table, tag
-from analysis.text.plain import DAGGER, NONE, number, share
+from analysis.text.plain import DAGGER, NONE, number, share, typed
 
 MARKS = {True: "\N{CHECK MARK}", False: "\N{BALLOT X}", None: "?"}
 STANDING = {True: "held", False: "failed", None: "unverifiable"}
@@ -92,7 +91,7 @@ def _medians(rows: pd.DataFrame, detailed: set[str]) -> Markup:
 def _cell(record: Record, row: Row, results: Results) -> Markup:
     unstable = " (unstable)" if row["unstable"] is True else ""
     head = f"{record.cell}: {record.status}{unstable}, {row['n_valid']} valid runs, {row['checks']}"
-    settings = " ".join(f"{name}={_typed(value)}" for name, value in record.settings.items())
+    settings = " ".join(f"{name}={typed(value)}" for name, value in record.settings.items())
     raw = _raw(record)
     return folded(
         head,
@@ -164,7 +163,3 @@ def _checks(checks: Sequence[Mapping[str, Any]]) -> list[Markup]:
         )
         for check in checks
     ]
-
-
-def _typed(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

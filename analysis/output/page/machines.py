@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,7 +14,7 @@ from analysis.records.record import Record
 from analysis.records.settings import storage_name, with_emulated
 from analysis.statistics.checkpoints import NO_TARGET
 from analysis.text.html import Markup, joined, table, tag
-from analysis.text.plain import NONE, share
+from analysis.text.plain import NONE, share, typed
 
 # The storages of a checkpoint target: their keys in the settings, and their roles in a run, in the order of a record.
 ONLY, SIDES = {"checkpoint": "only"}, {"checkpoint.fast": "fast", "checkpoint.slow": "slow"}
@@ -148,6 +147,4 @@ def _part(record: Record, name: str) -> Mapping[str, Any]:
 
 
 def _word(value: Any) -> str:
-    if value is None or value == "":
-        return NONE
-    return value if isinstance(value, str) else json.dumps(value)
+    return NONE if value is None or value == "" else typed(value)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from analysis.output.page.results import MOST_LINES, some
+from analysis.output.page.results import MOST_LINES, Results, some
+from analysis.records.record import Record
 from analysis.records.settings import storage_name
-from analysis.text.html import joined, table, tag
+from analysis.text.html import Markup, joined, table, tag
 from analysis.text.plain import NONE, number, share
 from analysis.traces.bound import LEAST, Bound
 from analysis.traces.categories import REMEDIES, SPENT
 from analysis.traces.typical import typical_runs
-
-if TYPE_CHECKING:
-    from analysis.output.page.results import Results
-    from analysis.records.record import Record
-    from analysis.text.html import Markup
 
 OF_RUN = ("steps_s", "waited_s", *(f"spent_{name}" for name in SPENT), *(f"saves_{name}" for name in REMEDIES))
 HEADINGS = ("storage", "threads", "prefetch", "input-bound", "would save at most, s", "steps, s", *SPENT, "cell")

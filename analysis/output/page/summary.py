@@ -14,6 +14,7 @@ from analysis.records.frame import rows_of
 from analysis.records.record import Record
 from analysis.records.settings import Facts
 from analysis.statistics.comparable import COLUMNS
+from analysis.statistics.sweeps import is_number
 from analysis.text.html import Markup, folded, joined, tag
 from analysis.verdicts.judge import BY_MODEL, EMULATED, kind_of
 
@@ -81,7 +82,7 @@ def emulated(results: Results) -> Counter[str]:
             group, _, last = name.rpartition(".")
             if last == "name" and value == EMULATED and "." not in group:
                 step_s = record.settings.get(f"{group}.step_s")
-                parts[f"{group} of {step_s:g} s a step" if _is_number(step_s) else group] += 1
+                parts[f"{group} of {step_s:g} s a step" if is_number(step_s) else group] += 1
     parts.update(_storages(results.found.records))
     return parts
 
@@ -106,10 +107,6 @@ def _at_most(facts: Facts) -> str:
     if not emulation.BOUNDS.keys() & facts.keys():
         return f"{facts.get('name', '')}, of unknown speed"
     return f"{facts.get('name', '')}, at most {', '.join(emulation.bounds(facts)) or 'what lies beneath'}"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float))
 
 
 def _utc(stamp: str) -> str:
