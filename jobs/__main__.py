@@ -56,7 +56,6 @@ def count(text: str) -> int:
 
 
 def _steps(text: str) -> str:
-    """Read a window of steps."""
     steps.window(text)
     return text
 

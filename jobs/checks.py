@@ -260,7 +260,7 @@ def same_data(run: Run, _limits: Limits) -> Check:
         more = f" and {changed - len(run['changed'])} more" if changed > len(run["changed"]) else ""
         message = f"{changed} files changed since the manifest listed them: {names}{more}"
     passed = not changed and (read == listed or not whole)
-    return Check(rule="same_data", passed=passed, observed=read, limit=listed, message=message)
+    return _check("same_data", passed, read, listed, message)
 
 
 def unthrottled(run: Run, limits: Limits) -> Check:
@@ -279,7 +279,7 @@ def complete(run: Run, _limits: Limits) -> Check:
         moved = run["bytes_written" if "bytes_written" in run else "bytes_read"]
         asked = run["bytes_asked"]
         message = f"{moved / 1e6:.1f} of {asked / 1e6:.1f} MB moved in {run['requests']} requests"
-        return Check(rule="complete", passed=moved == asked, observed=moved, limit=asked, message=message)
+        return _check("complete", moved == asked, moved, asked, message)
     delivered, asked, errors = run["images"], run["images_asked"], run["image_errors"]
     message = f"{delivered} of {asked} images delivered"
     if errors:
@@ -287,7 +287,7 @@ def complete(run: Run, _limits: Limits) -> Check:
         more = f" and {errors - len(names)} more" if errors > len(names) else ""
         message += f", {errors} unreadable: {', '.join(names)}{more}"
     passed = delivered == asked and not errors
-    return Check(rule="complete", passed=passed, observed=delivered, limit=asked, message=message)
+    return _check("complete", passed, delivered, asked, message)
 
 
 def reached_device(run: Run, limits: Limits) -> Check:
@@ -338,13 +338,9 @@ def quiet(run: Run, limits: Limits) -> Check:
     )
     kept = f"kept {other_cpu:.2f} cores busy (at most {round(most_cpu, 2):g})"
     first, then = (kept, moved) if busy and not loud else (moved, kept)
-    return Check(
-        rule="quiet",
-        passed=passed,
-        observed={"other_mb_per_s": rate, "other_cpu": other_cpu},
-        limit={"other_mb_per_s": limits.other_mb_per_s_max, "other_cpu": most_cpu},
-        message=f"others {first} and {then}",
-    )
+    observed = {"other_mb_per_s": rate, "other_cpu": other_cpu}
+    limit = {"other_mb_per_s": limits.other_mb_per_s_max, "other_cpu": most_cpu}
+    return _check("quiet", passed, observed, limit, f"others {first} and {then}")
 
 
 def serving_s(run: Run) -> float:
@@ -365,7 +361,7 @@ def finite_loss(run: Run, _limits: Limits) -> Check:
     losses = run["step_loss"]
     lost = losses.index(None) + 1 if None in losses else None
     message = f"step {lost}: the loss is no finite number" if lost else f"the last loss is {losses[-1]:.3g}"
-    return Check(rule="finite_loss", passed=lost is None, observed=lost, limit=None, message=message)
+    return _check("finite_loss", lost is None, lost, None, message)
 
 
 def checkpoints_durable(run: Run, _limits: Limits) -> Check:
@@ -384,13 +380,9 @@ def checkpoints_durable(run: Run, _limits: Limits) -> Check:
     told = [f"{written[s] / 1e6:.1f} MB written to {s} for {wanted[s] / 1e6:.1f} MB" for s in shares]
     told += [f"bytes written for {t['storage']} unknown" for t in run["targets"] if t["source"] not in shares]
     message = f"{verified} of {asked} snapshots read back on {run['targets'][-1]['storage']}"
-    return Check(
-        rule="checkpoints_durable",
-        passed=passed,
-        observed={"verified": verified, "written_share": min(shares.values(), default=None)},
-        limit={"verified": asked, "written_share": 1.0},
-        message=", ".join([message, *told, *run["checkpoint_troubles"]]),
-    )
+    observed = {"verified": verified, "written_share": min(shares.values(), default=None)}
+    words = ", ".join([message, *told, *run["checkpoint_troubles"]])
+    return _check("checkpoints_durable", passed, observed, {"verified": asked, "written_share": 1.0}, words)
 
 
 def profile_complete(run: Run, _limits: Limits) -> Check:
@@ -407,7 +399,7 @@ def profile_complete(run: Run, _limits: Limits) -> Check:
     )
     if found["dropped"] and found["mode"] == "trace":
         message += ": profile.posix=counters"
-    return Check(rule="profile_complete", passed=passed, observed=seen, limit=counted, message=message)
+    return _check("profile_complete", passed, seen, counted, message)
 
 
 def unspoiled(run: Run, _limits: Limits) -> Check:
@@ -420,7 +412,7 @@ def unspoiled(run: Run, _limits: Limits) -> Check:
 def _as_expected(rule: str, each: Expectation) -> Check:
     """Hold when a run did what its benchmark says it was to do."""
     passed = None if each["found"] is None else each["found"] == each["expected"]
-    return Check(rule=rule, passed=passed, observed=None, limit=None, message=each["message"])
+    return _check(rule, passed, None, None, each["message"])
 
 
 def below_peak(run: Run, peak: Peak, limits: Limits) -> Check:
@@ -447,10 +439,12 @@ def spread(rates: Sequence[float], limits: Limits) -> Check:
 
 
 def _at_most(rule: str, observed: float | None, limit: float, message: str) -> Check:
-    passed = None if observed is None else observed <= limit
-    return Check(rule=rule, passed=passed, observed=observed, limit=limit, message=message)
+    return _check(rule, None if observed is None else observed <= limit, observed, limit, message)
 
 
 def _at_least(rule: str, observed: float | None, limit: float, message: str) -> Check:
-    passed = None if observed is None else observed >= limit
-    return Check(rule=rule, passed=passed, observed=observed, limit=limit, message=message)
+    return _check(rule, None if observed is None else observed >= limit, observed, limit, message)
+
+
+def _check(rule: str, passed: bool | None, observed: Any, limit: Any, message: str) -> Check:  # noqa: FBT001 - a field
+    return {"rule": rule, "passed": passed, "observed": observed, "limit": limit, "message": message}

@@ -57,7 +57,6 @@ def _empty(folder: Path) -> None:
 
 
 def _without_drainer(folder: Path, timeout_s: float) -> FileLock:
-    """Wait for the lock of a folder's drainer."""
     taken = claim.lock(folder, "drainer")
     try:
         taken.acquire(timeout=timeout_s)

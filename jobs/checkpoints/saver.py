@@ -145,7 +145,6 @@ def _like(state: State) -> State:
 
 
 def _fill(copy: State, state: State) -> None:
-    """Bring the values of `state` into `copy`."""
     with tf.device("/CPU:0"):
         for target, source in zip(tf.nest.flatten(dict(copy)), tf.nest.flatten(dict(state)), strict=True):
             # A true copy, here and now, 4.8 GB/s where `numpy` makes 1: with `tf.identity` both share a buffer, and the

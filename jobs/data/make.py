@@ -187,12 +187,10 @@ def _folders(spec: Spec) -> tuple[str, ...]:
 
 
 def _has_size(status: os.stat_result | None, size: int) -> bool:
-    """Return whether a file is there and has this size in bytes."""
     return status is not None and stat.S_ISREG(status.st_mode) and status.st_size == size
 
 
 def _require_space(folder: Path, sizes: list[int]) -> None:
-    """Raise DatasetError where files of these sizes would not fit."""
     needed = sum(-(-size // _BLOCK) * _BLOCK + _LISTING_BYTES for size in sizes)
     free = shutil.disk_usage(folder).free
     if needed > free:

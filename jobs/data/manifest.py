@@ -199,7 +199,6 @@ def difference(manifest: Manifest, found: Mapping[str, int], changed: Sequence[s
 
 
 def _some(names: Sequence[str]) -> str:
-    """Name the first few."""
     return ", ".join(sorted(names)[:_NAMED]) + (", …" if len(names) > _NAMED else "")
 
 

@@ -96,7 +96,6 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def _refuse_another(file: Path, found: dict[str, Any], layout: Layout) -> None:
-    """Raise DatasetError where a file does not have the layout that was asked for."""
     count = None if layout.stripe_count == EVERY_TARGET else layout.stripe_count
     size = None if layout.stripe_size_mib is None else layout.stripe_size_mib * _MIB
     for key, wanted in (("stripe_count", count), ("stripe_size_bytes", size)):

@@ -133,7 +133,6 @@ def residency(paths: Iterable[Path]) -> Residency:
 
 
 def _method(used: Iterable[Callable[..., object]], usual: Callable[..., object]) -> str:
-    """Name the system calls that were used."""
     return " and ".join(sorted({count.__name__.lstrip("_") for count in used} or {usual.__name__.lstrip("_")}))
 
 

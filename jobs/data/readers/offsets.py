@@ -187,7 +187,6 @@ def plainly(helpers: ThreadPoolExecutor | None, name: str) -> Iterator[Fill]:
 
 
 def _read(file: int, name: str, view: memoryview, offset: int) -> None:
-    """Fill `view` from `offset` on."""
     while view:
         got = os.preadv(file, [view], offset)
         if not got:
