@@ -38,7 +38,7 @@ def written(tmp_path):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.filterwarnings("ignore")
-def test_pydarshan_reads_our_counters(mode, written):
+def test_pydarshan_reads_our_counters_and_our_log_is_a_profile_again(mode, written):
     profile, log = written(mode)
 
     report = darshan.DarshanReport(str(log), read_all=True)
@@ -57,14 +57,7 @@ def test_pydarshan_reads_our_counters(mode, written):
         records = report.records["DXT_POSIX"].to_df()
         segments = {report.name_records[each["id"]]: each["read_segments"] for each in records}
         assert segments[str(log.parent / "data" / "a")]["length"].sum() == 70_000
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_our_log_is_a_profile_again(mode, written):
-    profile, log = written(mode)
-
     again = table.read(log)
-
     for path, counters in profile.files.items():
         assert again.files[path] == pytest.approx({**counters}, abs=1e-6)
 

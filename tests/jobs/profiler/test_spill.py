@@ -59,14 +59,16 @@ def test_a_spill_that_was_torn_is_an_error(at, data, tmp_path):
         table.read(tmp_path / "spill")
 
 
-def test_a_spill_that_could_not_be_read_again_is_refused(tmp_path):
-    with pytest.raises(ProfilerError, match="could not be read again"):
-        Profile(spill=tmp_path / "spill", events=1 << 30)
-
-
-def test_a_spill_that_cannot_be_made_is_named(tmp_path):
-    with pytest.raises(ProfilerError, match=r"/none/spill cannot be made: No such file.*; name a file in a"):
-        Profile(spill=tmp_path / "none" / "spill", events=10).start()
+@pytest.mark.parametrize(
+    ("name", "events", "why"),
+    [
+        ("spill", 1 << 30, "could not be read again"),
+        ("none/spill", 10, r"/none/spill cannot be made: No such file.*; name a file in a"),
+    ],
+)
+def test_a_spill_that_could_not_be_read_again_or_cannot_be_made_is_refused(name, events, why, tmp_path):
+    with pytest.raises(ProfilerError, match=why):
+        Profile(spill=tmp_path / name, events=events).start()
 
 
 def test_a_window_that_cannot_open_leaves_the_other_and_no_spill(data, tmp_path, monkeypatch):

@@ -85,12 +85,6 @@ def test_a_number_that_json_has_not_spoils_no_other_window(logdir):
     assert len(listed.json) == 2
 
 
-def test_of_several_folders_the_current_one_is_none(logdir, monkeypatch):
-    monkeypatch.chdir(logdir)
-
-    assert not _client("")[0].is_active()
-
-
 @pytest.mark.parametrize("name", ["", "run/plugins/profile/2026/link", "../secret", "run/plugins/profile/2026/pipe"])
 def test_no_other_file_is_answered_for(logdir, name):
     _, apps = _client(logdir)
@@ -100,8 +94,10 @@ def test_no_other_file_is_answered_for(logdir, name):
     assert (answer.status_code, answer.json) == (404, {"error": "no such window"})
 
 
-def test_without_a_window_there_is_no_tab(tmp_path):
-    plugin, apps = _client(tmp_path)
+@pytest.mark.parametrize("of", ["", "run/none"])  # without a folder there are several, and the current one is none
+def test_without_a_window_there_is_no_tab(of, logdir, monkeypatch):
+    monkeypatch.chdir(logdir)
+    plugin, apps = _client(of)
 
     assert not plugin.is_active()
     assert apps["/windows"].get("/").json == []

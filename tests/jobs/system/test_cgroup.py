@@ -39,12 +39,6 @@ def machine(tmp_path):
 STAT = "nr_periods 50\nnr_throttled 48\n"
 
 
-def test_of_nested_groups_the_least_quota_counts(machine):
-    proc = machine(2, {"": {}, "a": {"cpu.max": "150000 100000"}, "a/b": {"cpu.max": "max 100000"}})
-
-    assert cgroup.quota(proc) == 1.5
-
-
 @pytest.mark.parametrize(
     ("version", "files"),
     [
@@ -74,10 +68,16 @@ def test_without_a_quota_there_is_nothing_to_tell(files, machine):
     assert cgroup.throttled(proc) is None
 
 
-def test_in_a_container_the_groups_path_begins_at_its_own_mount(machine):
-    proc = machine(2, {"job": {"cpu.max": "50000 100000"}}, path="/docker/77/job", root="/docker/77")
-
-    assert cgroup.quota(proc) == 0.5
+@pytest.mark.parametrize(
+    ("groups", "place", "cores"),
+    [
+        ({"": {}, "a": {"cpu.max": "150000 100000"}, "a/b": {"cpu.max": "max 100000"}}, {}, 1.5),
+        ({"job": {"cpu.max": "50000 100000"}}, {"path": "/docker/77/job", "root": "/docker/77"}, 0.5),
+    ],
+    ids=["nested groups", "a container's group, whose path begins at its own mount"],
+)
+def test_the_least_quota_of_all_groups_counts(groups, place, cores, machine):
+    assert cgroup.quota(machine(2, groups, **place)) == cores
 
 
 def test_a_machine_that_tells_nothing_has_no_quota(tmp_path):

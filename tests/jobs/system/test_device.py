@@ -123,7 +123,7 @@ def test_a_device_that_sysfs_does_not_know_is_no_device(tmp_path, monkeypatch):
 
 
 def test_a_partition_counts_as_its_whole_disk_and_nothing_is_behind_that(tmp_path, monkeypatch):
-    _sysfs_with_a_partition(tmp_path, monkeypatch)
+    _sysfs(tmp_path, monkeypatch)
 
     assert device_of(tmp_path) == Device("sdz")
     assert devices_behind(tmp_path) == [Device("sdz")]
@@ -136,7 +136,7 @@ def test_no_device_is_behind_a_file_system_of_the_kernel():
 
 def test_behind_a_device_of_several_members_are_their_whole_disks_each_once(tmp_path, monkeypatch):
     """A mapped device over a partition of a first disk and a RAID of another partition there and one of a second."""
-    node = _sysfs_with_a_partition(tmp_path, monkeypatch)
+    node = _sysfs(tmp_path, monkeypatch)
     for member in ("sda/sda1", "sda/sda2", "sdb/sdb1"):
         _partition(node, tmp_path / "sys/block", *member.split("/"))
     _virtual(node, tmp_path / "sys/block", "md0", ["sda/sda2", "sdb/sdb1"])
@@ -165,17 +165,11 @@ def test_a_loop_device_whose_file_is_out_of_sight_or_seems_to_lie_on_itself_is_t
     tmp_path, monkeypatch, file
 ):
     """The path of its file is that in another mount namespace; here it may lead to a file on the loop device."""
-    node = _sysfs_with_a_partition(tmp_path, monkeypatch)
+    node = _sysfs(tmp_path, monkeypatch)
     (node / "sdz/loop").mkdir()
     (node / "sdz/loop/backing_file").write_text(f"{tmp_path / file}\n")
 
     assert devices_behind(tmp_path) == [Device("sdz")]
-
-
-def _sysfs_with_a_partition(tmp_path, monkeypatch):
-    node = _sysfs(tmp_path, monkeypatch)
-    (node / "sdz" / "sdz1" / "partition").write_text("1\n")
-    return node
 
 
 def _partition(node, block, disk, partition):
@@ -202,6 +196,7 @@ def _sysfs(tmp_path, monkeypatch):
         pytest.skip("the file system has no device number of its own")
     node = tmp_path / "sys/devices/pci/block"
     (node / "sdz/sdz1").mkdir(parents=True)
+    (node / "sdz/sdz1/partition").write_text("1\n")
     (node / "sdz/stat").write_text("5 0 100 0 7 0 300 0 0 0 0\n")
     (tmp_path / "sys/dev/block").mkdir(parents=True)
     (tmp_path / "sys/dev/block" / f"{os.major(number)}:{os.minor(number)}").symlink_to(node / "sdz/sdz1")
