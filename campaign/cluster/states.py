@@ -7,6 +7,7 @@ from typing import TypedDict
 from campaign.cells import record, stopping
 from campaign.cells.contract import Manifest
 from campaign.cells.folder import CampaignFolder
+from campaign.cells.judge import ODD_FIGURES
 from campaign.cluster import fleet
 from campaign.cluster.progress import OVER, Seen
 from campaign.slurm import client
@@ -114,12 +115,15 @@ def _recorded(folder: CampaignFolder, cell: str) -> tuple[State, str | None]:
         return {**nothing, "status": "damaged", "reason": fault}, None
     if recorded is None:
         return nothing, None
-    state: State = {
-        **nothing,
-        "status": recorded["status"],
-        "reason": recorded.get("reason"),
-        "valid": len(stopping.measured(recorded, "valid")),
-        "measured": len(stopping.measured(recorded)),
-        "emulated": emulation.names(recorded["cell"]["settings"], recorded["provenance"]),
-    }
+    try:
+        state: State = {
+            **nothing,
+            "status": recorded["status"],
+            "reason": recorded.get("reason"),
+            "valid": len(stopping.measured(recorded, "valid")),
+            "measured": len(stopping.measured(recorded)),
+            "emulated": emulation.names(recorded["cell"]["settings"], recorded["provenance"]),
+        }
+    except ODD_FIGURES as error:
+        return {**nothing, "status": "damaged", "reason": f"{folder.record(cell)} is damaged inside: {error!r}"}, None
     return state, recorded["campaign"].get("token")
