@@ -35,18 +35,6 @@ def test_without_a_baseline_of_more_readers_the_command_that_brings_it_is_named(
     assert lacking == Lacking("few_threads", lacking.why, {**rules.BASELINE, "threads": (1, 8)})
 
 
-@pytest.mark.parametrize(
-    ("words", "figures"),
-    [
-        (READ, {"cpu_s": 19.0}),  # both processors are busy
-        (READ, {"load_s": 0.2}),  # it does not wait
-        ((*TRAINING, "accelerator=cpu"), {**steps(1.0, 1.0), "accelerator": "cpu"}),
-    ],
-)
-def test_where_threads_are_not_what_lacks_the_rule_is_silent(words, figures, known, disk):
-    assert rules.few_threads(known(*words, **figures)) is None
-
-
 def test_a_storage_that_gives_more_readers_no_more_is_not_short_of_threads_but_at_its_baseline(known, leave):
     for threads in (1, 8):
         leave("benchmark=baseline", "benchmark.access=random_read", f"threads={threads}", read_mb_per_s=4.1)
@@ -158,10 +146,6 @@ def test_files_that_are_decoded_are_not_predicted_at_another_size(known, disk):
     assert rules.small_reads(known("threads=1")).test is None
 
 
-def test_large_reads_are_not_called_small(known, disk):
-    assert rules.small_reads(known(*READ, read_mb_per_s=140.0)) is None
-
-
 CALLS = {"opens": 320, "reads": 640, "stats": 0, "bytes_read": 40_000_000}
 
 
@@ -178,12 +162,6 @@ def test_without_a_profile_metadata_is_not_decided(known):
     assert rules.metadata(known(*READ)).changes == {"profile.posix": "counters"}
 
 
-def test_of_objects_which_are_not_opened_metadata_says_nothing(known):
-    store = ("storage=s3", "storage.endpoint=http://host", "storage.bucket=bucket")
-
-    assert rules.metadata(known(*READ, *store)) is None
-
-
 def test_prefetch_hides_the_lesser_of_waiting_and_computing(known):
     found = rules.no_prefetch(known(*TRAINING, **steps(0.7, 1.0)))
 
@@ -192,15 +170,6 @@ def test_prefetch_hides_the_lesser_of_waiting_and_computing(known):
     assert found.test.prediction.value == pytest.approx(0.7 + 5 * 1.0)
     slower = rules.no_prefetch(known(*TRAINING, **steps(7.0, 1.0)))
     assert slower.test.prediction.value == pytest.approx(7.0 + 4 * (8.0 - 1.0) + 5 * 1.0)
-
-
-@pytest.mark.parametrize(
-    ("words", "figures"),
-    [((*TRAINING, "prefetch=1"), steps(0.7, 1.0)), (TRAINING, steps(0.01, 1.0)), ((), {}),
-     ((*TRAINING, "benchmark.control=no_compute"), steps(0.7, 0.0))],
-)  # fmt: skip
-def test_where_prefetch_can_hide_nothing_the_rule_is_silent(words, figures, known):
-    assert rules.no_prefetch(known(*words, **figures)) is None
 
 
 @pytest.mark.parametrize(("load_s", "rule"), [(0.7, "input"), (0.01, "compute")])
@@ -212,10 +181,6 @@ def test_a_training_without_input_takes_what_it_computes(load_s, rule, known):
     assert found.rule == rule
     assert "emulated" in found.says
     assert found.test.prediction.value == pytest.approx(5.0)
-
-
-def test_what_trains_nothing_has_no_input_to_wait_for(known):
-    assert rules.input_(known(*READ)) is None
 
 
 def seen(**waits):
@@ -255,19 +220,37 @@ def test_steps_that_wait_for_no_storage_are_tested_by_other_rules(words, told, k
     assert (found.test, bool(found.untested)) == (None, True)
 
 
+def test_of_steps_that_were_not_seen_a_trace_is_asked_for(known):
+    found = rules.input_bound(known(*TRAINING, **steps(0.7, 1.0), tensorflow={"file": None}))
+
+    assert found.changes == {"profile.tensorflow": "all"}
+
+
+STORE = ("storage=s3", "storage.endpoint=http://host", "storage.bucket=bucket")
+
+
 @pytest.mark.parametrize(
-    ("words", "figures", "answer"),
+    ("rule", "words", "figures"),
     [
-        (TRAINING, {**steps(0.01, 1.0), "tensorflow": seen(read=0.05)}, None),
-        (TRAINING, steps(0.01, 1.0), None),
-        (READ, {}, None),
-        (TRAINING, {**steps(0.7, 1.0), "tensorflow": {"file": None}}, {"profile.tensorflow": "all"}),
+        (rules.few_threads, READ, {"cpu_s": 19.0}),  # both processors are busy
+        (rules.few_threads, READ, {"load_s": 0.2}),  # it does not wait
+        (rules.few_threads, (*TRAINING, "accelerator=cpu"), {**steps(1.0, 1.0), "accelerator": "cpu"}),
+        (rules.small_reads, READ, {"read_mb_per_s": 140.0}),
+        (rules.metadata, (*READ, *STORE), {}),  # objects are not opened
+        (rules.no_prefetch, (*TRAINING, "prefetch=1"), steps(0.7, 1.0)),
+        (rules.no_prefetch, TRAINING, steps(0.01, 1.0)),
+        (rules.no_prefetch, (), {}),
+        (rules.no_prefetch, (*TRAINING, "benchmark.control=no_compute"), steps(0.7, 0.0)),
+        (rules.input_, READ, {}),
+        (rules.input_bound, TRAINING, {**steps(0.01, 1.0), "tensorflow": seen(read=0.05)}),
+        (rules.input_bound, TRAINING, steps(0.01, 1.0)),
+        (rules.input_bound, READ, {}),
+        (rules.throttled, READ, {}),
+        (rules.throttled, READ, {"quota_cores": 0.4, "throttled_s": 0.05}),
     ],
 )
-def test_steps_that_wait_for_nothing_or_were_not_seen_are_not_called_input_bound(words, figures, answer, known):
-    found = rules.input_bound(known(*words, **figures))
-
-    assert (found and found.changes) == answer
+def test_where_it_does_not_hold_a_rule_is_silent(rule, words, figures, known, disk):
+    assert rule(known(*words, **figures)) is None
 
 
 def test_a_quota_is_named_before_all_else_and_its_runs_need_not_count(known, disk):
@@ -280,11 +263,6 @@ def test_a_quota_is_named_before_all_else_and_its_runs_need_not_count(known, dis
     assert (found[0].rule, found[0].test.changes) == ("throttled", {})
     assert found[0].untested
     assert found[0].test.prediction.high == pytest.approx(32 * 2 / 0.4 * 1.04)
-
-
-@pytest.mark.parametrize("held", [{}, {"quota_cores": 0.4, "throttled_s": 0.05}])
-def test_a_quota_that_holds_nothing_back_is_not_named(held, known):
-    assert rules.throttled(known(*READ, **held)) is None
 
 
 def test_what_explains_most_of_the_time_comes_first(known, disk):

@@ -61,6 +61,7 @@ def test_the_bounds_are_told_in_words(facts, words):
 
 
 LIMITS = {"read_bps": 163_000_000, "read_iops": 80}  # of FACTS
+UNSEEN = throttle.Io({}, hindrance=("no cgroup", "mount one"))
 
 
 @pytest.mark.parametrize(
@@ -69,6 +70,7 @@ LIMITS = {"read_bps": 163_000_000, "read_iops": 80}  # of FACTS
         (FACTS, LIMITS, False),
         (FACTS, {}, True),
         (FACTS, {**LIMITS, "read_bps": 300_000_000}, True),
+        (FACTS, None, False),  # bounds cannot be seen
         ({"name": "unknown"}, {}, False),
         (None, {}, False),
     ],
@@ -76,7 +78,7 @@ LIMITS = {"read_bps": 163_000_000, "read_iops": 80}  # of FACTS
 def test_an_emulated_storage_that_is_not_as_slow_as_it_says_is_refused(tmp_path, monkeypatch, facts, limits, refused):
     device = tmp_path.stat().st_dev
     found = throttle.Blkio(tmp_path, {f"{os.major(device)}:{os.minor(device)}": limits})
-    monkeypatch.setattr(throttle, "find", lambda: found)
+    monkeypatch.setattr(throttle, "find", lambda: UNSEEN if limits is None else found)
     monkeypatch.setattr(emulation, "emulated", lambda _: facts)
 
     told = emulation.unbounded([str(tmp_path)])
@@ -85,13 +87,6 @@ def test_an_emulated_storage_that_is_not_as_slow_as_it_says_is_refused(tmp_path,
     assert (
         not refused or "emulated hdd (at most 163 MB/s read, 80 reads/s), and the kernel does not bound it so" in told
     )
-
-
-def test_where_bounds_cannot_be_seen_nothing_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(throttle, "find", lambda: throttle.Io({}, hindrance=("no cgroup", "mount one")))
-    monkeypatch.setattr(emulation, "emulated", lambda _: FACTS)
-
-    assert emulation.unbounded([str(tmp_path)]) is None
 
 
 @pytest.mark.parametrize("moved", ["data", "target"])
@@ -134,7 +129,7 @@ def test_a_storage_is_refused_that_its_model_serves_otherwise_than_it_says(monke
             raise TimeoutError
         return said
 
-    monkeypatch.setattr(throttle, "find", lambda: throttle.Io({}, hindrance=("no cgroup", "mount one")))
+    monkeypatch.setattr(throttle, "find", lambda: UNSEEN)
     monkeypatch.setattr(emulation, "emulated", lambda _: facts)
     monkeypatch.setattr(emulation, "model_behind", lambda _: model)
     monkeypatch.setattr(emulation, "served", served)
