@@ -8,13 +8,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from jobs.figures import Check
+from jobs.figures import Check, Expectation, Peak, Run
 from jobs.objects import STORES
-
-if TYPE_CHECKING:
-    from jobs.figures import Expectation, Peak, Run
 
 _SHOWN_NAMES = 3
 _RATES = (("images_per_s", "images/s"), ("read_mb_per_s", "MB/s"), ("write_mb_per_s", "MB/s"))

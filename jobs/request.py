@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
-if TYPE_CHECKING:
-    from jobs.figures import Peak
-    from jobs.settings import Settings
+from jobs.figures import Peak
+from jobs.settings import Settings
 
 
 class TraceRequest(TypedDict):

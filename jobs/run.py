@@ -5,18 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from jobs import checks
 from jobs.benchmarks import registry
+from jobs.benchmarks.benchmark import Benchmark
+from jobs.figures import Run
 from jobs.observe.machine import place
 from jobs.observe.observer import observed, observers
 from jobs.ranks import neighbours, rank
-
-if TYPE_CHECKING:
-    from jobs.benchmarks.benchmark import Benchmark
-    from jobs.figures import Run
-    from jobs.request import Request
+from jobs.request import Request
 
 _OBSERVERS, _ = observers(), registry.benchmarks()  # imported now: a forked run finds them there
 

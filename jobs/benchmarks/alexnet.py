@@ -14,24 +14,21 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs import steps as step_marks
 from jobs.benchmarks import accelerator, images
 from jobs.benchmarks.alexnet_network import Network, state_bytes
 from jobs.benchmarks.benchmark import Benchmark, Figure
+from jobs.checkpoints.run import Checkpoints
+from jobs.checkpoints.saver import Saver
 from jobs.data import pipeline
 from jobs.data.unreadable import dropped, first_complaint
 from jobs.errors import UnreadableImageError
 from jobs.lazy_imports import tf
-from jobs.settings import key
+from jobs.settings import Settings, key
 
-if TYPE_CHECKING:
-    from jobs.checkpoints.run import Checkpoints
-    from jobs.checkpoints.saver import Saver
-    from jobs.settings import Settings
-
-    Step = Callable[[Any, Any], float | None]  # of images and labels; returns the loss where it trains
+Step = Callable[[Any, Any], float | None]  # of images and labels; returns the loss where it trains
 
 WALL_PARTS = ("startup_s", "load_s", "compute_s", "checkpoint_s", "other_s")
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs import ranks
 from jobs.benchmarks.benchmark import Benchmark, Figure, Work
@@ -29,11 +29,8 @@ from jobs.data.readers import Part, opened
 from jobs.data.readers.library import load
 from jobs.errors import DatasetError
 from jobs.observe.spent import Spent, logged
-from jobs.settings import EVERY, key
-
-if TYPE_CHECKING:
-    from jobs.request import Request
-    from jobs.settings import Settings
+from jobs.request import Request
+from jobs.settings import EVERY, Settings, key
 
 _WALL_PARTS = ("load_s", "compute_s", "validate_s", "sync_s", "other_s")
 _NO_DATA = "stats.h5"

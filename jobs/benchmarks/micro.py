@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs import steps as step_marks
 from jobs.benchmarks import first_use, images
@@ -22,11 +22,8 @@ from jobs.data.unreadable import dropped, first_complaint
 from jobs.errors import UnreadableImageError
 from jobs.lazy_imports import tf
 from jobs.ranks import here
-from jobs.settings import key
-
-if TYPE_CHECKING:
-    from jobs.ranks.rank import Rank
-    from jobs.settings import Settings
+from jobs.ranks.rank import Rank
+from jobs.settings import Settings, key
 
 
 def prepare(settings: Settings, paths: Sequence[Path]) -> Callable[..., dict[str, Any]]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jobs.benchmarks.benchmark import Benchmark
 from jobs.system.modules import declared
-
-if TYPE_CHECKING:
-    from jobs.benchmarks.benchmark import Benchmark
 
 
 @lru_cache(maxsize=1)

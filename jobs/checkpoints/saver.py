@@ -12,16 +12,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from jobs.burst_buffer.restart import Snapshot
 from jobs.burst_buffer.snapshots import PREFIX
 from jobs.lazy_imports import tf
 from jobs.system import page_cache
 
-if TYPE_CHECKING:
-    from jobs.burst_buffer.restart import Snapshot
-
-    State = Mapping[str, Any]  # variables, and lists of them, by name
+State = Mapping[str, Any]  # variables, and lists of them, by name
 
 
 class Target(Protocol):

@@ -10,14 +10,12 @@ Equal arguments give equal bytes with equal versions of numpy.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from jobs.data.scene import generator
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 _MEDIAN_BYTES = 4e6
 _SMALL, _HALF = 4_420 / 10_868, 0.5  # share of the files below half the median

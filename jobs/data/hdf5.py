@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import IO, TYPE_CHECKING, Any, ClassVar
+from typing import IO, Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from jobs.data.scene import generator
 from jobs.lazy_imports import h5py
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 _OVERHEAD_BYTES = 16_384  # of a file, at most: what HDF5 says of its data sets
 _MOST_SIDE = 16_384

@@ -12,15 +12,13 @@ import io
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from jobs.data.scene import Photograph, class_style, generator, photograph
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 # Median bits per pixel of nine real photographs of about 482x415 pixels at these JPEG qualities
 # (tests/bench/photographs.py prints them): the quality with which a photograph would have come to its size.

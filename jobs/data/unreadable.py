@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from jobs.data import pipeline
-
-if TYPE_CHECKING:
-    from jobs.settings import Settings
+from jobs.settings import Settings
 
 _NAMED_FILES = 20  # a record names this many unreadable files; the count is always whole
 

@@ -8,18 +8,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from jobs.benchmarks.benchmark import Work
 from jobs.observe.observer import Observer
 from jobs.observe.trace_sources import Written
+from jobs.request import Request
 from jobs.system import cgroup
 from jobs.system.clock import moment
-from jobs.system.device import device_of, together
-
-if TYPE_CHECKING:
-    from jobs.benchmarks.benchmark import Work
-    from jobs.request import Request
-    from jobs.system.device import Device
+from jobs.system.device import Device, device_of, together
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _IDLE, _IOWAIT, _STEAL = 3, 4, 7  # fields of the "cpu" line of /proc/stat, proc(5)

@@ -8,15 +8,13 @@ import platform
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
+from jobs.figures import Run
 from jobs.system import cgroup
 from jobs.system.device import UNKNOWN, device_of, mount_of
-
-if TYPE_CHECKING:
-    from jobs.figures import Run
 
 _PACKAGES = ("tensorflow", "numpy", "hydra-core", "omegaconf", "submitit", "pillow", "tfio-campaign")
 # Named one by one: SLURM_JWT, say, is a credential.

@@ -6,13 +6,9 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jobs.system import lustre
-from jobs.system.device import unescape
-
-if TYPE_CHECKING:
-    from jobs.system.device import Mount
+from jobs.system.device import Mount, unescape
 
 _NFS = ("nfs", "nfs4")
 # Older versions have them in the first folder, newer ones in the second, where debugfs lets root alone in.

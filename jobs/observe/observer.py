@@ -7,13 +7,11 @@ import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jobs.benchmarks.benchmark import Work
+from jobs.request import Request
 from jobs.system.modules import declared
-
-if TYPE_CHECKING:
-    from jobs.benchmarks.benchmark import Work
-    from jobs.request import Request
 
 
 class Observer:

@@ -7,15 +7,13 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs import steps
+from jobs.benchmarks.benchmark import Work
 from jobs.lazy_imports import tf
 from jobs.observe.observer import Observer
-
-if TYPE_CHECKING:
-    from jobs.benchmarks.benchmark import Work
-    from jobs.request import Request
+from jobs.request import Request
 
 
 class Runtime(Observer, steps.Watcher):

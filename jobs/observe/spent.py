@@ -9,16 +9,12 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jobs import steps
-from jobs.observe.time_log import ACTIONS, TimeLog
+from jobs.observe.time_log import ACTIONS, Event, File, TimeLog
+from jobs.ranks.rank import Rank
+from jobs.request import Request
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from jobs.observe.time_log import Event, File
-    from jobs.ranks.rank import Rank
-    from jobs.request import Request
 
 
 @contextmanager

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from jobs.observe.observer import Observer
-from jobs.system.emulated import emulated, model_behind, served
-
-if TYPE_CHECKING:
-    from jobs.system.emulated import Served
+from jobs.system.emulated import Served, emulated, model_behind, served
 
 _COUNTED = (
     "reads", "writes", "flushes", "read_bytes", "written_bytes", "spoiled", "busy_s", "queue_s", "late_s", "cpu_s",

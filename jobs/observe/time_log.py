@@ -22,13 +22,12 @@ from pathlib import Path
 from threading import get_ident
 from time import monotonic_ns
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from jobs.errors import JobError
 from jobs.system import files
 
-if TYPE_CHECKING:
-    File = str | os.PathLike[str]
+File = str | os.PathLike[str]
 
 ACTIONS = (
     "open", "read", "load", "shuffle", "next", "wait", "compute", "communicate", "validate", "checkpoint", "stage",

@@ -12,18 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from jobs.observe.counters import Counters
+from jobs.benchmarks.benchmark import Work
+from jobs.observe.counters import Counters, Edge
 from jobs.observe.observer import Observer
-from jobs.observe.trace_sources import OK, reason, sources_of
+from jobs.observe.trace_sources import OK, Source, reason, sources_of
+from jobs.request import Request
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from jobs.benchmarks.benchmark import Work
-    from jobs.observe.counters import Edge
-    from jobs.observe.trace_sources import Source
-    from jobs.request import Request
 
 
 class _Sample(NamedTuple):

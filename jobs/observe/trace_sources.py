@@ -9,14 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jobs.observe.network_clients import client_of
 from jobs.system.device import devices_behind, mount_of, read_kernel
 from jobs.system.emulated import model_behind, served
 
-if TYPE_CHECKING:
-    Traffic = Callable[[], tuple[int, int]]  # bytes read and written, from and to
+Traffic = Callable[[], tuple[int, int]]  # bytes read and written, from and to
 
 OK = "ok"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

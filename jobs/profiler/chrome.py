@@ -8,16 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from jobs.profiler.library import ProfilerError
-from jobs.profiler.window import OPERATIONS
+from jobs.profiler.window import OPERATIONS, Window
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from jobs.profiler.window import Window
 
 _AT_ONCE = 10_000  # events as Python's objects: several hundred bytes each
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from jobs.errors import JobError
 from jobs.profiler import build
+from jobs.profiler.memory import Room
 from jobs.profiler.window import COUNTERS, OPERATIONS
-
-if TYPE_CHECKING:
-    from jobs.profiler.memory import Room
 
 
 class ProfilerError(JobError):

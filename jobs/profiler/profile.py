@@ -12,18 +12,15 @@ import time
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
 
 from jobs.profiler import chrome, darshan_log, table
 from jobs.profiler.library import Asked, Attached, ProfilerError, Totals, library, must, seen
 from jobs.profiler.memory import HEAD_BYTES, Room, spare
-from jobs.profiler.window import MODES, Window
+from jobs.profiler.window import MODES, Files, Window
 from jobs.system import files
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from jobs.profiler.window import Files
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from jobs.profiler.window import Window
 from jobs.terminal import visible
-
-if TYPE_CHECKING:
-    from jobs.profiler.window import Window
 
 _LIMITS = ("100 B", "1 KiB", "10 KiB", "100 KiB", "1 MiB", "4 MiB", "10 MiB", "100 MiB", "1 GiB", "")
 _SHOWN_FILES = 10

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +20,7 @@ from jobs.profiler.xplane import parsed
 from jobs.steps import MARK
 from jobs.system import files
 
-if TYPE_CHECKING:
-    _Times = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
+_Times = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 SCHEMA = 1
 TABLE = json.loads(Path(__file__).with_name("categories.json").read_text(encoding="utf-8"))

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jobs.ranks.rank import boot
-
-if TYPE_CHECKING:
-    from jobs.figures import Run
-    from jobs.ranks.rank import Rank
+from jobs.figures import Run
+from jobs.ranks.rank import Rank, boot
 
 
 def left_out(run: Run, here: Rank) -> Run:

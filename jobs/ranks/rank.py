@@ -7,15 +7,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.errors import JobError
+from jobs.ranks.allreduce import Group, port
 from jobs.ranks.wire import ClosedError, Line
+from jobs.request import RankRequest, Request
 from jobs.system.layers import own_cache
-
-if TYPE_CHECKING:
-    from jobs.ranks.allreduce import Group
-    from jobs.request import RankRequest, Request
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -79,11 +77,9 @@ class Among(Rank):
         caches = self.gather(_page_cache(self._folder))
         self.private_caches = len({str(each) for each in caches}) == self.size
         if self.sync == "allreduce":
-            from jobs.ranks import allreduce  # noqa: PLC0415 - TensorFlow, only where it is asked for
-
-            with allreduce.port() as number:
+            with port() as number:
                 addresses = self.gather(f"{self._address}:{number}")
-            self._group = allreduce.Group(addresses, self.rank)
+            self._group = Group(addresses, self.rank)
 
     def start(self) -> float:
         """Wait for all ranks, then begin; the hub is told at once, so that its clock bounds when."""

@@ -6,12 +6,11 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from jobs.figures import Expectation
-    from jobs.observe.spent import Spent
-    from jobs.ranks.rank import Rank
+from jobs.figures import Expectation
+from jobs.observe.spent import Spent
+from jobs.ranks.rank import Rank
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-if TYPE_CHECKING:
-    from jobs.benchmarks.benchmark import Benchmark
-    from jobs.figures import Run
-    from jobs.ranks.hub import Seen
+from jobs.benchmarks.benchmark import Benchmark
+from jobs.figures import Run
+from jobs.ranks.hub import Seen
 
 _SUMMED = (
     "images", "images_asked", "image_errors", "bytes_read", "bytes_written", "bytes_asked", "requests",

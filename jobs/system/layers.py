@@ -9,13 +9,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from jobs.system.device import backing_file, device_of, devices_behind, mount_of, reads_past_cache, together
+from jobs.system.device import Device, backing_file, device_of, devices_behind, mount_of, reads_past_cache, together
 from jobs.system.emulated import emulated
-
-if TYPE_CHECKING:
-    from jobs.system.device import Device
 
 _MEMORY_TYPES = ("tmpfs", "ramfs", "devtmpfs", "hugetlbfs")
 _MEMORY_DEVICES = ("ram", "zram")  # drivers brd and zram

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jobs.benchmarks.cdb.rules import TRAIN
+from jobs.benchmarks.cdb.rules import TRAIN, Phase, Rules
 from jobs.benchmarks.nersc.run import as_predicted
+from jobs.figures import Expectation
 from jobs.ranks.training import alike
-
-if TYPE_CHECKING:
-    from jobs.benchmarks.cdb.rules import Phase, Rules
-    from jobs.figures import Expectation
 
 
 def of_rank(

@@ -12,16 +12,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.data import staging
 from jobs.errors import DatasetError
+from jobs.figures import Expectation
+from jobs.observe.time_log import TimeLog
+from jobs.request import Request
 from jobs.system import files, page_cache
-
-if TYPE_CHECKING:
-    from jobs.figures import Expectation
-    from jobs.observe.time_log import TimeLog
-    from jobs.request import Request
 
 _COLD = 0.01  # of the pages of the originals at most are in memory, as of any cold run's files
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs import steps
-from jobs.benchmarks.cdb.rules import TRAIN, VALIDATION
+from jobs.benchmarks.cdb.feed import Feed
+from jobs.benchmarks.cdb.rules import TRAIN, VALIDATION, Phase, Rules
 from jobs.benchmarks.nersc.run import Training
-
-if TYPE_CHECKING:
-    from jobs.benchmarks.cdb.feed import Feed
-    from jobs.benchmarks.cdb.rules import Phase, Rules
 
 
 @dataclass(kw_only=True)

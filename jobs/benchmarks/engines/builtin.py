@@ -12,16 +12,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from threading import Barrier
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
 from jobs.benchmarks.engines import engine
-from jobs.benchmarks.engines.engine import Outcome
+from jobs.benchmarks.engines.engine import Order, Outcome
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from jobs.benchmarks.engines.engine import Order
 
 VERSION = "1"
 _PAGE_WORDS = 4096 // 8

@@ -12,15 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.benchmarks.engines import engine as engines
+from jobs.benchmarks.engines.engine import Order, Outcome
 from jobs.errors import EngineError
 from jobs.fork_server import die_with_parent
 from jobs.system import files, programs
-
-if TYPE_CHECKING:
-    from jobs.benchmarks.engines.engine import Order, Outcome
 
 _TAIL_CHARACTERS = 300
 # C's printf of what is no number; JSON has no word for it.

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.benchmarks.engines import engine, external
-from jobs.benchmarks.engines.engine import Outcome
+from jobs.benchmarks.engines.engine import Order, Outcome
 from jobs.errors import EngineError
-
-if TYPE_CHECKING:
-    from jobs.benchmarks.engines.engine import Order
 
 _WORDS = {"write": "write", "read": "read", "random_read": "randread"}
 

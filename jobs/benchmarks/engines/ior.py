@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.benchmarks.engines import engine, external
-from jobs.benchmarks.engines.engine import Outcome
+from jobs.benchmarks.engines.engine import Order, Outcome
 from jobs.errors import EngineError
-
-if TYPE_CHECKING:
-    from jobs.benchmarks.engines.engine import Order
 
 _MIB = 1 << 20
 _INNERMOST = re.compile(r"\{[^{}]*\}")

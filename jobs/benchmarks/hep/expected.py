@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jobs.benchmarks.hep.rules import TRAIN, every_sample_once, load_bytes
+from jobs.benchmarks.hep.rules import TRAIN, Load, Rules, every_sample_once, load_bytes
 from jobs.benchmarks.nersc.run import as_predicted
+from jobs.figures import Expectation
+from jobs.ranks.rank import Rank
 from jobs.ranks.training import alike
 
-if TYPE_CHECKING:
-    from jobs.benchmarks.hep.rules import Load, Rules
-    from jobs.figures import Expectation
-    from jobs.ranks.rank import Rank
-
-    Row = Mapping[str, Any]  # a load (`jobs.benchmarks.hep.training.Loader.rows`)
+Row = Mapping[str, Any]  # a load (`jobs.benchmarks.hep.training.Loader.rows`)
 
 HALF = 0.5  # of a file's pages: with as many in memory it does not come from the device
 

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from random import Random
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-if TYPE_CHECKING:
-    Shuffle = Literal["none", "local", "global"]
+Shuffle = Literal["none", "local", "global"]
 
 TRAIN, VALIDATION = PHASES = ("train", "validation")
 SAMPLE_EXTRA_BYTES = 16  # beside the image: label, psr (int32), normweight, weight (float32)

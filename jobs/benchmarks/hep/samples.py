@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jobs.benchmarks.hep.rules import Load
+from jobs.benchmarks.hep.rules import Load, Rules
 from jobs.lazy_imports import np
+from jobs.observe.spent import Spent
 
-if TYPE_CHECKING:
-    from jobs.benchmarks.hep.rules import Rules
-    from jobs.observe.spent import Spent
-
-    Arrays = Sequence[Any]  # images (n, side, side, 3), labels (n,), and whatever else is read, of n samples
+Arrays = Sequence[Any]  # images (n, side, side, 3), labels (n,), and whatever else is read, of n samples
 
 _TWICE = -1
 

@@ -8,21 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.benchmarks import accelerator, first_use
+from jobs.benchmarks.cdb.network import CdbNetwork
+from jobs.benchmarks.hep.network import HepNetwork
 from jobs.benchmarks.nersc.steps import Step
+from jobs.figures import Expectation
 from jobs.lazy_imports import np, tf
+from jobs.observe.spent import Spent
 from jobs.observe.time_log import UNKNOWN
+from jobs.ranks.rank import Rank
 from jobs.ranks.training import Meetings
-
-if TYPE_CHECKING:
-    from jobs.benchmarks.cdb.network import CdbNetwork
-    from jobs.benchmarks.hep.network import HepNetwork
-    from jobs.figures import Expectation
-    from jobs.observe.spent import Spent
-    from jobs.ranks.rank import Rank
-    from jobs.settings import Settings
+from jobs.settings import Settings
 
 
 @dataclass

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.benchmarks import accelerator
+from jobs.benchmarks.cdb.network import CdbNetwork
+from jobs.benchmarks.hep.network import HepNetwork
 from jobs.lazy_imports import tf
-
-if TYPE_CHECKING:
-    from jobs.benchmarks.cdb.network import CdbNetwork
-    from jobs.benchmarks.hep.network import HepNetwork
-    from jobs.ranks.training import Meetings
+from jobs.ranks.training import Meetings
 
 VALIDATION_COST = 3  # a step's forward pass is about a third of it: the backward pass computes two gradients a layer
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from jobs.observe.time_log import TimeLog
+from jobs.observe.time_log import TimeLog
 
 At = tuple[str, int, int]
 """Phase, epoch and step."""

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jobs.profiler import report, xplane
-from jobs.profiler.window import OPERATIONS, READS, SIZES
+from jobs.profiler.window import OPERATIONS, READS, SIZES, Window
 from jobs.terminal import visible
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from jobs.profiler.window import Window
 
 LINES = "/device:CUSTOM:TF I/O"  # a name of another kind is not shown
 SUMMARY = "tf_io"  # such as this one

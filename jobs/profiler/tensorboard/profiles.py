@@ -6,16 +6,14 @@ import errno
 import secrets
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.lazy_imports import tf
 from jobs.profiler.library import ProfilerError
 from jobs.profiler.tensorboard import summaries
 from jobs.profiler.tensorboard.session import SESSION, join_tensorflow
+from jobs.profiler.window import Window
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from jobs.profiler.window import Window
 
 
 class TensorFlowProfile:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.errors import JobError
 from jobs.lazy_imports import tf
@@ -17,9 +17,7 @@ from jobs.profiler import build
 from jobs.profiler.library import ProfilerError, library
 from jobs.profiler.profile import Profile
 from jobs.profiler.tensorboard import plane
-
-if TYPE_CHECKING:
-    from jobs.profiler.window import Window
+from jobs.profiler.window import Window
 
 _DEVICE_TYPE = b"TF_IO"  # TensorFlow takes capitals and underscores
 _VERSION = 0  # the major one: another may call otherwise

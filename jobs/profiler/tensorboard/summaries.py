@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from jobs.lazy_imports import tf
 from jobs.profiler import report
 from jobs.profiler.tensorboard import plane
-from jobs.profiler.window import OPERATIONS, READS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from jobs.profiler.window import Window
+from jobs.profiler.window import OPERATIONS, READS, Window
 
 _NOT_DRAWN = ("kernel_read_bytes", "seen_read_bytes")
 
