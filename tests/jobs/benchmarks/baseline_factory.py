@@ -1,7 +1,5 @@
 """Baselines of small files: what a worker asks of a run, and what an engine is told to do."""
 
-from __future__ import annotations
-
 import copy
 
 from jobs import run

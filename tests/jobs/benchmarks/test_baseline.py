@@ -1,7 +1,5 @@
 """What a storage gives by itself: real runs of the built-in engine, and what proves them."""
 
-from __future__ import annotations
-
 import errno
 import os
 import threading

@@ -1,7 +1,5 @@
 """What the benchmarks say of themselves."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Files with the sizes and the entropy of executables."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Files that are read from copies, in a script of one's own and in a run."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

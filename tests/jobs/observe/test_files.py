@@ -1,7 +1,5 @@
 """The files of a run against their list, before and after it."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

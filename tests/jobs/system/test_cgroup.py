@@ -1,7 +1,5 @@
 """The quota of the processors, by files as the kernel shows them and by a real group."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

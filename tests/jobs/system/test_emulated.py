@@ -1,7 +1,5 @@
 """Whether a file system says that it only plays a storage."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """The bytes that a cold read fetches: what the extents tell, held against the kernel's account of a real read."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What lies below a file system: real loop devices on a disk and in memory."""
 
-from __future__ import annotations
-
 import os
 
 from jobs.benchmarks.benchmark import Work

@@ -1,7 +1,5 @@
 """Stripes on Lustre: on recorded output of lfs, and with a small lfs of the test's own on PATH."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

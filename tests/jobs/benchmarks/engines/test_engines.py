@@ -1,7 +1,5 @@
 """IOR and fio as engines: what they are told, what is read of their answers, and answers that are broken."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
