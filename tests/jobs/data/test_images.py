@@ -47,17 +47,12 @@ def test_the_sizes_have_the_median_and_the_spread_that_were_asked_for(spec):
 
 
 @given(specs)
-def test_every_class_has_its_share_of_the_images(spec):
+def test_every_class_has_its_share_of_the_images_whose_names_are_unique_and_tell_it(spec):
     counts = np.bincount([spec.label(index) for index in range(spec.files)], minlength=spec.classes)
+    names = [spec.name(index) for index in range(spec.files)]
 
     assert len(counts) == spec.classes
     assert counts.max() - counts.min() <= 1
-
-
-@given(specs)
-def test_names_are_unique_and_tell_the_class(spec):
-    names = [spec.name(index) for index in range(spec.files)]
-
     assert len(set(names)) == spec.files
     assert all(name.startswith(f"class_{spec.label(i):03d}/") for i, name in enumerate(names))
 

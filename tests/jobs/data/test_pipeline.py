@@ -109,23 +109,31 @@ def test_deterministic_delivery_waits_for_a_late_file_and_other_delivery_lets_ot
 FUSED = ["MapAndBatchDataset"]
 APART = ["BatchDataset", "ParallelMapDataset"]
 SHIELDED = ["BatchDataset", "IgnoreErrorsDataset", "ParallelMapDataset"]
+COPIED = ["GeneratorDataset"]
 
 
 @pytest.mark.shows("benchmark.map_and_batch_fusion")
 @pytest.mark.parametrize(
-    ("changes", "last"),
+    ("make", "changes", "last"),
     [
-        ({"ignore_errors": False, "map_and_batch_fusion": True}, FUSED),
-        ({"ignore_errors": False, "map_and_batch_fusion": False}, APART),
-        ({"ignore_errors": True, "map_and_batch_fusion": True}, SHIELDED),
-        ({"ignore_errors": True, "map_and_batch_fusion": False}, SHIELDED),
-        ({"ignore_errors": False, "prefetch": 2}, ["PrefetchDataset", *APART]),
+        (make_settings, {"ignore_errors": False, "map_and_batch_fusion": True}, FUSED),
+        (make_settings, {"ignore_errors": False, "map_and_batch_fusion": False}, APART),
+        (make_settings, {"ignore_errors": True, "map_and_batch_fusion": True}, SHIELDED),
+        (make_settings, {"ignore_errors": True, "map_and_batch_fusion": False}, SHIELDED),
+        (make_settings, {"ignore_errors": False, "prefetch": 2}, ["PrefetchDataset", *APART]),
+        (make_alexnet_settings, {}, SHIELDED),
+        (make_alexnet_settings, {"prefetch": 1}, ["PrefetchDataset", *SHIELDED]),
+        (make_alexnet_settings, {"ignore_errors": False, "map_and_batch_fusion": True}, FUSED),
+        (make_alexnet_settings, TO_DEVICE, COPIED),
+        (make_alexnet_settings, {**TO_DEVICE, "prefetch": 1}, ["PrefetchDataset", *COPIED]),
     ],
 )
-def test_map_and_batch_are_one_step_only_where_asked_for_and_no_step_stands_between(job, names, changes, last):
-    lasts = [FUSED, APART, SHIELDED, ["PrefetchDataset", *APART]]
+def test_map_and_batch_are_one_step_where_asked_for_and_after_a_copy_to_the_device_comes_what_is_kept_there_alone(
+    job, names, make, changes, last
+):
+    lasts = [each for end in (FUSED, APART, SHIELDED, COPIED) for each in (end, ["PrefetchDataset", *end])]
 
-    assert job("transformations", names=names, settings=make_settings(**changes), lasts=lasts) == [last]
+    assert job("transformations", names=names, settings=make(**changes), lasts=lasts) == [last]
 
 
 @pytest.mark.shows("benchmark.image_size")
@@ -188,17 +196,3 @@ def test_a_batch_stands_on_the_device_that_computes_where_that_is_asked_for(job,
     _, found = job("labelled", names=names, settings=make_alexnet_settings(**changes), device="/CPU:1")
 
     assert found == [device]
-
-
-@pytest.mark.parametrize(
-    ("changes", "last"),
-    [
-        ({}, SHIELDED),
-        ({"prefetch": 1}, ["PrefetchDataset", *SHIELDED]),
-        ({"ignore_errors": False, "map_and_batch_fusion": True}, FUSED),
-        (TO_DEVICE, ["GeneratorDataset"]),
-        ({**TO_DEVICE, "prefetch": 1}, ["PrefetchDataset", "GeneratorDataset"]),
-    ],
-)
-def test_the_copy_to_the_device_comes_last_but_for_the_batches_that_are_kept_there(job, names, changes, last):
-    assert job("transformations", names=names, settings=make_alexnet_settings(**changes), lasts=[last]) == [last]

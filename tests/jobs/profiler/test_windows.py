@@ -182,8 +182,9 @@ def test_threads_lose_no_event(data):
     assert len(np.unique(watched.events["thread"])) == 8
 
 
-def test_a_file_that_was_open_before_has_its_name(data):
-    with opened(data) as descriptor, Profile(only=[data]) as watched:
+@pytest.mark.parametrize("only", [lambda data: [data], lambda _: ["/"]], ids=["the file", "all of the tree"])
+def test_a_file_that_was_open_before_has_its_name(only, data):
+    with opened(data) as descriptor, Profile(only=only(data)) as watched:
         os.read(descriptor, 100)
 
     assert list(watched.files) == [str(data)]
@@ -341,13 +342,6 @@ def test_events_that_cannot_be_count_for_nothing_and_are_an_error(wrong):
     assert not counters.view(np.uint8).any()
     with pytest.raises(ValueError, match="not those of its files"):
         fitting(events, 1)
-
-
-def test_all_of_the_tree_may_be_asked_for(data):
-    with Profile(only=["/"]) as watched:
-        data.read_bytes()
-
-    assert list(watched.files) == [str(data)]
 
 
 def test_one_thread_at_a_time_opens_windows_or_detaches(monkeypatch):

@@ -87,6 +87,7 @@ NOT_LUSTRE = "lfs setstripe: cannot create: Inappropriate ioctl for device (25)"
         (OLD_FOLDER, (-1, 32 << 20, -1, None)),
         (FOLDER, (1, 1 << 20, -1, None)),
         (POOL_FOLDER, (1, 1 << 20, -1, "ddn_hdd")),
+        (f"/lustre/stripe_count: 7/x\n{FOLDER}", (1, 1 << 20, -1, None)),  # a path that looks like a layout
     ],
 )
 def test_a_plain_layout_is_taken_apart(text, found):
@@ -99,10 +100,6 @@ def test_a_plain_layout_is_taken_apart(text, found):
 )
 def test_a_layout_of_several_parts_and_what_is_none_is_kept_as_it_was_printed(text):
     assert parse(text) == {"raw": text}
-
-
-def test_a_path_that_looks_like_a_layout_is_not_taken_for_one():
-    assert parse(f"/lustre/stripe_count: 7/x\n{FOLDER}")["stripe_count"] == 1
 
 
 def test_the_suffix_tells_every_layout_from_every_other():
