@@ -158,10 +158,10 @@ class Lab:
     def cut_power(self, number: int) -> None:
         """Take a node away with everything that runs on it."""
         self.kill_node(number)
-        on_it = [each for each in self._processes() if each.info["environ"].get("SLURMD_NODENAME") == f"n{number}"]
-        above = {each.info["ppid"] for each in on_it}
-        self._signal([pid for pid in self._steps() if pid in above], signal.SIGKILL)  # first: they report no end
-        self._signal([each.pid for each in on_it], signal.SIGKILL)
+        on_it = [pid for pid, _, words in self._processes() if f"SLURMD_NODENAME=n{number}" in words]
+        steps = [pid for pid in self._steps() if _children(pid) & {*on_it}]
+        self._signal(steps, signal.SIGKILL)  # first, so that they report no end
+        self._signal(on_it, signal.SIGKILL)
 
     def stop_controller(self) -> None:
         """Stop slurmctld: every client now fails, after 9 s; jobs run on."""
@@ -344,19 +344,25 @@ class Lab:
         with contextlib.suppress(TimeoutError):
             self._wait(lambda: not any(map(alive, pids)), _STOP_TIMEOUT_S)
 
-    def _processes(self) -> list[psutil.Process]:
-        """List what was started with this lab's ``SLURM_CONF``."""
-        found = psutil.process_iter(["environ", "cmdline", "ppid"])
-        return [each for each in found if (each.info["environ"] or {}).get("SLURM_CONF") == str(self.conf)]
+    def _processes(self) -> list[tuple[int, str, list[str]]]:
+        """List what was started with this lab's ``SLURM_CONF``: pid, command line, environment."""
+        # psutil ends an environment at its first gap, and slurmstepd writes its title over the beginning of its own.
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                environment = os.fsdecode((process / "environ").read_bytes()).split("\0")
+                if f"SLURM_CONF={self.conf}" in environment:
+                    command = os.fsdecode((process / "cmdline").read_bytes())
+                    found.append((int(process.name), command, environment))
+        return found
 
     def _steps(self) -> list[int]:
-        return [
-            each.pid for each in self._processes() if " ".join(each.info["cmdline"] or ()).startswith("slurmstepd:")
-        ]
+        return [pid for pid, command, _ in self._processes() if command.startswith("slurmstepd:")]
 
     def _strays(self) -> list[int]:
         """Find what outlives its slurmd, or its job: without cgroups an orphan of a job escapes Slurm."""
-        return [*self._steps(), *(each.pid for each in self._processes() if "SLURM_JOB_ID" in each.info["environ"])]
+        jobs = [pid for pid, _, words in self._processes() if any(word.startswith("SLURM_JOB_ID=") for word in words)]
+        return [*self._steps(), *jobs]
 
 
 @contextlib.contextmanager
@@ -387,6 +393,12 @@ def alive(pid: int) -> bool:
     with contextlib.suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     return False
+
+
+def _children(pid: int) -> set[int]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return {child.pid for child in psutil.Process(pid).children()}
+    return set()
 
 
 def _listens(port: int) -> bool:
