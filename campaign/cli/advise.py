@@ -93,7 +93,6 @@ def _needed(folder: CampaignFolder, recorded: Record, lacking: Lacking) -> dict[
 
 
 def _measure(folder: CampaignFolder, known: Evidence, test: Mapping[str, Any]) -> None:
-    """Write a prediction down, and run its command."""
     predicted = Prediction(*(test[name] for name in Prediction._fields))
     before = known[predicted.figure]
     account.promise(folder, test["rule"], predicted, (known.cell, test["cell"]), (test["command"], before))
@@ -144,7 +143,6 @@ def _predicted(test: Mapping[str, Any], value: str = "value") -> str:
 
 
 def _outcome(each: Tested) -> str:
-    """Return one test in a line."""
     when = f"{each['utc'][:10]} {each['rule']} predicted {_predicted(each, 'predicted')} from {each['before']:.4g}"
     if (measured := each["measured"]) is None:
         return f"{when}; not measured: {each['why_not']}"

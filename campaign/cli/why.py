@@ -76,7 +76,6 @@ def _print_record(recorded: Record, state: State, where: str) -> None:
 
 
 def _of_trace(trace: dict[str, Any]) -> list[str]:
-    """Return what the trace of a run lacks."""
     unread = [f"{name}: {state}" for name, state in trace.get("sources", {}).items() if state != "ok"]
     error = trace.get("error")
     return [f"not written: {error}", *unread] if error else unread
@@ -119,7 +118,6 @@ def _of_objects(run: Run) -> list[str]:
 
 
 def _of_added(added: Addition, unit: str) -> str:
-    """Return why a run was added."""
     if added["interval"] is None:
         return f"until_spread={added['until_spread']:g}: {added['n']} runs were too few for an interval of the median"
     low, high = added["interval"]

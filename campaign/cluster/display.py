@@ -96,7 +96,6 @@ def _shown(picture: Picture) -> list[str]:
 
 
 def _queue(picture: Picture) -> str:
-    """Return why jobs wait, in Slurm's words."""
     return ", ".join(
         f"{counted(number, 'job')} waiting: {why or 'submitted'}" for why, number in picture.reasons.most_common()
     )

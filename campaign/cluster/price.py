@@ -125,7 +125,6 @@ def to_go(folder: CampaignFolder, followers: Iterable[Follower], at_once: int) -
 
 
 def _known(folder: CampaignFolder) -> Iterator[tuple[tuple[str, ...], float]]:
-    """Yield kind and seconds of earlier runs."""
     for path in islice(folder.records.glob("*/record.json"), _RECORDS_READ):
         recorded, _ = record.read_or_fault(path)
         settings = recorded["cell"]["settings"] if recorded else {}
@@ -141,6 +140,5 @@ def _kind(settings: Settings) -> tuple[str, ...]:
 
 
 def _mean(known: Sequence[tuple[tuple[str, ...], float]], kind: tuple[str, ...]) -> float:
-    """Return the mean seconds of the runs of this kind or, where there is none, of all."""
     alike = [seconds for other, seconds in known if other == kind]
     return statistics.fmean(alike or [seconds for _, seconds in known])

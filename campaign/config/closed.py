@@ -38,7 +38,6 @@ def check_words(overrides: Iterable[str]) -> None:
 
 @cache
 def _switches() -> frozenset[str]:
-    """Name the keys that are true or false."""
     return frozenset(_switches_of("", Campaign))
 
 

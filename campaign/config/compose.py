@@ -96,7 +96,6 @@ class _Base:
         return point
 
     def _as_typed(self, key: str, value: Any) -> Any:
-        """Return a value as the schema's type has it."""
         OmegaConf.update(self._config, key, value, merge=True)
         found = OmegaConf.select(self._config, key)
         return found.name if isinstance(found, Enum) else found
@@ -110,7 +109,6 @@ def _may_depend(config: DictConfig, keys: Iterable[str]) -> bool:
 
 
 def _reader(loader: ConfigLoader) -> Any:
-    """Return a function that reads the words of a point."""
     parser = OverridesParser.create(config_loader=loader)
     is_group = lru_cache(maxsize=None)(lambda key: bool(loader.get_group_options(key)))
 

@@ -77,7 +77,6 @@ def _with_its_base(group: str, name: str) -> Any:
 
 @lru_cache
 def _read_as(benchmark: str) -> Any:
-    """Return the values of a choice of the group ``benchmark``."""
     return _with_its_base("benchmark", benchmark)
 
 

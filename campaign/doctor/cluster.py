@@ -157,7 +157,6 @@ def _send(array: submission.Array, folder: Path) -> tuple[bool | None, str, str]
 
 
 def _answer(folder: Path, word: str, job: str) -> Iterator[Finding]:
-    """Wait for the job to begin, then for its answer."""
     if not _comes(folder / "begun", _QUEUE_TIMEOUT_S):
         state = client.ask("squeue", "-h", "--all", "-j", job, "-o", "%T (%r)")
         state = "the scheduler does not answer" if state is None else state.strip()
@@ -192,7 +191,6 @@ def _answer(folder: Path, word: str, job: str) -> Iterator[Finding]:
 
 
 def _comes(path: Path, timeout_s: float) -> bool:
-    """Wait for a file that another machine makes."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         os.scandir(path.parent).close()  # else an NFS client answers from its cache

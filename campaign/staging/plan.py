@@ -131,7 +131,6 @@ def _rule(moved: Any, movable: Any, size: Floats, gain: cost.Gain) -> Rule:
 
 
 def _why_not(observed: Observed, root: Path, advised: Rule) -> str | None:
-    """Return why nothing is to be staged; None where it gains."""
     device = device_of(root)
     if root.stat().st_dev == observed.source.stat().st_dev or (device and device == device_of(observed.source)):
         return f"{root} lies on the storage of the files themselves"

@@ -62,7 +62,6 @@ class Worker:
         return all(outcomes)
 
     def _require_accelerator(self) -> None:
-        """Raise EnvironmentFaultError where cells are for a GPU and TensorFlow finds none."""
         if any(item["settings"].get("accelerator", {}).get("name") == "gpu" for item in self.work["cells"]):
             log = self.folder.workers / f"{self.work['token']}.accelerator.log"
             answer = self.template.run({"name": "gpu"}, log, _PROBE_TIMEOUT_S, _PROBE)
@@ -101,7 +100,6 @@ class Worker:
         return self._settle(recorded)
 
     def _refuse(self, item: ListedItem, why: str) -> bool:
-        """Record as a failed run why a cell cannot be begun on this node."""
         recorded, _ = session.begin(self.folder, self.work, item)
         run = record.begin_run(recorded, "measured", self.work["token"])
         run |= {"status": "failed", "reason": why, "refused": True}
@@ -186,7 +184,6 @@ class Worker:
             run["log"] = None
 
     def _figures(self, request: Request, log: Path) -> Run:
-        """Run a request, on one rank or on several."""
         conduct, nodes = self.work["conduct"], request["settings"].get("nodes", 1)
         if nodes == 1:
             if self.work["cluster"] != "slurm":

@@ -100,7 +100,6 @@ def _found(file: Path, timeout_s: float) -> Meeting:
 
 
 def _done(said: dict[str, Any], line: Line, template: Template, work: WorkList, held: ExitStack) -> dict[str, Any]:
-    """Do what the first rank says; returns the answer."""
     if said["do"] == "run":
         began = time.perf_counter()
         return {"run": _run(said, line, template), "ended_s": time.perf_counter() - began}

@@ -10,7 +10,7 @@ from campaign.slurm import client
 from campaign.worker import __main__ as worker
 from tests.campaign.command_line import CommandLine
 from tests.campaign.fake_slurm import Clock, Programs
-from tests.campaign.work_lists import BUFFERED, DIRECT, compose, slurm_conduct, work_list
+from tests.campaign.work_lists import DIRECT, compose, slurm_conduct, work_list
 
 
 @pytest.fixture
@@ -23,12 +23,6 @@ def point():
 def direct_point():
     """The same of a training with snapshots on a storage."""
     return compose(*DIRECT)
-
-
-@pytest.fixture
-def buffered_point():
-    """The same with snapshots through a burst buffer."""
-    return compose(*BUFFERED)
 
 
 @pytest.fixture

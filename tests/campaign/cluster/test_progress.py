@@ -116,13 +116,15 @@ def test_a_damaged_work_list_is_named_by_file_and_key(folder, cells):
         Follower.of(folder, batch, 0)
 
 
+def _watched(folder, made):
+    lists = {"a": made[:1], "b": made[1:]}
+    return Watched({key: Follower(folder, [(cell.id, 2) for cell in own], 1, "first") for key, own in lists.items()})
+
+
 @pytest.fixture
 def watched(folder, made):
     """Two workers: ``a`` with one cell, ``b`` with two."""
-    lists = {"a": made[:1], "b": made[1:]}
-    return Watched(
-        {key: Follower(folder, [(cell.id, 2) for cell in cells], 1, "first") for key, cells in lists.items()}
-    )
+    return _watched(folder, made)
 
 
 def _counts(picture):
@@ -207,8 +209,7 @@ _OUTCOME = st.sampled_from([None, "running", "done", "invalid", "failed"])
 def test_in_every_situation_each_cell_is_counted_once(story, folder, made, write):
     for cell in made:
         folder.record(cell.id).unlink(missing_ok=True)
-    lists = {"a": made[:1], "b": made[1:]}
-    watched = Watched({key: Follower(folder, [(c.id, 2) for c in cells], 1, "first") for key, cells in lists.items()})
+    watched = _watched(folder, made)
 
     for one, other, outcomes in story:
         for cell, outcome in zip(made, outcomes, strict=True):

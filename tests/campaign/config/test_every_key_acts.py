@@ -16,7 +16,7 @@ from jobs import checks
 from jobs.benchmarks import alexnet, baseline, climate, malware, micro
 from jobs.checks import Limits
 from tests.campaign.fake_template import figures
-from tests.campaign.work_lists import compose
+from tests.campaign.work_lists import BUFFERED, compose
 
 TESTS = Path(__file__).parents[2]
 
@@ -29,14 +29,16 @@ def _marks(file):
                 yield f"{file.name}::{node.name}", [ast.literal_eval(key) for key in mark.args]
 
 
-def test_every_key_is_shown_by_a_test_and_every_mark_names_a_key(point, direct_point, buffered_point):
+def test_every_key_is_shown_by_a_test_and_every_mark_names_a_key(point, direct_point):
     keys = {key for key, _ in flat(point)} | {"dataset.path", "dataset.hdf5"}
     keys |= {f"site.storages.{field.name}" for field in dataclasses.fields(SiteStorage)}
     keys |= {f"storage.{field.name}" for field in dataclasses.fields(ObjectStorage)}
     keys |= {f"cluster.{field.name}" for field in dataclasses.fields(Slurm)}
     keys |= {f"benchmark.{field.name}" for kind in benchmark.KEYS.values() for field in dataclasses.fields(kind)}
     keys |= {f"dataset.{field.name}" for kind in (Hep, Climate) for field in dataclasses.fields(kind)}
-    keys |= {key for each in (direct_point, buffered_point) for key, _ in flat(each) if key.startswith("checkpoint.")}
+    keys |= {
+        key for each in (direct_point, compose(*BUFFERED)) for key, _ in flat(each) if key.startswith("checkpoint.")
+    }
     shown = {key: test for file in TESTS.rglob("test_*.py") for test, named in _marks(file) for key in named}
 
     assert sorted(keys - shown.keys()) == [], "no test is marked with @pytest.mark.shows(KEY)"

@@ -24,18 +24,10 @@ OF_SITE = {
     "constraint": "K80&haswell",
     "gpus_per_node": 2,
 }
-SITE = """\
-partition: gpu
-account: a1
-qos: high
-constraint: K80&haswell
-gpus_per_node: 2
+SITE = "".join(f"{key}: {value}\n" for key, value in OF_SITE.items())
+SITE += """\
 modules: [gcc/12.2, cuda]
 prelude: [export A=1]
-pool: n[1-4]
-mem_gb: 8.0
-wckey: w1
-comment: project=x
 spread_max: 0.02
 other_cpu_max: 0.75
 throttled_max: 0.1
