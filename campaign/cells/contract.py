@@ -1,9 +1,10 @@
-"""Types of the configuration, of the work lists and of what a campaign leaves on disk."""
+"""Types of the configuration, of the work lists and of what a campaign leaves on disk.
 
-from __future__ import annotations
+Annotations are evaluated here: `jobs.shapes` asks which keys are required.
+"""
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, Required, TypedDict
 
 from jobs.figures import Check, Run
 from jobs.settings import Node, Settings
@@ -20,13 +21,10 @@ class Trace(TypedDict):
     tail_s: float
 
 
-class _Named(TypedDict):
-    name: str
-
-
-class Cluster(_Named, total=False):
+class Cluster(TypedDict, total=False):
     """Group ``cluster``; other keys go to ``sbatch`` as they are. Choices without Slurm have a name alone."""
 
+    name: Required[str]
     pool: str | None
     exclude: str | None
     dependency: str | None
@@ -48,16 +46,19 @@ class Cluster(_Named, total=False):
     save_patience_s: float
 
 
-class Site(_Named, total=False):
+class Site(TypedDict, total=False):
     """Group ``site``; its other keys are handed on to other groups (conf/)."""
 
+    name: Required[str]
     storages: dict[str, Node]
     spread_max: float
     other_cpu_max: float
     throttled_max: float
 
 
-class _Conduct(TypedDict):
+class Conduct(TypedDict):
+    """How a campaign is run: every key of the configuration that cannot change a result."""
+
     site: Site
     cluster: Cluster
     runs: int
@@ -75,13 +76,8 @@ class _Conduct(TypedDict):
     detach: bool
     trace: Trace
     checks: dict[str, float]
-
-
-class Conduct(_Conduct, total=False):
-    """How a campaign is run: every key of the configuration that cannot change a result."""
-
-    retries: int
-    profile: dict[str, bool]  # ``compare`` alone: the rest is what a cell is
+    retries: NotRequired[int]
+    profile: NotRequired[dict[str, bool]]  # ``compare`` alone: the rest is what a cell is
 
 
 class Point(Settings, Conduct):
@@ -125,13 +121,10 @@ class Data(TypedDict, total=False):
     staged: Node  # which of the files are read from copies, and where these lie (`campaign.storage.datasets`)
 
 
-class _Submitted(TypedDict):
-    token: str
-
-
-class Submission(_Submitted, total=False):
+class Submission(TypedDict, total=False):
     """The submission that a record's last session belongs to."""
 
+    token: Required[str]
     words: list[str]
     submitted_utc: str
     order_seed: int
@@ -174,40 +167,34 @@ class Addition(TypedDict):
     width: float | None
 
 
-class _Cell(TypedDict):
+class RecordedCell(TypedDict):
+    """Which cell a record is of; records of before lack what the benchmark says of itself."""
+
     id: str
     benchmark: str
     benchmark_version: int
     settings: Settings
+    kind: NotRequired[str]
+    figure: NotRequired[str]
+    unit: NotRequired[str]
+    better: NotRequired[str]
 
 
-class RecordedCell(_Cell, total=False):
-    """Which cell a record is of; records of before lack what the benchmark says of itself."""
+class Record(TypedDict):
+    """``record.json``, schema 1: the only bridge to the analysis, held by a contract test."""
 
-    kind: str
-    figure: str
-    unit: str
-    better: str
-
-
-class _Record(TypedDict):
     cell: RecordedCell
     campaign: Submission
     dataset: Data
     provenance: Provenance
     runs: list[Run]
     status: Status
-
-
-class Record(_Record, total=False):
-    """``record.json``, schema 1: the only bridge to the analysis, held by a contract test."""
-
-    schema: int
-    sittings: list[Session]
-    checks: list[Check]
-    looser_checks: list[str]
-    profile_cost: ProfileCost
-    reason: str | None
+    schema: NotRequired[int]
+    sittings: NotRequired[list[Session]]
+    checks: NotRequired[list[Check]]
+    looser_checks: NotRequired[list[str]]
+    profile_cost: NotRequired[ProfileCost]
+    reason: NotRequired[str | None]
 
 
 class Asked(TypedDict, total=False):
@@ -251,7 +238,9 @@ class WorkItem(_Item):
     dataset: Data
 
 
-class _WorkList(TypedDict):
+class WorkList(TypedDict):
+    """What a worker is to do; ``cluster`` is slurm, local or debug."""
+
     token: str
     words: list[str]
     submitted_utc: str
@@ -260,9 +249,4 @@ class _WorkList(TypedDict):
     cluster: str
     conduct: Conduct
     cells: list[ListedItem]
-
-
-class WorkList(_WorkList, total=False):
-    """What a worker is to do; ``cluster`` is slurm, local or debug."""
-
-    attempt: int
+    attempt: NotRequired[int]
