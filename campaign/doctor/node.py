@@ -71,7 +71,7 @@ class Answer(TypedDict):
 def python() -> Finding:
     """Check the interpreter."""
     version = ".".join(map(str, sys.version_info[:3]))
-    return Finding("python", passed=sys.version_info >= (3, 10), message=version, hint="Python 3.10 or later is needed")
+    return Finding("python", passed=sys.version_info >= (3, 11), message=version, hint="Python 3.11 or later is needed")
 
 
 def records(campaign: Path) -> Finding:

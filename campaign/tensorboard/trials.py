@@ -37,7 +37,7 @@ def write(logdir: Path, folder: CampaignFolder, records: Mapping[str, Record], s
     for cell, each in records.items():
         try:
             facts[cell] = _facts(each)
-        except ODD_FIGURES as error:  # noqa: PERF203 - the others are shown
+        except ODD_FIGURES as error:
             faults.append(f"{cell}: its record is damaged inside: {error}")
     settings = _telling(facts)
     for place, cell in enumerate(settings):

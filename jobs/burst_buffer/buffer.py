@@ -124,7 +124,7 @@ class BurstBuffer:
         while True:
             try:
                 return act()
-            except OSError as error:  # noqa: PERF203 - of a full storage
+            except OSError as error:
                 if not durable.is_full(error) or not self._sides.evict_one():
                     raise
 

@@ -152,7 +152,7 @@ class Client:
                 answer = await self._obstore.get_async(self._store, asked.name, options=asked.options)
                 asked.answered(answer)
                 return asked.taken(await answer.bytes_async())
-            except self.errors as error:  # noqa: PERF203 - a request
+            except self.errors as error:
                 await asyncio.sleep(asked.pause_s(error))
 
     def put(self, key: str, data: bytes | memoryview | Path | Callable[[], Iterator[bytes]]) -> str | None:
@@ -215,7 +215,7 @@ class Client:
         while True:
             try:
                 return once()
-            except self.errors as error:  # noqa: PERF203 - a request
+            except self.errors as error:
                 time.sleep(asked.pause_s(error))
 
 

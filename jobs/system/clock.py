@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 _libc = ctypes.CDLL(None)
 
@@ -38,4 +38,4 @@ def moment() -> tuple[float, float | None]:
 
 def utc_now() -> str:
     """Return the time as ISO 8601, UTC, milliseconds."""
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

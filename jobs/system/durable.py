@@ -35,7 +35,7 @@ def retry(write: Callable[[], _Made], timeout_s: float) -> _Made:
     while True:
         try:
             return write()
-        except OSError as error:  # noqa: PERF203 - a retry
+        except OSError as error:
             if time.monotonic() + pause_s > deadline:
                 raise
             with contextlib.suppress(OSError):  # the log lies on a full disk, too

@@ -22,7 +22,7 @@ def campaign(lab, tmp_path):
 
 
 def _span(run):
-    started = datetime.fromisoformat(run["started_utc"].replace("Z", "+00:00"))
+    started = datetime.fromisoformat(run["started_utc"])
     return started, started + timedelta(seconds=run["elapsed_s_with_fork"])
 
 

@@ -9,6 +9,7 @@ import struct
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 _ACCESS, _OPEN = 0x1, 0x20
 _EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name
@@ -28,7 +29,7 @@ class Racer:
         self.times, self._stop = 0, threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Racer:  # noqa: PYI034 - Self is not in Python 3.10
+    def __enter__(self) -> Self:
         """Begin to watch."""
         libc = ctypes.CDLL(None)
         self._fd = libc.inotify_init1(os.O_NONBLOCK)

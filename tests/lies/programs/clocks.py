@@ -36,7 +36,7 @@ def jumping_clock(workspace):
     clock = {"LD_PRELOAD": setup.library(workspace.folder, "clock"), "LIES_CLOCK": "jump"}
     began = time.time()
     answer = workspace.campaign(paths[0].parent, **clock)
-    stamp = datetime.fromisoformat(workspace.records()[0]["provenance"]["started_utc"].replace("Z", "+00:00"))
+    stamp = datetime.fromisoformat(workspace.records()[0]["provenance"]["started_utc"])
     behind_min = (began - stamp.timestamp()) / 60
     durations = [(run["wall_s"], run["elapsed_s_with_fork"]) for run in workspace.measured()]
     right = all(0 < wall_s < elapsed_s < 60 for wall_s, elapsed_s in durations)
