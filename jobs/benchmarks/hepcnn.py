@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs import objects, ranks
 from jobs.benchmarks import accelerator
@@ -25,28 +25,22 @@ from jobs.benchmarks.alexnet_network import bytes_of
 from jobs.benchmarks.benchmark import Benchmark, Figure, Work
 from jobs.benchmarks.hep.expected import Plan, over_ranks, seconds_by_source, together
 from jobs.benchmarks.hep.network import HepNetwork, kernel_shapes
-from jobs.benchmarks.hep.rules import CHANNELS, PHASES, TRAIN, Files, Rules
-from jobs.benchmarks.hep.samples import Samples
+from jobs.benchmarks.hep.rules import CHANNELS, PHASES, TRAIN, Files, Load, Rules
+from jobs.benchmarks.hep.samples import Arrays, Samples
 from jobs.benchmarks.hep.training import HepTraining, Loader
 from jobs.benchmarks.images import RATE, objects_of
 from jobs.benchmarks.nersc.run import Run
 from jobs.checkpoints import run as checkpoint
+from jobs.checkpoints.run import Checkpoints
 from jobs.data import manifest, staging
-from jobs.data.readers import Part, library, opened
+from jobs.data.readers import Part, Reader, library, opened
 from jobs.errors import DatasetError
 from jobs.lazy_imports import np
 from jobs.observe.spent import Spent, logged
-from jobs.settings import EVERY, key
-
-if TYPE_CHECKING:
-    from jobs.benchmarks.hep.rules import Load
-    from jobs.benchmarks.hep.samples import Arrays
-    from jobs.checkpoints.run import Checkpoints
-    from jobs.data.readers import Reader
-    from jobs.observe.time_log import TimeLog
-    from jobs.ranks.rank import Rank
-    from jobs.request import Request
-    from jobs.settings import Settings
+from jobs.observe.time_log import TimeLog
+from jobs.ranks.rank import Rank
+from jobs.request import Request
+from jobs.settings import EVERY, Settings, key
 
 _PARTS = ("data", "label", "psr", "normweight", "weight")
 _COLUMNS = ("phase", "epoch", "file", "resident", "device_bytes")  # of each load, in a record

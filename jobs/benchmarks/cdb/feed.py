@@ -14,19 +14,15 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jobs.benchmarks.cdb.rules import TRAIN, VALIDATION
+from jobs.benchmarks.cdb.rules import TRAIN, VALIDATION, Phase, Rules
 from jobs.data import pipeline
-from jobs.data.readers import Part
+from jobs.data.readers import Part, Reader
 from jobs.errors import DatasetError
 from jobs.lazy_imports import np, tf
-
-if TYPE_CHECKING:
-    from jobs.benchmarks.cdb.rules import Phase, Rules
-    from jobs.data.readers.reader import Reader
-    from jobs.observe.time_log import TimeLog
-    from jobs.settings import Node, Settings
+from jobs.observe.time_log import TimeLog
+from jobs.settings import Node, Settings
 
 WEIGHTS = (1.009, 7.67, 31.6)  # of the classes, 1 / sqrt of their shares in our files (jobs/data/hdf5.py)
 _MOST, _LEAST = 1, 2  # columns of ``stats``

@@ -6,23 +6,20 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs import objects, steps
-from jobs.benchmarks.hep.rules import TRAIN, VALIDATION
+from jobs.benchmarks.hep.rules import TRAIN, VALIDATION, Load, Rules
+from jobs.benchmarks.hep.samples import Arrays, Samples
 from jobs.benchmarks.nersc.run import Training
+from jobs.checkpoints.saver import Saver
+from jobs.data.readers import Reader
 from jobs.errors import UnreadableImageError
 from jobs.lazy_imports import np
 from jobs.observe.counters import process_io
+from jobs.observe.spent import Spent
 from jobs.observe.time_log import UNKNOWN
 from jobs.system import page_cache
-
-if TYPE_CHECKING:
-    from jobs.benchmarks.hep.rules import Load, Rules
-    from jobs.benchmarks.hep.samples import Arrays, Samples
-    from jobs.checkpoints.saver import Saver
-    from jobs.data.readers import Reader
-    from jobs.observe.spent import Spent
 
 
 class Loader:

@@ -9,14 +9,11 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from jobs.data.readers.part import READERS, Part
+from jobs.data.readers.part import READERS, Part, Reader
 
-if TYPE_CHECKING:
-    from jobs.data.readers.reader import Reader as Reader
-
-__all__ = ["READERS", "Part", "opened"]
+__all__ = ["READERS", "Part", "Reader", "opened"]
 
 
 def opened(*words: Any, **how: Any) -> AbstractContextManager[Reader]:

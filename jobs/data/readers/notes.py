@@ -7,10 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+from jobs.data.readers.part import At
 from jobs.observe.time_log import TimeLog
 
-At = tuple[str, int, int]
-"""Phase, epoch and step."""
 Note = Callable[[str, At | None, str], AbstractContextManager[Any]]
 """Gives the event of a file, a place and an action; its ``size_bytes`` may be set."""
 

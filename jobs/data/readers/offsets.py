@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jobs.data.readers.library import empty, file_of, filled, found
+from jobs.data.readers.notes import Note
+from jobs.data.readers.part import At, Part, Reader
 from jobs.errors import DatasetError
 from jobs.lazy_imports import h5py
 
 if TYPE_CHECKING:
     from jobs.data.readers.library import Array
-    from jobs.data.readers.notes import At, Note
-    from jobs.data.readers.part import Part
 
     Read = Callable[[memoryview, int], None]  # fills memory with what lies from an offset on
     Fill = Callable[[Iterable["Range"]], None]
@@ -118,7 +118,7 @@ def _chunks(data: h5py.Dataset, part: Part) -> Iterator[Piece]:
 
 
 @dataclass
-class Offsets:
+class Offsets(Reader):
     """Reads files by the offsets that it was given; thread safe."""
 
     parts: Sequence[Part]
@@ -138,10 +138,6 @@ class Offsets:
                 fill(itertools.chain.from_iterable(map(_ranges, wanted, arrays)))
                 event.size_bytes = sum(array.nbytes for array in arrays)
         return arrays
-
-    def processes(self) -> list[int]:
-        """Return nothing: this process reads by itself."""
-        return []
 
 
 def _ranges(layout: Layout, array: Array) -> Iterator[Range]:

@@ -1,12 +1,27 @@
-"""What is read of HDF5 files, and how; without numpy, for who only wants to know."""
+"""What is read of HDF5 files, and by what; without numpy, for who only wants to know."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 READERS = ("h5py_threads", "h5py_pool", "h5py_shared", "offsets")
 Driver = Literal["sec2", "core"]
+At = tuple[str, int, int]
+"""Phase, epoch and step."""
+
+
+class Reader:
+    """Reads parts of files."""
+
+    def read(self, path: str | os.PathLike[str], at: At | None = None) -> list[Any]:
+        """Return the parts of a file, each an array of its own; may be called by any number of threads."""
+        raise NotImplementedError
+
+    def processes(self) -> list[int]:
+        """Return the numbers of the processes that read for this one; none where it reads by itself."""
+        return []
 
 
 class Part(NamedTuple):

@@ -24,13 +24,12 @@ import numpy as np
 from jobs.data.pool import end_with_parent, no_ctrl_c
 from jobs.data.readers import library
 from jobs.data.readers.notes import notes
+from jobs.data.readers.part import At, Driver, Part, Reader
 from jobs.errors import EngineError
 from jobs.observe.time_log import TimeLog
 
 if TYPE_CHECKING:
     from jobs.data.readers.library import Array
-    from jobs.data.readers.notes import At
-    from jobs.data.readers.part import Driver, Part
 
     Found = list[tuple[int, tuple[int, ...], str]]  # of each array in a slot: where it begins, its shape and its dtype
 
@@ -115,7 +114,7 @@ def _in_slot(path: str, at: At | None, slot: int) -> Found | list[Array]:
     return found
 
 
-class Pool:
+class Pool(Reader):
     """Reads in processes."""
 
     def __init__(self, executor: ProcessPoolExecutor, memory: Memory | None) -> None:

@@ -7,33 +7,21 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from jobs import objects
 from jobs.data.readers import library, offsets, processes
-from jobs.data.readers.notes import notes
-from jobs.data.readers.part import READERS
+from jobs.data.readers.notes import Note, notes
+from jobs.data.readers.part import READERS, At, Driver, Part, Reader
 from jobs.errors import DatasetError
+from jobs.observe.time_log import TimeLog
 
 if TYPE_CHECKING:
     from jobs.data.readers.library import Array
-    from jobs.data.readers.notes import At, Note
     from jobs.data.readers.offsets import Fill
-    from jobs.data.readers.part import Driver, Part
-    from jobs.observe.time_log import TimeLog
 
 
-class Reader(Protocol):
-    """Reads parts of files."""
-
-    def read(self, path: str | os.PathLike[str], at: At | None = None) -> list[Array]:
-        """Return the parts of a file, each an array of its own; may be called by any number of threads."""
-
-    def processes(self) -> list[int]:
-        """Return the numbers of the processes that read for this one."""
-
-
-class _Threads:
+class _Threads(Reader):
     """Calls the library in the threads of the callers, which wait for each other in there."""
 
     def __init__(self, parts: Sequence[Part], driver: Driver, note: Note) -> None:
@@ -42,9 +30,6 @@ class _Threads:
     def read(self, path: str | os.PathLike[str], at: At | None = None) -> list[Array]:
         name = os.fspath(path)
         return library.load(name, self._parts, self._driver, partial(self._note, name, at))
-
-    def processes(self) -> list[int]:
-        return []
 
 
 def _ranges(helpers: ThreadPoolExecutor | None) -> Callable[[str], AbstractContextManager[Fill]]:
