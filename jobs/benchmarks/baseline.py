@@ -15,21 +15,18 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.benchmarks.benchmark import Benchmark, Figure, Work
 from jobs.benchmarks.engines import datafile, external
 from jobs.benchmarks.engines import engine as engines
-from jobs.benchmarks.engines.engine import Order
+from jobs.benchmarks.engines.engine import Order, Outcome
 from jobs.errors import EngineError
-from jobs.settings import key
+from jobs.objects.client import Client
+from jobs.objects.source import Source
+from jobs.request import FileRequest, Request
+from jobs.settings import Node, Settings, key
 from jobs.system import files
-
-if TYPE_CHECKING:
-    from jobs.benchmarks.engines.engine import Outcome
-    from jobs.objects.client import Client
-    from jobs.request import FileRequest, Request
-    from jobs.settings import Node, Settings
 
 _WRITTEN, _RANDOM = "write", "random_read"
 _MIB = 1 << 20
@@ -102,9 +99,6 @@ def engine_of(settings: Settings) -> str:
 @contextmanager
 def _of_objects(request: Request, asked: FileRequest) -> Iterator[Work]:
     """Make ready a run that gets ranges of one object, by as many readers as a file has, or that puts objects."""
-    from jobs.objects.client import Client  # noqa: PLC0415 - only for objects
-    from jobs.objects.source import Source  # noqa: PLC0415
-
     settings = request["settings"]
     source = Source(Client(settings["storage"]), {}, request.get("disk"), 1)
     order = _order(settings, asked, direct=False)

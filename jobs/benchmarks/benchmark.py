@@ -7,16 +7,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from jobs.checkpoints.run import Checkpoints
+from jobs.figures import Run
+from jobs.objects.source import Source
+from jobs.request import Request
 from jobs.settings import EVERY, Node, Settings, defaults
 from jobs.system.layers import Layers, layers
-
-if TYPE_CHECKING:
-    from jobs.checkpoints.run import Checkpoints
-    from jobs.figures import Run
-    from jobs.objects.source import Source
-    from jobs.request import Request
 
 Kind = Literal["storage", "pipeline", "training"]
 

@@ -7,22 +7,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.benchmarks.benchmark import Figure, Work
 from jobs.checkpoints import run as checkpoint
 from jobs.data import manifest, pipeline, staging
 from jobs.errors import DatasetError
+from jobs.objects.source import Source, of_dataset
 from jobs.ranks import here
+from jobs.request import Request
+from jobs.settings import Settings
 
-if TYPE_CHECKING:
-    from jobs.objects.source import Source
-    from jobs.request import Request
-    from jobs.settings import Settings
-
-    Prepare = Callable[..., Callable[[AbstractContextManager[Any]], dict[str, Any]]]
-    ImagesAsked = Callable[[Settings, int], int]
-    ToSave = Callable[[Settings, Sequence[Path]], tuple[int, int]]
+Prepare = Callable[..., Callable[[AbstractContextManager[Any]], dict[str, Any]]]
+ImagesAsked = Callable[[Settings, int], int]
+ToSave = Callable[[Settings, Sequence[Path]], tuple[int, int]]
 
 RATE = Figure("images_per_s", "images/s")
 
@@ -80,10 +78,8 @@ def objects_of(request: Request, listed: manifest.Manifest) -> AbstractContextMa
     storage = settings.get("storage", {})
     if storage.get("kind") != "s3":
         return nullcontext()
-    from jobs.objects import source  # noqa: PLC0415 - only for objects: finding the benchmarks is to be fast
-
     threads = settings["threads"] if "threads" in settings else settings["benchmark"]["readers"]
-    return source.of_dataset(storage, request["dataset"], listed, request.get("disk"), threads)
+    return of_dataset(storage, request["dataset"], listed, request.get("disk"), threads)
 
 
 def _in_order(source: Source | None, paths: Sequence[Path], seed: int) -> AbstractContextManager[None]:
