@@ -76,7 +76,8 @@ def runtime_per_target(frame: pd.DataFrame) -> Panels:
     figure = Figure(figsize=(max(4.2, 1.2 + 0.9 * len(targets)), 4.1))
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
     for axes, name, label in ((above, "runtime_s", "runtime (s)"), (below, "checkpoint_s", "one checkpoint (s)")):
-        axes.set_ylim(0, (float(frame[f"{name}_max"].max()) or 1.0) * (panels.HEADROOM + 0.05))
+        highest = float(frame[f"{name}_max"].max())
+        axes.set_ylim(0, (highest if highest > 0 else 1.0) * (panels.HEADROOM + 0.05))
         for place, row in enumerate(rows_of(targets)):
             _upright(axes, place, row, name, n=name == "runtime_s" and panels.several_n(shown))
         axes.set_ylabel(label)
@@ -94,7 +95,7 @@ def runtime_per_target(frame: pd.DataFrame) -> Panels:
 def _upright(axes: Axes, x: int, row: Row, name: str, *, n: bool) -> None:
     height = row[name]
     if math.isnan(height):
-        panels.gap(axes, x, row["status"])
+        panels.gap(axes, x, "without figures" if row["status"] == "done" else row["status"])
         return
     panels.bar(axes, x, height, row, width=WIDTH, color=style.look(row["target_name"]).color)
     without = row["without_s"] if name == "runtime_s" else math.nan

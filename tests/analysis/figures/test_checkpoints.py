@@ -198,6 +198,17 @@ def test_a_target_that_was_not_counted_says_so(both, tmp_path, sources, status):
     assert status in words(figure)
 
 
+def test_a_training_whose_snapshots_are_not_recorded_has_its_runtime_in_figure_9_and_no_checkpoint():
+    made = saved("hdd", [100.0] * 3)
+    for run in made["runs"]:
+        run.pop("checkpoints", None)
+
+    above, below = figures_of(made)["fig9"].drawn().axes
+
+    assert (len(bars(above)), bars(below)) == (1, [])
+    assert "without figures" in words(below.figure)
+
+
 def test_where_no_run_came_to_save_anything_there_are_tables_and_no_figure(tmp_path, capsys):
     made = saved("hdd", [100.0])
     made["status"] = "failed"
