@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Required, TypedDict
 
 from jobs.figures import Peak
 from jobs.settings import Settings
@@ -56,12 +56,7 @@ class RankRequest(TypedDict):
     timeout_s: float
 
 
-class _Always(TypedDict):
-    settings: Settings
-    limits: dict[str, float]
-
-
-class Request(_Always, total=False):
+class Request(TypedDict, total=False):
     """What a run needs.
 
     ``settings`` of the cell; ``limits`` of the checks (`jobs.checks.Limits`); ``dataset``, the folder of the images,
@@ -74,6 +69,8 @@ class Request(_Always, total=False):
     of a run that is one of several.
     """
 
+    settings: Required[Settings]
+    limits: Required[dict[str, float]]
     dataset: str
     manifest: str | None
     trace: TraceRequest | None

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from jobs.system import files, versioned
 from jobs.system.page_cache import sync
@@ -59,7 +59,7 @@ class Journal:
         self._waiting.clear()
         self._synced_at = time.monotonic()
 
-    def __enter__(self) -> Journal:  # noqa: PYI034 - typing.Self needs Python 3.11
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_rest: object) -> None:

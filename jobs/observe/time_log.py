@@ -22,7 +22,7 @@ from pathlib import Path
 from threading import get_ident
 from time import monotonic_ns
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from jobs.errors import JobError
 from jobs.system import files
@@ -66,7 +66,7 @@ class Event:
     size_bytes: int
     start_ns: int
 
-    def __enter__(self) -> Event:  # noqa: PYI034 - typing.Self needs Python 3.11
+    def __enter__(self) -> Self:
         self.start_ns = monotonic_ns()
         return self
 
@@ -204,7 +204,7 @@ class TimeLog:
             finally:
                 os.close(self._descriptor)
 
-    def __enter__(self) -> TimeLog:  # noqa: PYI034 - typing.Self needs Python 3.11
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

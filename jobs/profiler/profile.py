@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 import numpy as np
 
@@ -194,7 +194,7 @@ class Profile:
             memory[:HEAD_BYTES] = self._room.head(table.head(self._window))
         return self._window
 
-    def __enter__(self) -> Profile:  # noqa: PYI034 - typing.Self needs Python 3.11
+    def __enter__(self) -> Self:
         self.start()
         return self
 

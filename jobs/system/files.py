@@ -216,11 +216,10 @@ def remove_empty(folder: Path) -> None:
 def remove_tree(folder: Path) -> None:
     """Remove a folder with all that is in it; a link in its place, or in it, is removed itself."""
     with _held(folder.parent) as above:
-        anchored = f"/proc/self/fd/{above}/{folder.name}"  # rmtree takes a folder's descriptor from Python 3.11 on only
-        if os.path.islink(anchored):  # noqa: PTH114 - no path of ours
+        if stat.S_ISLNK(os.stat(folder.name, dir_fd=above, follow_symlinks=False).st_mode):
             os.unlink(folder.name, dir_fd=above)
         else:
-            shutil.rmtree(anchored)
+            shutil.rmtree(folder.name, dir_fd=above)
 
 
 def sync_folder(folder: Path) -> None:

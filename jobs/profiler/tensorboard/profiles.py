@@ -6,7 +6,7 @@ import errno
 import secrets
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from jobs.lazy_imports import tf
 from jobs.profiler.library import ProfilerError
@@ -54,7 +54,7 @@ class TensorFlowProfile:
         summaries.write(self._logdir, SESSION.window, self.step)
         return SESSION.window
 
-    def __enter__(self) -> TensorFlowProfile:  # noqa: PYI034 - typing.Self needs Python 3.11
+    def __enter__(self) -> Self:
         self.start()
         return self
 
