@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from campaign import console
 from campaign.cells import record
-from campaign.cells.folder import existing
+from campaign.cells.contract import Manifest
+from campaign.cells.folder import CampaignFolder, existing
 from campaign.cli import arguments, watch
+from campaign.cluster.states import State
 from campaign.cluster.states import states as states_of
 from campaign.config import command_line
 from campaign.console import counted
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Manifest
-    from campaign.cells.folder import CampaignFolder
-    from campaign.cluster.states import State
 
 _ORDER = ("running", "queued", "interrupted", "failed", "invalid", "damaged", "planned", "done")
 _CUT = ("interrupted", "failed", "invalid")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from campaign.cells.contract import Conduct, Record, WorkItem
+from campaign.cells.folder import CampaignFolder
 from campaign.errors import EnvironmentFaultError
 from campaign.storage.locks import lock_path
 from campaign.storage.objects import bucket_lock
@@ -15,13 +16,9 @@ from jobs.checkpoints.run import FOLDER, ONLY, roles
 from jobs.errors import FolderError
 from jobs.objects.address import address_of, below, storage_of
 from jobs.objects.snapshots import Bucket
+from jobs.request import SnapshotRequest
+from jobs.settings import Node, Settings
 from jobs.system.device import Mount, mount_of
-
-if TYPE_CHECKING:
-    from campaign.cells.contract import Conduct, Record, WorkItem
-    from campaign.cells.folder import CampaignFolder
-    from jobs.request import SnapshotRequest
-    from jobs.settings import Node, Settings
 
 
 def roots(settings: Settings) -> list[str]:
