@@ -7,19 +7,14 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from jobs import objects
+from jobs.data.readers.part import Driver, Part
 from jobs.errors import DatasetError
 from jobs.lazy_imports import h5py, np
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from jobs.data.readers.part import Driver, Part
-
-    Array = npt.NDArray[Any]
-
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 _ALIGNED = 64  # bytes: TensorFlow takes such an array as it is and copies any other (EIGEN_MAX_ALIGN_BYTES)
 _NUMBERS = "biufc"  # kinds of dtype
 

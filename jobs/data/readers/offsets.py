@@ -13,21 +13,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from jobs.data.readers.library import empty, file_of, filled, found
+from jobs.data.readers.library import Array, empty, file_of, filled, found
 from jobs.data.readers.notes import Note
 from jobs.data.readers.part import At, Part, Reader
 from jobs.errors import DatasetError
 from jobs.lazy_imports import h5py
 
-if TYPE_CHECKING:
-    from jobs.data.readers.library import Array
-
-    Read = Callable[[memoryview, int], None]  # fills memory with what lies from an offset on
-    Fill = Callable[[Iterable["Range"]], None]
+Read = Callable[[memoryview, int], None]  # fills memory with what lies from an offset on
+Fill = Callable[[Iterable["Range"]], None]
 
 _PIECE = 16 << 20  # bytes that a thread reads before another one may help
 _CURE = "reader=h5py_pool reads it"

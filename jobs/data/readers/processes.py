@@ -17,21 +17,19 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from multiprocessing import reduction
 from multiprocessing.util import Finalize
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
 from jobs.data.pool import end_with_parent, no_ctrl_c
 from jobs.data.readers import library
+from jobs.data.readers.library import Array
 from jobs.data.readers.notes import notes
 from jobs.data.readers.part import At, Driver, Part, Reader
 from jobs.errors import EngineError
 from jobs.observe.time_log import TimeLog
 
-if TYPE_CHECKING:
-    from jobs.data.readers.library import Array
-
-    Found = list[tuple[int, tuple[int, ...], str]]  # of each array in a slot: where it begins, its shape and its dtype
+Found = list[tuple[int, tuple[int, ...], str]]  # of each array in a slot: where it begins, its shape and its dtype
 
 _START_TIMEOUT_S = 120.0
 _ALIGNED = 64  # bytes; of the arrays in a slot

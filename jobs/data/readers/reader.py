@@ -7,18 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING
 
 from jobs import objects
 from jobs.data.readers import library, offsets, processes
+from jobs.data.readers.library import Array
 from jobs.data.readers.notes import Note, notes
+from jobs.data.readers.offsets import Fill
 from jobs.data.readers.part import READERS, At, Driver, Part, Reader
 from jobs.errors import DatasetError
 from jobs.observe.time_log import TimeLog
-
-if TYPE_CHECKING:
-    from jobs.data.readers.library import Array
-    from jobs.data.readers.offsets import Fill
 
 
 class _Threads(Reader):
