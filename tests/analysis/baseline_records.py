@@ -1,7 +1,5 @@
 """Records of baselines as the campaign writes them, made from the example that holds the contract."""
 
-from __future__ import annotations
-
 from tests.analysis.record_factory import of_benchmark, record, run
 
 OF_IMAGES = ("images", "images_asked", "image_errors", "unreadable", "images_per_s", "read_mb_per_s")

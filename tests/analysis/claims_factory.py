@@ -1,7 +1,5 @@
 """Records that the paper's claims are held against, and the verdict on one claim."""
 
-from __future__ import annotations
-
 from analysis.verdicts.checklist import verdicts
 from tests.analysis import baseline_records
 from tests.analysis.record_factory import record

@@ -1,7 +1,5 @@
 """What every test of the analysis may ask for."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.analysis.record_factory import leave_unrendered, record, store

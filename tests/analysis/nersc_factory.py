@@ -1,7 +1,5 @@
 """Records of `hepcnn` as the campaign writes them."""
 
-from __future__ import annotations
-
 from tests.analysis.record_factory import id_of, record, run
 
 KEYS = {"name": "hepcnn", "shuffle": "local", "epochs": 5, "control": "none", "readers": 1, "width": 1.0,

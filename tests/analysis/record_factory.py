@@ -1,7 +1,5 @@
 """Records as the campaign writes them, made from the example that holds the contract."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Records of trainings that save snapshots as the campaign writes them."""
 
-from __future__ import annotations
-
 from tests.analysis.training_factory import step, training
 
 HOW = {"every": 20, "keep": 5, "mode": "sync", "in_flight": 1}

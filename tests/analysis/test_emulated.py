@@ -1,7 +1,5 @@
 """Whatever is shown of an emulated storage says so, and looks as that storage does."""
 
-from __future__ import annotations
-
 import csv
 import re
 from itertools import pairwise

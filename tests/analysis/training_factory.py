@@ -1,7 +1,5 @@
 """Records of the mini-application as the campaign writes them, made from the example that holds the contract."""
 
-from __future__ import annotations
-
 from analysis.cli.measured import tables
 from analysis.figures.all import specs
 from analysis.records.record import parse

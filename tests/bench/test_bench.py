@@ -1,7 +1,5 @@
 """Every bench runs at its smallest size: what it builds on changes, and a bench is not asked for every day."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

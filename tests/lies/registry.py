@@ -1,7 +1,5 @@
 """All lies, in the order of the table."""
 
-from __future__ import annotations
-
 import importlib
 
 from tests.lies.lie import LIES

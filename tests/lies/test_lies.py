@@ -1,7 +1,5 @@
 """Each lie is staged for real, and the tool answers as it must."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.lies import workspace

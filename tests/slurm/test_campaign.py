@@ -1,7 +1,5 @@
 """Campaigns on a real Slurm: to their figures, and through everything that a cluster does to jobs."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Two workers of one list: the one that Slurm took for lost is alive, and leaves its cell to the other."""
 
-from __future__ import annotations
-
 from itertools import groupby
 
 import pytest

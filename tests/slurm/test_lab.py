@@ -3,8 +3,6 @@
 That it is a real one, and that its faults happen, the tests of campaigns show, which would not pass otherwise.
 """
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Cells on several nodes of a real Slurm: one record with every rank, and through what clusters do to one of them."""
 
-from __future__ import annotations
-
 import contextlib
 
 import psutil

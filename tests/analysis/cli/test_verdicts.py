@@ -1,7 +1,5 @@
 """The checklist on the command line: what it prints and writes, and what its exit code says."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Figures of what profiled runs called, from profiles as `jobs.profiler` writes them."""
 
-from __future__ import annotations
-
 import io
 import os
 

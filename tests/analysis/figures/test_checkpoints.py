@@ -1,7 +1,5 @@
 """Figures 9 and 10 and ours of checkpoints, and the paper's gain, against the records that they are made from."""
 
-from __future__ import annotations
-
 import pytest
 from matplotlib.patches import Rectangle, StepPatch
 

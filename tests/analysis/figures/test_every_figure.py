@@ -1,7 +1,5 @@
 """What every figure keeps: a cell without a number leaves its status in its place, and an unstable one is explained."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.analysis.baseline_records import baseline

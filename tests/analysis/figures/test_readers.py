@@ -1,7 +1,5 @@
 """Readers of HDF5 beside each other: a line for each over the calls at once, a panel a storage."""
 
-from __future__ import annotations
-
 from analysis.figures import readers
 from tests.analysis.record_factory import record
 from tests.analysis.training_factory import drawn

@@ -1,7 +1,5 @@
 """Objects beside files: a line for each storage over the mean size of what is read, a panel a number of calls."""
 
-from __future__ import annotations
-
 import pytest
 
 from analysis.figures.objects import sizes

@@ -1,7 +1,5 @@
 """A benchmark that nobody knows: its record says what it is there for, and it is tabled and drawn."""
 
-from __future__ import annotations
-
 import pytest
 
 from analysis.__main__ import main

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from matplotlib.container import ErrorbarContainer
 from matplotlib.patches import Rectangle, StepPatch

@@ -1,7 +1,5 @@
 """A headless Chromium, spoken to over a pipe in its DevTools protocol: what a reader's browser makes of a page."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil

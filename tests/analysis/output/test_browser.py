@@ -1,7 +1,5 @@
 """The report in a real browser, at the widths of a phone and of a desk."""
 
-from __future__ import annotations
-
 import pytest
 
 from analysis.__main__ import main

@@ -1,7 +1,5 @@
 """Storages of two names on one device are told, for nothing that differs between them is theirs."""
 
-from __future__ import annotations
-
 import pytest
 
 from analysis.__main__ import main

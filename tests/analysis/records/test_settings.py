@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from analysis.figures.kit.style import KNOWN, look
 from analysis.records.settings import series_key, set_key, storage_labels, suffixes
 

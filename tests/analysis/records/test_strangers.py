@@ -1,7 +1,5 @@
 """Results of others: records of any shape and text are refused by key or are harmless, and the others are reported."""
 
-from __future__ import annotations
-
 import copy
 import csv
 import json

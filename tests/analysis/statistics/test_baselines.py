@@ -1,7 +1,5 @@
 """What storages give by themselves, which share of it the cells got, and Table I as a figure."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from analysis.records.frame import runs_frame

@@ -1,7 +1,5 @@
 """Each claim of the paper on devices and threads, held against records made by hand."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
