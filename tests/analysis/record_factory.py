@@ -1,6 +1,7 @@
 """Records as the campaign writes them, made from the example that holds the contract."""
 
 import copy
+import csv
 import hashlib
 import json
 from pathlib import Path
@@ -77,6 +78,12 @@ def store(folder, *records):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(each), encoding="utf-8")
     return folder
+
+
+def rows_of(path):
+    """Return the rows of a CSV that the analysis wrote."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def leave_unrendered(patch):

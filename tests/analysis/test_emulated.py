@@ -1,6 +1,5 @@
 """Whatever is shown of an emulated storage says so, and looks as that storage does."""
 
-import csv
 import re
 from itertools import pairwise
 
@@ -10,7 +9,7 @@ from analysis import paper
 from analysis.__main__ import main
 from analysis.cli import compare
 from analysis.figures.kit import style
-from tests.analysis.record_factory import record, store
+from tests.analysis.record_factory import record, rows_of, store
 from tests.analysis.saving_factory import paper_like
 from tests.analysis.training_factory import figures_of, grid, words
 
@@ -35,10 +34,6 @@ def scaling():
     return [
         twin(record([100.0 * rate * n] * 3, storage=name, threads=n)) for name, rate in rates.items() for n in (1, 2)
     ]
-
-
-def rows_of(path):
-    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
 def test_the_panels_of_fig_4_say_it_and_keep_the_papers_order_colours_and_ratios():

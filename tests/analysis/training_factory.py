@@ -98,6 +98,11 @@ def table_of(*made):
     return frames(*made)[0].set_index("cell")
 
 
+def row_of(made, *others):
+    """Return the medians of a record's cell, beside other cells."""
+    return table_of(made, *others).loc[id_of(made)]
+
+
 def figures_of(*made, folder=None):
     """Return the specs of records by file name."""
     return {spec.stem: spec for spec in specs(*frames(*made, folder=folder))}

@@ -1,5 +1,4 @@
 import copy
-import csv
 import json
 import subprocess
 import sys
@@ -15,7 +14,7 @@ from analysis.compare.steps import Side, comparison
 from analysis.statistics.comparable import CURE_OF_LOOSER
 from tests.analysis.baseline_records import baseline
 from tests.analysis.figures.test_sweep import toy
-from tests.analysis.record_factory import id_of, leave_unrendered, record, run, store, unstable
+from tests.analysis.record_factory import id_of, leave_unrendered, record, rows_of, run, store, unstable
 from tests.analysis.training_factory import frames, training
 
 ROOT = Path(__file__).parents[3]
@@ -35,8 +34,7 @@ def compared(folder, before, after, *words):
     code = main([str(store(folder / "a", *before)), str(store(folder / "b", *after)), *words, "--out", str(folder)])
     if not (folder / "comparison.csv").exists():
         return code, {}
-    with (folder / "comparison.csv").open(encoding="utf-8", newline="") as file:
-        return code, {row["label"]: row for row in csv.DictReader(file)}
+    return code, {row["label"]: row for row in rows_of(folder / "comparison.csv")}
 
 
 def only(outcome):
@@ -239,8 +237,7 @@ def test_of_very_many_cells_the_figure_shows_the_largest_changes_and_says_so(tmp
 
     compared(tmp_path, before, after)
 
-    with (tmp_path / "ratio-images_per_s.csv").open(encoding="utf-8", newline="") as file:
-        shown = list(csv.DictReader(file))
+    shown = rows_of(tmp_path / "ratio-images_per_s.csv")
     assert len(shown) == 60
     assert min(float(row["ratio"]) for row in shown) == pytest.approx(1.10)
 

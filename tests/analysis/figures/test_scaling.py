@@ -1,5 +1,3 @@
-import csv
-
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
@@ -8,7 +6,7 @@ from analysis.figures.kit import save, style
 from analysis.figures.kit.panels import frame_with_words
 from analysis.figures.scaling import same_size
 from analysis.text.plain import significant
-from tests.analysis.record_factory import record, run
+from tests.analysis.record_factory import record, rows_of, run
 from tests.analysis.training_factory import figures_of, words
 
 
@@ -32,7 +30,7 @@ def test_the_csv_is_what_the_bars_show_and_the_pdf_has_type_42_fonts_and_no_date
 
     files = save.save(figure, spec.frame, tmp_path, spec.stem)
 
-    rows = list(csv.DictReader((tmp_path / "fig4.csv").read_text(encoding="utf-8").splitlines()))
+    rows = rows_of(tmp_path / "fig4.csv")
     assert heights(figure) == [[51.0, 91.0], [41.0, 81.0]]
     assert [float(row["images_per_s"]) for row in rows] == [51.0, 91.0, 41.0, 81.0]
     assert [float(row["images_per_s_min"]) for row in rows] == [50.0, 90.0, 40.0, 80.0]

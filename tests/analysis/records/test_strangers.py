@@ -22,7 +22,7 @@ from analysis.records.contract import OF_SNAPSHOT
 from analysis.text.html import Markup
 from tests.analysis.baseline_records import baseline
 from tests.analysis.figures.test_sweep import toy
-from tests.analysis.record_factory import check, id_of, record, run, store
+from tests.analysis.record_factory import check, id_of, record, rows_of, run, store
 from tests.analysis.saving_factory import saved
 from tests.analysis.training_factory import training, with_traces
 
@@ -111,8 +111,7 @@ def test_whatever_a_record_holds_the_others_are_reported_and_no_number_comes_fro
 
     found = read.read(folder)
     assert others <= {each.cell for each in found.records} | {each.path.parent.name for each in found.skipped}
-    with (folder / "tables" / "medians.csv").open(newline="") as file:
-        rows = {row["cell"]: row for row in csv.DictReader(file)}
+    rows = {row["cell"]: row for row in rows_of(folder / "tables" / "medians.csv")}
     assert len(rows) == len(found.records)
     for each in found.records:
         value = json.loads((each.folder / "record.json").read_text())

@@ -9,14 +9,9 @@ from analysis.statistics.baselines import of_baseline
 from analysis.text.plain import DASH
 from tests.analysis.baseline_records import baseline, given
 from tests.analysis.record_factory import BYTES_PER_IMAGE, id_of, record
-from tests.analysis.training_factory import figures_of, frames
+from tests.analysis.training_factory import figures_of, frames, row_of, table_of
 
 MB = BYTES_PER_IMAGE / 1e6  # of one image
-
-
-def row_of(table, made):
-    """The row of a record's cell."""
-    return table.set_index("cell").loc[id_of(made)]
 
 
 def micro(mb_per_s, **settings):
@@ -27,27 +22,24 @@ def micro(mb_per_s, **settings):
 def test_the_figure_of_a_baseline_is_the_median_of_what_it_read_or_wrote():
     read, written = baseline([150.0, 160.0, 155.0]), baseline([100.0, 90.0, 95.0], "write")
 
-    table, *_ = frames(read, written)
+    of_read, of_write = row_of(read, written), row_of(written, read)
 
-    names = ["mb_per_s", "mb_per_s_min", "mb_per_s_max"]
-    assert row_of(table, read)[names].tolist() == [155.0, 150.0, 160.0]
-    assert row_of(table, written)[names].tolist() == [95.0, 90.0, 100.0]
-    assert row_of(table, read)["spread"] == pytest.approx(10 / 155)
-    assert row_of(table, written)["spread"] == pytest.approx(10 / 95)
-    assert math.isnan(row_of(table, written)["read_mb_per_s"])
+    names = ["mb_per_s", "mb_per_s_min", "mb_per_s_max", "spread"]
+    assert of_read[names].tolist() == pytest.approx([155.0, 150.0, 160.0, 10 / 155])
+    assert of_write[names].tolist() == pytest.approx([95.0, 90.0, 100.0, 10 / 95])
+    assert math.isnan(of_write["read_mb_per_s"])
 
 
 def test_the_share_of_a_cell_is_of_random_reads_by_as_many_readers_or_else_of_the_read():
     cells = [micro(40.0, threads=threads) for threads in (1, 2)]
     read, random = baseline([160.0] * 3), baseline([50.0] * 3, "random_read", threads=1)
 
-    table, *_ = frames(*cells, read, random)
+    table = table_of(*cells, read, random)
+    told = table.loc[[id_of(each) for each in (*cells, read)]]
 
-    told = [row_of(table, cell)[["baseline", "baseline_access"]].tolist() for cell in cells]
-    assert told == [[id_of(random), "random_read"], [id_of(read), "read"]]
-    assert row_of(table, cells[0])["percent_of_baseline"] == pytest.approx(80.0)
-    assert row_of(table, cells[1])["percent_of_baseline"] == pytest.approx(25.0)
-    assert math.isnan(row_of(table, read)["percent_of_baseline"])
+    assert told["baseline"].tolist() == [id_of(random), id_of(read), ""]
+    assert told["baseline_access"].tolist() == ["random_read", "read", ""]
+    assert told["percent_of_baseline"].tolist() == pytest.approx([80.0, 25.0, math.nan], nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +66,7 @@ def test_another_storage_host_or_way_to_read_says_nothing_of_a_cell(cell, given_
 def test_of_two_baselines_the_faster_one_is_what_the_storage_gives():
     slow, fast = baseline([100.0] * 3, engine="builtin"), baseline([200.0] * 3, engine="fio")
 
-    table, *_ = frames(made := micro(50.0), slow, fast)
-
-    assert row_of(table, made)["baseline"] == id_of(fast)
+    assert row_of(micro(50.0), slow, fast)["baseline"] == id_of(fast)
 
 
 def test_the_tables_say_the_share_and_which_baseline_it_is_of():

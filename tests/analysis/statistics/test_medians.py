@@ -4,11 +4,7 @@ from analysis.records.frame import runs_frame
 from analysis.records.record import parse
 from analysis.statistics.medians import not_counted
 from tests.analysis.record_factory import CONTRACT, check, id_of, record, run, unstable
-from tests.analysis.training_factory import table_of
-
-
-def row_of(made, *others):
-    return table_of(made, *others).loc[id_of(made)]
+from tests.analysis.training_factory import row_of, table_of
 
 
 def test_the_median_of_an_even_number_of_runs_is_the_mean_of_the_middle_two():

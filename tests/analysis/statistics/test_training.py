@@ -7,7 +7,7 @@ from analysis.__main__ import main
 from analysis.output import tables
 from analysis.text.plain import DASH
 from tests.analysis.record_factory import id_of, record, store
-from tests.analysis.training_factory import figures_of, frames, grid, step, table_of, training
+from tests.analysis.training_factory import figures_of, frames, grid, row_of, step, table_of, training
 
 
 def markdown_of(*made):
@@ -26,7 +26,7 @@ def test_shares_are_medians_over_the_valid_runs_of_what_each_run_spent():
     bad = step(4, 1.0, load_s=1.0, status="invalid")
     made = training([*(step(n, wall, load_s=load) for n, (wall, load) in enumerate(times, 1)), bad])
 
-    row = table_of(made).loc[id_of(made)]
+    row = row_of(made)
 
     assert row["input_share"] == pytest.approx(statistics.median(load / wall for wall, load in times))
     assert row["compute_share"] == pytest.approx(statistics.median((wall - load - 0.5) / wall for wall, load in times))
@@ -36,7 +36,7 @@ def test_shares_are_medians_over_the_valid_runs_of_what_each_run_spent():
 def test_between_lays_the_runtime_between_its_controls():
     made = training([164.0, 165.0, 170.0])
 
-    row = table_of(made, *controls()).loc[id_of(made)]
+    row = row_of(made, *controls())
 
     assert row["between"] == pytest.approx((165 - 150) / 60)
     assert [row["no_io_s"], row["no_compute_s"]] == [150.0, 60.0]
@@ -53,7 +53,7 @@ def test_between_lays_the_runtime_between_its_controls():
 def test_controls_are_of_equal_settings_but_what_reads_nothing_may_have_read_otherwise(other, told):
     made = training([165.0])
 
-    row = table_of(made, *controls(**other)).loc[id_of(made)]
+    row = row_of(made, *controls(**other))
 
     assert [None if math.isnan(row[name]) else row[name] for name in ("no_io_s", "no_compute_s")] == told
 
@@ -64,7 +64,7 @@ def test_of_several_controls_without_input_the_median_counts():
         training([wall], control="no_io", threads=threads) for threads, wall in ((1, 149.0), (2, 150.0), (4, 154.0))
     ]
 
-    assert table_of(*made, *no_io).loc[id_of(made[0]), "no_io_s"] == 150.0
+    assert row_of(*made, *no_io)["no_io_s"] == 150.0
 
 
 def test_a_control_that_is_not_done_and_a_control_itself_have_no_place_between():
