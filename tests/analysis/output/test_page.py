@@ -61,6 +61,11 @@ def page_of(folder, *words):
     return Page(((Path(words[-1]) if words else folder) / "report.html").read_text(encoding="utf-8"))
 
 
+def results_of(*made):
+    """Return what a part of the page needs of these records."""
+    return SimpleNamespace(found=SimpleNamespace(records=[parse(each) for each in made]))
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """Return a campaign with Figs 4, 6, 7 and 8, verdicts, an invalid run and a failed cell."""
@@ -69,11 +74,11 @@ def whole(tmp_path_factory):
     made = [record([99.0, 100.0, 101.0]), unstable(record([50.0, bad, 90.0], threads=1))]
     made += [record([], threads=2) | {"status": "failed", "reason": "the node died"}]
     made += grid(("hdd",), (1, 2), size="smoke") + grid(("hdd",), (1,), batch_size=32, size="smoke")
+    made += [
+        with_traces(training([base, base + 1, base + 2], threads=16, storage="hdd", prefetch=ahead), folder)
+        for ahead, base in ((1, 181.0), (0, 190.0))
+    ]
     store(folder, *made)
-    traced = with_traces(training([181.0, 182.0, 183.0], threads=16, storage="hdd"), folder)
-    beside = with_traces(training([190.0, 191.0, 192.0], threads=16, storage="hdd", prefetch=0), folder)
-    for each in (traced, beside):
-        (folder / "records" / id_of(each) / "record.json").write_text(json.dumps(each), encoding="utf-8")
     request = {"utc": "2026-11-21T08:00:00.000Z", "words": ["-m", "threads=1,2", "storage.root=/a b"], "cells": ["x"]}
     (folder / "campaign.json").write_text(json.dumps({"schema": 1, "requests": [request]}), encoding="utf-8")
     return folder
@@ -301,9 +306,8 @@ def test_the_limits_that_were_in_force_stand_beside_what_they_proved():
     more = [check(rule, passed=True, limit=62_300_000) for rule in ("complete", "same_data")]
     runs = [run(1, 100.0, checks=[checks[0], *more]), run(2, 100.0, checks=[checks[1]])]
     made = record(runs) | {"checks": [check("spread", passed=False, limit=0.04)]}
-    found = SimpleNamespace(records=[parse(made)])
 
-    page = str(proofs.proofs(SimpleNamespace(found=found)))
+    page = str(proofs.proofs(results_of(made)))
 
     cells = (re.findall("<t[hd][^>]*>(.*?)</t[hd]>", line) for line in page.split("<tr>"))
     rows = {row[0]: row[1:] for row in cells if row}
@@ -358,9 +362,8 @@ def test_the_storages_of_snapshots_are_listed_with_what_the_record_has_of_them()
     made = saved("optane to hdd", [100.0], sources={"fast": "dsk/nvme0n1", "slow": "dsk/sda"})
     fast = {"source": "/dev/nvme0n1p1", "fstype": "xfs", "options": "rw", "fsid": "1", "device": "259:1"}
     made["provenance"] |= {"target_filesystems": [fast, "unknown"], "emulated": {"checkpoint.slow": {"name": "hdd"}}}
-    found = SimpleNamespace(records=[parse(made), parse(saved("ssd", [100.0]))])
 
-    told = str(machines.machines(SimpleNamespace(found=found)))
+    told = str(machines.machines(results_of(made, saved("ssd", [100.0]))))
 
     rows = [re.findall("<td[^>]*>(.*?)</td>", line) for line in told.split("<tr>")]
     none = "\N{EN DASH}"
@@ -377,8 +380,7 @@ def test_a_quota_and_how_far_it_was_used_up_stand_beside_the_machine():
     quotas = [record(held), record([run(1, 100.0)], threads=8, host="node2")]
     quotas[0]["provenance"]["quota_cores"] = 0.2
 
-    found = SimpleNamespace(records=[parse(each) for each in quotas])
-    told = str(machines.machines(SimpleNamespace(found=found)))
+    told = str(machines.machines(results_of(*quotas)))
 
     assert "0.2 cores, used up for 60 % of a run at most" in told
     assert ">none<" in told

@@ -282,7 +282,7 @@ def test_a_folder_that_is_a_link_is_named_and_costs_that_entry_alone(campaign, t
 def test_traces_the_commands_and_the_list_of_figures_are_not_waited_for(tmp_path, capsys):
     folder = tmp_path / "results"
     made = [with_traces(training([10.0, 10.1, 10.2], prefetch=n), folder) for n in (0, 1)]
-    store_beside(folder, *made)
+    store(folder, *made)
     for path in [
         *folder.glob("records/*/trace-*.csv"),
         folder / "campaign.json",
@@ -296,11 +296,6 @@ def test_traces_the_commands_and_the_list_of_figures_are_not_waited_for(tmp_path
 
     err = capsys.readouterr().err
     assert "fig8 does not show" in err or "is there and is no file" in err
-
-
-def store_beside(folder, *records):
-    for each in records:
-        (folder / "records" / id_of(each) / "record.json").write_text(json.dumps(each), encoding="utf-8")
 
 
 @pytest.mark.parametrize(
