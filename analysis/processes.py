@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -17,6 +18,9 @@ from analysis.errors import AnalysisError
 Result = TypeVar("Result")
 
 MOST = 4
+# A process that is spawned imports pandas and matplotlib anew, which takes two seconds; macOS has libraries that do not
+# outlive a fork.
+START = "fork" if sys.platform == "linux" else "spawn"
 
 
 @contextmanager
@@ -34,7 +38,8 @@ def spread(work: Callable[..., Result], jobs: Sequence[tuple[object, ...]], wort
     if len(jobs) < worth or not beside:
         yield (work(*job) for job in jobs)
         return
-    with ProcessPoolExecutor(beside, get_context("spawn"), _begin) as pool:
+    gc.freeze()  # what there is now stays: no process searches it for garbage
+    with ProcessPoolExecutor(beside, get_context(START), _begin) as pool:
         try:
             yield _finish(work, jobs, [pool.submit(_done, work, job) for job in jobs])
         except BrokenProcessPool as error:

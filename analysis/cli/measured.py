@@ -43,6 +43,7 @@ def measured(folder: Path) -> Measured:
         table, runs = tables(found.records)
         return Measured(found, table, runs, verdicts(table, runs))
     finally:
+        gc.freeze()  # nor will it be: it stays to the end
         gc.enable()
 
 

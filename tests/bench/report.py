@@ -101,7 +101,8 @@ def analysed(folder: str) -> tuple[float, float, int]:
 
 
 def _resident(process: psutil.Process) -> int:
+    """Return the bytes of a process in memory, of those that it shares with others its part."""
     try:
-        return int(process.memory_info().rss)
+        return int(process.memory_full_info().pss)
     except psutil.Error:  # it ended meanwhile
         return 0
