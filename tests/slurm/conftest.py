@@ -1,6 +1,7 @@
 import pytest
 
 from tests.slurm import lab as laboratory
+from tests.slurm.campaigns import Campaign
 
 
 def _lab(*, accounting):
@@ -20,6 +21,11 @@ def lab():
 def accounting_lab():
     """The same with accounting, so that ``sacct`` answers, and with a memory limit that kills."""
     yield from _lab(accounting=True)
+
+
+@pytest.fixture
+def campaign(lab, tmp_path):
+    return Campaign(lab, tmp_path)
 
 
 @pytest.fixture(autouse=True)

@@ -14,11 +14,6 @@ pytestmark = pytest.mark.long
 _TOLD_WITHIN_S = 30
 
 
-@pytest.fixture
-def campaign(lab, tmp_path):
-    return Campaign(lab, tmp_path)
-
-
 def _span(run):
     started = datetime.fromisoformat(run["started_utc"])
     return started, started + timedelta(seconds=run["elapsed_s_with_fork"])

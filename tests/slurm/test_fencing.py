@@ -4,15 +4,14 @@ from itertools import groupby
 
 import pytest
 
-from tests.slurm.campaigns import LONG, Campaign, wait
+from tests.slurm.campaigns import LONG, wait
 from tests.slurm.lab import alive
 
 _PATIENCE_S = 300  # a node's silence is noticed after 25-30 s, and the other worker imports TensorFlow first
 
 
 @pytest.mark.long
-def test_a_worker_whose_node_fell_silent_leaves_its_cell_to_the_one_that_slurm_began_elsewhere(lab, tmp_path):
-    campaign = Campaign(lab, tmp_path)
+def test_a_worker_whose_node_fell_silent_leaves_its_cell_to_the_one_that_slurm_began_elsewhere(campaign, lab):
     with campaign.under_way(*LONG, "runs=1000", "cluster.timeout_min=60", runs=2) as front:
         first, node = campaign.worker().pid, campaign.measured()[0]["node"]
         lab.kill_node(int(node[1:]))

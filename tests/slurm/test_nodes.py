@@ -5,7 +5,7 @@ import contextlib
 import psutil
 import pytest
 
-from tests.slurm.campaigns import WORDS, Campaign, wait
+from tests.slurm.campaigns import WORDS, wait
 
 pytestmark = pytest.mark.long
 LOOSE = "checks.time_error_max=1"  # a run takes a tenth of a second here, and beginning together a hundredth
@@ -14,11 +14,6 @@ NODES = ("nodes=2", "sync=barrier", "runs=20", "min_valid_runs=1", LOOSE)
 _TOLD_WITHIN_S = 400  # where other tests run beside these
 # Of Python, before anything else: the second rank never comes.
 _NEVER = "import os, time\nif os.environ.get('SLURM_PROCID') == '1':\n    time.sleep(600)\n"
-
-
-@pytest.fixture
-def campaign(lab, tmp_path):
-    return Campaign(lab, tmp_path)
 
 
 def go(campaign, *words):
