@@ -365,12 +365,12 @@ def checkpoints_durable(run: Run, _limits: Limits) -> Check:
     """Hold when every snapshot asked for was read back as it was written, and its bytes came to its devices.
 
     Of each device: bytes written by everybody as a share of those of the snapshots that went there, once or, where it
-    is both sides of a burst buffer, twice.
+    is both sides of a burst buffer or holds the other side's image, twice.
     """
     asked, lines = run["checkpoints_asked"], run["checkpoints"]
     verified = sum(line["verified"] for line in lines)
     written = {target["source"]: target["written_bytes"] for target in run["targets"]}
-    wanted = {source: sum(t["bytes"] for t in run["targets"] if t["source"] == source) for source in written}
+    wanted = {s: sum(t["bytes"] for t in run["targets"] if s in (t["source"], *t.get("below", ()))) for s in written}
     shares = {s: count / wanted[s] for s, count in written.items() if count is not None and wanted[s]}
     short = verified < max(1, asked) or min(shares.values(), default=1.0) < 1
     passed = False if short else True if len(shares) == len(written) else None

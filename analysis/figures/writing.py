@@ -19,6 +19,7 @@ from analysis.figures.kit import style
 from analysis.figures.kit.figure import FigureSpec, figures
 from analysis.figures.kit.panels import Panels, framed, over_time, why_nothing
 from analysis.paper import BURST_BUFFER
+from analysis.records.devices import BETWEEN
 from analysis.records.frame import Row
 from analysis.records.settings import Settings
 from analysis.statistics.checkpoints import NO_TARGET, side
@@ -31,6 +32,7 @@ OF_CELL = ["status", "host", "accelerator", "cell"]
 OF_TRACE = ["role", "storage", "source", "elapsed_s", "written_mb_per_s", "phase", "run", "runtime_s", "file"]
 COLUMNS = [*PLACE, *OF_TRACE, *OF_CELL]
 ROLES = ("only", "fast", "slow")
+NAMES = [f"{name}_{role}" for name in ("source", "below") for role in ROLES]
 END: dict[str, Any] = {"color": "black", "linewidth": 1.0, "linestyle": "dotted"}
 LINE_ABOVE = 3.0
 
@@ -45,7 +47,7 @@ def specs(cells: pd.DataFrame, runs: pd.DataFrame, folders: Mapping[str, Path]) 
 
     def drawn(cells: pd.DataFrame) -> pd.DataFrame:
         of_cells = runs[runs["cell"].isin(cells["cell"])]
-        return samples(cells, typical.typical_runs(of_cells, [f"source_{role}" for role in ROLES]), folders)
+        return samples(cells, typical.typical_runs(of_cells, NAMES), folders)
 
     worth = typical.any_trace
     return figures("fig10", TITLE, written_over_time, sets, drawn, _what, hidden=hidden, worth=worth)
@@ -82,13 +84,21 @@ def _samples(row: Row, run: Row, path: Path) -> pd.DataFrame:
             roles.setdefault(name, []).append(role)
     if not roles:
         raise system.TraceError("no counter of the target")
-    facts = row["set_key"].facts
-    return pd.concat(
-        system.written(path, name).assign(
-            role=" and ".join(each), source=name, storage=" and ".join(side(facts, role) for role in each)
-        )
-        for name, each in roles.items()
-    )
+    below = {name: {it for role in each for it in _below(run, role)} for name, each in roles.items()}
+    return pd.concat(_of_device(row, path, name, each, below) for name, each in roles.items())
+
+
+def _below(run: Row, role: str) -> list[str]:
+    return names.split(BETWEEN) if isinstance(names := run.get(f"below_{role}"), str) else []
+
+
+def _of_device(row: Row, path: Path, name: str, of: Sequence[str], below: Mapping[str, set[str]]) -> pd.DataFrame:
+    """Return what was written to a device, without what it took for the image of another one that is drawn, too."""
+    images = [other for other in below if name in below[other]]
+    storages = [side(row["set_key"].facts, role) for role in of]
+    source = " without ".join([name, *images])
+    samples = system.written(path, name, images)
+    return samples.assign(role=" and ".join(of), source=source, storage=" and ".join(storages))
 
 
 @framed

@@ -17,7 +17,7 @@ from analysis.records.frame import KEYS, OF_COMPARISON, Row, grouped, rows_of
 from analysis.records.settings import Facts, describe, distinguishing, family_key
 from analysis.statistics import medians
 from analysis.statistics.baselines import ACCESS, is_baseline
-from analysis.statistics.checkpoints import NO_TARGET, of_checkpoint
+from analysis.statistics.checkpoints import BELOW, NO_TARGET, of_checkpoint
 from analysis.statistics.comparable import COLUMNS, looser_cells
 from analysis.statistics.sweeps import orderly, plain_sets, swept
 from analysis.statistics.training import is_training
@@ -38,9 +38,8 @@ VERDICT_HEADINGS = ("claim", "kind", "source", "published", "ours", "interval", 
 
 def write(table: pd.DataFrame, runs: pd.DataFrame, tested: pd.DataFrame, folder: Path) -> list[Path]:
     """Write `runs.csv` (the tidy frame), `medians.csv` and `medians.md`, `verdicts.csv` and `verdicts.md`."""
-    plain = table.drop(
-        columns=[name for name in (*KEYS, *OF_COMPARISON, "no_scaling", "scaling_unstable") if name != "storage"]
-    )
+    inner = {*KEYS, *OF_COMPARISON, *BELOW, "no_scaling", "scaling_unstable"} - {"storage"}
+    plain = table.drop(columns=inner.intersection(table))
     return [
         save.write(folder / "medians.md", markdown(table, runs).encode(errors="backslashreplace")),
         save.write(folder / "medians.csv", save.csv(plain)),

@@ -93,7 +93,7 @@ RUN = keyed(
                 "remedies_s": keyed({}, dict.fromkeys(REMEDIES, amount)),
             },
         ),
-        "targets": each_of(keyed({"role": line, "source": maybe(line)})),
+        "targets": each_of(keyed({"role": line, "source": maybe(line)}, {"below": each_of(line)})),
         "checkpoints": each_of(
             # Some are differences of the clocks of two machines, and may be negative.
             keyed(dict.fromkeys(OF_SNAPSHOT, maybe(number)), {"bytes": amount})

@@ -7,8 +7,16 @@ from typing import Any
 
 from analysis.text.plain import listed
 
-# Of a cell: what names a storage, and what names the device that holds it.
-NAMED = (("storage_name", "device"), ("target_storage", "target_device"), ("fast_storage", "fast_device"))
+BETWEEN = " "
+"""Between the names of the devices below that of a side of a checkpoint target, in one text."""
+# Of a cell: what names a storage, and what names the device that holds it, or those on which its image lies.
+NAMED = (
+    ("storage_name", "device"),
+    ("target_storage", "target_device"),
+    ("fast_storage", "fast_device"),
+    ("target_storage", "target_below"),
+    ("fast_storage", "fast_below"),
+)
 
 
 def one_device(cells: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -16,8 +24,9 @@ def one_device(cells: Iterable[Mapping[str, Any]]) -> list[str]:
     places: dict[tuple[str, str], dict[str, None]] = {}
     for cell in cells:
         for name, device in NAMED:
-            if isinstance(cell.get(device), str) and cell[device]:
-                places.setdefault((cell["host"], cell[device]), {})[cell[name]] = None
+            found = cell[device].split(BETWEEN) if isinstance(cell.get(device), str) else []
+            for each in filter(None, found):
+                places.setdefault((cell["host"], each), {})[cell[name]] = None
     several = [(device, names) for (_, device), names in places.items() if len(names) > 1]
     return list(dict.fromkeys(f"{listed(names)} are one device, {device}" for device, names in several))
 

@@ -20,7 +20,7 @@ from analysis.records.contract import (
     WORDS,
     contradictions,
 )
-from analysis.records.devices import device_of
+from analysis.records.devices import BETWEEN, device_of
 from analysis.records.merit import STORAGE, Merit, merit_of
 from analysis.records.settings import flatten
 from analysis.records.shape import NUMBERS
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 FIGURES_TOGETHER = frozenset(FIGURES)
 TEXTS = (
     *WORDS[:1], "emulated", *WORDS[1:], "trace_file", "profile_file", "tensorflow_file", "source_only",
-    "source_fast", "source_slow",
+    "source_fast", "source_slow", "below_only", "below_fast", "below_slow",
 )  # fmt: skip
 # What a record of before the setting means.
 ACCELERATOR = {"name": "auto", "step_s": None}
@@ -244,7 +244,9 @@ def _texts(run: Mapping[str, Any]) -> Mapping[str, str]:
         told["profile_file"] = file
     if file := (run.get("tensorflow") or {}).get("file"):
         told["tensorflow_file"] = file
-    told |= {f"source_{target['role']}": it for target in run.get("targets") or () if (it := target["source"])}
+    for target in run.get("targets") or ():
+        sources = {"source": target["source"], "below": BETWEEN.join(target.get("below") or ())}
+        told |= {f"{name}_{target['role']}": it for name, it in sources.items() if it}
     return _text(told)
 
 

@@ -12,6 +12,8 @@ from analysis.statistics.medians import counted, ends
 from analysis.statistics.training import is_training
 
 NO_TARGET = "none"
+BELOW = ("target_below", "fast_below")
+"""Columns that say with what a cell may be compared, and stand in no file."""
 TIMES = tuple(f"snapshot_{name}" for name in OF_SNAPSHOT)
 
 
@@ -19,9 +21,10 @@ def with_saving(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the medians with the columns of checkpoints, the table as it is where no cell trains.
 
     Added columns: `target` (`none`, a storage, or what a burst buffer is made of), `target_name` (by which it has its
-    look and its place), `mode`; the storage and the device that snapshots end on (`target_storage`, `target_device`)
-    and those of a burst buffer's fast side (`fast_storage`, `fast_device`); median, `_min` and `_max` over the runs of
-    each of `TIMES`, which in a run is the median over its snapshots.
+    look and its place), `mode`; the storage and the device that snapshots end on (`target_storage`, `target_device`),
+    what that lies on, unless it is emulated (`target_below`), and the same of a burst buffer's fast side
+    (`fast_storage`, `fast_device`, `fast_below`); median, `_min` and `_max` over the runs of each of `TIMES`, which in
+    a run is the median over its snapshots.
     """
     mine = is_training(table)
     if not mine.any():
@@ -39,6 +42,8 @@ def with_saving(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
             fast_storage=[str(each.get("checkpoint.fast.name")) for each in facts],
             target_device=table["cell"].map(_device(runs, ("source_slow", "source_only"))),
             fast_device=table["cell"].map(_device(runs, ("source_fast",))),
+            target_below=table["cell"].map(_device(runs, ("below_slow", "below_only"))).mask(_emulated(table, "slow")),
+            fast_below=table["cell"].map(_device(runs, ("below_fast",))).mask(_emulated(table, "fast")),
         )
         .join(pd.DataFrame(columns), on="cell")
         .copy()
@@ -49,6 +54,12 @@ def _device(runs: pd.DataFrame, sources: tuple[str, ...]) -> dict[str, str]:
     """Return by cell the kernel's counter of the device behind one side of its target, where there is one."""
     known = [runs[["cell", name]].dropna().set_axis(["cell", "source"], axis=1) for name in sources if name in runs]
     return {row["cell"]: row["source"] for each in known for row in rows_of(each)}
+
+
+def _emulated(table: pd.DataFrame, role: str) -> pd.Series[bool]:
+    """Tell of each cell whether a side of its target, or its only storage, is emulated: not as what it lies on."""
+    keys = (f"checkpoint.{role}.emulated", "checkpoint.emulated")
+    return table["set_key"].map(lambda key: any(key.facts.get(each) for each in keys)).astype("bool")
 
 
 def of_checkpoint(facts: Facts) -> frozenset[str]:

@@ -23,7 +23,7 @@ COLUMNS = (
     "looser_checks",
     "series_key",
     *MIXED,
-    *(it for both in NAMED for it in both),
+    *dict.fromkeys(it for both in NAMED for it in both),
 )
 # Of fewer runs the campaign makes no cell (README, "What is measured"), and the interval would say nothing.
 FEWEST_RUNS = 3

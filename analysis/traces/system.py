@@ -63,11 +63,19 @@ def read(path: Path) -> Trace:
         return Trace(source, samples, 0.0 if began is None else float(began.iloc[0]))
 
 
-def written(path: Path, source: str) -> pd.DataFrame:
-    """Return what was written by a counter, as `Trace.samples` but `written_mb_per_s`; raises as `read` does."""
+def written(path: Path, source: str, images: Sequence[str] = ()) -> pd.DataFrame:
+    """Return what was written by a counter, as `Trace.samples` but `written_mb_per_s`; raises as `read` does.
+
+    Without what was written by the counters `images`, of devices that lie on that of `source`: so much of it, and what
+    comes there later than it was counted above.
+    """
     with _told_in_words():
         table, place = _table(path)
-        rate = table[place[source, "writ"]].astype("float64")
+        rate, *above = (table[place[each, "writ"]].astype("float64") for each in (source, *images))
+        spans = table[place["elapsed", "s"]].astype("float64").diff()
+        if above:
+            own = ((rate - sum(above)) * spans).cumsum().clip(lower=0).cummax()
+            rate = (own.ffill().fillna(0).diff() / spans).where(rate.notna())
         return _samples(table, place, written_mb_per_s=rate / BYTES_PER_MB)
 
 

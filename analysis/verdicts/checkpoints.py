@@ -35,7 +35,7 @@ from analysis.verdicts.judge import (
 from analysis.verdicts.tolerance import LARGER, POSITIVE, alike, as_printed, at_least
 
 COUNTED = "snapshot_blocked_s"
-DEVICES = ("target_storage", "target_device", "fast_storage", "fast_device")
+DEVICES = ("target_storage", "target_device", "target_below", "fast_storage", "fast_device", "fast_below")
 OF_SAVING = ("target", "target_name", "wall_s", *DEVICES, *(f"{COUNTED}{end}" for end in ("", "_min", "_max")))
 # From slow to fast.
 ORDER = ("hdd", "ssd", "optane")

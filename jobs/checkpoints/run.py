@@ -147,8 +147,8 @@ class Checkpoints:
         Returns ``checkpoints`` (for each snapshot what `jobs.checkpoints.saver.Saver.report` says and whether it is
         ``verified``: read back and found to be what was written), ``targets`` (for each folder its ``role``,
         ``storage``, the ``bytes`` of all snapshots that went there, and by ``source``, the kernel's counter,
-        ``written_bytes`` of everybody meanwhile, and of a bucket whether it is ``served_here``, on this machine),
-        ``drain_wait_s``, ``checkpoint_troubles``.
+        ``written_bytes`` of everybody meanwhile, the counters ``below`` that count the same bytes, where there are any,
+        and of a bucket whether it is ``served_here``, on this machine), ``drain_wait_s``, ``checkpoint_troubles``.
         """
         self.settle()
         lines = self._saver.report() if self._saver else []
@@ -163,6 +163,7 @@ class Checkpoints:
                     "bytes": _bytes(lines, role),
                     "source": written.source,
                     "written_bytes": written.bytes,
+                    **({"below": written.below} if written.below else {}),
                     **({} if isinstance(each, Path) else {"served_here": bool(each.pids())}),
                 }
                 for (role, storage), each, written in zip(

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from jobs.observe.network_clients import client_of
-from jobs.system.device import devices_behind, mount_of, read_kernel
+from jobs.system.device import carriers, devices_behind, mount_of, read_kernel
 from jobs.system.emulated import model_behind, served
 
 Traffic = Callable[[], tuple[int, int]]  # bytes read and written, from and to
@@ -79,13 +79,15 @@ def traffic_behind(path: Path) -> dict[str, Traffic]:
 class Written:
     """The bytes that are written, by everybody, to what holds a folder, from now until `settle`.
 
-    `source`: name of the counter; None where there is none, or nothing is seen from here (`folder` is None).
+    `source`: name of the counter; None where there is none, or nothing is seen from here (`folder` is None). `below`:
+    the names of counters in which the same bytes are once more, as that of the disk with a loop device's file.
     """
 
     def __init__(self, folder: Path | None) -> None:
         behind = traffic_behind(folder) if folder else {}
         counters: list[tuple[str | None, Traffic | None]] = [*behind.items(), (None, None)]
         self.source, self._read = counters[0]
+        self.below = [f"dsk/{each.name}" for each in carriers(folder)[1:]] if folder and behind else []
         self._before = self._count()
         self._after: int | None = None
 

@@ -148,6 +148,16 @@ def devices_behind(path: Path) -> list[Device]:
     return found
 
 
+def carriers(path: Path) -> list[Device]:
+    """List those of `devices_behind` that every byte written to `path` goes through: until one has several members."""
+    found: list[Device] = []
+    below = [device] if (device := device_of(path)) else []
+    while len(below) == 1 and below[0] not in found:
+        found += below
+        below = _below(found[-1])
+    return found
+
+
 def _below(device: Device) -> list[Device]:
     """List the whole devices that `device` is made of, in the order of their names."""
     folder, backing = Path("/sys/block", device.name), backing_file(device)

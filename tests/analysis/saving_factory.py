@@ -28,10 +28,14 @@ def snapshots(blocked_s, durable_fast_s, durable_slow_s):
     return lines
 
 
-def saved(target, runtimes, times=(1.0, 1.0, 1.0), sources=None, **settings):
-    """Return a done record whose runs took these runtimes, and a snapshot these seconds (blocked, durable, drained)."""
+def saved(target, runtimes, times=(1.0, 1.0, 1.0), sources=None, below=None, **settings):
+    """Return a done record whose runs took these runtimes, and a snapshot these seconds (blocked, durable, drained).
+
+    `sources` and `below` are the counters of each role of its target: of its device, and of those that lies on.
+    """
     how = {key: settings.pop(key) for key in list(settings) if key in HOW or key in DRAIN}
     targets = [{"role": role, "source": source} for role, source in (sources or {}).items()]
+    targets = [each | ({"below": below[each["role"]]} if each["role"] in (below or {}) else {}) for each in targets]
     runs = []
     for number, runtime in enumerate(runtimes, 1):
         lines = {} if target == "none" else {"checkpoints": snapshots(*times), "targets": targets}

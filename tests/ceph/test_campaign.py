@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs.objects.client import Client
+from jobs.system.device import carriers
 from tests.jobs.jobs_factory import write_jpegs
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +64,7 @@ def test_snapshots_drain_to_the_bucket_reach_its_device_and_are_gone_when_the_ru
     (tmp_path / "fast").mkdir()
     endpoint = ceph.endpoint.replace("127.0.0.1", "localhost")  # as the data's, spelt otherwise
     address = f"{endpoint}/{ceph.bucket}/saved" + (f"?device={ceph.device}" if ceph.device else "")
+    below = [f"dsk/{each.name}" for each in carriers(Path(ceph.device))[1:]] if ceph.device else []
     (recorded,) = campaign(
         "benchmark=alexnet", "benchmark.width=0.1", "iterations=4", "accelerator=cpu", "checkpoint=burst_buffer",
         "checkpoint.every=2", f"checkpoint.fast.root={tmp_path / 'fast'}", "checkpoint.slow.name=ceph",
@@ -72,6 +74,7 @@ def test_snapshots_drain_to_the_bucket_reach_its_device_and_are_gone_when_the_ru
     assert recorded["cell"]["settings"]["checkpoint"]["slow"]["root"] == address.partition("?")[0]
     for run in recorded["runs"]:
         assert [target.get("served_here") for target in run["targets"]] == [None, True]
+        assert run["targets"][1].get("below", []) == below
         assert [check["passed"] for check in run["checks"] if check["rule"] == "cold"] == [None]
         (check,) = (check for check in run["checks"] if check["rule"] == "checkpoints_durable")
         assert check["passed"] is (True if ceph.device else None)

@@ -183,6 +183,31 @@ def test_one_device_that_is_both_sides_is_drawn_once(tmp_path):
     assert frame["written_mb_per_s"].dropna().tolist() == [100, 200]
 
 
+IMAGE = {"fast": "dsk/vda", "slow": "dsk/loop0"}
+
+
+@pytest.mark.parametrize(
+    ("disk", "image", "own"),
+    [
+        ([4e8, 1e8, 1e8], [0, 1e8, 1e8], [400, 0, 0]),
+        ([4e8, 3e8, 1e8], [1e8, 1e8, 1e8], [300, 200, 0]),
+        ([4e8, 0, 2e8], [0, 2e8, 0], [400, 0, 0]),  # its page cache keeps what is written to it for a second
+        ([0, 4e8, 2e8], [2e8, 0, 0], [0, 200, 200]),
+        ([1e8, 2e8, 1e8], [0, 2e8, 1e8], [100, 0, 0]),
+    ],
+)
+def test_what_an_image_on_the_other_sides_device_took_stands_in_figure_10_once(tmp_path, disk, image, own):
+    text = written(["dsk/vda", "dsk/loop0"], [disk, image], tail=1)
+    made = with_traces(saved(BUFFER, [2.0], sources=IMAGE, below={"slow": ["dsk/vda"]}), tmp_path, text)
+
+    spec = figures_of(made, folder=tmp_path)["fig10"]
+
+    drawn = {role: rows["written_mb_per_s"].dropna().tolist() for role, rows in spec.frame.groupby("role")}
+    assert drawn == {"fast": own, "slow": [each / 1e6 for each in image]}
+    assert sum(map(sum, drawn.values())) == sum(disk) / 1e6
+    assert "counters dsk/vda without dsk/loop0, dsk/loop0" in spec.caption
+
+
 @pytest.mark.parametrize(
     ("sources", "status"),
     [({}, "no counter of the target"), ({"only": "dsk/gone"}, "trace unreadable")],

@@ -60,5 +60,22 @@ def test_a_storage_and_a_target_of_another_name_on_its_device_are_told(tmp_path)
     assert "ssd, hdd are one device, dsk/sda" in (folder / "report.html").read_text()
 
 
+@pytest.mark.parametrize(("emulated", "told"), [(False, True), (True, False)])
+def test_a_storage_whose_image_lies_on_the_device_of_others_is_told_with_them_unless_it_is_emulated(
+    tmp_path, emulated, told
+):
+    sources = {"fast": "dsk/vda", "slow": "dsk/loop0"}
+    made = saved("nvme to s3", [150.0] * 3, sources=sources, below={"slow": ["dsk/vda"]}, device="vda")
+    if emulated:
+        made["provenance"]["emulated"] = {"checkpoint.slow": {"name": "hdd"}}
+    folder = store(tmp_path, made)
+
+    main([str(folder), "--quiet"])
+
+    said = (folder / "report.html").read_text()
+    assert ("ssd, nvme, s3 are one device, dsk/vda" in said) is told
+    assert ("ssd, nvme are one device, dsk/vda" in said) is not told
+
+
 def test_a_cell_without_a_device_is_on_none():
     assert one_device([{"host": "a", "storage_name": name, "device": ""} for name in ("hdd", "ssd")]) == []

@@ -278,10 +278,16 @@ RUN = {
 }
 
 
-def _sides(fast, slow, *, one_device=False):
+def _sides(fast, slow, *, one_device=False, image_on_fast=False):
     return [
         {"storage": "optane", "source": "dsk/nvme0n1", "bytes": 2000, "written_bytes": fast},
-        {"storage": "hdd", "source": "dsk/nvme0n1" if one_device else "dsk/sda", "bytes": 2000, "written_bytes": slow},
+        {
+            "storage": "hdd",
+            "source": "dsk/nvme0n1" if one_device else "dsk/sda",
+            "bytes": 2000,
+            "written_bytes": slow,
+            **({"below": ["dsk/nvme0n1", "dsk/vda"]} if image_on_fast else {}),
+        },
     ]
 
 
@@ -299,6 +305,8 @@ def _sides(fast, slow, *, one_device=False):
         ({"targets": _sides(2000, None)}, None),
         ({"targets": _sides(3999, 3999, one_device=True)}, False),
         ({"targets": _sides(4000, 4000, one_device=True)}, True),
+        ({"targets": _sides(3999, 2000, image_on_fast=True)}, False),
+        ({"targets": _sides(4000, 2000, image_on_fast=True)}, True),
     ],
 )
 def test_snapshots_are_durable_where_each_was_read_back_and_its_bytes_came_to_the_device(changes, passed):

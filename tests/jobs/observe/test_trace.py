@@ -304,6 +304,13 @@ def test_a_loop_device_and_the_device_of_its_file_are_both_traced(run, disk, sta
     assert 8 * MIB <= total(rows, f"dsk/{under} read") * 1.01 <= read_under * 1.02  # others read from it, too
 
 
+def test_what_is_written_to_a_loop_device_is_known_to_be_counted_by_the_device_of_its_file_too(disk, staged):
+    _, point = staged(setup.disk, disk / "image", disk / "point")
+
+    assert trace_sources.Written(point).below[0] == trace_sources.Written(disk).source
+    assert trace_sources.Written(None).below == []
+
+
 def test_the_file_is_in_the_style_of_dstat(run, tmp_path):
     run()
 

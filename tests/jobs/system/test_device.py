@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.system import device
-from jobs.system.device import Device, Mount, device_of, devices_behind, mount_of
+from jobs.system.device import Device, Mount, carriers, device_of, devices_behind, mount_of
 from tests.lies import setup
 
 RECORDED = r"""
@@ -143,12 +143,14 @@ def test_behind_a_device_of_several_members_are_their_whole_disks_each_once(tmp_
     _virtual(node, tmp_path / "sys/block", "sdz", ["md0", "sda/sda1"])
 
     assert devices_behind(tmp_path) == [Device("sdz"), Device("md0"), Device("sda"), Device("sdb")]
+    assert carriers(tmp_path) == [Device("sdz")]  # who knows which part went to which
 
 
 def test_behind_a_loop_device_is_the_device_of_its_file(disk, staged):
     name, point = staged(setup.disk, disk / "image", disk / "point")
 
     assert devices_behind(point) == [Device(name), *devices_behind(disk)]
+    assert carriers(point) == [Device(name), *carriers(disk)]
     assert device_of(point) == Device(name)
 
 
