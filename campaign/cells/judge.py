@@ -68,7 +68,8 @@ def settle(record: Record, conduct: Conduct, limits: checks.Limits) -> None:
         given_up = narrow and not narrow["passed"] and len(valid) >= stopping.most_runs(conduct)
         record["status"], record["reason"] = "done", narrow["message"] if narrow and given_up else None
         return
-    bad = [run for run in record["runs"] if run["status"] in ("invalid", "failed")]
+    odd = [run for run in record["runs"] if run["status"] in ("invalid", "failed")]
+    bad = [run for run in odd if run["role"] == "measured"] or odd  # the reason of a warm-up where there is no other
     record["status"] = "invalid" if any(run["status"] == "invalid" for run in bad) else "failed"
     worst = Counter(run["reason"] for run in bad).most_common(1)[0][0] if bad else "no run was measured"
     record["reason"] = f"{len(valid)} of {len(runs)} measured runs valid, {needed} needed; {worst}"

@@ -53,6 +53,8 @@ def test_a_cell_with_enough_valid_runs_is_done_with_its_spread(point):
             "2 of 5 measured runs valid, 3 needed; invalid because",
         ),
         ("failed", ["failed"], "failed", "0 of 1 measured runs valid, 1 needed; failed because"),
+        ("failed", ["invalid"], "invalid", "0 of 1 measured runs valid, 1 needed; invalid because"),
+        ("invalid", ["failed"], "failed", "0 of 1 measured runs valid, 1 needed; failed because"),
     ],
 )
 def test_the_measured_runs_decide_over_a_cell(warmup, measured, status, reason, point):
