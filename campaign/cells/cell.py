@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +17,7 @@ from jobs.settings import Settings
 # Of a storage, what says how jobs are kept apart on it, or how it is watched; the rest: where and how the data lies.
 _ACCESS = ("shared", "exclusive", "license", "device")
 _HASH_DIGITS = 10
+_WORDS = {"checkpoint.name": "checkpoint"}  # as a command line has it
 # The values that stay out of the hash. These are NOT the configuration's defaults, which may change: each is what a
 # cell meant before the setting existed, so a new setting takes its neutral value here and orphans no old record.
 # Never change or remove a line.
@@ -117,6 +118,28 @@ def _readable(settings: Settings) -> str:
     numbers = {"threads": "t", "batch_size": "b", "prefetch": "p", "nodes": "n"}
     counts = [f"{sign}{value}" for key, sign in numbers.items() if (value := settings.get(key)) is not None]
     return "-".join([*words, *counts])
+
+
+def told_apart(cells: Sequence[Cell]) -> dict[str, str]:
+    """Return by id the settings in which a cell differs from those whose ids differ from its own in the hash alone.
+
+    Of storages their names alone, where these differ. Empty for a cell whose id is enough.
+    """
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.id.rpartition("-")[0], []).append(cell)
+    return {cell.id: words for alike in groups.values() if len(alike) > 1 for cell, words in _apart(alike)}
+
+
+def _apart(cells: Sequence[Cell]) -> Iterator[tuple[Cell, str]]:
+    each = [dict(flat(cell.settings)) for cell in cells]
+    every = dict.fromkeys(key for mine in each for key in mine)
+    known = {key: [mine[key] for mine in each if key in mine] for key in every}
+    names = {key for key in known if key.endswith(".name") and len(known[key]) < len(cells)}  # not all have that
+    keys = [key for key, values in known.items() if key in names or any(value != values[0] for value in values)]
+    keys = [key for key in keys if not (key.endswith(".root") and f"{key.removesuffix('root')}name" in keys)]
+    for cell, mine in zip(cells, each, strict=True):
+        yield cell, " ".join(f"{_WORDS.get(key, key)}={mine[key]}" for key in keys if key in mine)
 
 
 def flat(node: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from campaign import console
 from campaign.cells import folder as folders
 from campaign.cells import plan
-from campaign.cells.cell import Cell
+from campaign.cells.cell import Cell, told_apart
 from campaign.cells.contract import Asked, Conduct, Manifest, Point
 from campaign.cells.plan import Plan
 from campaign.cli import arguments
@@ -192,9 +192,11 @@ def _work(planned: Plan, request: Request, cluster: str, *, sure: bool) -> bool:
 def _preview(planned: Plan, request: Request, cluster: str) -> None:
     """Print the plan and, for Slurm, the price and the scripts."""
     width = max(len(entry.cell.id) for entry in planned.entries)
+    apart = told_apart([entry.cell for entry in planned.entries])
     for entry in planned.entries:
         to_go = str(entry.missing) if entry.at_most == entry.missing else f"{entry.missing} to {entry.at_most}"
-        console.show(f"{entry.cell.id:{width}}  {entry.state:8}  {to_go} measured runs to go")
+        said = f"{entry.cell.id:{width}}  {entry.state:8}  {to_go} measured runs to go"
+        console.show("  ".join(filter(None, [said, apart.get(entry.cell.id)])))
     todo = planned.to_do
     if cluster == "slurm":
         from campaign.cluster import slurm  # noqa: PLC0415 - numpy is not on the way to --help

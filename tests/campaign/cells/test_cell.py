@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from campaign.cells.cell import NEUTRAL, flat, make_cell
+from campaign.cells.cell import NEUTRAL, flat, make_cell, told_apart
 from jobs.benchmarks import registry
 from jobs.settings import EVERY
 from tests.campaign.work_lists import BUFFERED, DIRECT, compose, with_value
@@ -131,3 +131,22 @@ def test_every_neutral_value_belongs_to_a_setting_that_exists():
     settings = {key for words in KINDS for key, _ in flat(make_cell(compose(*words)).settings)}
 
     assert NEUTRAL.keys() <= settings
+
+
+def test_cells_whose_ids_differ_in_the_hash_alone_are_told_apart_by_what_differs():
+    sides = ("checkpoint=burst_buffer", "checkpoint.fast.name=nvme", "checkpoint.fast.root=/f")
+    targets = [
+        ("checkpoint=none",), ("checkpoint=hdd", "checkpoint.root=/h"), ("checkpoint=ssd", "checkpoint.root=/s"),
+        (*sides, "checkpoint.slow.root=/h"), (*sides, "checkpoint.slow.root=/x", "checkpoint.slow.name=ceph"),
+    ]  # fmt: skip
+    cells = [make_cell(compose("benchmark=alexnet", *words)) for words in targets]
+    alone = make_cell(compose("benchmark=alexnet", "threads=9"))
+
+    assert len({cell.id.rpartition("-")[0] for cell in cells}) == 1
+    assert [told_apart([*cells, alone]).get(cell.id) for cell in [*cells, alone]] == [
+        "checkpoint=none", "checkpoint=hdd", "checkpoint=ssd",
+        "checkpoint=burst_buffer checkpoint.fast.name=nvme checkpoint.slow.name=hdd",
+        "checkpoint=burst_buffer checkpoint.fast.name=nvme checkpoint.slow.name=ceph", None,
+    ]  # fmt: skip
+    one, other = (make_cell(compose("benchmark=alexnet", *sides, f"checkpoint.slow.root={root}")) for root in "ab")
+    assert told_apart([one, other]) == {one.id: "checkpoint.slow.root=a", other.id: "checkpoint.slow.root=b"}
