@@ -13,6 +13,7 @@ class CampaignError(Exception):
 
         CampaignError            exit code 1
         ├── UsageError           2  wrong configuration or usage
+        │   └── RefusalsError       several of them at once
         ├── EnvironmentFaultError  3  the environment cannot run it
         └── SchedulerError       4  the scheduler refused
     """
@@ -29,6 +30,23 @@ class UsageError(CampaignError):
     """Wrong words or values: nothing was started."""
 
     exit_code = 2
+
+
+class RefusalsError(UsageError):
+    """Several things that cannot be meant, each with its cure: all are said at once, the same cure once."""
+
+    def __init__(self, refusals: Iterable[tuple[str, str]]) -> None:
+        found: dict[str, str] = {}
+        for why, cure in refusals:
+            found.setdefault(cure, why)
+        self.refusals = tuple((why, cure) for cure, why in found.items())
+        super().__init__("; ".join(why for why, _ in self.refusals), "; ".join(cure for _, cure in self.refusals))
+
+
+def refuse(refusals: Iterable[tuple[str, str]]) -> None:
+    """Raise a `RefusalsError` of what is wrong, and the cure of each, if there is anything."""
+    if found := [*refusals]:
+        raise RefusalsError(found)
 
 
 class EnvironmentFaultError(CampaignError):

@@ -9,7 +9,7 @@ from campaign import console
 from campaign.cells.cell import Cell, flat, make_cell
 from campaign.cells.contract import Conduct, Point
 from campaign.config import limits
-from campaign.errors import UsageError
+from campaign.errors import RefusalsError, UsageError, refuse
 from jobs.settings import EVERY
 
 
@@ -18,14 +18,17 @@ def cells_of(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
     if not points:
         raise UsageError("the grid has no points", "a glob() that matches nothing? name the values one by one")
     cells: dict[str, Cell] = {}
-    limits.check(points[0])
+    refusals = _refusals(points[0])
     conduct = _conduct(points[0])
     for point in console.counting(points, "checking cells"):
-        limits.check(point)
+        refusals += (refused := _refusals(point))
+        if refused:
+            continue
         if _conduct(point) != conduct:
             raise _swept_conduct(conduct, _conduct(point))
         cell = make_cell(point)
         cells.setdefault(cell.id, cell)
+    refuse(refusals)
     if conduct["profile"]["compare"] and all(
         point["profile"]["posix"] == point["profile"]["tensorflow"] == "none" for point in points
     ):
@@ -34,6 +37,15 @@ def cells_of(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
             "profile.posix=trace or profile.tensorflow=5-15, say; each of its runs then has one without beside it",
         )
     return list(cells.values()), conduct
+
+
+def _refusals(point: Point) -> list[tuple[str, str]]:
+    """Check a point; return what it is refused for where other points may be refused for more."""
+    try:
+        limits.check(point)
+    except RefusalsError as error:
+        return [*error.refusals]
+    return []
 
 
 def _conduct(point: Point) -> Conduct:

@@ -15,6 +15,7 @@ from jobs.benchmarks.engines import datafile
 from jobs.data import make, manifest
 from jobs.errors import DatasetError, JobError
 from jobs.objects import dataset
+from jobs.objects.address import host_and_port
 from jobs.objects.client import PART_BYTES, Client
 from jobs.system import files
 
@@ -49,7 +50,7 @@ def bucket_lock(storage: Node, access: Access, folder: CampaignFolder) -> Path:
 
     Where none can be made there, one in the campaign folder if ``storage.exclusive`` asks for none.
     """
-    name = hashlib.sha256(f"{storage['endpoint'].rstrip('/')} {storage['bucket']}".encode()).hexdigest()[:10]
+    name = hashlib.sha256(f"{host_and_port(storage['endpoint'])} {storage['bucket']}".encode()).hexdigest()[:10]
     try:
         held = Path(_LOCKS, f"s3-{name}").expanduser().resolve()  # ~/.cache may be a link to a larger disk
         files.make_folder(held, exist_ok=True, parents=True)

@@ -8,7 +8,9 @@ profile (`jobs.objects.credentials`).
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
@@ -21,6 +23,7 @@ TIMEOUT_S = (0.1, 3600.0)
 """The least and the most of a request's timeout."""
 _MORE = {"region": str, "device": str, "timeout_s": float}
 _NO_PART = {"", ".", ".."}
+_REGION = re.compile("[A-Za-z0-9-]{1,60}")
 _EXAMPLE = "https://HOST/BUCKET/PREFIX without credentials, ?region=…&timeout_s=… (0.1 to 3600) perhaps; # is %23"
 
 
@@ -57,6 +60,7 @@ def storage_of(address: str) -> Node:
         raise FolderError("no address of a bucket", _EXAMPLE) from None
     endpoint, (least, most) = f"{found.scheme}://{found.netloc}", TIMEOUT_S
     odd = "#" in address or not address.isprintable() or not least <= more.get("timeout_s", least) <= most
+    odd = odd or not is_region(more.get("region", "none")) or not more.get("device", "").isprintable()
     if odd or not is_endpoint(endpoint) or not bucket or "%" in bucket or not is_prefix(prefix):
         raise FolderError("no address of a bucket", _EXAMPLE)
     where = {"endpoint": endpoint, "bucket": bucket, "prefix": prefix}
@@ -70,6 +74,31 @@ def is_endpoint(text: str) -> bool:
         bare = not (found.path.strip("/") or found.query or found.fragment or "@" in found.netloc)
         return found.scheme in ("http", "https") and bool(found.hostname) and bare and found.port != 0
     return False
+
+
+def host_and_port(endpoint: str) -> str:
+    """Return what all spellings of an endpoint have in common: its host in small letters, loopback by one name."""
+    found = urlsplit(endpoint)
+    host = (found.hostname or "").rstrip(".")
+    with suppress(ValueError):
+        number = ip_address(host.partition("%")[0])
+        number = getattr(number, "ipv4_mapped", None) or number
+        host = "localhost" if number.is_loopback else str(number)
+    return f"{host} {found.port or {'https': 443}.get(found.scheme, 80)}"
+
+
+def is_region(text: str) -> bool:
+    """Tell whether this may be the name of a region."""
+    return _REGION.fullmatch(text) is not None
+
+
+def shown(text: str) -> str:
+    """Return what of an address may be repeated to people where it is refused: nothing that could be a password."""
+    bare = re.split("[?#]", text.rpartition("@")[2])[0]
+    with suppress(ValueError):  # a colon, and no port behind it
+        _ = urlsplit(bare if "//" in bare else f"//{bare}").port
+        return bare
+    return "…"
 
 
 def is_prefix(text: str) -> bool:

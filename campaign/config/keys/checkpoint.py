@@ -9,11 +9,11 @@ from pathlib import Path
 from omegaconf import MISSING
 
 from campaign.cells.contract import Flat
-from campaign.config.keys.storage import no_root, require_endpoint
-from campaign.errors import UsageError
+from campaign.config.keys.storage import no_root, of_endpoint
+from campaign.errors import UsageError, refuse
 from jobs.benchmarks.registry import benchmarks, names_of
 from jobs.errors import FolderError
-from jobs.objects.address import storage_of
+from jobs.objects.address import shown, storage_of
 from jobs.settings import key
 
 STORAGES = ("checkpoint", "checkpoint.fast", "checkpoint.slow")  # that have a name and a root, where they are there
@@ -113,15 +113,16 @@ def _of_bucket(place: str, values: Flat) -> None:
             "checkpoint=burst_buffer: checkpoint.fast is a folder, checkpoint.slow may be a bucket",
         )
     if values.get(said := f"site.storages.{values[f'{place}.name']}.endpoint"):
-        require_endpoint(said, values)
+        refuse(of_endpoint(said, values))
     try:
         storage_of(root)
     except FolderError as error:
-        bare = root.partition("?")[0].rpartition("@")[2]  # without a password
-        raise UsageError(f"checkpoint.slow.root={bare}: {error.message}", error.hint) from error
-    for word, only in (("when_full", "block"), ("direct", False)):
-        if values[f"checkpoint.{word}"] != only:
-            raise UsageError(
-                f"checkpoint.{word}={values[f'checkpoint.{word}']} with a bucket, which the drainer alone fills",
-                f"checkpoint.{word}={str(only).lower()}",
-            )
+        raise UsageError(f"checkpoint.slow.root={shown(root)}: {error.message}", error.hint) from error
+    refuse(
+        (
+            f"checkpoint.{word}={values[f'checkpoint.{word}']} with a bucket, which the drainer alone fills",
+            f"checkpoint.{word}={str(only).lower()}",
+        )
+        for word, only in (("when_full", "block"), ("direct", False))
+        if values[f"checkpoint.{word}"] != only
+    )

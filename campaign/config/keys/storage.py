@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 from omegaconf import MISSING
 
 from campaign.cells.contract import Flat
-from campaign.errors import UsageError
+from campaign.errors import UsageError, refuse
 from jobs.benchmarks.registry import benchmarks
-from jobs.objects.address import TIMEOUT_S, is_endpoint, is_prefix
+from jobs.objects.address import TIMEOUT_S, is_endpoint, is_prefix, is_region, shown
 from jobs.settings import key
 
 # lfs-setstripe(1): at most 2000 OSTs, -1 for all; a stripe of less than 4 GiB.
 _RANK = "{rank}"
 _STRIPES, _MIB = (-1, 2000), (1, 4095)
 _BUCKET = re.compile("[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_REGION = re.compile("[A-Za-z0-9-]{1,60}")
 # Keys that act on files alone, and the value with which they do nothing.
 _FILES_ALONE = (
     ("storage.shared", True, "leave it away: every node sees the same store"),
@@ -120,7 +120,11 @@ def check(values: Flat) -> None:
         other = "site" if of_objects else "s3"
         raise UsageError(f"the site says another kind of {name}", f"storage={other} storage.name={name}")
     if of_objects:
-        _of_objects(values)
+        if values["storage.kind"] != "s3":
+            raise UsageError(
+                f"storage.kind={values['storage.kind']} does not fit storage=s3", "storage=site, or ssd, …"
+            )
+        refuse(_of_objects(values))
     elif values["storage.root"] is None:
         raise no_root("storage", f"storage={name}", values)
     else:
@@ -134,57 +138,52 @@ def check(values: Flat) -> None:
         raise UsageError("storage.stripe_count=0 is the file system's own default", "write storage.stripe_count=null")
 
 
-def _of_objects(values: Flat) -> None:
-    """Refuse an object store that is nowhere."""
-    if values["storage.kind"] != "s3":
-        raise UsageError(f"storage.kind={values['storage.kind']} does not fit storage=s3", "storage=site, or ssd, …")
+def _of_objects(values: Flat) -> Iterator[tuple[str, str]]:
+    """Yield why an object store is nowhere, or what it cannot do, each with its cure."""
     for word, example in (("endpoint", "https://s3.example.org"), ("bucket", "NAME")):
         if values[f"storage.{word}"] is None:
-            raise UsageError(
-                f"storage={values['storage.name']} has no {word}",
-                f"storage.{word}={example}, or site=… with a file that gives it",
-            )
-    require_endpoint("storage.endpoint", values)
-    if not _BUCKET.fullmatch(values["storage.bucket"]):
-        raise UsageError(f"storage.bucket={values['storage.bucket']!r} is no bucket", "3 to 63 of a-z, 0-9, '.', '-'")
-    if not _REGION.fullmatch(values["storage.region"]):
-        raise UsageError(f"storage.region={values['storage.region']!r} is no region", "storage.region=us-east-1, say")
+            why = f"storage={values['storage.name']} has no {word}"
+            yield why, f"storage.{word}={example}, or site=… with a file that gives it"
+    if values["storage.endpoint"] is not None:
+        yield from of_endpoint("storage.endpoint", values)
+    if not _BUCKET.fullmatch(values["storage.bucket"] or "any"):
+        yield f"storage.bucket={values['storage.bucket']!r} is no bucket", "3 to 63 of a-z, 0-9, '.', '-'"
+    if not is_region(values["storage.region"]):
+        yield f"storage.region={values['storage.region']!r} is no region", "storage.region=us-east-1, say"
     prefix = values["storage.prefix"]
     if not is_prefix(prefix.strip("/")):
-        raise UsageError(f"storage.prefix={prefix!r} is no prefix of keys", "words between slashes: tests/of-mine")
+        yield f"storage.prefix={prefix!r} is no prefix of keys", "words between slashes: tests/of-mine"
     if values["storage.engine"] == "threads" and values["storage.concurrency"] is not None:
-        raise UsageError(
-            f"storage.concurrency={values['storage.concurrency']}: the engine threads has threads=… requests in flight",
-            "storage.engine=async, or leave storage.concurrency away",
+        why = (
+            f"storage.concurrency={values['storage.concurrency']}: the engine threads has threads=… requests in flight"
         )
-    _of_files_alone(values)
+        yield why, "storage.engine=async, or leave storage.concurrency away"
+    yield from _of_files_alone(values)
 
 
-def _of_files_alone(values: Flat) -> None:
-    """Refuse what has no meaning on objects."""
+def _of_files_alone(values: Flat) -> Iterator[tuple[str, str]]:
+    """Yield what has no meaning on objects, each with its cure."""
     if values["cache"] == "warm":
-        raise UsageError(
+        yield (
             "cache=warm: what the servers of an object store have in memory can be neither filled nor seen from here",
             "cache=cold proves its bytes by the servers' disk; cache=as_is claims nothing",
         )
     if benchmarks()[values["benchmark.name"]].data == "hdf5" and values["reader"] != "offsets":
         why = f"reader={values['reader']} with an object store: HDF5's library reads files"
-        raise UsageError(why, "reader=offsets, which gets ranges of the objects")
+        yield why, "reader=offsets, which gets ranges of the objects"
     if values.get("benchmark.control") == "metadata":
-        raise UsageError(
-            "benchmark.control=metadata opens files, and objects are not opened",
-            "benchmark.control=none,no_io,no_compute",
-        )
+        why = "benchmark.control=metadata opens files, and objects are not opened"
+        yield why, "benchmark.control=none,no_io,no_compute"
     for word, only, hint in _FILES_ALONE:
         if values.get(word, only) != only:
-            raise UsageError(f"{word}={values[word]} with an object store, which has no files", hint)
+            yield f"{word}={values[word]} with an object store, which has no files", hint
 
 
-def require_endpoint(key: str, values: Flat) -> None:
-    """Refuse an address that is none, or that has a password in it: it would stand in every record."""
+def of_endpoint(key: str, values: Flat) -> Iterator[tuple[str, str]]:
+    """Yield that an address is none, or has a password in it, which would stand in every record; with the cure."""
     if not is_endpoint(text := values[key]):
-        raise UsageError(
-            f"{key}={text.rpartition('@')[2]!r} is no address of an object store",
+        yield (
+            f"{key}={shown(text)!r} is no address of an object store",
             "https://HOST or http://HOST:PORT alone; credentials come from the environment",
         )
 

@@ -98,7 +98,14 @@ _WRONG = [
         )
         for more in ("", "?key=s")
     ),
+    (BUFFER, "checkpoint.slow.root='https://AKIA:SECRET/b'", "checkpoint.slow.root=…: no address", "without cred"),
     ((*BUFFER, BUCKET), "checkpoint.when_full=fall_through", "fall_through with a bucket", "when_full=block"),
+    (
+        (*BUFFER, BUCKET, "checkpoint.direct=true"),
+        "checkpoint.when_full=fall_through",
+        "with a bucket, which the drainer alone fills; checkpoint.direct=True with",
+        "checkpoint.when_full=block; checkpoint.direct=false",
+    ),
     ((*BUFFER, BUCKET), "checkpoint.direct=true", "checkpoint.direct=True with a bucket", "checkpoint.direct=false"),
     (SAVED, "checkpoint.in_flight=2", "in_flight=2 with checkpoint.mode=sync", "checkpoint.mode=async"),
     (SAVED, "checkpoint.every=9", "checkpoint.every=9 saves nothing in 8 iterations", "checkpoint.every=8"),
@@ -206,6 +213,7 @@ def test_a_wrong_value_is_named_with_its_cure(choice, word, message, hint):
 
     assert message in caught.value.message
     assert hint in caught.value.hint
+    assert "SECRET" not in caught.value.message + caught.value.hint
 
 
 @pytest.mark.parametrize("words", LEGAL)

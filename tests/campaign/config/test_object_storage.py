@@ -10,7 +10,8 @@ from campaign.cells.cell import flat, make_cell
 from campaign.config import limits
 from campaign.config.collect import collect
 from campaign.config.keys.storage import ObjectStorage
-from campaign.errors import UsageError
+from campaign.config.points import cells_of
+from campaign.errors import RefusalsError, UsageError
 from jobs.objects.client import DEFAULTS
 from tests.campaign.work_lists import compose
 
@@ -25,6 +26,7 @@ WORDS = ("storage=s3", "storage.endpoint=http://127.0.0.1:7480", "storage.bucket
         (("storage.bucket=null",), "storage=s3 has no bucket"),
         (("storage.endpoint=127.0.0.1",), "is no address"),
         (("storage.endpoint='http://me:secret@host'",), "storage.endpoint='host' is no address"),
+        (("storage.endpoint='http://me:secret'",), "storage.endpoint='…' is no address"),
         (("storage.endpoint='http://host:99999'",), "is no address"),
         (("storage.endpoint='http://host/path'",), "is no address"),
         (("storage.bucket=AB",), "is no bucket"),
@@ -56,35 +58,46 @@ def test_what_cannot_be_meant_of_objects_is_refused_and_no_password_is_repeated(
 
 PAPER = Path(__file__).parents[3] / "conf" / "paper"
 PROFILE = ("profile.posix=trace with an object store", "profile.posix=none")
-MARKS = ("profile.every=5 with profile.posix=none", "profile.every=null")
 READER = ("reader=h5py_threads with an object store", "reader=offsets")
 NODES = ("nodes=2 with an object store", "nodes=1")
 CONTROL = ("benchmark.control=metadata opens files", "benchmark.control=none,no_io,no_compute")
-RECIPES = {  # why each is refused on objects, and the word against that, as docs/s3.md says: one after the other
+RECIPES = {  # why each is refused on objects, and the words against that, as docs/s3.md says
     **dict.fromkeys(("table1", "fig4", "fig5", "fig6", "fig7", "fig8", "fig9", "fig10"), ()),
     "hepcnn": (READER, NODES),
     "cdb": (READER, CONTROL, NODES),
-    **dict.fromkeys(("tfdarshan_fig3", "tfdarshan_fig4"), (PROFILE, MARKS)),
-    **{f"tfdarshan_fig{each}": (PROFILE,) for each in ("5", "5_malware", *range(6, 12))},
-    "tfdarshan_fig12": (PROFILE, ("staging=smallest with an object store", None)),
+    **{f"tfdarshan_fig{each}": (PROFILE,) for each in ("3", "4", "5", "5_malware", *range(6, 12))},
+    "tfdarshan_fig12": (PROFILE, ("staging=smallest with an object store", "staging=none")),
 }
+OTHERWISE = {f"tfdarshan_fig{each}": ["profile.posix=none", "profile.every=null"] for each in (3, 4)}
 
 
 @pytest.mark.parametrize("recipe", sorted(path.stem for path in PAPER.glob("*.yaml")))
 def test_a_recipe_is_refused_on_objects_for_what_the_table_says_and_runs_with_its_words(recipe):
     words = [f"+paper={recipe}", "+size=smoke", "site=blackdog", *WORDS]  # a site with the paper's storages
 
-    def check():
-        for point in collect(["-m", *words]):
-            limits.check(point)
+    refused = RECIPES[recipe]
+    if refused:
+        with pytest.raises(UsageError) as caught:
+            cells_of(collect(["-m", *words]))
+        for message, word in refused:
+            assert message in caught.value.message
+            assert word in caught.value.hint
+    if recipe != "tfdarshan_fig12":  # which stages files, as it is meant to
+        cells_of(collect(["-m", *words, *OTHERWISE.get(recipe, [word for _, word in refused])]))
 
-    for message, word in RECIPES[recipe]:
-        with pytest.raises(UsageError, match=re.escape(message)):
-            check()
-        if word is None:
-            return
-        words.append(word)
-    check()
+
+def test_what_a_grid_is_refused_for_is_said_all_at_once_the_same_cure_once():
+    words = ("benchmark=hepcnn", "dataset=hep", "nodes=2,4", "cache=warm", "storage.region='a b'")
+
+    with pytest.raises(RefusalsError) as caught:
+        cells_of(collect(["-m", *WORDS, *words]))
+
+    cures = [cure for _, cure in caught.value.refusals]
+    assert [cure.partition(",")[0].partition(" ")[0] for cure in cures] == [
+        "storage.region=us-east-1", "cache=cold", "reader=offsets", "nodes=1",
+    ]  # fmt: skip
+    assert all(cure in caught.value.hint for cure in cures)
+    assert caught.value.message.count("with an object store, which has no files") == 1
 
 
 @pytest.mark.shows("storage.device")

@@ -115,6 +115,8 @@ def test_two_campaigns_have_two_places_in_a_bucket_and_each_keeps_its_own(tmp_pa
     [
         ("endpoint: https://h/gateway", "site.storages.ceph.endpoint='https://h/gateway' is no address"),
         ("endpoint: https://k:s@h", "site.storages.ceph.endpoint='h' is no address"),
+        ("endpoint: https://k:s", "site.storages.ceph.endpoint='…' is no address"),
+        ("region: eu_1", "no address of a bucket"),
         ("prefix: a//b", "no address of a bucket"),
         ("bucket: a/b", "no address of a bucket"),
         ("prefix: runs#1", None),

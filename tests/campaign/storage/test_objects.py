@@ -67,6 +67,15 @@ def test_two_campaigns_of_a_user_wait_for_one_lock_a_bucket(prepared, puts, tmp_
     assert Path(locks[0]).parent.parent == tmp_path / "large/tfio-campaign"
 
 
+def test_a_bucket_has_one_lock_however_its_endpoint_is_spelt(prepared, store, folder):  # noqa: F811
+    port = store.server_address[1]
+    endpoints = (f"http://127.0.0.1:{port}", f"http://LOCALHOST:{port}/", f"http://[::1]:{port}", "http://127.0.0.1:1")
+
+    locks = [objects.bucket_lock({"endpoint": each, "bucket": "b"}, {}, folder) for each in endpoints]
+
+    assert [lock == locks[0] for lock in locks] == [True, True, True, False]
+
+
 def test_without_a_place_for_the_lock_nothing_says_that_it_is_held(prepared, puts, tmp_path, folder):
     (tmp_path / ".cache").write_text("in the way")
 
