@@ -38,6 +38,7 @@ DEFAULTS: Node = {"timeout_s": 30.0, "retries": 60, "backoff_s": 1.0, "checksum"
 PART_BYTES = 16 << 20  # of a multipart upload; what is larger is uploaded so
 _FIRST_PAUSE_S = 0.05
 _LATE_WRITES = 3  # writes in a row that time out, after which a store is asked whether it answers reads
+_NOBODY_S = 3.0  # how long is asked where nobody has ever answered: a gateway that restarts has, and is waited for
 _DATA_TRIES = 2  # what arrives whole and is not what the manifest says is asked for once more, no oftener
 
 
@@ -83,6 +84,7 @@ class Client:
         self.prefix = f"{prefix}/" if (prefix := str(storage.get("prefix") or "").strip("/")) else ""
         self.counts, self.lock = Counts(), threading.Lock()
         self.fault: ObjectStoreError | None = None  # of a request that failed for good
+        self.answered = False  # by the store, once
         self.errors = (obstore.exceptions.BaseError, OSError, DataError)
         self._obstore = obstore
         self.proxy = servers.proxy_to(storage["endpoint"])  # before obstore looks for one
@@ -150,6 +152,7 @@ class Client:
         while True:
             try:
                 answer = await self._obstore.get_async(self._store, asked.name, options=asked.options)
+                self.answered = True
                 asked.answered(answer)
                 return asked.taken(await answer.bytes_async())
             except self.errors as error:
@@ -214,9 +217,12 @@ class Client:
     def _until_done(self, asked: _Asked, once: Callable[[], _T]) -> _T:
         while True:
             try:
-                return once()
+                answer = once()
             except self.errors as error:
                 time.sleep(asked.pause_s(error))
+            else:
+                self.answered = True
+                return answer
 
 
 class _Asked:
@@ -277,11 +283,13 @@ class _Asked:
         late = self.writes and word == "timeout" and (self._tries == _LATE_WRITES or not again)
         if late and client.reads(self._key):
             refusal, again = faults.FULL, False
+        pause: float = min(client.storage["backoff_s"], _FIRST_PAUSE_S * 2 ** min(self._tries, 30))
+        client.answered |= word not in faults.NOBODY
+        again = again and (client.answered or time.perf_counter() + pause - self._began <= _NOBODY_S)
         with client.lock:
             client.counts.errors[word] += 1
             client.counts.retries += again
         if again:
-            pause: float = min(client.storage["backoff_s"], _FIRST_PAUSE_S * 2 ** min(self._tries, 30))
             return pause
         if missing:
             raise DataError(f"{self.name} is not there") from None
@@ -296,6 +304,7 @@ class _Asked:
         where = f"{storage['endpoint']}{through}, bucket {storage['bucket']}"
         took_s = time.perf_counter() - self._began
         cure = "see that it is up" + (", or name a larger storage.timeout_s" if word == "timeout" else "")
+        cure += "" if self._client.answered else f", and that this is its address: {faults.NOBODY[word]}"
         gone = (f"gives no answer ({word}) after {self._tries} requests in {took_s:.0f} s", cure)
         why, hint = refusal or gone
         self._client.fault = ObjectStoreError(f"{where}: {why}", hint)

@@ -32,9 +32,13 @@ FULL = (  # said of one that answers reads while writes time out
 )
 _WORDS = (  # of a request that may go well when it is sent again
     ("refused", ("ConnectionRefused", "Connection refused")),
+    ("no such host", ("dns error", "failed to lookup address")),
     ("timeout", ("TimedOut", "kind: Timeout")),
     ("closed", ("UnexpectedEof", "Incomplete", "ConnectionReset", "ConnectionAborted", "BrokenPipe", "Closed")),
 )
+
+NOBODY = {"refused": "nobody listens there", "no such host": "the host has no address here"}
+"""Of these words, those of a request that came to no server, and what that means."""
 
 
 def word(text: str) -> str:

@@ -119,6 +119,56 @@ def test_a_store_that_is_gone_fails_the_client_after_its_retries_and_then_at_onc
     assert pauses == [0.1, 0.2, *[0.3] * 5]
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that goes by what is waited for between requests; returns it, with the pauses."""
+    pauses = []
+    time_of = SimpleNamespace(sleep=pauses.append, perf_counter=lambda: sum(pauses), pauses=pauses)
+    monkeypatch.setattr(client_module, "time", time_of)
+    return time_of
+
+
+@pytest.mark.parametrize("retries", [0, 2, 1000])
+def test_where_nobody_has_ever_answered_it_is_said_in_three_seconds_with_the_address(store, clock, retries):
+    store.close()
+
+    with pytest.raises(ObjectStoreError, match=r"no answer \(refused\)") as caught:
+        Client({**store.storage, "retries": retries, "backoff_s": 1.0}).get(KEY)
+
+    assert clock.pauses == [0.1, 0.2, 0.4, 0.8, 1.0][:retries]
+    assert "nobody listens there" in caught.value.hint
+
+
+def test_a_store_that_answered_once_is_waited_for_as_the_keys_say(store, clock):
+    client = Client({**store.storage, "retries": 9, "backoff_s": 1.0})
+    assert bytes(client.get(KEY)) == store.objects[KEY]
+    store.script = ["close"]  # of the connection that is open
+    store.close()
+
+    with pytest.raises(ObjectStoreError, match=r"no answer \(refused\) after 10 requests") as caught:
+        client.get(KEY)
+
+    assert len(clock.pauses) == 9
+    assert "nobody listens" not in caught.value.hint
+
+
+def test_a_refusal_of_the_store_is_an_answer_too(store, clock):
+    client = Client({**store.storage, "retries": 9, "backoff_s": 1.0})
+    store.script = [BUSY]
+    client.get(KEY)
+
+    assert client.answered
+
+
+def test_a_host_that_has_no_address_is_said_in_three_seconds(store, clock, monkeypatch):
+    for name in ("http_proxy", "all_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ObjectStoreError, match=r"no answer \(no such host\)") as caught:
+        Client({**store.storage, "endpoint": "http://nowhere.invalid", "retries": 1000, "backoff_s": 1.0}).get(KEY)
+
+    assert "the host has no address here" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
