@@ -68,6 +68,10 @@ class FolderError(BurstBufferError):
     """A folder is missing, in use, somebody else's, of another buffer or a newer version; it has not been touched."""
 
 
+class NotOursError(FolderError):
+    """A folder or bucket is not, or not any more, that of this training: another one may have opened it."""
+
+
 class RoomError(BurstBufferError):
     """There is not enough room for one snapshot."""
 

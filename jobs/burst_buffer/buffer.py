@@ -6,7 +6,7 @@ also after the training has ended.  What is on disk, and in which order, stands 
 
 By hand, on a node without anything else::
 
-    python -m jobs.burst_buffer drain|status|verify FAST SLOW
+    python -m jobs.burst_buffer drain|status|verify|clear FAST SLOW
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jobs.burst_buffer.drain import Options
 from jobs.burst_buffer.drainer import Drainer
 from jobs.burst_buffer.journal import Committed, Event, Failure, Journal
 from jobs.burst_buffer.restart import DrainWarning, Snapshot
-from jobs.burst_buffer.sides import Sides
+from jobs.burst_buffer.sides import Question, Sides
 from jobs.burst_buffer.snapshots import FILES, edge
 from jobs.errors import FolderError, RoomError
 from jobs.system import durable
@@ -88,6 +88,7 @@ class BurstBuffer:
         session = None if isinstance(self.slow, Path) else secrets.token_hex(8)
         asked = place_of(slow, retries=0)  # at every look, which is not to wait long for a bucket that is away
         self._sides = Sides(self.fast, asked, buffer_id, self.options.keep, session)
+        self._whose = Question(replace(self._sides, slow=place_of(slow, retries=0)))
         try:
             self._open(marker)
         except BaseException:
@@ -149,9 +150,11 @@ class BurstBuffer:
         saved_at, start = time.time(), time.perf_counter()
         self._sequence += 1
         name = snapshots.new_name(self._sequence, step)
+        self._whose.ask()
         snapshot = self._stage(Snapshot(name, step, Path(), "fast", 0, saved_at, 0.0, 0.0, 0.0), write)
         self._drainer.poke()
         self._expected = snapshot.bytes
+        self._troubles += self._whose.answer()
         snapshot = replace(snapshot, blocked_s=time.perf_counter() - start, troubles=self.troubles())
         self._saved.append(snapshot)
         if snapshot.troubles:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from filelock import FileLock, Timeout
 
-from jobs.errors import FolderError
+from jobs.errors import FolderError, NotOursError
 from jobs.system import files, versioned
 
 if TYPE_CHECKING:
@@ -132,12 +132,13 @@ def mark(folder: Place, role: str, buffer_id: str, **more: Any) -> None:
 
 
 def require(folder: Place, buffer_id: str, session: str | None = None) -> None:
-    """Raise FolderError where a folder is not, or no longer, that of the buffer: its file system may be gone."""
+    """Raise NotOursError where a folder is not, or no longer, that of the buffer: its file system may be gone."""
     marker = read(folder)
     if marker is None or marker["id"] != buffer_id:
-        raise FolderError(f"{folder} is not the folder of this burst buffer any more", "mount its file system again")
+        cure = "mount its file system again" if isinstance(folder, Path) else "give each training its own prefix"
+        raise NotOursError(f"{folder} is not the place of this burst buffer any more", cure)
     if session and marker["session"] != session:
-        raise FolderError(f"{folder} has been taken by another trainer", "give each training its own prefix")
+        raise NotOursError(f"{folder} has been taken by another trainer", "give each training its own prefix")
 
 
 def lock(folder: Path, user: str) -> FileLock:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.burst_buffer import claim, slow, snapshots
-from jobs.errors import FolderError
+from jobs.errors import FolderError, NotOursError
 
 if TYPE_CHECKING:
     from jobs.burst_buffer.slow import Place, Slow
+
+_ANSWER_S = 1.0  # how long a trainer stands still, at most, for a bucket that is slow to say whose it is
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Sides:
         return slow.of(self.slow)
 
     def require_slow(self) -> None:
-        """Raise FolderError where the slow folder is not ours any more, OSError where it does not answer."""
+        """Raise NotOursError where the slow storage is not ours any more, OSError or FolderError where it is away."""
         claim.require(self.slow, self.buffer_id, self.session)
 
     def idle(self) -> bool:
@@ -80,3 +84,34 @@ class Sides:
         for name in staged[: -self.keep]:
             if name not in waiting:
                 snapshots.remove(self.fast / name)
+
+
+class Question:
+    """Whether a bucket, which has no locks, is still this training's; asked while a snapshot is written.
+
+    A folder has locks, and is not asked; why a bucket does not answer is for the drainer to say.
+    """
+
+    def __init__(self, sides: Sides) -> None:
+        self._sides, self._told = sides, deque[str]()
+        self._asking: threading.Thread | None = None
+
+    def ask(self) -> None:
+        """Begin to ask, unless the answer to an earlier time is still to come."""
+        if self._sides.session and not (self._asking and self._asking.is_alive()):
+            self._asking = threading.Thread(target=self._ask, name="whose bucket", daemon=True)
+            self._asking.start()
+
+    def answer(self) -> list[str]:
+        """Return that it is somebody else's, in words; one that does not come soon is returned by a later call."""
+        if self._asking:
+            self._asking.join(_ANSWER_S)
+        return [self._told.popleft() for _ in range(len(self._told))]
+
+    def _ask(self) -> None:
+        try:
+            self._sides.require_slow()
+        except NotOursError as error:
+            self._told.append(f"{error}; what is saved from now on stays on {self._sides.fast} alone")
+        except (OSError, FolderError):
+            pass

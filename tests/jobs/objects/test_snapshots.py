@@ -6,12 +6,13 @@ import contextlib
 import hashlib
 import json
 import os
+import threading
 import time
 import warnings
 
 import pytest
 
-from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, restart
+from jobs.burst_buffer import BurstBuffer, claim, drain, drainer, restart, sides
 from jobs.checkpoints.reclaim import clear
 from jobs.errors import FolderError
 from jobs.objects import pieces
@@ -237,7 +238,7 @@ def test_what_another_drainer_removes_while_it_is_brought_makes_way_for_its_newe
 def test_a_second_trainer_takes_the_bucket_and_the_first_ones_drainer_waits_for_its_end(places, opened, tmp_path):
     first, theirs = opened(keep=1), (tmp_path / "other", places[1])
     second = opened(*theirs, keep=1)
-    first.save(1, writer(1))
+    told(lambda: first.save(1, writer(1)))
     for step in (2, 3):
         second.save(step, writer(step))
     alive, trainer = os.pipe()
@@ -250,6 +251,50 @@ def test_a_second_trainer_takes_the_bucket_and_the_first_ones_drainer_waits_for_
         assert not first.drained(0)  # its snapshot is in no bucket, though an older one than those that are there
     assert sealed(places) == [3]
     assert drained(places) == 0
+
+
+def test_a_save_itself_says_that_another_trainer_has_the_bucket(places, opened, tmp_path):
+    first = opened()
+    assert first.save(1, writer(1)).troubles == ()
+    opened(tmp_path / "other", places[1])
+
+    with pytest.warns(restart.DrainWarning, match="has been taken by another trainer"):
+        saved = first.save(2, writer(2))
+
+    assert [each for each in saved.troubles if "give each training its own prefix" in each]
+    assert bytes_of(saved.path) == contents(2)
+
+
+def test_a_save_itself_says_that_its_prefix_was_emptied(store, places, opened):
+    first = opened()
+    store.objects.clear()
+
+    with pytest.warns(restart.DrainWarning, match="is not the place of this burst buffer any more"):
+        first.save(1, writer(1))
+
+
+def test_a_store_that_is_slow_to_say_whose_it_is_is_not_waited_for_and_its_answer_comes_later(
+    places, opened, tmp_path, monkeypatch
+):
+    first = opened()
+    opened(tmp_path / "other", places[1])
+    asked, answers = sides.Sides.require_slow, threading.Event()
+    monkeypatch.setattr(sides.Sides, "require_slow", lambda mine: answers.wait(30) and asked(mine))
+    monkeypatch.setattr(sides, "_ANSWER_S", 0.0)
+
+    assert first.save(1, writer(1)).troubles == ()
+
+    answers.set()
+    monkeypatch.setattr(sides, "_ANSWER_S", 30.0)
+    with pytest.warns(restart.DrainWarning, match="has been taken by another trainer"):
+        first.save(2, writer(2))
+
+
+def test_that_a_bucket_is_away_is_for_its_drainer_to_say(store, places, opened):
+    first = opened()
+    store.close()
+
+    assert first.save(1, writer(1)).troubles == ()
 
 
 def test_what_a_dead_trainer_left_is_drained_to_a_bucket_that_another_one_has_opened(places, opened, tmp_path):
