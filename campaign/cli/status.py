@@ -48,7 +48,7 @@ def main(argv: list[str], verb: str = "status") -> int:
         _print_cells(states, limit=len(states) if options.all else _SHOWN)
         if counts["running"] and (hindrance := folder.hindrance()):
             console.say(f"warning: {hindrance}")
-        _print_left(folder, [cell for cell, state in states.items() if state["status"] in _CUT])
+        _print_left(folder, campaign, [cell for cell, state in states.items() if state["status"] in _CUT])
         if counts["running"]:
             watch.say_to_go(folder, counts["running"])
         else:
@@ -56,20 +56,21 @@ def main(argv: list[str], verb: str = "status") -> int:
     return 0 if counts["done"] == len(states) else 1
 
 
-def _print_left(folder: CampaignFolder, cells: list[str]) -> None:
+def _print_left(folder: CampaignFolder, campaign: Manifest, cells: list[str]) -> None:
     """List what fills a storage and is no longer needed: snapshots, and files that baselines wrote."""
     if not cells:
         return
     from campaign.storage import baseline_files, checkpoint_targets  # noqa: PLC0415 - a campaign that goes well does without
 
-    recorded = [record.read_or_fault(folder.record(cell))[0] for cell in cells]
-    places = [
-        place for each in recorded if each for place in (*checkpoint_targets.left(each), *baseline_files.left(each))
-    ]
+    recorded = [found for cell in cells if (found := record.read_or_fault(folder.record(cell))[0])]
+    places = [place for each in recorded for place in (*checkpoint_targets.left(each), *baseline_files.left(each))]
     what = {True: "snapshots of a run that was cut are left in", False: "a run that was cut left"}
     console.say_first([f"{what[place.is_dir()]} {place}" for place in places])
     if places:
         console.say("the next run of their cell removes them; you may remove them too")
+    first = campaign["requests"][0].get("token", "") if campaign["requests"] else ""
+    own = checkpoint_targets.campaign_id(folder, first)
+    console.say_first([*checkpoint_targets.left_in_buckets(recorded, own)])
 
 
 def _print_commands(campaign: Manifest, cells: set[str]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,12 +16,15 @@ from campaign.storage.locks import lock_path
 from campaign.storage.objects import bucket_lock
 from campaign.storage.roots import claimed, place, seen_by, storage_root
 from jobs.checkpoints.run import FOLDER, ONLY, roles
-from jobs.errors import FolderError
+from jobs.errors import FolderError, JobError
 from jobs.objects.address import address_of, below, storage_of
+from jobs.objects.client import Client
 from jobs.objects.snapshots import Bucket
 from jobs.request import SnapshotRequest
 from jobs.settings import Node, Settings
 from jobs.system.device import Mount, mount_of
+
+_IMPATIENT: Node = {"timeout_s": 5.0, "retries": 0}  # of who asks a bucket for what may lie there
 
 
 def roots(settings: Settings) -> list[str]:
@@ -100,10 +106,55 @@ def locks(item: WorkItem, folder: CampaignFolder) -> Sequence[Path]:
 
 def left(recorded: Record) -> list[Path]:
     """List the folders of snapshots that a cell's last run, which was cut, could not take away; its next run does."""
+    return [folder for folder in _places(recorded) if folder.is_dir()]
+
+
+def _places(recorded: Record) -> list[Path]:
     cell = recorded["cell"]
     there = [root for root in map(Path, _folders(roots(cell["settings"]))) if root.is_dir()]
-    found = [place(root, FOLDER) / cell["id"] for root in there]
-    return [folder for folder in found if folder.is_dir()]
+    return [place(root, FOLDER) / cell["id"] for root in there]
+
+
+def campaign_id(folder: CampaignFolder, first: str) -> str:
+    """Name a campaign in a bucket, by the token of its first request.
+
+    Other machines have the same paths, and a copied folder has the same token.
+    """
+    return hashlib.sha256(f"{first} {folder.root}".encode()).hexdigest()[:12]
+
+
+def left_in_buckets(recorded: Sequence[Record], campaign: str) -> Iterator[str]:
+    """Yield in words what the last runs of cells, which were cut, could not take away from buckets.
+
+    Each bucket is asked once, and not waited for.
+    """
+    of: dict[str, list[Record]] = {}
+    for each in recorded:
+        for root in roots(each["cell"]["settings"]):
+            if "://" in root:
+                of.setdefault(root, []).append(each)
+    for root, records in of.items():
+        address = below(root, FOLDER, campaign)
+        try:
+            keys = Counter(_first_names(address))
+        except JobError as error:
+            yield f"warning: whether a run that was cut left snapshots in {address} cannot be seen: {error}"
+            continue
+        for each in records:
+            if count := keys[each["cell"]["id"]]:
+                yield _in_bucket(each, below(address, each["cell"]["id"]), count)
+
+
+def _in_bucket(recorded: Record, address: str, objects: int) -> str:
+    fast = next(iter(_places(recorded)), "FAST")
+    said = f"snapshots of a run that was cut are left in {address} ({objects} objects):"
+    clear = shlex.join(["python", "-m", "jobs.burst_buffer", "clear", str(fast), address])
+    return f"{said} the next run of its cell removes them, or\n  {clear}"
+
+
+def _first_names(address: str) -> Iterator[str]:
+    impatient = {**storage_of(address), **_IMPATIENT}
+    return (each.key.partition("/")[0] for each in Client(impatient).listed())
 
 
 def request(item: WorkItem, conduct: Conduct, campaign_id: str) -> SnapshotRequest | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -33,8 +32,8 @@ class Request:
 
     @property
     def campaign_id(self) -> str:
-        """Of this campaign alone: other machines have the same paths, and a copied folder has the same token."""
-        return hashlib.sha256(f"{self.first or self.token} {self.folder.root}".encode()).hexdigest()[:12]
+        """Of this campaign alone."""
+        return checkpoint_targets.campaign_id(self.folder, self.first or self.token)
 
     def work_list(
         self, cluster: str, entries: Sequence[Entry], data: Mapping[str, Data | None], first: int = 0

@@ -1,4 +1,4 @@
-"""The burst buffer by hand: drain what a job has left, say what is where, check every byte."""
+"""The burst buffer by hand: drain what a job has left, say what is where, check every byte, remove all of it."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "drain": "bring to SLOW what is on FAST alone",
         "status": "say of each snapshot where it is",
         "verify": "read every file of every snapshot and compare it with its manifest",
+        "clear": "remove the snapshots of a training that is over from FAST and from SLOW; nothing but ours goes",
     }.items():
         one = verbs.add_parser(verb, help=says, description=says)
         one.add_argument("fast", type=Path, metavar="FAST")
@@ -38,6 +39,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     fast = words.fast.resolve()
     try:
         slow = place_of(words.slow)
+        if words.verb == "clear":
+            from jobs.checkpoints import reclaim  # noqa: PLC0415 - it needs this package
+
+            reclaim.clear([fast, slow])
+            sys.exit(0)
         if words.verb == "drain":
             sys.exit(_drain(fast, slow, sys.stdin.fileno() if words.follow and sys.stdin else None))
         buffer_id, marker = claim.pair(fast, slow)

@@ -107,6 +107,21 @@ def test_snapshots_come_to_the_bucket_whole_and_only_the_newest_stay(ceph, place
     assert by_hand("status", *places).stdout.count("committed") == 2
 
 
+def test_what_is_cleared_by_hand_is_ours_alone_and_nothing_while_a_trainer_lives(ceph, places, idle):
+    with contextlib.closing(BurstBuffer(*places)) as buffer:
+        buffer.save(1, writer(1))
+        assert drained(places) == 0
+        refused = by_hand("clear", *places)
+        assert (refused.returncode, "in use by another trainer" in refused.stderr) == (2, True)
+    prefix = next(iter(keys(ceph, places).values()))
+    obstore.put(store(ceph), f"{prefix}notes.txt", b"mine")
+
+    assert by_hand("clear", *places).returncode == 0
+
+    assert [*keys(ceph, places)] == ["notes.txt"]
+    assert not places[0].exists()
+
+
 def test_the_newest_is_brought_back_to_a_new_fast_folder_and_training_goes_on(places, idle, tmp_path):
     with contextlib.closing(BurstBuffer(*places)) as buffer:
         for step in (1, 2):

@@ -1,13 +1,18 @@
 """What `status` and `why` say of a cell whose worker is gone."""
 
 import json
+import shlex
 
 import pytest
 
 from campaign.cells.cell import make_cell
 from campaign.cli import status, why
+from campaign.storage import checkpoint_targets
+from jobs.burst_buffer import __main__ as by_hand
+from jobs.burst_buffer import claim
 from tests.campaign.on_disk import leave_record
-from tests.campaign.work_lists import compose
+from tests.campaign.work_lists import UTC, compose
+from tests.jobs.objects.conftest import signed, store  # noqa: F401 - fixtures
 
 
 @pytest.fixture
@@ -43,6 +48,58 @@ def test_status_names_the_file_that_a_cut_baseline_left(folder, tmp_path, capsys
     status.main([str(folder.root)])
 
     assert f"a run that was cut left {tmp_path}/written-{cell.id}.bin" in capsys.readouterr().err
+
+
+@pytest.fixture
+def cut_in_bucket(folder, tmp_path, store):  # noqa: F811
+    """A cell whose run was cut as it drained to a bucket; returns the address of its place there."""
+    (tmp_path / "fast").mkdir()
+    root = f"{store.storage['endpoint']}/bucket/p"
+    sides = f"checkpoint.fast.root={tmp_path / 'fast'}", f"checkpoint.slow.root={root}"
+    cell = make_cell(compose("benchmark=alexnet", "checkpoint=burst_buffer", "checkpoint.every=2", *sides))
+    leave_record(folder, cell, None, data={"path": "/d", "files": 1, "bytes": 2})
+    asked = {"schema": 1, "tool": "t", "requests": [{"token": "first", "utc": UTC, "words": [], "cells": [cell.id]}]}
+    folder.marker.write_text(json.dumps(asked))
+    below = f"checkpoints/{checkpoint_targets.campaign_id(folder, 'first')}/{cell.id}"
+    marker = json.dumps({"schema": 1, "id": "b", "role": "slow"}).encode()
+    names = {claim.MARKER_NAME: marker, "00000001-step2-0000abcd/000000": b"12", "00000001-step2-0000abcd/000001": b"3"}
+    store.objects = {f"p/{below}/{name}": data for name, data in names.items()}
+    store.objects |= {"p/checkpoints/another/cell/000000": b"theirs"}
+    return f"{root}/{below}"
+
+
+def test_status_lists_what_a_cut_run_left_in_a_bucket_with_the_command_that_removes_it(
+    cut_in_bucket,
+    folder,
+    tmp_path,
+    store,  # noqa: F811
+    capsys,
+):
+    status.main([str(folder.root)])
+    said, command = capsys.readouterr().err.splitlines()[:2]
+
+    assert said.startswith(f"snapshots of a run that was cut are left in {cut_in_bucket}")
+    assert "(3 objects): the next run of its cell removes them" in said
+    words = shlex.split(command)
+    assert words[:4] == ["python", "-m", "jobs.burst_buffer", "clear"]
+    assert words[4] == str(tmp_path / "fast" / "checkpoints" / cut_in_bucket.rpartition("/")[2])
+    with pytest.raises(SystemExit) as ended:
+        by_hand.main(words[3:])
+    assert ended.value.code == 0
+    assert [*store.objects] == ["p/checkpoints/another/cell/000000"]
+    status.main([str(folder.root)])
+    assert "snapshots" not in capsys.readouterr().err
+
+
+def test_status_says_that_a_bucket_which_is_away_cannot_be_seen_and_goes_on(cut_in_bucket, folder, store, capsys):  # noqa: F811
+    store.close()
+
+    assert status.main([str(folder.root)]) == 1
+
+    told = capsys.readouterr().err
+    place = cut_in_bucket.rpartition("/")[0]
+    assert f"warning: whether a run that was cut left snapshots in {place}" in told
+    assert "gives no answer (refused)" in told
 
 
 def test_why_and_status_call_a_cell_the_same(cut, folder, capsys):
