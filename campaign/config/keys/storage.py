@@ -22,7 +22,7 @@ _BUCKET = re.compile("[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 # Keys that act on files alone, and the value with which they do nothing.
 _FILES_ALONE = (
     ("storage.shared", True, "leave it away: every node sees the same store"),
-    ("nodes", 1, "nodes=1"),
+    ("nodes", 1, "nodes=1: what a store's disk gave is counted for all clients together, and proves nothing of a rank"),
     ("staging", "none", "staging=none"),
     ("profile.posix", "none", "profile.posix=none, profile.every=null: its calls are on sockets"),
     ("benchmark.stage", None, "leave it away"),
