@@ -22,10 +22,10 @@ _BUCKET = re.compile("[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 # Keys that act on files alone, and the value with which they do nothing.
 _FILES_ALONE = (
     ("storage.shared", True, "leave it away: every node sees the same store"),
-    ("nodes", 1, "nodes=1: what a store's disk gave is counted for all clients together, and proves nothing of a rank"),
-    ("staging", "none", "staging=none"),
+    ("nodes", 1, "nodes=1, for what a store's disk gave is counted for all clients together, and not by rank"),
+    ("staging", "none", "staging=none: it copies files"),
     ("profile.posix", "none", "profile.posix=none, profile.every=null: its calls are on sockets"),
-    ("benchmark.stage", None, "leave it away"),
+    ("benchmark.stage", None, "leave it away: it copies files"),
 )
 
 
@@ -176,7 +176,7 @@ def _of_files_alone(values: Flat) -> Iterator[tuple[str, str]]:
         yield why, "benchmark.control=none,no_io,no_compute"
     for word, only, hint in _FILES_ALONE:
         if values.get(word, only) != only:
-            yield f"{word}={values[word]} with an object store, which has no files", hint
+            yield f"{word}={values[word]} with an object store", hint
 
 
 def of_endpoint(key: str, values: Flat) -> Iterator[tuple[str, str]]:
