@@ -155,7 +155,9 @@ def _loader(benchmark: Node) -> Any:
             return index, tf.strings.length(contents), contents
         data = source.tensor(path)
         length = tf.size(data)
-        return index, length, as_text(data, length) if preprocess else data[:0]
+        # A part of `data`, be it empty, would keep all of it until its batch is made.
+        nothing = tf.zeros((0,), tf.uint8)
+        return index, length, as_text(data, length) if preprocess else nothing
 
     def as_text(data: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
         # What decoders take is the end of the serialized array: TensorFlow copies it, and without Python's lock.
