@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import signal
@@ -21,6 +22,7 @@ MOST = 4
 # A process that is spawned imports pandas and matplotlib anew, which takes two seconds; macOS has libraries that do not
 # outlive a fork.
 START = "fork" if sys.platform == "linux" else "spawn"
+_PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 @contextmanager
@@ -67,6 +69,11 @@ def _done(work: Callable[..., Result], job: tuple[object, ...]) -> Result:
 
 
 def _begin() -> None:
-    """Leave Ctrl-C to the process that started this one, and collect garbage after each job alone."""
+    """Leave Ctrl-C to the process that started this one, and collect garbage after each job alone.
+
+    A process that is forked ends when that one is killed: it has its locks, too.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
+    if START == "fork":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
