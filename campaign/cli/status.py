@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import suppress
 
 from campaign import console
 from campaign.cells import record
 from campaign.cells.contract import Manifest
 from campaign.cells.folder import CampaignFolder, existing
+from campaign.cells.judge import ODD_FIGURES
 from campaign.cli import arguments, watch
 from campaign.cluster.states import State
 from campaign.cluster.states import states as states_of
@@ -33,6 +35,9 @@ def main(argv: list[str], verb: str = "status") -> int:
         "--watch", action="store_true", help="the live table first, until all is over; the verb `watch`"
     )
     parser.add_argument("--all", action="store_true", help=f"every cell, also beyond the first {_SHOWN}")
+    parser.add_argument(
+        "--buckets", action="store_true", help="ask the buckets that records name for what cut runs left there"
+    )
     arguments.add_folder(parser)
     options = parser.parse_args(argv)
     folder, campaign = existing(options.campaign_dir)
@@ -48,7 +53,12 @@ def main(argv: list[str], verb: str = "status") -> int:
         _print_cells(states, limit=len(states) if options.all else _SHOWN)
         if counts["running"] and (hindrance := folder.hindrance()):
             console.say(f"warning: {hindrance}")
-        _print_left(folder, campaign, [cell for cell, state in states.items() if state["status"] in _CUT])
+        _print_left(
+            folder,
+            campaign,
+            [cell for cell, state in states.items() if state["status"] in _CUT],
+            buckets=options.buckets,
+        )
         if counts["running"]:
             watch.say_to_go(folder, counts["running"])
         else:
@@ -56,21 +66,31 @@ def main(argv: list[str], verb: str = "status") -> int:
     return 0 if counts["done"] == len(states) else 1
 
 
-def _print_left(folder: CampaignFolder, campaign: Manifest, cells: list[str]) -> None:
-    """List what fills a storage and is no longer needed: snapshots, and files that baselines wrote."""
+def _print_left(folder: CampaignFolder, campaign: Manifest, cells: list[str], *, buckets: bool) -> None:
+    """List what fills a storage and is no longer needed: snapshots, and files that baselines wrote.
+
+    Buckets are asked where that is wanted alone: a record may come from somebody else, and a request is signed.
+    """
     if not cells:
         return
     from campaign.storage import baseline_files, checkpoint_targets  # noqa: PLC0415 - a campaign that goes well does without
 
-    recorded = [found for cell in cells if (found := record.read_or_fault(folder.record(cell))[0])]
-    places = [place for each in recorded for place in (*checkpoint_targets.left(each), *baseline_files.left(each))]
+    recorded, places = [], []
+    for cell in cells:
+        if found := record.read_or_fault(folder.record(cell))[0]:
+            with suppress(*ODD_FIGURES):  # settings of another shape name no place
+                places += [*checkpoint_targets.left(found), *baseline_files.left(found)]
+                recorded.append(found)
     what = {True: "snapshots of a run that was cut are left in", False: "a run that was cut left"}
     console.say_first([f"{what[place.is_dir()]} {place}" for place in places])
     if places:
         console.say("the next run of their cell removes them; you may remove them too")
     first = campaign["requests"][0].get("token", "") if campaign["requests"] else ""
     own = checkpoint_targets.campaign_id(folder, first)
-    console.say_first([*checkpoint_targets.left_in_buckets(recorded, own)])
+    if buckets:
+        console.say_first([*checkpoint_targets.left_in_buckets(recorded, own)])
+    elif any("://" in root for each in recorded for root in checkpoint_targets.roots(each["cell"]["settings"])):
+        console.say("what cut runs left in buckets: python -m campaign status --buckets")
 
 
 def _print_commands(campaign: Manifest, cells: set[str]) -> None:

@@ -126,7 +126,7 @@ def campaign_id(folder: CampaignFolder, first: str) -> str:
 def left_in_buckets(recorded: Sequence[Record], campaign: str) -> Iterator[str]:
     """Yield in words what the last runs of cells, which were cut, could not take away from buckets.
 
-    Each bucket is asked once, and not waited for.
+    Each bucket is asked once, with the credentials of whoever asks here.
     """
     of: dict[str, list[Record]] = {}
     for each in recorded:
@@ -146,9 +146,10 @@ def left_in_buckets(recorded: Sequence[Record], campaign: str) -> Iterator[str]:
 
 
 def _in_bucket(recorded: Record, address: str, objects: int) -> str:
-    fast = next(iter(_places(recorded)), "FAST")
+    fast = next(iter(_places(recorded)), Path("FAST"))
     said = f"snapshots of a run that was cut are left in {address} ({objects} objects):"
-    clear = shlex.join(["python", "-m", "jobs.burst_buffer", "clear", str(fast), address])
+    gone = [] if fast.is_dir() else ["--gone"]
+    clear = shlex.join(["python", "-m", "jobs.burst_buffer", "clear", *gone, str(fast), address])
     return f"{said} the next run of its cell removes them, or\n  {clear}"
 
 

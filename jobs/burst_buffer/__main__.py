@@ -32,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         one = verbs.add_parser(verb, help=says, description=says)
         one.add_argument("fast", type=Path, metavar="FAST")
         one.add_argument("slow", metavar="SLOW", help="a folder, or a bucket: https://HOST/BUCKET/PREFIX")
+    verbs.choices["clear"].add_argument("--gone", action="store_true", help="FAST is no more: clear SLOW alone")
     verbs.choices["drain"].add_argument("--follow", action="store_true", help="go on until standard input is closed")
     words = parser.parse_args(argv)
     from jobs.objects.snapshots import place_of  # noqa: PLC0415 - it needs this package
@@ -40,9 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         slow = place_of(words.slow)
         if words.verb == "clear":
-            from jobs.checkpoints import reclaim  # noqa: PLC0415 - it needs this package
-
-            reclaim.clear([fast, slow])
+            _clear(fast, slow, gone=words.gone)
             sys.exit(0)
         if words.verb == "drain":
             sys.exit(_drain(fast, slow, sys.stdin.fileno() if words.follow and sys.stdin else None))
@@ -57,6 +56,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     except FolderError as error:
         print(f"error: {error.message}\n\nhint: {error.hint}", file=sys.stderr)
         sys.exit(2)
+
+
+def _clear(fast: Path, slow: Place, *, gone: bool) -> None:
+    """Remove what both sides of one burst buffer have; a bucket cannot tell whether its trainer lives, FAST can."""
+    from jobs.checkpoints import reclaim  # noqa: PLC0415 - it needs this package
+
+    if gone and os.path.lexists(fast):
+        raise FolderError(f"{fast} is there", "leave out --gone")
+    marker = claim.read(slow) if gone else claim.pair(fast, slow)[1]
+    if marker is None or (gone and marker["role"] != "slow"):
+        side = slow if gone else fast
+        cure = "name both sides of it; where the fast one is no more: --gone"
+        raise FolderError(f"{side} is no side of a burst buffer", cure)
+    reclaim.clear([fast, slow])
+    print(f"removed the snapshots in {slow}" if gone else f"removed the snapshots in {fast} and in {slow}")
 
 
 def _drain(fast: Path, slow: Place, pipe: int | None) -> int:

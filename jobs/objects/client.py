@@ -237,7 +237,7 @@ class _Asked:
             raise client.fault
         self._client, self.name, self._known, self._span, self._most = client, client.prefix + key, known, span, most
         self.options: obstore.GetOptions | None = {"range": span} if span else None
-        self._key, self._tries, self._began = key, 0, time.perf_counter()
+        self._key, self._tries, self._late, self._began = key, 0, 0, time.perf_counter()
         with client.lock:
             client.counts.requests += 1
 
@@ -280,8 +280,9 @@ class _Asked:
         refusal = None if missing else faults.refusal(error, text)
         again = not missing and refusal is None and self._tries <= min(client.storage["retries"], _most(error))
         word = "missing" if missing else "wrong data" if isinstance(error, DataError) else faults.word(text)
-        late = self.writes and word == "timeout" and (self._tries == _LATE_WRITES or not again)
-        if late and client.reads(self._key):
+        self._late = self._late + 1 if word == "timeout" else 0
+        full = self.writes and (self._late == _LATE_WRITES or (self._late and not again))
+        if full and client.reads(self._key):
             refusal, again = faults.FULL, False
         pause: float = min(client.storage["backoff_s"], _FIRST_PAUSE_S * 2 ** min(self._tries, 30))
         client.answered |= word not in faults.NOBODY

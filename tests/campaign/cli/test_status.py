@@ -75,31 +75,56 @@ def test_status_lists_what_a_cut_run_left_in_a_bucket_with_the_command_that_remo
     store,  # noqa: F811
     capsys,
 ):
-    status.main([str(folder.root)])
+    status.main(["--buckets", str(folder.root)])
     said, command = capsys.readouterr().err.splitlines()[:2]
 
     assert said.startswith(f"snapshots of a run that was cut are left in {cut_in_bucket}")
     assert "(3 objects): the next run of its cell removes them" in said
     words = shlex.split(command)
     assert words[:4] == ["python", "-m", "jobs.burst_buffer", "clear"]
+    assert words.pop(4) == "--gone"
     assert words[4] == str(tmp_path / "fast" / "checkpoints" / cut_in_bucket.rpartition("/")[2])
     with pytest.raises(SystemExit) as ended:
-        by_hand.main(words[3:])
+        by_hand.main([words[3], "--gone", *words[4:]])
     assert ended.value.code == 0
     assert [*store.objects] == ["p/checkpoints/another/cell/000000"]
-    status.main([str(folder.root)])
+    status.main(["--buckets", str(folder.root)])
     assert "snapshots" not in capsys.readouterr().err
 
 
 def test_status_says_that_a_bucket_which_is_away_cannot_be_seen_and_goes_on(cut_in_bucket, folder, store, capsys):  # noqa: F811
     store.close()
 
-    assert status.main([str(folder.root)]) == 1
+    assert status.main(["--buckets", str(folder.root)]) == 1
 
     told = capsys.readouterr().err
     place = cut_in_bucket.rpartition("/")[0]
     assert f"warning: whether a run that was cut left snapshots in {place}" in told
     assert "gives no answer (refused)" in told
+
+
+def test_status_asks_no_bucket_unless_it_is_told_to(cut_in_bucket, folder, store, capsys):  # noqa: F811
+    store.objects.clear()
+    store.close()
+
+    status.main([str(folder.root)])
+
+    told = capsys.readouterr().err
+    assert "what cut runs left in buckets: python -m campaign status --buckets" in told
+    assert "warning" not in told
+
+
+@pytest.mark.parametrize("root", [5, "\0", None])
+def test_odd_settings_of_a_cut_run_name_no_place(cut, folder, root, capsys):
+    cell, _ = cut
+    path = folder.record(cell)
+    found = json.loads(path.read_text())
+    found["cell"]["settings"]["checkpoint"]["root"] = root
+    path.write_text(json.dumps(found))
+
+    assert status.main([str(folder.root)]) == 1
+
+    assert "snapshots" not in capsys.readouterr().err
 
 
 def test_why_and_status_call_a_cell_the_same(cut, folder, capsys):

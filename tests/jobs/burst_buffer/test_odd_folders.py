@@ -11,7 +11,7 @@ from jobs.burst_buffer import BurstBuffer, claim, drain, snapshots, transfer
 from jobs.burst_buffer.restart import DrainWarning
 from jobs.errors import FolderError
 from tests.jobs.burst_buffer.child import writer
-from tests.jobs.burst_buffer.shared import by_hand, reasons, saved, steps
+from tests.jobs.burst_buffer.shared import by_hand, bytes_of, reasons, saved, steps
 
 
 def fails(*_):
@@ -105,3 +105,45 @@ def test_options_in_a_marker_that_nobody_knows_are_told(folders, idle):
 
     assert done.returncode == 2
     assert "the marker's options are none of ours" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("fast", "other_slow"), "belong to two burst buffers"),
+        (("fast", "empty"), "has been drained to a folder with a marker"),
+        (("empty", "slow"), "is no side of a burst buffer"),
+        (("empty", "nothing"), "is no side of a burst buffer"),
+        (("typo", "slow"), "typo is missing"),
+        (("--gone", "fast", "slow"), "is there"),
+        (("--gone", "typo", "empty"), "is no side of a burst buffer"),
+        (("--gone", "typo", "fast"), "is no side of a burst buffer"),
+    ],
+)
+def test_clear_by_hand_removes_nothing_where_the_sides_do_not_belong_together(tmp_path, idle, words, said):
+    for name in ("fast", "slow", "other_fast", "other_slow", "empty", "nothing"):
+        (tmp_path / name).mkdir()
+    for one in ("", "other_"):
+        sides = [tmp_path / f"{one}fast", tmp_path / f"{one}slow"]
+        saved(sides, 1)
+        assert drain.drain(*sides) == 0
+    before = bytes_of(tmp_path)
+
+    refused = by_hand("clear", *(word if word.startswith("-") else tmp_path / word for word in words))
+
+    assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr
+    assert bytes_of(tmp_path) == before
+    assert (tmp_path / "empty").is_dir()
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_clear_by_hand_removes_a_burst_buffer_and_says_so(folders, idle, gone):
+    saved(folders, 1)
+    assert drain.drain(*folders) == 0
+    if gone:
+        shutil.rmtree(folders[0])
+
+    done = by_hand("clear", *(["--gone"] if gone else []), *folders)
+
+    assert (done.returncode, str(folders[1]) in done.stdout) == (0, True)
+    assert not any(folder.exists() for folder in folders)

@@ -13,7 +13,7 @@ from jobs.errors import ObjectStoreError
 from jobs.objects import client as client_module
 from jobs.objects import credentials, source
 from jobs.objects.ahead import Ahead
-from jobs.objects.client import Client, DataError
+from jobs.objects.client import Client, DataError, _Asked
 from tests.jobs.objects.conftest import CREDENTIALS, SECRET
 from tests.jobs.objects.fake_store import BUSY, DENIED, SKEWED
 
@@ -338,3 +338,15 @@ def test_a_proxy_of_the_environment_is_named_and_loopback_does_without(store, mo
     with pytest.raises(ObjectStoreError, match=r"http://far.invalid through the proxy 127.0.0.1:9, bucket") as caught:
         list(far.listed())
     assert "secret" not in caught.value.message
+
+
+def test_a_store_is_called_full_when_writes_in_a_row_time_out_and_not_before(client, monkeypatch):
+    asked = _Asked(client, KEY, None, None)
+    asked.writes = True
+    monkeypatch.setattr(client, "reads", lambda _: True)
+    refused, late = OSError("Connection refused"), OSError("TimedOut")
+    for error in (late, late, refused, late, late):
+        asked.pause_s(error)
+
+    with pytest.raises(ObjectStoreError, match="takes no writes"):
+        asked.pause_s(late)
