@@ -36,11 +36,9 @@ class RefusalsError(UsageError):
     """Several things that cannot be meant, each with its cure: all are said at once, the same cure once."""
 
     def __init__(self, refusals: Iterable[tuple[str, str]]) -> None:
-        found: dict[str, str] = {}
-        for why, cure in refusals:
-            found.setdefault(cure, why)
-        self.refusals = tuple((why, cure) for cure, why in found.items())
-        super().__init__("; ".join(why for why, _ in self.refusals), "; ".join(cure for _, cure in self.refusals))
+        self.refusals = tuple(dict.fromkeys(refusals))
+        cures = dict.fromkeys(cure for _, cure in self.refusals if cure)
+        super().__init__("; ".join(why for why, _ in self.refusals), "; ".join(cures))
 
 
 def refuse(refusals: Iterable[tuple[str, str]]) -> None:

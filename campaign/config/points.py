@@ -21,12 +21,17 @@ def cells_of(points: Sequence[Point]) -> tuple[list[Cell], Conduct]:
     refusals = _refusals(points[0])
     conduct = _conduct(points[0])
     for point in console.counting(points, "checking cells"):
-        refusals += (refused := _refusals(point))
-        if refused:
-            continue
-        if _conduct(point) != conduct:
-            raise _swept_conduct(conduct, _conduct(point))
-        cell = make_cell(point)
+        try:
+            refusals += (refused := _refusals(point))
+            if refused:
+                continue
+            if _conduct(point) != conduct:
+                raise _swept_conduct(conduct, _conduct(point))
+            cell = make_cell(point)
+        except UsageError as error:
+            if refusals:  # of the points before
+                raise RefusalsError([*refusals, (error.message, error.hint)]) from error
+            raise
         cells.setdefault(cell.id, cell)
     refuse(refusals)
     if conduct["profile"]["compare"] and all(

@@ -94,10 +94,37 @@ def test_what_a_grid_is_refused_for_is_said_all_at_once_the_same_cure_once():
 
     cures = [cure for _, cure in caught.value.refusals]
     assert [cure.partition(",")[0].partition(" ")[0] for cure in cures] == [
-        "storage.region=us-east-1", "cache=cold", "reader=offsets", "nodes=1",
+        "storage.region=us-east-1", "cache=cold", "reader=offsets", "nodes=1", "nodes=1",
     ]  # fmt: skip
     assert all(cure in caught.value.hint for cure in cures)
-    assert len(re.findall(r"nodes=\d with an object store", caught.value.message)) == 1
+    assert re.findall(r"nodes=\d with an object store", caught.value.message) == [
+        f"nodes={count} with an object store" for count in (2, 4)
+    ]
+    assert caught.value.message.count("is no region") == caught.value.hint.count("nodes=1") == 1
+
+
+def test_another_fault_of_a_later_point_hides_nothing_that_was_found_before():
+    words = ("cache=warm,cold", "profile.posix=trace", "threads=1,999999")
+
+    with pytest.raises(UsageError) as caught:
+        cells_of(collect(["-m", *WORDS, *words]))
+
+    for why, cure in (
+        ("cache=warm: what the servers", "cache=cold"),
+        ("profile.posix=trace with an object store", "profile.posix=none"),
+        ("threads=999999 is out of range", "legal: 1 to"),
+    ):
+        assert why in caught.value.message
+        assert cure in caught.value.hint
+
+
+def test_two_values_with_one_cure_are_both_named():
+    with pytest.raises(UsageError) as caught:
+        cells_of(collect(["-m", *WORDS[:2], "storage.bucket=A_,B_"]))
+
+    assert (caught.value.message, caught.value.hint) == (
+        "storage.bucket='A_' is no bucket; storage.bucket='B_' is no bucket", "3 to 63 of a-z, 0-9, '.', '-'",
+    )  # fmt: skip
 
 
 @pytest.mark.shows("storage.device")
