@@ -139,7 +139,12 @@ def _apart(cells: Sequence[Cell]) -> Iterator[tuple[Cell, str]]:
     keys = [key for key, values in known.items() if key in names or any(value != values[0] for value in values)]
     keys = [key for key in keys if not (key.endswith(".root") and f"{key.removesuffix('root')}name" in keys)]
     for cell, mine in zip(cells, each, strict=True):
-        yield cell, " ".join(f"{_WORDS.get(key, key)}={mine[key]}" for key in keys if key in mine)
+        yield cell, " ".join(f"{_WORDS.get(key, key)}={_typed(mine[key])}" for key in keys if key in mine)
+
+
+def _typed(value: object) -> str:
+    """Return a value as it is typed on the command line: ``null`` and ``true``, not ``None`` and ``True``."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def flat(node: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Any]]:

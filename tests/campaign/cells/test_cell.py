@@ -150,3 +150,12 @@ def test_cells_whose_ids_differ_in_the_hash_alone_are_told_apart_by_what_differs
     ]  # fmt: skip
     one, other = (make_cell(compose("benchmark=alexnet", *sides, f"checkpoint.slow.root={root}")) for root in "ab")
     assert told_apart([one, other]) == {one.id: "checkpoint.slow.root=a", other.id: "checkpoint.slow.root=b"}
+
+
+def test_what_tells_cells_apart_is_written_as_it_is_typed():
+    words = ["storage.stripe_count=null benchmark.preprocess=true", "storage.stripe_count=2 benchmark.preprocess=false"]
+    cells = [make_cell(compose("benchmark=micro", *each.split())) for each in words]
+
+    said = told_apart(cells)
+
+    assert [sorted(said[cell.id].split()) for cell in cells] == [sorted(each.split()) for each in words]
