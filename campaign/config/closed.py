@@ -38,16 +38,17 @@ def check_words(overrides: Iterable[str]) -> None:
 
 @cache
 def _switches() -> frozenset[str]:
-    return frozenset(_switches_of("", Campaign))
+    return frozenset(keys_with(bool, Campaign))
 
 
-def _switches_of(path: str, kind: type) -> Iterator[str]:
+def keys_with(value: type, kind: type, path: str = "") -> Iterator[str]:
+    """Yield the dotted keys of a schema that may have a value of that type, ``NoneType`` say."""
     for key, hint in get_type_hints(kind).items():
-        if bool in (hint, *get_args(hint)):
+        if value in (hint, *get_args(hint)):
             yield path + key
         how, nodes = fields_of(kind)[1].get(key, ("", ()))
         for node in nodes if how == "one" else ():
-            yield from _switches_of(f"{path}{key}.", node)
+            yield from keys_with(value, node, f"{path}{key}.")
 
 
 def check_keys(point: Point) -> None:

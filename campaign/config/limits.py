@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from campaign.cells.cell import flat
 from campaign.cells.contract import Flat, Point
@@ -64,12 +64,15 @@ def check(point: Point) -> None:
         group.check(values)
 
 
-def check_numbers(values: Flat, ranges: Mapping[str, tuple[float, float]]) -> None:
-    """Refuse a number out of its range; a key may be without a value, too."""
+def check_numbers(
+    values: Flat, ranges: Mapping[str, tuple[float, float]], nullable: Container[str] = frozenset()
+) -> None:
+    """Refuse a number out of its range; a key may be without a value, too, which is said of those in `nullable`."""
     for key, (least, most) in ranges.items():
         value = values.get(key)
         if value is not None and not least <= value <= most:
-            raise UsageError(f"{key}={value} is out of range", f"legal: {least:g} to {most:g}")
+            null = ", or null" if key in nullable else ""
+            raise UsageError(f"{key}={value} is out of range", f"legal: {least:g} to {most:g}{null}")
 
 
 def _texts(values: Flat, names: Flat, paths: Iterable[str]) -> None:

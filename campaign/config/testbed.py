@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from hydra import compose, initialize_config_module
@@ -15,7 +16,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
 from campaign.cells.cell import flat
-from campaign.config.closed import check_node
+from campaign.config.closed import check_node, keys_with
 from campaign.config.explain import explained
 from campaign.config.limits import check_numbers, ranges_of
 from campaign.errors import UsageError, nearest
@@ -144,7 +145,7 @@ def _composed(words: Sequence[str]) -> dict[str, Any]:
         composed = compose("testbed", overrides=list(words))
         values: dict[str, Any] = OmegaConf.to_container(composed, resolve=True)  # type: ignore[assignment] # a mapping
     check_node("", values, Testbed)
-    check_numbers(dict(flat(values)), dict(ranges_of(Testbed)))
+    check_numbers(dict(flat(values)), dict(ranges_of(Testbed)), {*keys_with(NoneType, Testbed)})
     return values
 
 

@@ -103,6 +103,22 @@ def test_a_word_that_cannot_be_meant_is_refused_with_a_cure(word, error):
     assert "+hdd" not in caught.value.hint  # that is for groups without a default
 
 
+@pytest.mark.parametrize(
+    ("word", "legal"),
+    [
+        ("hdd.read_iops=-1", "legal: 1 to 1e+08, or null"),
+        ("node.size_gb=0", "legal: 0.06 to 1e+06, or null"),
+        ("hdd.queue=0", "legal: 1 to 1024"),
+        ("nodes=65", "legal: 0 to 64"),
+    ],
+)
+def test_null_is_named_as_legal_where_a_key_may_have_it(word, legal):
+    with pytest.raises(UsageError) as caught:
+        requested([word])
+
+    assert caught.value.hint == legal
+
+
 def test_an_object_store_is_made_where_it_is_asked_for_and_it_may_be_all():
     words = ["s3=true", "s3_on=ssd", "s3_size_gb=2", "s3_cached=true"]
 
