@@ -16,4 +16,4 @@ def visible(text: str) -> str:
 
 def complain(message: str, hint: str = "") -> None:
     """Say on standard error what is wrong, and the cure where there is one."""
-    print(f"error: {message}" + (f"\n\nhint: {hint}" if hint else ""), file=sys.stderr)
+    print(visible(f"error: {message}" + (f"\n\nhint: {hint}" if hint else "")), file=sys.stderr)

@@ -52,7 +52,7 @@ class Source:
         """Return the contents as they lie in the client's memory, uint8 ``(bytes,)``: nothing is copied."""
         import numpy as np  # noqa: PLC0415 - only for objects
 
-        _keep_thread_state()
+        keep_thread_state()
         return np.frombuffer(cast("Any", self.take(os.fsdecode(np.asarray(name).item()))), np.uint8)
 
     def tensor(self, name: tf.Tensor) -> tf.Tensor:
@@ -88,7 +88,7 @@ class Source:
 _THREAD = threading.local()
 
 
-def _keep_thread_state() -> None:
+def keep_thread_state() -> None:
     """Let the calling thread keep its state in the interpreter between two calls from TensorFlow.
 
     A thread that Python has not started gets a state for each call of `PyGILState_Ensure` that is not within another

@@ -11,6 +11,7 @@ import pytest
 from jobs.profiler import Profile, ProfilerError, report, table
 from jobs.profiler.__main__ import main
 from jobs.profiler.window import COUNTERS, MODES, MODULES
+from jobs.terminal import complain
 
 
 @pytest.fixture
@@ -97,6 +98,21 @@ def test_a_damaged_profile_and_one_of_another_version_is_an_error_that_names_it(
     said = capsys.readouterr().err
     assert f"saved.npz is no profile that can be read: {why}" in said
     assert "\n\nhint: name what Profile.save" in said
+
+
+def test_a_name_that_would_act_on_the_terminal_is_shown(tmp_path, capsys):
+    file = tmp_path / "\x1b[31mx"
+    file.write_bytes(b"x")
+
+    assert main(["report", str(file)]) == 2
+
+    assert f"error: {tmp_path}/\\x1b[31mx is no profile" in capsys.readouterr().err
+
+
+def test_a_hint_that_would_act_on_the_terminal_is_shown(capsys):
+    complain("two\nlines", "see \x9b31m")
+
+    assert capsys.readouterr().err == "error: two\nlines\n\nhint: see \\x9b31m\n"
 
 
 def test_a_profile_larger_than_the_limit_is_not_unpacked(saved, monkeypatch):

@@ -30,6 +30,12 @@ def test_what_a_file_system_says_of_itself_holds_for_all_that_is_on_it(point, fa
     assert emulated(point) == emulated(point / "data/datasets/demo") == facts
 
 
+def test_a_marker_of_64_kib_is_read(point):
+    (point / MARKER).write_text(json.dumps(FACTS).ljust(64 << 10))
+
+    assert emulated(point) == FACTS
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -71,13 +77,21 @@ def _of_a_gigabyte(path):
     os.truncate(path, 1 << 30)
 
 
+def _a_byte_above_the_limit(path):
+    path.write_text(json.dumps(FACTS).ljust((64 << 10) + 1))
+
+
 def _below_the_top(path):
     path.with_name("data").mkdir()
     (path.with_name("data") / path.name).write_text(json.dumps(FACTS))
 
 
 @pytest.mark.parametrize(
-    "make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero"), _of_a_gigabyte, _below_the_top]
+    "make",
+    [
+        *(os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero"), _of_a_gigabyte, _a_byte_above_the_limit),
+        _below_the_top,
+    ],
 )
 def test_what_is_no_file_of_some_kilobytes_at_the_top_is_no_marker_and_is_not_waited_for(point, make):
     make(point / MARKER)
