@@ -85,9 +85,9 @@ def _print_left(folder: CampaignFolder, campaign: Manifest, cells: list[str], *,
     console.say_first([f"{what[place.is_dir()]} {place}" for place in places])
     if places:
         console.say("the next run of their cell removes them; you may remove them too")
-    first = campaign["requests"][0].get("token", "") if campaign["requests"] else ""
-    own = checkpoint_targets.campaign_id(folder, first)
     if buckets:
+        first = campaign["requests"][0].get("token", "") if campaign["requests"] else ""
+        own = checkpoint_targets.campaign_id(folder, first)
         console.say_first([*checkpoint_targets.left_in_buckets(recorded, own)])
     elif any("://" in root for each in recorded for root in checkpoint_targets.roots(each["cell"]["settings"])):
         console.say("what cut runs left in buckets: python -m campaign status --buckets")
