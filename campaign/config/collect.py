@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.resources import files
 from types import ModuleType
 
 from hydra._internal.hydra import Hydra
@@ -26,10 +27,12 @@ from campaign.cells.contract import Point
 from campaign.config import schema
 from campaign.config.closed import check_words
 from campaign.config.explain import FULL_ERROR, explained
+from campaign.config.schema import Size
 from campaign.errors import UsageError
 
 _RECIPE = "+paper="
 _SIZES = ("+size=", "size=")
+_SET_BY_SIZE = ("size", "trace")  # what conf/size itself sets; it makes no campaign smaller
 # What a size stands for.
 _NUMBERS = ("iterations=", "dataset.files=", "dataset=", "benchmark.width=", "benchmark.file_mb=", "batch_size=")
 _PLUGIN_MODULE = "hydra_plugins.campaign_collect"  # Hydra takes launchers from no other package (1.3)
@@ -60,6 +63,36 @@ def collect(words: Sequence[str]) -> list[Point] | None:
     """Have Hydra compose the grid: a configuration for each point; None where it only showed something (``--cfg``)."""
     check_words(words)
     register()
+    points = _composed(words)
+    if points:
+        _require_effect_of_size(words, points)
+    return points
+
+
+def _require_effect_of_size(words: Sequence[str], points: Sequence[Point]) -> None:
+    """Refuse a size by which no number goes: the tables would say it all the same. The recipes of conf/paper go by it.
+
+    Whatever takes its numbers from the size (a recipe of the user's own, ``benchmark=baseline``) is another point
+    with another size.
+    """
+    sizes = [word for word in words if word.startswith(_SIZES)]
+    recipes = {name for word in words if word.startswith(_RECIPE) for name in word.removeprefix(_RECIPE).split(",")}
+    if not sizes or any((files("conf") / "paper" / f"{name}.yaml").is_file() for name in recipes):
+        return
+    other = Size.smoke if points[0]["size"] == Size.paper.value else Size.paper
+    resized = _composed([*(word for word in words if word not in sizes), f"+size={other.value}"])
+    numbers, others = (
+        [{key: part for key, part in point.items() if key not in _SET_BY_SIZE} for point in each]
+        for each in (points, resized or [])
+    )
+    if numbers == others:
+        raise UsageError(
+            f"{sizes[-1]} changes nothing here: no number of these cells goes by a size",
+            "leave it away (dataset.files=… iterations=… make a campaign small), or name a recipe: +paper=fig4",
+        )
+
+
+def _composed(words: Sequence[str]) -> list[Point] | None:
     from campaign.config.plugins import COLLECTED, OF_EACH_POINT  # noqa: PLC0415 - after the scan, see there
 
     COLLECTED.clear()

@@ -14,7 +14,7 @@ SIZES = {
     "smoke": {"few": 8, "many": 0, "added": 8, "repeats": 1},
     "full": {"few": 1000, "many": 10_000, "added": 200, "repeats": 3},
 }
-ADDED = "+size=smoke"
+ADDED = ("+paper=fig4", "+size=smoke")
 
 
 def measure(few: int, many: int, added: int, repeats: int) -> Iterator[Figure]:
@@ -23,7 +23,7 @@ def measure(few: int, many: int, added: int, repeats: int) -> Iterator[Figure]:
         grids = (
             (few, (), "cells", "at most 1"),
             (many, (), "cells", "at most 6"),
-            (added, (ADDED,), "cells with `+size=smoke`", "at most 2"),
+            (added, ADDED, "cells with `+size=smoke`", "at most 2"),
         )
         for cells, words, what, goal in (each for each in grids if each[0]):
             grid = [f"seed=range({cells // 8})", "threads=1,2,4,8", "prefetch=0,1"]

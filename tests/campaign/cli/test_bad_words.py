@@ -15,6 +15,8 @@ _WRONG = {
     "paper=fig4": ("'paper' is not a group with a choice to replace", "+paper=…"),
     "statsu": ("'statsu' is neither a verb nor KEY=VALUE", "did you mean 'status'?"),
     "--bogus": ("unknown flag '--bogus'", "--dry-run"),
+    "+size=smoke": ("+size=smoke changes nothing here", "+paper=fig4"),
+    "threads=1,2 +size=paper": ("+size=paper changes nothing here", "dataset.files=…"),
     "+foo=1": ("unknown key 'foo'", "threads"),
     "foo.bar=1,2": ("unknown key 'foo'", "legal here"),
     "~threads": ("threads is missing", "threads=…"),

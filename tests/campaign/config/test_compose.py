@@ -1,6 +1,7 @@
 """The fast composition equals Hydra's own."""
 
 import itertools
+from contextlib import nullcontext
 from pathlib import Path
 
 import hydra
@@ -14,6 +15,7 @@ from omegaconf import OmegaConf
 from campaign.cells.cell import flat
 from campaign.config.collect import collect, register
 from campaign.config.points import cells_of
+from campaign.errors import UsageError
 
 RECIPES = Path(__file__).parents[3] / "conf" / "paper"
 _VALUES = {
@@ -112,7 +114,7 @@ def test_words_that_add_replace_and_delete_mean_what_they_mean_to_hydra(grid):
     assert sorted(found, key=repr) == sorted(map(_hydras_own, _points(grid)), key=repr)
 
 
-@pytest.mark.parametrize("word", ["+cluster.extra.nice=10", "+size=smoke", "++checks.spread_max=0.2"])
+@pytest.mark.parametrize("word", ["+cluster.extra.nice=10", "++trace.interval_s=0.1", "++checks.spread_max=0.2"])
 def test_hydra_composes_a_grid_of_numbers_once_whatever_stands_beside_them(word, monkeypatch):
     asked, compose = [], ConfigLoaderImpl.load_configuration
     monkeypatch.setattr(
@@ -207,12 +209,23 @@ def test_all_recipes_together_are_one_campaign(size):
     ("words", "size"),
     [
         (["threads=1"], None),
-        (["threads=1", "+size=smoke"], "smoke"),
+        (["benchmark=baseline", "+size=smoke"], "smoke"),
         (["+paper=fig6", "dataset.files=128"], None),
     ],
 )
 def test_only_a_recipe_with_its_own_numbers_is_said_to_be_the_papers(words, size):
     assert {point["size"] for point in collect(["-m", *words])} == {size}
+
+
+@pytest.mark.parametrize(("iterations", "refused"), [("7", True), ("${by_size:7,2}", False)])
+def test_a_size_is_refused_where_a_recipe_of_the_users_own_does_not_go_by_it(iterations, refused, tmp_path):
+    (tmp_path / "paper").mkdir()
+    recipe = f"# @package _global_\ndefaults:\n  - _self_\n\niterations: {iterations}\n"
+    (tmp_path / "paper" / "mine.yaml").write_text(recipe)
+    words = ["-m", "--config-dir", str(tmp_path), "+paper=mine", "+size=smoke"]
+
+    with pytest.raises(UsageError, match="changes nothing here") if refused else nullcontext():
+        assert collect(words)[0]["iterations"] == 2
 
 
 def test_what_the_user_says_stands_above_the_recipe():
