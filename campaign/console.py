@@ -22,6 +22,8 @@ Progress = Callable[[str, int, int, str], None]
 
 _WIDE = 200  # columns of a pipe: lines are never folded there
 _FIRST = 5  # of lines that say the same of several things
+_TERMINAL = "/dev/tty"  # of this process, tty(4)
+_LONGEST_ANSWER = 4096  # bytes; a terminal gives one line
 _SILENT_S, _DRAW_EACH_S, _LINE_EACH_S = 1.0, 0.1, 5.0  # of what takes long
 
 _Thing = TypeVar("_Thing")
@@ -61,12 +63,21 @@ def complain(message: str, hint: str) -> None:
         say(hint)
 
 
-def agreed(question: str) -> bool:
-    """Ask before node-hours are spent; without a terminal the command itself is the answer."""
-    if os.environ.get("CAMPAIGN_YES") == "1" or not (sys.stdin and sys.stdin.isatty() and stderr.is_terminal):
+def agreed(question: str) -> bool | None:
+    """Ask on the controlling terminal, wherever stdin and stderr lead; None where there is none to ask on.
+
+    CAMPAIGN_YES=1 is a yes. A process in the background has no terminal: asking would stop it.
+    """
+    if os.environ.get("CAMPAIGN_YES") == "1":
         return True
-    stderr.print(f"{question} [y/N] ", end="", markup=False)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    try:
+        with open(_TERMINAL, "rb", buffering=0) as read, open(_TERMINAL, "wb", buffering=0) as written:  # noqa: PTH123
+            if os.tcgetpgrp(read.fileno()) != os.getpgrp():
+                return None
+            written.write(f"{visible(question)} [y/N] ".encode())
+            return read.read(_LONGEST_ANSWER).strip().lower() in (b"y", b"yes")
+    except OSError:
+        return None
 
 
 def bar() -> Bars:

@@ -54,6 +54,7 @@ class Site(TypedDict, total=False):
     spread_max: float
     other_cpu_max: float
     throttled_max: float
+    ask_above_node_hours: float
 
 
 class Conduct(TypedDict):

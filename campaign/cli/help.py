@@ -24,7 +24,7 @@ usage: python -m campaign [-m] [KEY=VALUE[,VALUE...] ...] [--only CELL[,CELL...]
        python -m analysis CAMPAIGN_DIR
 
 Several values for a key make a grid; what is recorded is not measured again. --dry-run prints the cells and their
-state (on Slurm also the node-hours and what sbatch would get), and starts nothing. On a terminal it asks before it
+state (on Slurm also the node-hours and what sbatch would get), and starts nothing. It asks on the terminal before it
 spends node-hours; --yes and CAMPAIGN_YES=1 do not ask. --only takes of the grid the cells named: by id, the start of
 it, or the hash at its end."""
 _TAIL = """\

@@ -157,4 +157,4 @@ def _agreed(planned: Plan, *, sure: bool) -> bool:
     console.say(
         f"{counted(len(cells), 'cell')}, {len(left)} to run: {runs} with warm-ups" + (f"; {expected}" if left else "")
     )
-    return sure or not left or chosen(cells, conduct) == "slurm" or console.agreed("start?")
+    return sure or not left or chosen(cells, conduct) == "slurm" or console.agreed("start?") is not False

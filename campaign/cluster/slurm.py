@@ -9,7 +9,7 @@ from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import Entry, Plan
 from campaign.cluster import fleet, price, submission
 from campaign.console import counted
-from campaign.errors import CampaignError, EnvironmentFaultError, SchedulerError
+from campaign.errors import CampaignError, EnvironmentFaultError, SchedulerError, UsageError
 from campaign.slurm import client, scheduler
 from campaign.storage import datasets
 from campaign.worker.batch import Batch, read_all
@@ -107,8 +107,15 @@ def _taken(planned: Plan, workers: fleet.Fleet, what_then: str) -> set[str]:
 
 def _agreed(todo: Sequence[Entry], request: Request, facts: client.Facts) -> bool:
     arrays = list(submission.arrays(todo, request, facts.tasks_at_most))
-    console.say(f"{counted(len(todo), 'cell')} to submit: {price.of(arrays, request.folder)}")
-    if not console.agreed("submit?"):
+    cost, limit_h = price.of(arrays, request.folder), request.conduct["site"]["ask_above_node_hours"]
+    console.say(f"{counted(len(todo), 'cell')} to submit: {cost}")
+    answer = console.agreed("submit?")
+    if answer is None and cost.at_most_h > limit_h:
+        raise UsageError(
+            f"{cost}: more than {limit_h:g} (site.ask_above_node_hours), and there is no terminal to ask on",
+            "--yes, or CAMPAIGN_YES=1, does not ask",
+        )
+    if answer is False:
         raise CampaignError("nothing was submitted", "--yes, or CAMPAIGN_YES=1, does not ask")
     return True
 

@@ -36,7 +36,7 @@ class Campaign:
         """Give a command and wait for its end."""
         return subprocess.run(
             [sys.executable, "-m", "campaign", *words], cwd=self.cwd, env=self.lab.environment, capture_output=True,
-            text=True, stdin=subprocess.DEVNULL, timeout=timeout_s, check=False,
+            text=True, stdin=subprocess.DEVNULL, timeout=timeout_s, check=False, start_new_session=True,
         )  # fmt: skip
 
     def go(self, *words: str) -> subprocess.CompletedProcess[str]:

@@ -29,6 +29,7 @@ class Site:
     modules: list[str] = MISSING
     prelude: list[str] = MISSING
     timeout_max_min: int | None = key(MISSING, 1, YEAR_MIN)
+    ask_above_node_hours: float = key(MISSING, 0, 1e9)
     accelerator: str = MISSING
     spread_max: float = key(MISSING, 0, 100)
     other_cpu_max: float = key(MISSING, 0, 1e4)

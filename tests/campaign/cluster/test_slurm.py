@@ -9,7 +9,7 @@ from campaign.cells import plan, record
 from campaign.cluster import fleet, slurm
 from campaign.cluster.submission import Array
 from campaign.config.points import cells_of
-from campaign.errors import EnvironmentFaultError, SchedulerError
+from campaign.errors import CampaignError, EnvironmentFaultError, SchedulerError, UsageError
 from campaign.slurm import scheduler
 from campaign.storage import datasets
 from campaign.worker.batch import read_all
@@ -44,9 +44,9 @@ class Scene:
     def request(self, **conduct):
         return Request(self.folder, {**slurm_conduct(self.conduct), **SHORT, **conduct}, "0a1b2c3d", NOW, ())
 
-    def go(self, **conduct):
+    def go(self, *, sure=True, **conduct):
         request = self.request(**conduct)
-        return slurm.work(plan.make(self.cells, request.conduct, self.folder), request, sure=True)
+        return slurm.work(plan.make(self.cells, request.conduct, self.folder), request, sure=sure)
 
     def preview(self):
         self.programs("srun")
@@ -101,6 +101,26 @@ def test_each_cell_that_is_not_done_is_submitted_once(scene):
 
     assert sorted(scene.asked) == sorted([[scene.one], [scene.other]])
     assert left is False
+
+
+@pytest.mark.shows("site.ask_above_node_hours")
+@pytest.mark.parametrize(("limit", "answer"), [(1.5, None), (2, None), (1.5, True), (100, False)])
+def test_without_a_terminal_no_more_is_submitted_than_the_site_lets_pass_unasked(limit, answer, scene, monkeypatch):
+    """Two jobs of an hour each."""
+    monkeypatch.setattr(slurm.console, "agreed", lambda _: answer)
+    site = {**scene.conduct["site"], "ask_above_node_hours": limit}
+
+    if answer is None and limit < 2:
+        with pytest.raises(UsageError, match=r"2\.0 node-hours at most .* no terminal") as caught:
+            scene.go(sure=False, site=site)
+        assert "--yes" in caught.value.hint
+    elif answer is False:
+        with pytest.raises(CampaignError, match="nothing was submitted"):
+            scene.go(sure=False, site=site)
+    else:
+        scene.go(sure=False, site=site)
+
+    assert len(scene.asked) == (2 if answer or limit == 2 else 0)
 
 
 def test_nothing_is_submitted_to_a_cluster_that_does_not_answer(scene):
