@@ -25,11 +25,12 @@ class Expectation(TypedDict):
 
 
 class Peak(TypedDict):
-    """What a storage gives by itself: MB/s, known by which cell, and whether no run can be faster."""
+    """What a storage gives by itself."""
 
-    by: str
-    mb_per_s: float
-    bounds: bool
+    by: str  # the cell that measured it, or the emulated storage that says so
+    mb_per_s: float  # a run that is no faster is as fast as its storage can be
+    ceiling_mb_per_s: float | None  # what is faster came from elsewhere; None: unknown for so many readers
+    reads: int | None  # at random places, which the ceiling was measured by; None where it is calculated
 
 
 class RankFigures(TypedDict, total=False):

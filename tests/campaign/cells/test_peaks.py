@@ -4,10 +4,12 @@ import copy
 
 import pytest
 
-from campaign.cells import plan, record
+from campaign.cells import judge, plan, record
 from campaign.cells.cell import make_cell
 from campaign.cells.peaks import Peaks
 from campaign.config.points import cells_of
+from campaign.testbed import expected
+from campaign.testbed.spec import Wanted
 from tests.campaign.fake_template import figures
 from tests.campaign.on_disk import leave_record
 from tests.campaign.work_lists import compose, walk, work_list
@@ -15,13 +17,12 @@ from tests.campaign.work_lists import compose, walk, work_list
 HOST = "n1"
 
 
-def leave(folder, words, rates, *, checksum="c", status="done", **provenance):
-    """Leave a record of the cell of these words with measured runs of these MB/s."""
-    runs = [{**figures(), "status": "valid", "read_mb_per_s": rate} for rate in rates]
-    at = {"host": HOST, **provenance}
-    return leave_record(
-        folder, make_cell(compose(*words)), *runs, data={"checksum": checksum}, status=status, provenance=at
-    )
+def leave(folder, words, rates, *, data=None, status="done", **provenance):
+    """Leave a record of the cell of these words with measured runs of these MB/s; of numbers, figures of the runs."""
+    counts = {key: provenance.pop(key) for key in ("requests", "images", "images_asked") if key in provenance}
+    runs = [{**figures(), **counts, "status": "valid", "read_mb_per_s": rate} for rate in rates]
+    at, data = {"host": HOST, **provenance}, data or {"checksum": "c"}
+    return leave_record(folder, make_cell(compose(*words)), *runs, data=data, status=status, provenance=at)
 
 
 READ = ("benchmark=baseline",)
@@ -43,10 +44,10 @@ def test_without_a_baseline_nothing_is_judged(micro, folder):
 
 def test_a_cell_is_judged_by_random_reads_of_its_data_by_as_many_readers_or_else_by_the_read(micro, folder):
     read = leave(folder, READ, [160.0, 163.0])
-    assert micro() == {"by": read["cell"]["id"], "mb_per_s": 163.0, "bounds": False}
+    assert micro() == {"by": read["cell"]["id"], "mb_per_s": 163.0, "ceiling_mb_per_s": None, "reads": None}
 
-    random = leave(folder, RANDOM, [70.0, 60.0])
-    assert micro() == {"by": random["cell"]["id"], "mb_per_s": 70.0, "bounds": True}
+    random = leave(folder, RANDOM, [70.0, 60.0], requests=140)
+    assert micro() == {"by": random["cell"]["id"], "mb_per_s": 70.0, "ceiling_mb_per_s": 140.0, "reads": 140}
 
 
 def played(most):
@@ -60,7 +61,12 @@ def test_an_emulated_storage_is_as_fast_as_its_bound_at_most_whatever_was_seen(w
     if words:
         leave(folder, words, [seen], **played(163.0))
 
-    assert Peaks(folder).of(cell) == {"by": "hdd, emulated", "mb_per_s": 163.0, "bounds": True}
+    assert Peaks(folder).of(cell) == {
+        "by": "hdd, emulated",
+        "mb_per_s": 163.0,
+        "ceiling_mb_per_s": 326.0,
+        "reads": None,
+    }
 
 
 @pytest.mark.parametrize(("threads", "words"), [("threads=4", RANDOM), ("threads=1", READ)])
@@ -68,7 +74,55 @@ def test_an_emulated_storage_that_was_seen_to_give_as_many_readers_less_judges_b
     cell = leave(folder, [threads], [50.0], **played(163.0))
     seen = leave(folder, words, [150.0], **played(163.0))
 
-    assert Peaks(folder).of(cell) == {"by": seen["cell"]["id"], "mb_per_s": 150.0, "bounds": True}
+    peak = Peaks(folder).of(cell)
+    assert (peak["by"], peak["mb_per_s"], peak["ceiling_mb_per_s"]) == (seen["cell"]["id"], 150.0, 300.0)
+
+
+# As `testbed up` says of its hdd, and of smoke's images.
+HDD = {
+    "name": "hdd", "read_mb_per_s": 163.0, "write_mb_per_s": 133.14, "read_iops": None, "write_iops": None,
+    "model": {
+        "kind": "disk", "path_us": 30.0, "seek_track_ms": 0.23, "seek_average_ms": 7.4, "rpm": 7200.0,
+        "capacity_gb": 4000.0, "queue": 32, "cache_mb": 16.0, "interface_mb_per_s": 550.0, "version": "1",
+    },
+}  # fmt: skip
+IMAGES = {"checksum": "c", "files": 320, "bytes": 38_887_960}
+
+
+@pytest.mark.parametrize(
+    ("rate", "status"),
+    [
+        (23.2, "done"),  # an honest run, faster than all of a baseline that the machine had slowed down
+        (3 * 21.3, "invalid"),  # from memory
+        (489.0, "invalid"),
+    ],
+)
+@pytest.mark.parametrize("baseline", [21.3, None, 10.0])
+def test_where_a_model_serves_a_run_is_refused_above_what_the_model_gives_whatever_a_baseline_had(
+    baseline, rate, status, folder, point
+):
+    at = {"emulated": {"storage": HDD}}
+    if baseline:
+        leave(folder, [*RANDOM, "threads=2"], [baseline] * 3, data=IMAGES, requests=140, **at)
+    cell = leave(folder, ["threads=2"], [rate] * 3, data=IMAGES, images=320, images_asked=320, **at)
+
+    judge.rejudge(cell, cells_of([point])[1], Peaks(folder).of(cell))
+
+    verdicts = [next(each for each in run["checks"] if each["rule"] == "below_peak") for run in cell["runs"]]
+    assert {each["passed"] for each in verdicts} == {False if status == "invalid" else None if baseline else True}
+    assert (cell["status"] == "invalid") == (status == "invalid"), cell["reason"]
+
+
+@pytest.mark.parametrize("threads", [1, 4, 8])
+def test_the_ceiling_of_a_model_is_what_it_gives_to_twice_as_many_readers(threads, folder):
+    cell = leave(folder, [f"threads={threads}"], [20.0], data=IMAGES, emulated={"storage": HDD})
+    wanted, size = Wanted.of(HDD, None), IMAGES["bytes"] // IMAGES["files"]
+    given = [expected.reads_per_s(wanted, size, depth, IMAGES["bytes"]) for depth in (threads, 2 * threads)]
+
+    peak = Peaks(folder).of(cell)
+
+    assert (peak["mb_per_s"], peak["ceiling_mb_per_s"]) == pytest.approx(tuple(size / 1e6 * reads for reads in given))
+    assert peak["by"] == "hdd, emulated"
 
 
 def test_a_baseline_is_what_a_storage_gave_whatever_else_is_known(folder):
@@ -95,7 +149,7 @@ def test_an_emulated_storage_of_which_no_bound_is_known_judges_nothing(emulated,
         (READ, {"status": "invalid"}),
         ([*RANDOM, "threads=8"], {}),
         ([*RANDOM, "dataset=caltech101"], {}),
-        (RANDOM, {"checksum": "of other bytes"}),
+        (RANDOM, {"data": {"checksum": "of other bytes"}}),
     ],
 )
 def test_what_is_another_storage_machine_or_way_to_read_judges_nothing(words, more, micro, folder):
@@ -119,7 +173,7 @@ def test_a_cell_that_was_measured_before_its_baseline_is_judged_when_it_is_there
 
     rate = done["runs"][1]["read_mb_per_s"]
     at = done["provenance"]
-    baseline = leave(folder, READ, [rate / 2], host=at["host"], mount=at["mount"])
+    baseline = leave(folder, READ, [rate / 5], host=at["host"], mount=at["mount"])
     planned = plan.make(cells, conduct, folder)
     planned.save_verdicts()
 

@@ -104,11 +104,14 @@ def test_a_device_gave_what_all_ranks_on_it_read_and_not_only_each(runs, holds):
     assert holds or "together: device_bytes: " in reason
 
 
+PEAK = {"by": "a baseline", "mb_per_s": 100.0, "ceiling_mb_per_s": 150.0, "reads": None}
+
+
 def test_ranks_that_are_faster_together_than_one_rank_was_by_itself_are_not_judged_by_it():
     own = {"wall_s": 1.0, "load_s": 1.0, "compute_s": 0.0, "checkpoint_s": 0.0, "other_s": 0.0}
     runs = [on("vda", device_read_bytes=300, read_mb_per_s=90.0, **own) for _ in range(2)]
 
-    found, told, _ = judged(runs, {"mb_per_s": 100.0, "by": "a baseline", "bounds": True}, read_mb_per_s=180.0)
+    found, told, _ = judged(runs, PEAK, read_mb_per_s=180.0)
 
     assert found["below_peak"] is None
     assert "180.0 MB/s" in told["below_peak"]
