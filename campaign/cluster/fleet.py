@@ -131,7 +131,8 @@ class Fleet:
 
     def _end(self, key: Key, how: str) -> None:
         self.open.discard(key)
-        self.seen[key] = Seen("ended", how, self.seen[key].where)
+        left = left_as(explained(self.batch(key), key[1], how))
+        self.seen[key] = Seen("ended", how, self.seen[key].where, left)
 
 
 def of(folder: CampaignFolder, facts: client.Facts | None = None) -> Fleet:
@@ -197,9 +198,9 @@ def explained(batch: Batch, index: int, how: str) -> str:
     return f"{_SLURM}{how}; {said}" if said else f"{_SLURM}{how}"
 
 
-def is_interruption(why: str) -> bool:
-    """Return whether a worker was ended by somebody, or by what is not its cells' fault."""
-    return why.removeprefix(_SLURM).startswith(_INTERRUPTING)
+def left_as(why: str) -> str:
+    """Return what the cells are that a worker left behind: ``interrupted`` where somebody ended it, or ``failed``."""
+    return "interrupted" if why.removeprefix(_SLURM).startswith(_INTERRUPTING) else "failed"
 
 
 def state(why: str) -> str:

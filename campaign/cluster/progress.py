@@ -24,6 +24,7 @@ class Seen:
     state: str  # ``unknown`` (nobody has reported yet, so its records are read), ``queued``, ``running`` or ``ended``
     why: str = ""  # reason of the queue, or how it ended
     where: str = ""  # node or job, if known
+    left: str = "interrupted"  # what the cells are that it left behind, once it has ended; or ``failed``
 
 
 @dataclass
@@ -105,7 +106,7 @@ class Picture:
 
     news: list[tuple[str, Run]]  # ``(cell id, run)`` of each run that ended since the last picture
     # Cells that are ``planned`` (behind another one of their worker), ``queued``, ``running``, ``done``, ``failed``,
-    # ``invalid``, ``interrupted`` (their worker has ended without them).
+    # ``invalid``, ``interrupted`` (their worker was ended without them).
     counts: Counter[str]
     reasons: Counter[str]  # the scheduler's reasons, with the number of workers each keeps waiting
     running: list[tuple[str, Run, str]]  # ``(cell id, run, where)`` of each run under way
@@ -133,7 +134,7 @@ class Watched:
                 if state == "ended" or follower.finished:
                     self._closed.add(key)
             counts.update(follower.outcomes)
-            counts.update(_rest(follower, state))
+            counts.update(_rest(follower, seen[key]))
             if follower.current and state in ("running", "unknown"):
                 running.append((*follower.current, seen[key].where))
             elif state == "running" and follower.waits_for:
@@ -155,13 +156,13 @@ def _holder(reason: str | None) -> str:
     return lock if not said and ", held by " in lock else ""
 
 
-def _rest(follower: Follower, state: str) -> dict[str, int]:
+def _rest(follower: Follower, seen: Seen) -> dict[str, int]:
     """Return what the cells of a worker are that are not over."""
     left = len(follower.cells) - follower.cells_over
-    if left == 0 or state == "queued" or (state == "unknown" and not follower.current):
+    if left == 0 or seen.state == "queued" or (seen.state == "unknown" and not follower.current):
         return {"queued": left}
-    if state == "ended":
-        return {"interrupted": left}
+    if seen.state == "ended":
+        return {seen.left: left}
     return {"running": 1, "planned": left - 1}
 
 

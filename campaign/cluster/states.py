@@ -95,7 +95,7 @@ class _Witnesses:
 
 
 def _of_end(why: str) -> State:
-    return {"status": "interrupted" if fleet.is_interruption(why) else "failed", "reason": why}
+    return {"status": fleet.left_as(why), "reason": why}
 
 
 def _seen(seen: Seen, reason: str | None, *, begun: bool, silent: bool) -> State:

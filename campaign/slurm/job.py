@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
 from pathlib import Path
 
 from campaign.cells.contract import Cluster
@@ -24,24 +23,42 @@ def restarts() -> int:
     return int(os.environ.get("SLURM_RESTART_COUNT", "0"))
 
 
+def own_number() -> str | None:
+    """Return what names this job alone to Slurm's programs: ``77``, or ``70_1`` in an array; None outside a job.
+
+    The last task of an array has the array's id as its ``SLURM_JOB_ID``, which stands for all tasks of the array.
+    """
+    array, index = (os.environ.get(f"SLURM_ARRAY_{part}_ID") for part in ("JOB", "TASK"))
+    return f"{array}_{index}" if array and index else os.environ.get("SLURM_JOB_ID")
+
+
 def described() -> dict[str, str]:
-    """Return what Slurm says of this job; empty outside one, or where it does not answer."""
-    return {key: value for key, value in _shown("job", os.environ.get("SLURM_JOB_ID")) if key in _FACTS}
+    """Return what Slurm says of this job, and of no other; empty outside one, or where it does not answer."""
+    own = os.environ.get("SLURM_JOB_ID")
+    line = next((line for line in _shown("job", own_number()) if line.get("JobId") == own), {})
+    return {key: value for key, value in line.items() if key in _FACTS}
 
 
 def node_address() -> str:
     """Return under which address other nodes reach this one: Slurm's own for it, else its name."""
-    return dict(_shown("node", os.environ.get("SLURMD_NODENAME"))).get("NodeAddr") or platform.node()
+    own = os.environ.get("SLURMD_NODENAME")
+    line = next((line for line in _shown("node", own) if line.get("NodeName") == own), {})
+    return line.get("NodeAddr") or platform.node()
 
 
-def _shown(kind: str, name: str | None) -> Iterator[tuple[str, str]]:
+def _shown(kind: str, name: str | None) -> list[dict[str, str]]:
+    """Return what ``scontrol -o`` prints, a line for each job or node: its words by their names.
+
+    Of several words of one name the first counts: behind them stand paths and comments, which may hold anything.
+    """
     text = client.ask("scontrol", "-o", "show", kind, name, patient=True) if name else None
-    yield from ((key, value) for key, _, value in (word.partition("=") for word in (text or "").split()))
+    pairs = ([word.partition("=") for word in reversed(line.split())] for line in (text or "").splitlines())
+    return [{key: value for key, _, value in line} for line in pairs]
 
 
 def requeue() -> bool:
     """Put this job back into the queue; Slurm ends this process soon after. False where it refuses."""
-    number = os.environ.get("SLURM_JOB_ID")
+    number = own_number()
     return number is not None and client.ask("scontrol", "requeue", number, patient=True) is not None
 
 

@@ -3,6 +3,15 @@
 SQUEUE_HEAD = "ARRAY_JOB_ID|ARRAY_TASK_ID|STATE|REASON|NODELIST|WORK_DIR"
 
 
+ARRAYS = {"70": "/c/workers/first-0", "71": "/c/workers/second-0"}
+TASKS = 1000
+
+
+def crowd(line):
+    """What Slurm prints of two arrays of a thousand tasks, each task by `line(array, folder, index)`, in turns."""
+    return [line(array, folder, index) for index in range(TASKS) for array, folder in ARRAYS.items()]
+
+
 class Programs:
     """Slurm's clients as scripts, the only programs on PATH; each logs its words."""
 

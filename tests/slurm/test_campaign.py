@@ -273,6 +273,18 @@ def test_a_time_limit_puts_the_job_back_and_nothing_is_repeated(campaign, lab):
     assert len({run["token"] for run in recorded["runs"]}) == 1
 
 
+def test_every_task_of_an_array_goes_back_at_its_time_limit_the_last_one_too(campaign):
+    words = (*LONG, "runs=400", "seed=0,1", "cluster.timeout_min=1", "cluster.signal_delay_s=40")
+    with campaign.under_way(*words, runs=1) as front:
+        wait(lambda: len(campaign.records()) == 2)
+        wait(lambda: not {"RUNNING", "COMPLETING"}.intersection(campaign.job_states()), 75)
+        held = campaign.job_states()
+        campaign("cancel")
+        front.wait(60)
+
+    assert held == ["PENDING", "PENDING"]
+
+
 def test_a_preempted_job_comes_back_and_nothing_is_repeated(campaign, lab, tmp_path):
     with campaign.under_way(*LONG, runs=2) as front:
         lab.run(

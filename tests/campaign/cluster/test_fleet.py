@@ -7,7 +7,7 @@ import pytest
 from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
 from campaign.cluster import fleet
-from campaign.cluster.progress import Seen
+from campaign.cluster.progress import Follower, Seen, Watched
 from campaign.cluster.states import states
 from campaign.slurm import scheduler
 from campaign.slurm.client import Facts
@@ -133,13 +133,13 @@ def test_workers_are_seen_queued_running_and_ended_where_they_ran(folder, batch,
     assert seen == {
         _key(first, 0): Seen("queued", "Priority", "70_0"),
         _key(first, 1): Seen("running", "", "n3"),
-        _key(second, 0): Seen("ended", "NODE_FAIL on n6", ""),
+        _key(second, 0): Seen("ended", "NODE_FAIL on n6", "", "failed"),
         _key(second, 1): Seen("unknown", "submitted"),
     }
     assert set(found.open) == {_key(first, 0), _key(first, 1), _key(second, 1)}
     programs.answer("squeue", waits, squeue_line(first, 1, "TIMEOUT", "TimeLimit", "n3"))
     time.now += 3.5
-    assert found.refresh()[_key(first, 1)] == Seen("ended", "TIMEOUT on n3", "n3")
+    assert found.refresh()[_key(first, 1)] == Seen("ended", "TIMEOUT on n3", "n3", "failed")
 
 
 def test_a_worker_whose_cells_are_over_is_looked_for_no_more_but_a_known_end_stands(batch, seen_as, programs, time):
@@ -150,8 +150,8 @@ def test_a_worker_whose_cells_are_over_is_looked_for_no_more_but_a_known_end_sta
     time.now += 60.0
 
     assert found.refresh() == {
-        _key(made, 0): Seen("ended", "NODE_FAIL on n1", ""),
-        _key(made, 1): Seen("ended", "done", "n1"),
+        _key(made, 0): Seen("ended", "NODE_FAIL on n1", "", "failed"),
+        _key(made, 1): Seen("ended", "done", "n1", "failed"),
     }
     assert not found.open
     assert len(programs.calls) == 1
@@ -313,6 +313,20 @@ def test_what_a_worker_said_of_its_end_is_told_rather_than_slurm_s_word(batch, s
     assert said == [f"{ids[2]}: no such module: CUDA"]
     assert record.read(path)["runs"][0]["reason"] == "interrupted: no such module: CUDA"
     assert _ends(made) == {"1": "no such module: CUDA"}
+
+
+@pytest.mark.parametrize(("state", "left"), [("CANCELLED", "interrupted"), ("FAILED", "failed"), ("TIMEOUT", "failed")])
+def test_the_live_view_and_status_call_a_cell_that_was_left_behind_the_same(state, left, batch, seen_as):
+    made = batch()
+    folder, ids = CampaignFolder(made.folder.parents[1]), sum(made.cells, [])
+
+    watched = Watched({key: Follower.of(folder, made, key[1]) for key in seen_as(made).open})
+    seen = seen_as(made, state, state).seen
+    counts = watched.picture(seen).counts
+
+    told = states(folder, {"requests": [{"cells": ids}]})
+    assert {each["status"] for each in told.values()} == {left}
+    assert counts[left] == len(ids)
 
 
 MOVED = "slurmstepd-n1: error: execve(): /moved/away/bin/python: No such file or directory"

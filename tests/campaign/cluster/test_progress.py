@@ -159,12 +159,12 @@ def test_the_runs_under_way_are_told_with_their_node(watched, made, write):
     assert (picture.runs_over, picture.runs_total) == (1, 9)
 
 
-def test_cells_that_a_worker_left_behind_are_interrupted_and_its_run_is_under_way_no_more(watched, made, write):
+def test_cells_that_a_worker_left_behind_are_what_its_end_says_and_its_run_is_under_way_no_more(watched, made, write):
     write(made[1], [figures(), None])
 
-    picture = watched.picture({"a": Seen("ended", "NODE_FAIL"), "b": Seen("ended", "CANCELLED")})
+    picture = watched.picture({"a": Seen("ended", "FAILED", "", "failed"), "b": Seen("ended", "CANCELLED")})
 
-    assert _counts(picture) == {"interrupted": 3}
+    assert _counts(picture) == {"failed": 1, "interrupted": 2}
     assert picture.running == []
 
 
