@@ -318,7 +318,7 @@ def test_what_a_worker_said_of_its_end_is_told_rather_than_slurm_s_word(batch, s
 @pytest.mark.parametrize(("state", "left"), [("CANCELLED", "interrupted"), ("FAILED", "failed"), ("TIMEOUT", "failed")])
 def test_the_live_view_and_status_call_a_cell_that_was_left_behind_the_same(state, left, batch, seen_as):
     made = batch()
-    folder, ids = CampaignFolder(made.folder.parents[1]), sum(made.cells, [])
+    folder, ids = CampaignFolder(made.folder.parents[1]), [cell for cells in made.cells for cell in cells]
 
     watched = Watched({key: Follower.of(folder, made, key[1]) for key in seen_as(made).open})
     seen = seen_as(made, state, state).seen
