@@ -25,6 +25,7 @@ class Cluster(TypedDict, total=False):
     """Group ``cluster``; other keys go to ``sbatch`` as they are. Choices without Slurm have a name alone."""
 
     name: Required[str]
+    partition: str | None
     pool: str | None
     exclude: str | None
     dependency: str | None

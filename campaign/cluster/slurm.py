@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from campaign import console
 from campaign.cells.folder import CampaignFolder
 from campaign.cells.plan import Entry, Plan
-from campaign.cluster import fleet, price, submission
+from campaign.cluster import fleet, limits, price, submission
 from campaign.console import counted
 from campaign.errors import CampaignError, EnvironmentFaultError, SchedulerError, UsageError
 from campaign.slurm import client, scheduler
@@ -32,6 +32,7 @@ def work(planned: Plan, request: Request, *, sure: bool) -> bool:
         todo = _left(planned, request, workers, tried)
         refused = None
         if todo:
+            _examine(todo, request, facts)
             sure = sure or _agreed(todo, request, facts)
             refused = _submit(todo, request, facts, tried)
             workers = fleet.of(request.folder, facts)
@@ -60,6 +61,8 @@ def preview(planned: Plan, request: Request) -> list[Entry]:
     for number, array in enumerate(arrays, start=1):
         console.show(f"\n# array {number} of {len(arrays)}: sbatch would get")
         console.show(array.script("JOB_ID_OF_THE_ARRAY_BEFORE" if array.after else None))
+    if todo:
+        _examine(todo, request, facts)
     return todo
 
 
@@ -103,6 +106,12 @@ def _taken(planned: Plan, workers: fleet.Fleet, what_then: str) -> set[str]:
     if workers.open and workers.silent_s:
         console.say("the scheduler does not answer: jobs of an earlier start are assumed to be alive until it does")
     return taken
+
+
+def _examine(todo: Sequence[Entry], request: Request, facts: client.Facts) -> None:
+    """Refuse what the cluster would not run; a controller that does not answer is asked nothing more."""
+    if facts.text:
+        limits.examine(list(submission.arrays(todo, request, facts.tasks_at_most)))
 
 
 def _agreed(todo: Sequence[Entry], request: Request, facts: client.Facts) -> bool:

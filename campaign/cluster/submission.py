@@ -59,10 +59,20 @@ class Array:
         return self.tasks[0][0].cell.access
 
     @property
+    def threads(self) -> int:
+        """The most threads of any of its cells."""
+        return max(int(entry.cell.settings.get("threads", 1)) for task in self.tasks for entry in task)
+
+    @property
     def cpus(self) -> int:
         """CPUs of each task: as many as the most threads of its cells, unless a number is asked for."""
-        most = max(entry.cell.settings.get("threads", 1) for task in self.tasks for entry in task)
-        return int(self._cluster["cpus_per_task"] or most)
+        return int(self._cluster["cpus_per_task"] or self.threads)
+
+    @property
+    def mem_mb(self) -> int | None:
+        """Memory of each task in MiB, as sbatch counts; None for Slurm's default."""
+        mem_gb = self._cluster["mem_gb"]
+        return None if mem_gb is None else math.ceil(mem_gb * 1e9 / 2**20)
 
     @property
     def nodes(self) -> int:
@@ -131,10 +141,9 @@ class Array:
 
     def _parameters(self, after: str | None) -> dict[str, object]:
         cluster = self._cluster
-        mem_gb = cluster["mem_gb"]
         return {
             **{key: value for key, value in cluster.items() if key in _ASKED_AS_IS and value is not None},
-            **({} if mem_gb is None else {"mem": f"{math.ceil(mem_gb * 1e9 / 2**20)}M"}),  # sbatch's M is 2^20
+            **({} if self.mem_mb is None else {"mem": f"{self.mem_mb}M"}),
             "job_name": self.job_name,
             "comment": cluster["comment"] or f"tfio-campaign {self.request.folder.root} {self._figure}",
             "wckey": cluster["wckey"],  # submitit has one of its own where none is given

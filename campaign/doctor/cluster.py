@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,13 +27,11 @@ from jobs.system.files import write, write_json
 
 _PROGRAMS = ("sbatch", "srun", "squeue", "scancel", "scontrol")
 _QUEUE_TIMEOUT_S = 60.0
-_TEST_TIMEOUT_S = 60.0
 _END_TIMEOUT_S = 30.0
 _PROBE_MIN = 10
 _PROBE_TIMEOUT_S = 400.0  # a first import of TensorFlow from a busy network file system takes minutes
 _ASK_EACH_S = 1.0
 _OPENING = "touch begun; trap 'touch over' EXIT; exec > said 2>&1"
-_SAID = re.compile(r"sbatch: (?:error: )?(.*)")
 _CHECK = "check cluster.partition, account, qos, constraint, timeout_min, cpus_per_task; --dry-run shows the script"
 _HINTS = {True: "", False: _CHECK, None: "see `scontrol ping`; try again later"}  # by whether sbatch took a script
 
@@ -93,21 +89,9 @@ def _accepted(array: submission.Array) -> Finding:
         script = array.script(None)
     except CampaignError as error:
         return Finding("submission", passed=False, message=error.message, hint=error.hint)
-    took, _, said = _sbatch("--test-only", script=script)
+    took, _, said = client.sbatch("--test-only", script=script)
     name = array.tasks[0][0].cell.settings["storage"]["name"]
     return Finding("submission", passed=took, message=f"storage {name}: {said}", hint=_HINTS[took])
-
-
-def _sbatch(*words: str, script: str = "") -> tuple[bool | None, str, str]:
-    """Call sbatch; returns whether it took the script (None: it does not answer), what it printed, and its messages."""
-    try:
-        done = subprocess.run(
-            [shutil.which("sbatch") or "sbatch", *words], input=script, env=client.environment(),
-            capture_output=True, text=True, timeout=_TEST_TIMEOUT_S, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return None, "", f"sbatch has not answered after {_TEST_TIMEOUT_S:.0f} s"
-    return done.returncode == 0, done.stdout, "; ".join(_SAID.findall(done.stderr)) or done.stderr.strip()
 
 
 def _on_a_node(array: submission.Array, storages: Iterable[Node], campaign: Path) -> Iterator[Finding]:
@@ -152,7 +136,7 @@ def _send(array: submission.Array, folder: Path) -> tuple[bool | None, str, str]
     kept = [shlex.split(option)[0] for option in options if not option.startswith(dropped)]
     minutes = min(_PROBE_MIN, array.request.conduct["cluster"]["timeout_min"])
     own = (f"--time={minutes}", f"--chdir={folder}", "--output=/dev/null", str(probe))
-    took, printed, said = _sbatch("--parsable", *kept, *own)
+    took, printed, said = client.sbatch("--parsable", *kept, *own)
     return took, printed.strip().partition(";")[0], said
 
 

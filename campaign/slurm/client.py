@@ -25,6 +25,8 @@ _KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 _TIMEOUT_S = 20.0
 _PATIENCE_S = 10.0  # with all questions to which no answer comes; and until it is worth asking again
 _SAY_AFTER_S = 2.0
+_TEST_TIMEOUT_S = 60.0
+_SBATCH_SAYS = re.compile(r"sbatch: (?:error: )?(.*)")
 _JOB = re.compile(r"job (\d+)")  # "Submitted batch job 77"
 _UNCONFIGURED = "configuration source"  # of "Could not establish a configuration source"
 
@@ -114,6 +116,19 @@ def submit(script: Path) -> str:
     if done.returncode or job is None:
         raise RuntimeError(done.stderr.strip() or f"it ended with {done.returncode} and printed '{done.stdout}'")
     return job[1]
+
+
+def sbatch(*words: str, script: str = "") -> tuple[bool | None, str, str]:
+    """Call ``sbatch``; returns whether it took the script (None: no answer), what it printed, and its messages."""
+    try:
+        with _heralded():
+            done = subprocess.run(
+                [shutil.which("sbatch") or "sbatch", *words], input=script, env=environment(),
+                capture_output=True, text=True, timeout=_TEST_TIMEOUT_S, check=False,
+            )  # fmt: skip
+    except (subprocess.TimeoutExpired, OSError) as error:
+        return None, "", f"sbatch does not answer: {error}"
+    return done.returncode == 0, done.stdout, "; ".join(_SBATCH_SAYS.findall(done.stderr)) or done.stderr.strip()
 
 
 @contextmanager

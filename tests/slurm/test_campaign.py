@@ -138,11 +138,12 @@ def test_baselines_run_in_jobs_and_judge_the_cells_of_their_node(campaign, tmp_p
 
 
 def test_a_job_that_will_not_start_as_it_stands_is_told_with_the_cure(campaign, lab):
-    campaign.go("runs=3", "cluster.partition=excl", "cluster.timeout_min=120", "detach=true")
+    long = campaign.go("runs=3", "cluster.partition=excl", "cluster.timeout_min=120", "detach=true")
     campaign.go("runs=3", "threads=2", "+cluster.extra.hold=true", "detach=true")
 
     told = sorted(campaign.status().values())
 
+    assert "cluster.timeout_min=120: partition excl allows 60 min (MaxTime)" in long.stderr
     assert [status for status, _ in told] == ["queued"] * 2
     assert re.search("JobHeldUser: will not start as it stands; `scontrol release [0-9]+`", told[0][1])
     assert re.search("PartitionTimeLimit: will not start as it stands; .*cluster.timeout_min", told[1][1])
@@ -360,15 +361,31 @@ def test_while_the_controller_is_away_nothing_is_submitted_and_each_command_says
     assert not (campaign.cwd / "results").exists()
 
 
-@pytest.mark.parametrize("words", ["threads=4", "cluster.mem_gb=9999 detach=true"])
-def test_a_job_that_no_node_can_run_is_refused_although_slurm_keeps_it(campaign, words):
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        ("threads=4", 2, "threads=4: a job gets 2 CPUs of a node at most in partition debug"),
+        ("threads=2 cluster.cpus_per_task=1 --dry-run", 2, "threads=2 with cluster.cpus_per_task=1"),
+        ("cluster.mem_gb=9999 detach=true", 4, "Requested node configuration is not available"),
+    ],
+)
+def test_a_job_that_no_node_can_run_is_refused_before_anything_is_made(campaign, words, code, why):
     done = campaign.go("runs=3", *words.split())
 
-    assert done.returncode == 4
-    assert "Requested node configuration is not available" in done.stderr
-    assert "submitted" not in done.stderr
-    assert campaign.job_states() == ["FAILED"]
-    assert {status for status, _ in campaign.status().values()} == {"planned"}
+    assert done.returncode == code
+    assert why in done.stderr
+    assert campaign.job_states() == []
+    assert [*campaign.cwd.iterdir()] == []
+
+
+def test_a_job_of_a_cluster_whose_nodes_are_drained_waits_for_them(campaign, lab):
+    lab.run("scontrol", "update", "nodename=n[1-4]", "state=drain", "reason=test")
+
+    done = campaign.go("runs=3", "detach=true")
+
+    assert done.returncode == 0, done.stderr
+    assert "4 nodes of the partition cannot be used now" in done.stderr
+    assert campaign.job_states() == ["PENDING"]
 
 
 def test_nothing_is_submitted_on_an_answer_that_is_none(campaign, lab):

@@ -49,7 +49,6 @@ class Scene:
         return slurm.work(plan.make(self.cells, request.conduct, self.folder), request, sure=sure)
 
     def preview(self):
-        self.programs("srun")
         request = self.request()
         return [entry.cell.id for entry in slurm.preview(plan.make(self.cells, request.conduct, self.folder), request)]
 
@@ -88,6 +87,8 @@ def scene(folder, point, programs, clock, monkeypatch):
     points[1]["storage"]["root"] = "/elsewhere"
     scene = Scene(folder, points, programs)
     programs.answer("scontrol", "ClusterName = toy")
+    programs("srun")
+    programs("sbatch")
     clock(fleet, scheduler)
     monkeypatch.setattr(Array, "hand_over", lambda array, *_: scene.hand_over(array))
     monkeypatch.setattr(fleet, "follow", scene.follow)
@@ -224,3 +225,16 @@ def test_a_workstation_that_never_saw_a_cluster_asks_none(scene):
     slurm.refuse_beside_jobs(scene.folder)
 
     assert scene.programs.calls == []
+
+
+@pytest.mark.parametrize("how", ["go", "preview"])
+def test_what_the_cluster_would_refuse_is_refused_before_data_are_made(how, scene, monkeypatch):
+    made = []
+    monkeypatch.setattr(datasets, "for_jobs", lambda *_: made.append(1))
+    scene.programs("sbatch", "echo sbatch: error: invalid partition specified: nowhere >&2; exit 1")
+
+    with pytest.raises(SchedulerError, match="invalid partition specified: nowhere"):
+        getattr(scene, how)()
+
+    assert (made, scene.asked) == ([], [])
+    assert set(scene.programs.calls) & {"sbatch --test-only"}
