@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from campaign.config.command_line import VERBS
 from campaign.errors import CampaignError, EnvironmentFaultError
+from jobs.terminal import open_streams
 
 _BROKEN_PIPE, _INTERRUPTED = 141, 130  # as a shell reports SIGPIPE and SIGINT
 
@@ -59,9 +60,7 @@ def guarded(argv: list[str], act: Callable[[list[str]], int] = main) -> int:
 
 
 def _prepare_streams() -> None:
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the shell: >&-
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - for as long as we live
+    open_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name need not be text
 

@@ -27,7 +27,7 @@ _LONGEST_ANSWER = 4096  # bytes; a terminal gives one line
 _SILENT_S, _DRAW_EACH_S, _LINE_EACH_S = 1.0, 0.1, 5.0  # of what takes long
 
 _Thing = TypeVar("_Thing")
-stderr = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else _WIDE)
+stderr = Console(stderr=True, highlight=False, width=None if sys.stderr and sys.stderr.isatty() else _WIDE)
 
 
 def say(text: str) -> None:
@@ -49,8 +49,11 @@ def show(text: str, *, flush: bool = False) -> None:
 
 
 def counted(number: int, noun: str) -> str:
-    """Put a number before its noun."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """Put a number before its noun, which stands in the plural where it is not 1."""
+    if number == 1:
+        return f"{number} {noun}"
+    ends_in_consonant_y = noun.endswith("y") and noun[-2:-1] not in "aeiou"
+    return f"{number} {noun[:-1]}ies" if ends_in_consonant_y else f"{number} {noun}s"
 
 
 def complain(message: str, hint: str) -> None:

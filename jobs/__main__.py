@@ -31,7 +31,7 @@ from jobs.objects.snapshots import place_of
 from jobs.profiler.window import MODES
 from jobs.settings import choices
 from jobs.system import files
-from jobs.terminal import complain
+from jobs.terminal import complain, open_streams
 
 if TYPE_CHECKING:
     from jobs.benchmarks.benchmark import Benchmark
@@ -85,6 +85,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     Exit code 0 for a valid run, 1 for an invalid one, 2 for a folder that cannot be used, 3 where the GPU or the engine
     that was asked for is missing or failed.
     """
+    open_streams()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as in a campaign
     options = _parsed(argv)
     benchmark = registry.benchmarks()[options.benchmark]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+
+_STANDARD = 3  # descriptors: standard input, output and error
 
 
 def visible(text: str) -> str:
@@ -12,6 +15,20 @@ def visible(text: str) -> str:
     return "".join(
         each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode("ascii") for each in text
     )
+
+
+def open_streams() -> None:
+    """Open what the parent closed of standard input, output and error (``2>&-``).
+
+    Else the next file to be opened takes that number, and receives what libraries print.
+    """
+    null = os.open(os.devnull, os.O_RDWR)
+    while null < _STANDARD:
+        null = os.dup(null)
+    os.close(null)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - for as long as we live
 
 
 def complain(message: str, hint: str = "") -> None:

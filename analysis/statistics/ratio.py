@@ -10,16 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
 
 CONFIDENCE = 0.95
 # Sums of probabilities are equal within this.
 ROUNDING = 1e-12
+# Medians that come less often than 1e-14 all together are left out: that bounds memory. The index of a redrawn median
+# has a standard deviation of sqrt(n) / 2, and the chance that its two middle ones lie d apart falls as exp(-d).
+_DEVIATIONS, _APART = 8, 40
+# An end of the interval is searched for between so many ratios at once, until so few pairs are left or their ratios
+# agree within this share.
+_POINTS, _SORTED_AT_ONCE, _CLOSE = 17, 4096, 1e-14
 
 
 @dataclass(frozen=True)
@@ -36,37 +42,81 @@ def ratio_of_medians(before: Sequence[float], after: Sequence[float]) -> Ratio:
 
     Exchanging before and after turns every number into its inverse.
     """
-    (low_ones, weights), (others, other_weights) = redrawn_medians(before), redrawn_medians(after)
-    ratios = np.divide.outer(others, low_ones).ravel()
+    redrawn_before, redrawn_after = redrawn_medians(before), redrawn_medians(after)
+    low, high = _low_end(redrawn_before, redrawn_after), 1 / _low_end(redrawn_after, redrawn_before)
+    return Ratio(float(np.median(after) / np.median(before)), low, high)
+
+
+def _low_end(before: tuple[Floats, Floats], after: tuple[Floats, Floats]) -> float:
+    """Return the least ratio of two redrawn medians that, with all below it, is as likely as what an end leaves out.
+
+    Of each median of before, the range `first` to `last` of medians of after is narrowed until all pairs can be sorted.
+    """
+    (medians_before, chances_before), (medians_after, chances_after) = before, after
+    chance_up_to = np.concatenate([[0.0], np.cumsum(chances_after)])
+    tail, fractions = (1 - CONFIDENCE) / 2 - ROUNDING, np.linspace(0, 1, _POINTS)
+    first, last = np.zeros(len(medians_before), int), np.full(len(medians_before), len(medians_after))
+    low, high = medians_after[0] / medians_before[-1] * (1 - _CLOSE), medians_after[-1] / medians_before[0]
+    while (last - first).sum() > _SORTED_AT_ONCE and high > low * (1 + 2 * _CLOSE):
+        points = low * (high / low) ** fractions
+        places = np.searchsorted(medians_after, np.multiply.outer(points, medians_before), side="right")
+        reached = int(np.clip(np.searchsorted(chance_up_to[places] @ chances_before, tail), 1, _POINTS - 1))
+        (low, high), (first, last) = points[reached - 1 : reached + 1], places[reached - 1 : reached + 1]
+    row = np.repeat(np.arange(len(first)), last - first)
+    column = np.arange(len(row)) + np.repeat(last - np.cumsum(last - first), last - first)
+    ratios = medians_after[column] / medians_before[row]
     order = np.argsort(ratios)
-    ratios, chances = ratios[order], np.multiply.outer(other_weights, weights).ravel()[order]
-    tail = (1 - CONFIDENCE) / 2 - ROUNDING
-    first = int(np.searchsorted(np.cumsum(chances), tail))
-    last = len(ratios) - 1 - int(np.searchsorted(np.cumsum(chances[::-1]), tail))
-    return Ratio(float(np.median(after) / np.median(before)), float(ratios[first]), float(ratios[last]))
+    chances = chance_up_to[first] @ chances_before + np.cumsum((chances_before[row] * chances_after[column])[order])
+    return float(ratios[order][min(int(np.searchsorted(chances, tail)), len(order) - 1)])
 
 
 def redrawn_medians(values: Sequence[float]) -> tuple[Floats, Floats]:
-    """Return every median that n draws from n values can have, and the probability of each."""
+    """Return the medians that n draws from n values can have, ascending, and the probability of each."""
     ordered = np.sort(np.asarray(values, dtype="float64"))
-    weights = middle_weights(len(ordered))
-    lower, upper = np.nonzero(weights)
-    return (ordered[lower] + ordered[upper]) / 2, weights[lower, upper]
+    lower, upper, weights = middle_weights(len(ordered))
+    medians, places = np.unique((ordered[lower] + ordered[upper]) / 2, return_inverse=True)
+    return medians, np.bincount(places, weights).astype("float64")
 
 
 @cache
-def middle_weights(n: int) -> Floats:
-    """Return the probability that the two middle ones of n draws from n values are its i-th and its j-th smallest.
+def middle_weights(n: int) -> tuple[Indices, Indices, Floats]:
+    """Return indices i and j of sorted values, and the probability that they are the two middle ones of n draws from n.
 
-    An n-by-n array; of an odd number there is one in the middle, and the array is diagonal.
+    Of an odd number there is one in the middle, and i is j.
     """
-    half, share = n // 2, np.arange(n + 1) / n
-    rank = half + n % 2
-    at_most = sum(comb(n, k) * share**k * (1 - share) ** (n - k) for k in range(rank, n + 1))
-    lower = np.diff(at_most)
-    apart = np.zeros((n, n))
+    half, reach = (n - 1) // 2, int(_DEVIATIONS * n**0.5 / 2) + 1
+    first, last = max(0, half - reach), min(n, half + reach + 1)
+    apart = np.arange(min(_APART, n) if n % 2 == 0 else 1)
+    lower = np.arange(first, last)[:, None] + 0 * apart
+    upper = lower + apart
+    weights = np.zeros(lower.shape)
     if n % 2 == 0:
         # The largest of one half is the i-th, the smallest of the other the j-th.
-        largest = np.diff(share**half)
-        apart = comb(n, half) * np.triu(np.outer(largest, largest[::-1]), 1)
-    return apart + np.diag(lower - apart.sum(axis=1))
+        largest = _log_largest(n)
+        here = (apart > 0) & (upper < n)
+        weights[here] = np.exp(_log_choices(n)[n // 2] + largest[lower[here]] + largest[n - 1 - upper[here]])
+    at_most = np.array([_chance_of(n // 2 + n % 2, n, place / n) for place in range(first, last + 1)])
+    weights[:, 0] = np.diff(at_most) - weights.sum(axis=1)
+    kept = weights > 0
+    return lower[kept], upper[kept], weights[kept]
+
+
+@cache
+def _log_choices(n: int) -> Floats:
+    """Return the logarithms of the binomial coefficients, n over 0 to n."""
+    numbers = np.arange(1, n + 1)
+    return np.concatenate([[0.0], np.cumsum(np.log(numbers[::-1]) - np.log(numbers))])
+
+
+def _log_largest(n: int) -> Floats:
+    """Return the logarithm of the chance that the largest of n / 2 draws from n is the i-th smallest."""
+    numbers = np.arange(1, n + 1)
+    return n // 2 * np.log(numbers / n) + np.log1p(-((1 - 1 / numbers) ** (n // 2)))
+
+
+def _chance_of(least: int, n: int, share: float) -> float:
+    """Return the chance that at least so many of n draws hit what has this share."""
+    if share in (0.0, 1.0):
+        return share
+    hits = np.arange(least, n + 1)
+    return float(np.exp(_log_choices(n)[least:] + hits * np.log(share) + (n - hits) * np.log1p(-share)).sum())

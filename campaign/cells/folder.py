@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from campaign.cells.contract import Manifest
 from campaign.errors import CampaignError, EnvironmentFaultError, UsageError
 from jobs.system import files, versioned
+from jobs.system.clock import is_utc
 from jobs.system.files import write_json
 
 SCHEMA = 1
@@ -148,6 +149,8 @@ def existing(root: Path) -> tuple[CampaignFolder, Manifest]:
     folder = CampaignFolder(root.resolve())
     try:
         campaign = versioned.read_as(folder.marker, Manifest, SCHEMA)
+        if strange := [utc for each in campaign["requests"] if (utc := each.get("utc")) and not is_utc(utc)]:
+            raise versioned.DamagedFileError(f"'utc' of a request is {strange[0]!r}")  # noqa: TRY301 - told as the rest
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
             f"no campaign in {folder.root}", "name its folder, or start one: python -m campaign -m threads=1,2,4,8"

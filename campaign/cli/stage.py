@@ -188,7 +188,7 @@ def _undo(options: argparse.Namespace) -> int:
     from campaign.staging import apply  # noqa: PLC0415
 
     removed, left = apply.undo(_plans_folder(options.folder))
-    console.show(f"{console.counted(removed, 'copy').replace('copys', 'copies')} removed")
+    console.show(f"{console.counted(removed, 'copy')} removed")
     for path in left[:10]:
         console.say(f"left: {path} is no copy of a file that is still as it was copied")
     return 1 if left else 0

@@ -37,6 +37,7 @@ from jobs.request import Request, TraceRequest
 from jobs.system.clock import utc_now
 from jobs.system.durable import retry
 from jobs.system.files import write_json
+from jobs.terminal import open_streams
 
 _PROBE, _PROBE_TIMEOUT_S = "jobs.benchmarks.accelerator:probe", 120.0
 _GIVE_UP_AFTER = 2  # runs that failed one after the other; a hang costs run_timeout_s each
@@ -287,4 +288,5 @@ def _as_error(error: CampaignError | OSError) -> Fault:
 
 
 if __name__ == "__main__":
+    open_streams()
     sys.exit(main(sys.argv[1]))

@@ -13,7 +13,7 @@ from jobs.burst_buffer import claim, drain, journal, snapshots
 from jobs.burst_buffer.sides import Sides
 from jobs.burst_buffer.slow import Folder
 from jobs.errors import FolderError
-from jobs.terminal import visible
+from jobs.terminal import open_streams, visible
 
 if TYPE_CHECKING:
     from jobs.burst_buffer.slow import Place
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Exit with 0; 1 where snapshots are damaged; 2 for folders that are no buffer; 3 where the slow storage fails."""
+    open_streams()
     parser = argparse.ArgumentParser(prog="python -m jobs.burst_buffer", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb, says in {

@@ -43,23 +43,34 @@ def latest(*roots: Place) -> Path | None:
     Of two copies the one in the earlier of the `roots` is preferred; one in a bucket is brought to the first. What is
     found damaged on the way is told as a `DrainWarning`, file by file.
     """
-    places = [(snapshots.sequence(name), -place, name) for place, root in enumerate(roots) for name in _in(root)]
-    for _, place, name in sorted(places, reverse=True):
-        wrong: list[str] | None
-        try:
-            folder = slow.of(roots[-place]).restored(name, Path(str(roots[0])))
-        except (DamageError, FolderError, OSError) as error:
-            if isinstance(error, OSError) and durable.is_full(error):
-                raise
-            folder, wrong = Path(name), [_why(error)]
+    gone: set[tuple[str, int]] = set()
+    while True:
+        places = [(snapshots.sequence(name), -place, name) for place, root in enumerate(roots) for name in _in(root)]
+        for _, place, name in sorted(places, reverse=True):
+            folder, wrong = _read(name, roots[-place], Path(str(roots[0])))
+            if wrong is None and (name, place) not in gone:  # by a drainer, which has committed this one or a newer one
+                gone.add((name, place))
+                break
+            if folder and wrong == []:
+                return folder / FILES
+            wrong = wrong or ["it is listed and is not there"]
+            warnings.warn(f"{folder or name}: {', '.join(wrong)}", DrainWarning, stacklevel=3)
         else:
-            wrong = snapshots.verify(folder) if folder else None
-        if wrong is None:  # by a drainer, which has committed this one or a newer one
-            return latest(*roots)
-        if folder and not wrong:
-            return folder / FILES
-        warnings.warn(f"{folder}: {', '.join(wrong)}", DrainWarning, stacklevel=3)
-    return None
+            return None
+
+
+def _read(name: str, root: Place, first: Path) -> tuple[Path | None, list[str] | None]:
+    """Return the folder of a snapshot and what is wrong with its files; None: it was removed meanwhile.
+
+    Raises OSError where there is no room to bring it from a bucket to the `first` storage.
+    """
+    try:
+        folder = slow.of(root).restored(name, first)
+    except (DamageError, FolderError, OSError) as error:
+        if isinstance(error, OSError) and durable.is_full(error):
+            raise
+        return Path(name), [_why(error)]
+    return folder, snapshots.verify(folder) if folder else None
 
 
 def _in(root: Place) -> list[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from jobs.profiler import ProfilerError, chrome, darshan_log, report, table
 from jobs.system import files
-from jobs.terminal import complain
+from jobs.terminal import complain, open_streams
 
 _WRITERS = {"chrome": chrome.write, "darshan": darshan_log.write}
 _FILE = "a profile that was saved, a campaign's profile-N.npz, a spill, or a Darshan log"
@@ -25,6 +25,7 @@ _FILE = "a profile that was saved, a campaign's profile-N.npz, a spill, or a Dar
 
 def main(words: Sequence[str] | None = None) -> int:
     """Do what the words say; returns the exit code: 2 for a file that cannot be read or written."""
+    open_streams()
     asked = _parsed(words)
     try:
         window = table.read(asked.file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import platform
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 _libc = ctypes.CDLL(None)
 
@@ -39,3 +39,12 @@ def moment() -> tuple[float, float | None]:
 def utc_now() -> str:
     """Return the time as ISO 8601, UTC, milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def is_utc(stamp: str) -> bool:
+    """Return whether a text is a time in UTC as `utc_now` writes it, which another one can follow."""
+    try:
+        moment = datetime.fromisoformat(stamp.removesuffix("Z")) + timedelta(days=1)
+    except (ValueError, OverflowError):
+        return False
+    return stamp.endswith("Z") and moment.tzinfo is None

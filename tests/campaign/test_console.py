@@ -92,3 +92,17 @@ def test_a_yes_of_the_environment_is_one(monkeypatch):
     monkeypatch.setenv("CAMPAIGN_YES", "1")
 
     assert console.agreed("submit?") is True
+
+
+@pytest.mark.parametrize(
+    ("number", "noun", "words"),
+    [
+        (1, "copy", "1 copy"),
+        (2, "copy", "2 copies"),
+        (0, "try", "0 tries"),
+        (3, "cell", "3 cells"),
+        (2, "day", "2 days"),
+    ],
+)
+def test_a_noun_stands_in_the_plural_of_english(number, noun, words):
+    assert console.counted(number, noun) == words

@@ -65,7 +65,8 @@ def _held_back(records: Sequence[Record]) -> dict[int, float]:
 def _machines(held_back: Mapping[int, float], record: Record) -> list[dict[str, str]]:
     told, git, versions = record.provenance, _part(record, "git"), _part(record, "versions")
     memory = told.get("memory_bytes")
-    commit = str(git.get("commit", ""))
+    commit = str(git.get("commit", ""))[:12]
+    changed = " with changes" if git.get("dirty") is True else ""
     facts = {
         "host": record.host or NONE,
         "processor": _word(told.get("cpu")),
@@ -75,7 +76,7 @@ def _machines(held_back: Mapping[int, float], record: Record) -> list[dict[str, 
         "kernel": _word(told.get("kernel")),
         "Python": _word(told.get("python")),
         "software": ", ".join(f"{name} {version}" for name, version in versions.items()) or NONE,
-        "commit": f"{commit[:12]}{' with changes' if git.get('dirty') is True else ''}" or NONE,
+        "commit": f"{commit}{changed}" if commit else NONE,
     }
     return [facts]
 

@@ -11,9 +11,9 @@ from analysis.text.plain import NONE
 
 # What each check claims (README, "What is measured, and what proves it").
 CLAIMS = {
-    "cold": "the files were not in memory just before the start",
+    "cold": "the files were not in memory just before the start; of an object store: its servers fetched what was read"
+    " from their disk, by each account of it",
     "device_bytes": "the kernel fetched from the device what the pipeline read",
-    "cold_at_server": "the servers of the object store fetched from their disk what was read, by each account of it",
     "warm": "the files were in memory just before the start",
     "from_memory": "next to nothing was fetched from the device",
     "complete": "every image asked for was delivered",

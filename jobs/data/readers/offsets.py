@@ -100,9 +100,8 @@ def _chunks(data: h5py.Dataset, part: Part) -> Iterator[Piece]:
     chunk: tuple[int, ...] = data.chunks
     size = int(np.prod(chunk[1:])) * data.dtype.itemsize
     begins: dict[int, list[Any]] = {}
-    for number in range(data.id.get_num_chunks()):
-        info = data.id.get_chunk_info(number)
-        begins.setdefault(info.chunk_offset[0], []).append(info)
+    # One walk over the index: `get_chunk_info(i)` walks to the i-th chunk each time.
+    data.id.chunk_iter(lambda info: begins.setdefault(info.chunk_offset[0], []).append(info))
     for place, first, number in part.runs(data.shape[0]):
         for begin in range(first - first % chunk[0], first + number, chunk[0]):
             low, high = max(begin, first), min(begin + chunk[0], first + number)

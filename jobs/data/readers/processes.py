@@ -29,7 +29,7 @@ from jobs.data.readers.part import At, Driver, Part, Reader
 from jobs.errors import EngineError
 from jobs.observe.time_log import TimeLog
 
-Found = list[tuple[int, tuple[int, ...], str]]  # of each array in a slot: where it begins, its shape and its dtype
+Place = tuple[int, tuple[int, ...], str]  # of an array in a slot: where it begins, its shape and its dtype
 
 _START_TIMEOUT_S = 120.0
 _ALIGNED = 64  # bytes; of the arrays in a slot
@@ -48,10 +48,10 @@ class Memory:
         """Be handed to a process that is being started."""
         return _attached, (self.slots, self.slot_bytes, reduction.DupFd(self._file))
 
-    def array(self, slot: int, start: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """Return the array that begins there in a slot; ValueError where it does not fit."""
+    def array(self, slot: int, start: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array | None:
+        """Return the array that begins there in a slot; None where it does not fit."""
         if start + int(np.prod(shape)) * dtype.itemsize > self.slot_bytes:
-            raise ValueError("larger than a slot")
+            return None
         return np.ndarray(shape, dtype, self._map, slot * self.slot_bytes + start)
 
     def close(self) -> None:
@@ -91,25 +91,25 @@ def _pickled(path: str, at: At | None) -> list[Array]:
     return library.load(path, _Worker.parts, _Worker.driver, partial(notes(_Worker.log), path, at))
 
 
-def _in_slot(path: str, at: At | None, slot: int) -> Found | list[Array]:
-    """Read into a slot and say what is where; return the arrays themselves where they do not fit."""
+def _in_slot(path: str, at: At | None, slot: int) -> list[Place | Array]:
+    """Read into a slot and say what is where; an array that does not fit is returned itself."""
     memory = cast("Memory", _Worker.memory)
-    found: Found = []
+    places: list[Place | Array] = []
     end = 0
 
     def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         nonlocal end
         start = -(-end // _ALIGNED) * _ALIGNED
         array = memory.array(slot, start, shape, dtype)
-        end = start + array.nbytes
-        found.append((start, shape, dtype.str))
+        if array is None:
+            places.append(array := library.empty(shape, dtype))
+        else:
+            end = start + array.nbytes
+            places.append((start, shape, dtype.str))
         return array
 
-    try:
-        library.load(path, _Worker.parts, _Worker.driver, partial(notes(_Worker.log), path, at), room)
-    except ValueError:
-        return _pickled(path, at)
-    return found
+    library.load(path, _Worker.parts, _Worker.driver, partial(notes(_Worker.log), path, at), room)
+    return places
 
 
 class Pool(Reader):
@@ -143,7 +143,7 @@ class Pool(Reader):
     def _copied(self, memory: Memory, slot: int, start: int, shape: tuple[int, ...], dtype: str) -> Array:
         kind = np.dtype(dtype)
         copy = library.empty(shape, kind)
-        np.copyto(copy, memory.array(slot, start, shape, kind))
+        np.copyto(copy, cast("Array", memory.array(slot, start, shape, kind)))
         return copy
 
     def processes(self) -> list[int]:

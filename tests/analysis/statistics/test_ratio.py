@@ -1,5 +1,6 @@
 import itertools
 import statistics
+import tracemalloc
 from collections import Counter
 from fractions import Fraction
 
@@ -55,3 +56,42 @@ def test_to_exchange_before_and_after_inverts_everything(before, after):
 
     inverse = (1 / back.value, 1 / back.high, 1 / back.low)
     assert (there.value, there.low, there.high) == pytest.approx(inverse)
+
+
+@given(RUNS, RUNS)
+def test_the_interval_is_the_one_that_weighing_every_pair_of_redrawn_medians_gives(before, after):
+    pairs = itertools.product(zip(*redrawn_medians(before), strict=True), zip(*redrawn_medians(after), strict=True))
+    ratios = sorted((above / below, chance * other) for (below, chance), (above, other) in pairs)
+    up_to = np.cumsum([chance for _, chance in ratios])
+    down_to = np.cumsum([chance for _, chance in ratios[::-1]])
+    tail = 0.025 - 1e-12
+
+    found = ratio_of_medians(before, after)
+
+    low, high = ratios[int(np.argmax(up_to >= tail))][0], ratios[-1 - int(np.argmax(down_to >= tail))][0]
+    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [150, 1000, 1031, 1032])
+def test_a_thousand_runs_are_compared_in_a_few_megabytes(n):
+    values = np.random.default_rng(3).lognormal(0, 0.1, n)
+    tracemalloc.start()
+
+    ratio = ratio_of_medians(values, 1.1 * values[::-1])
+
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # About 95 % of medians of n lie within 1.96 * sqrt(n) / 2 places of the middle one; of a ratio, sqrt(2) more.
+    middle, ordered = n // 2, np.sort(values)
+    places = round(1.96 * 2**0.5 * n**0.5 / 2)
+    width = ordered[middle + places] / ordered[middle - places]
+    assert ratio.value == pytest.approx(1.1)
+    assert ratio.low < 1.1 < ratio.high
+    assert np.log(ratio.high / ratio.low) == pytest.approx(np.log(width), rel=0.25)
+    assert peak < 32e6
+
+
+def test_no_median_is_left_out_that_would_be_missed():
+    for n in (39, 40, 41, 42, 1000, 1001, 5000):
+        _, weights = redrawn_medians(np.arange(1.0, n + 1))
+        assert weights.sum() == pytest.approx(1, abs=1e-10)

@@ -36,7 +36,17 @@ def test_somebody_elses_files_are_never_taken_for_a_campaign(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 1}', '{"schema": null, "requests": []}'])
+def _asked_at(utc):
+    return json.dumps({"schema": 1, "tool": "t", "requests": [{"utc": utc, "words": [], "cells": []}]})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", '{"schema": 1}', '{"schema": null, "requests": []}'),
+        *map(_asked_at, ("zzz", "2999-13-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z", "2999-01-01T00:00:00+02:00")),
+    ],
+)
 def test_a_damaged_marker_is_told_with_its_cure(folder, text):
     folder.marker.write_text(text)
 

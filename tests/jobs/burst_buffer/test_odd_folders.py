@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from jobs.burst_buffer import BurstBuffer, claim, drain, snapshots, transfer
-from jobs.burst_buffer.restart import DrainWarning
+from jobs.burst_buffer.restart import DrainWarning, latest
 from jobs.errors import FolderError
 from tests.jobs.burst_buffer.child import writer
 from tests.jobs.burst_buffer.shared import by_hand, bytes_of, reasons, saved, steps
@@ -147,3 +147,13 @@ def test_clear_by_hand_removes_a_burst_buffer_and_says_so(folders, idle, gone):
 
     assert (done.returncode, str(folders[1]) in done.stdout) == (0, True)
     assert not any(folder.exists() for folder in folders)
+
+
+def test_a_snapshot_that_is_listed_for_ever_and_never_there_is_told_and_an_older_one_found(folders, idle, monkeypatch):
+    (name,) = saved(folders, 1)
+    listed = snapshots.names
+    gone = "00000002-step2-01234567"
+    monkeypatch.setattr(snapshots, "names", lambda root, state=None: [*listed(root, state), *[gone] * (not state)])
+
+    with pytest.warns(DrainWarning, match=f"{gone}: it is listed and is not there"):
+        assert latest(folders[0]) == folders[0] / name / "files"

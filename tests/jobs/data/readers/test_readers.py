@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from analysis.timelog.log import PHASES
 from analysis.timelog.read import read as read_logs
 from jobs.data.hdf5 import ClimateSpec, HepSpec
-from jobs.data.readers import READERS, Part, opened
+from jobs.data.readers import READERS, Part, library, offsets, opened
 from jobs.errors import DatasetError, EngineError
 from jobs.observe import TimeLog
 
@@ -239,6 +239,39 @@ def test_what_is_larger_than_a_slot_comes_pickled(tmp_path):
     small, large = (write(tmp_path / f"{side}.h5", values=np.ones((side, mmap.PAGESIZE))) for side in (1, 3))
     with opened("h5py_shared", [Part("x")], [small], readers=1) as reader:
         assert [reader.read(path)[0].shape[0] for path in (small, large, small)] == [1, 3, 1]
+
+
+def test_what_is_larger_than_a_slot_is_read_once(tmp_path):
+    small, large = (write(tmp_path / f"{side}.h5", values=np.ones((side, mmap.PAGESIZE))) for side in (1, 3))
+    with (
+        TimeLog(tmp_path / "log", rank=0, ranks=1, run="r") as log,
+        opened("h5py_shared", [Part("x")], [small], readers=1, log=log) as reader,
+    ):
+        reader.read(large, ("train", 0, 0))
+
+    found, _ = read_logs(sorted(tmp_path.glob("log*")))
+    assert sorted(found.actions[action] for action in found.events.action) == ["open", "read"]
+
+
+class _WithoutWalks:
+    """A data set, or what it has below; it is not asked where its n-th chunk lies, which is a walk to the n-th."""
+
+    def __init__(self, real):
+        self._real = real
+
+    def __getattr__(self, name):
+        assert name != "get_chunk_info"
+        found = getattr(self._real, name)
+        return _WithoutWalks(found) if name == "id" else found
+
+
+def test_the_index_of_chunks_is_walked_once(tmp_path, monkeypatch):
+    values = np.arange(4000).reshape(1000, 4)
+    path = write(tmp_path / "x.h5", values=values, chunks=(1, 4))
+    monkeypatch.setattr(offsets, "found", lambda file, part: _WithoutWalks(library.found(file, part)))
+
+    with opened("offsets", [Part("x")], [path], readers=1) as reader:
+        assert (reader.read(path)[0] == values).all()
 
 
 @pytest.mark.parametrize("name", ["h5py_threads", "h5py_shared", "offsets"])

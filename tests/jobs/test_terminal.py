@@ -1,0 +1,32 @@
+"""Standard streams that the parent closed."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def shell(line, *words):
+    return subprocess.run(
+        ["sh", "-c", f'exec "$0" {line}', sys.executable, *words], stdout=subprocess.PIPE, check=False
+    )
+
+
+@pytest.mark.parametrize("module", ["campaign.worker.__main__", "jobs.fork_server", "jobs.__main__"])
+def test_what_runs_on_a_node_can_be_loaded_without_a_standard_error(module):
+    assert shell(f"-c 'import {module}' 2>&-").returncode == 0
+
+
+@pytest.mark.parametrize("words", ["-m jobs micro", "-m jobs.profiler report"])
+def test_without_a_standard_error_errors_are_not_printed_among_the_figures(words, tmp_path):
+    done = shell(f'{words} "$1" 2>&-', tmp_path / "none")
+
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+def test_a_file_that_is_opened_takes_the_number_of_no_standard_stream(tmp_path):
+    code = "import sys; from jobs.terminal import open_streams; open_streams(); print(open(sys.argv[1], 'w').fileno())"
+
+    done = shell(f'-c "{code}" "$1" <&- 2>&-', tmp_path / "x")
+
+    assert int(done.stdout) > 2
