@@ -40,6 +40,12 @@ def _version() -> str:
         return "(a checkout that is not installed)"
 
 
+def entry() -> int:
+    """Be `tfio-campaign`, which does what `python -m campaign` does wherever one stands."""
+    os.environ["PYTHONSAFEPATH"] = "1"  # of the processes that this one starts
+    return guarded(sys.argv[1:])
+
+
 def guarded(argv: list[str], act: Callable[[list[str]], int] = main) -> int:
     """Run `main`, or what else the words are for; an error that the user can cure is printed without a traceback."""
     _prepare_streams()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from campaign.cells.folder import CampaignFolder, existing
 from campaign.cells.judge import ODD_FIGURES
 from campaign.cli import arguments
 from campaign.errors import EnvironmentFaultError
+from jobs.system.programs import python
 
 _ABOUT = "Say what bounds a cell, the largest part of its time first, by which evidence, and which command tests it."
 _INTERRUPTED, _STDERR = 130, 2
@@ -103,7 +103,7 @@ def _measure(folder: CampaignFolder, known: Evidence, test: Mapping[str, Any]) -
 
 def _campaign(*words: str) -> int:
     """Give a command; its stdout goes to stderr, for ours is for what is advised."""
-    return subprocess.run([sys.executable, "-m", "campaign", *words], stdout=_STDERR, check=False).returncode
+    return subprocess.run(python("-m", "campaign", *words), stdout=_STDERR, check=False).returncode
 
 
 def _print(told: Mapping[str, Any]) -> None:

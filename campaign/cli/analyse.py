@@ -6,11 +6,15 @@ pandas and matplotlib stay out of the front process.
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 from campaign.cells.folder import existing
+from campaign.cells.record import stamp
 from campaign.cli import arguments
+from campaign.errors import EnvironmentFaultError
+from jobs.system.programs import python
+
+_ANSWERS = (0, 1)  # of an analysis that wrote its report: 1 where it left records out
 
 
 def report(argv: list[str]) -> int:
@@ -24,7 +28,22 @@ def report(argv: list[str]) -> int:
     arguments.add_folder(parser)
     options = parser.parse_args(argv)
     folder, _ = existing(options.campaign_dir)
-    return analyse(str(folder.root), *(["--out", str(options.out)] if options.out else []))
+    return write_report(folder.root, options.out)
+
+
+def write_report(campaign: Path, out: Path | None = None) -> int:
+    """Have the analysis write the report of a campaign folder, there or in `out`; return the exit code of the analysis.
+
+    Raises EnvironmentFaultError where it ended without a new report.html and without an error of its own.
+    """
+    page = (out or campaign) / "report.html"
+    before = stamp(page)
+    code = analyse(str(campaign), *(["--out", str(out)] if out else []))
+    if code > max(_ANSWERS) or (code in _ANSWERS and stamp(page) != before):
+        return code
+    end = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+    cure = "fix what it says above, then: python -m campaign report"
+    raise EnvironmentFaultError(f"the analysis ended {end} and wrote no report", cure)
 
 
 def verdicts(argv: list[str]) -> int:
@@ -39,4 +58,4 @@ def compare(argv: list[str]) -> int:
 
 def analyse(*words: str) -> int:
     """Run `python -m analysis` with these words and return its exit code."""
-    return subprocess.run([sys.executable, "-m", "analysis", *words], check=False).returncode
+    return subprocess.run(python("-m", "analysis", *words), check=False).returncode

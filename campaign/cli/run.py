@@ -15,7 +15,7 @@ from campaign.cells.cell import Cell, told_apart
 from campaign.cells.contract import Asked, Conduct, Manifest, Point
 from campaign.cells.plan import Plan
 from campaign.cli import arguments
-from campaign.cli.analyse import analyse
+from campaign.cli.analyse import write_report
 from campaign.cluster.choice import chosen
 from campaign.config import command_line
 from campaign.config.collect import collect
@@ -138,7 +138,7 @@ def _follow(planned: Plan, request: Request, campaign: Manifest, cluster: str, *
 def _report(folder: folders.CampaignFolder) -> None:
     if not any(folder.records.glob(_RECORDS)):
         console.say("nothing to report: no cell was begun")
-    elif analyse(str(folder.root)) > 1:
+    elif write_report(folder.root) > 1:
         raise EnvironmentFaultError(
             "the report could not be made", "fix what it names, then: python -m campaign report"
         )

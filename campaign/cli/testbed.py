@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.resources import files
@@ -23,6 +22,7 @@ from campaign.testbed.state import inspect
 from campaign.testbed.steps import Call
 from jobs.objects.room import CURE, Room
 from jobs.system.device import mount_of, mounts
+from jobs.system.programs import python
 
 if TYPE_CHECKING:
     from campaign.testbed.state import Seen
@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
     if os.geteuid() != 0:
         raise EnvironmentFaultError(
             f"testbed {options.what} needs root: it attaches loop devices, mounts file systems and serves devices",
-            f"sudo {shlex.join([sys.executable, '-m', 'campaign', 'testbed', *_with_folder(argv, folder)])}",
+            f"sudo {shlex.join(python('-m', 'campaign', 'testbed', *_with_folder(argv, folder)))}",
         )
     if options.what == "fill":
         from campaign.testbed.fill import fill  # noqa: PLC0415 - Hydra is not on the way to status

@@ -137,7 +137,7 @@ class Array:
 
     def _command(self) -> str:
         lists = f"{shlex.quote(str(self.folder))}/work-${{SLURM_ARRAY_TASK_ID}}.json"
-        return f"{shlex.quote(sys.executable)} -u -m campaign.worker {lists}"
+        return f"{shlex.quote(sys.executable)} -P -u -m campaign.worker {lists}"
 
     def _parameters(self, after: str | None) -> dict[str, object]:
         cluster = self._cluster

@@ -124,7 +124,7 @@ def _send(array: submission.Array, folder: Path) -> tuple[bool | None, str, str]
 
     Returns whether sbatch took it, the job id, and sbatch's messages.
     """
-    examine = f"{shlex.quote(sys.executable)} -m campaign.doctor.node asked"
+    examine = f"{shlex.quote(sys.executable)} -P -m campaign.doctor.node asked"
     steps = [(line, line) for line in array.setup()] + [
         (examine, f"{examine} > answered.tmp && mv answered.tmp answered")
     ]

@@ -29,7 +29,7 @@ from jobs.objects import room
 from jobs.objects.client import Client
 from jobs.observe import counters
 from jobs.settings import Node
-from jobs.system import page_cache, versioned
+from jobs.system import page_cache, programs, versioned
 from jobs.system.device import device_of, mount_of
 from jobs.system.emulated import emulated
 from jobs.system.layers import own_cache
@@ -133,7 +133,7 @@ def _tensorflow() -> Finding:
     before = time.perf_counter()
     try:
         done = subprocess.run(
-            [sys.executable, "-c", "import tensorflow; print(tensorflow.__version__)"],
+            programs.python("-c", "import tensorflow; print(tensorflow.__version__)"),
             capture_output=True,
             text=True,
             timeout=_IMPORT_TIMEOUT_S,

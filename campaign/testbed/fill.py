@@ -17,6 +17,7 @@ from campaign.errors import UsageError
 from campaign.storage import datasets
 from campaign.testbed import apply
 from campaign.testbed.spec import FOLDER_VARIABLE, NODES
+from jobs.system.programs import python
 
 if TYPE_CHECKING:
     from campaign.testbed.state import Storage
@@ -29,7 +30,7 @@ def fill(folder: Path, words: Sequence[str]) -> int:
         user, group = first.owner or apply.owner()
         # Never as root: the owner could have put a link there.
         with subprocess.Popen(
-            [sys.executable, "-m", "campaign.testbed.fill", *words],
+            python("-m", "campaign.testbed.fill", *words),
             env={**os.environ, FOLDER_VARIABLE: str(folder)},
             user=user, group=group, extra_groups=[],
         ) as child:  # fmt: skip

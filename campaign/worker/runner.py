@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple, TextIO, TypedDict
 from campaign.errors import EnvironmentFaultError
 from jobs.figures import Run
 from jobs.system import files
+from jobs.system.programs import python
 
 _TAIL_LINES, _TAIL_BYTES = 15, 1 << 16
 _JOB = "jobs.run:execute"
@@ -104,7 +104,7 @@ class Template:
             self.close()
             with self._open_log() as log:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "jobs.fork_server", *self._preload],
+                    python("-m", "jobs.fork_server", *self._preload),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+_OURS = Path(__file__).parents[2]
 _LAST_S = 1.0  # in which a killed process ends, unless it waits for a device
+
+
+def python(*words: str) -> list[str]:
+    """Return a command of this Python, for which no file of the current folder stands for a module.
+
+    In the root of a checkout that is not installed our own modules are such files.
+    """
+    return [sys.executable, *([] if Path().samefile(_OURS) else ["-P"]), *words]
 
 
 def run(

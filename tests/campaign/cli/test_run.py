@@ -1,7 +1,6 @@
 """What the main verb says and writes around the work, which is a stand-in here."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -30,7 +29,7 @@ def said(monkeypatch):
 def reports(monkeypatch):
     """The folders of which a report was made."""
     made = []
-    monkeypatch.setattr(run, "analyse", lambda root: made.append(Path(root)) or 0)
+    monkeypatch.setattr(run, "write_report", lambda root: made.append(root) or 0)
     return made
 
 

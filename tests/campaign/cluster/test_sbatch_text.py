@@ -1,6 +1,7 @@
 """What each key of ``cluster`` and of a storage's sharing does to the jobs."""
 
 import re
+import sys
 
 import pytest
 
@@ -127,6 +128,10 @@ def test_a_step_of_a_job_has_all_of_its_processors(script):
 def test_cluster_exclusive_asks_for_a_node_alone(script):
     assert _asks(script(), "exclusive")
     assert not _asks(script("cluster.exclusive=false"), "exclusive")
+
+
+def test_no_file_of_the_jobs_folder_stands_for_a_module(script):
+    assert f"{sys.executable} -P -u -m campaign.worker " in script()
 
 
 @pytest.mark.shows("cluster.modules")
