@@ -89,7 +89,7 @@ def test_code_that_the_node_does_not_have_is_found_out(programs, examined, monke
     (nodes,) = _of(examined(), "nodes")
 
     assert nodes.passed is False
-    assert "a job failed at `/moved/away/bin/python -m campaign.doctor.node asked`: " in nodes.message
+    assert "a job failed at `/moved/away/bin/python -P -m campaign.doctor.node asked`: " in nodes.message
     assert "No such file or directory" in nodes.message
     assert "install this code" in nodes.hint
 
