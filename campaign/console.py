@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
 from jobs import checks
@@ -83,15 +83,18 @@ def agreed(question: str) -> bool | None:
         return None
 
 
-def bar() -> Bars:
-    """Make a progress bar for stderr that costs little: it draws only when it is refreshed."""
+def bar(to_go: ProgressColumn | None = None) -> Bars:
+    """Make a progress bar for stderr that costs little: it draws only when it is refreshed.
+
+    The last column is the time `to_go`, where nothing better is known from the pace of what is over.
+    """
     return Bars(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TextColumn("{task.fields[latest]}", markup=False),
         TextColumn("ETA"),
-        TimeRemainingColumn(elapsed_when_finished=True),
+        to_go or TimeRemainingColumn(),
         console=stderr,
         auto_refresh=False,
         transient=True,

@@ -226,6 +226,7 @@ class _Item(TypedDict):
     targets: list[str]
     position: int
     missing: int
+    at_most: int
 
 
 class ListedItem(_Item):

@@ -14,6 +14,7 @@ from campaign.cells.plan import Plan
 from campaign.cli import run
 from campaign.cluster import price
 from campaign.cluster.choice import chosen
+from campaign.cluster.progress import Follower
 from campaign.config import command_line, recipes
 from campaign.config.collect import collect
 from campaign.config.command_line import Words
@@ -151,10 +152,14 @@ def _agreed(planned: Plan, *, sure: bool) -> bool:
     """Print how much is to be run; on a terminal, ask where Slurm's own question will not come."""
     left, conduct, cells = planned.to_do, planned.conduct, [entry.cell for entry in planned.entries]
     runs = plan.runs_in_words(left, conduct)
-    expected = (
-        price.expected(left, conduct, planned.folder) or "how long they take is not known: nothing is recorded yet"
-    )
-    console.say(
-        f"{counted(len(cells), 'cell')}, {len(left)} to run: {runs} with warm-ups" + (f"; {expected}" if left else "")
-    )
-    return sure or not left or chosen(cells, conduct) == "slurm" or console.agreed("start?") is not False
+    if not left:
+        console.say(f"{counted(len(cells), 'cell')}, 0 to run")
+        return True
+    on_slurm = chosen(cells, conduct) == "slurm"
+    of_job = conduct["cluster"]["cells_per_job"] if on_slurm else len(left)
+    jobs = [left[start : start + of_job] for start in range(0, len(left), of_job)]
+    workers = [Follower.to_be(planned.folder, job, conduct) for job in jobs]
+    times = price.expected(workers, price.Known(planned.folder))
+    expected = times or "how long they take is not known: nothing is recorded yet"
+    console.say(f"{counted(len(cells), 'cell')}, {len(left)} to run: {runs} with warm-ups; {expected}")
+    return sure or on_slurm or console.agreed("start?") is not False

@@ -38,7 +38,7 @@ def say_to_go(folder: CampaignFolder, at_once: int) -> None:
     on_slurm = [batch for batch in made if batch.cluster == "slurm"]
     here = [] if folder.worker_at_work() is False else made[-1:]  # this machine has one worker
     open_ones = [(batch, index) for batch in (on_slurm or here) for index in batch.open_workers()]
-    text = price.to_go(folder, (Follower.of(folder, *worker) for worker in open_ones), at_once)
+    text = price.to_go(folder, [Follower.of(folder, *worker) for worker in open_ones], at_once)
     if text:
         console.say(text)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 from rich.console import Group
 from rich.live import Live
+from rich.progress import TextColumn
 from rich.table import Table
 from rich.text import Text
 
 from campaign import console
+from campaign.cluster import price
 from campaign.cluster.progress import Follower, Picture, Seen, Watched, until_over
 from campaign.console import counted
 from jobs.figures import Run
@@ -23,26 +26,32 @@ _ROWS = 12  # runs under way that are shown one by one
 
 
 @contextmanager
-def display(hindrance: Callable[[], str] = lambda: "") -> Iterator[Callable[[Picture], None]]:
-    """Yield what shows a picture; `hindrance` returns what keeps news away; empty where nothing does."""
+def display(
+    to_go: Callable[[Picture], float | None], hindrance: Callable[[], str] = lambda: ""
+) -> Iterator[Callable[[Picture], None]]:
+    """Yield what shows a picture.
+
+    `to_go` returns the seconds that are to go, None where these are not known; `hindrance` what keeps news away, empty
+    where nothing does.
+    """
     if console.stderr.is_terminal:
         with Live(console=console.stderr, auto_refresh=False, transient=True) as live:
-            yield _LiveTable(live, hindrance)
+            yield _LiveTable(live, to_go, hindrance)
     else:
         yield _PlainLines(hindrance)
 
 
 def follow_here(follower: Follower, alive: Callable[[], object], tick_s: float) -> None:
     """Show the progress of a worker on this machine until it has ended."""
-    with display() as show:
+    with display(price.Eta(follower.folder)) as show:
         until_over(Watched({0: follower}), lambda: {0: Seen("running" if alive() else "ended")}, show, tick_s)
 
 
 class _LiveTable:
-    def __init__(self, live: Live, hindrance: Callable[[], str]) -> None:
-        self._live, self._hindrance = live, hindrance
-        self._bar = console.bar()
-        self._task = self._bar.add_task("runs", total=None, latest="")
+    def __init__(self, live: Live, to_go: Callable[[Picture], float | None], hindrance: Callable[[], str]) -> None:
+        self._live, self._to_go, self._hindrance = live, to_go, hindrance
+        self._bar = console.bar(TextColumn("{task.fields[to_go]}"))
+        self._task = self._bar.add_task("runs", total=None, latest="", to_go="")
         self._rates: dict[str, str] = {}
 
     def __call__(self, picture: Picture) -> None:
@@ -51,7 +60,9 @@ class _LiveTable:
                 self._rates[cell] = console.figure(run, 0)
             if run["status"] != "valid":
                 self._live.console.print(visible(describe(cell, run)), style="yellow", markup=False)
-        self._bar.update(self._task, completed=picture.runs_over, total=picture.runs_total)
+        seconds = self._to_go(picture)
+        to_go = "-:--:--" if seconds is None else str(timedelta(seconds=round(seconds)))
+        self._bar.update(self._task, completed=picture.runs_over, total=picture.runs_total, to_go=to_go)
         rates = [rate for _, run in picture.news if (rate := console.figure(run, 0))]
         if rates:
             self._bar.update(self._task, latest=rates[-1])

@@ -14,7 +14,7 @@ from functools import partial
 
 from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
-from campaign.cluster import display
+from campaign.cluster import display, price
 from campaign.cluster.progress import Follower, Seen, Watched, until_over
 from campaign.slurm import client
 from campaign.slurm.scheduler import Scheduler
@@ -155,7 +155,7 @@ def follow(folder: CampaignFolder, fleet: Fleet) -> None:
             return f"Slurm's controller does not answer since {since}; records are followed all the same"
         return folder.hindrance()
 
-    with display.display(hindrance) as show:
+    with display.display(price.Eta(folder), hindrance) as show:
         until_over(watched, states, show, _TICK_S)
 
 

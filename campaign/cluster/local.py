@@ -71,8 +71,7 @@ def work(todo: Sequence[Entry], request: Request) -> None:
     with console.progress() as progress:
         data = datasets.datasets(todo, folder, progress, redo=conduct["redo"])
     console.say(f"running {counted(len(todo), 'cell')}, {runs_in_words(todo, conduct)}, in {folder.root}")
-    cells = [(entry.cell.id, entry.missing) for entry in todo]
-    follower = Follower(folder, cells, conduct["warmup_runs"], request.token)
+    follower = Follower.to_be(folder, todo, conduct, request.token)
     started = submit(request, todo, data)
     try:
         display.follow_here(follower, started.alive, _TICK_S)

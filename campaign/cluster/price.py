@@ -1,19 +1,19 @@
-"""What a submission may cost, and what it will."""
+"""What a submission may cost, and how long it takes: one expectation, before it and while it is under way."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
 from campaign.cells import record
-from campaign.cells.contract import Conduct
 from campaign.cells.folder import CampaignFolder
-from campaign.cells.plan import Entry
-from campaign.cluster.progress import Follower
+from campaign.cluster.progress import Follower, Picture
 from campaign.cluster.submission import Array
 from campaign.console import counted
 from jobs.settings import Settings
@@ -21,33 +21,41 @@ from jobs.settings import Settings
 _MINUTE_S = 60
 _START_S = 15.0  # a job's start and its one import of TensorFlow, 3-13 s where it was measured
 _RECORDS_READ = 200
+_READ_EACH_S = 30.0  # records of a campaign under way
+
+
+class Amount(NamedTuple):
+    """How long jobs take until the last one ends, the queue apart, and what all their nodes take together."""
+
+    seconds: float
+    node_hours: float
 
 
 class Expected(NamedTuple):
-    """Seconds that runs are to take, at least and with all that ``until_spread`` may add, from so many earlier ones."""
+    """What jobs are to take by earlier runs: at least, and with all runs that ``until_spread`` may add."""
 
-    least_s: float
-    most_s: float
-    known: int
+    least: Amount
+    most: Amount
+    at_once: int  # jobs
+    known: int  # earlier runs
 
     def __str__(self) -> str:
         """Say it in one line."""
-        unit, unit_s = ("min", 60) if self.least_s >= _MINUTE_S else ("s", 1)
-        time = f"{self.least_s / unit_s:.0f}" + (
-            f" to {self.most_s / unit_s:.0f}" if self.most_s > self.least_s else ""
-        )
-        return f"about {time} {unit} expected, from {counted(self.known, 'earlier run')}"
+        unit, unit_s = ("min", _MINUTE_S) if self.least.seconds >= _MINUTE_S else ("s", 1)
+        time_in_words = _span(*(f"{amount.seconds / unit_s:.0f}" for amount in (self.least, self.most)))
+        at_once = f" with {self.at_once} jobs at once" if self.at_once > 1 else ""
+        return f"about {time_in_words} {unit} expected{at_once}, from {counted(self.known, 'earlier run')}"
 
 
 @dataclass(frozen=True)
 class Price:
-    """Node-hours of some jobs; `runs` is None where no earlier run is known."""
+    """Node-hours of some jobs; `expected` is None where no earlier run is known."""
 
     jobs: int
     timeout_min: int
     max_requeues: int
     retries: int
-    runs: Expected | None
+    expected: Expected | None
     more_nodes: int = 0  # than jobs
 
     @property
@@ -64,14 +72,19 @@ class Price:
         """Say it in one line."""
         on = f" on {self.nodes} nodes" if self.more_nodes else ""
         jobs = f"{counted(self.jobs, 'job')}{on} of at most {self.timeout_min} min"
-        factors = (self.max_requeues, "requeued"), (self.retries, "tried again")
-        again = "".join(f", times {number + 1} if all are {what}" for number, what in factors if number)
-        text = f"{_two_digits(self.at_most_h)} node-hours at most ({jobs}{again})"
-        if self.runs is None:
+        again = ((self.max_requeues, "requeues"), (self.retries, "retries"))
+        after = " and ".join(what for number, what in again if number)
+        every_h = self.at_most_h * math.prod(number + 1 for number, _ in again)
+        text = f"{_two_digits(self.at_most_h)} node-hours"
+        text += f", at most {_two_digits(every_h)} after {after} ({jobs})" if after else f" at most ({jobs})"
+        if self.expected is None:
             return text
-        least, most = ((seconds + self.nodes * _START_S) / 3600 for seconds in (self.runs.least_s, self.runs.most_s))
-        hours = _two_digits(least) + (f" to {_two_digits(most)}" if most > least else "")
-        return f"{text}; about {hours} expected, from {counted(self.runs.known, 'earlier run')}"
+        hours = _span(*(_two_digits(amount.node_hours) for amount in self.expected[:2]))
+        return f"{text}; {hours} node-hours in {self.expected}"
+
+
+def _span(least: str, most: str) -> str:
+    return least if least == most else f"{least} to {most}"
 
 
 def _two_digits(hours: float) -> str:
@@ -81,50 +94,82 @@ def _two_digits(hours: float) -> str:
 
 def of(arrays: Sequence[Array], folder: CampaignFolder) -> Price:
     """Price some array jobs, from the records in `folder`."""
-    entries = [entry for array in arrays for task in array.tasks for entry in task]
     conduct = arrays[0].request.conduct
     cluster, jobs = conduct["cluster"], sum(len(array.tasks) for array in arrays)
     more = sum(len(array.tasks) * (array.nodes - 1) for array in arrays)
-    runs = expected(entries, conduct, folder, of_nodes=True)
-    return Price(jobs, cluster["timeout_min"], cluster["max_requeues"], conduct["retries"], runs, more)
+    workers = [Follower.to_be(folder, task, conduct) for array in arrays for task in array.tasks]
+    at_once = sum(array.at_once for array in arrays if array.after is None)  # those of one storage run one by one
+    times = expected(workers, Known(folder), at_once)
+    return Price(jobs, cluster["timeout_min"], cluster["max_requeues"], conduct["retries"], times, more)
 
 
-def expected(
-    entries: Sequence[Entry], conduct: Conduct, folder: CampaignFolder, *, of_nodes: bool = False
-) -> Expected | None:
-    """Expect of runs what those of their kind took before, on each of their nodes if `of_nodes`.
+class Known:
+    """What the runs took that a campaign has recorded, by their kind."""
 
-    None where the records in `folder` have none.
+    def __init__(self, folder: CampaignFolder) -> None:
+        seconds: dict[tuple[str, ...], list[float]] = defaultdict(list)
+        for kind, run_s in _recorded(folder):
+            seconds[kind].append(run_s)
+        every = [run_s for alike in seconds.values() for run_s in alike]
+        self.number = len(every)
+        self._of_all_s = statistics.fmean(every) if every else math.nan
+        self._of_kind_s = {kind: statistics.fmean(alike) for kind, alike in seconds.items()}
+
+    def run_s(self, settings: Settings) -> float:
+        """Return what a run takes: as those of its kind did, or as all did where there is none."""
+        return self._of_kind_s.get(_kind(settings), self._of_all_s)
+
+
+def expected(workers: Iterable[Follower], known: Known, at_once: int = 1) -> Expected | None:
+    """Expect of workers, `at_once` of them at work, what the runs take that they have to go.
+
+    What a job's start takes is part of it, unless the job has begun a run. None where nothing is to go, or no earlier
+    run is known.
     """
-    known = list(_known(folder))
-    if not known:
+    jobs = [(worker, [*worker.left()]) for worker in workers if not worker.finished]
+    if not (jobs and known.number):
         return None
-    nodes = [entry.cell.settings.get("nodes", 1) if of_nodes else 1 for entry in entries]
-    took = [_mean(known, _kind(entry.cell.settings)) for entry in entries]
-    of_run = [(entry, seconds * many) for entry, seconds, many in zip(entries, took, nodes, strict=True)]
-    warmups = conduct["warmup_runs"]
-    least = sum((entry.missing + warmups) * seconds for entry, seconds in of_run)
-    most = sum((entry.at_most + warmups) * seconds for entry, seconds in of_run)
-    return Expected(least, most, len(known))
+    at_once = max(1, min(at_once, len(jobs)))
+    amounts = []
+    for end in (1, 2):  # of what a worker has left: at least, at most
+        took = [
+            (0 if worker.begun else _START_S) + sum(known.run_s(share[0]) * share[end] for share in shares)
+            for worker, shares in jobs
+        ]
+        nodes = [shares[0][0].get("nodes", 1) for _, shares in jobs]
+        hours = sum(map(math.prod, zip(took, nodes, strict=True))) / 3600
+        amounts.append(Amount(max(*took, sum(took) / at_once) if len(took) > 1 else took[0], hours))
+    return Expected(*amounts, at_once, known.number)
 
 
-def to_go(folder: CampaignFolder, followers: Iterable[Follower], at_once: int) -> str:
+def to_go(folder: CampaignFolder, workers: Collection[Follower], at_once: int) -> str:
     """Say how many runs workers have before them, `at_once` of them at work, and how long these are to take.
 
     Empty where that is none, or the records have no earlier run.
     """
-    followers = list(followers)
-    for follower in followers:
-        follower.news()
-    left = sum(follower.runs_total - follower.runs_over for follower in followers)
-    known = [seconds for _, seconds in _known(folder)]
-    if not (left and known):
-        return ""
-    seconds = left * statistics.fmean(known) / max(1, at_once)
-    return f"{counted(left, 'run')} to go, {Expected(seconds, seconds, len(known))}"
+    for worker in workers:
+        worker.news()
+    times = expected(workers, Known(folder), at_once)
+    left = sum(worker.runs_total - worker.runs_over for worker in workers)
+    return f"{counted(left, 'run')} to go, {times}" if times else ""
 
 
-def _known(folder: CampaignFolder) -> Iterator[tuple[tuple[str, ...], float]]:
+class Eta:
+    """How long a campaign under way has to go, by its records, which are read now and then."""
+
+    def __init__(self, folder: CampaignFolder) -> None:
+        self._folder = folder
+        self._known, self._next_s = Known(folder), time.monotonic() + _READ_EACH_S
+
+    def __call__(self, picture: Picture) -> float | None:
+        """Return the seconds until the workers end that have not; None where no run is known or nothing is to go."""
+        if not self._known.number or time.monotonic() >= self._next_s:
+            self._known, self._next_s = Known(self._folder), time.monotonic() + _READ_EACH_S
+        times = expected(picture.workers, self._known, picture.counts["running"])
+        return times and times.least.seconds
+
+
+def _recorded(folder: CampaignFolder) -> Iterator[tuple[tuple[str, ...], float]]:
     for path in islice(folder.records.glob("*/record.json"), _RECORDS_READ):
         recorded, _ = record.read_or_fault(path)
         settings = recorded["cell"]["settings"] if recorded else {}
@@ -137,8 +182,3 @@ def _kind(settings: Settings) -> tuple[str, ...]:
     """Return what runs that take as long have in common; a baseline of a whole file has no dataset."""
     names = tuple(settings[group]["name"] for group in ("benchmark", "dataset", "storage") if group in settings)
     return (*names, str(settings.get("nodes", 1)))
-
-
-def _mean(known: Sequence[tuple[tuple[str, ...], float]], kind: tuple[str, ...]) -> float:
-    alike = [seconds for other, seconds in known if other == kind]
-    return statistics.fmean(alike or [seconds for _, seconds in known])

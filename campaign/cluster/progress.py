@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from campaign.cells import record
-from campaign.cells.contract import Record, WorkList
+from campaign.cells.contract import Conduct, Record, WorkList
 from campaign.cells.folder import CampaignFolder
+from campaign.cells.plan import Entry
 from campaign.worker.batch import Batch, read_file
 from jobs.figures import Run
+from jobs.settings import Settings
 
 OVER = ("done", "invalid", "failed")
 
@@ -27,12 +29,21 @@ class Seen:
     left: str = "interrupted"  # what the cells are that it left behind, once it has ended; or ``failed``
 
 
+class Share(NamedTuple):
+    """One cell of a worker's list: how many measured runs it lacks, at least and at most, and what it is."""
+
+    cell: str
+    missing: int
+    at_most: int
+    settings: Settings
+
+
 @dataclass
 class Follower:
     """Reads the record of the cell that a worker has under way, and moves on when it is over."""
 
     folder: CampaignFolder
-    cells: Sequence[tuple[str, int]]  # id and missing measured runs of each cell of the worker, in its order
+    cells: Sequence[Share]  # of the worker, in its order
     warmup_runs: int
     token: str  # the submission's own: a record of an earlier one is not taken for news
     outcomes: Counter[str] = field(default_factory=Counter)  # how many of its cells are done, invalid, failed
@@ -47,14 +58,20 @@ class Follower:
         """Follow one worker of a batch, by its work list."""
         path = batch.work_list(index)
         if not path.exists():  # its front process was killed before it could submit
-            return cls(folder, [(cell, 0) for cell in batch.cells[index]], 0, batch.token)
+            return cls(folder, [Share(cell, 0, 0, {}) for cell in batch.cells[index]], 0, batch.token)
         work = read_file(path, WorkList)
-        cells = [(item["id"], item["missing"]) for item in work["cells"]]
+        cells = [Share(item["id"], item["missing"], item["at_most"], item["settings"]) for item in work["cells"]]
         return cls(folder, cells, work["conduct"]["warmup_runs"], batch.token)
+
+    @classmethod
+    def to_be(cls, folder: CampaignFolder, entries: Sequence[Entry], conduct: Conduct, token: str = "") -> Follower:
+        """Follow a worker that is to get these cells."""
+        cells = [Share(entry.cell.id, entry.missing, entry.at_most, entry.cell.settings) for entry in entries]
+        return cls(folder, cells, conduct["warmup_runs"], token)
 
     def __post_init__(self) -> None:
         """Count the runs that are to come."""
-        self._foreseen = sum(missing + self.warmup_runs for _, missing in self.cells)
+        self._foreseen = sum(share.missing + self.warmup_runs for share in self.cells)
 
     @property
     def runs_total(self) -> int:
@@ -66,6 +83,19 @@ class Follower:
         return max(self._foreseen, self.runs_over)
 
     @property
+    def begun(self) -> bool:
+        """Whether it has begun a run."""
+        return bool(self.runs_over or self.current)
+
+    def left(self) -> Iterator[tuple[Settings, int, int]]:
+        """Yield, of each cell that is not over, its settings and its runs to go, at least and at most."""
+        over = self._reported
+        for share in self.cells[self.cells_over :]:
+            least, most = (max(0, runs + self.warmup_runs - over) for runs in (share.missing, share.at_most))
+            yield share.settings, least, most
+            over = 0
+
+    @property
     def finished(self) -> bool:
         """Whether all of its cells are over."""
         return self.cells_over == len(self.cells)
@@ -75,7 +105,7 @@ class Follower:
         ended: list[tuple[str, Run]] = []
         self.current, self.waits_for = None, ""
         while not self.finished:
-            cell, missing = self.cells[self.cells_over]
+            cell, missing, *_ = self.cells[self.cells_over]
             recorded = self._read(cell)
             if recorded is None:
                 break
@@ -112,6 +142,7 @@ class Picture:
     running: list[tuple[str, Run, str]]  # ``(cell id, run, where)`` of each run under way
     runs_over: int
     runs_total: int
+    workers: Sequence[Follower] = ()  # that have not ended
 
 
 class Watched:
@@ -143,7 +174,8 @@ class Watched:
                 reasons[seen[key].why] += 1
         over = sum(follower.runs_over for follower in self.followers.values())
         total = sum(follower.runs_total for follower in self.followers.values())
-        return Picture(news, counts, reasons, running, over, total)
+        workers = [follower for key, follower in self.followers.items() if key not in self._closed]
+        return Picture(news, counts, reasons, running, over, total, workers)
 
     def finished(self) -> list[Any]:
         """List the workers whose cells are all over."""

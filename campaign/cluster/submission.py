@@ -80,6 +80,11 @@ class Array:
         return int(self.tasks[0][0].cell.settings.get("nodes", 1))
 
     @property
+    def at_once(self) -> int:
+        """How many of its tasks run at once, at most."""
+        return min(len(self.tasks), self._cluster["parallel"] or (1 if self.access["shared"] else _UNBOUNDED))
+
+    @property
     def job_name(self) -> str:
         """One name for all jobs of a storage where they must run one by one (singleton), else one a submission."""
         storage = self.tasks[0][0].cell.settings["storage"]

@@ -75,4 +75,5 @@ def _item(entry: Entry, position: int, data: Mapping[str, Data | None]) -> Liste
         "targets": checkpoint_targets.roots(cell.settings),
         "position": position,
         "missing": entry.missing,
+        "at_most": entry.at_most,
     }

@@ -25,16 +25,15 @@ def _picture(news=(), counts=None, reasons=None, running=(), progress=(0, 9)):
 def terminal(monkeypatch):
     """What a person sees who looks at these pictures on a terminal: the last frame of each, and all lines above it."""
 
-    def see(*pictures, hindrance="", meanwhile=lambda: None):
+    def see(*pictures, hindrance="", to_go=lambda _: None):
         screen = io.StringIO()
         console = talk.Console(file=screen, force_terminal=True, width=160, height=50, no_color=True)
         monkeypatch.setattr(talk, "stderr", console)
         frames = []
-        with display.display(lambda: hindrance) as show:
+        with display.display(to_go, lambda: hindrance) as show:
             for picture in pictures:
                 before = screen.tell()
                 show(picture)
-                meanwhile()
                 frames.append(re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue()[before:]))
         return frames
 
@@ -48,7 +47,7 @@ def lines(monkeypatch, capsys):
     def see(*pictures, hindrances=()):
         monkeypatch.setattr(talk, "stderr", talk.Console(stderr=True, width=200))
         told = iter(hindrances)
-        with display.display(lambda: next(told, "")) as show:
+        with display.display(lambda _: None, lambda: next(told, "")) as show:
             for picture in pictures:
                 show(picture)
         return capsys.readouterr().err.splitlines()
@@ -117,22 +116,12 @@ def test_on_a_terminal_more_runs_than_fit_are_counted(terminal):
     assert "… and 8 more" in shown
 
 
-def test_on_a_terminal_the_time_to_go_follows_from_the_runs_that_are_over(terminal, monkeypatch):
-    clock, bar = [0.0], talk.bar
-    pictures = [_picture(progress=(over, 9)) for over in range(4)]
+@pytest.mark.parametrize(("seconds", "shown"), [(2820.4, "ETA 0:47:00"), (None, "ETA -:--:--")])
+def test_on_a_terminal_the_time_to_go_is_what_is_expected_and_not_the_pace_so_far(seconds, shown, terminal):
+    (begun, over) = terminal(_picture(progress=(3, 9)), _picture(progress=(9, 9)), to_go=lambda _: seconds)
 
-    def timed():
-        made = bar()
-        made.get_time = lambda: clock[0]
-        return made
-
-    monkeypatch.setattr(talk, "bar", timed)
-
-    shown = terminal(*pictures, meanwhile=lambda: clock.__setitem__(0, clock[0] + 100))
-
-    assert "ETA -:--:--" in shown[0]
-    assert "3/9" in shown[-1]
-    assert "ETA 0:10:00" in shown[-1]
+    assert shown in begun
+    assert shown in over
 
 
 def test_in_a_log_each_run_has_a_line_with_its_number(lines):

@@ -1,12 +1,19 @@
-"""What runs are expected to take, from those that were."""
+"""What runs are expected to take, from those that were, and what is said of it before and while they are under way."""
 
 import pytest
 
 from campaign.cells import plan
-from campaign.cluster import price
+from campaign.cluster import price, submission
+from campaign.cluster.price import Amount, Expected
+from campaign.cluster.progress import Follower, Seen, Watched
 from campaign.config.points import cells_of
+from campaign.worker.work_list import Request
+from jobs.system.files import write_json
 from tests.campaign.on_disk import leave_record
+from tests.campaign.work_lists import UTC
 from tests.campaign.work_lists import grid as compose_grid
+
+START_S = 15.0
 
 
 @pytest.fixture
@@ -19,56 +26,140 @@ def leave(folder):
     return leave
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def grid():
     """A baseline of a whole file, which has no dataset, and a cell that reads images."""
     return cells_of(compose_grid("benchmark=baseline,micro"))
 
 
-def test_runs_take_what_those_of_their_kind_took(grid, folder, leave):
+@pytest.fixture
+def expect(folder):
+    """A function that expects of one worker what these cells take; `begun` where it has begun a run."""
+
+    def expect(cells, conduct):
+        entries = plan.make(cells, conduct, folder).entries
+        return price.expected([Follower.to_be(folder, entries, conduct)], price.Known(folder))
+
+    return expect
+
+
+def test_runs_take_what_those_of_their_kind_took_and_the_start_of_their_worker(grid, expect, leave):
     cells, conduct = grid
     baseline, micro = sorted(cells, key=lambda cell: cell.benchmark)
-    before = price.expected(plan.make(cells, conduct, folder).entries, conduct, folder)
+    before = expect(cells, conduct)
     leave(baseline, 2.0, 4.0)
     leave(micro, 10.0)
 
-    found = price.expected(plan.make(cells, conduct, folder).entries, conduct, folder)
+    found = expect(cells, conduct)
 
     assert before is None
-    assert found == (6 * 3.0 + 6 * 10.0, 6 * 3.0 + 6 * 10.0, 3)  # five measured runs and a warm-up each
-    assert str(found) == "about 1 min expected, from 3 earlier runs"
+    assert found.least.seconds == found.most.seconds == START_S + 6 * 3.0 + 6 * 10.0  # five measured runs and a warm-up
+    assert str(found) == "about 2 min expected, from 3 earlier runs"
 
 
-def test_runs_of_an_unknown_kind_take_what_all_took(grid, folder, leave):
+def test_runs_of_an_unknown_kind_take_what_all_took(grid, expect, leave):
     cells, conduct = grid
     baseline, micro = sorted(cells, key=lambda cell: cell.benchmark)
     leave(micro, 10.0, 20.0)
 
-    found = price.expected(plan.make([baseline], conduct, folder).entries, conduct, folder)
-
-    assert found.least_s == 6 * 15.0
+    assert expect([baseline], conduct).least.seconds == START_S + 6 * 15.0
 
 
-def test_runs_that_may_be_added_are_expected_too(folder, leave):
+def test_runs_that_may_be_added_are_expected_too(expect, leave):
     cells, conduct = cells_of(compose_grid("until_spread=0.01", "max_runs=12"))
     leave(cells[0], 100.0)
 
-    found = price.expected(plan.make(cells, conduct, folder).entries, conduct, folder)
+    found = expect(cells, conduct)
 
-    assert (found.least_s, found.most_s) == (600.0, 1200.0)
+    assert (found.least.seconds, found.most.seconds) == (START_S + 600.0, START_S + 1200.0)
     assert str(found).startswith("about 10 to 20 min")
 
 
+@pytest.fixture
+def submitted(folder):
+    """A function that makes the arrays of cells, as ``--dry-run`` does, and their workers, as ``status`` does."""
+
+    def submit(cells, conduct):
+        request = Request(folder, conduct, "0a1b2c3d", UTC, ())
+        arrays = list(submission.arrays(plan.make(cells, conduct, folder).to_do, request, 1001))
+        workers = []
+        for array in arrays:
+            array.batch().save()
+            for index, task in enumerate(array.tasks):
+                data = dict.fromkeys((entry.cell.id for entry in task), None)
+                write_json(array.batch().work_list(index), request.work_list("slurm", task, data))
+            workers += [Follower.of(folder, array.batch(), index) for index in range(len(array.tasks))]
+        return arrays, workers
+
+    return submit
+
+
+@pytest.mark.parametrize(
+    ("words", "minutes"),
+    [((), 12), (("cluster.cells_per_job=10",), 3), (("cluster.parallel=4",), 3), (("until_spread=0.1",), 12)],
+    ids=["a job each", "packed", "four at once", "runs may be added"],
+)
+def test_the_dry_run_status_and_the_live_view_give_one_number_and_it_has_every_job_s_start(
+    words, minutes, folder, leave, submitted
+):
+    seeds = ",".join(map(str, range(41)))
+    cells, conduct = cells_of(compose_grid("cluster=slurm", f"seed={seeds}", "runs=6", *words))
+    leave(cells[0], *[0.5] * 6)
+    arrays, workers = submitted(cells[1:], conduct)
+    running = arrays[0].at_once
+
+    before = price.of(arrays, folder).expected
+    status = price.to_go(folder, workers, running)
+    watched = Watched(dict(enumerate(workers)))
+    picture = watched.picture(dict.fromkeys(watched.followers, Seen("queued")))
+    picture.counts["running"] = running
+    eta_s = price.Eta(folder)(picture)
+
+    assert before.least.seconds == eta_s
+    assert status == f"240 runs to go, {before}"
+    assert eta_s / 60 == pytest.approx(minutes)
+
+
+def test_a_job_that_has_begun_a_run_has_its_start_behind_it(leave, submitted, folder):
+    cells, conduct = cells_of(compose_grid("cluster=slurm", "seed=0,1"))
+    leave(cells[0], 10.0)
+    _, workers = submitted(cells[1:], conduct)
+    leave_record(folder, cells[1], {"status": "valid", "elapsed_s_with_fork": 10.0}, None, token="0a1b2c3d")
+
+    assert price.to_go(folder, workers, 1) == "5 runs to go, about 50 s expected, from 2 earlier runs"
+
+
+def test_workers_that_have_ended_have_nothing_to_go(leave, submitted, folder):
+    cells, conduct = cells_of(compose_grid("cluster=slurm", "seed=0,1,2"))
+    leave(cells[0], 10.0)
+    _, workers = submitted(cells[1:], conduct)
+    watched, eta = Watched(dict(enumerate(workers))), price.Eta(folder)
+
+    one_failed = eta(watched.picture({0: Seen("ended", "FAILED"), 1: Seen("queued")}))
+    none_is_left = eta(watched.picture({0: Seen("ended", "FAILED"), 1: Seen("ended", "FAILED")}))
+
+    assert (one_failed, none_is_left) == (START_S + 6 * 10.0, None)
+
+
 def test_the_price_of_jobs_is_from_the_fewest_runs_to_the_most():
-    one = price.Price(jobs=1, timeout_min=60, max_requeues=0, retries=0, runs=price.Expected(1785, 7185, 6))
+    times = Expected(Amount(1800.0, 0.5), Amount(7200.0, 2.0), 1, 6)
 
-    assert "about 0.50 to 2.0 expected" in str(one)
+    one = price.Price(jobs=1, timeout_min=60, max_requeues=0, retries=0, expected=times)
+
+    assert str(one).endswith("; 0.50 to 2.0 node-hours in about 30 to 120 min expected, from 6 earlier runs")
 
 
-def test_what_requeues_and_retries_may_add_to_the_price_is_said():
-    one = price.Price(jobs=1, timeout_min=60, max_requeues=3, retries=2, runs=None)
-
-    assert str(one).endswith("times 4 if all are requeued, times 3 if all are tried again)")
+@pytest.mark.parametrize(
+    ("requeues", "retries", "bound"),
+    [
+        (0, 0, "1.0 node-hours at most (1 job of at most 60 min)"),
+        (3, 0, "1.0 node-hours, at most 4.0 after requeues (1 job of at most 60 min)"),
+        (0, 2, "1.0 node-hours, at most 3.0 after retries (1 job of at most 60 min)"),
+        (3, 2, "1.0 node-hours, at most 12 after requeues and retries (1 job of at most 60 min)"),
+    ],
+)
+def test_the_price_is_that_of_each_job_once_and_the_most_is_after_all_requeues_and_retries(requeues, retries, bound):
+    assert str(price.Price(1, 60, requeues, retries, None)) == bound
 
 
 @pytest.mark.parametrize(("minutes", "hours"), [(1, "0.017"), (5, "0.083"), (60, "1.0"), (1000, "17"), (10_000, "167")])

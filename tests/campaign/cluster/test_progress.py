@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from campaign.cluster import progress
-from campaign.cluster.progress import Follower, Seen, Watched
+from campaign.cluster.progress import Follower, Seen, Share, Watched
 from campaign.errors import EnvironmentFaultError
 from tests.campaign.fake_template import figures, invalid
 from tests.campaign.on_disk import leave_batch, leave_record
@@ -23,7 +23,7 @@ def made(cells):
 
 @pytest.fixture
 def follower(folder, made):
-    return Follower(folder, [(cell.id, 2) for cell in made], warmup_runs=1, token="first")
+    return Follower(folder, [Share(cell.id, 2, 2, cell.settings) for cell in made], warmup_runs=1, token="first")
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_a_worker_of_a_batch_is_followed_by_its_work_list(missing, runs_total, f
 
     found = Follower.of(folder, batch, 1)
 
-    assert [cell for cell, _ in found.cells] == [made[1].id, made[2].id]
+    assert [share.cell for share in found.cells] == [made[1].id, made[2].id]
     assert (found.token, found.news(), found.runs_total) == ("first", [], runs_total)
 
 
@@ -118,7 +118,8 @@ def test_a_damaged_work_list_is_named_by_file_and_key(folder, cells):
 
 def _watched(folder, made):
     lists = {"a": made[:1], "b": made[1:]}
-    return Watched({key: Follower(folder, [(cell.id, 2) for cell in own], 1, "first") for key, own in lists.items()})
+    shares = {key: [Share(cell.id, 2, 2, cell.settings) for cell in own] for key, own in lists.items()}
+    return Watched({key: Follower(folder, own, 1, "first") for key, own in shares.items()})
 
 
 @pytest.fixture

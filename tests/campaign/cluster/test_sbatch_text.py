@@ -270,9 +270,9 @@ def test_the_price_is_every_job_up_to_its_limit_and_what_earlier_runs_took(array
 
     after = priced()
 
-    assert (before.jobs, before.at_most_h, before.runs) == (3, 1.5, None)
-    assert after.runs == (3 * 6 * 100, 3 * 6 * 100, 6)
-    assert "about 0.51 expected, from 6 earlier runs" in str(after)  # and 15 s for the start of each job
+    assert (before.jobs, before.at_most_h, before.expected) == (3, 1.5, None)
+    assert after.expected.least.seconds == 3 * (6 * 100 + 15)  # and 15 s for the start of each job
+    assert "0.51 node-hours in about 31 min expected, from 6 earlier runs" in str(after)
 
 
 def test_cells_of_other_numbers_of_nodes_are_jobs_of_as_many_that_follow_one_another(arrays, folder):

@@ -112,7 +112,7 @@ def test_without_a_terminal_no_more_is_submitted_than_the_site_lets_pass_unasked
     site = {**scene.conduct["site"], "ask_above_node_hours": limit}
 
     if answer is None and limit < 2:
-        with pytest.raises(UsageError, match=r"2\.0 node-hours at most .* no terminal") as caught:
+        with pytest.raises(UsageError, match=r"2\.0 node-hours, at most 8\.0 after requeues .* no terminal") as caught:
             scene.go(sure=False, site=site)
         assert "--yes" in caught.value.hint
     elif answer is False:

@@ -7,7 +7,7 @@ import pytest
 
 from campaign.cells import record
 from campaign.cells.cell import make_cell
-from campaign.cluster.progress import Follower, Seen, Watched
+from campaign.cluster.progress import Follower, Seen, Share, Watched
 from campaign.errors import EnvironmentFaultError
 from campaign.storage import checkpoint_targets, datasets, locks
 from campaign.storage.roots import claimed, place
@@ -158,7 +158,7 @@ def test_a_worker_says_in_its_record_who_holds_the_lock(held, work, folder, monk
     item = work["cells"][0]
     item["dataset"]["lock"] = str(lock)
     reasons, write = [], record.write
-    watched = Watched({0: Follower(folder, [(item["id"], 1)], 1, work["token"])})
+    watched = Watched({0: Follower(folder, [Share(item["id"], 1, 1, {})], 1, work["token"])})
 
     def written(*words):
         write(*words)
