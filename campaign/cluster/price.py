@@ -6,19 +6,19 @@ import math
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
 from campaign.cells import record
 from campaign.cells.folder import CampaignFolder
-from campaign.cluster.progress import Follower, Picture
+from campaign.cluster.progress import Follower, Left, Picture
 from campaign.cluster.submission import Array
 from campaign.console import counted
 from jobs.settings import Settings
 
-_MINUTE_S = 60
+_MINUTE_S, _HOUR_S = 60, 3600
 _START_S = 15.0  # a job's start and its one import of TensorFlow, 3-13 s where it was measured
 _RECORDS_READ = 200
 _READ_EACH_S = 30.0  # records of a campaign under way
@@ -126,20 +126,19 @@ def expected(workers: Iterable[Follower], known: Known, at_once: int = 1) -> Exp
     What a job's start takes is part of it, unless the job has begun a run. None where nothing is to go, or no earlier
     run is known.
     """
-    jobs = [(worker, [*worker.left()]) for worker in workers if not worker.finished]
+    jobs = [(0.0 if worker.begun else _START_S, [*worker.left()]) for worker in workers if not worker.finished]
     if not (jobs and known.number):
         return None
     at_once = max(1, min(at_once, len(jobs)))
-    amounts = []
-    for end in (1, 2):  # of what a worker has left: at least, at most
+    nodes = [shares[0].settings.get("nodes", 1) for _, shares in jobs]
+
+    def amount(runs: Callable[[Left], int]) -> Amount:
         took = [
-            (0 if worker.begun else _START_S) + sum(known.run_s(share[0]) * share[end] for share in shares)
-            for worker, shares in jobs
+            start_s + sum(known.run_s(share.settings) * runs(share) for share in shares) for start_s, shares in jobs
         ]
-        nodes = [shares[0][0].get("nodes", 1) for _, shares in jobs]
-        hours = sum(map(math.prod, zip(took, nodes, strict=True))) / 3600
-        amounts.append(Amount(max(*took, sum(took) / at_once) if len(took) > 1 else took[0], hours))
-    return Expected(*amounts, at_once, known.number)
+        return Amount(max(*took, sum(took) / at_once), sum(map(math.prod, zip(took, nodes, strict=True))) / _HOUR_S)
+
+    return Expected(amount(lambda share: share.least), amount(lambda share: share.most), at_once, known.number)
 
 
 def to_go(folder: CampaignFolder, workers: Collection[Follower], at_once: int) -> str:

@@ -38,6 +38,14 @@ class Share(NamedTuple):
     settings: Settings
 
 
+class Left(NamedTuple):
+    """The runs that a cell has to go, warm-ups with them, at least and at most."""
+
+    settings: Settings
+    least: int
+    most: int
+
+
 @dataclass
 class Follower:
     """Reads the record of the cell that a worker has under way, and moves on when it is over."""
@@ -87,12 +95,12 @@ class Follower:
         """Whether it has begun a run."""
         return bool(self.runs_over or self.current)
 
-    def left(self) -> Iterator[tuple[Settings, int, int]]:
-        """Yield, of each cell that is not over, its settings and its runs to go, at least and at most."""
+    def left(self) -> Iterator[Left]:
+        """Yield what each cell has to go that is not over."""
         over = self._reported
         for share in self.cells[self.cells_over :]:
             least, most = (max(0, runs + self.warmup_runs - over) for runs in (share.missing, share.at_most))
-            yield share.settings, least, most
+            yield Left(share.settings, least, most)
             over = 0
 
     @property
