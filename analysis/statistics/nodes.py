@@ -12,14 +12,14 @@ from analysis.statistics.medians import counted
 from analysis.statistics.selection import families
 from analysis.statistics.training import CONTROL
 
-NODES, SHUFFLE = "nodes", "benchmark.shuffle"
+NODES, SHUFFLE, SYNC = "nodes", "benchmark.shuffle", "sync"
 # Of the wall time, in the order of a stack: reading, and what else is waited for before a batch is in hand; all of it
 # where others read meanwhile, as in CDB.
 PARTS = ("read_s", "unpack_s", "compute_s", "validate_s", "sync_s", "checkpoint_s", "rest_s")
 _LOADS = tuple(f"{phase}_{source}_{what}" for phase in ("train", "validation")
                for source in ("cold", "warm") for what in ("loads", "read_s"))  # fmt: skip
 FIGURES = (*PARTS, "io_share", "loads", "private_caches", *_LOADS)
-FREE = frozenset({NODES, "sync", SHUFFLE})
+FREE = frozenset({NODES, SYNC, SHUFFLE})
 
 
 def workloads(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -30,9 +30,11 @@ def workloads(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     mine = table[table["benchmark"].isin([nersc.HEPCNN, nersc.CLIMATE])]
     if mine.empty:
         return mine
-    known = {name: mine.get(name, pd.Series(None, mine.index, dtype=object)) for name in (NODES, SHUFFLE, CONTROL)}
+    known = {
+        name: mine.get(name, pd.Series(None, mine.index, dtype=object)) for name in (NODES, SHUFFLE, SYNC, CONTROL)
+    }
     nodes = pd.to_numeric(known[NODES]).fillna(1).astype("int64")
-    words = {SHUFFLE: known[SHUFFLE].fillna(""), CONTROL: known[CONTROL].fillna("none")}
+    words = {SHUFFLE: known[SHUFFLE].fillna(""), SYNC: known[SYNC].fillna(""), CONTROL: known[CONTROL].fillna("none")}
     good = _of_runs(runs[runs["cell"].isin(mine["cell"])])
     medians = good.groupby("cell")[list(FIGURES)].median()
     mine = mine.drop(columns=[name for name in FIGURES if name in mine])

@@ -54,7 +54,7 @@ def verdicts(found: Evidence) -> Iterator[Verdict]:
 def _of_set(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
     saved = [cell for cell in cells if cell["cell"] in found.values(COUNTED)]
     direct = {cell["target_name"].casefold(): cell for cell in saved if cell["target_name"] != paper.BURST_BUFFER}
-    buffers = [cell for cell in saved if cell["target_name"] == paper.BURST_BUFFER]
+    buffers = [cell for cell in saved if cell["target_name"] == paper.BURST_BUFFER and len(set(_sides(cell))) > 1]
     yield from order(found, [direct[name] for name in ORDER if name in direct])
     yield from (like_fast(found, direct[fast], cell) for cell in buffers if (fast := _sides(cell)[0]) in direct)
     gains = [gain(direct[slow], cell) for cell in buffers if (slow := _sides(cell)[1]) in direct]

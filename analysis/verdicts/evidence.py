@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -56,6 +58,16 @@ def cells_of(rows: pd.DataFrame, more: Iterable[str] = ()) -> list[Cell]:
     texts = ["accelerator", "site"]
     done[texts] = done[texts].astype(object).where(done[texts].notna(), "")
     return list(rows_of(done))
+
+
+def neighbours(cells: Iterable[Cell], axis: str) -> list[tuple[Cell, Cell]]:
+    """Return each cell with the one of the next larger value on an axis; a value of several cells is left out.
+
+    Of those nobody knows which one to compare, and cells of one value say nothing of the axis.
+    """
+    known = list(cells)
+    counts = Counter(cell[axis] for cell in known)
+    return list(pairwise(sorted((cell for cell in known if counts[cell[axis]] == 1), key=lambda cell: cell[axis])))
 
 
 def headings(sets: Mapping[Settings, pd.DataFrame], without: Iterable[str] = ()) -> dict[Settings, str]:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import pandas as pd
 
 from analysis import nersc
-from analysis.statistics.nodes import NODES, SHUFFLE, by_nodes, workloads
+from analysis.statistics.nodes import NODES, SHUFFLE, SYNC, by_nodes, workloads
 from analysis.verdicts.claims import ANY_SITE, SIZES, Claim
-from analysis.verdicts.evidence import Cell, Evidence, cells_of, headings
+from analysis.verdicts.evidence import Cell, Evidence, cells_of, headings, neighbours
 from analysis.verdicts.judge import NOT_MEASURED, TIMES, Finding, Verdict, judge, of_all, over, ratio, weakest
 from analysis.verdicts.tolerance import LARGER, Held
 
 LOADS = ("train_cold", "train_warm", "validation_cold", "validation_warm")
-COLUMNS = (NODES, SHUFFLE, "private_caches", "loads", "read_s", *(f"{name}_loads" for name in LOADS),
+COLUMNS = (NODES, SHUFFLE, SYNC, "private_caches", "loads", "read_s", *(f"{name}_loads" for name in LOADS),
            *(f"{name}_read_s" for name in LOADS))  # fmt: skip
 SHARED = "these nodes share a page cache: what one has read, no other reads from the storage"
 AS_MANY = "iterations is set: an epoch trains on as many files of any data set; with iterations=null on all"
@@ -78,16 +77,32 @@ def verdicts(found: Evidence) -> Iterator[Verdict]:
         return
     sets = by_nodes(cells)
     for key, about in headings(sets).items():
-        for storage, rows in sets[key].groupby("storage", sort=False):
-            known = cells_of(rows, COLUMNS)
+        for where, known in _lines(cells_of(sets[key], COLUMNS)):
             told = [*_shuffled(found, known), *_scaled(found, known, str(key.facts["benchmark"]))]
-            yield from (replace(verdict, about=f"NERSC: {about}, {storage}") for verdict in told)
+            yield from (replace(verdict, about=f"NERSC: {about}, {where}") for verdict in told)
     for name, setting, claim in GROWN:
         sets = by_nodes(cells[cells["benchmark"] == name], {setting, "data"})
         for key, about in headings(sets).items():
-            for (where, nodes), rows in sets[key].groupby(["storage", NODES], sort=False):
-                for verdict in _grown(found, cells_of(rows, (*COLUMNS, setting)), setting, claim):
-                    yield replace(verdict, about=f"NERSC: {about}, {where}, {nodes} nodes")
+            for nodes, rows in sets[key].groupby(NODES, sort=False):
+                for where, known in _lines(cells_of(rows, (*COLUMNS, setting))):
+                    told = _grown(found, known, setting, claim)
+                    yield from (replace(verdict, about=f"NERSC: {about}, {where}, {nodes} nodes") for verdict in told)
+
+
+def _lines(cells: Sequence[Cell]) -> Iterator[tuple[str, list[Cell]]]:
+    """Yield the cells that have storage, threads and the way in which ranks meet in common, and these in words.
+
+    One node meets nobody: it belongs to each way.
+    """
+    meetings = list(dict.fromkeys(cell[SYNC] for cell in cells if cell[NODES] > 1)) or [""]
+    lines: dict[tuple[str, str, str], list[Cell]] = {}
+    for cell in cells:
+        for sync in [cell[SYNC]] if cell[NODES] > 1 else meetings:
+            lines.setdefault((cell["storage"], f"threads {cell['threads']}", sync), []).append(cell)
+    varies = [len(set(values)) > 1 for values in zip(*lines, strict=True)]
+    for (storage, *others), line in lines.items():
+        words = [word for word, told in zip(others, varies[1:], strict=True) if told]
+        yield ", ".join([storage, *words]), line
 
 
 def _shuffled(found: Evidence, cells: Sequence[Cell]) -> Iterator[Verdict]:
@@ -137,9 +152,8 @@ def _foreseen(local: Cell, everywhere: Cell) -> Finding | None:
 def _scaled(found: Evidence, cells: Sequence[Cell], name: str) -> Iterator[Verdict]:
     """Compare more nodes with fewer, of cells that are shuffled alike."""
     for shuffle in dict.fromkeys(cell[SHUFFLE] for cell in cells):
-        alike = sorted((cell for cell in cells if cell[SHUFFLE] == shuffle), key=lambda cell: cell[NODES])
-        if len(alike) > 1:
-            yield from _steps(found, alike, name, shuffle)
+        pairs = neighbours((cell for cell in cells if cell[SHUFFLE] == shuffle), NODES)
+        yield from _steps(found, pairs, name, shuffle)
 
 
 def _grown(found: Evidence, cells: Sequence[Cell], setting: str, claim: Claim) -> Iterator[Verdict]:
@@ -147,9 +161,10 @@ def _grown(found: Evidence, cells: Sequence[Cell], setting: str, claim: Claim) -
     of_hep, unit = setting == EPOCHS, setting.partition(".")[2]
     shares = _shares(found.values("read_s" if of_hep else "load_s"), found.values("wall_s"))
     known = [cell for cell in cells if cell["cell"] in shares and cell[SHUFFLE] in ("global", "")]
-    alike = sorted((cell for cell in known if isinstance(cell[setting], int)), key=lambda cell: cell[setting])
-    steps = {f"{few[setting]} to {many[setting]} {unit}": ratio(shares, many, few) for few, many in pairwise(alike)}
+    pairs = neighbours((cell for cell in known if isinstance(cell[setting], int)), setting)
+    steps = {f"{few[setting]} to {many[setting]} {unit}": ratio(shares, many, few) for few, many in pairs}
     if steps:
+        alike = [pairs[0][0], *(many for _, many in pairs)]
         why = SHARED if of_hep and any(cell["private_caches"] != 1 for cell in alike) else ""
         why = why or next((AS_MANY for cell in alike if cell["series_key"].facts.get("iterations") is not None), "")
         told = ", ".join(f"{each} {one.ours:.2f}" for each, one in steps.items())
@@ -166,12 +181,12 @@ def _shares(seconds: Mapping[str, Sequence[float]], walls: Mapping[str, Sequence
     }
 
 
-def _steps(found: Evidence, cells: Sequence[Cell], name: str, shuffle: str) -> Iterator[Verdict]:
+def _steps(found: Evidence, pairs: Sequence[tuple[Cell, Cell]], name: str, shuffle: str) -> Iterator[Verdict]:
     read = "read_s" if name == nersc.HEPCNN else "load_s"
     times = {figure: found.values(figure) for figure in (read, "wall_s", "compute_s")}
     shares = _shares(times[read], times["wall_s"])
     grown, gained = {}, {}
-    for few, many in pairwise(cells):
+    for few, many in pairs:
         step, both = f"{few[NODES]} to {many[NODES]} nodes", {few["cell"], many["cell"]}
         if both <= shares.keys():
             grown[step] = ratio(shares, many, few)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 from analysis.statistics.selection import BATCH_PLACE, batch_sets, in_order, settled, unsaved
 from analysis.text.plain import listed
 from analysis.verdicts import claims
-from analysis.verdicts.evidence import Cell, Evidence, cells_of, headings
+from analysis.verdicts.evidence import Cell, Evidence, cells_of, headings, neighbours
 from analysis.verdicts.judge import SECONDS, Verdict, emulated, judge, middle, over, ratio, weakest
 from analysis.verdicts.tolerance import LARGER, between
 
@@ -88,7 +87,7 @@ def of_batches(found: Evidence) -> Iterator[Verdict]:
         steps = {
             _grown(small, large): ratio(found.values("images_per_s"), large, small)
             for line in lines.values()
-            for small, large in pairwise(line)
+            for small, large in neighbours(line, "batch_size")
         }
         if len({ahead > 0 for (_, ahead), line in lines.items() if len(line) > 1}) > 1:  # with prefetch and without
             step, which = weakest(steps)

@@ -18,12 +18,13 @@ def _training(name, figures, several, **settings):
     return made
 
 
-def climate(files, load_s, **settings):
-    """Return a done record of CDB on two nodes, which waits so long for its input in 10 s."""
+def climate(files, load_s, *, nodes=2, sync="barrier", **settings):
+    """Return a done record of CDB on so many nodes, which waits so long for its input in 10 s."""
     figures = {"load_s": load_s, "compute_s": 9.0 - load_s, "validate_s": 0.5, "sync_s": 0.5, "wall_s": 10.0}
     own = {"name": "climate", "control": "none"}
     settings |= {"benchmark": own, "dataset__files": files}
-    made = _training("climate", figures, {"nodes": 2, "sync": "barrier"}, **settings)
+    several = {"nodes": nodes, "sync": sync} if nodes > 1 else {}
+    made = _training("climate", figures, several, **settings)
     made["dataset"]["checksum"] = f"{files:064d}"
     return made
 

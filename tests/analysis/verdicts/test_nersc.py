@@ -51,6 +51,25 @@ def test_the_share_of_io_grows_where_training_gains_more_from_nodes_than_reading
     assert "weakest from 1 to 4 nodes" in row["why"]
 
 
+@pytest.mark.parametrize(("words", "first", "second"), [("threads", 1, 4), ("sync", "barrier", "allreduce")])
+def test_nodes_are_compared_where_threads_and_the_meeting_of_ranks_are_alike(words, first, second):
+    several = [climate(65, load_s, nodes=4, **{words: how}) for how, load_s in ((first, 2.0), (second, 0.2))]
+    one = [climate(65, 0.5, nodes=1, **({words: how} if words == "threads" else {})) for how in (first, second)]
+    rows = checklist(*several, *(one if words == "threads" else one[:1]))
+
+    found = rows[rows["claim"] == nersc.SHARE["climate"].text].set_index("about")["verdict"]
+    assert {about.rpartition(", ")[2]: each for about, each in found.items()} == {
+        f"{words} {first}" if words == "threads" else first: "holds",
+        f"{words} {second}" if words == "threads" else second: "differs",
+    }
+
+
+def test_more_threads_on_one_node_say_nothing_of_nodes():
+    row = told(nersc.SHARE["climate"], *(climate(65, load_s, nodes=1, threads=n) for n, load_s in ((1, 0.5), (4, 2.0))))
+
+    assert row["verdict"] == "not measured"
+
+
 @pytest.mark.parametrize(
     ("cold", "private", "verdict"), [(36, 1, "holds"), (24, 1, "differs"), (36, 0, "not comparable")]
 )
